@@ -20,7 +20,7 @@ from merging.study.measure import measure, require_entry_name
 from merging.study.runs.estimate import estimate_run
 from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run_store import Store
-from merging.study.runs.worker_requests import plain_store
+from merging.study.runs.worker_requests import store_to_plain
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import MEASURE, Plain
 from merging.tasks.workers.fan_out import WorkerTask
@@ -138,7 +138,7 @@ class SeveralMeasurements:
             "run": one.run_id,
             "digests": digests,
             "benchmark": str(self.benchmark.folder.absolute()),
-            "store": plain_store(self.store),
+            "store": store_to_plain(self.store),
             "device": self.context.device,
         }
 

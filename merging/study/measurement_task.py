@@ -9,7 +9,7 @@ from merging.images.benchmarks.benchmark_folders import resolve_benchmark
 from merging.study.analysis.measurement_registry import find_measurement
 from merging.study.measure import measure, require_entry_name
 from merging.study.runs.run_store import Store
-from merging.study.runs.worker_requests import open_plain_store, open_with_digests
+from merging.study.runs.worker_requests import open_with_digests, store_from_plain
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind
 
@@ -24,7 +24,7 @@ class StoreAndBenchmark(NamedTuple):
 def open_store(request: Request) -> StoreAndBenchmark:
     """The store and the benchmark of a request."""
     return StoreAndBenchmark(
-        open_plain_store(request["store"]), Benchmark.load(resolve_benchmark(str(request["benchmark"])))
+        store_from_plain(request["store"]), Benchmark.load(resolve_benchmark(str(request["benchmark"])))
     )
 
 

@@ -133,7 +133,8 @@ def test_a_merge_over_the_limit_is_refused_before_it_is_queued(runner, store, ch
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patch:
         patch.setattr(
-            "merging.study.runs.estimate.SPEED", dict.fromkeys(("reading", "merging", "adapting", "evaluating"), 1)
+            "merging.study.runs.estimate.DEFAULT_SPEEDS",
+            dict.fromkeys(("reading", "merging", "adapting", "evaluating"), 1),
         )
         with pytest.raises(ModeError, match="here a job may take 30 s"):
             runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark, session="one")

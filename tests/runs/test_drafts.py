@@ -112,8 +112,8 @@ def test_what_is_too_much_is_refused_and_changes_nothing(
 
 
 def test_parts_are_bounded(drafts: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_drafts, "MOST_PART", 10)
-    monkeypatch.setattr(stored_drafts, "MOST_IN_ALL", 15)
+    monkeypatch.setattr(stored_drafts, "MAX_PART_BYTES", 10)
+    monkeypatch.setattr(stored_drafts, "MAX_PARTS_BYTES", 15)
     with pytest.raises(StoreError, match="A part takes 11 bytes"):
         drafts.store("report", {}, parts={A: lambda: bytes(11)})
     with pytest.raises(StoreError, match="Its parts take 16 bytes"):
@@ -127,7 +127,7 @@ def test_parts_are_bounded(drafts: Drafts, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_oldest_make_room_and_nothing_lasts_longer_than_30_days(
     drafts: Drafts, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_drafts, "MOST", 3)
+    monkeypatch.setattr(stored_drafts, "MAX_DRAFTS", 3)
     other = drafts.store("painting", {})
     tokens = []
     for age in (40, 30, 20, 10):  # seconds
@@ -182,7 +182,7 @@ def test_a_damaged_part_sets_the_draft_aside(
     if how == "missing":
         path.unlink()
     if how == "large":
-        monkeypatch.setattr(stored_drafts, "MOST_PART", 5)
+        monkeypatch.setattr(stored_drafts, "MAX_PART_BYTES", 5)
     with pytest.raises(StoreError, match="is damaged"):
         drafts.read_part("report", token, A)
     assert [noted.kind for noted in store.damaged.list_damage()] == ["draft"]

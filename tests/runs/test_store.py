@@ -115,7 +115,7 @@ def test_a_library_is_read_and_never_written(tmp_path, caplog):
 
 def test_dates_are_left_out_on_request(tmp_path):
     assert Store(tmp_path, dated=False).dated is False
-    assert run_facts(run_id=ID, created=False, device="CPU")["created"] is None
+    assert run_facts(run_id=ID, is_dated=False, device="CPU")["created"] is None
 
 
 def test_newest_first_and_precomputed_last(tmp_path):

@@ -30,7 +30,7 @@ def fill(folder, run_id=ID, title="A run", **changes):
     (folder / "recipe.yaml").write_text("merge: ties\nexperts: {a: a.safetensors}\n")
     (folder / "model.safetensors").write_bytes(bytes(range(256)) * 16)
     said = run_facts(
-        run_id=run_id, created=True, device="CPU", kind="merge", title=title, seconds={"merging": 1.0}, warnings=[],
+        run_id=run_id, is_dated=True, device="CPU", kind="merge", title=title, seconds={"merging": 1.0}, warnings=[],
         seed=None, chain=["ties"], experts=["a"], inputs={}, benchmark=None, work={},
         sizes={"files": 4096, "header": 0, "dead": 0},
         models={"merged": "model.safetensors"}, tables={"saliency": schema},

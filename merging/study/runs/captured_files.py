@@ -13,7 +13,7 @@ from merging.engine.capture.data_files import DataFile, GradientMeansFile, Layer
 from merging.models.model_references import expert_key, locate
 from merging.recipes.recipe import Recipe
 
-F = TypeVar("F", LayerInputFile, GradientMeansFile)
+OpenedFile = TypeVar("OpenedFile", LayerInputFile, GradientMeansFile)
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,18 @@ class CapturedFiles:
             RecipeError: the recipe names a file of an expert that it does not merge.
         """
         experts = [name for name, _ in recipe.experts]
-        named = {name for files in recipe.data_files.to_plain().values() for name in files}
-        if strange := sorted(named - set(experts)):
+        named_experts = {name for files in recipe.data_files.to_plain().values() for name in files}
+        if unknown := sorted(named_experts - set(experts)):
             raise RecipeError(
-                f"The recipe names files of data of {first_few(strange)}, but no such expert; its experts are "
+                f"The recipe names files of data of {first_few(unknown)}, but no such expert; its experts are "
                 f"{first_few(experts)}."
             )
-        rows = {name: _open_file(LayerInputFile, file, name, base) for name, file in recipe.data_files.layer_inputs}
+        layer_inputs = {
+            name: _open_file(LayerInputFile, file, name, base) for name, file in recipe.data_files.layer_inputs
+        }
         return cls(
-            rows, {name: _open_file(GradientMeansFile, file, name, base) for name, file in recipe.data_files.gradients}
+            layer_inputs,
+            {name: _open_file(GradientMeansFile, file, name, base) for name, file in recipe.data_files.gradients},
         )
 
     def __iter__(self) -> Iterator[tuple[str, str, DataFile]]:
@@ -71,9 +74,9 @@ class CapturedFiles:
                 )
 
 
-def _open_file(kind: type[F], file: str, expert: str, base: Path | None) -> F:
+def _open_file(file_type: type[OpenedFile], file: str, expert: str, base: Path | None) -> OpenedFile:
     """A file, opened; errors name the expert."""
     try:
-        return kind(locate(file, base))
+        return file_type(locate(file, base))
     except MergingError as error:
         raise type(error)(f"{expert}: {error}") from None

@@ -18,7 +18,7 @@ from merging.study.runs.run import SALIENCY, Run, merge_same_models, read_parame
 
 @dataclass(frozen=True, slots=True)
 class LeadingEdit:
-    """An edit in front of a chain, in its simplest form (``_steps``); ``draw``: exemplars if only the edit has some."""
+    """An edit in front of a chain, in its simplest form (``_simplify_steps``); ``draw``: exemplars if only the edit has some."""
 
     step: Step
     draw: Exemplars | None = None
@@ -53,36 +53,44 @@ class EditPairRow:
 
 
 RunInputs = tuple[str | None, frozenset[tuple[str, str]], str, str]
-Others = tuple[bool, Step | None, TestData | None]  # whether unused tensors count, the adapt, and its images
-Chain = tuple[tuple[Step, ...], Exemplars | None, Others]  # with the steps of ``_steps``
+ChainSettings = tuple[bool, Step | None, TestData | None]  # whether unused tensors count, the adapt, and its images
+Chain = tuple[tuple[Step, ...], Exemplars | None, ChainSettings]  # with the steps of ``_simplify_steps``
 
 
-def compared_subject(run: Run) -> RunInputs:
+def comparison_key(run: Run) -> RunInputs:
     """The benchmark of a run, the digests of its checkpoints, and the activation and architecture of its recipe."""
     recipe = read_recipe(run)
-    stated = (recipe.activation, recipe.architecture) if recipe else ("", "")
-    return run.benchmark, frozenset(run.inputs.items()), *stated
+    network_settings = (recipe.activation, recipe.architecture) if recipe else ("", "")
+    return run.benchmark, frozenset(run.inputs.items()), *network_settings
 
 
 def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
     """Groups of runs that can be compared with each other: most experts first, then most runs."""
     groups: dict[RunInputs, list[Run]] = {}
     for run in runs:
-        groups.setdefault(compared_subject(run), []).append(run)
+        groups.setdefault(comparison_key(run), []).append(run)
     return sorted(groups.values(), key=lambda group: (-len(group[0].experts), -len(group)))
 
 
 def find_pairs(runs: Iterable[Run]) -> list[EditPair]:
     """Every pair among the runs; among runs with the same chain only the first counts."""
-    groups = {compared_subject(group[0]): by_chain(group) for group in by_subject(runs)}
+    groups = {comparison_key(group[0]): index_by_chain(group) for group in by_subject(runs)}
     edit_pairs = []
     for chains in groups.values():
-        for (steps, exemplars, others), run in chains.items():
-            draws = dict.fromkeys((exemplars, None))  # the chain behind the edit used the same exemplars, or none
-            plains = [plain for draw in draws if (plain := chains.get((steps[1:], draw, others)))]
-            if plains:
-                only_edit = exemplars is not None and _exemplars(plains[0]) is None
-                edit_pairs.append(EditPair(plains[0], run, LeadingEdit(steps[0], exemplars if only_edit else None)))
+        for (steps, exemplars, settings), run in chains.items():
+            possible_exemplars = dict.fromkeys(
+                (exemplars, None)
+            )  # the chain behind the edit used the same exemplars, or none
+            runs_without = [
+                run_without
+                for other_exemplars in possible_exemplars
+                if (run_without := chains.get((steps[1:], other_exemplars, settings)))
+            ]
+            if runs_without:
+                only_edit_samples = exemplars is not None and _read_exemplars(runs_without[0]) is None
+                edit_pairs.append(
+                    EditPair(runs_without[0], run, LeadingEdit(steps[0], exemplars if only_edit_samples else None))
+                )
     return edit_pairs
 
 
@@ -94,49 +102,60 @@ def leading_edits(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
 
 
 def plugin_matrix(
-    runs: Sequence[Run], leading_edit: LeadingEdit, name: str, *, large: bool = False
+    runs: Sequence[Run], leading_edit: LeadingEdit, edit_name: str, *, large: bool = False
 ) -> list[EditPairRow]:
     """A row for every preset that the edit can precede, then for the other pairs among the runs, all of one subject.
 
     Args:
-        name: the edit's name in titles.
+        edit_name: the edit's name in titles.
         large: whether the presets have the values of the papers for ViT-L/14.
     """
-    model = next(recipe for run in runs if (recipe := read_recipe(run)))
-    pretrained, experts = model.pretrained, dict(model.experts)
-    stated = (model.activation, model.architecture)
-    chains = by_chain(runs)
+    first_recipe = next(recipe for run in runs if (recipe := read_recipe(run)))
+    pretrained, experts = first_recipe.pretrained, dict(first_recipe.experts)
+    network_settings = (first_recipe.activation, first_recipe.architecture)
+    chains = index_by_chain(runs)
     rows = []
-    for base in bases(leading_edit.step.key):
-        plain = base.recipe(pretrained, experts, large=large).with_architecture(*stated)
-        partner = base.with_edit((leading_edit.step.key, leading_edit.step.params.values()), name, leading_edit.draw)
-        if refused := refusal(partner):
-            rows.append(EditPairRow(base.name_in_lists(large), chains.get(_chain(plain, runs[0])), None, (), refused))
+    for preset in bases(leading_edit.step.key):
+        recipe_without = preset.recipe(pretrained, experts, large=large).with_architecture(*network_settings)
+        preset_with_edit = preset.with_edit(
+            (leading_edit.step.key, leading_edit.step.params.values()), edit_name, leading_edit.draw
+        )
+        if reason := refusal(preset_with_edit):
+            rows.append(
+                EditPairRow(
+                    preset.name_in_lists(large), chains.get(_build_chain(recipe_without, runs[0])), None, (), reason
+                )
+            )
             continue
-        recipes = (plain, partner.recipe(pretrained, experts, large=large).with_architecture(*stated))
-        without, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in recipes)
-        missing = tuple(recipe for recipe, run in zip(recipes, (without, plugged), strict=True) if run is None)
-        rows.append(EditPairRow(base.name_in_lists(large), without, plugged, missing))
-    listed = {row.plain.id for row in rows if row.plain}
-    others = [pair for pair in find_pairs(runs) if pair.belongs_to(leading_edit) and pair.plain.id not in listed]
-    return rows + [EditPairRow(pair.plain.name, pair.plain, pair.plugged) for pair in others]
+        recipes = (
+            recipe_without,
+            preset_with_edit.recipe(pretrained, experts, large=large).with_architecture(*network_settings),
+        )
+        run_without, run_with = (chains.get(_build_chain(recipe, runs[0])) for recipe in recipes)
+        missing = tuple(recipe for recipe, run in zip(recipes, (run_without, run_with), strict=True) if run is None)
+        rows.append(EditPairRow(preset.name_in_lists(large), run_without, run_with, missing))
+    listed_ids = {row.plain.id for row in rows if row.plain}
+    other_pairs = [
+        pair for pair in find_pairs(runs) if pair.belongs_to(leading_edit) and pair.plain.id not in listed_ids
+    ]
+    return rows + [EditPairRow(pair.plain.name, pair.plain, pair.plugged) for pair in other_pairs]
 
 
-def by_chain(runs: Iterable[Run]) -> Mapping[Chain, Run]:
+def index_by_chain(runs: Iterable[Run]) -> Mapping[Chain, Run]:
     """The first run of every chain; runs with a method that this version lacks are left out."""
     chains: dict[Chain, Run] = {}
     for run in runs:
         if recipe := read_recipe(run):
-            chains.setdefault(_chain(recipe, run), run)
+            chains.setdefault(_build_chain(recipe, run), run)
     return chains
 
 
 def find_run(recipe: Recipe, runs: Sequence[Run]) -> Run | None:
     """The first run with a recipe's chain, among runs of one subject; paths of files may differ."""
-    return by_chain(runs).get(_chain(recipe, runs[0])) if runs else None
+    return index_by_chain(runs).get(_build_chain(recipe, runs[0])) if runs else None
 
 
-def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
+def same_saliency(run: Run, candidates: Iterable[Run]) -> Run | None:
     """Another run with the table of saliency for the same first edit on the same task vectors; None without one.
 
     The first edit works on the task vectors themselves, independent of later steps.
@@ -144,13 +163,13 @@ def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
     recipe = read_recipe(run)
     if recipe is None or not recipe.edits:
         return None
-    for other in others:
-        other_recipe = read_recipe(other) if SALIENCY in other.tables and other.id != run.id else None
-        if other_recipe is None or not merge_same_models(run, other) or not other_recipe.edits:
+    for candidate in candidates:
+        candidate_recipe = read_recipe(candidate) if SALIENCY in candidate.tables and candidate.id != run.id else None
+        if candidate_recipe is None or not merge_same_models(run, candidate) or not candidate_recipe.edits:
             continue
-        same = _steps(other_recipe, other)[0] == _steps(recipe, run)[0]
-        if same and other_recipe.count_dead_params == recipe.count_dead_params:
-            return other
+        is_same_edit = _simplify_steps(candidate_recipe, candidate)[0] == _simplify_steps(recipe, run)[0]
+        if is_same_edit and candidate_recipe.count_dead_params == recipe.count_dead_params:
+            return candidate
     return None
 
 
@@ -167,13 +186,13 @@ def _parse_recipe(recipe_yaml: str) -> Recipe | None:
         return None
 
 
-def _chain(recipe: Recipe, run: Run) -> Chain:
+def _build_chain(recipe: Recipe, run: Run) -> Chain:
     """The chain of a recipe on the inputs of a run; counting unused tensors matters only if there are any."""
-    counts = recipe.count_dead_params and run.sizes["dead"] > 0
-    return _steps(recipe, run), recipe.exemplars, (counts, recipe.adapt, recipe.test_data)
+    counts_unused = recipe.count_dead_params and run.sizes["dead"] > 0
+    return _simplify_steps(recipe, run), recipe.exemplars, (counts_unused, recipe.adapt, recipe.test_data)
 
 
-def _steps(recipe: Recipe, run: Run) -> tuple[Step, ...]:
+def _simplify_steps(recipe: Recipe, run: Run) -> tuple[Step, ...]:
     """The steps of a recipe; a step with several equivalent forms in its simplest form for the tensors of a run.
 
     Steps remain unchanged if the run's tensors are not stored, or are not those that the step names.
@@ -195,6 +214,6 @@ def _simplify_step(step: Step, experts: tuple[str, ...], tensors: tuple[Paramete
     return Step(step.key, plainest(step.params, experts, tensors)) if plainest else step
 
 
-def _exemplars(run: Run) -> Exemplars | None:
+def _read_exemplars(run: Run) -> Exemplars | None:
     recipe = read_recipe(run)
     return recipe.exemplars if recipe else None

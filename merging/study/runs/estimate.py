@@ -35,14 +35,14 @@ from merging.study.runs.run import THIS_MACHINE, Run
 READING, MERGING, ADAPTING, EVALUATING = "reading", "merging", "adapting", "evaluating"
 PHASES = (READING, MERGING, ADAPTING, EVALUATING)
 # Work per second of one slow core, used until this machine has runs of its own.
-SPEED = {READING: 5e8, MERGING: 2e10, ADAPTING: 2e10, EVALUATING: 2e10}
-PER_SCALAR = 150  # multiply-adds that take as long as handling one scalar once
-MLPS = 2 / 3  # share of a tower's multiply-adds that its MLPs take
-UPDATE = 8e6  # multiply-adds that take as long as the overhead of an update on features
-LEARNING = 3  # forward passes that take as long as an image's forward and backward pass in a batch
-GRADIENT = 4  # forward passes that take as long as one image's own gradient
-OF_CHAIN = (MERGING, ADAPTING)  # phases whose speed depends on the methods
-ENOUGH = 5  # latest runs that the speed is computed from
+DEFAULT_SPEEDS = {READING: 5e8, MERGING: 2e10, ADAPTING: 2e10, EVALUATING: 2e10}
+SCALAR_WORK = 150  # multiply-adds that take as long as handling one scalar once
+MLP_SHARE = 2 / 3  # share of a tower's multiply-adds that its MLPs take
+UPDATE_WORK = 8e6  # multiply-adds that take as long as the overhead of an update on features
+LEARNING_PASSES = 3  # forward passes that take as long as an image's forward and backward pass in a batch
+GRADIENT_PASSES = 4  # forward passes that take as long as one image's own gradient
+METHOD_PHASES = (MERGING, ADAPTING)  # phases whose speed depends on the methods
+RECENT_RUNS = 5  # latest runs that the speed is computed from
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,18 @@ class Estimate:
     whole: Mapping[str, int] = field(default_factory=dict)  # memory for each tensor that cannot be merged in pieces
     matrices: int = 0  # tensors of a network other than CLIP that are decomposed or multiplied
 
-    def find_too_large(self, free: int, recipe: Recipe) -> str:
-        """A sentence about the tensors that do not fit into ``free`` bytes of memory; empty if all do."""
-        large = sorted((name for name in self.whole if self.whole[name] > free), key=lambda name: -self.whole[name])
-        if not large:
+    def find_too_large(self, free_bytes: int, recipe: Recipe) -> str:
+        """A sentence about the tensors that do not fit into ``free_bytes`` bytes of memory; empty if all do."""
+        names = sorted(
+            (name for name in self.whole if self.whole[name] > free_bytes), key=lambda name: -self.whole[name]
+        )
+        if not names:
             return ""
         pairs = zip(recipe.methods, recipe.steps, strict=True)
         methods = first_few(method.title for method, step in pairs if not method.is_elementwise(step.params))
         return (
-            f"Memory is too small for tensors that {methods} cannot merge in pieces: {first_few(large)}. "
-            f"{printable(large[0])} needs about {size_text(self.whole[large[0]])}; {size_text(free)} are free. "
+            f"Memory is too small for tensors that {methods} cannot merge in pieces: {first_few(names)}. "
+            f"{printable(names[0])} needs about {size_text(self.whole[names[0]])}; {size_text(free_bytes)} are free. "
             "Free memory, merge fewer experts at once, use a machine with more memory, or choose methods that work "
             "scalar by scalar."
         )
@@ -90,8 +92,8 @@ def estimate_run(
 
     ``quiet``: the time on an idle machine, from its fastest runs, since runs on a busy machine measure its load.
     """
-    chosen = choose_device(device)
-    device_name = describe_device(chosen)
+    torch_device = choose_device(device)
+    device_name = describe_device(torch_device)
     runs = [run for run in runs if run.device == device_name]
     merged = [p for p in opened.pretrained.parameters if p.role not in UNMERGED]
     numels = [opened.pretrained.infos[p.name].numel for p in merged]
@@ -99,8 +101,8 @@ def estimate_run(
     stages = opened.recipe.stages
     work = {
         READING: float(opened.unread_bytes),
-        MERGING: PER_SCALAR
-        * float(sum(numels) * ((len(opened.experts) + 1) * chain.passes + _count_more_models(opened)))
+        MERGING: SCALAR_WORK
+        * float(sum(numels) * ((len(opened.experts) + 1) * chain.passes + _count_extra_models(opened)))
         + chain.matrix_flops / 2
         + _exemplar_work(opened, chain)
         + _learning_work(opened, benchmark, [stage for stage in stages if not isinstance(stage[0], Adapt)]),
@@ -108,16 +110,16 @@ def estimate_run(
         EVALUATING: _evaluation_work(opened, benchmark),
     }
     keys = tuple(step.key for _, step in stages)
-    speeds = {phase: _speed(phase, keys, runs, quiet) for phase in PHASES}
-    phases = {phase: work[phase] / (speeds[phase] or SPEED[phase]) for phase in PHASES}
+    speeds = {phase: _find_speed(phase, keys, runs, quiet) for phase in PHASES}
+    phases = {phase: work[phase] / (speeds[phase] or DEFAULT_SPEEDS[phase]) for phase in PHASES}
     learned = all(speeds[phase] for phase in (MERGING, ADAPTING, EVALUATING) if work[phase])
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
     whole: dict[str, int] = {}
-    if _in_pieces(opened):
+    if _is_elementwise(opened):
         memory = _piece_bytes(opened, max(numels, default=0), itemsize)
     else:
         pieces, whole = _layer_sizes(opened, chain, merged, itemsize)
-        memory = peak_bytes([*whole.values(), pieces], parallel_pieces(chosen), piece_memory())
+        memory = peak_bytes([*whole.values(), pieces], parallel_pieces(torch_device), piece_memory())
     memory += _exemplar_bytes(opened)
     if benchmark is not None:
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
@@ -142,12 +144,12 @@ def in_memory_bytes(opened: OpenedRecipe, device: str = "auto") -> int:
     return estimate_run(opened, device=device).anonymous_bytes + weights
 
 
-def _count_more_models(opened: OpenedRecipe) -> int:
+def _count_extra_models(opened: OpenedRecipe) -> int:
     """The number of models beyond the first one."""
     return len(opened.experts) - 1 if opened.recipe.per_task else 0
 
 
-def _in_pieces(opened: OpenedRecipe) -> bool:
+def _is_elementwise(opened: OpenedRecipe) -> bool:
     pairs = zip(opened.recipe.methods, opened.recipe.steps, strict=True)
     return all(method.is_elementwise(step.params) for method, step in pairs)
 
@@ -170,18 +172,18 @@ def _layer_sizes(
     whole = [(method, params) for method, params in pairs if not method.is_elementwise(params)]
     decomposes = any(method.algebra(params, matrix) for method, params in whole for matrix in maps[:1])
     tower, exemplars = find_tower(opened.pretrained), opened.recipe.exemplars
-    captures = chain.forward > chain.backward
-    rows = exemplars.per_task * count_tokens(tower) if captures and tower and exemplars else 0
+    captures_inputs = chain.forward > chain.backward
+    rows = exemplars.per_task * count_tokens(tower) if captures_inputs and tower and exemplars else 0
     infos, count = opened.pretrained.infos, len(opened.experts)
-    large = [p for p in merged if opened.pretrained.is_inferred and infos[p.name].numel > BLOCK_CPU]
-    cut = {p.name for p in large if all(method.elementwise(params, p) for method, params in pairs)}
+    large_parameters = [p for p in merged if opened.pretrained.is_inferred and infos[p.name].numel > BLOCK_CPU]
+    cut_names = {p.name for p in large_parameters if all(method.elementwise(params, p) for method, params in pairs)}
     ranks = thin_ranks(recipe, opened.pretrained, opened.experts)
     sizes = {
         p.name: layer_bytes(p, infos[p.name], count, itemsize, decomposes, rows, ranks.get(p.name, math.inf))
         for p in merged
-        if p.name not in cut
+        if p.name not in cut_names
     }
-    return _piece_bytes(opened, max((infos[name].numel for name in cut), default=0), itemsize), sizes
+    return _piece_bytes(opened, max((infos[name].numel for name in cut_names), default=0), itemsize), sizes
 
 
 def _piece_bytes(opened: OpenedRecipe, numel: int, itemsize: int) -> int:
@@ -194,7 +196,7 @@ def _exemplar_work(opened: OpenedRecipe, chain: ChainWork) -> float:
     tower = find_tower(opened.pretrained)
     if not chain.exemplars or tower is None:
         return 0.0
-    return forward_flops(tower) / 2 * (chain.forward - chain.backward + GRADIENT * chain.backward)
+    return forward_flops(tower) / 2 * (chain.forward - chain.backward + GRADIENT_PASSES * chain.backward)
 
 
 def learning_images(opened: OpenedRecipe, benchmark: Benchmark | None) -> list[int]:
@@ -206,9 +208,11 @@ def learning_images(opened: OpenedRecipe, benchmark: Benchmark | None) -> list[i
     settings, split = recipe.test_data or recipe.exemplars, recipe.test_data.split if recipe.test_data else EXEMPLARS
     if settings is None:
         return []
-    most = Exemplars().per_task
-    present = [most if benchmark is None else benchmark.count(name, split) or most for name in names]
-    return [count if settings.per_task is None else min(count, settings.per_task) for count in present]
+    default_count = Exemplars().per_task
+    available = [
+        default_count if benchmark is None else benchmark.count(name, split) or default_count for name in names
+    ]
+    return [count if settings.per_task is None else min(count, settings.per_task) for count in available]
 
 
 def _learning_work(opened: OpenedRecipe, benchmark: Benchmark | None, stages: Sequence[tuple[Method, Step]]) -> float:
@@ -219,7 +223,7 @@ def _learning_work(opened: OpenedRecipe, benchmark: Benchmark | None, stages: Se
     passes, updates = 0, 0.0
     sizes = Sizes(len(opened.experts), tower.layers, tower.width, tower.embed_dim)
     for method, step in stages:
-        passes += LEARNING * method.learns_on(step.params, images) if images else 0
+        passes += LEARNING_PASSES * method.learns_on(step.params, images) if images else 0
         if isinstance(method, Adapt):
             passes += method.feature_passes * sum(images)
             updates += _update_work(method, step, images, sizes)
@@ -231,7 +235,7 @@ def _update_work(method: Adapt, step: Step, images: Sequence[int], sizes: Sizes)
     count, rows = method.updates(step.params, images)
     shapes = method.shapes(step.params, sizes)
     learned = sum(math.prod(shape) for shape in (*shapes.router.values(), *shapes.per_task.values()))
-    return UPDATE * count + 3.0 * rows * learned
+    return UPDATE_WORK * count + 3.0 * rows * learned
 
 
 def _exemplar_bytes(opened: OpenedRecipe) -> int:
@@ -241,16 +245,18 @@ def _exemplar_bytes(opened: OpenedRecipe) -> int:
         return 0
     images, rows = opened.recipe.exemplars.per_task, opened.recipe.exemplars.per_task * count_tokens(tower)
     image_numbers = 3 * images * tower.image_size**2
-    most = 0
+    max_scalars = 0
     for method, _ in opened.recipe.data_methods:
         if method.gradients:  # one expert's at a time: its weights, their gradients, and sums of those in float64
-            most = max(most, 4 * sum(opened.pretrained.infos[p.name].numel for p in opened.pretrained.parameters))
+            max_scalars = max(
+                max_scalars, 4 * sum(opened.pretrained.infos[p.name].numel for p in opened.pretrained.parameters)
+            )
         else:  # rows, or their Gram matrix in float64 where that is smaller
-            entering = sum(
+            input_scalars = sum(
                 min(rows * matrix.inputs, 2 * matrix.inputs**2) for matrix in linear_maps(opened.pretrained, 1, block=0)
             )
-            most = max(most, len(opened.experts) * (rows * tower.width + entering))
-    return 4 * (len(opened.experts) * image_numbers + most)
+            max_scalars = max(max_scalars, len(opened.experts) * (rows * tower.width + input_scalars))
+    return 4 * (len(opened.experts) * image_numbers + max_scalars)
 
 
 def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float:
@@ -262,11 +268,11 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
     tower = find_tower(opened.pretrained)
     if benchmark is None or tower is None:
         return 0.0
-    outside = 1 + _count_more_models(opened)
-    models = {task.key: 1 if task.key in opened.experts else outside for task in benchmark.tasks}
+    models_out_of_domain = 1 + _count_extra_models(opened)
+    models = {task.key: 1 if task.key in opened.experts else models_out_of_domain for task in benchmark.tasks}
     images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
-    routed = opened.recipe.is_routed
-    passes = 1 + MLPS * len(opened.experts) if routed else 1.0  # the model, and the MLPs of every expert
+    is_routed = opened.recipe.is_routed
+    passes = 1 + MLP_SHARE * len(opened.experts) if is_routed else 1.0  # the model, and the MLPs of every expert
     return forward_flops(tower) / 2 * (images * passes + _count_unknown_task_images(opened, benchmark) * (1 + passes))
 
 
@@ -278,18 +284,20 @@ def _count_unknown_task_images(opened: OpenedRecipe, benchmark: Benchmark) -> in
     return sum(benchmark.count(name, split) for name in opened.experts for split in SPLITS)
 
 
-def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run], quiet: bool) -> float | None:
-    """Work per second: the median of the latest own runs, in ``OF_CHAIN`` of the same chain; None without any.
+def _find_speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run], quiet: bool) -> float | None:
+    """Work per second: the median of the latest own runs, in ``METHOD_PHASES`` of the same chain; None without any.
 
     ``quiet``: the speed of the fastest run.
     """
-    own = [
-        run for run in runs if run.provenance == THIS_MACHINE and (phase not in OF_CHAIN or _stage_keys(run) == chain)
+    own_runs = [
+        run
+        for run in runs
+        if run.provenance == THIS_MACHINE and (phase not in METHOD_PHASES or _stage_keys(run) == chain)
     ]
-    rates = [run.work[phase] / run.seconds[phase] for run in own if run.work.get(phase) and run.seconds.get(phase)]
+    rates = [run.work[phase] / run.seconds[phase] for run in own_runs if run.work.get(phase) and run.seconds.get(phase)]
     if not rates:
         return None
-    return max(rates) if quiet else statistics.median(rates[:ENOUGH])
+    return max(rates) if quiet else statistics.median(rates[:RECENT_RUNS])
 
 
 def _stage_keys(run: Run) -> tuple[str, ...]:

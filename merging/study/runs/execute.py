@@ -35,14 +35,14 @@ class RunOptions(TypedDict, total=False):
     strict: bool  # whether to refuse experts that probably do not belong to the pretrained model
 
 
-DEFAULTS = RunOptions(evaluate=True, keep_model=True, need_model=False, strict=False)
+DEFAULT_OPTIONS = RunOptions(evaluate=True, keep_model=True, need_model=False, strict=False)
 
 
 def complete_options(options: RunOptions) -> RunOptions:
     """The options, with defaults for missing ones. Raises TypeError for an unknown option."""
-    if strange := options.keys() - DEFAULTS.keys():
-        raise TypeError(f"A run has no option {', '.join(sorted(strange))}; it has {', '.join(DEFAULTS)}.")
-    return {**DEFAULTS, **options}
+    if unknown := options.keys() - DEFAULT_OPTIONS.keys():
+        raise TypeError(f"A run has no option {', '.join(sorted(unknown))}; it has {', '.join(DEFAULT_OPTIONS)}.")
+    return {**DEFAULT_OPTIONS, **options}
 
 
 def execute(
@@ -53,7 +53,7 @@ def execute(
     context: Context = QUIET,
     base: Path | None = None,
     announce: Callable[[Estimate], None] | None = None,
-    scored: KnownScores | None = None,
+    known_scores: KnownScores | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
     """The stored run of a recipe: an existing one, or a new one.
@@ -65,7 +65,7 @@ def execute(
             warnings before the computation, and stored with the run. Workers compute whole tensors and features.
         base: the folder to which relative paths in the recipe are relative.
         announce: called with the cost before a method learns, or matrices of networks other than CLIP are read.
-        scored: scores of the run's model on the benchmark, if it was evaluated together with other models.
+        known_scores: scores of the run's model on the benchmark, if it was evaluated together with other models.
         options: see RunOptions.
 
     Raises:
@@ -73,27 +73,29 @@ def execute(
         StoreError: the disk cannot be written to. Cancelled: the user cancelled, and nothing is stored. Paused: the
             user paused, and what was learned so far is stored.
     """
-    chosen = complete_options(options)
-    evaluate, need_model = chosen["evaluate"], chosen["need_model"]
-    opened = _open_recipe(recipe, base, benchmark, chosen["strict"])
-    fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
-    scored_on = fitting if evaluate else None
-    plan = _plan(opened, scored_on, store, context.device, announce)
+    all_options = complete_options(options)
+    evaluate, need_model = all_options["evaluate"], all_options["need_model"]
+    opened = _open_recipe(recipe, base, benchmark, all_options["strict"])
+    fitting_benchmark, reason = find_fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
+    scored_on = fitting_benchmark if evaluate else None
+    plan = _plan_run(opened, scored_on, store, context.device, announce)
     parts = context.split(plan.phases)
     digests, reading = _read_digests(opened, parts[READING])
     run_id = opened.run_id(digests)
-    if run := stored_run(store, run_id, scored_on, need_model):
+    if run := find_stored_run(store, run_id, scored_on, need_model):
         return run
     with store.lock(run_id, parts[MERGING], "computes the same run"):
-        if run := stored_run(store, run_id, scored_on, need_model):
+        if run := find_stored_run(store, run_id, scored_on, need_model):
             return run
-        images = ChainImages(_sample_exemplars(recipe, fitting, reason), _sample_test_data(recipe, fitting, reason))
+        images = ChainImages(
+            _sample_exemplars(recipe, fitting_benchmark, reason), _sample_test_data(recipe, fitting_benchmark, reason)
+        )
         work = RunWork(
-            run_id, opened, digests, store, scored_on, images, context, parts, plan, chosen["keep_model"],
-            scored=scored, seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
+            run_id, opened, digests, store, scored_on, images, context, parts, plan, all_options["keep_model"],
+            known_scores=known_scores, seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
         )  # fmt: skip
         _compute(work, announce)
-    return _find_own(store, run_id)
+    return _read_back(store, run_id)
 
 
 def _open_recipe(recipe: Recipe, base: Path | None, benchmark: Benchmark | None, strict: bool) -> OpenedRecipe:
@@ -105,7 +107,7 @@ def _open_recipe(recipe: Recipe, base: Path | None, benchmark: Benchmark | None,
     return opened
 
 
-def _plan(
+def _plan_run(
     opened: OpenedRecipe, benchmark: Benchmark | None, store: Store, device: str,
     announce: Callable[[Estimate], None] | None,
 ) -> Estimate:  # fmt: skip
@@ -148,9 +150,9 @@ def _learning_state(store: Store, run_id: str, pause: Cancel | None) -> Iterator
 
 def _compute(work: RunWork, announce: Callable[[Estimate], None] | None) -> None:
     """Add scores to the stored run if only they are missing, or merge."""
-    stored = next((run for run in work.store.list_copies(work.run_id) if run.has_model), None)
-    if stored is not None and work.benchmark is not None:
-        work.add_scores(stored)
+    stored_copy = next((run for run in work.store.list_copies(work.run_id) if run.has_model), None)
+    if stored_copy is not None and work.benchmark is not None:
+        work.add_scores(stored_copy)
         return
     for doubt in work.opened.doubts:
         work.context.warn(doubt)
@@ -160,7 +162,7 @@ def _compute(work: RunWork, announce: Callable[[Estimate], None] | None) -> None
     with (
         _learning_state(work.store, work.run_id, work.context.pause)
         if learns
-        else contextlib.nullcontext() as work.kept
+        else contextlib.nullcontext() as work.learning_state
     ):
         work.merge()
 
@@ -194,22 +196,22 @@ def _sample_test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) 
     return benchmark.test_data((name for name, _ in recipe.experts), **recipe.test_data.values())
 
 
-def stored_run(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:
+def find_stored_run(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:
     """A stored copy of the run, with scores if there is a benchmark and weights if ``need_model``; None without one."""
     for run in store.list_copies(run_id):
-        scored = benchmark is None or (run.has_scores and run.benchmark == benchmark.digest)
-        if scored and (run.has_model or not need_model):
+        is_scored = benchmark is None or (run.has_scores and run.benchmark == benchmark.digest)
+        if is_scored and (run.has_model or not need_model):
             return run
     return None
 
 
-def _find_own(store: Store, run_id: str) -> Run:
+def _read_back(store: Store, run_id: str) -> Run:
     for run in store.list_copies(run_id):
         return run
     raise StoreError(f"Run {run_id} was written but cannot be read back; is the store's folder being cleared?")
 
 
-def fitting_benchmark(opened: OpenedRecipe, benchmark: Benchmark | None) -> tuple[Benchmark | None, str]:
+def find_fitting_benchmark(opened: OpenedRecipe, benchmark: Benchmark | None) -> tuple[Benchmark | None, str]:
     """The benchmark to evaluate on, or None and the reason."""
     try:
         chosen = benchmark or Benchmark.load()

@@ -13,11 +13,11 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.formats.files_on_workers import digest_for_request
 from merging.recipes.recipe import Recipe
 from merging.study.runs.estimate import estimate_run
-from merging.study.runs.execute import RunOptions, complete_options, execute, fitting_benchmark, stored_run
+from merging.study.runs.execute import RunOptions, complete_options, execute, find_fitting_benchmark, find_stored_run
 from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
-from merging.study.runs.worker_requests import plain_store
+from merging.study.runs.worker_requests import store_to_plain
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import RUN, Plain
 from merging.tasks.workers.fan_out import WorkerTask
@@ -35,7 +35,7 @@ class WantedRun:
 
 
 def execute_several(
-    wanted: Sequence[WantedRun],
+    requests: Sequence[WantedRun],
     store: Store,
     *,
     benchmark: Benchmark | None = None,
@@ -50,17 +50,17 @@ def execute_several(
     Raises:
         StoreError: the disk cannot be written to. Cancelled, Paused: the user did; finished runs are stored.
     """
-    if benchmark is None and len(wanted) > 0:
-        benchmark = _bundled_library()
+    if benchmark is None and len(requests) > 0:
+        benchmark = _load_bundled_benchmark()
     with open_workers(context) as workers:
-        return SeveralRuns(wanted, store, complete_options(options), benchmark, context).execute_all(workers)
+        return SeveralRuns(requests, store, complete_options(options), benchmark, context).execute_all(workers)
 
 
 @dataclass
 class SeveralRuns:
     """Recipes to run, and with which options; ``_results`` has each run or error, by the names of tasks."""
 
-    wanted: Sequence[WantedRun]
+    requests: Sequence[WantedRun]
     store: Store
     options: RunOptions
     benchmark: Benchmark | None
@@ -69,35 +69,39 @@ class SeveralRuns:
 
     def execute_all(self, workers: Workers | None) -> list[Run | MergingError]:
         """The run or error of each recipe; workers begin with the longest run, this process follows the order."""
-        tasks = [self._task(number, one, workers) for number, one in enumerate(self.wanted)]
-        failed = [name for name, result in self._results.items() if isinstance(result, MergingError)]
-        missing = {task.name: task for task in tasks if task.name not in self._results}
+        tasks = [self._plan_task(number, request, workers) for number, request in enumerate(self.requests)]
+        failed_names = [name for name, result in self._results.items() if isinstance(result, MergingError)]
+        missing_tasks = {task.name: task for task in tasks if task.name not in self._results}
         TaskMap(
-            RUN, self.context, lambda task, _: self._read(task.name), self._note_result, self._note_result,
-            total=len({task.name for task in tasks}) - len(failed), folder=self.store.root,
-        ).run(sorted(missing.values(), key=lambda task: -task.work), workers)  # fmt: skip
+            RUN, self.context, lambda task, _: self._read_run(task.name), self._note_result, self._note_result,
+            total=len({task.name for task in tasks}) - len(failed_names), folder=self.store.root,
+        ).run(sorted(missing_tasks.values(), key=lambda task: -task.work), workers)  # fmt: skip
         return [self._results[task.name] for task in tasks]
 
     def _note_result(self, task: WorkerTask, result: Run | MergingError) -> None:
         self._results[task.name] = result
 
-    def _task(self, number: int, one: WantedRun, workers: Workers | None) -> WorkerTask:
+    def _plan_task(self, number: int, request: WantedRun, workers: Workers | None) -> WorkerTask:
         """The task of a recipe, with its seconds as work. Stored runs and errors of planning are noted as results."""
-        name, seconds, ask = str(number), 0.0, None
+        name, seconds, make_request = str(number), 0.0, None
         if workers is not None:
             try:
-                name, ask, seconds = self.plan_run(one, workers)
-                if ask is None:
-                    self._results[name] = self._read(name)
+                name, make_request, seconds = self.plan_run(request, workers)
+                if make_request is None:
+                    self._results[name] = self._read_run(name)
             except MergingError as error:
                 self._results[name] = error
-        return WorkerTask(name, ask or dict, partial(self._run, number, one), max(1, round(seconds)))
+        return WorkerTask(
+            name, make_request or dict, partial(self._execute_run, number, request), max(1, round(seconds))
+        )
 
-    def _run(self, number: int, one: WantedRun, context: Context) -> Run:
-        part = context.without_workers().with_title(f"Run {number + 1} of {len(self.wanted)}")
-        return execute(one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **self.options)
+    def _execute_run(self, number: int, request: WantedRun, context: Context) -> Run:
+        run_context = context.without_workers().with_title(f"Run {number + 1} of {len(self.requests)}")
+        return execute(
+            request.recipe, self.store, benchmark=self.benchmark, base=request.base, context=run_context, **self.options
+        )
 
-    def plan_run(self, one: WantedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
+    def plan_run(self, request: WantedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
         """The id of a run, a function that makes its request to a worker (None if it is stored), and its seconds.
 
         The function raises WorkerError if the run needs more memory than each worker may use.
@@ -105,38 +109,38 @@ class SeveralRuns:
         Raises:
             MergingError: the recipe cannot be run.
         """
-        options, base = self.options, (one.base or Path.cwd()).absolute()
-        opened = open_inputs(one.recipe, base, self.benchmark)
-        scored_on = fitting_benchmark(opened, self.benchmark)[0] if options["evaluate"] else None
-        name = opened.run_id(opened.digests(self.context.without_progress()))
-        if stored_run(self.store, name, scored_on, options["need_model"]):
-            return name, None, 0.0
+        options, base = self.options, (request.base or Path.cwd()).absolute()
+        opened = open_inputs(request.recipe, base, self.benchmark)
+        scored_on = find_fitting_benchmark(opened, self.benchmark)[0] if options["evaluate"] else None
+        run_id = opened.run_id(opened.digests(self.context.without_progress()))
+        if find_stored_run(self.store, run_id, scored_on, options["need_model"]):
+            return run_id, None, 0.0
         plan = estimate_run(opened, scored_on, device=self.context.device)
-        request = {
-            "name": name,
-            "recipe": one.recipe.to_plain(),
+        worker_request = {
+            "name": run_id,
+            "recipe": request.recipe.to_plain(),
             "base": str(base),
             "digests": [digest_for_request(checkpoint) for checkpoint in opened],
             "benchmark": str(self.benchmark.folder.absolute()) if self.benchmark else "",
             "images": self.benchmark.digest if self.benchmark else "",
-            "store": plain_store(self.store),
+            "store": store_to_plain(self.store),
             "options": {**options},
             "device": self.context.device,
         }
 
-        def ask() -> Plain:
+        def make_request() -> Plain:
             workers.check_memory(plan.anonymous_bytes, "a run")
-            return request
+            return worker_request
 
-        return name, ask, plan.seconds
+        return run_id, make_request, plan.seconds
 
-    def _read(self, name: str) -> Run:
-        if found := self.store.find_promised(name):
-            return found
-        raise StoreError(f"Run {name} was computed by a worker, but cannot be read. Run its recipe again.")
+    def _read_run(self, run_id: str) -> Run:
+        if run := self.store.find_promised(run_id):
+            return run
+        raise StoreError(f"Run {run_id} was computed by a worker, but cannot be read. Run its recipe again.")
 
 
-def _bundled_library() -> Benchmark | None:
+def _load_bundled_benchmark() -> Benchmark | None:
     try:
         return Benchmark.load()
     except TaskError:

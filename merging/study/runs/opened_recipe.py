@@ -27,7 +27,7 @@ from merging.study.runs.captured_files import CapturedFiles
 from merging.study.runs.run import Run
 from merging.tasks.context import QUIET, Context
 
-LONG = 2000  # characters of a warning
+MAX_WARNING_CHARACTERS = 2000  # characters of a warning
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class OpenedRecipe:
     @property
     def unread_bytes(self) -> int:
         """Bytes that ``digests`` would have to read: files whose digests this process has not computed yet."""
-        new = [checkpoint for checkpoint in self if not DIGESTS.find(checkpoint.state())]
-        return sum(info.nbytes for checkpoint in new for info in checkpoint.infos.values())
+        unread = [checkpoint for checkpoint in self if not DIGESTS.find(checkpoint.state())]
+        return sum(info.nbytes for checkpoint in unread for info in checkpoint.infos.values())
 
     def digests(self, context: Context = QUIET) -> dict[str, str]:
         """{"pretrained": digest, "experts/<name>": digest}; files that this process has read are not read again.
@@ -74,16 +74,18 @@ class OpenedRecipe:
         """The id of the run, which depends on the merged checkpoints and the recipe."""
         digests = digests or self.digests()
         experts = {name: digests[expert_key(name)] for name in self.experts}
-        images = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
-        dead, tensors = self.pretrained.unused_text.numel > 0, self.pretrained.parameters
+        image_digest = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
+        has_unused, tensors = self.pretrained.unused_text.numel > 0, self.pretrained.parameters
         if isinstance(self.pretrained, TeamBase):
-            dead = self.pretrained.team.untouched > 0
+            has_unused = self.pretrained.team.untouched > 0
         inference = INFERENCE if self.pretrained.is_inferred else 0
-        files = self.captured_files.digests()
-        return self.recipe.run_id(digests["pretrained"], experts, images, dead, tensors, inference, files)
+        file_digests = self.captured_files.digests()
+        return self.recipe.run_id(
+            digests["pretrained"], experts, image_digest, has_unused, tensors, inference, file_digests
+        )
 
     @cached_property
-    def _report(self) -> FitReport:
+    def _fit_report(self) -> FitReport:
         """The fit report from a sample of the weights; raises CompatibilityError if the structures differ.
 
         Weights that are not finite raise nothing here: the merge reads all weights and names every such tensor.
@@ -102,13 +104,13 @@ class OpenedRecipe:
         Raises:
             CompatibilityError: the checkpoints cannot be merged.
         """
-        return tuple(printable(text, LONG) for text in self._report.doubt_texts)
+        return tuple(printable(text, MAX_WARNING_CHARACTERS) for text in self._fit_report.doubt_texts)
 
     def raise_if_doubtful(self) -> None:
         """Raise CompatibilityError if an expert probably does not belong to the pretrained model."""
         if self.doubts:
-            refused = "Nothing was merged. Choose other files, or merge without strict to go on with a warning."
-            raise CompatibilityError("\n".join((*self.doubts, refused)), self._report)
+            advice = "Nothing was merged. Choose other files, or merge without strict to go on with a warning."
+            raise CompatibilityError("\n".join((*self.doubts, advice)), self._fit_report)
 
     def raise_if_changed(self) -> None:
         """Raise CheckpointError if a file was overwritten after it was opened."""

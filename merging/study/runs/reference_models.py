@@ -38,15 +38,17 @@ def find_references(
     parts = context.split(dict.fromkeys(models, 1.0))
     for name, model in models.items():
         checkpoint = model.open(name)
-        content = DIGESTS.digest(checkpoint)
-        run_id = _make_id(content, benchmark)
+        digest = DIGESTS.digest(checkpoint)
+        run_id = _make_id(digest, benchmark)
         if compute and not store.has_run(run_id):
             started = time.monotonic()
             warnings: list[str] = []
-            part = replace(parts[name], warn=warnings.append)
-            scores = evaluate_model(checkpoint, benchmark, stored_features=store.features_folder(run_id), context=part)
+            model_context = replace(parts[name], warn=warnings.append)
+            scores = evaluate_model(
+                checkpoint, benchmark, stored_features=store.features_folder(run_id), context=model_context
+            )
             seconds = time.monotonic() - started
-            _write_reference(store, benchmark, run_id, name, content, scores, seconds, context.device, warnings)
+            _write_reference(store, benchmark, run_id, name, digest, scores, seconds, context.device, warnings)
         if run := store.find(run_id):
             runs[name] = run
     return runs
@@ -62,15 +64,15 @@ def store_reference(
     warnings: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Store the scores of a reference model on all tasks, unless they are stored; returns their id."""
-    content = DIGESTS.digest(benchmark.models()[name].open(name))
-    run_id = _make_id(content, benchmark)
+    digest = DIGESTS.digest(benchmark.models()[name].open(name))
+    run_id = _make_id(digest, benchmark)
     if not store.has_run(run_id):
-        _write_reference(store, benchmark, run_id, name, content, scores, seconds, device, warnings)
+        _write_reference(store, benchmark, run_id, name, digest, scores, seconds, device, warnings)
     return run_id
 
 
-def _make_id(content: str, benchmark: Benchmark) -> str:
-    return short_digest(f"{content} on {benchmark.digest}")
+def _make_id(digest: str, benchmark: Benchmark) -> str:
+    return short_digest(f"{digest} on {benchmark.digest}")
 
 
 def _write_reference(
@@ -78,7 +80,7 @@ def _write_reference(
     benchmark: Benchmark,
     run_id: str,
     name: str,
-    content: str,
+    digest: str,
     scores: pd.DataFrame,
     seconds: float,
     device: str,
@@ -86,25 +88,25 @@ def _write_reference(
 ) -> None:
     kind = name if name in (PRETRAINED, MULTITASK) else "expert"
     titles = {PRETRAINED: "Pretrained", MULTITASK: "Trained on all tasks"}
-    inside = {PRETRAINED: [], MULTITASK: list(benchmark.experts)}
+    in_domain_tasks = {PRETRAINED: [], MULTITASK: list(benchmark.experts)}
     with store.write_run(run_id) as folder:
         schema = write_table(folder, SCORES, scores)
-        contents = run_facts(
+        facts = run_facts(
             run_id=run_id,
             kind=kind,
             title=titles.get(name) or f"Expert for {benchmark.task(name).title}",
-            created=store.dated,
+            is_dated=store.dated,
             device=describe_device(choose_device(device)),
             seconds={EVALUATING: seconds},
             warnings=list(warnings),
             seed=None,
             chain=[],
-            experts=inside.get(name, [name]),
-            inputs={name if kind != "expert" else expert_key(name): content},
+            experts=in_domain_tasks.get(name, [name]),
+            inputs={name if kind != "expert" else expert_key(name): digest},
             benchmark=benchmark.digest,
             work={},
             models={},
             tables={SCORES: schema},
             **facts_of(benchmark.folder),
         )
-        write_json(folder / FACTS, contents)
+        write_json(folder / FACTS, facts)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 FACTS, RECIPE = "run.json", "recipe.yaml"
 SALIENCY = "saliency"  # the table of edits that prune whole tensors by their saliency
-FORMAT = 1
+FORMAT_VERSION = 1
 THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
-KINDS = ("merge", "pretrained", "expert", "multitask")
-REPORTED = "reporting"  # the split whose scores are reported
+RUN_KINDS = ("merge", "pretrained", "expert", "multitask")
+REPORTING_SPLIT = "reporting"  # the split whose scores are reported
 NOT_EVALUATED = "Not evaluated"  # the first words of the warning with the reason
 NOTHING_TO_DO = "Nothing to do: "  # marks a warning that needs no check; begins the fix of its problem
 KIND = ResultKind("run", "runs", FACTS, "Run its recipe again.", large=True)
@@ -92,7 +92,7 @@ class Run:
             DamagedError: its id is not the name of its folder. KeyError, TypeError: the result is not a run.
         """
         facts, manifest = result.facts, result.manifest
-        if facts["format"] != FORMAT or facts["kind"] not in KINDS:
+        if facts["format"] != FORMAT_VERSION or facts["kind"] not in RUN_KINDS:
             return None
         if facts["id"] != result.path.name:
             raise DamagedError(f"{FACTS} is that of another run")
@@ -169,17 +169,17 @@ class Run:
     @property
     def cautions(self) -> tuple[str, ...]:
         """The warnings of possible problems with the result, one line each; without the remarks."""
-        return tuple(line for line in self._on_result if NOTHING_TO_DO not in line)
+        return tuple(line for line in self._result_warnings if NOTHING_TO_DO not in line)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """The warnings that need no check: why the run has no scores, and those that ask for nothing."""
-        return *self.evaluation_warnings, *(line for line in self._on_result if NOTHING_TO_DO in line)
+        return *self.evaluation_warnings, *(line for line in self._result_warnings if NOTHING_TO_DO in line)
 
     @property
-    def _on_result(self) -> tuple[str, ...]:
-        others = (text for text in self.warnings if text not in self.evaluation_warnings)
-        return tuple(line for text in others for line in text.splitlines())
+    def _result_warnings(self) -> tuple[str, ...]:
+        texts = (text for text in self.warnings if text not in self.evaluation_warnings)
+        return tuple(line for text in texts for line in text.splitlines())
 
     @property
     def evaluation_warnings(self) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ class Run:
     @property
     def adapts_on_test(self) -> bool:
         """Whether the chain learned, without labels, from the images of the reported scores; the mark is †."""
-        return self.adapted_on == REPORTED
+        return self.adapted_on == REPORTING_SPLIT
 
     @property
     def needs_task(self) -> bool:

@@ -11,21 +11,21 @@ import torch
 
 from merging.base.threads import parallel_pieces
 from merging.base.version import __version__
-from merging.study.runs.run import FORMAT
+from merging.study.runs.run import FORMAT_VERSION
 
 
-def run_facts(*, run_id: str, created: bool, device: str, network: str = "", **rest: Any) -> dict[str, Any]:
+def run_facts(*, run_id: str, is_dated: bool, device: str, network: str = "", **other_facts: Any) -> dict[str, Any]:
     """The contents of run.json: small facts, no paths and no names of users or machines."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {
-        "format": FORMAT,
+        "format": FORMAT_VERSION,
         "id": run_id,
         "device": device,
-        "created": now if created else None,
+        "created": now if is_dated else None,
         "versions": versions(),
         **hardware_facts(),
         **({"network": network} if network else {}),
-        **rest,
+        **other_facts,
     }
 
 

@@ -31,10 +31,18 @@ if TYPE_CHECKING:
     from merging.engine.evaluation.stored_features import StoredFeatures
 
 T = TypeVar("T")
-BY_BENCHMARK, DIGITS = "by_benchmark", 12  # the folder of runs by benchmark; digits of its digest that name a part
-DRAFTS, LEARNING = "drafts", "learning"
-AGAIN = 1.0  # seconds for which files of a library are assumed to be unchanged
-DEEP = {BY_BENCHMARK, DRAFTS, "jobs", "uploads"}  # folders of the store whose subfolders are written to
+BY_BENCHMARK, BENCHMARK_DIGITS = (
+    "by_benchmark",
+    12,
+)  # the folder of runs by benchmark; digits of its digest that name a part
+DRAFTS_FOLDER, LEARNING_FOLDER = "drafts", "learning"
+RECHECK_SECONDS = 1.0  # seconds for which files of a library are assumed to be unchanged
+NESTED_FOLDERS = {
+    BY_BENCHMARK,
+    DRAFTS_FOLDER,
+    "jobs",
+    "uploads",
+}  # folders of the store whose subfolders are written to
 
 
 class Store:
@@ -54,78 +62,84 @@ class Store:
         self.root = root or settings.store_root()
         self.libraries = tuple(libraries)
         self.dated, self.benchmark = dated, benchmark
-        self._own, self._by_benchmark = self.root / "runs", self.root / BY_BENCHMARK
+        self._own_folder, self._benchmark_folder = self.root / "runs", self.root / BY_BENCHMARK
         self.damaged = Quarantine(self.root)
         self._results = Results(KIND, Run.from_result, self.root, self.libraries, self.damaged)
-        self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # runs with the state of their files when read
-        self._folders: dict[Path, tuple[int, ...]] = {}  # the state of each run's folder when it was listed
-        self._checked: dict[Path, float] = {}  # when the files of a library's run were last checked
-        atomic.sweep(self._own)
+        self._cached_runs: dict[Path, tuple[tuple[int, ...], Run]] = {}  # runs with the state of their files when read
+        self._folder_states: dict[Path, tuple[int, ...]] = {}  # the state of each run's folder when it was listed
+        self._check_times: dict[Path, float] = {}  # when the files of a library's run were last checked
+        atomic.sweep(self._own_folder)
 
     def list_runs(self) -> list[Run]:
         """Every run that is not damaged: own ones, newest first, then precomputed ones that are not among them.
 
         A changed file of a precomputed run has no effect on the list until ``find`` reads the run again.
         """
-        own = [run for path in _ids(self._own) if (run := self._read(path))]
-        own.sort(key=lambda run: run.created or "", reverse=True)
-        runs = {run.id: run for run in own}
-        own_parts = [self._by_benchmark / self.benchmark[:DIGITS]] if self.benchmark else []
-        for library in (*own_parts, *self.libraries):
-            for path in _ids(library):
-                present = runs.get(path.name)
-                if present is not None and (not self.benchmark or self._on_benchmark(present)):
+        own_runs = [run for path in _list_run_folders(self._own_folder) if (run := self._read(path))]
+        own_runs.sort(key=lambda run: run.created or "", reverse=True)
+        runs = {run.id: run for run in own_runs}
+        other_own_folders = [self._benchmark_folder / self.benchmark[:BENCHMARK_DIGITS]] if self.benchmark else []
+        for library in (*other_own_folders, *self.libraries):
+            for path in _list_run_folders(library):
+                known_run = runs.get(path.name)
+                if known_run is not None and (not self.benchmark or self._has_benchmark_scores(known_run)):
                     continue
-                if (run := self._read_last(path)) and (present is None or self._on_benchmark(run)):
+                if (run := self._read_unchecked(path)) and (known_run is None or self._has_benchmark_scores(run)):
                     runs[run.id] = run
-        for path in [path for path in list(self._known) if path.name not in runs]:
-            self._known.pop(path, None)  # deleted
+        for path in [path for path in list(self._cached_runs) if path.name not in runs]:
+            self._cached_runs.pop(path, None)  # deleted
         return list(runs.values())
 
-    def _on_benchmark(self, run: Run) -> bool:
+    def _has_benchmark_scores(self, run: Run) -> bool:
         return run.has_scores and run.benchmark == self.benchmark
 
     def list_copies(self, run_id: str) -> list[Run]:
         """All copies of a run that are not damaged, the own one first."""
         if not SHORT_DIGEST.fullmatch(run_id):
             return []
-        paths = [folder / run_id for folder in (self._own, *_folders(self._by_benchmark), *self.libraries)]
+        paths = [
+            folder / run_id for folder in (self._own_folder, *_list_folders(self._benchmark_folder), *self.libraries)
+        ]
         return [run for path in paths if path.is_dir() and (run := self._read_cached(path))]
 
     def find(self, run_id: str) -> Run | None:
         """The run, or None; a copy with scores comes before one without."""
-        return max(self.list_copies(run_id), key=lambda run: (self._on_benchmark(run), run.has_scores), default=None)
+        return max(
+            self.list_copies(run_id), key=lambda run: (self._has_benchmark_scores(run), run.has_scores), default=None
+        )
 
-    def resolve_id(self, written: str) -> str:
-        """The id of the only run whose id begins with ``written``, at least six digits; otherwise ``written``.
+    def resolve_id(self, prefix: str) -> str:
+        """The id of the only run whose id begins with ``prefix``, at least six digits; otherwise ``prefix``.
 
         Raises:
             StoreError: several ids begin with it; the message lists them.
         """
-        if self.find(written) is not None:
-            return written
+        if self.find(prefix) is not None:
+            return prefix
         titles = {run.id: run.title for run in self.list_runs()}
-        if len(several := match_prefix(written, titles)) > 1:
-            choices = first_few(f"{run_id} ({titles[run_id]})" for run_id in several)
-            raise StoreError(f"{len(several)} runs have ids that begin with {written}: {choices}. Write more digits.")
-        return resolve_prefix(written, titles)
+        if len(matching_ids := match_prefix(prefix, titles)) > 1:
+            choices = first_few(f"{run_id} ({titles[run_id]})" for run_id in matching_ids)
+            raise StoreError(
+                f"{len(matching_ids)} runs have ids that begin with {prefix}: {choices}. Write more digits."
+            )
+        return resolve_prefix(prefix, titles)
 
     def list_ids(self) -> set[str]:
         """The ids of all stored runs, including damaged ones, from one listing of each folder."""
-        folders = (self._own, *_folders(self._by_benchmark), *self.libraries)
-        return {path.name for folder in folders for path in _ids(folder)}
+        folders = (self._own_folder, *_list_folders(self._benchmark_folder), *self.libraries)
+        return {path.name for folder in folders for path in _list_run_folders(folder)}
 
     def state(self) -> tuple[int, ...]:
         """Numbers that change when a run is added, replaced, deleted or quarantined."""
-        folders = (self._own, *_folders(self._by_benchmark), *self.libraries)
-        return tuple(number for each in folders for number in atomic.state_of(each.parent, (each.name,)) or (0,))
+        folders = (self._own_folder, *_list_folders(self._benchmark_folder), *self.libraries)
+        return tuple(number for folder in folders for number in atomic.state_of(folder.parent, (folder.name,)) or (0,))
 
     def find_promised(self, run_id: str) -> Run | None:
         """The run or None; waits for a shared disk, where another computer may have stored the run a moment ago."""
         if (
             (run := self.find(run_id)) is None
             and SHORT_DIGEST.fullmatch(run_id)
-            and exists_on_shared_disk(self._own / run_id)
+            and exists_on_shared_disk(self._own_folder / run_id)
         ):
             run = self.find(run_id)
         return run
@@ -154,29 +168,29 @@ class Store:
         if not SHORT_DIGEST.fullmatch(run_id):
             raise StoreError(f"{run_id[:40]!r} is not the id of a run; an id is twelve hexadecimal digits.")
 
-        def remains(old: Path) -> bool:
+        def keeps_old(old: Path) -> bool:
             if replace:
-                self._keep_replaced(old, folder)
+                self._preserve_replaced(old, folder)
             return not replace and self._read(old) is not None
 
-        with atomic.write_folder(self._own, run_id, remains, f"Run {run_id}") as folder:
+        with atomic.write_folder(self._own_folder, run_id, keeps_old, f"Run {run_id}") as folder:
             yield folder
 
-    def _keep_replaced(self, old: Path, new: Path) -> None:
+    def _preserve_replaced(self, old_folder: Path, new_folder: Path) -> None:
         """Copy an own run that is replaced to ``root``/by_benchmark, if its scores are on another benchmark."""
-        run = self._read(old) if atomic.is_whole(old) else None
-        if run is None or not run.benchmark or not (new / FACTS).is_file():
+        run = self._read(old_folder) if atomic.is_whole(old_folder) else None
+        if run is None or not run.benchmark or not (new_folder / FACTS).is_file():
             return
-        if json.loads((new / FACTS).read_bytes()).get("benchmark") not in {None, run.benchmark}:
-            part = self._by_benchmark / run.benchmark[:DIGITS]
-            with atomic.write_folder(part, run.id, lambda target: False, f"Run {run.id}") as folder:
+        if json.loads((new_folder / FACTS).read_bytes()).get("benchmark") not in {None, run.benchmark}:
+            folder_of_benchmark = self._benchmark_folder / run.benchmark[:BENCHMARK_DIGITS]
+            with atomic.write_folder(folder_of_benchmark, run.id, lambda target: False, f"Run {run.id}") as folder:
                 _copy_without_models(run, folder)
 
     def delete(self, run_id: str) -> None:
         """Remove an own run, or only its copies scored on the store's benchmark; raises StoreError if it is not own."""
         copies = self.list_copies(run_id) if self.benchmark else []
-        scored = [run.path for run in copies if self._on_benchmark(run) and run.provenance == THIS_MACHINE]
-        paths = scored or [self._own / run_id]
+        scored = [run.path for run in copies if self._has_benchmark_scores(run) and run.provenance == THIS_MACHINE]
+        paths = scored or [self._own_folder / run_id]
         if not SHORT_DIGEST.fullmatch(run_id) or not paths[0].is_dir():
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
         for path in paths:
@@ -190,7 +204,7 @@ class Store:
         Raises:
             StoreError: the run is not one of this machine's own, or the store cannot be written to.
         """
-        run = next((run for run in self.list_copies(run_id) if run.path == self._own / run_id), None)
+        run = next((run for run in self.list_copies(run_id) if run.path == self._own_folder / run_id), None)
         if run is None:
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so its weights stay.")
         if run.models:
@@ -199,7 +213,7 @@ class Store:
 
     def learning_file(self, run_id: str) -> Path:
         """The file with the state of a run that learns, until the run is done."""
-        return self.root / LEARNING / f"{run_id}.safetensors"
+        return self.root / LEARNING_FOLDER / f"{run_id}.safetensors"
 
     def delete_learned(self, run_id: str) -> None:
         """Remove the learned state of a run, if there is one."""
@@ -214,67 +228,67 @@ class Store:
         libraries = tuple(library.parent / FOLDER for library in self.libraries)
         return StoredFeatures(self.root / FOLDER, run_id, libraries)
 
-    def results(self, kind: ResultKind, view: Callable[[Result], T | None]) -> Results[T]:
+    def results(self, kind: ResultKind, read_result: Callable[[Result], T | None]) -> Results[T]:
         """The results of a kind in this store and its libraries."""
         libraries = [library.parent / kind.folder for library in self.libraries]
-        return Results(kind, view, self.root, libraries, self.damaged)
+        return Results(kind, read_result, self.root, libraries, self.damaged)
 
     def size(self) -> int:
         """Bytes of the own runs."""
-        return sum(path.stat().st_size for path in self._own.rglob("*") if path.is_file())
+        return sum(path.stat().st_size for path in self._own_folder.rglob("*") if path.is_file())
 
     def sweep(self) -> None:
         """Remove what crashed writers left anywhere in the store, and restore what they had renamed."""
-        for folder in (self.root, *_folders(self.root)):
+        for folder in (self.root, *_list_folders(self.root)):
             atomic.sweep(folder)
-            if folder.name in DEEP:
-                for inner in _folders(folder):
+            if folder.name in NESTED_FOLDERS:
+                for inner in _list_folders(folder):
                     atomic.sweep(inner)
 
-    def lock(self, name: str, context: Context = QUIET, work: str = "") -> contextlib.AbstractContextManager[bool]:
+    def lock(self, name: str, context: Context = QUIET, activity: str = "") -> contextlib.AbstractContextManager[bool]:
         """Hold the lock of a name as soon as no other process does; see ``locks.hold_lock``.
 
-        ``work`` describes what the other process does, such as "computes the same run". The lock only avoids double
+        ``activity`` describes what the other process does, such as "computes the same run". The lock only avoids double
         work; correctness does not depend on it.
         """
 
         def report(holder: ProcessId) -> None:
             if context.progress is not None:
-                who = f"process {holder.pid}" if holder.pid else "another process"
-                who += " of another computer" if holder.is_remote else ""
-                context.progress(Progress(f"Waiting for {who}, which {work}", 0, 1, None))
+                holder_text = f"process {holder.pid}" if holder.pid else "another process"
+                holder_text += " of another computer" if holder.is_remote else ""
+                context.progress(Progress(f"Waiting for {holder_text}, which {activity}", 0, 1, None))
 
         return hold_lock(self.root / "locks" / f"{name}.lock", context.check, report)
 
     def _read(self, path: Path) -> Run | None:
         """The run in a folder, read again only if a file changed; None if it is damaged, after quarantining it."""
         state = atomic.state_of(path, (atomic.MANIFEST, FACTS))
-        known, run = self._known.get(path, ((), None))
-        if run is not None and known == state + atomic.state_of(path, run.files):
+        known_state, run = self._cached_runs.get(path, ((), None))
+        if run is not None and known_state == state + atomic.state_of(path, run.files):
             return run
         if run := self._results.read(path):
-            self._known[path] = state + atomic.state_of(path, run.files), run
+            self._cached_runs[path] = state + atomic.state_of(path, run.files), run
         else:
-            self._known.pop(path, None)
+            self._cached_runs.pop(path, None)
         return run
 
     def _read_cached(self, path: Path) -> Run | None:
         """The run in a folder; in a library, from which pages read often, files are checked once a second."""
         now = time.monotonic()
-        if path.parent in self.libraries and now - self._checked.get(path, -AGAIN) < AGAIN:
-            return self._read_last(path)
-        self._checked[path] = now
+        if path.parent in self.libraries and now - self._check_times.get(path, -RECHECK_SECONDS) < RECHECK_SECONDS:
+            return self._read_unchecked(path)
+        self._check_times[path] = now
         return self._read(path)
 
-    def _read_last(self, path: Path) -> Run | None:
+    def _read_unchecked(self, path: Path) -> Run | None:
         """The run in a folder as it was read last, if the folder is the same; its files are not checked.
 
         Libraries are large, and each disk access lets all other threads of a busy server run first.
         """
-        folder = atomic.state_of(path.parent, (path.name,))
-        if path in self._known and self._folders.get(path) == folder:
-            return self._known[path][1]
-        self._folders[path] = folder
+        folder_state = atomic.state_of(path.parent, (path.name,))
+        if path in self._cached_runs and self._folder_states.get(path) == folder_state:
+            return self._cached_runs[path][1]
+        self._folder_states[path] = folder_state
         return self._read(path)
 
 
@@ -305,7 +319,7 @@ def _copy_without_models(run: Run, folder: Path) -> None:
             shutil.copyfile(run.file(name), folder / name)
 
 
-def _folders(folder: Path) -> list[Path]:
+def _list_folders(folder: Path) -> list[Path]:
     """The folders in a folder, by name."""
     try:
         return sorted(path for path in folder.iterdir() if path.is_dir())
@@ -313,7 +327,7 @@ def _folders(folder: Path) -> list[Path]:
         return []
 
 
-def _ids(folder: Path) -> list[Path]:
+def _list_run_folders(folder: Path) -> list[Path]:
     """The folders whose names are ids of runs."""
     try:
         return sorted(path for path in folder.iterdir() if SHORT_DIGEST.fullmatch(path.name))

@@ -9,7 +9,7 @@ from merging.images.benchmarks.benchmark_folders import resolve_benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
 from merging.study.runs.opened_recipe import OpenedRecipe
-from merging.study.runs.worker_requests import open_plain_store, open_with_digests
+from merging.study.runs.worker_requests import open_with_digests, store_from_plain
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind
 
@@ -23,13 +23,13 @@ def open_recipe(request: Request) -> OpenedRecipe:
 
 def name_run(opened: OpenedRecipe, request: Request) -> str:
     """The id of the run; empty if this process sees other images."""
-    same = opened.benchmark is None or opened.benchmark.digest == request["images"]
-    return opened.run_id() if same else ""
+    has_same_images = opened.benchmark is None or opened.benchmark.digest == request["images"]
+    return opened.run_id() if has_same_images else ""
 
 
 def compute_run(opened: OpenedRecipe, request: Request, context: Context) -> Plain:
     """The id of the run that was written, or that existed."""
-    store, options = open_plain_store(request["store"]), request["options"]
+    store, options = store_from_plain(request["store"]), request["options"]
     run = execute(opened.recipe, store, benchmark=opened.benchmark, base=opened.base, context=context, **options)
     return {"name": run.id}
 

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from merging.engine.learning.learning_state import LearningState
     from merging.engine.modules.modules import Modules
 
-UNSCORED = "There is no score for images"
-HISTORY = "coefficient_steps"  # the prefix of tables that are stored packed: coefficients at many steps
-MODEL_NAME = 100  # the most characters of an expert's name in a file name
+UNSCORED_PREFIX = "There is no score for images"
+HISTORY_PREFIX = "coefficient_steps"  # the prefix of tables that are stored packed: coefficients at many steps
+MAX_NAME_CHARACTERS = 100  # the most characters of an expert's name in a file name
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,13 @@ class ChainImages:
     exemplars: Mapping[str, TaskExemplars] | None = None
     test_data: Mapping[str, TaskExemplars] | None = None
 
-    def counts(self, tasks: Iterable[str]) -> dict[str, dict[str, int]]:
+    def count_images(self, tasks: Iterable[str]) -> dict[str, dict[str, int]]:
         """{"exemplars" or "test_data": {task: number of images}} for these tasks; empty for chains without images."""
         kinds = {"exemplars": self.exemplars or {}, "test_data": self.test_data or {}}
-        counts = {kind: {task: len(own[task].images) for task in tasks if task in own} for kind, own in kinds.items()}
+        counts = {
+            kind: {task: len(images_by_task[task].images) for task in tasks if task in images_by_task}
+            for kind, images_by_task in kinds.items()
+        }
         return {kind: by_task for kind, by_task in counts.items() if by_task}
 
 
@@ -82,11 +85,11 @@ class RunWork:
     benchmark: Benchmark | None
     images: ChainImages
     context: Context
-    parts: Mapping[str, Context]  # the context's parts by the phases of the plan
+    phase_contexts: Mapping[str, Context]  # the context's parts by the phases of the plan
     plan: Estimate
     keep_model: bool
-    kept: LearningState | None = None  # the state of learning, from which a later run can resume
-    scored: KnownScores | None = None
+    learning_state: LearningState | None = None  # the state of learning, from which a later run can resume
+    known_scores: KnownScores | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     models: dict[str, str] = field(default_factory=dict)
@@ -103,25 +106,25 @@ class RunWork:
         self._check_budget()
         with self.store.write_run(self.run_id, replace=self.store.has_run(self.run_id)) as folder:
             started = time.monotonic()
-            result = self._stream(folder)
+            result = self._merge_to_files(folder)
             self.seconds[MERGING] = time.monotonic() - started
-            result = self._adapt(folder, result)
+            result = self._adapt_merged(folder, result)
             heads = write_heads(folder, result.heads)
             self.opened.raise_if_changed()
             doubts = *self.opened.doubts, *self.opened.captured_files.list_doubts(self.digests)
-            self.warnings.extend((*doubts, *self._warn_of_activation(), *result.warnings))
+            self.warnings.extend((*doubts, *self._list_activation_warnings(), *result.warnings))
             for name, table in plain_tables(result.tables).items():
-                self.schemas[name] = write_table(folder, name, table, packed=name.startswith(HISTORY))
+                self.schemas[name] = write_table(folder, name, table, packed=name.startswith(HISTORY_PREFIX))
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
-            self._score(folder)
-            self._measure(folder)
+            self._evaluate_models(folder)
+            self._record_sizes(folder)
             if not self.keep_model:
                 for name in (*self.models.values(), *self.modules, *heads):
                     (folder / name).unlink()
                 for name in {name.split("/")[0] for name in self.modules if "/" in name}:
                     (folder / name).rmdir()
                 self.models, self.modules = {}, []
-            write_json(folder / FACTS, self._facts(result.device, self.plan.work))
+            write_json(folder / FACTS, self._build_facts(result.device, self.plan.work))
 
     def add_scores(self, run: Run) -> None:
         """Evaluate a stored run and write it again with the scores."""
@@ -134,31 +137,33 @@ class RunWork:
                 (folder / name).parent.mkdir(exist_ok=True)
                 link_or_copy(run.file(name), folder / name)
             for name in run.tables:
-                self.schemas[name] = write_table(folder, name, run.table(name), packed=name.startswith(HISTORY))
+                self.schemas[name] = write_table(folder, name, run.table(name), packed=name.startswith(HISTORY_PREFIX))
             (folder / RECIPE).write_text(run.recipe_yaml, "utf-8")
-            self._score(folder)
-            self._measure(folder)
-            write_json(folder / FACTS, self._facts(run.device, {**self.plan.work, **run.work}))
+            self._evaluate_models(folder)
+            self._record_sizes(folder)
+            write_json(folder / FACTS, self._build_facts(run.device, {**self.plan.work, **run.work}))
 
-    def _stream(self, folder: Path) -> engine.MergeResult:
+    def _merge_to_files(self, folder: Path) -> engine.MergeResult:
         """Merge into model files; they are complete when this returns."""
         with ExitStack() as files:
 
             def sink(name: str) -> SafetensorsWriter:
-                self.models[name] = _model_file(name, self.models.values())
+                self.models[name] = _choose_file_name(name, self.models.values())
                 path = folder / self.models[name]
-                return files.enter_context(SafetensorsWriter(path, self.opened.pretrained.infos, self._metadata(name)))
+                return files.enter_context(
+                    SafetensorsWriter(path, self.opened.pretrained.infos, self._build_metadata(name))
+                )
 
             on_workers = tensors_on_workers(self.opened, self.context)
             return engine.run_recipe(
                 self.recipe, self.opened.pretrained, self.opened.experts,
                 layer_inputs=self.opened.captured_files.layer_inputs or None,
                 gradients=self.opened.captured_files.gradients or None,
-                exemplars=self.images.exemplars, test_data=self.images.test_data, learning_state=self.kept,
-                make_sink=sink, remote=files.enter_context(on_workers), context=self.parts[MERGING],
+                exemplars=self.images.exemplars, test_data=self.images.test_data, learning_state=self.learning_state,
+                make_sink=sink, remote=files.enter_context(on_workers), context=self.phase_contexts[MERGING],
             )  # fmt: skip
 
-    def _adapt(self, folder: Path, merged: engine.MergeResult) -> engine.MergeResult:
+    def _adapt_merged(self, folder: Path, merged: engine.MergeResult) -> engine.MergeResult:
         """The result with the recipe's adapt on the merged model in ``folder``; writes the modules there."""
         if self.recipe.adapt is None:
             return merged
@@ -172,14 +177,14 @@ class RunWork:
             open_checkpoint(folder / self.models[MERGED], MERGED),
             exemplars=self.images.exemplars,
             test_data=self.images.test_data,
-            learning_state=self.kept,
-            context=self.parts[ADAPTING],
+            learning_state=self.learning_state,
+            context=self.phase_contexts[ADAPTING],
         )
         self.modules = adapted.modules.write(folder)
         self.seconds[ADAPTING] = time.monotonic() - started
         return adapted.add_to(merged)
 
-    def _warn_of_activation(self) -> Iterator[str]:
+    def _list_activation_warnings(self) -> Iterator[str]:
         """A warning if images were passed through an activation that no file states."""
         pretrained, tower = self.opened.pretrained, self.benchmark.pretrained_tower if self.benchmark else None
         if self.benchmark is None and self.images == ChainImages():
@@ -191,12 +196,12 @@ class RunWork:
                 "exemplars and scores. If it has another one, name it in the recipe, or with --activation."
             )
 
-    def _metadata(self, name: str) -> dict[str, str]:
+    def _build_metadata(self, name: str) -> dict[str, str]:
         """The metadata of a model file; without facts about this machine or the time, so that bytes repeat."""
-        plain = self.recipe.to_plain()
+        recipe_data = self.recipe.to_plain()
         experts = {key: self.digests[expert_key(key)] for key in self.opened.experts}
         settings = ("exemplars", "test_data", "activation", "architecture", "vocabulary", "edits", "merge", "adapt")
-        chain = {key: plain[key] for key in settings if key in plain}
+        chain = {key: recipe_data[key] for key in settings if key in recipe_data}
         metadata = {
             "format": "pt",
             "role": MERGED,
@@ -209,37 +214,44 @@ class RunWork:
             metadata["architecture"] = architecture
         return metadata
 
-    def _score(self, folder: Path) -> None:
+    def _evaluate_models(self, folder: Path) -> None:
         """Evaluate the models in ``folder``, if there is a benchmark."""
         if self.benchmark is None:
             return
-        if self.scored is not None:
-            self.schemas[SCORES] = write_table(folder, SCORES, self.scored.table)
-            self.seconds[EVALUATING] = self.scored.seconds
+        if self.known_scores is not None:
+            self.schemas[SCORES] = write_table(folder, SCORES, self.known_scores.table)
+            self.seconds[EVALUATING] = self.known_scores.seconds
             return
         from merging.engine.evaluation.evaluate import evaluate, evaluate_per_task  # its imports take a while
         from merging.engine.evaluation.unknown_task import UNKNOWN_TASK
-        from merging.study.runs.scores_on_workers import keep_answers_of_workers
+        from merging.study.runs.scores_on_workers import store_answers_of_workers
 
         started = time.monotonic()
         paths = {key: folder / name for key, name in self.models.items()}
-        context, kept = replace(self.parts[EVALUATING], warn=self._warn), self.store.features_folder(self.run_id)
+        context, stored_features = (
+            replace(self.phase_contexts[EVALUATING], warn=self._note_warning),
+            self.store.features_folder(self.run_id),
+        )
         if self.recipe.per_task:
-            scores = evaluate_per_task(paths, self.benchmark, stored_features=kept, context=context)
+            scores = evaluate_per_task(paths, self.benchmark, stored_features=stored_features, context=context)
         else:
-            modules = self._modules(folder)
+            modules = self._read_modules(folder)
             if modules is None:
-                keep_answers_of_workers(paths[MERGED], self.benchmark, kept, self.parts[EVALUATING])
-            names_tasks = modules is not None and modules.method.names is not None
+                store_answers_of_workers(
+                    paths[MERGED], self.benchmark, stored_features, self.phase_contexts[EVALUATING]
+                )
+            predicts_task = modules is not None and modules.method.names is not None
             parts = context.split({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)})
-            scoring = parts[SCORES] if names_tasks else context
-            scores = evaluate(paths[MERGED], self.benchmark, modules=modules, stored_features=kept, context=scoring)
-            if modules is not None and names_tasks:
-                self._score_unknown(folder, modules, parts[UNKNOWN_TASK])
+            scoring_context = parts[SCORES] if predicts_task else context
+            scores = evaluate(
+                paths[MERGED], self.benchmark, modules=modules, stored_features=stored_features, context=scoring_context
+            )
+            if modules is not None and predicts_task:
+                self._evaluate_unknown_task(folder, modules, parts[UNKNOWN_TASK])
         self.schemas[SCORES] = write_table(folder, SCORES, scores)
         self.seconds[EVALUATING] = time.monotonic() - started
 
-    def _score_unknown(self, folder: Path, modules: Modules, context: Context) -> None:
+    def _evaluate_unknown_task(self, folder: Path, modules: Modules, context: Context) -> None:
         """Evaluate modules that predict the task, as if the task of an image were unknown: a separate score."""
         from merging.engine.evaluation.unknown_task import UNKNOWN_TASK, evaluate_unknown_task
 
@@ -247,18 +259,18 @@ class RunWork:
         known = {task.key for task in self.benchmark.tasks}
         if missing := [task for task in modules.tasks if task not in known]:
             self.warnings.append(
-                f"{UNSCORED} whose task is unknown: the benchmark has no head for {first_few(missing)}."
+                f"{UNSCORED_PREFIX} whose task is unknown: the benchmark has no head for {first_few(missing)}."
             )
             return
         table = evaluate_unknown_task(modules, self.benchmark, context=context)
         self.schemas[UNKNOWN_TASK] = write_table(folder, UNKNOWN_TASK, table)
 
-    def _warn(self, sentence: str) -> None:
+    def _note_warning(self, sentence: str) -> None:
         """Note a warning of the run, once."""
         if sentence not in self.warnings:
             self.warnings.append(sentence)
 
-    def _modules(self, folder: Path) -> Modules | None:
+    def _read_modules(self, folder: Path) -> Modules | None:
         """The modules written in ``folder``; None without an adapt."""
         if not self.modules:
             return None
@@ -266,12 +278,12 @@ class RunWork:
 
         return read_modules(folder, open_checkpoint(folder / self.models[MERGED], MERGED))
 
-    def _measure(self, folder: Path) -> None:
+    def _record_sizes(self, folder: Path) -> None:
         """Record the sizes of the model files, which may be deleted afterwards."""
         pretrained = self.opened.pretrained
-        files = sum((folder / name).stat().st_size for name in self.models.values())
-        tensors = len(self.models) * sum(info.nbytes for info in pretrained.infos.values())
-        self.sizes = {"files": files, "header": files - tensors, "dead": pretrained.unused_text.numel}
+        file_bytes = sum((folder / name).stat().st_size for name in self.models.values())
+        tensor_bytes = len(self.models) * sum(info.nbytes for info in pretrained.infos.values())
+        self.sizes = {"files": file_bytes, "header": file_bytes - tensor_bytes, "dead": pretrained.unused_text.numel}
 
     def _check_budget(self) -> None:
         """Refuse, before files are written, a run that needs too much memory or disk.
@@ -294,10 +306,10 @@ class RunWork:
                 f"{subject} {size_text(needed)} on the disk that holds the runs; {size_text(free)} are free."
             )
 
-    def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
-        draws = [settings for settings in (self.recipe.exemplars, self.recipe.test_data) if settings is not None]
+    def _build_facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
+        samplings = [settings for settings in (self.recipe.exemplars, self.recipe.test_data) if settings is not None]
         stages = [step.params for _, step in self.recipe.stages]
-        seeds = [values["seed"] for values in map(Params.values, (*stages, *draws)) if "seed" in values]
+        seeds = [values["seed"] for values in map(Params.values, (*stages, *samplings)) if "seed" in values]
         learned = {"adapted_on": self.recipe.adapted_on} if self.recipe.adapted_on else {}
         adapted = {"adapt": self.recipe.adapt.key, "modules": self.modules} if self.recipe.adapt else {}
         return run_facts(
@@ -317,20 +329,20 @@ class RunWork:
             sizes=self.sizes,
             models=self.models,
             tables=self.schemas,
-            created=self.store.dated,
+            is_dated=self.store.dated,
             network=self.opened.pretrained.network,
             **adapted,
             **learned,
-            **({"images": counts} if (counts := self.images.counts(list(self.opened.experts))) else {}),
+            **({"images": counts} if (counts := self.images.count_images(list(self.opened.experts))) else {}),
             **(image_draws.facts_of(self.benchmark.folder) if self.benchmark else {}),
         )
 
 
-def _model_file(name: str, taken: Iterable[str]) -> str:
+def _choose_file_name(name: str, used_names: Iterable[str]) -> str:
     """A file name for a model; an expert's name is untrusted text, so it is quoted and cut."""
     if name == MERGED:
         return "model.safetensors"
-    stem = f"model.{quote(name, safe='')[:MODEL_NAME]}"
-    while f"{stem}.safetensors" in taken:
+    stem = f"model.{quote(name, safe='')[:MAX_NAME_CHARACTERS]}"
+    while f"{stem}.safetensors" in used_names:
         stem += "_"
     return f"{stem}.safetensors"

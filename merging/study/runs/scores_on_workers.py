@@ -25,8 +25,10 @@ from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.task_map import TaskMap, raise_error
 
 
-def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: StoredFeatures, context: Context) -> None:
-    """Let workers of the context compute a model's expensive features and store them in ``kept`` for an evaluation.
+def store_answers_of_workers(
+    path: Path, benchmark: Benchmark, stored_features: StoredFeatures, context: Context
+) -> None:
+    """Let workers of the context compute a model's expensive features and store them in ``stored_features`` for an evaluation.
 
     The evaluation computes missing ones itself; a warning gives the reason. Raises Cancelled.
     """
@@ -36,16 +38,20 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: StoredFeatur
     tower = Architecture.from_checkpoint(model, benchmark.pretrained_tower)
     pairs = [(task.key, split) for task in benchmark.tasks for split in SPLITS if split in task.splits]
     counts = {pair: benchmark.count(*pair) for pair in pairs}
-    missing = [pair for pair in pairs if is_worth_storing(counts[pair], tower) and kept.read(benchmark, *pair) is None]
+    missing = [
+        pair
+        for pair in pairs
+        if is_worth_storing(counts[pair], tower) and stored_features.read(benchmark, *pair) is None
+    ]
     if not missing:
         return
     request = {"model": str(path), "digest": digest_for_request(model), "device": context.device}
     request |= {"benchmark": str(benchmark.folder.absolute()), "images": benchmark.digest}
     missing.sort(key=lambda pair: -counts[pair])
-    by_name = {f"{task} {split}": (task, split) for task, split in missing}
+    pairs_by_name = {f"{task} {split}": (task, split) for task, split in missing}
 
     def store_answer(task: WorkerTask, answer: FeatureAnswers) -> None:
-        kept.store(benchmark, *by_name[task.name], answer, tower)
+        stored_features.store(benchmark, *pairs_by_name[task.name], answer, tower)
 
     tasks = [
         WorkerTask(
@@ -54,13 +60,13 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: StoredFeatur
             work=counts[task, split],
             detail=benchmark.task(task).title,
         )
-        for name, (task, split) in by_name.items()
+        for name, (task, split) in pairs_by_name.items()
     ]
     try:
         with open_workers(context) as workers:
             if workers is not None and is_same_hardware(workers, context.device, context.warn, "evaluation"):
-                work = TaskMap(SCORE, context, lambda _, answer: _read_answer(answer), store_answer, raise_error)
-                work.run(tasks, workers)
+                task_map = TaskMap(SCORE, context, lambda _, answer: _read_answer(answer), store_answer, raise_error)
+                task_map.run(tasks, workers)
     except MergingError as error:
         if isinstance(error, Cancelled) and not isinstance(error, WorkersGone):
             raise

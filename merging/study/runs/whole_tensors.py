@@ -24,7 +24,7 @@ from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.task_map import TaskMap
 from merging.tasks.workers.workers import Workers
 
-NOTHING_KEPT = "Nothing of this merge is kept. Resume when they are back; it begins anew."
+LOST_MESSAGE = "Nothing of this merge is kept. Resume when they are back; it begins anew."
 
 
 @contextlib.contextmanager
@@ -63,8 +63,8 @@ class TensorsOnWorkers:
     workers: Workers
     context: Context
 
-    def compute(self, take: Callable[[StoredSlot, Rows, str], None]) -> None:
-        """Call ``take`` with each tensor as soon as it is computed, its rows, and a text about progress.
+    def compute(self, on_tensor: Callable[[StoredSlot, Rows, str], None]) -> None:
+        """Call ``on_tensor`` with each tensor as soon as it is computed, its rows, and a text about progress.
 
         Raises:
             MergingError: a tensor cannot be computed; the message contains its name. Cancelled: the user cancelled.
@@ -72,19 +72,26 @@ class TensorsOnWorkers:
         """
         infos, numbers = self.opened.pretrained.infos, count(1)
 
-        def read(task: WorkerTask, answer: Plain) -> tuple[StoredSlot, Rows]:
+        def read_answer(task: WorkerTask, answer: Plain) -> tuple[StoredSlot, Rows]:
             return read_tensor_file(answer.get("file", b""), task.name, infos[task.name])
 
-        def take_tensor(_: WorkerTask, answer: tuple[StoredSlot, Rows]) -> None:
-            take(*answer, f"Tensor {next(numbers)} of {len(self.names)}, on {self.workers.describe_count()}")
+        def handle_tensor(_: WorkerTask, answer: tuple[StoredSlot, Rows]) -> None:
+            on_tensor(*answer, f"Tensor {next(numbers)} of {len(self.names)}, on {self.workers.describe_count()}")
 
         tasks = [
             WorkerTask(name, partial(dict, self.request, name=name), nbytes=infos[name].nbytes) for name in self.names
         ]
-        work = TaskMap(TENSOR, self.context.without_progress(), read, take_tensor, _fail, say_lost=lambda: NOTHING_KEPT)
-        work.run(tasks, self.workers)
+        task_map = TaskMap(
+            TENSOR,
+            self.context.without_progress(),
+            read_answer,
+            handle_tensor,
+            _raise_tensor_error,
+            say_lost=lambda: LOST_MESSAGE,
+        )
+        task_map.run(tasks, self.workers)
 
 
-def _fail(task: WorkerTask, error: MergingError) -> None:
+def _raise_tensor_error(task: WorkerTask, error: MergingError) -> None:
     """End the merge with the error of a tensor."""
     raise error if task.name in str(error) else type(error)(f"Tensor {task.name}: {error}")

@@ -14,7 +14,7 @@ from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 from merging.study.runs.run_store import Store
 
 
-def plain_store(store: Store) -> dict[str, Any]:
+def store_to_plain(store: Store) -> dict[str, Any]:
     """A store as plain data: its folders and settings."""
     libraries = [str(folder.absolute()) for folder in store.libraries]
     return {
@@ -22,10 +22,10 @@ def plain_store(store: Store) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def open_plain_store(plain: Mapping[str, Any]) -> Store:
-    """The store that ``plain_store`` describes."""
-    libraries = tuple(map(Path, plain["libraries"]))
-    return Store(Path(plain["root"]), libraries, dated=bool(plain["dated"]), benchmark=str(plain["benchmark"]))
+def store_from_plain(data: Mapping[str, Any]) -> Store:
+    """The store that ``store_to_plain`` describes."""
+    libraries = tuple(map(Path, data["libraries"]))
+    return Store(Path(data["root"]), libraries, dated=bool(data["dated"]), benchmark=str(data["benchmark"]))
 
 
 def open_with_digests(
