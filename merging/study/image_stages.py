@@ -29,11 +29,11 @@ from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import Request, StageAnswer, Stages
 
-DRAFT = "draft"  # the key of the model of a recipe that is not stored
-ERROR = "error"  # the only column of a table that cannot be made
-MODELS = ("model", "other", "reference", "donor")  # columns that hold keys of models
-DIGITS = 12
-DRAFTS = 3  # models of drafts in memory; several, so that alternating sessions do not evict each other's
+DRAFT_KEY = "draft"  # the key of the model of a recipe that is not stored
+ERROR_COLUMN = "error"  # the only column of a table that cannot be made
+MODEL_COLUMNS = ("model", "other", "reference", "donor")  # columns that hold keys of models
+KEY_DIGITS = 12
+MAX_DRAFTS = 3  # models of drafts in memory; several, so that alternating sessions do not evict each other's
 
 
 def image_stages(request: Request, context: Context) -> Stages:
@@ -49,17 +49,19 @@ def image_stages(request: Request, context: Context) -> Stages:
     folder = Path(request["benchmark"])
     tables = open_tables(folder, state_of(folder), Path(request["store"]), context.device)
     image = _find_image(request, tables.towers.benchmark)
-    draft = _merge_draft(request, image.task.key, tables.towers, context) if request["draft"] else DRAFT
-    for number, (name, *models) in enumerate(request["tables"], 1):
+    draft = _merge_draft(request, image.task.key, tables.towers, context) if request["draft"] else DRAFT_KEY
+    for number, (name, *model_keys) in enumerate(request["tables"], 1):
         tables.towers.context = context.on_device(tables.towers.context.device)
-        model, other = (draft if key == DRAFT else key for key in models)
+        model, other = (draft if key == DRAFT_KEY else key for key in model_keys)
         try:
             table = tables.towers.retry_on_oom(lambda: _make_table(tables, image, name, model, other))  # noqa: B023
         except MergingError as error:
-            table = pd.DataFrame({ERROR: [str(error)]})
-        columns = {key: table[key].replace(draft, DRAFT) if key in MODELS else table[key] for key in table}
-        plain = {key: values.tolist() for key, values in columns.items()}
-        yield StageAnswer({"table": (name, *models), "columns": plain}, done=number == len(request["tables"]))
+            table = pd.DataFrame({ERROR_COLUMN: [str(error)]})
+        columns = {key: table[key].replace(draft, DRAFT_KEY) if key in MODEL_COLUMNS else table[key] for key in table}
+        values_by_column = {key: values.tolist() for key, values in columns.items()}
+        yield StageAnswer(
+            {"table": (name, *model_keys), "columns": values_by_column}, done=number == len(request["tables"])
+        )
 
 
 @lru_cache(maxsize=1)
@@ -71,21 +73,23 @@ def open_tables(folder: Path, state: tuple[int, ...], store: Path, device: str) 
 
 
 def _merge_draft(request: Request, task: str, towers: Towers, context: Context) -> str:
-    """The key, among the towers, of the draft's model for a data set; the last ``DRAFTS`` models stay in memory."""
-    key = f"{DRAFT}:{hashlib.sha256((request['draft'] + task).encode()).hexdigest()[:DIGITS]}"
+    """The key, among the towers, of the draft's model for a data set; the last ``MAX_DRAFTS`` models stay in memory."""
+    key = f"{DRAFT_KEY}:{hashlib.sha256((request['draft'] + task).encode()).hexdigest()[:KEY_DIGITS]}"
     if key not in towers.drafts:
         recipe = Recipe.from_yaml(request["draft"])
         opened = open_inputs(recipe, Path(request["base"]) if request["base"] else None, towers.benchmark)
         refuse_learning(opened)
-        learns = recipe.exemplars is not None and recipe.needs
+        uses_exemplars = recipe.exemplars is not None and recipe.needs
         states = merge_in_memory(
-            opened, context, lambda: MomentsInMemory(opened, towers.benchmark, context.device) if learns else None
+            opened,
+            context,
+            lambda: MomentsInMemory(opened, towers.benchmark, context.device) if uses_exemplars else None,
         )
         if MERGED not in states and task not in states:
             raise TaskError(f"The draft has one model per expert, and none is of {task}.")
         checkpoint = MappingCheckpoint(states.get(MERGED) or states[task], MERGED)
         checkpoint.metadata = dict(opened.pretrained.metadata)
-        while len(towers.drafts) >= DRAFTS:
+        while len(towers.drafts) >= MAX_DRAFTS:
             del towers.drafts[next(iter(towers.drafts))]
         towers.drafts[key] = recipe.title or recipe.text(), checkpoint
     towers.drafts[key] = towers.drafts.pop(key)  # the least recently used draft comes first
@@ -134,7 +138,7 @@ def _make_table(tables: ImageTables, image: StudiedImage, name: str, model: str,
     return calls[name]()
 
 
-def _select_rows(table: pd.DataFrame, part: str) -> pd.DataFrame:
+def _select_rows(table: pd.DataFrame, block_or_view: str) -> pd.DataFrame:
     """The rows of one block (by its number), or of one view ("head 0", "rollout" ...) in all blocks."""
-    rows = table["block"] == int(part) if part.isdecimal() else table["view"] == part
-    return table[rows].reset_index(drop=True)
+    is_selected = table["block"] == int(block_or_view) if block_or_view.isdecimal() else table["view"] == block_or_view
+    return table[is_selected].reset_index(drop=True)

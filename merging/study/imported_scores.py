@@ -11,19 +11,19 @@ from merging.study.score_table import MOST_NAME, ScoreTable, read_score_table
 from merging.tasks.quarantine import Quarantine
 from merging.tasks.results import Result, ResultKind, Results
 
-DIGITS = 12  # of the digest of a checkpoint
+CHECKPOINT_DIGITS = 12  # of the digest of a checkpoint
 FOLDER, FACTS = "imported_scores", "scores.json"
 KIND = ResultKind("table of scores", FOLDER, FACTS, "Import its scores again.", table=SCORES)
 
 
 def checkpoint_id(digest: str) -> str:
     """The name under which the scores of a checkpoint are stored; those of a run have its id as their name."""
-    return digest[:DIGITS]
+    return digest[:CHECKPOINT_DIGITS]
 
 
 def imported_scores(root: Path) -> Results[ScoreTable]:
     """The imported scores in the store at ``root``, by the id of their run or checkpoint."""
-    return Results(KIND, _read, root, (), Quarantine(root))
+    return Results(KIND, _read_table, root, (), Quarantine(root))
 
 
 def find_scores(root: Path, name: str) -> ScoreTable | None:
@@ -46,5 +46,5 @@ def forget_scores(root: Path, name: str) -> None:
     atomic.retire(root / FOLDER / name, "The scores")
 
 
-def _read(result: Result) -> ScoreTable | None:
+def _read_table(result: Result) -> ScoreTable | None:
     return read_score_table(result.columns(SCORES), str(result.facts["source"]), str(result.facts["origin"]))

@@ -58,26 +58,26 @@ def measure(
         WorkerError: workers cannot be opened, or a trial was lost with them again and again. WorkersGone: there was no
             worker for a minute; finished trials remain stored.
     """
-    measurement_kind, files = find_measurement(key), layer_inputs or {}
-    anew = measurement_kind.is_timed or bool(files)
+    measurement_kind, own_layer_inputs = find_measurement(key), layer_inputs or {}
+    must_measure = measurement_kind.is_timed or bool(own_layer_inputs)
     if (measurement_kind.subject == SubjectKind.BENCHMARK) == bool(run_id):
         raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.subject}.")
-    if not anew and (stored := find_measurement_result(key, store, benchmark, run_id)):
+    if not must_measure and (stored := find_measurement_result(key, store, benchmark, run_id)):
         return stored
     name = require_entry_name(measurement_kind, store, benchmark, run_id)
     if run_id and (reason := find_refusal(measurement_kind, store.get_run(run_id).network)):
         raise TaskError(reason)
     with store.lock(name, context, "measures the same"):
-        if not anew and (stored := find_measurement_result(key, store, benchmark, run_id)):
+        if not must_measure and (stored := find_measurement_result(key, store, benchmark, run_id)):
             return stored  # another process has measured it meanwhile
-        subject = Subject(store, benchmark, run_id, measurement_kind.subject, layer_inputs=files)
-        _measure_anew(measurement_kind, name, subject, context)
+        subject = Subject(store, benchmark, run_id, measurement_kind.subject, layer_inputs=own_layer_inputs)
+        _measure_and_store(measurement_kind, name, subject, context)
     if (stored := find_measurement_result(key, store, benchmark, run_id)) is None:
         raise StoreError("The measurement was written but cannot be read back; is the store's folder being cleared?")
     return stored
 
 
-def _measure_anew(measurement_kind: Measurement, name: str, subject: Subject, context: Context) -> None:
+def _measure_and_store(measurement_kind: Measurement, name: str, subject: Subject, context: Context) -> None:
     """Measure, and store the result under a name."""
     from merging.base.devices import HOST, choose_device, describe_device, retry_on_oom
     from merging.study.trials.planned_trials import Trials
@@ -88,32 +88,34 @@ def _measure_anew(measurement_kind: Measurement, name: str, subject: Subject, co
     atomic.require_writable(measurement_results(store).own, "The measurement")
     started, stored_answers = time.monotonic(), StoredAnswers(store, name)
 
-    def measurement(other: str, part: Context) -> StoredMeasurement:
-        return measure(other, store, subject.benchmark, subject.run_id, context=part)
+    def measure_other(other_key: str, part_context: Context) -> StoredMeasurement:
+        return measure(other_key, store, subject.benchmark, subject.run_id, context=part_context)
 
     facts = {"key": key, "version": measurement_kind.version, "run": subject.run_id}
     module, _, function = measurement_kind.compute.partition(":")
     compute: Callable[[Subject, Context], MeasurementResult] = getattr(importlib.import_module(module), function)
 
     def measure_on(device: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
-        about = {**facts, "device": describe_device(device)}
-        with publish_partial(store, name, about, started) as show, _limit_threads(measurement_kind, device):
+        device_facts = {**facts, "device": describe_device(device)}
+        with publish_partial(store, name, device_facts, started) as show, _limit_threads(measurement_kind, device):
             trial_context = (
                 context.without_workers().on_device(device) if workers is None else replace(context, workers=workers)
             )
             trials = Trials(key, TrialInputs(subject.benchmark), trial_context, stored_answers)
-            equipped = replace(subject, measurement=measurement, show=show, run_trials=trials.answers)
-            result = compute(equipped, context.without_workers().on_device(device))
-            return trials.add_notes(result), about | trials.about()
+            prepared_subject = replace(
+                subject, measure_other=measure_other, show_partial=show, run_trials=trials.answers
+            )
+            result = compute(prepared_subject, context.without_workers().on_device(device))
+            return trials.add_notes(result), device_facts | trials.about()
 
     with open_workers(context if measurement_kind.trial else context.without_workers()) as workers:
-        (result, about), warnings = retry_on_oom(
+        (result, device_facts), warnings = retry_on_oom(
             HOST if workers is not None else choose_device(context.device), measure_on
         )
     if warnings:
         result = result._replace(notes={**result.notes, MEMORY: " ".join(warnings)})
     write_measurement(
-        store, name, result, about, started, replace=measurement_kind.is_timed or bool(subject.layer_inputs)
+        store, name, result, device_facts, started, replace=measurement_kind.is_timed or bool(subject.layer_inputs)
     )
     stored_answers.delete()
 

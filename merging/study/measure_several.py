@@ -28,7 +28,7 @@ from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.task_map import TaskMap
 from merging.tasks.workers.workers import Workers
 
-STEPS = 1000  # steps of progress per second
+STEPS_PER_SECOND = 1000  # steps of progress per second
 
 
 class WantedMeasurement(NamedTuple):
@@ -39,9 +39,9 @@ class WantedMeasurement(NamedTuple):
 
 
 def measure_several(
-    wanted: Sequence[WantedMeasurement], store: Store, benchmark: Benchmark, *, context: Context = QUIET
+    requests: Sequence[WantedMeasurement], store: Store, benchmark: Benchmark, *, context: Context = QUIET
 ) -> list[StoredMeasurement | MergingError]:
-    """The stored measurements, in the order of ``wanted``; a measurement that fails has its error instead.
+    """The stored measurements, in the order of ``requests``; a measurement that fails has its error instead.
 
     Workers of the context compute missing measurements if they see the store; otherwise this process does.
 
@@ -49,15 +49,15 @@ def measure_several(
         StoreError: the disk cannot be written to. Cancelled, Paused: the user did; finished measurements are stored.
     """
     with open_workers(context) as workers:
-        several = SeveralMeasurements(list(wanted), store, benchmark, replace(context, workers=workers or ""))
-        return several.measure_all(workers)
+        measurements = SeveralMeasurements(list(requests), store, benchmark, replace(context, workers=workers or ""))
+        return measurements.measure_all(workers)
 
 
 @dataclass
 class SeveralMeasurements:
     """Measurements to compute, and in which context; ``_results`` has each one's result or error."""
 
-    wanted: Sequence[WantedMeasurement]
+    requests: Sequence[WantedMeasurement]
     store: Store
     benchmark: Benchmark
     context: Context
@@ -65,67 +65,81 @@ class SeveralMeasurements:
 
     def measure_all(self, workers: Workers | None) -> list[StoredMeasurement | MergingError]:
         """The result or error of each: first what workers compute whole, then what has trials, last what is timed."""
-        whole = [
-            one
-            for one in self.distinct
-            if workers is not None and not find_measurement(one.key).trial and not find_measurement(one.key).is_timed
+        on_workers = [
+            request
+            for request in self.distinct_requests
+            if workers is not None
+            and not find_measurement(request.key).trial
+            and not find_measurement(request.key).is_timed
         ]
-        others = sorted(
-            (one for one in self.distinct if one not in whole), key=lambda one: find_measurement(one.key).is_timed
+        in_process = sorted(
+            (request for request in self.distinct_requests if request not in on_workers),
+            key=lambda request: find_measurement(request.key).is_timed,
         )
-        parts = self.context.split({"whole": _seconds(whole), "others": _seconds(others)})
-        self._measure_all(sorted(whole, key=lambda one: -find_measurement(one.key).seconds), workers, parts["whole"])
-        self._measure_all(others, None, parts["others"])
-        return [self._results[one] for one in self.wanted]
+        parts = self.context.split({"whole": _estimate_seconds(on_workers), "others": _estimate_seconds(in_process)})
+        self._measure_requests(
+            sorted(on_workers, key=lambda request: -find_measurement(request.key).seconds), workers, parts["whole"]
+        )
+        self._measure_requests(in_process, None, parts["others"])
+        return [self._results[request] for request in self.requests]
 
     @cached_property
-    def distinct(self) -> list[WantedMeasurement]:
+    def distinct_requests(self) -> list[WantedMeasurement]:
         """Every wanted measurement once."""
-        return list(dict.fromkeys(self.wanted))
+        return list(dict.fromkeys(self.requests))
 
-    def _measure_all(self, each: Sequence[WantedMeasurement], workers: Workers | None, context: Context) -> None:
+    def _measure_requests(
+        self, requests: Sequence[WantedMeasurement], workers: Workers | None, context: Context
+    ) -> None:
         """Measure on workers, or in this process without any; equal measurements are computed once."""
-        names, tasks, measured = dict[WantedMeasurement, str](), dict[str, WorkerTask](), dict[str, StoredMeasurement]()
-        for one in each:
+        names, tasks, results = dict[WantedMeasurement, str](), dict[str, WorkerTask](), dict[str, StoredMeasurement]()
+        for request in requests:
             try:
-                name = require_entry_name(find_measurement(one.key), self.store, self.benchmark, one.run_id)
-                if name not in measured and name not in tasks:
-                    if not find_measurement(one.key).is_timed and (
-                        stored := measurement_results(self.store).find(name)
+                name = require_entry_name(find_measurement(request.key), self.store, self.benchmark, request.run_id)
+                if name not in results and name not in tasks:
+                    if not find_measurement(request.key).is_timed and (
+                        stored_result := measurement_results(self.store).find(name)
                     ):
-                        measured[name] = stored
+                        results[name] = stored_result
                     else:
-                        tasks[name] = self._task(one, name, workers)
-                names[one] = name
+                        tasks[name] = self._make_task(request, name, workers)
+                names[request] = name
             except MergingError as error:
-                self._results[one] = error
+                self._results[request] = error
 
         def store_answer(task: WorkerTask, answer: StoredMeasurement) -> None:
-            measured[task.name] = answer
+            results[task.name] = answer
 
-        total = len({*names.values()})
-        work = TaskMap(MEASURE, context, self._read, store_answer, total=total, folder=self.store.root)
-        failures = work.run([*tasks.values()], workers)
-        for one, name in names.items():
-            self._results[one] = failures.get(name) or measured[name]
+        distinct_count = len({*names.values()})
+        task_map = TaskMap(
+            MEASURE, context, self._read_measurement, store_answer, total=distinct_count, folder=self.store.root
+        )
+        failures = task_map.run([*tasks.values()], workers)
+        for request, name in names.items():
+            self._results[request] = failures.get(name) or results[name]
 
-    def _task(self, one: WantedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
-        ask = dict if workers is None else partial(self.request, one, name, workers)
+    def _make_task(self, request: WantedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
+        make_request = dict if workers is None else partial(self.make_request, request, name, workers)
         return WorkerTask(
-            name, ask, partial(self._measure, one), max(1, round(STEPS * find_measurement(one.key).seconds))
+            name,
+            make_request,
+            partial(self._measure, request),
+            max(1, round(STEPS_PER_SECOND * find_measurement(request.key).seconds)),
         )
 
-    def _measure(self, one: WantedMeasurement, context: Context) -> StoredMeasurement:
-        part = context.with_title(f"Measurement {self.distinct.index(one) + 1} of {len(self.distinct)}")
-        return measure(one.key, self.store, self.benchmark, one.run_id, context=part)
+    def _measure(self, request: WantedMeasurement, context: Context) -> StoredMeasurement:
+        part_context = context.with_title(
+            f"Measurement {self.distinct_requests.index(request) + 1} of {len(self.distinct_requests)}"
+        )
+        return measure(request.key, self.store, self.benchmark, request.run_id, context=part_context)
 
-    def request(self, one: WantedMeasurement, name: str, workers: Workers) -> Plain:
+    def make_request(self, request: WantedMeasurement, name: str, workers: Workers) -> Plain:
         """The request to a worker for one measurement, whose entry has this ``name``.
 
         Raises:
             MergingError: the run cannot be measured, or needs more memory than each worker may take.
         """
-        run, digests = self.store.get_run(one.run_id), list[Plain]()
+        run, digests = self.store.get_run(request.run_id), list[Plain]()
         if run.recipe is not None:
             opened = open_inputs(run.recipe, benchmark=self.benchmark)
             workers.check_memory(
@@ -134,15 +148,15 @@ class SeveralMeasurements:
             digests = [digest_for_request(checkpoint) for checkpoint in opened]
         return {
             "name": name,
-            "measurement": one.key,
-            "run": one.run_id,
+            "measurement": request.key,
+            "run": request.run_id,
             "digests": digests,
             "benchmark": str(self.benchmark.folder.absolute()),
             "store": store_to_plain(self.store),
             "device": self.context.device,
         }
 
-    def _read(self, task: WorkerTask, _answer: Plain) -> StoredMeasurement:
+    def _read_measurement(self, task: WorkerTask, _answer: Plain) -> StoredMeasurement:
         """The measurement that a worker wrote. Raises StoreError if this process cannot read it."""
         if (stored := measurement_results(self.store).find(task.name)) is None:
             title = find_measurement(task.ask()["measurement"]).title
@@ -150,6 +164,6 @@ class SeveralMeasurements:
         return stored
 
 
-def _seconds(each: Iterable[WantedMeasurement]) -> float:
+def _estimate_seconds(requests: Iterable[WantedMeasurement]) -> float:
     """The estimated seconds of measurements."""
-    return sum(find_measurement(one.key).seconds for one in each)
+    return sum(find_measurement(request.key).seconds for request in requests)

@@ -15,9 +15,9 @@ from merging.base.text import first_few, printable
 from merging.study.score_table import GIVEN, ScoreTable, check_scores
 
 COLUMNS = ("task", "metric", "value", "split", "n")
-NAMES = {"acc": "accuracy", "acc_norm": "accuracy_norm"}  # lm-eval's short names of metrics
+METRIC_NAMES = {"acc": "accuracy", "acc_norm": "accuracy_norm"}  # lm-eval's short names of metrics
 MOST_BYTES = 1 << 20
-LM_EVAL = re.compile(r"([^,]+),([^,]+)")  # a metric and its filter, as in acc,none
+LM_EVAL_METRIC = re.compile(r"([^,]+),([^,]+)")  # a metric and its filter, as in acc,none
 
 
 def read_scores(path: Path) -> ScoreTable:
@@ -58,8 +58,8 @@ def _read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 "read from CSV with the columns task,split,metric,value,n (split and n may be empty), or from JSON of "
                 "lm-eval."
             )
-        if strange := [str(column) for column in columns if column not in COLUMNS]:
-            raise MergingError(f"{name} has columns that scores do not have: {first_few(strange)}.")
+        if unknown := [str(column) for column in columns if column not in COLUMNS]:
+            raise MergingError(f"{name} has columns that scores do not have: {first_few(unknown)}.")
         for row in table:
             yield f"{name}, line {table.line_num}", row
     except csv.Error as error:
@@ -75,8 +75,8 @@ def _read_lm_eval(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any
         counts = samples.get(task)
         n = counts.get("effective", "") if isinstance(counts, dict) else ""
         for key, value in metrics.items() if isinstance(metrics, dict) else ():
-            match = LM_EVAL.fullmatch(key)
+            match = LM_EVAL_METRIC.fullmatch(key)
             if match is None or match[1].endswith("_stderr") or value == "N/A":
                 continue
-            metric = NAMES.get(match[1], match[1]) + ("" if match[2] == "none" else f" ({match[2]})")
+            metric = METRIC_NAMES.get(match[1], match[1]) + ("" if match[2] == "none" else f" ({match[2]})")
             yield f"{name}, {task}", {"task": task, "metric": metric, "value": value, "n": n}

@@ -17,10 +17,14 @@ from merging.images.benchmarks.metrics import h_score, wilson
 MEASURED, GIVEN, PROGRAM = "measured", "given", "program"
 MEAN, INSIDE, OUTSIDE, H_SCORE = "mean", "in domain", "out of domain", "H-score"
 COLUMNS = ("task", "metric", "value", "split", "n", "better")
-PROPORTIONS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are shares of examples
-BETTER = ("", "higher", "lower")
-MOST_ROWS, MOST_TEXT, MOST_NAME = 10_000, 200, 80  # limits of scores, and of characters of a text and of an origin
-MOST_EXAMPLES = 10**12  # limit of n of a score
+PROPORTION_METRICS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are shares of examples
+DIRECTIONS = ("", "higher", "lower")
+MAX_ROWS, MAX_TEXT_CHARACTERS, MOST_NAME = (
+    10_000,
+    200,
+    80,
+)  # limits of scores, and of characters of a text and of an origin
+MAX_EXAMPLES = 10**12  # limit of n of a score
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Score:
     @property
     def proportion(self) -> bool:
         """Whether the value is a share of examples; metrics such as F1 are not."""
-        return self.metric.split()[0] in PROPORTIONS and 0 <= self.value <= 1
+        return self.metric.split()[0] in PROPORTION_METRICS and 0 <= self.value <= 1
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -62,21 +66,21 @@ class ScoreTable:
     @classmethod
     def from_table(cls, table: Table, source: str, origin: str) -> Self:
         """The scores in a table of ``columns``, or in a table of accuracies of the benchmark."""
-        named: dict[str, Any] = {str(name): list(values) for name, values in table.items()}
-        values = named.get("value") or named["accuracy"]
+        columns: dict[str, Any] = {str(name): list(values) for name, values in table.items()}
+        values = columns.get("value") or columns["accuracy"]
         metrics, better = ([word] * len(values) for word in ("accuracy", ""))
         rows = zip(
-            named["task"], named.get("metric") or metrics, values, named["split"], named["n"],
-            named.get("better") or better, strict=True,
+            columns["task"], columns.get("metric") or metrics, values, columns["split"], columns["n"],
+            columns.get("better") or better, strict=True,
         )  # fmt: skip
-        counted = ((*row[:4], None if math.isnan(row[4]) else int(row[4]), row[5]) for row in rows)
-        return cls(source, origin, tuple(Score(*row) for row in counted))
+        with_counts = ((*row[:4], None if math.isnan(row[4]) else int(row[4]), row[5]) for row in rows)
+        return cls(source, origin, tuple(Score(*row) for row in with_counts))
 
     @property
     def columns(self) -> Columns:
         """The table that is stored, a row for each score; unknown n are NaN."""
-        named = {name: [getattr(one, name) for one in self.scores] for name in COLUMNS}
-        return Columns(named | {"n": [math.nan if n is None else float(n) for n in named["n"]]})
+        columns = {name: [getattr(score, name) for score in self.scores] for name in COLUMNS}
+        return Columns(columns | {"n": [math.nan if n is None else float(n) for n in columns["n"]]})
 
     def rows(self, experts: Collection[str]) -> list[dict[str, Any]]:
         """A row for each score, as charts need it; unknown n, low and high are NaN.
@@ -85,11 +89,11 @@ class ScoreTable:
         """
         return [
             {
-                **asdict(one), "n": one.n or math.nan, **dict(zip(("low", "high"), one.interval, strict=True)),
-                "proportion": one.proportion, "in_domain": one.task in experts, "source": self.source,
+                **asdict(score), "n": score.n or math.nan, **dict(zip(("low", "high"), score.interval, strict=True)),
+                "proportion": score.proportion, "in_domain": score.task in experts, "source": self.source,
                 "origin": self.origin,
             }
-            for one in self.scores
+            for score in self.scores
         ]  # fmt: skip
 
     def means(self, experts: Collection[str]) -> tuple[str, dict[str, tuple[float, int]]]:
@@ -104,7 +108,7 @@ class ScoreTable:
                 by_metric.setdefault(score.metric, {}).setdefault(score.task, score.value)
         metric = max(by_metric, key=lambda name: len(by_metric[name]), default="")
         values = by_metric.get(metric, {})
-        inside, outside = ([values[task] for task in values if (task in experts) == own] for own in (True, False))
+        inside, outside = ([values[task] for task in values if (task in experts) == wanted] for wanted in (True, False))
         means = {INSIDE if inside else MEAN: fmean(inside or outside)} if values else {}
         if inside and outside:
             means |= {OUTSIDE: fmean(outside), H_SCORE: h_score(fmean(inside), fmean(outside))}
@@ -115,11 +119,11 @@ class ScoreTable:
 def check_scores(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str, origin: str) -> ScoreTable:
     """The table of rows (position, score); an error names the position. Raises MergingError if a score is wrong."""
     scores = tuple(_check_score(row, position) for position, row in rows)
-    if not scores or len(scores) > MOST_ROWS:
-        raise MergingError(f"{origin} holds {len(scores):,} scores; from 1 to {MOST_ROWS:,} are expected.")
+    if not scores or len(scores) > MAX_ROWS:
+        raise MergingError(f"{origin} holds {len(scores):,} scores; from 1 to {MAX_ROWS:,} are expected.")
     counts = Counter((score.task, score.split, score.metric) for score in scores)
-    if twice := sorted({" ".join(names) for names, count in counts.items() if count > 1}):
-        raise MergingError(f"{origin} has {first_few(twice)} twice.")
+    if duplicates := sorted({" ".join(names) for names, count in counts.items() if count > 1}):
+        raise MergingError(f"{origin} has {first_few(duplicates)} twice.")
     return ScoreTable(source, origin, scores)
 
 
@@ -140,7 +144,7 @@ def _read_count(n: object) -> object:
 def _check_score(row: Mapping[str, Any], position: str) -> Score:
     """A checked score. Raises MergingError with its position if it is wrong."""
     keys = ("task", "metric", "split", "better")
-    texts = {key: printable(str(row.get(key) or "").strip(), MOST_TEXT) for key in keys}
+    texts = {key: printable(str(row.get(key) or "").strip(), MAX_TEXT_CHARACTERS) for key in keys}
     if not texts["task"] or not texts["metric"]:
         raise MergingError(f"{position}: a score has a task and a metric.")
     try:
@@ -150,12 +154,12 @@ def _check_score(row: Mapping[str, Any], position: str) -> Score:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise MergingError(f"{position}: value is a number, and n a whole number or empty.") from None
-    if not math.isfinite(value) or (n is not None and not 1 <= n <= MOST_EXAMPLES):
+    if not math.isfinite(value) or (n is not None and not 1 <= n <= MAX_EXAMPLES):
         raise MergingError(
-            f"{position}: value is finite and n from 1 to {MOST_EXAMPLES:,}; got {value} and {printable(str(n), 40)}."
+            f"{position}: value is finite and n from 1 to {MAX_EXAMPLES:,}; got {value} and {printable(str(n), 40)}."
         )
     if texts["metric"].startswith("accuracy") and not 0 <= value <= 1:
         raise MergingError(f"{position}: an accuracy is from 0 to 1; got {value}.")
-    if texts["better"] not in BETTER:
+    if texts["better"] not in DIRECTIONS:
         raise MergingError(f"{position}: better is higher or lower; got {texts['better']!r}.")
     return Score(texts["task"], texts["metric"], value, texts["split"], n, texts["better"])

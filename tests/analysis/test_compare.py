@@ -161,7 +161,7 @@ def test_cells_are_what_loops_count(models_a: int, models_b: int, matched: bool)
 def test_a_run_agrees_with_itself() -> None:
     for models in (1, 4):
         right = RNG.random((models, 40)) < 0.5
-        shares = agreement.cells(right, right, matched=True)
+        shares = agreement.cells(right, right, is_matched=True)
         assert not shares[1].any() and not shares[2].any()
 
 

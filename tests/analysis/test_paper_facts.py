@@ -77,12 +77,14 @@ def test_shares_take_wilson_intervals() -> None:
 def test_correlation_takes_fishers_interval() -> None:
     x = np.arange(10.0)
     y = x + np.array([1, -1] * 5)
-    result = comparison.correlate_against_none(x, y, "")
+    result = comparison.compare_correlation_with_zero(x, y, "")
     r = np.corrcoef(x, y)[0, 1]
     assert result.difference == pytest.approx(r)
     assert result.low == pytest.approx(math.tanh(math.atanh(r) - 1.959964 / math.sqrt(7)))
-    assert judge(1, comparison.correlate_against_none(x[:3], y[:3], "")) == Verdict.NOT_REPRODUCED  # too few points
-    assert judge(1, comparison.correlate_against_none(x, np.ones(10), "")) == Verdict.NOT_MEASURED
+    assert (
+        judge(1, comparison.compare_correlation_with_zero(x[:3], y[:3], "")) == Verdict.NOT_REPRODUCED
+    )  # too few points
+    assert judge(1, comparison.compare_correlation_with_zero(x, np.ones(10), "")) == Verdict.NOT_MEASURED
 
 
 def test_spreads_draw_the_same_tasks() -> None:
@@ -219,7 +221,7 @@ def test_ranges_are_of_means_over_tasks() -> None:
     one, other = along([50, 60, 60], [70, 70, 40]), along([20, 80, 20], [60, 60, 60])
     result = accuracy_facts.compare_ranges(one, other, "choosing half")
     assert (result.first, result.second, result.difference) == pytest.approx((15, 30, -15))
-    assert result.sample == "n = 200 images, choosing half" and result.interval == comparison.REDRAWN
+    assert result.sample == "n = 200 images, choosing half" and result.interval == comparison.RESAMPLED_IMAGES
     assert result.high + result.low == pytest.approx(-30)
     deviation = math.sqrt(0.5**2 * sum(100 * p * (1 - p) for p in (0.6, 0.7, 0.6, 0.4, 0.8, 0.6, 0.2, 0.6))) / 1.0
     assert (result.high - result.low) / 2 == pytest.approx(1.96 * deviation, rel=0.25)  # of the four means at the ends

@@ -14,7 +14,7 @@ from torch import Tensor
 from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study import image_stages
-from merging.study.image_stages import DRAFTS, ERROR
+from merging.study.image_stages import ERROR_COLUMN, MAX_DRAFTS
 from merging.study.one_image.image_tables import ImageTables
 from merging.study.one_image.named_towers import IN_MEMORY, Towers
 from merging.study.one_image.studied_image import find_image, image_from_pixels
@@ -66,8 +66,8 @@ def test_tables_are_the_library_s_own(tiny_benchmark, run):
 def test_a_table_that_cannot_be_made_leaves_the_others(tiny_benchmark, run):
     names = [("lens", "0" * 12, ""), ("lens", "experts/letters", ""), ("nothing", run.id, ""), ("lens", run.id, "")]
     found = tables(request(tiny_benchmark, run, *names))
-    assert [ERROR in found[name] for name in names] == [True, True, True, False]
-    assert "There is no run" in found[names[0]][ERROR][0] and "no expert" in found[names[1]][ERROR][0]
+    assert [ERROR_COLUMN in found[name] for name in names] == [True, True, True, False]
+    assert "There is no run" in found[names[0]][ERROR_COLUMN][0] and "no expert" in found[names[1]][ERROR_COLUMN][0]
     state = answer_tables(request(tiny_benchmark, run, names[-1], image="letters:reporting:99999"))
     assert "images in the split" in state.error and not state.tables
 
@@ -105,7 +105,7 @@ def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, 
             tables(request(tiny_benchmark, run, ("lens", "draft", ""), draft=draft))
         return list(merged_scalings)
 
-    assert DRAFTS == 3 and ask(0.1, 0.2, 0.3) == [0.1, 0.2, 0.3]
+    assert MAX_DRAFTS == 3 and ask(0.1, 0.2, 0.3) == [0.1, 0.2, 0.3]
     assert ask(0.1, 0.3, 0.2, 0.1) == []
     assert ask(0.4, 0.1, 0.2, 0.3) == [0.4, 0.3]  # 0.3 was not asked for longest
 
@@ -151,7 +151,7 @@ def test_the_process_sends_tables_as_they_are_made(tiny_benchmark, run):
             state = bench.find_state("a", asked)
         assert state is not None and state.done and not state.error
         assert list(state.tables) == list(asked.tables)
-        assert not any(ERROR in table for table in state.tables.values())
+        assert not any(ERROR_COLUMN in table for table in state.tables.values())
         assert {session for session, _ in charged} == {"a"} and sum(images for _, images in charged) == 2 * TABLE
     finally:
         bench.close()

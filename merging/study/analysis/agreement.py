@@ -18,16 +18,16 @@ Floats = NDArray[np.float64]
 Right = NDArray[np.bool_]  # (m, n): whether each of m models predicts the class of each of n images
 
 
-def cells(a: Right, b: Right, matched: bool = False) -> Floats:
+def cells(a: Right, b: Right, is_matched: bool = False) -> Floats:
     """For every image the share of pairs of models, one of each run, in which each of ``CELLS`` holds (4, n).
 
     ``a`` (m_a, n) and ``b`` (m_b, n) say whether a model is right. With one model on either side the shares are ones
     and zeros. Otherwise every model of A is paired with every model of B, or only with the one in the same row if they
-    are ``matched``.
+    are ``is_matched``.
     """
     right_a, right_b = a.astype(np.float64), b.astype(np.float64)
     share_a, share_b = right_a.mean(axis=0), right_b.mean(axis=0)
-    both = (right_a * right_b).mean(axis=0) if matched else share_a * share_b
+    both = (right_a * right_b).mean(axis=0) if is_matched else share_a * share_b
     shares = np.stack([both, share_a - both, share_b - both, 1 - share_a - share_b + both])
     rounded: Floats = np.round(shares, 12) + 0.0  # thirds leave rounding errors, and −0 becomes 0
     return rounded
@@ -82,13 +82,15 @@ def differences(
             spread = np.mean([resampled[task] for task in tasks], axis=0)
             numbers_by_scope[name] = (mean, spread, sum(len(pairs[task][0]) for task in tasks))
     if h and len(numbers_by_scope) == len(groups):
-        numbers_by_scope[H_SCORE] = _harmonic(numbers_by_scope[INSIDE], numbers_by_scope[OUTSIDE])
+        numbers_by_scope[H_SCORE] = _compute_h_scores(numbers_by_scope[INSIDE], numbers_by_scope[OUTSIDE])
     numbers_by_scope |= {task: (means[task], resampled[task], len(pair[0])) for task, pair in pairs.items()}
-    rows = [(name, *_difference_row(*numbers)) for name, numbers in numbers_by_scope.items()]
+    rows = [(name, *_build_difference_row(*numbers)) for name, numbers in numbers_by_scope.items()]
     return pd.DataFrame(rows, columns=["scope", "a", "b", "difference", "low", "high", "n"])
 
 
-def _harmonic(inside: tuple[Floats, Floats, int], outside: tuple[Floats, Floats, int]) -> tuple[Floats, Floats, int]:
+def _compute_h_scores(
+    inside: tuple[Floats, Floats, int], outside: tuple[Floats, Floats, int]
+) -> tuple[Floats, Floats, int]:
     """The H-scores of both runs (2,), resampled (2, resamples), and the number of images."""
     mean = np.array([h_score(x, y) for x, y in zip(inside[0], outside[0], strict=True)])
     total = inside[1] + outside[1]
@@ -96,7 +98,9 @@ def _harmonic(inside: tuple[Floats, Floats, int], outside: tuple[Floats, Floats,
     return mean, spread, inside[2] + outside[2]
 
 
-def _difference_row(mean: Floats, resampled_means: Floats, n: int) -> tuple[float, float, float, float, float, int]:
+def _build_difference_row(
+    mean: Floats, resampled_means: Floats, n: int
+) -> tuple[float, float, float, float, float, int]:
     a, b = float(mean[0]), float(mean[1])
     low, high = np.quantile(resampled_means[1] - resampled_means[0], [0.025, 0.975])
     return a, b, b - a, float(low), float(high), n

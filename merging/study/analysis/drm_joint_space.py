@@ -25,9 +25,9 @@ from merging.methods.shared.least_squares import as_matrices
 from merging.study.analysis.measurement_subject import open_merged
 from merging.study.runs.run import Run
 
-SIDE, WIDTH = 96, 256  # the most rows and columns of a heat map
+MAX_ROWS, MAX_COLUMNS = 96, 256  # the most rows and columns of a heat map
 DECOMPOSED, RENORMALIZED, PRUNED, MERGED, DELTA = "decomposed", "renormalized", "pruned", "merged", "delta"
-PROBE = 384  # the size of the matrix whose decomposition measures the speed of this machine
+PROBE_SIZE = 384  # the size of the matrix whose decomposition measures the speed of this machine
 Floats = NDArray[np.float64]
 Tick = Callable[[float], object]
 
@@ -115,16 +115,16 @@ def effective_rank(values: Tensor, rank_tol: float) -> int:
 @cache
 def measure_speed() -> float:
     """Multiply-adds per second of this machine in the decompositions of ``joint_space``."""
-    probe = torch.randn(1, PROBE, PROBE, generator=torch.Generator().manual_seed(0))
+    probe = torch.randn(1, PROBE_SIZE, PROBE_SIZE, generator=torch.Generator().manual_seed(0))
     times = []
     for _ in range(3):
         started = time.perf_counter()
         left_factors(probe, 0.0)
         times.append(time.perf_counter() - started)
-    return _work(1, PROBE, PROBE) / min(times)
+    return _count_multiply_adds(1, PROBE_SIZE, PROBE_SIZE) / min(times)
 
 
-def _work(count: int, height: int, width: int) -> float:
+def _count_multiply_adds(count: int, height: int, width: int) -> float:
     """Multiply-adds of the Gram matrix, its eigenvectors and the projection; eigenvectors have a larger factor."""
     short = min(height, count * width)
     return 2.0 * count * width * short**2 + 20.0 * short**3
@@ -133,7 +133,7 @@ def _work(count: int, height: int, width: int) -> float:
 def estimated_seconds(count: int, shape: tuple[int, int], vertical: bool) -> float:
     """Seconds that ``joint_space`` will take for ``count`` matrices of ``shape`` (d_out, d_in), from their sizes."""
     height, width = shape[::-1] if vertical else shape
-    return _work(count, height, width) / measure_speed()
+    return _count_multiply_adds(count, height, width) / measure_speed()
 
 
 # Tables
@@ -161,14 +161,14 @@ def spectrum(space: JointSpace, rank_tol: float) -> pd.DataFrame:
 
 
 def energy_by_direction(space: JointSpace) -> pd.DataFrame:
-    """The energy of every expert by direction: a row per expert and range of directions, at most ``WIDTH`` ranges.
+    """The energy of every expert by direction: a row per expert and range of directions, at most ``MAX_COLUMNS`` ranges.
 
     Columns: expert, first and last (directions, from 1), norm (the mean of its row norms before renormalization),
     energy (the share of the expert's own squared entries in the range) and cumulative (up to the end of the range).
     """
     lengths = space.lengths
     squares = (lengths * space.values.cpu().numpy()) ** 2
-    starts = _starts(squares.shape[1], WIDTH)
+    starts = _part_starts(squares.shape[1], MAX_COLUMNS)
     sizes = np.diff(starts, append=squares.shape[1])
     total = squares.sum(axis=1, keepdims=True)
     shares = np.divide(squares, total, out=np.full(squares.shape, np.nan), where=total > 0)
@@ -235,13 +235,16 @@ def algorithm_steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple
         RENORMALIZED: entries * inverse,
         PRUNED: pruned * inverse,
     }
-    width = max(WIDTH // len(entries), 1)
+    width = max(MAX_COLUMNS // len(entries), 1)
     frames = [
-        _step_rows(step, expert, matrix, width)
+        _build_step_rows(step, expert, matrix, width)
         for step, stack in stacks.items()
         for expert, matrix in zip(space.experts, stack, strict=True)
     ]
-    frames += [_step_rows(MERGED, "", merged, SIDE), _step_rows(DELTA, "", delta.T if space.vertical else delta, SIDE)]
+    frames += [
+        _build_step_rows(MERGED, "", merged, MAX_ROWS),
+        _build_step_rows(DELTA, "", delta.T if space.vertical else delta, MAX_ROWS),
+    ]
     mean_norm = float(mean.double().norm())
     facts = {
         "kept": kept / max(entries.numel(), 1),
@@ -251,8 +254,8 @@ def algorithm_steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple
     return pd.concat(frames, ignore_index=True), facts
 
 
-def _step_rows(step: str, expert: str, matrix: Tensor, width: int) -> pd.DataFrame:
-    values, rows, columns = block_means(matrix, SIDE, width)
+def _build_step_rows(step: str, expert: str, matrix: Tensor, width: int) -> pd.DataFrame:
+    values, rows, columns = block_means(matrix, MAX_ROWS, width)
     blocks = {"row": np.repeat(rows, len(columns)), "column": np.tile(columns, len(rows))}
     return pd.DataFrame({"step": step, "expert": expert, **blocks, "value": values.ravel()})
 
@@ -263,13 +266,15 @@ def block_means(matrix: Tensor, height: int, width: int) -> tuple[Floats, NDArra
     The matrix is cut as evenly as possible into at most ``height`` × ``width`` blocks.
     """
     values = matrix.abs().double().cpu().numpy()
-    rows, columns = (_starts(size, most) for size, most in zip(values.shape, (height, width), strict=True))
+    rows, columns = (
+        _part_starts(size, max_parts) for size, max_parts in zip(values.shape, (height, width), strict=True)
+    )
     sums = np.add.reduceat(np.add.reduceat(values, rows, axis=0), columns, axis=1)
     sizes = [np.diff(starts, append=size) for starts, size in zip((rows, columns), values.shape, strict=True)]
     return sums / np.outer(*sizes), rows, columns
 
 
-def _starts(size: int, most: int) -> NDArray[np.int64]:
-    """The first index of each of at most ``most`` even parts of ``size`` items."""
-    parts = min(size, most)
+def _part_starts(size: int, max_parts: int) -> NDArray[np.int64]:
+    """The first index of each of at most ``max_parts`` even parts of ``size`` items."""
+    parts = min(size, max_parts)
     return np.arange(parts) * size // max(parts, 1)

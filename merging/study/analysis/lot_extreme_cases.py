@@ -40,12 +40,12 @@ def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0, t
     vectors on every direction. With ``trained`` each task vector is zero outside its own task's inputs, as after
     gradient descent; otherwise both act on every direction.
     """
-    grams = _input_energies(shared, energy)  # (2, d): inputs are along the axes, so XᵀX is diagonal
-    vectors = task_vectors(grams.shape[1], agreement)
+    input_energies = _input_energies(shared, energy)  # (2, d): inputs are along the axes, so XᵀX is diagonal
+    vectors = task_vectors(input_energies.shape[1], agreement)
     if trained:
-        vectors = vectors * (grams > 0)[:, :, None]
-    total = grams.sum(axis=0)
-    shares = grams / total
+        vectors = vectors * (input_energies > 0)[:, :, None]
+    total_energies = input_energies.sum(axis=0)
+    shares = input_energies / total_energies
     mean = vectors.mean(axis=0)
     merges = {
         "pretrained": np.zeros_like(mean),
@@ -53,13 +53,13 @@ def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0, t
         "mean of both": mean,
         "LOT": (shares[:, :, None] * vectors).sum(axis=0),
     }
-    drift = {name: _drift(grams, vectors, merged) for name, merged in merges.items()}
+    drift = {name: _measure_drift(input_energies, vectors, merged) for name, merged in merges.items()}
     scale = drift["pretrained"].sum()
     return ExtremeCase(
         pd.DataFrame(
             [
-                (direction + 1, task, shares[k, direction], grams[k, direction])
-                for direction in range(len(total))
+                (direction + 1, task, shares[k, direction], input_energies[k, direction])
+                for direction in range(len(total_energies))
                 for k, task in enumerate(TASKS)
             ],
             columns=["direction", "task", "weight", "energy"],
@@ -88,7 +88,7 @@ def task_vectors(width: int, agreement: float) -> Floats:
     return np.stack([first, agreement * first + np.sqrt(max(0.0, 1 - agreement**2)) * orthogonal])
 
 
-def _drift(grams: Floats, vectors: Floats, merged: Floats) -> Floats:
+def _measure_drift(grams: Floats, vectors: Floats, merged: Floats) -> Floats:
     """‖X_k (T - T_k)‖² (2,) for one merged task vector (d, outputs)."""
     energies: Floats = (grams[:, :, None] * (merged - vectors) ** 2).sum(axis=(1, 2))
     return energies

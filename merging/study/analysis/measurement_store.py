@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 FACTS = "measured.json"
 KIND = ResultKind("measurement", FOLDER, FACTS, "Measure it again.")
-LEAST = 0.25  # the smallest expected time, as a share of the estimate of the kind
-DIGITS = 7  # significant digits of the numbers in tables; arrays are written exactly
-Shows = Callable[[MeasurementResult], None]
+MIN_TIME_SHARE = 0.25  # the smallest expected time, as a share of the estimate of the kind
+SIGNIFICANT_DIGITS = 7  # significant digits of the numbers in tables; arrays are written exactly
+ShowPartial = Callable[[MeasurementResult], None]
 MEMORY = "memory"  # the note on a device that ran out of memory
 
 
@@ -86,7 +86,7 @@ def write_measurement(
     store: Store,
     name: str,
     result: MeasurementResult,
-    about: Mapping[str, Any],
+    base_facts: Mapping[str, Any],
     started: float,
     *,
     replace: bool = False,
@@ -100,7 +100,7 @@ def write_measurement(
     Raises:
         StoreError: the disk cannot be written to.
     """
-    facts = {**about, "notes": dict(result.notes), "seconds": round(time.monotonic() - started, 2)}
+    facts = {**base_facts, "notes": dict(result.notes), "seconds": round(time.monotonic() - started, 2)}
     tables = {key: _round_table(table) for key, table in result.tables.items()}
     measurement_results(store).write(name, facts, tables, result.arrays, replace=replace, root=root)
 
@@ -115,12 +115,12 @@ def damaged_subject(path: Path) -> tuple[str, str] | None:
 
 
 @contextmanager
-def publish_partial(store: Store, name: str, about: Mapping[str, Any], started: float) -> Iterator[Shows]:
+def publish_partial(store: Store, name: str, base_facts: Mapping[str, Any], started: float) -> Iterator[ShowPartial]:
     """A function that shows a measurement's partial results to other processes; they vanish when the block ends."""
     with measurement_results(store).publish_partial() as folder:
 
         def show(result: MeasurementResult) -> None:
-            write_measurement(store, name, result, about, started, root=folder, replace=True)
+            write_measurement(store, name, result, base_facts, started, root=folder, replace=True)
 
         yield show
 
@@ -128,17 +128,22 @@ def publish_partial(store: Store, name: str, about: Mapping[str, Any], started: 
 def find_partial(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> MeasurementResult | None:
     """The partial results, without arrays, of a measurement that runs on this machine; None if it has shown none."""
     name = entry_name(find_measurement(key), store, benchmark, run_id)
-    measured = None if name is None else measurement_results(store).find_partial(name)
-    if measured is not None:
+    partial_result = None if name is None else measurement_results(store).find_partial(name)
+    if partial_result is not None:
         with contextlib.suppress(StoreError):  # the partial results were replaced, or the measurement has ended
-            return MeasurementResult({each: measured.table(each) for each in measured.tables}, measured.notes)
+            return MeasurementResult(
+                {table_name: partial_result.table(table_name) for table_name in partial_result.tables},
+                partial_result.notes,
+            )
     return None
 
 
 def _round_table(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with numbers rounded to ``DIGITS``, which halves its file."""
+    """The table with numbers rounded to ``SIGNIFICANT_DIGITS``, which halves its file."""
     numbers = table.select_dtypes("float").columns
-    return table.assign(**{name: [float(f"{value:.{DIGITS}g}") for value in table[name]] for name in numbers})
+    return table.assign(
+        **{name: [float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in table[name]] for name in numbers}
+    )
 
 
 def find_measurement_result(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> StoredMeasurement | None:
@@ -147,12 +152,12 @@ def find_measurement_result(key: str, store: Store, benchmark: Benchmark, run_id
     return None if name is None else measurement_results(store).find(name)
 
 
-def share_measurements(run: Run, other: Run) -> bool:
+def share_measurements(run: Run, other_run: Run) -> bool:
     """Whether two runs share the measurements of their experts: they merged the same checkpoints in the same order."""
-    return merge_inputs(run) == merge_inputs(other)
+    return list_merge_inputs(run) == list_merge_inputs(other_run)
 
 
-def merge_inputs(run: Run) -> list[tuple[str, str]]:
+def list_merge_inputs(run: Run) -> list[tuple[str, str]]:
     """Name and digest of the pretrained model and of each expert, in order."""
     names = [PRETRAINED, *(expert_key(name) for name in run.experts)]
     return [(name, run.inputs.get(name, "")) for name in names]
@@ -160,19 +165,19 @@ def merge_inputs(run: Run) -> list[tuple[str, str]]:
 
 def entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
     """The name of the entry of a measurement; None if it is of experts and the run is missing or merged nothing."""
-    measured: object = run_id
+    measured_subject: object = run_id
     if measurement.subject == SubjectKind.EXPERTS:
         run = store.find(run_id)
         if run is None or run.kind != "merge":
             return None
-        measured = merge_inputs(run)
-    return short_digest(json.dumps([measurement.key, measurement.version, measured, benchmark.digest]))
+        measured_subject = list_merge_inputs(run)
+    return short_digest(json.dumps([measurement.key, measurement.version, measured_subject, benchmark.digest]))
 
 
 def expect_seconds(key: str, root: Path) -> float:
     """Seconds of a measurement on this machine when it is idle: the fastest one of its kind in the store at ``root``.
 
-    Without one it is the estimate of the kind. It is never less than ``LEAST`` of the estimate, since the stored one
+    Without one it is the estimate of the kind. It is never less than ``MIN_TIME_SHARE`` of the estimate, since the stored one
     may be of a smaller benchmark. The latest time would be wrong: measured while many sessions run, it would make the
     queue refuse a job that it accepted before.
     """
@@ -184,4 +189,4 @@ def expect_seconds(key: str, root: Path) -> float:
         except (OSError, ValueError, KeyError, TypeError):  # being replaced, damaged, or without a time
             continue
     estimate = find_measurement(key).seconds
-    return max(min(times, default=estimate), LEAST * estimate)
+    return max(min(times, default=estimate), MIN_TIME_SHARE * estimate)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from merging.study.runs.opened_recipe import OpenedRecipe
 
 FOLDER = "measured"
-REMAKING = "merging again"  # a phase, before those of the measurement itself
-CHANGED_INPUTS = (
+MERGING_AGAIN = "merging again"  # a phase, before those of the measurement itself
+CHANGED_INPUTS_MESSAGE = (
     "The files that its recipe names, or the benchmark, are no longer the ones of this run. "
     "Restore them, or run the recipe again."
 )
@@ -70,10 +70,10 @@ class PlannedTrial:
 
 @dataclass(frozen=True)
 class TrialInputs:
-    """The inputs that all trials of a measurement share; ``cached`` holds what one trial leaves for the next."""
+    """The inputs that all trials of a measurement share; ``cache`` holds what one trial leaves for the next."""
 
     benchmark: Benchmark
-    cached: dict[Any, Any] = field(default_factory=dict)
+    cache: dict[Any, Any] = field(default_factory=dict)
 
 
 class StoredTables(Protocol):
@@ -104,15 +104,17 @@ class Subject:
     benchmark: Benchmark
     run_id: str
     kind: SubjectKind = SubjectKind.RUN
-    measurement: Callable[[str, Context], StoredTables] | None = None  # another measurement of the subject, by its key
-    show: Callable[[MeasurementResult], None] = lambda partial: None  # shows partial results to other processes
+    measure_other: Callable[[str, Context], StoredTables] | None = (
+        None  # another measurement of the subject, by its key
+    )
+    show_partial: Callable[[MeasurementResult], None] = lambda partial: None  # shows partial results to other processes
     run_trials: Callable[[Sequence[PlannedTrial]], list[dict[str, Any]]] = lambda planned: []  # the trials' answers
     layer_inputs: Mapping[str, str] = field(default_factory=dict)  # {expert: file}, instead of those of the recipe
-    modules: Modules | None = None  # on top of the model that ``models`` yields, only inside its block
+    modules: Modules | None = None  # on top of the model that ``open_models`` yields, only inside its block
 
     def split_context(self, context: Context, weights: Mapping[str, float]) -> dict[str, Context]:
         """A context for each stage of a measurement by its weight; for a run also one for merging again first."""
-        return context.split({REMAKING: 1.0, **weights} if self.kind == SubjectKind.RUN else weights)
+        return context.split({MERGING_AGAIN: 1.0, **weights} if self.kind == SubjectKind.RUN else weights)
 
     @property
     def recipe(self) -> Recipe:
@@ -134,7 +136,7 @@ class Subject:
             )
 
     @cached_property
-    def open_checkpoints(self) -> OpenedRecipe:
+    def checkpoints(self) -> OpenedRecipe:
         """The checkpoints that the run merged, whether or not the benchmark has their tasks.
 
         Raises:
@@ -143,7 +145,7 @@ class Subject:
         return open_merged(self.store.get_run(self.run_id), self.recipe)
 
     @cached_property
-    def open_on_benchmark(self) -> OpenedRecipe:
+    def checkpoints_on_benchmark(self) -> OpenedRecipe:
         """The checkpoints that the run merged, for work on the benchmark's images.
 
         Raises:
@@ -154,7 +156,7 @@ class Subject:
 
         opened = open_inputs(self.recipe, benchmark=self.benchmark)
         if opened.run_id() != self.run_id:
-            raise CheckpointError(CHANGED_INPUTS)
+            raise CheckpointError(CHANGED_INPUTS_MESSAGE)
         if reason := self.benchmark.misfit(opened.pretrained):
             raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         if unknown := [name for name in opened.experts if name not in self.benchmark.experts]:
@@ -162,14 +164,14 @@ class Subject:
         return opened
 
     @contextmanager
-    def merged_by_task(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
-        """{task: its merged model}, with the same lifetime as ``models``."""
-        with self.models(stages) as models:
+    def open_models_by_task(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
+        """{task: its merged model}, with the same lifetime as ``open_models``."""
+        with self.open_models(stages) as models:
             per_task = self.store.get_run(self.run_id).per_task
-            yield {task: models[task if per_task else "merged"] for task in self.open_on_benchmark.experts}
+            yield {task: models[task if per_task else "merged"] for task in self.checkpoints_on_benchmark.experts}
 
     @contextmanager
-    def models(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
+    def open_models(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
         """{"merged": the merged model}, or {expert: its model} if the run has several, while the block runs.
 
         A run that was stored without weights is merged again. For the evaluation of a reference model the merged model
@@ -179,7 +181,7 @@ class Subject:
 
         run = self.store.get_run(self.run_id)
         if run.kind != "merge":
-            yield {"merged": self._reference(run)}
+            yield {"merged": self._open_reference(run)}
             return
         folder = None if run.has_model else atomic.make_temporary(measurements_folder(self.store))
         try:
@@ -190,10 +192,10 @@ class Subject:
                     benchmark=self.benchmark,
                     evaluate=False,
                     # a pause would lose what was learned
-                    context=replace(stages[REMAKING], pause=None, warn=log_warning),
+                    context=replace(stages[MERGING_AGAIN], pause=None, warn=log_warning),
                 )
             if run.id != self.run_id:
-                raise CheckpointError(CHANGED_INPUTS)
+                raise CheckpointError(CHANGED_INPUTS_MESSAGE)
             models = run.open_models()
             self.modules = run.open_modules(models.get("merged"))
             yield models
@@ -202,7 +204,7 @@ class Subject:
             if folder is not None:
                 atomic.remove_temporary(folder)
 
-    def _reference(self, run: Run) -> Checkpoint:
+    def _open_reference(self, run: Run) -> Checkpoint:
         """The benchmark's checkpoint that a stored evaluation is of."""
         from merging.images.benchmarks.benchmark import MULTITASK
         from merging.models.digest_cache import DIGESTS

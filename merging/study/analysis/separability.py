@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-NEIGHBORS = 20  # images that vote on the class of another
-NEAR = 12  # neighbors on the map that trustworthiness compares
+VOTING_NEIGHBORS = 20  # images that vote on the class of another
+MAP_NEIGHBORS = 12  # neighbors on the map that trustworthiness compares
 Floats = NDArray[np.float64]
 
 
@@ -58,7 +58,7 @@ def silhouette(rows: Floats, classes: NDArray[np.intp]) -> float:
     return float(silhouette_score(rows, classes, metric="cosine"))
 
 
-def count_knn_correct(rows: Floats, classes: NDArray[np.intp], neighbors: int = NEIGHBORS) -> int:
+def count_knn_correct(rows: Floats, classes: NDArray[np.intp], neighbors: int = VOTING_NEIGHBORS) -> int:
     """Number of unit rows (n, d) whose class (n,) is the most frequent one among their nearest neighbors.
 
     Distances are cosine distances, and a row is not its own neighbor. Among equally frequent classes the lowest wins.
@@ -84,7 +84,7 @@ def scatter_ratio(rows: Floats, classes: NDArray[np.intp]) -> float:
     return between / within if within > 0 else math.nan
 
 
-def trustworthiness(rows: Floats, coordinates: NDArray[Any], neighbors: int = NEAR) -> float:
+def trustworthiness(rows: Floats, coordinates: NDArray[Any], neighbors: int = MAP_NEIGHBORS) -> float:
     """How far neighbors on a map with ``coordinates`` (n, 2) are also neighbors among the rows (n, d), from 0 to 1.
 
     1 minus a penalty for every neighbor on the map that is not one in the space of rows, by its rank in that space. NaN
@@ -106,11 +106,11 @@ def principal_components(features: Mapping[str, NDArray[Any]]) -> tuple[dict[str
     from sklearn.decomposition import PCA
 
     rows = {name: unit_rows(of_model) for name, of_model in features.items()}
-    together = np.concatenate(list(rows.values()))
-    if (together == together[:1]).all():  # no variance
+    all_rows = np.concatenate(list(rows.values()))
+    if (all_rows == all_rows[:1]).all():  # no variance
         return {name: np.zeros((len(of_model), 2)) for name, of_model in rows.items()}, np.zeros(2)
-    mean = together.mean(axis=0)  # PCA subtracts it only from the products, where digits of similar rows cancel
-    pca = PCA(min(2, *together.shape), svd_solver="covariance_eigh").fit(together - mean)
+    mean = all_rows.mean(axis=0)  # PCA subtracts it only from the products, where digits of similar rows cancel
+    pca = PCA(min(2, *all_rows.shape), svd_solver="covariance_eigh").fit(all_rows - mean)
     shares: Floats = pca.explained_variance_ratio_
     return {name: pca.transform(of_model - mean) for name, of_model in rows.items()}, shares
 

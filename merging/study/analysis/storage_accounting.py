@@ -28,9 +28,9 @@ PAPER_BYTES, INDEX_BYTES, RESCALER_BYTES, HEAD_BYTES = 4, 4, 4, 4
 UNIFIED, MASKS, RESCALERS, HEADS = "unified task vector", "masks", "rescalers", "heads"
 
 VECTOR, MERGED_VECTOR = "task vector", "merged task vector"  # the second if parts of modules are task vectors, too
-REPLACING = "pretrained tensors"  # the part of modules that replaces tensors of the merged model
+REPLACED_PART = "pretrained tensors"  # the part of modules that replaces tensors of the merged model
 
-Row = tuple[str, str, float]  # account, part, bytes
+StorageRow = tuple[str, str, float]  # account, part, bytes
 
 
 def storage_table(run: Run) -> pd.DataFrame:
@@ -41,32 +41,36 @@ def storage_table(run: Run) -> pd.DataFrame:
     """
     import pandas as pd
 
-    return pd.DataFrame(_rows(run), columns=["account", "part", "bytes"]).astype({"bytes": "float64"})
+    return pd.DataFrame(_list_rows(run), columns=["account", "part", "bytes"]).astype({"bytes": "float64"})
 
 
 def totals(run: Run) -> dict[str, float]:
     """{account: bytes of all its parts} of ``storage_table``."""
     sizes: dict[str, float] = {}
-    for account, _, size in _rows(run):
+    for account, _, size in _list_rows(run):
         sizes[account] = sizes.get(account, 0.0) + float(size)
     return sizes
 
 
-def _rows(run: Run) -> list[Row]:
+def _list_rows(run: Run) -> list[StorageRow]:
     tensors = run.plain_table("tensors")
-    heads = _head_bytes(run, tensors)
-    extra: list[Row] = [("deploy", HEADS, heads)] if heads else []
+    head_bytes = _count_head_bytes(run, tensors)
+    head_rows: list[StorageRow] = [("deploy", HEADS, head_bytes)] if head_bytes else []
     if not run.per_task:
         modules = run.table("modules") if "modules" in run.tables else None
-        rows = _one_model(tensors, run.sizes) if modules is None else _with_modules(tensors, run.sizes, modules)
+        rows = (
+            _count_one_model(tensors, run.sizes)
+            if modules is None
+            else _count_with_modules(tensors, run.sizes, modules)
+        )
     elif "rescalers" in run.tables:
-        rows = _unified(tensors, run.sizes, len(run.experts))
+        rows = _count_unified(tensors, run.sizes, len(run.experts))
     else:
-        rows = _many_models(tensors.frame(), run.table("task_tensors"), run.sizes)
-    return [*rows, *extra]
+        rows = _count_many_models(tensors.frame(), run.table("task_tensors"), run.sizes)
+    return [*rows, *head_rows]
 
 
-def _one_model(tensors: Table, sizes: Mapping[str, int]) -> list[Row]:
+def _count_one_model(tensors: Table, sizes: Mapping[str, int]) -> list[StorageRow]:
     return [
         ("paper", VECTOR, PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
         ("dense", "merged model", sizes["files"]),
@@ -76,32 +80,37 @@ def _one_model(tensors: Table, sizes: Mapping[str, int]) -> list[Row]:
     ]
 
 
-def _with_modules(tensors: Table, sizes: Mapping[str, int], modules: pd.DataFrame) -> list[Row]:
+def _count_with_modules(tensors: Table, sizes: Mapping[str, int], modules: pd.DataFrame) -> list[StorageRow]:
     """A model and the modules that an adapt put on top of it, part by part: whole, and without zeros.
 
     Modules that mix weights on top of pretrained tensors make the merged model's versions of these tensors unnecessary.
     Modules may have another precision than the model, so those tensors are counted with the model's bytes per scalar.
     """
-    per_scalar = float((tensors["numel"] * tensors["itemsize"]).sum() / tensors["numel"].sum())
-    replaced = round(int(modules["numel"][modules["part"] == REPLACING].sum()) * per_scalar)
-    rows = [(account, MERGED_VECTOR if part == VECTOR else part, size - replaced * (account == "deploy"))
-            for account, part, size in _one_model(tensors, sizes)]  # fmt: skip
+    bytes_per_scalar = float((tensors["numel"] * tensors["itemsize"]).sum() / tensors["numel"].sum())
+    replaced_bytes = round(int(modules["numel"][modules["part"] == REPLACED_PART].sum()) * bytes_per_scalar)
+    rows = [(account, MERGED_VECTOR if part == VECTOR else part, size - replaced_bytes * (account == "deploy"))
+            for account, part, size in _count_one_model(tensors, sizes)]  # fmt: skip
     itemsize = (modules["bytes"] // modules["numel"].clip(lower=1)).clip(lower=1)
     compact = tensor_encodings(modules.assign(kept_numel=modules["kept"], itemsize=itemsize))["bytes"]
     for part in dict.fromkeys(modules["part"].astype(str)):
-        own = modules["part"] == part
-        sparse = int(compact[own].sum())
-        counts = (PAPER_BYTES * int(modules["kept"][own].sum()), int(modules["bytes"][own].sum()), sparse, sparse)
+        is_in_part = modules["part"] == part
+        sparse_bytes = int(compact[is_in_part].sum())
+        counts = (
+            PAPER_BYTES * int(modules["kept"][is_in_part].sum()),
+            int(modules["bytes"][is_in_part].sum()),
+            sparse_bytes,
+            sparse_bytes,
+        )
         rows += [(account, part, size) for account, size in zip(ACCOUNTS, counts, strict=True)]
     return rows
 
 
-def _unified(tensors: Table, sizes: Mapping[str, int], models: int) -> list[Row]:
+def _count_unified(tensors: Table, sizes: Mapping[str, int], models: int) -> list[StorageRow]:
     """One vector for all tasks, and for each task a bit for every scalar of the changed tensors and one rescaler."""
     bits = tensors["numel"][tensors["kept_numel"] > 0]
     extra = ((MASKS, models * int((-(-bits // 8)).sum())), (RESCALERS, models * RESCALER_BYTES))
     vector = _smallest_encodings(tensors)[1].sum()
-    rows: list[Row] = [
+    rows: list[StorageRow] = [
         ("paper", UNIFIED, PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
         ("dense", "models, one per task", sizes["files"]),
         ("sparse", UNIFIED, vector),
@@ -112,16 +121,20 @@ def _unified(tensors: Table, sizes: Mapping[str, int], models: int) -> list[Row]
     return rows + [(account, part, size) for account in ("paper", "sparse", "deploy") for part, size in extra]
 
 
-def _many_models(tensors: pd.DataFrame, by_task: pd.DataFrame, sizes: Mapping[str, int]) -> list[Row]:
+def _count_many_models(tensors: pd.DataFrame, by_task: pd.DataFrame, sizes: Mapping[str, int]) -> list[StorageRow]:
     """Models that share nothing are counted one by one."""
-    each = [
+    tables = [
         tensors.drop(columns="kept_numel").merge(rows[["tensor", "kept_numel"]], on="tensor")
         for _, rows in by_task.groupby("expert", sort=False)
     ]
     return [
-        ("paper", "task vectors, one per task", PAPER_BYTES * sum(paper_entries(one, sizes["dead"]) for one in each)),
+        (
+            "paper",
+            "task vectors, one per task",
+            PAPER_BYTES * sum(paper_entries(table, sizes["dead"]) for table in tables),
+        ),
         ("dense", "models, one per task", sizes["files"]),
-        ("sparse", "changed tensors", sum(tensor_encodings(one)["bytes"].sum() for one in each)),
+        ("sparse", "changed tensors", sum(tensor_encodings(table)["bytes"].sum() for table in tables)),
         ("sparse", "headers", sizes["header"]),
         ("deploy", "models, one per task", sizes["files"]),
     ]
@@ -163,7 +176,7 @@ def _smallest_encodings(tensors: Table) -> tuple[NDArray[np.str_], NDArray[np.in
     return np.where(kept > 0, names, LEFT_OUT), np.where(kept > 0, sizes.min(axis=0), 0)
 
 
-def _head_bytes(run: Run, tensors: Table) -> int:
+def _count_head_bytes(run: Run, tensors: Table) -> int:
     """Bytes of the frozen heads of the merged tasks in float32; 0 if the run's tables do not determine their size."""
     numels = dict(zip(tensors["part"], tensors["numel"], strict=True))
     if run.scores is None or not numels.get("class_embedding") or "proj" not in numels:

@@ -55,7 +55,7 @@ def measure_along_steps(subject: Subject, context: Context) -> MeasurementResult
         TaskError: the run stored no coefficients, or the benchmark does not fit its models.
     """
     history = read_coefficients(subject.store.get_run(subject.run_id))
-    opened, steps = subject.open_on_benchmark, mark_steps(history["step"])
+    opened, steps = subject.checkpoints_on_benchmark, mark_steps(history["step"])
     every = sample_tasks(subject.benchmark, SAMPLE)
     sampled = {key: task for key, task in every.items() if key in opened.experts and len(task.labels)}
     inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))

@@ -76,11 +76,11 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
     """
     subject.refuse_modules()
     stages = subject.split_context(context, {READING: 3.0})
-    with subject.models(stages) as models:
+    with subject.open_models(stages) as models:
         measured = dict(_measure_tasks(subject, models, stages[READING]))
     if not measured:
         raise TaskError("This run has one model per task, and none is of a data set of this benchmark.")
-    inside = [task for task in measured if task in subject.open_checkpoints.experts]
+    inside = [task for task in measured if task in subject.checkpoints.experts]
     arrays, image_ranges = _arrays(measured)
     tables = {
         "accuracy": _accuracy_rows(measured, inside),
@@ -100,9 +100,7 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
 def _count_work(subject: Subject) -> int:
     """Passes of images: one through the run and one through the reference."""
     per_task = subject.store.get_run(subject.run_id).per_task
-    keys = [
-        task.key for task in subject.benchmark.tasks if not per_task or task.key in subject.open_checkpoints.experts
-    ]
+    keys = [task.key for task in subject.benchmark.tasks if not per_task or task.key in subject.checkpoints.experts]
     return 2 * sum(subject.benchmark.count(key, SPLIT) for key in keys)
 
 
@@ -110,7 +108,7 @@ def _measure_tasks(
     subject: Subject, models: Mapping[str, Checkpoint], context: Context
 ) -> Iterator[tuple[str, TaskByDepth]]:
     """The results on every data set that has a model, in the benchmark's order; at most three towers are in memory."""
-    benchmark, opened, device = subject.benchmark, subject.open_checkpoints, choose_device(context.device)
+    benchmark, opened, device = subject.benchmark, subject.checkpoints, choose_device(context.device)
     meter = context.meter(_count_work(subject))
     pretrained, merged = Encoder.from_checkpoint(opened.pretrained, device), None
     for task in benchmark.tasks:

@@ -73,12 +73,12 @@ def measure_drift(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: a checkpoint of the run cannot be read, or the benchmark lacks images for it.
     """
     subject.refuse_modules(routed_only=True)
-    opened, benchmark = subject.open_on_benchmark, subject.benchmark
+    opened, benchmark = subject.checkpoints_on_benchmark, subject.benchmark
     sampling = subject.recipe.exemplars or Exemplars()
     images = {task: choosing_images(benchmark, task) for task in opened.experts}
     exemplars = benchmark.exemplars(sampling.per_task, sampling.seed)
     device, stages = choose_device(context.device), subject.split_context(context, {FEATURES: 2.0, LAYERS: 3.0})
-    with subject.merged_by_task(stages) as merged:
+    with subject.open_models_by_task(stages) as merged:
         models = MergeModels(opened.pretrained, opened.experts, merged, subject.modules)
         meter = stages[FEATURES].meter(sum(map(len, images.values())))
         cumulative = cumulative_drift(models, images, device, meter)

@@ -29,7 +29,7 @@ def measure_bank(subject: Subject, context: Context) -> MeasurementResult:
         raise TaskError("This run has one model per task; features are stored only of runs with a single model.")
     benchmark, stages = subject.benchmark, subject.split_context(context, {EXTRACTING: 1.0})
     keys = [task.key for task in benchmark.tasks]
-    with subject.models(stages) as models:
+    with subject.open_models(stages) as models:
         if reason := benchmark.misfit(models["merged"]):
             raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         encoder = Encoder.from_checkpoint(

@@ -93,7 +93,7 @@ def _find_model(subject: Subject, stages: Mapping[str, Context]) -> Iterator[Che
     run = subject.store.get_run(subject.run_id)
     if run.per_task:
         raise TaskError("This run has one model per task, so there is no single model to measure out of domain.")
-    with subject.models(stages) as models:
+    with subject.open_models(stages) as models:
         if reason := subject.benchmark.misfit(models["merged"]):
             raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         yield models["merged"]

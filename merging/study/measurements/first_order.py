@@ -71,10 +71,10 @@ def measure_first_order(subject: Subject, context: Context) -> MeasurementResult
         MergingError: the folder for temporary files has no room.
     """
     subject.refuse_modules()
-    opened, sample = subject.open_checkpoints, put_back_images.sample_images(subject.benchmark)
+    opened, sample = subject.checkpoints, put_back_images.sample_images(subject.benchmark)
     inside = [task for task in sample if task in opened.experts]
     stages = subject.split_context(context, {GRADIENTS: 3.0, PRODUCTS: 1.0})
-    with subject.models(stages) as models:
+    with subject.open_models(stages) as models:
         parts = evaluated_parts(models, subject)
         inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
         counts = [sum(len(sample[task].labels) for task in part.tasks if task in sample) for part in parts]

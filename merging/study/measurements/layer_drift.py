@@ -48,7 +48,7 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
     """
     subject.refuse_modules(routed_only=True)
     opened, device, stages = (
-        subject.open_checkpoints,
+        subject.checkpoints,
         choose_device(context.device),
         subject.split_context(context, {LAYERS: 1.0}),
     )
@@ -67,7 +67,7 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
     biases = {bias for name in names if (bias := _bias_name(name)) in opened.pretrained.infos}
     inputs = RunInputs(opened.pretrained, opened.experts, evidence, device, subset=frozenset(names | biases))
     per_task = subject.store.get_run(subject.run_id).per_task
-    with subject.models(stages) as models:
+    with subject.open_models(stages) as models:
         merged = {task: models[task if per_task else "merged"] for task in opened.experts}
         work = sum(opened.pretrained.infos[p.name].numel for p in inputs.in_capture_order) * (len(opened.experts) + 1)
         stream = Stream(inputs, (), False, stages[LAYERS].meter(work), MEASURING)

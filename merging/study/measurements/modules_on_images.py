@@ -50,8 +50,8 @@ def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
     run, benchmark = subject.store.get_run(subject.run_id), subject.benchmark
     if not run.adapt:
         raise TaskError(NO_MODULES)
-    experts, stages = subject.open_on_benchmark.experts, subject.split_context(context, {ASKING: 1.0})
-    with subject.models(stages):
+    experts, stages = subject.checkpoints_on_benchmark.experts, subject.split_context(context, {ASKING: 1.0})
+    with subject.open_models(stages):
         assert subject.modules is not None  # the run has an adapt
         modules = subject.modules.on(choose_device(context.device))
         half = _ReportingHalf(benchmark, modules, stages[ASKING].meter(_count_images(modules, benchmark)))

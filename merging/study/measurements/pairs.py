@@ -93,7 +93,7 @@ def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
 
 def measure_pairs(subject: Subject, context: Context) -> MeasurementResult:
     """The tables of ``to_tables`` for the experts of a run; raises CheckpointError if they can no longer be read."""
-    opened = subject.open_checkpoints
+    opened = subject.checkpoints
     inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     notes = {"experts": len(inputs.names), "tensors": len(inputs.parameters), "numel": sum(inputs.numels)}
     return MeasurementResult(to_tables(compare_experts(inputs, context)), notes)

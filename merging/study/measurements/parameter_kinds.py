@@ -38,12 +38,12 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
     from merging.study.analysis.measurement_subject import MeasurementResult
 
     subject.refuse_modules()
-    pretrained, tasks = subject.open_on_benchmark.pretrained, list(subject.open_on_benchmark.experts)
+    pretrained, tasks = subject.checkpoints_on_benchmark.pretrained, list(subject.checkpoints_on_benchmark.experts)
     present = {parameter.role for parameter in pretrained.parameters}
     kinds = {NOTHING: frozenset[Role](), **{kind: roles for kind, roles in KINDS.items() if roles & present}}
     stages = subject.split_context(context, dict.fromkeys(kinds, 1.0))
     frames = []
-    with subject.merged_by_task(stages) as merged:
+    with subject.open_models_by_task(stages) as merged:
         groups: dict[int, list[str]] = {}
         for task in tasks:
             groups.setdefault(id(merged[task]), []).append(task)

@@ -47,7 +47,7 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
     predicted: list[NDArray[np.uint16]] = []
     margins: list[NDArray[np.float16]] = []
     first = 0
-    with subject.models(stages) as models:
+    with subject.open_models(stages) as models:
         for answer in compute_answers(evaluated_parts(models, subject), benchmark, (SPLIT,), stages[PREDICTING]):
             rows.append((answer.model or MERGED, answer.task.key, first, answer.n, answer.correct))
             predicted.append(answer.predicted.astype(np.uint16))

@@ -51,20 +51,20 @@ def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: a checkpoint of the run cannot be read, or does not fit the benchmark's images.
     """
     subject.refuse_modules()
-    pretrained, sample = subject.open_checkpoints.pretrained, put_back_images.sample_images(subject.benchmark)
-    inside = [task for task in sample if task in subject.open_checkpoints.experts]
+    pretrained, sample = subject.checkpoints.pretrained, put_back_images.sample_images(subject.benchmark)
+    inside = [task for task in sample if task in subject.checkpoints.experts]
     notes = {**put_back_images.sample_notes(sample, inside), "resamples": DRAWS}
     stages = subject.split_context(context, {RUNNING: 4.0})
 
     def result(answered: Answered) -> MeasurementResult:
         return MeasurementResult({CHANGES: change_table(answered, inside)}, notes)
 
-    with subject.models(stages) as models:
+    with subject.open_models(stages) as models:
         parts = evaluated_parts(models, subject)
         meter = stages[RUNNING].meter(0)
         return result(
             answer_variants(
-                parts, pretrained, sample, context.device, meter, lambda partial: subject.show(result(partial))
+                parts, pretrained, sample, context.device, meter, lambda partial: subject.show_partial(result(partial))
             )
         )
 

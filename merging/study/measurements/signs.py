@@ -187,7 +187,7 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
     Raises:
         CheckpointError: the checkpoints that the run merged can no longer be read.
     """
-    opened = subject.open_checkpoints
+    opened = subject.checkpoints
     inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     sizes = dict(zip((p.name for p in inputs.parameters), inputs.numels, strict=True))
     meter = context.meter(sum(sizes.values()))

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
-from merging.study.analysis.separability import NEAR, trustworthiness, unit_rows
+from merging.study.analysis.separability import MAP_NEIGHBORS, trustworthiness, unit_rows
 from merging.study.measurements.features import SEED, TOGETHER
 from merging.tasks.context import Context
 
@@ -29,8 +29,8 @@ def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: the model's features cannot be computed.
     """
     stages = context.split(WEIGHTS)
-    assert subject.measurement is not None  # `measure` passes it
-    features = subject.measurement("features", stages[READING])
+    assert subject.measure_other is not None  # `measure` passes it
+    features = subject.measure_other("features", stages[READING])
     images, rows = features.table("images"), unit_rows(features.array("features").astype(np.float32))
     parts = {TOGETHER: np.ones(len(images), bool)}
     parts |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}
@@ -43,7 +43,7 @@ def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
         maps[map_name(name, perplexity)] = coordinates.astype(np.float32)
         quality.append((name, perplexity, trustworthiness(rows[part], coordinates), int(part.sum())))
         meter.advance(int(part.sum()), "Computing maps", name)
-    notes = {**features.notes, "neighbors": NEAR}
+    notes = {**features.notes, "neighbors": MAP_NEIGHBORS}
     columns = ["map", "perplexity", "trustworthiness", "n"]
     return MeasurementResult({"quality": pd.DataFrame(quality, columns=columns)}, notes, maps)
 

@@ -148,7 +148,7 @@ class Towers:
         run = self.store.get_run(self.store.resolve_id(run_id))
         _refuse_adapt(run)
         subject = Subject(self.store, self.benchmark, run.id)
-        with subject.models(subject.split_context(self.context, {})) as models:
+        with subject.open_models(subject.split_context(self.context, {})) as models:
             title = f"{run.name}, model of {model}" if model else run.name
             return self._named(key, title, _choose_model(run, models, model))
 

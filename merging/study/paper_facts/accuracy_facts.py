@@ -8,8 +8,8 @@ import numpy as np
 
 from merging.images.benchmarks.metrics import Z95, Summary, summarize
 from merging.study.paper_facts.comparison import (
-    DRAWS,
-    REDRAWN,
+    RESAMPLED_IMAGES,
+    RESAMPLES,
     SEED,
     BoundedValue,
     Comparison,
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REPORTING, CHOOSING = "reporting half", "choosing half"
-GROUPS = {"in": "in_domain", "out": "out_of_domain"}
-INTERVALS = {"in": ("in_domain", "in_low", "in_high", "n_in"), "out": ("out_of_domain", "out_low", "out_high", "n_out")}
+GROUP_COLUMNS = {"in": "in_domain", "out": "out_of_domain"}
+INTERVAL_COLUMNS = {
+    "in": ("in_domain", "in_low", "in_high", "n_in"),
+    "out": ("out_of_domain", "out_low", "out_high", "n_out"),
+}
 
 
 def mean_accuracy(rows: pd.DataFrame) -> tuple[BoundedValue, int]:
@@ -41,7 +44,7 @@ def compare_averages(
     first: Summary | pd.Series, second: Summary | pd.Series, over: str = "in", half: str = REPORTING
 ) -> Comparison:
     """The difference of two averages ``over`` the tasks "in" or "out" of domain."""
-    value, low, high, n = INTERVALS[over]
+    value, low, high, n = INTERVAL_COLUMNS[over]
     means = (BoundedValue(*(float(getattr(row, name)) for name in (value, low, high))) for row in (first, second))
     mean_first, mean_second = means
     return compare_estimates(mean_first, mean_second, describe_sample(int(getattr(first, n)), half))
@@ -65,13 +68,15 @@ def compare_ranges(first: pd.DataFrame, second: pd.DataFrame, half: str) -> Comp
         counts = table.pivot(index="x", columns="task", values=["correct", "n"])
         correct, n = (counts[name].to_numpy(np.int64) for name in ("correct", "n"))  # (values, tasks)
         ranges.append(100 * float(np.ptp((correct / n).mean(axis=1))))
-        resampled.append(100 * np.ptp((generator.binomial(n, correct / n, (DRAWS, *n.shape)) / n).mean(axis=2), axis=1))
+        resampled.append(
+            100 * np.ptp((generator.binomial(n, correct / n, (RESAMPLES, *n.shape)) / n).mean(axis=2), axis=1)
+        )
     difference = ranges[0] - ranges[1]
-    width = Z95 * float((resampled[0] - resampled[1]).std(ddof=1))
+    half_width = Z95 * float((resampled[0] - resampled[1]).std(ddof=1))
     n_per_value = int(first[first["x"] == first["x"].iloc[0]]["n"].sum())
     return Comparison(
-        first=ranges[0], second=ranges[1], difference=difference, low=difference - width, high=difference + width,
-        sample=describe_sample(n_per_value, half), unit="points", interval=REDRAWN,
+        first=ranges[0], second=ranges[1], difference=difference, low=difference - half_width, high=difference + half_width,
+        sample=describe_sample(n_per_value, half), unit="points", interval=RESAMPLED_IMAGES,
     )  # fmt: skip
 
 
@@ -104,9 +109,12 @@ def compare_altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
         return None
     (v, n), (w, _), (o, _) = (mean_accuracy(table) for table in tables)
     first, second = v.value - w.value, o.value - v.value
-    half = float(np.linalg.norm([2 * (v.high - v.low) / 2, (w.high - w.low) / 2, (o.high - o.low) / 2]))
-    lost, fused = BoundedValue(first, first - half, first + half), BoundedValue(second, second, second)
-    return compare_estimates(lost, fused, describe_sample(n), unit="points")
+    half_width = float(np.linalg.norm([2 * (v.high - v.low) / 2, (w.high - w.low) / 2, (o.high - o.low) / 2]))
+    altered_loss, fused_loss = (
+        BoundedValue(first, first - half_width, first + half_width),
+        BoundedValue(second, second, second),
+    )
+    return compare_estimates(altered_loss, fused_loss, describe_sample(n), unit="points")
 
 
 def compare_sizes(counts: pd.DataFrame, first: str, second: str, size: int) -> Comparison | None:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from merging.images.benchmarks.metrics import Z95, wilson
 
-DRAWS, SEED = 2000, 0  # of a bootstrap
-LEVEL = 0.95
-INDEPENDENT, PAIRED, RESAMPLED, REDRAWN, RANGE, COUNTED = (
+RESAMPLES, SEED = 2000, 0  # of a bootstrap
+CONFIDENCE_LEVEL = 0.95
+INDEPENDENT, PAIRED, RESAMPLED_TASKS, RESAMPLED_IMAGES, RANGE, COUNTED = (
     "95% interval assuming independence",
     "95% interval of pairs",
     "95% interval over resampled tasks",
@@ -23,7 +23,7 @@ INDEPENDENT, PAIRED, RESAMPLED, REDRAWN, RANGE, COUNTED = (
     "range of the rounds",
     "counted in full",
 )
-FAILS_BELOW = 4  # points that Fisher's transformation needs
+MIN_POINTS = 4  # points that Fisher's transformation needs
 Floats = NDArray[np.float64]
 
 
@@ -132,15 +132,15 @@ def compare_pairs(first: Floats, second: Floats, sample: str, unit: str = "%", s
 
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     n, mean = len(differences), float(differences.mean()) if len(differences) else math.nan
-    half = math.nan
+    half_width = math.nan
     if n > 1:
-        half = float(stdtrit(n - 1, (1 + LEVEL) / 2) * differences.std(ddof=1) / math.sqrt(n))
+        half_width = float(stdtrit(n - 1, (1 + CONFIDENCE_LEVEL) / 2) * differences.std(ddof=1) / math.sqrt(n))
     return Comparison(
         first=scale * float(np.mean(first)),
         second=scale * float(np.mean(second)),
         difference=scale * mean,
-        low=scale * (mean - half),
-        high=scale * (mean + half),
+        low=scale * (mean - half_width),
+        high=scale * (mean + half_width),
         sample=sample,
         unit=unit,
         interval=PAIRED,
@@ -158,14 +158,14 @@ def compare_counts(
     )  # fmt: skip
 
 
-def correlate_against_none(x: Floats, y: Floats, sample: str) -> Comparison:
+def compare_correlation_with_zero(x: Floats, y: Floats, sample: str) -> Comparison:
     """Pearson's r of ``x`` (n,) and ``y`` (n,) against zero, with Fisher's interval, assuming independence."""
     n = len(x)
     r = float(np.corrcoef(x, y)[0, 1]) if n > 1 and np.ptp(x) > 0 and np.ptp(y) > 0 else math.nan
     low = high = math.nan
-    if n >= FAILS_BELOW and abs(r) < 1:
-        half = Z95 / math.sqrt(n - 3)
-        low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
+    if n >= MIN_POINTS and abs(r) < 1:
+        half_width = Z95 / math.sqrt(n - 3)
+        low, high = math.tanh(math.atanh(r) - half_width), math.tanh(math.atanh(r) + half_width)
     return Comparison(first=r, second=0.0, difference=r, low=low, high=high, sample=sample, unit="", digits=2)
 
 
@@ -176,10 +176,10 @@ def compare_spreads(first: Sequence[float], second: Sequence[float], sample: str
     if n < 2:
         nan = math.nan
         return Comparison(first=nan, second=nan, difference=nan, low=nan, high=nan, sample=sample, unit=unit)
-    resampled = pairs[:, np.random.default_rng(SEED).integers(0, n, (DRAWS, n))].std(axis=2, ddof=1)
-    low, high = np.quantile(resampled[0] - resampled[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    resampled = pairs[:, np.random.default_rng(SEED).integers(0, n, (RESAMPLES, n))].std(axis=2, ddof=1)
+    low, high = np.quantile(resampled[0] - resampled[1], [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     spread_first, spread_second = (float(value) for value in pairs.std(axis=1, ddof=1))
     return Comparison(
         first=spread_first, second=spread_second, difference=spread_first - spread_second, low=float(low),
-        high=float(high), sample=sample, unit=unit, interval=RESAMPLED, digits=2,
+        high=float(high), sample=sample, unit=unit, interval=RESAMPLED_TASKS, digits=2,
     )  # fmt: skip

@@ -13,25 +13,25 @@ from merging.study.paper_facts.comparison import (
     BoundedValue,
     Comparison,
     Floats,
+    compare_correlation_with_zero,
     compare_counts,
     compare_estimates,
     compare_pairs,
     compare_shares,
     compare_spreads,
-    correlate_against_none,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a tensor's part; all others are OTHER
-OTHER = "Other"
-BLOCK = "block"
+OTHER_COMPONENT = "Other"
+BLOCK_PREFIX = "block"
 
 
 def component_of_tensors(table: pd.DataFrame) -> pd.Series[str]:
     """The component of every tensor of a table with ``part``: Attention, MLP or Other (LwPTV, section B.11)."""
-    return table["part"].astype(str).str.partition(".")[0].map(lambda kind: COMPONENTS.get(kind, OTHER))
+    return table["part"].astype(str).str.partition(".")[0].map(lambda kind: COMPONENTS.get(kind, OTHER_COMPONENT))
 
 
 def compare_components(masks: pd.DataFrame) -> Comparison:
@@ -57,7 +57,7 @@ def compare_mask_overlap(masks: pd.DataFrame, ratio: float) -> Comparison:
 def compare_drift_by_depth(cumulative: pd.DataFrame) -> Comparison | None:
     """Drift of a merge's class token after the last block against after the first, paired by task."""
     rows = cumulative[(cumulative["model"] == "merged") & (cumulative["token"] == "class")]
-    rows = rows[rows["place"].astype(str).str.startswith(BLOCK)]
+    rows = rows[rows["place"].astype(str).str.startswith(BLOCK_PREFIX)]
     if rows["position"].nunique() < 2:
         return None
     wide = rows.pivot(index="task", columns="position", values="cosine").sort_index(axis=1)
@@ -68,7 +68,7 @@ def compare_drift_by_depth(cumulative: pd.DataFrame) -> Comparison | None:
 def drift_and_loss(points: pd.DataFrame) -> Comparison:
     """The correlation of final drift (cosine) with accuracy lost over all points of runs and tasks."""
     sample = f"{len(points)} points of {points['run'].nunique()} merges and {points['task'].nunique()} tasks"
-    return correlate_against_none(points["cosine"].to_numpy(float), points["lost"].to_numpy(float), sample)
+    return compare_correlation_with_zero(points["cosine"].to_numpy(float), points["lost"].to_numpy(float), sample)
 
 
 def compare_evenness(first: pd.Series[float], second: pd.Series[float]) -> Comparison:
@@ -124,7 +124,7 @@ def compare_coefficient_sums(first: pd.DataFrame, second: pd.DataFrame) -> Compa
     """
     sums = [table.groupby("tensor")["coefficient"].sum(min_count=1).dropna() for table in (first, second)]
     shared = sums[0].index.intersection(sums[1].index)
-    sums_first, sums_second = (each[shared].to_numpy(float) for each in sums)
+    sums_first, sums_second = (sums_of_merge[shared].to_numpy(float) for sums_of_merge in sums)
     sample = plural(len(shared), "tensor that is kept", "tensors that are kept")
     return replace(compare_pairs(sums_first, sums_second, sample, unit="", scale=1.0), digits=2)
 

@@ -117,12 +117,12 @@ def _count_correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], con
 
 def _task_images(inputs: TrialInputs, task: str) -> TaskImages:
     """The sampled images of a task, which stay in memory for the next model."""
-    if task not in inputs.cached:
+    if task not in inputs.cache:
         benchmark = inputs.benchmark
         images, labels = benchmark.images(task, SPLIT)
         chosen = np.sort(np.random.default_rng(SEED).permutation(len(images))[:IMAGES])
-        inputs.cached[task] = TaskImages(benchmark.preprocess(images[chosen]), labels[chosen], benchmark.head(task))
-    cached: TaskImages = inputs.cached[task]
+        inputs.cache[task] = TaskImages(benchmark.preprocess(images[chosen]), labels[chosen], benchmark.head(task))
+    cached: TaskImages = inputs.cache[task]
     return cached
 
 
