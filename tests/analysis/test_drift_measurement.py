@@ -89,7 +89,7 @@ def test_ablation_replaces_one_kind_of_parameter(store, tiny_benchmark):
     recipe = find_preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
     run = execute(recipe, store, benchmark=tiny_benchmark)
     found = measure.measure("ablation", store, tiny_benchmark, run.id).table("ablation")
-    assert list(dict.fromkeys(found["kind"])) == ["nothing", *parameter_kinds.KINDS]
+    assert list(dict.fromkeys(found["kind"])) == ["nothing", *parameter_kinds.ROLES_BY_KIND]
     whole = found[found["kind"] == "nothing"].set_index("task")["correct"]
     own = run.scores[run.scores["split"] == "reporting"].set_index("task")["correct"]
     assert (whole == own.loc[whole.index]).all()
@@ -177,9 +177,9 @@ def test_the_images_of_drift_are_never_the_reporting_half(tiny_benchmark, monkey
     monkeypatch.setattr(
         type(tiny_benchmark), "images", lambda self, key, split: asked.append(split) or whole(self, key, split)
     )
-    assert len(drift.choosing_images(tiny_benchmark, "circles")) == tiny.CHOOSING
-    monkeypatch.setattr(drift, "LIMIT", 5)
-    few, again = (drift.choosing_images(tiny_benchmark, "circles") for _ in range(2))
+    assert len(drift.sample_choosing_images(tiny_benchmark, "circles")) == tiny.CHOOSING
+    monkeypatch.setattr(drift, "MAX_IMAGES", 5)
+    few, again = (drift.sample_choosing_images(tiny_benchmark, "circles") for _ in range(2))
     assert len(few) == 5 and torch.equal(few, again)
     assert set(asked) == {"choosing"}
 
@@ -230,7 +230,7 @@ def test_the_command_line_measures(library, tmp_path, tiny_benchmark, monkeypatc
     assert main(["measure", "ablation", run_id, "--store", store, "--device", "cpu", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["run_id"], said["device"]) == (run_id, "CPU")
-    assert {row["kind"] for row in said["tables"]["ablation"]} == {"nothing", *parameter_kinds.KINDS}
+    assert {row["kind"] for row in said["tables"]["ablation"]} == {"nothing", *parameter_kinds.ROLES_BY_KIND}
     assert main(["measure", "ablation", run_id, "--store", store]) == 0
     assert "Ablation by kind of parameter on CPU" in capsys.readouterr().out
     assert main(["measure", "drift", "--store", store]) == 1

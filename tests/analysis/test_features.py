@@ -219,7 +219,7 @@ def test_images_are_balanced_by_class_and_out_of_domain() -> None:
     drawn = features.sample_images(benchmark)
     assert list(drawn) == features.out_of_domain_keys(benchmark)
     assert not set(drawn) & set(benchmark.experts)
-    assert 1000 <= sum(map(len, drawn.values())) <= features.TOTAL
+    assert 1000 <= sum(map(len, drawn.values())) <= features.MAX_IMAGES
     for key, places in drawn.items():
         counts = np.bincount(benchmark.images(key, features.SPLIT)[1][places])
         assert counts.min() == counts.max() > 1
@@ -249,7 +249,7 @@ def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, li
     alone = Encoder.from_checkpoint(tiny.checkpoint(tiny.family()[0]))(benchmark.preprocess(images[place : place + 1]))
     np.testing.assert_allclose(rows[3], alone[0].numpy(), rtol=2e-2, atol=2e-2)  # the file has half precision
     numbers = found[2].table("separability").set_index("task")
-    assert list(numbers.index) == [*tiny.OUTSIDE, features.TOGETHER]
+    assert list(numbers.index) == [*tiny.OUTSIDE, features.ALL_DATA_SETS]
     at = (tables[2]["task"] == "tiles").to_numpy()
     own = separability.separability(
         found[2].array("features")[at].astype(np.float32), tables[2]["truth"][at].to_numpy(str)

@@ -17,7 +17,7 @@ from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.measure import measure
-from merging.study.measurements.along_steps import by_tensor, mark_steps, turning_points
+from merging.study.measurements.along_steps import group_by_tensor, mark_steps, turning_points
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
@@ -109,7 +109,7 @@ def test_marked_steps_hold_the_first_and_the_last() -> None:
 
 def test_coefficients_follow_the_order_of_the_experts() -> None:
     rows = pd.DataFrame({"tensor": ["a", "a", "b", "b"], "expert": ["x", "y"] * 2, "coefficient": [1.0, 2.0, 3.0, 4.0]})
-    assert by_tensor(rows, ["y", "x"]) == {"a": [2.0, 1.0], "b": [4.0, 3.0]}
+    assert group_by_tensor(rows, ["y", "x"]) == {"a": [2.0, 1.0], "b": [4.0, 3.0]}
 
 
 def test_a_task_turns_where_its_loss_is_least() -> None:

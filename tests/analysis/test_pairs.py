@@ -21,7 +21,7 @@ from merging.study.measurements.pairs import (
     CONFLICT,
     COSINE,
     OVERLAP,
-    VALUES,
+    PAIR_VALUES,
     PairSums,
     cluster_order,
     compare_experts,
@@ -75,7 +75,7 @@ def test_every_tensor_and_pair_against_a_dense_computation(family: Any, found: P
         vectors = [(expert[tensor] - base[tensor]).flatten() for expert in experts.values()]
         for i, j in ((0, 1), (1, 2), (2, 3)):
             expected = plain(vectors[i], vectors[j], density)
-            for value in VALUES:
+            for value in PAIR_VALUES:
                 got = found.values(value, density)[at]
                 assert got[i, j] == pytest.approx(expected[value], rel=1e-9, nan_ok=True), (tensor, value)
                 assert got[j, i] == pytest.approx(got[i, j], nan_ok=True)
@@ -85,7 +85,7 @@ def test_the_whole_model_is_one_long_vector(family: Any, found: PairSums) -> Non
     base, experts = family
     first, second = (torch.cat([(experts[name][n] - base[n]).flatten() for n in base]) for name in tiny.EXPERTS[1:3])
     whole = found.sum_rows()
-    for value in VALUES:  # undivided by tensors, the masks of density 1 are the same
+    for value in PAIR_VALUES:  # undivided by tensors, the masks of density 1 are the same
         assert whole.values(value)[0, 1, 2] == pytest.approx(plain(first, second, 1.0)[value], rel=1e-9)
     assert int(whole.tensors["numel"].iloc[0]) == first.numel()
 
@@ -95,7 +95,7 @@ def test_an_expert_that_did_not_move_has_no_direction(found: PairSums) -> None:
     still = (table["first"] == tiny.EXPERTS[-1]) | (table["second"] == tiny.EXPERTS[-1])
     assert table.loc[still, [COSINE, CONFLICT]].isna().all(axis=None)
     assert (table.loc[still, OVERLAP] == 0).all()
-    assert table.loc[~still, list(VALUES)].notna().all(axis=None)
+    assert table.loc[~still, list(PAIR_VALUES)].notna().all(axis=None)
     assert len(table) == 12 and not (table["first"] == table["second"]).any()
 
 
@@ -122,7 +122,7 @@ def test_chance_is_what_independent_experts_have() -> None:
 
 
 def test_tables_and_back(found: PairSums) -> None:
-    tables = analysis.to_tables(found)
+    tables = analysis.build_tables(found)
     back = analysis.from_tables(tables)
     assert back.experts == found.experts
     pd.testing.assert_frame_equal(back.tensors, found.tensors)

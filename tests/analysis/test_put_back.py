@@ -214,12 +214,12 @@ def test_a_variant_starts_at_its_first_section(measured, every, tiny_benchmark):
         tiny.checkpoint(load_file(run.model_path)), tiny_benchmark.pretrained_tower, "cpu"
     )
     n, meter = sum(map(len, batches)), Meter(0)
-    rows = [variant for variant, _ in tower.features(every, batches, meter)]
+    rows = [variant for variant, _ in tower.compute_features(every, batches, meter)]
     assert rows[0] is None and set(rows[1:]) == set(every)
     sections = tiny.LAYERS + 2
     single = sum(sections - v.first for v in every if v.level != "kind")
     kinds = sum(v.level == "kind" for v in every)
-    assert meter.done == tower.work(every, n) == n * (single + sections * (kinds + 2) - 1)
+    assert meter.done == tower.count_work(every, n) == n * (single + sections * (kinds + 2) - 1)
 
 
 def test_the_sample_is_a_preview_s(tiny_benchmark, monkeypatch):

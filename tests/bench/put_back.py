@@ -58,12 +58,12 @@ def ratios(benchmark: Benchmark, rounds: int) -> None:
                 tower.encoder(batch)
 
     def true_map() -> None:
-        for _ in tower.features(every, batches, Meter(0)):
+        for _ in tower.compute_features(every, batches, Meter(0)):
             pass
 
     def guess() -> None:
         part = EvaluatedModel("", merged, list(sample))
-        first_order.predictions(
+        first_order.predict_changes(
             [part], RunInputs(opened.pretrained, opened.experts, None, CPU), sample, Meter(0), Meter(0)
         )
 
@@ -76,7 +76,7 @@ def ratios(benchmark: Benchmark, rounds: int) -> None:
                 tokens = [tower.encoder.run(section, x) for x in tokens]
 
         def run() -> None:
-            encoder = tower.with_pretrained(one.tensors)
+            encoder = tower.put_back(one.tensors)
             with torch.inference_mode():
                 rest = tokens
                 for section in range(one.first, encoder.sections):
@@ -87,7 +87,7 @@ def ratios(benchmark: Benchmark, rounds: int) -> None:
     whole_pass()  # the first one warms up
     print("work".ljust(26), "passes", "expected", "ratio", sep="  ", flush=True)
     rows = [(f"revert block {block}", from_block(block), (blocks - block) / blocks) for block in range(blocks)]
-    expected = tower.work(every, 1) / tower.encoder.sections
+    expected = tower.count_work(every, 1) / tower.encoder.sections
     rows += [("first-order map", guess, 4.0), (f"whole map, {len(every)} variants", true_map, expected)]
     for label, work, cost in rows:
         measured = statistics.median(_seconds(work) / _seconds(whole_pass) for _ in range(rounds))

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from merging.study.previews.preview_samples import SampledTask
     from merging.study.runs.run import Run
 
-HISTORY = "coefficient_steps"  # the table of a run
-LOSSES = "losses"  # the table that is measured
+HISTORY_TABLE = "coefficient_steps"  # the table of a run
+LOSSES_TABLE = "losses"  # the table that is measured
 COLUMNS = ("step", "task", "entropy", "loss", "accuracy", "n")
-MARKED = 6  # the most steps that are evaluated
+MAX_STEPS = 6  # the most steps that are evaluated
 SAMPLE = PreviewSample(256)  # images of every merged task
 BUILDING, JUDGING = "Building the model of a step", "Judging the model of a step"
-NO_HISTORY = (
+NO_HISTORY_MESSAGE = (
     "This run stored no coefficients along its steps, so the model of an earlier step cannot be built. Runs that learn "
     "coefficients store them."
 )
@@ -56,10 +56,10 @@ def measure_along_steps(subject: Subject, context: Context) -> MeasurementResult
     """
     history = read_coefficients(subject.store.get_run(subject.run_id))
     opened, steps = subject.checkpoints_on_benchmark, mark_steps(history["step"])
-    every = sample_tasks(subject.benchmark, SAMPLE)
-    sampled = {key: task for key, task in every.items() if key in opened.experts and len(task.labels)}
+    all_tasks = sample_tasks(subject.benchmark, SAMPLE)
+    sampled_tasks = {key: task for key, task in all_tasks.items() if key in opened.experts and len(task.labels)}
     inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
-    images = sum(len(task.labels) for task in sampled.values())
+    images = sum(len(task.labels) for task in sampled_tasks.values())
     work = len(steps) * (inputs.work + images * sum(inputs.numels))
     meter, exemplars = context.meter(work), subject.recipe.exemplars
     rows = []
@@ -70,33 +70,33 @@ def measure_along_steps(subject: Subject, context: Context) -> MeasurementResult
     ) as slots:  # fmt: skip
         network = LearnedNetwork(inputs, ())
         for step in steps:
-            build_merged(network, slots, by_tensor(history[history["step"] == step], slots.experts))
-            for key, task in sampled.items():
+            build_merged(network, slots, group_by_tensor(history[history["step"] == step], slots.experts))
+            for key, task in sampled_tasks.items():
                 rows.append((step, key, *score_task(network, task, subject.benchmark, meter), len(task.labels)))
     opened.raise_if_changed()
     notes = {"split": HALF, "sample_seed": SAMPLE.seed, "images": images, "steps": len(steps)}
-    return MeasurementResult({LOSSES: pd.DataFrame(rows, columns=list(COLUMNS))}, notes)
+    return MeasurementResult({LOSSES_TABLE: pd.DataFrame(rows, columns=list(COLUMNS))}, notes)
 
 
 def read_coefficients(run: Run) -> pd.DataFrame:
     """The coefficients that a run stored: step, expert, tensor, coefficient. Raises TaskError if it stored none."""
-    if HISTORY not in run.tables:
-        raise TaskError(NO_HISTORY)
-    return run.table(HISTORY)
+    if HISTORY_TABLE not in run.tables:
+        raise TaskError(NO_HISTORY_MESSAGE)
+    return run.table(HISTORY_TABLE)
 
 
 def mark_steps(steps: Sequence[int] | pd.Series) -> list[int]:
-    """At most ``MARKED`` of these steps at even distances, the first and the last among them."""
+    """At most ``MAX_STEPS`` of these steps at even distances, the first and the last among them."""
     distinct = np.unique(np.asarray(steps, np.int64))
-    positions = np.linspace(0, len(distinct) - 1, min(MARKED, len(distinct))).round().astype(int)
+    positions = np.linspace(0, len(distinct) - 1, min(MAX_STEPS, len(distinct))).round().astype(int)
     return [int(step) for step in distinct[positions]]
 
 
-def by_tensor(rows: pd.DataFrame, experts: Sequence[str]) -> dict[str, list[float]]:
+def group_by_tensor(rows: pd.DataFrame, experts: Sequence[str]) -> dict[str, list[float]]:
     """{tensor: a coefficient for each expert} of one step; the empty name stands for all tensors."""
     return {
-        str(tensor): own.set_index("expert")["coefficient"].reindex(list(experts)).tolist()
-        for tensor, own in rows.groupby("tensor", sort=False)
+        str(tensor): tensor_rows.set_index("expert")["coefficient"].reindex(list(experts)).tolist()
+        for tensor, tensor_rows in rows.groupby("tensor", sort=False)
     }
 
 
@@ -115,16 +115,16 @@ def score_task(
     head, scale = network.to_device(benchmark.head(task.key)), benchmark.logit_scale
     scalars = sum(weight.numel() for weight in network.weights.values())
     totals = np.zeros(3)
-    for chosen in np.array_split(np.arange(len(task.labels)), -(-len(task.labels) // network.micro_batch)):
+    for batch in np.array_split(np.arange(len(task.labels)), -(-len(task.labels) // network.micro_batch)):
         with torch.no_grad():
-            features = network.features(benchmark.preprocess(task.images[chosen]))
+            features = network.features(benchmark.preprocess(task.images[batch]))
             log_shares = to_float64(log_predictions(features, head, scale))
             uncertainty = to_float64(entropies(features, head, scale))
-        labels = torch.from_numpy(task.labels[chosen]).to(log_shares.device)
-        right = log_shares.argmax(dim=1) == labels
+        labels = torch.from_numpy(task.labels[batch]).to(log_shares.device)
+        is_right = log_shares.argmax(dim=1) == labels
         losses = -log_shares.gather(1, labels[:, None])
-        totals += [float(numbers.sum().cpu()) for numbers in (uncertainty, losses, right)]
-        meter.advance(len(chosen) * scalars, JUDGING, task.key)
+        totals += [float(numbers.sum().cpu()) for numbers in (uncertainty, losses, is_right)]
+        meter.advance(len(batch) * scalars, JUDGING, task.key)
     entropy, loss, accuracy = (totals / len(task.labels)).tolist()
     return entropy, loss, accuracy
 
@@ -136,11 +136,11 @@ def turning_points(losses: pd.DataFrame) -> pd.DataFrame:
     change of loss comes first. ``losses`` is the table "losses" of ``measure_along_steps``.
     """
     rows = []
-    for task, own in losses.sort_values("step").groupby("task", sort=False):
-        loss, entropy = own["loss"].to_numpy(np.float64), own["entropy"].to_numpy(np.float64)
-        least = int(loss.argmin())
-        if loss[-1] > loss[least] and entropy[-1] < entropy[least]:
-            step = int(own["step"].to_numpy()[least])
-            rows.append((task, step, entropy[-1] - entropy[least], loss[-1] - loss[least]))
+    for task, task_rows in losses.sort_values("step").groupby("task", sort=False):
+        loss, entropy = task_rows["loss"].to_numpy(np.float64), task_rows["entropy"].to_numpy(np.float64)
+        lowest = int(loss.argmin())
+        if loss[-1] > loss[lowest] and entropy[-1] < entropy[lowest]:
+            step = int(task_rows["step"].to_numpy()[lowest])
+            rows.append((task, step, entropy[-1] - entropy[lowest], loss[-1] - loss[lowest]))
     table = pd.DataFrame(rows, columns=["task", "step", "entropy", "loss"])
     return table.sort_values("loss", ascending=False, ignore_index=True)

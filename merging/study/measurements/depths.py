@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from merging.study.analysis.measurement_store import StoredMeasurement
 
 SPLIT = "reporting"
-READING = "answers by depth"  # a phase
+READING_PHASE = "answers by depth"  # a phase
 RUN, REFERENCE = "run", "reference"
-RESTORED = "mended"  # the table and the array of broken images that are right again
-NOT_BROKEN = -1  # in the array ``RESTORED``
+RESTORED_TABLE = "mended"  # the table and the array of broken images that are right again
+NOT_BROKEN = -1  # in the array ``RESTORED_TABLE``
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,24 +49,24 @@ class TaskByDepth:
     @property
     def broken_images(self) -> NDArray[np.bool_]:
         """Whether the reference is right and the run is wrong, for every image (n,)."""
-        return broken_images(self.images)
+        return find_broken_images(self.images)
 
 
-def broken_images(images: ImagesByDepth) -> NDArray[np.bool_]:
+def find_broken_images(images: ImagesByDepth) -> NDArray[np.bool_]:
     """Whether the reference is right and the model is wrong, for every image (n,)."""
     wrong: NDArray[np.bool_] = images.answers[-1] != images.labels
-    both: NDArray[np.bool_] = wrong & (images.reference[-1] == images.labels)
-    return both
+    is_broken: NDArray[np.bool_] = wrong & (images.reference[-1] == images.labels)
+    return is_broken
 
 
 def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
-    """The tables "accuracy", "turns", "parts", "drift", ``RESTORED`` and "images", with arrays to find images by.
+    """The tables "accuracy", "turns", "parts", "drift", ``RESTORED_TABLE`` and "images", with arrays to find images by.
 
     All tables have over (a task, or "in domain" and "out of domain": all images of those together), group ("average",
     or the task's domain), depth (0: before block 0) and n. "accuracy" has model ("run", "reference") and accuracy.
     "turns" has the share of images whose final answer stays from this depth on, "parts" the share of images whose
     answer differs from the reference's from this depth to the end. All three have the interval low to high. "drift" has
-    reference, token, mean and high (the 90 % quantile) of every task. ``RESTORED`` has donor, tokens ("class",
+    reference, token, mean and high (the 90 % quantile) of every task. ``RESTORED_TABLE`` has donor, tokens ("class",
     "patches", "all") and the share of the n broken images that are right when the donor's tokens replace the run's
     before the block of this number. "images" has the first index and n of each task in the arrays, which
     ``read_depths`` reads.
@@ -75,25 +75,27 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: a checkpoint of the run cannot be read, or does not fit the benchmark's images.
     """
     subject.refuse_modules()
-    stages = subject.split_context(context, {READING: 3.0})
+    stages = subject.split_context(context, {READING_PHASE: 3.0})
     with subject.open_models(stages) as models:
-        measured = dict(_measure_tasks(subject, models, stages[READING]))
-    if not measured:
+        results = dict(_measure_tasks(subject, models, stages[READING_PHASE]))
+    if not results:
         raise TaskError("This run has one model per task, and none is of a data set of this benchmark.")
-    inside = [task for task in measured if task in subject.checkpoints.experts]
-    arrays, image_ranges = _arrays(measured)
+    in_domain = [task for task in results if task in subject.checkpoints.experts]
+    arrays, image_ranges = _build_arrays(results)
     tables = {
-        "accuracy": _accuracy_rows(measured, inside),
-        "turns": _first_depths(measured, inside, lambda one: settling_depth(one.answers)),
-        "parts": _first_depths(measured, inside, lambda one: parting_depth(one.answers, one.reference)),
+        "accuracy": _build_accuracy_rows(results, in_domain),
+        "turns": _build_first_depth_rows(results, in_domain, lambda result: settling_depth(result.answers)),
+        "parts": _build_first_depth_rows(
+            results, in_domain, lambda result: parting_depth(result.answers, result.reference)
+        ),
         "drift": pd.concat(
-            [one.images.drift().assign(over=task, reference=one.reference) for task, one in measured.items()],
+            [result.images.drift().assign(over=task, reference=result.reference) for task, result in results.items()],
             ignore_index=True,
         ),
-        RESTORED: _restoration_rows(measured, inside),
+        RESTORED_TABLE: _build_restoration_rows(results, in_domain),
         "images": image_ranges,
     }
-    notes = {"split": SPLIT, "images": len(arrays[RESTORED]), "resamples": DRAWS, "resample_seed": 0}
+    notes = {"split": SPLIT, "images": len(arrays[RESTORED_TABLE]), "resamples": DRAWS, "resample_seed": 0}
     return MeasurementResult(tables, notes, arrays)
 
 
@@ -128,9 +130,9 @@ def _measure_tasks(
         reference = list(donors)[-1]
         options = (benchmark.head(task.key), benchmark.preprocess, meter, task.title)
         answers = images_by_depth(merged, donors[reference], images, labels, *options)
-        broken = broken_images(answers)
+        is_broken = find_broken_images(answers)
         restored = {
-            name: restored_right(merged, donor, images[broken], labels[broken], *options)
+            name: restored_right(merged, donor, images[is_broken], labels[is_broken], *options)
             for name, donor in donors.items()
         }
         yield task.key, TaskByDepth(reference, answers, restored)
@@ -139,86 +141,88 @@ def _measure_tasks(
 # Tables
 
 
-def _groups(measured: Mapping[str, Any], inside: list[str]) -> Iterator[tuple[str, str, list[str]]]:
+def _list_groups(results: Mapping[str, Any], in_domain: list[str]) -> Iterator[tuple[str, str, list[str]]]:
     """(over, group, its tasks): both domains, then every task."""
     for name, tasks in (
-        (IN_DOMAIN, [task for task in measured if task in inside]),
-        (OUT_OF_DOMAIN, [task for task in measured if task not in inside]),
+        (IN_DOMAIN, [task for task in results if task in in_domain]),
+        (OUT_OF_DOMAIN, [task for task in results if task not in in_domain]),
     ):
         if tasks:
             yield name, AVERAGE, tasks
             yield from ((task, name, [task]) for task in tasks)
 
 
-def _share_rows(
-    measured: Mapping[str, Any], inside: list[str], holds: Callable[[str], NDArray[np.bool_]], share: str
+def _build_share_rows(
+    results: Mapping[str, Any], in_domain: list[str], holds: Callable[[str], NDArray[np.bool_]], column: str
 ) -> pd.DataFrame:
     """Rows over, group, depth, share, low, high, n: the share of images for which ``holds`` (D, n) is true."""
-    by_task = {task: holds(task) for task in measured}
+    by_task = {task: holds(task) for task in results}
     rows = [
         (over, group, depth, *share_interval({task: by_task[task][depth] for task in tasks}))
-        for over, group, tasks in _groups(measured, inside)
+        for over, group, tasks in _list_groups(results, in_domain)
         for depth in range(len(by_task[tasks[0]]))
     ]
-    return pd.DataFrame(rows, columns=["over", "group", "depth", share, "low", "high", "n"])
+    return pd.DataFrame(rows, columns=["over", "group", "depth", column, "low", "high", "n"])
 
 
-def _accuracy_rows(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFrame:
-    def rows_of(answers: Callable[[ImagesByDepth], NDArray[np.int64]]) -> pd.DataFrame:
+def _build_accuracy_rows(results: Mapping[str, TaskByDepth], in_domain: list[str]) -> pd.DataFrame:
+    def build_rows(answers: Callable[[ImagesByDepth], NDArray[np.int64]]) -> pd.DataFrame:
         def is_right(task: str) -> NDArray[np.bool_]:
-            correct: NDArray[np.bool_] = answers(measured[task].images) == measured[task].images.labels
+            correct: NDArray[np.bool_] = answers(results[task].images) == results[task].images.labels
             return correct
 
-        return _share_rows(measured, inside, is_right, "accuracy")
+        return _build_share_rows(results, in_domain, is_right, "accuracy")
 
-    run, reference = rows_of(lambda images: images.answers), rows_of(lambda images: images.reference)
+    run, reference = build_rows(lambda images: images.answers), build_rows(lambda images: images.reference)
     return pd.concat([run.assign(model=RUN), reference.assign(model=REFERENCE)], ignore_index=True)
 
 
-def _first_depths(
-    measured: Mapping[str, TaskByDepth], inside: list[str], first: Callable[[ImagesByDepth], NDArray[np.int64]]
+def _build_first_depth_rows(
+    results: Mapping[str, TaskByDepth],
+    in_domain: list[str],
+    find_first_depth: Callable[[ImagesByDepth], NDArray[np.int64]],
 ) -> pd.DataFrame:
-    """The share of images for which each depth is the ``first`` one (n,)."""
+    """The share of images for which each depth is the ``find_first_depth`` one (n,)."""
 
     def is_first(task: str) -> NDArray[np.bool_]:
-        images = measured[task].images
-        equal: NDArray[np.bool_] = first(images) == np.arange(len(images.answers))[:, None]
+        images = results[task].images
+        equal: NDArray[np.bool_] = find_first_depth(images) == np.arange(len(images.answers))[:, None]
         return equal
 
-    return _share_rows(measured, inside, is_first, "share")
+    return _build_share_rows(results, in_domain, is_first, "share")
 
 
-def _restoration_rows(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFrame:
-    """The table ``RESTORED``; its donors are "reference" (each data set's own) and "pretrained"."""
+def _build_restoration_rows(results: Mapping[str, TaskByDepth], in_domain: list[str]) -> pd.DataFrame:
+    """The table ``RESTORED_TABLE``; its donors are "reference" (each data set's own) and "pretrained"."""
     frames = []
     for donor in (REFERENCE, PRETRAINED):
         for number, kind in enumerate(KINDS):
 
             def is_restored(task: str, donor: str = donor, number: int = number) -> NDArray[np.bool_]:
-                one = measured[task]
-                return one.restored_right[one.reference if donor == REFERENCE else donor][:, number]
+                result = results[task]
+                return result.restored_right[result.reference if donor == REFERENCE else donor][:, number]
 
-            frames.append(_share_rows(measured, inside, is_restored, "share").assign(donor=donor, tokens=kind))
+            frames.append(_build_share_rows(results, in_domain, is_restored, "share").assign(donor=donor, tokens=kind))
     return pd.concat(frames, ignore_index=True)
 
 
 # Image by image
 
 
-def _arrays(measured: Mapping[str, TaskByDepth]) -> tuple[dict[str, NDArray[Any]], pd.DataFrame]:
+def _build_arrays(results: Mapping[str, TaskByDepth]) -> tuple[dict[str, NDArray[Any]], pd.DataFrame]:
     """Arrays over all N images, one data set after another, and the table of where each data set begins."""
-    counts = [len(one.images.labels) for one in measured.values()]
+    counts = [len(result.images.labels) for result in results.values()]
     first = np.cumsum([0, *counts[:-1]])
-    image_ranges = pd.DataFrame({"task": list(measured), "first": first, "n": counts})
+    image_ranges = pd.DataFrame({"task": list(results), "first": first, "n": counts})
 
     def join(name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(one.images, name).T for one in measured.values()])  # (N, D)
+        return np.concatenate([getattr(result.images, name).T for result in results.values()])  # (N, D)
 
     arrays = {
         "answers": _narrow_dtype(join("answers")),
         "reference": _narrow_dtype(join("reference")),
         "drift": join("class_drift").astype(np.float16),
-        RESTORED: np.concatenate([_restored_by_image(one) for one in measured.values()]),
+        RESTORED_TABLE: np.concatenate([_arrange_by_image(result) for result in results.values()]),
     }
     return arrays, image_ranges
 
@@ -228,12 +232,12 @@ def _narrow_dtype(classes: NDArray[Any]) -> NDArray[Any]:
     return classes.astype(np.min_scalar_type(classes.max(initial=0)))
 
 
-def _restored_by_image(one: TaskByDepth) -> NDArray[np.int8]:
+def _arrange_by_image(result: TaskByDepth) -> NDArray[np.int8]:
     """Whether the reference's tokens of each kind fix an image before each block (n, D, 3); -1 if it is not broken."""
-    broken = one.broken_images
-    depths = len(one.images.answers)
-    rows = np.full((len(broken), depths, len(KINDS)), NOT_BROKEN, np.int8)
-    rows[broken] = one.restored_right[one.reference].transpose(2, 0, 1)
+    is_broken = result.broken_images
+    depths = len(result.images.answers)
+    rows = np.full((len(is_broken), depths, len(KINDS)), NOT_BROKEN, np.int8)
+    rows[is_broken] = result.restored_right[result.reference].transpose(2, 0, 1)
     return rows
 
 
@@ -260,7 +264,7 @@ def read_depths(
     Raises:
         StoreError: the measurement is damaged.
     """
-    names = {"answers": np.int64, "reference": np.int64, "drift": np.float64, RESTORED: np.int8}
+    names = {"answers": np.int64, "reference": np.int64, "drift": np.float64, RESTORED_TABLE: np.int8}
     arrays = {name: measured.array(name).astype(dtype) for name, dtype in names.items()}
     table = measured.table("images")
     return {

@@ -45,11 +45,18 @@ if TYPE_CHECKING:
     from merging.engine.modules.modules import Modules
     from merging.images.benchmarks.benchmark import Benchmark
 
-SPLIT, LIMIT, SEED = "choosing", 256, 0  # the images of cumulative drift: a seeded sample of at most LIMIT per task
-TOKENS = ("class", "mean")  # the features after a part of the network: the class token, or the mean over all tokens
-STEM, OUTPUT = "stem", "embedding"
-FEATURES, LAYERS = "features", "layers"  # stages of the work
-MEASURING = "Measuring every layer"
+SPLIT, MAX_IMAGES, SEED = (
+    "choosing",
+    256,
+    0,
+)  # the images of cumulative drift: a seeded sample of at most LIMIT per task
+TOKEN_KINDS = (
+    "class",
+    "mean",
+)  # the features after a part of the network: the class token, or the mean over all tokens
+STEM, OUTPUT_SECTION = "stem", "embedding"
+FEATURES_STAGE, LAYERS_STAGE = "features", "layers"  # stages of the work
+MEASURING_TEXT = "Measuring every layer"
 Floats = NDArray[np.float64]
 
 
@@ -75,25 +82,32 @@ def measure_drift(subject: Subject, context: Context) -> MeasurementResult:
     subject.refuse_modules(routed_only=True)
     opened, benchmark = subject.checkpoints_on_benchmark, subject.benchmark
     sampling = subject.recipe.exemplars or Exemplars()
-    images = {task: choosing_images(benchmark, task) for task in opened.experts}
+    images = {task: sample_choosing_images(benchmark, task) for task in opened.experts}
     exemplars = benchmark.exemplars(sampling.per_task, sampling.seed)
-    device, stages = choose_device(context.device), subject.split_context(context, {FEATURES: 2.0, LAYERS: 3.0})
+    device, stages = (
+        choose_device(context.device),
+        subject.split_context(context, {FEATURES_STAGE: 2.0, LAYERS_STAGE: 3.0}),
+    )
     with subject.open_models_by_task(stages) as merged:
         models = MergeModels(opened.pretrained, opened.experts, merged, subject.modules)
-        meter = stages[FEATURES].meter(sum(map(len, images.values())))
+        meter = stages[FEATURES_STAGE].meter(sum(map(len, images.values())))
         cumulative = cumulative_drift(models, images, device, meter)
-        own = {task: exemplars[task] for task in images}
-        isolated, objective = isolated_drift(models, own, device, stages[LAYERS])
-    counts = [len(exemplars_of_task) for exemplars_of_task in own.values()]
-    n = {"images": max(map(len, images.values())), "exemplars": max(counts), "fewest_exemplars": min(counts)}
-    notes = {**n, "split": SPLIT, "exemplar_seed": sampling.seed}
+        own_exemplars = {task: exemplars[task] for task in images}
+        isolated, objective = isolated_drift(models, own_exemplars, device, stages[LAYERS_STAGE])
+    counts = [len(exemplars_of_task) for exemplars_of_task in own_exemplars.values()]
+    counts_by_name = {
+        "images": max(map(len, images.values())),
+        "exemplars": max(counts),
+        "fewest_exemplars": min(counts),
+    }
+    notes = {**counts_by_name, "split": SPLIT, "exemplar_seed": sampling.seed}
     return MeasurementResult({"cumulative": cumulative, "isolated": isolated, "objective": objective}, notes)
 
 
-def choosing_images(benchmark: Benchmark, task: str) -> Tensor:
-    """Preprocessed images (n, 3, h, w) of a task's choosing half: all of them, or a seeded sample of ``LIMIT``."""
+def sample_choosing_images(benchmark: Benchmark, task: str) -> Tensor:
+    """Preprocessed images (n, 3, h, w) of a task's choosing half: all of them, or a seeded sample of ``MAX_IMAGES``."""
     images, _ = benchmark.images(task, SPLIT)
-    order = np.random.default_rng(SEED).permutation(len(images))[:LIMIT]
+    order = np.random.default_rng(SEED).permutation(len(images))[:MAX_IMAGES]
     return benchmark.preprocess(images[np.sort(order)])
 
 
@@ -111,47 +125,50 @@ def cumulative_drift(
     embedding has one vector, which counts as both tokens.
     """
     pretrained = Encoder.from_checkpoint(models.pretrained, device)
-    loaded, merged = models.pretrained, pretrained
+    loaded_checkpoint, merged = models.pretrained, pretrained
     frames = []
     for task, expert in models.experts.items():
-        own = Encoder.from_checkpoint(expert, device, fallback=models.pretrained)
-        if models.merged[task] is not loaded:  # most often one model serves all tasks
-            loaded = models.merged[task]
-            merged = Encoder.from_checkpoint(loaded, device, fallback=models.pretrained)
+        expert_encoder = Encoder.from_checkpoint(expert, device, fallback=models.pretrained)
+        if models.merged[task] is not loaded_checkpoint:  # most often one model serves all tasks
+            loaded_checkpoint = models.merged[task]
+            merged = Encoder.from_checkpoint(loaded_checkpoint, device, fallback=models.pretrained)
         embed = None if models.modules is None else partial(models.modules.on(merged.device).features, task=task)
-        frames.append(_task_rows(task, own, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter, embed))
+        frames.append(
+            _build_task_rows(task, expert_encoder, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter, embed)
+        )
     return pd.concat(frames, ignore_index=True)
 
 
-def _task_rows(
+def _build_task_rows(
     task: str,
-    own: Encoder,
-    others: Mapping[str, Encoder],
+    expert_encoder: Encoder,
+    compared: Mapping[str, Encoder],
     images: Tensor,
     meter: Meter | None,
     embed: Callable[[Tensor], Tensor] | None = None,
 ) -> pd.DataFrame:
     """The rows of one task; ``embed`` computes the merged model's embedding if modules change its tower's own."""
-    sections = [STEM, *(f"block {block}" for block in range(own.architecture.layers)), OUTPUT]
-    sums = np.zeros((len(others), len(sections), len(TOKENS), 2))
+    sections = [STEM, *(f"block {block}" for block in range(expert_encoder.architecture.layers)), OUTPUT_SECTION]
+    sums = np.zeros((len(compared), len(sections), len(TOKEN_KINDS), 2))
     with torch.inference_mode():
-        for batch in images.split(limit_batch(BATCH, own.architecture, own.device)):
-            inputs = move_tensor(batch, own.device, batch.dtype)
+        for batch in images.split(limit_batch(BATCH, expert_encoder.architecture, expert_encoder.device)):
+            inputs = move_tensor(batch, expert_encoder.device, batch.dtype)
             drifting = [
-                _tokens_by_depth(other, inputs, embed if name == MERGED else None) for name, other in others.items()
+                _tokens_by_depth(encoder, inputs, embed if name == MERGED else None)
+                for name, encoder in compared.items()
             ]
-            by_depth = zip(_tokens_by_depth(own, inputs), *drifting, strict=True)
+            by_depth = zip(_tokens_by_depth(expert_encoder, inputs), *drifting, strict=True)
             for position, (reference, *drifted) in enumerate(by_depth):
                 for model, tokens in enumerate(drifted):
-                    sums[model, position] += _distances(tokens, reference)
+                    sums[model, position] += _sum_distances(tokens, reference)
             if meter is not None:
                 meter.advance(len(batch), "Measuring feature drift", task)
     means = sums / len(images)
     rows = [
         (task, model, section, position, token, *means[i, position, j], len(images))
-        for i, model in enumerate(others)
+        for i, model in enumerate(compared)
         for position, section in enumerate(sections)
-        for j, token in enumerate(TOKENS)
+        for j, token in enumerate(TOKEN_KINDS)
     ]
     return pd.DataFrame(rows, columns=["task", "model", "place", "position", "token", "cosine", "l1", "n"])
 
@@ -166,8 +183,8 @@ def _tokens_by_depth(
         yield x if x.ndim == 3 else (x if embed is None else embed(images))[:, None]
 
 
-def _distances(tokens: Tensor, reference: Tensor) -> Floats:
-    """Sums over images (len(TOKENS), 2) of 1 - cos and of the mean absolute difference, for each of ``TOKENS``."""
+def _sum_distances(tokens: Tensor, reference: Tensor) -> Floats:
+    """Sums over images (len(TOKENS), 2) of 1 - cos and of the mean absolute difference, for each of ``TOKEN_KINDS``."""
     sums = []
     for a, b in ((tokens[:, 0], reference[:, 0]), (tokens.mean(dim=1), reference.mean(dim=1))):
         exact_a, exact_b = a.cpu().double(), b.cpu().double()
@@ -193,19 +210,20 @@ def isolated_drift(
     captured = CapturedInputs(models.experts, exemplars, device, like=models.pretrained)
     inputs = RunInputs(models.pretrained, models.experts, captured, device)
     layers = [
-        layer_outputs(expert, exemplars[task], device, models.pretrained) for task, expert in models.experts.items()
+        measure_layer_outputs(expert, exemplars[task], device, models.pretrained)
+        for task, expert in models.experts.items()
     ]
     meter = context.meter(inputs.work)
-    return isolated_tables(Stream(inputs, (), False, meter, MEASURING), models.merged, layers)
+    return build_isolated_tables(Stream(inputs, (), False, meter, MEASURING_TEXT), models.merged, layers)
 
 
-def isolated_tables(
+def build_isolated_tables(
     slots: Iterable[Slot], merged: Mapping[str, Checkpoint], layers: Sequence[LayerOutputs]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The two tables of ``isolated_drift`` from whole slots; ``layers`` are the experts', in the slots' order."""
     isolated, objective = [], []
     for slot in slots:
-        squares = _energies(slot, _merge_changes(slot, merged) - slot.task_vectors, layers)
+        squares = _measure_energies(slot, _merge_changes(slot, merged) - slot.task_vectors, layers)
         outputs = np.array([layer[slot.name] for layer in layers], np.float64)
         relative = np.sqrt(
             np.divide(squares, outputs[:, 0], out=np.full(len(squares), np.nan), where=outputs[:, 0] > 0)
@@ -237,13 +255,13 @@ def _objective_references(slot: Slot, layers: Sequence[LayerOutputs]) -> tuple[f
     counts = torch.tensor([layer[slot.name].rows for layer in layers], dtype=vectors.dtype, device=vectors.device)
     weighted = torch.tensordot(counts / counts.sum(), vectors, 1)
     zero, mean, least = (
-        float(_energies(slot, change - vectors, layers).sum())
+        float(_measure_energies(slot, change - vectors, layers).sum())
         for change in (torch.zeros_like(weighted), vectors.mean(dim=0), weighted)
     )
     return zero, mean, least
 
 
-def _energies(slot: Slot, differences: Tensor, layers: Sequence[LayerOutputs]) -> Floats:
+def _measure_energies(slot: Slot, differences: Tensor, layers: Sequence[LayerOutputs]) -> Floats:
     """‖Δ_k‖² (K,): the change of each expert's layer outputs by ``differences`` (K, *S) from its tensor."""
     exact = to_float64(differences)
     if slot.inputs is None:  # added to every row
@@ -274,24 +292,24 @@ class LayerOutput(NamedTuple):
 LayerOutputs = Mapping[str, LayerOutput]  # by the names of the layer's tensors
 
 
-def layer_outputs(
-    expert: Checkpoint, images: Tensor, device: torch.device | str = "cpu", like: Checkpoint | None = None
+def measure_layer_outputs(
+    expert: Checkpoint, images: Tensor, device: torch.device | str = "cpu", fallback: Checkpoint | None = None
 ) -> dict[str, LayerOutput]:
     """The outputs of every layer of an expert on images (n, 3, h, w), under the name of each tensor of the layer."""
-    named = {parameter.name: parameter for parameter in expert.parameters}
-    encoder = Encoder.from_checkpoint(expert, device, fallback=like)
+    parameters = {parameter.name: parameter for parameter in expert.parameters}
+    encoder = Encoder.from_checkpoint(expert, device, fallback=fallback)
     outputs: dict[str, LayerOutput] = {}
 
     def collect(name: str, rows: Tensor) -> None:
         weight = to_float64(expert.read(name).to(device))
         bias = name.removesuffix("weight") + "bias"
-        columns = _as_columns(weight, named[name])
+        columns = _arrange_as_columns(weight, parameters[name])
         inputs = to_float64(rows)
-        y = inputs * columns if named[name].role == Role.NORM_SCALE else inputs @ columns
-        if bias in named:
+        y = inputs * columns if parameters[name].role == Role.NORM_SCALE else inputs @ columns
+        if bias in parameters:
             y = y + to_float64(expert.read(bias).to(device))
-        _add(outputs, (name, bias), y, len(rows))
-        if named[name].role == Role.CONV:
+        _add_outputs(outputs, (name, bias), y, len(rows))
+        if parameters[name].role == Role.CONV:
             _add_embedded(outputs, expert, y, device)
 
     with torch.inference_mode():
@@ -300,11 +318,11 @@ def layer_outputs(
     return outputs
 
 
-def _add(outputs: dict[str, LayerOutput], names: Sequence[str], y: Tensor, rows: int) -> None:
-    energy = float(y.square().sum().cpu())
+def _add_outputs(outputs: dict[str, LayerOutput], names: Sequence[str], layer_output: Tensor, rows: int) -> None:
+    energy = float(layer_output.square().sum().cpu())
     for name in names:
         earlier = outputs.get(name, LayerOutput(0.0, 0, 0))
-        outputs[name] = LayerOutput(earlier.energy + energy, earlier.size + y.numel(), earlier.rows + rows)
+        outputs[name] = LayerOutput(earlier.energy + energy, earlier.size + layer_output.numel(), earlier.rows + rows)
 
 
 def _add_embedded(
@@ -318,10 +336,10 @@ def _add_embedded(
     tokens = patches.reshape(-1, len(positions) - 1, patches.shape[-1])
     images = len(tokens)
     tokens = torch.cat([class_token.expand(images, 1, -1), tokens], dim=1) + positions
-    _add(outputs, tuple(names.values()), tokens, images)
+    _add_outputs(outputs, tuple(names.values()), tokens, images)
 
 
-def _as_columns(weight: Tensor, parameter: Parameter) -> Tensor:
+def _arrange_as_columns(weight: Tensor, parameter: Parameter) -> Tensor:
     """A weight in the shape for rows @ weight: (d_in, d_out), or (d,) for a scale."""
     if parameter.role == Role.NORM_SCALE or is_transposed(parameter):
         return weight

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.models.checkpoint import Checkpoint
 
-SPLIT, TOTAL, SEED = "choosing", 1500, 0  # the images: a seeded sample of at most TOTAL
-TOGETHER = "all"  # the name of the map of all data sets; every other map is named after its data set
-EXTRACTING = "features"  # stages
+SPLIT, MAX_IMAGES, SEED = "choosing", 1500, 0  # the images: a seeded sample of at most TOTAL
+ALL_DATA_SETS = "all"  # the name of the map of all data sets; every other map is named after its data set
+EXTRACTING_STAGE = "features"  # stages
 
 
 def out_of_domain_keys(benchmark: Benchmark) -> list[str]:
@@ -48,8 +48,8 @@ def sample_images(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
     for key in keys:
         labels = benchmark.labels(key, SPLIT)
         order = np.random.default_rng(SEED).permutation(len(labels))
-        each = max(1, TOTAL // len(keys) // len(benchmark.task(key).class_names))
-        by_class = [order[labels[order] == label][:each] for label in np.unique(labels)]
+        per_class = max(1, MAX_IMAGES // len(keys) // len(benchmark.task(key).class_names))
+        by_class = [order[labels[order] == label][:per_class] for label in np.unique(labels)]
         chosen[key] = np.sort(np.concatenate(by_class)) if by_class else np.empty(0, np.intp)
     return chosen
 
@@ -72,23 +72,25 @@ def measure_features(subject: Subject, context: Context) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: the model cannot be read, or does not fit these images.
     """
-    benchmark, stages = subject.benchmark, subject.split_context(context, {EXTRACTING: 1.0})
-    chosen = sample_images(benchmark)
-    with _find_model(subject, stages) as model:
-        rows, tables = _extract(model, subject, chosen, stages[EXTRACTING])
-    stored, rows = rows, rows.astype(np.float32)
+    benchmark, stages = subject.benchmark, subject.split_context(context, {EXTRACTING_STAGE: 1.0})
+    positions = sample_images(benchmark)
+    with _open_single_model(subject, stages) as model:
+        rows, tables = _extract_features(model, subject, positions, stages[EXTRACTING_STAGE])
+    stored_rows, rows = rows, rows.astype(np.float32)
     images = pd.concat(tables, ignore_index=True)
     labels = images["task"] + ":" + images["truth"]
-    parts = {key: (images["task"] == key).to_numpy() for key in chosen}
-    parts[TOGETHER] = np.ones(len(images), bool)
-    numbers = [(key, *separability(rows[part], labels[part].to_numpy(str))) for key, part in parts.items()]
+    row_masks = {key: (images["task"] == key).to_numpy() for key in positions}
+    row_masks[ALL_DATA_SETS] = np.ones(len(images), bool)
+    numbers = [
+        (key, *separability(rows[row_mask], labels[row_mask].to_numpy(str))) for key, row_mask in row_masks.items()
+    ]
     table = pd.DataFrame(numbers, columns=["task", "silhouette", "correct", "scatter", "classes", "n"])
-    notes = {"images": len(images), "data_sets": len(chosen), "split": SPLIT, "seed": SEED}
-    return MeasurementResult({"images": images, "separability": table}, notes, {"features": stored})
+    notes = {"images": len(images), "data_sets": len(positions), "split": SPLIT, "seed": SEED}
+    return MeasurementResult({"images": images, "separability": table}, notes, {"features": stored_rows})
 
 
 @contextmanager
-def _find_model(subject: Subject, stages: Mapping[str, Context]) -> Iterator[Checkpoint]:
+def _open_single_model(subject: Subject, stages: Mapping[str, Context]) -> Iterator[Checkpoint]:
     """The single model of a run, or a reference model."""
     run = subject.store.get_run(subject.run_id)
     if run.per_task:
@@ -99,8 +101,8 @@ def _find_model(subject: Subject, stages: Mapping[str, Context]) -> Iterator[Che
         yield models["merged"]
 
 
-def _extract(
-    model: Checkpoint, subject: Subject, chosen: Mapping[str, NDArray[np.intp]], context: Context
+def _extract_features(
+    model: Checkpoint, subject: Subject, positions_by_task: Mapping[str, NDArray[np.intp]], context: Context
 ) -> tuple[NDArray[np.floating[Any]], list[pd.DataFrame]]:
     """Features (n, d) of all chosen images, and the rows of the table "images" for each data set."""
     from merging.base.devices import choose_device
@@ -112,9 +114,9 @@ def _extract(
     )
     if subject.modules is not None:  # no task's module is used, since these images are of no merged task
         encoder = ModulesOfTask(subject.modules.on(choose_device(context.device)), "")
-    meter = context.meter(sum(map(len, chosen.values())))
+    meter = context.meter(sum(map(len, positions_by_task.values())))
     feature_rows, tables = [], []
-    for key, positions in chosen.items():
+    for key, positions in positions_by_task.items():
         images, labels = benchmark.images(key, SPLIT)
         task = benchmark.task(key)
         rows = compute_features(

@@ -27,19 +27,19 @@ COLUMNS = ("image", "task", "number", "class", "answer", "value")
 class ByDepth(StrEnum):
     """Questions about the stored depths of one run."""
 
-    TURNS = "turns"  # the final answer stays from this depth
-    PARTS = "parts"  # the answer differs from the reference's from this depth to the end
+    SETTLES = "turns"  # the final answer stays from this depth
+    PARTS_FROM_REFERENCE = "parts"  # the answer differs from the reference's from this depth to the end
     DRIFT = "drift"  # how far the class token is from the reference's at this depth
-    MENDED = "mended"  # broken, and right if the reference's tokens replace the run's before this block
+    RESTORED = "mended"  # broken, and right if the reference's tokens replace the run's before this block
     BROKEN = "broken"  # the reference is right and the run is wrong; value is the first depth whose tokens fix it
 
 
 class ByAnswers(StrEnum):
     """Questions about the stored predictions of two or more runs."""
 
-    ONLY_OTHER = "only B right"  # A is wrong and B is right
-    NOWHERE = "right nowhere"  # every run is wrong
-    MARGIN = "margin lost"  # from B to A, the largest first
+    ONLY_SECOND_RIGHT = "only B right"  # A is wrong and B is right
+    ALL_WRONG = "right nowhere"  # every run is wrong
+    MARGIN_LOST = "margin lost"  # from B to A, the largest first
 
 
 def find_by_depth(
@@ -52,23 +52,25 @@ def find_by_depth(
     Raises:
         TaskError: there is no such question, depth or kind of tokens.
     """
-    asked = ByDepth(_find_choice(question, ByDepth))
-    kind = KINDS.index(_find_choice(tokens, KINDS))
-    depths = next((one.answers.shape[1] for one in by_task.values()), 1)
-    if not 0 <= depth < depths:
-        raise TaskError(f"There is no depth {depth}; depths are 0 (before block 0) to {depths - 1} (the output).")
-    values: Mapping[ByDepth, Callable[[StoredDepths], NDArray[np.float64]]] = {
-        ByDepth.TURNS: lambda one: _where_holds(settling_depth(one.answers.T) == depth, float(depth)),
-        ByDepth.PARTS: lambda one: _where_holds(parting_depth(one.answers.T, one.reference.T) == depth, float(depth)),
-        ByDepth.DRIFT: lambda one: one.drift[:, depth],
-        ByDepth.MENDED: lambda one: _where_holds(one.restored_right[:, depth, kind] == 1, float(depth)),
-        ByDepth.BROKEN: lambda one: _where_holds(
-            one.restored_right[:, 0, kind] >= 0, _first_restoring(one.restored_right[:, :, kind])
+    parsed_question = ByDepth(_find_choice(question, ByDepth))
+    kind_index = KINDS.index(_find_choice(tokens, KINDS))
+    depth_count = next((stored.answers.shape[1] for stored in by_task.values()), 1)
+    if not 0 <= depth < depth_count:
+        raise TaskError(f"There is no depth {depth}; depths are 0 (before block 0) to {depth_count - 1} (the output).")
+    find_values: Mapping[ByDepth, Callable[[StoredDepths], NDArray[np.float64]]] = {
+        ByDepth.SETTLES: lambda stored: _mask_values(settling_depth(stored.answers.T) == depth, float(depth)),
+        ByDepth.PARTS_FROM_REFERENCE: lambda stored: _mask_values(
+            parting_depth(stored.answers.T, stored.reference.T) == depth, float(depth)
+        ),
+        ByDepth.DRIFT: lambda stored: stored.drift[:, depth],
+        ByDepth.RESTORED: lambda stored: _mask_values(stored.restored_right[:, depth, kind_index] == 1, float(depth)),
+        ByDepth.BROKEN: lambda stored: _mask_values(
+            stored.restored_right[:, 0, kind_index] >= 0, _find_restoring_depth(stored.restored_right[:, :, kind_index])
         ),
     }
-    numbers = {task: values[asked](one) for task, one in by_task.items()}
-    answers = {task: one.answers[:, -1] for task, one in by_task.items()}
-    return _rows(numbers, answers, {task: one.labels for task, one in by_task.items()}, benchmark)
+    numbers = {task: find_values[parsed_question](stored) for task, stored in by_task.items()}
+    answers = {task: stored.answers[:, -1] for task, stored in by_task.items()}
+    return _build_rows(numbers, answers, {task: stored.labels for task, stored in by_task.items()}, benchmark)
 
 
 def find_by_answers(question: str, runs: Mapping[str, Mapping[str, RunAnswers]], benchmark: Benchmark) -> pd.DataFrame:
@@ -80,24 +82,24 @@ def find_by_answers(question: str, runs: Mapping[str, Mapping[str, RunAnswers]],
     Raises:
         TaskError: there is no such question, or it needs two runs.
     """
-    asked = ByAnswers(_find_choice(question, ByAnswers))
-    first, *others = runs.values()
-    if not others and asked != ByAnswers.NOWHERE:
-        raise TaskError(f"“{asked}” compares two runs, but there is only one.")
+    parsed_question = ByAnswers(_find_choice(question, ByAnswers))
+    run_a, *other_runs = runs.values()
+    if not other_runs and parsed_question != ByAnswers.ALL_WRONG:
+        raise TaskError(f"“{parsed_question}” compares two runs, but there is only one.")
     numbers = {}
-    for task, a in first.items():
-        compared = [run[task] for run in others if task in run]
-        margin = a.margin.mean(axis=0)
-        if asked == ByAnswers.NOWHERE:
-            right = np.concatenate([one.is_right for one in (a, *compared)])
-            numbers[task] = _where_holds(right.sum(axis=0) == 0, margin)
-        elif compared and asked == ByAnswers.MARGIN:
-            numbers[task] = compared[0].margin.mean(axis=0) - margin
-        elif compared:
-            only_b = (a.is_right.sum(axis=0) == 0) & (compared[0].is_right.mean(axis=0) == 1)
-            numbers[task] = _where_holds(only_b, margin)
-    answers = {task: first[task].predicted[0] for task in numbers}
-    return _rows(numbers, answers, {task: first[task].labels for task in numbers}, benchmark)
+    for task, answers_a in run_a.items():
+        answers_b = [run[task] for run in other_runs if task in run]
+        margin = answers_a.margin.mean(axis=0)
+        if parsed_question == ByAnswers.ALL_WRONG:
+            is_right = np.concatenate([run_answers.is_right for run_answers in (answers_a, *answers_b)])
+            numbers[task] = _mask_values(is_right.sum(axis=0) == 0, margin)
+        elif answers_b and parsed_question == ByAnswers.MARGIN_LOST:
+            numbers[task] = answers_b[0].margin.mean(axis=0) - margin
+        elif answers_b:
+            only_b = (answers_a.is_right.sum(axis=0) == 0) & (answers_b[0].is_right.mean(axis=0) == 1)
+            numbers[task] = _mask_values(only_b, margin)
+    answers = {task: run_a[task].predicted[0] for task in numbers}
+    return _build_rows(numbers, answers, {task: run_a[task].labels for task in numbers}, benchmark)
 
 
 def next_image(names: Sequence[str], image: str, step: int = 1) -> str:
@@ -119,19 +121,19 @@ def _find_choice(value: str, choices: type[StrEnum] | tuple[str, ...]) -> str:
     return value
 
 
-def _where_holds(holds: NDArray[np.bool_], value: float | NDArray[np.float64]) -> NDArray[np.float64]:
+def _mask_values(holds: NDArray[np.bool_], value: float | NDArray[np.float64]) -> NDArray[np.float64]:
     """The value for every image (n,) for which a condition ``holds`` (n,), NaN for the others."""
     return np.where(holds, value, np.nan)
 
 
-def _first_restoring(restored_right: NDArray[np.int8]) -> NDArray[np.float64]:
+def _find_restoring_depth(restored_right: NDArray[np.int8]) -> NDArray[np.float64]:
     """The first depth (n,) from which tokens fix an image at every later depth, from ``restored_right`` (n, D)."""
     wrong = restored_right != 1
     last = wrong.shape[1] - 1 - wrong[:, ::-1].argmax(axis=1)
     return np.where(wrong.any(axis=1), last + 1.0, 0.0)
 
 
-def _rows(
+def _build_rows(
     numbers: Mapping[str, NDArray[np.float64]],
     answers: Mapping[str, NDArray[np.int64]],
     labels: Mapping[str, NDArray[np.int64]],
@@ -140,11 +142,11 @@ def _rows(
     """The images with a finite number, the largest first; equal ones are in the order of the benchmark."""
     frames = [pd.DataFrame(columns=list(COLUMNS))]
     for task, values in numbers.items():
-        chosen = np.flatnonzero(np.isfinite(values))
+        indices = np.flatnonzero(np.isfinite(values))
         names = np.array(benchmark.task(task).class_names, dtype=object)
         columns = (
-            [f"{task}:{SPLIT}:{number}" for number in chosen], task, chosen, names[labels[task][chosen]],
-            names[answers[task][chosen]], values[chosen],
+            [f"{task}:{SPLIT}:{number}" for number in indices], task, indices, names[labels[task][indices]],
+            names[answers[task][indices]], values[indices],
         )  # fmt: skip
         frames.append(pd.DataFrame(dict(zip(COLUMNS, columns, strict=True))))
     table = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)

@@ -35,7 +35,7 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.tower_names import assemble
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.measurements import put_back_images
-from merging.study.measurements.predictions import evaluated_parts
+from merging.study.measurements.predictions import list_evaluated_models
 from merging.study.measurements.put_back_images import SampleImages
 from merging.study.previews.bootstrap import AVERAGE
 from merging.study.previews.preview_samples import BATCH
@@ -72,33 +72,36 @@ def measure_first_order(subject: Subject, context: Context) -> MeasurementResult
     """
     subject.refuse_modules()
     opened, sample = subject.checkpoints, put_back_images.sample_images(subject.benchmark)
-    inside = [task for task in sample if task in opened.experts]
+    in_domain = [task for task in sample if task in opened.experts]
     stages = subject.split_context(context, {GRADIENTS: 3.0, PRODUCTS: 1.0})
     with subject.open_models(stages) as models:
-        parts = evaluated_parts(models, subject)
+        evaluated_models = list_evaluated_models(models, subject)
         inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
-        counts = [sum(len(sample[task].labels) for task in part.tasks if task in sample) for part in parts]
-        running = stages[GRADIENTS].meter(sum(counts))
-        multiplying = stages[PRODUCTS].meter(inputs.work * len(parts))
-        predicted, weights = predictions(parts, inputs, sample, running, multiplying)
+        counts = [
+            sum(len(sample[task].labels) for task in evaluated.tasks if task in sample)
+            for evaluated in evaluated_models
+        ]
+        gradient_meter = stages[GRADIENTS].meter(sum(counts))
+        product_meter = stages[PRODUCTS].meter(inputs.work * len(evaluated_models))
+        predicted, weights = predict_changes(evaluated_models, inputs, sample, gradient_meter, product_meter)
     tensors, experts = list(weights), list(opened.experts)
     arrays = {
         name: np.stack([getattr(changes, name) for changes in predicted.values()]) for name in ("take_out", "give_back")
     }
     tables = {
-        "changes": change_table(predicted, tensors, inside),
-        "experts": expert_table(predicted, tensors, experts, inside),
+        "changes": build_change_table(predicted, tensors, in_domain),
+        "experts": build_expert_table(predicted, tensors, experts, in_domain),
         "weights": pd.DataFrame({"tensor": tensors, "weight": list(weights.values())}),
     }
-    return MeasurementResult(tables, put_back_images.sample_notes(sample, inside), arrays)
+    return MeasurementResult(tables, put_back_images.sample_notes(sample, in_domain), arrays)
 
 
-def predictions(
-    parts: Sequence[EvaluatedModel],
+def predict_changes(
+    evaluated_models: Sequence[EvaluatedModel],
     inputs: RunInputs,
-    sample: put_back_images.Images,
-    running: Meter,
-    multiplying: Meter,
+    sample: put_back_images.SampleByTask,
+    gradient_meter: Meter,
+    product_meter: Meter,
 ) -> tuple[dict[str, Predictions], dict[str, float]]:
     """The predictions of every task, as means over the models that answer it, and the weight λ of each tensor.
 
@@ -106,25 +109,25 @@ def predictions(
     """
     by_task: dict[str, list[Predictions]] = {task: [] for task in sample}
     weights: dict[str, list[float]] = {}
-    for part in parts:
-        merged = part.open()
-        tasks = [task for task in part.tasks if task in sample]
+    for evaluated in evaluated_models:
+        merged = evaluated.open()
+        tasks = [task for task in evaluated.tasks if task in sample]
         with gradient_files(inputs, len(tasks)) as (file,):
             tower = DifferentiableTower.load(merged, inputs)
             for task in tasks:
-                file.append(tower.gradient(sample[task], running, task))
+                file.append(tower.gradient(sample[task], gradient_meter, task))
             rows = []
-            for slot in Stream(inputs, (), False, multiplying, "Predicting changes"):
+            for slot in Stream(inputs, (), False, product_meter, "Predicting changes"):
                 *row, weight = first_order_products(slot, merged, file)
                 rows.append(row)
                 weights.setdefault(slot.name, []).append(weight)
         for index, task in enumerate(tasks):
             by_task[task].append(Predictions(*(np.stack([row[kind][index] for row in rows]) for kind in range(3))))
     means = {
-        task: Predictions(*(np.mean(each, axis=0) for each in zip(*by_model, strict=True)))
+        task: Predictions(*(np.mean(values, axis=0) for values in zip(*by_model, strict=True)))
         for task, by_model in by_task.items()
     }
-    return means, {name: float(np.mean(each)) for name, each in weights.items()}
+    return means, {name: float(np.mean(values)) for name, values in weights.items()}
 
 
 def first_order_products(slot: Slot, merged: Checkpoint, file: GradientFile) -> tuple[Floats, Floats, Floats, float]:
@@ -137,7 +140,7 @@ def first_order_products(slot: Slot, merged: Checkpoint, file: GradientFile) -> 
     weight = product / square if square > 0 else 0.0
     by_change, by_vector = gradients @ change, gradients @ vectors.T  # (T,), (T, K)
     changes = (-by_change, -weight * by_vector, by_vector - by_change[:, None])
-    put_back, take_out, give_back = (one.cpu().numpy() for one in changes)
+    put_back, take_out, give_back = (product_row.cpu().numpy() for product_row in changes)
     return put_back, take_out, give_back, weight
 
 
@@ -177,9 +180,11 @@ class DifferentiableTower:
         return replace(self.encoder, tensors=tensors)
 
 
-def change_table(predicted: Mapping[str, Predictions], tensors: Sequence[str], inside: Sequence[str]) -> pd.DataFrame:
+def build_change_table(
+    predicted: Mapping[str, Predictions], tensors: Sequence[str], in_domain: Sequence[str]
+) -> pd.DataFrame:
     """The table "changes" of ``measure_first_order``."""
-    numbers = put_back_images.average_tasks({task: changes.put_back for task, changes in predicted.items()}, inside)
+    numbers = put_back_images.average_tasks({task: changes.put_back for task, changes in predicted.items()}, in_domain)
     frames = [
         pd.DataFrame({"tensor": tensors, "over": over, "group": group, "put_back": values})
         for (over, group), values in numbers.items()
@@ -187,15 +192,17 @@ def change_table(predicted: Mapping[str, Predictions], tensors: Sequence[str], i
     return pd.concat(frames, ignore_index=True)
 
 
-def expert_table(
-    predicted: Mapping[str, Predictions], tensors: Sequence[str], experts: Sequence[str], inside: Sequence[str]
+def build_expert_table(
+    predicted: Mapping[str, Predictions], tensors: Sequence[str], experts: Sequence[str], in_domain: Sequence[str]
 ) -> pd.DataFrame:
     """The table "experts" of ``measure_first_order``."""
     pairs = pd.MultiIndex.from_product([tensors, experts], names=["tensor", "expert"]).to_frame(index=False)
-    both = put_back_images.average_tasks({task: np.stack(changes[1:]) for task, changes in predicted.items()}, inside)
+    averages = put_back_images.average_tasks(
+        {task: np.stack(changes[1:]) for task, changes in predicted.items()}, in_domain
+    )
     frames = [
         pairs.assign(over=over, take_out=take_out.ravel(), give_back=give_back.ravel())
-        for (over, group), (take_out, give_back) in both.items()
+        for (over, group), (take_out, give_back) in averages.items()
         if group == AVERAGE
     ]
     return pd.concat(frames, ignore_index=True)

@@ -28,15 +28,21 @@ from merging.models.families import Role
 from merging.models.team.team_names import rename_to_team
 from merging.recipes.data_files import DataFiles
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
-from merging.study.measurements.drift import LAYERS, MEASURING, LayerOutput, isolated_tables, output_energy
+from merging.study.measurements.drift import (
+    LAYERS_STAGE,
+    MEASURING_TEXT,
+    LayerOutput,
+    build_isolated_tables,
+    output_energy,
+)
 from merging.study.runs.captured_files import CapturedFiles
 from merging.tasks.context import Context
 
-NO_FILES = (
+NO_FILES_MESSAGE = (
     "The recipe of this run names no layer inputs. Name a file for every expert; merging.capture makes them "
     "from your own data. On the command line: --layer-inputs NAME=FILE for each expert."
 )
-BIASES = {"weight": "bias", "gamma": "beta"}  # the last part of a weight's name, and of its bias's
+BIAS_SUFFIXES = {"weight": "bias", "gamma": "beta"}  # the last part of a weight's name, and of its bias's
 
 
 def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult:
@@ -50,29 +56,33 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
     opened, device, stages = (
         subject.checkpoints,
         choose_device(context.device),
-        subject.split_context(context, {LAYERS: 1.0}),
+        subject.split_context(context, {LAYERS_STAGE: 1.0}),
     )
     captured = opened.captured_files
     if subject.layer_inputs:
         files = DataFiles.build(layer_inputs=subject.layer_inputs)
         captured = CapturedFiles.open(replace(subject.recipe, data_files=files), None)
     if not captured.layer_inputs:
-        raise TaskError(NO_FILES)
-    if without := [name for name in opened.experts if name not in captured.layer_inputs]:
-        raise TaskError(f"Layer inputs are needed of every expert; there are none of {first_few(without)}.")
-    evidence = CallerInputs(captured.layer_inputs, opened.experts, opened.pretrained, device)
+        raise TaskError(NO_FILES_MESSAGE)
+    if experts_without_files := [name for name in opened.experts if name not in captured.layer_inputs]:
+        raise TaskError(
+            f"Layer inputs are needed of every expert; there are none of {first_few(experts_without_files)}."
+        )
+    input_source = CallerInputs(captured.layer_inputs, opened.experts, opened.pretrained, device)
     names = {
         name for expert, file in captured.layer_inputs.items() for name in rename_to_team(file, opened.experts[expert])
     }
     biases = {bias for name in names if (bias := _bias_name(name)) in opened.pretrained.infos}
-    inputs = RunInputs(opened.pretrained, opened.experts, evidence, device, subset=frozenset(names | biases))
+    inputs = RunInputs(opened.pretrained, opened.experts, input_source, device, subset=frozenset(names | biases))
     per_task = subject.store.get_run(subject.run_id).per_task
     with subject.open_models(stages) as models:
         merged = {task: models[task if per_task else "merged"] for task in opened.experts}
-        work = sum(opened.pretrained.infos[p.name].numel for p in inputs.in_capture_order) * (len(opened.experts) + 1)
-        stream = Stream(inputs, (), False, stages[LAYERS].meter(work), MEASURING)
+        scalar_count = sum(opened.pretrained.infos[p.name].numel for p in inputs.in_capture_order) * (
+            len(opened.experts) + 1
+        )
+        stream = Stream(inputs, (), False, stages[LAYERS_STAGE].meter(scalar_count), MEASURING_TEXT)
         layers: list[dict[str, LayerOutput]] = [{} for _ in opened.experts]
-        isolated, objective = isolated_tables(_note_outputs(stream, opened.experts, layers), merged, layers)
+        isolated, objective = build_isolated_tables(_note_outputs(stream, opened.experts, layers), merged, layers)
     counts = [output.rows for layer in layers for output in layer.values()]
     opened_files = captured.layer_inputs.items()
     notes = {
@@ -92,41 +102,41 @@ def _note_outputs(
 
     Moments are read once. A bias that comes before its weight is yielded at the end.
     """
-    early = []
+    early_biases = []
     for slot in slots:
         if (inputs := slot.inputs) is None:
             if slot.name in layers[0]:
                 yield slot
             else:
-                early.append(slot)
+                early_biases.append(slot)
             continue
         weights = to_float64(slot.pretrained) + to_float64(slot.task_vectors)
         if slot.role != Role.NORM_SCALE:
             weights = as_matrices(slot, weights)
         bias = _bias_name(slot.name)
         for moments, weight, expert, layer in zip(inputs, weights, experts.values(), layers, strict=True):
-            shift = to_float64(expert.read(bias).to(weight.device)) if bias in expert.infos else None
-            layer[slot.name] = output = _layer_output(moments, weight, shift)
-            if shift is not None:
+            bias_values = to_float64(expert.read(bias).to(weight.device)) if bias in expert.infos else None
+            layer[slot.name] = output = _sum_layer_outputs(moments, weight, bias_values)
+            if bias_values is not None:
                 layer[bias] = output
-        yield replace(slot, read_inputs=partial(_identity, inputs))
-    yield from (slot for slot in early if slot.name in layers[0])
+        yield replace(slot, read_inputs=partial(_return_inputs, inputs))
+    yield from (slot for slot in early_biases if slot.name in layers[0])
 
 
-def _identity(inputs: tuple[Moments, ...]) -> tuple[Moments, ...]:
+def _return_inputs(inputs: tuple[Moments, ...]) -> tuple[Moments, ...]:
     return inputs
 
 
 def _bias_name(name: str) -> str:
     """The name of the bias that belongs to a weight; empty if the weight's name has another form."""
-    start, _, last = name.rpartition(".")
-    before, _, kind = last.rpartition("_")  # packed ones are in_proj_weight and in_proj_bias
-    if kind not in BIASES:
+    parent, _, last_part = name.rpartition(".")
+    prefix, _, suffix = last_part.rpartition("_")  # packed ones are in_proj_weight and in_proj_bias
+    if suffix not in BIAS_SUFFIXES:
         return ""
-    return f"{start}." * bool(start) + f"{before}_" * bool(before) + BIASES[kind]
+    return f"{parent}." * bool(parent) + f"{prefix}_" * bool(prefix) + BIAS_SUFFIXES[suffix]
 
 
-def _layer_output(moments: Moments, weight: Tensor, bias: Tensor | None) -> LayerOutput:
+def _sum_layer_outputs(moments: Moments, weight: Tensor, bias: Tensor | None) -> LayerOutput:
     """The outputs of a layer with ``weight`` W (d_out, d_in) or w (d,) and ``bias`` b: ‖X Wᵀ + b‖², or ‖X ⊙ w + b‖²."""
     total = moments.total()
     energy = (moments.energy() * weight.square()).sum() if weight.ndim == 1 else output_energy(moments, weight)

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from merging.models.checkpoint import Checkpoint
 
 SPLIT = "reporting"
-ASKING = "modules"  # a phase
-SHIFT, ROUTING, CONFUSION, ORACLE = "feature_shift", "routing", "confusion", "oracle"
-NO_MODULES = "This run has no modules beside its merged model. Runs of a chain with an adapt have some."
+MODULES_STAGE = "modules"  # a phase
+SHIFT_TABLE, ROUTING_TABLE, CONFUSION_TABLE, ORACLE_TABLE = "feature_shift", "routing", "confusion", "oracle"
+NO_MODULES_MESSAGE = "This run has no modules beside its merged model. Runs of a chain with an adapt have some."
 
 
 def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
@@ -49,20 +49,20 @@ def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
     """
     run, benchmark = subject.store.get_run(subject.run_id), subject.benchmark
     if not run.adapt:
-        raise TaskError(NO_MODULES)
-    experts, stages = subject.checkpoints_on_benchmark.experts, subject.split_context(context, {ASKING: 1.0})
+        raise TaskError(NO_MODULES_MESSAGE)
+    experts, stages = subject.checkpoints_on_benchmark.experts, subject.split_context(context, {MODULES_STAGE: 1.0})
     with subject.open_models(stages):
         assert subject.modules is not None  # the run has an adapt
         modules = subject.modules.on(choose_device(context.device))
-        half = _ReportingHalf(benchmark, modules, stages[ASKING].meter(_count_images(modules, benchmark)))
+        half = _ReportingHalf(benchmark, modules, stages[MODULES_STAGE].meter(_count_images(modules, benchmark)))
         tables = {}
         if modules.method.needs_task:
-            tables[SHIFT] = _shift_table(half, experts)
+            tables[SHIFT_TABLE] = _build_shift_table(half, experts)
         if modules.method.routing is not None:
-            weights = {task.key: half.map_images(half.routing, task.key) for task in benchmark.tasks}
+            weights = {task.key: half.map_images(half.compute_routing, task.key) for task in benchmark.tasks}
             tables |= routing_tables(weights, modules.tasks)
         if modules.method.exclusive:
-            tables[ORACLE] = _oracle_table(half, experts)
+            tables[ORACLE_TABLE] = _build_oracle_table(half, experts)
     notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
     return MeasurementResult(tables, notes)
 
@@ -87,24 +87,24 @@ class _ReportingHalf:
     modules: Modules
     meter: Meter
 
-    def map_images(self, run: Callable[[Tensor], Tensor], task: str) -> Tensor:
+    def map_images(self, compute: Callable[[Tensor], Tensor], task: str) -> Tensor:
         """The results (n, d) of a function of images (b, 3, h, w) for all n images of a data set."""
-        model = _ModuleInputs(self.modules.device, self.modules.architecture, run)
+        model = _ModuleInputs(self.modules.device, self.modules.architecture, compute)
         images, prepare = self.benchmark.images(task, SPLIT)[0], self.benchmark.preprocess
         return compute_features(model, images, self.meter, "Asking modules", task, prepare)
 
-    def routing(self, images: Tensor) -> Tensor:
+    def compute_routing(self, images: Tensor) -> Tensor:
         """The routing weights (b, K) of images (b, 3, h, w)."""
         weights = self.modules.routing(images)
         assert weights is not None  # only called for modules that route
         return weights
 
-    def expert_features(self, expert: Checkpoint, task: str) -> Tensor:
+    def compute_expert_features(self, expert: Checkpoint, task: str) -> Tensor:
         """An expert's features (n, e) of its task's images."""
         encoder = Encoder.from_checkpoint(expert, self.modules.device, fallback=self.benchmark.pretrained_tower)
         return self.map_images(lambda images: encoder(images).cpu(), task)
 
-    def share_right(self, rows: Tensor, task: str) -> float:
+    def measure_accuracy(self, rows: Tensor, task: str) -> float:
         """The share of a data set's images whose class features (n, e) predict correctly."""
         labels = self.benchmark.labels(task, SPLIT)
         return float((predict(rows.float(), self.benchmark.head(task)) == labels).mean())
@@ -112,37 +112,39 @@ class _ReportingHalf:
 
 def _count_images(modules: Modules, benchmark: Benchmark) -> int:
     """The number of passes of images through models."""
-    inside = sum(benchmark.count(task, SPLIT) for task in modules.tasks)
-    everywhere = sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)
+    merged_images = sum(benchmark.count(task, SPLIT) for task in modules.tasks)
+    all_images = sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)
     return (
-        inside * (3 * modules.method.needs_task + 4 * modules.method.exclusive)
-        + everywhere * (modules.method.routing is not None)
+        merged_images * (3 * modules.method.needs_task + 4 * modules.method.exclusive)
+        + all_images * (modules.method.routing is not None)
     )  # fmt: skip
 
 
-def _shift_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
+def _build_shift_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for task, expert in experts.items():
         before = half.map_images(half.modules.features, task)
         after = half.map_images(partial(half.modules.features, task=task), task)
-        rows.append(shift_row(task, half.expert_features(expert, task), before, after))
+        rows.append(shift_row(task, half.compute_expert_features(expert, task), before, after))
     return pd.DataFrame(rows)
 
 
-def _oracle_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
+def _build_oracle_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
     """The accuracy with the true task's exclusive vector alone, and those of the merged model, router and expert."""
     modules, rows = half.modules, []
     for index, (task, expert) in enumerate(experts.items()):
-        own = torch.eye(len(experts))[index]
+        one_hot = torch.eye(len(experts))[index]
 
-        def oracle(images: Tensor, own: Tensor = own) -> Tensor:
-            return modules.mixed_features(images, own.expand(len(images), -1))
+        def run_oracle(images: Tensor, one_hot: Tensor = one_hot) -> Tensor:
+            return modules.mixed_features(images, one_hot.expand(len(images), -1))
 
         merged, routed, by_oracle = (
-            half.map_images(run, task) for run in (_without_modules(modules), modules.features, oracle)
+            half.map_images(run, task) for run in (_without_modules(modules), modules.features, run_oracle)
         )
-        each = (merged, routed, by_oracle, half.expert_features(expert, task))
-        rows.append((task, *(half.share_right(features_of, task) for features_of in each), len(merged)))
+        features_by_column = (merged, routed, by_oracle, half.compute_expert_features(expert, task))
+        rows.append(
+            (task, *(half.measure_accuracy(features_of, task) for features_of in features_by_column), len(merged))
+        )
     return pd.DataFrame(rows, columns=["task", "merged", "routed", "oracle", "expert", "n"])
 
 

@@ -27,9 +27,9 @@ from merging.study.measurements.signs import DENSITIES
 from merging.tasks.context import QUIET, Context
 
 COSINE, CONFLICT, OVERLAP = "cosine", "conflict", "overlap"
-VALUES = (COSINE, CONFLICT, OVERLAP)
-FACTS = ["tensor", "order", "section", "role", "part", "numel"]
-EXACT = 1 << 24  # counts up to here are exact in float32
+PAIR_VALUES = (COSINE, CONFLICT, OVERLAP)
+TENSOR_COLUMNS = ["tensor", "order", "section", "role", "part", "numel"]
+MAX_EXACT_COUNT = 1 << 24  # counts up to here are exact in float32
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
@@ -52,17 +52,19 @@ class PairSums:
         """The sums over the tensors at ``rows`` (L,), as one tensor with the facts of the first."""
         facts = self.tensors[rows]
         facts = facts.iloc[:1].assign(numel=facts["numel"].sum())
-        sums = [each[..., rows, :, :].sum(axis=-3, keepdims=True) for each in (self.dot, self.both, self.opposed)]
+        sums = [
+            matrices[..., rows, :, :].sum(axis=-3, keepdims=True) for matrices in (self.dot, self.both, self.opposed)
+        ]
         return PairSums(self.experts, facts, *sums)
 
     def values(self, value: str, density: float = 1.0) -> Floats:
-        """One of ``VALUES`` for every tensor and pair (L, K, K); NaN where it is undefined, as for a zero vector."""
+        """One of ``PAIR_VALUES`` for every tensor and pair (L, K, K); NaN where it is undefined, as for a zero vector."""
         index = DENSITIES.index(density)
         if value == COSINE:
-            return _ratio(self.dot, np.sqrt(_outer(self.dot, np.multiply)))
+            return _divide(self.dot, np.sqrt(_combine_diagonals(self.dot, np.multiply)))
         if value == CONFLICT:
-            return _ratio(self.opposed[index], self.both[index])
-        return _ratio(self.both[index], _outer(self.both[index], np.add) - self.both[index])
+            return _divide(self.opposed[index], self.both[index])
+        return _divide(self.both[index], _combine_diagonals(self.both[index], np.add) - self.both[index])
 
     def chance(self, value: str, density: float = 1.0) -> Floats:
         """The expected value (L, K, K) if every expert kept equally many entries, but at random positions."""
@@ -70,21 +72,23 @@ class PairSums:
             return np.full(self.dot.shape, 0.0 if value == COSINE else 0.5)
         kept = self.both[DENSITIES.index(density)]
         numels = np.maximum(self.tensors["numel"].to_numpy(np.float64), 1)[:, None, None]
-        expected = _outer(kept, np.multiply) / numels
-        return _ratio(expected, _outer(kept, np.add) - expected)
+        expected = _combine_diagonals(kept, np.multiply) / numels
+        return _divide(expected, _combine_diagonals(kept, np.add) - expected)
 
 
-def _outer(matrices: NDArray[Any], operation: np.ufunc) -> Floats:
+def _combine_diagonals(matrices: NDArray[Any], operation: np.ufunc) -> Floats:
     """The operation on the two diagonal entries of every pair: (..., K, K) -> (..., K, K)."""
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1).astype(np.float64)
     values: Floats = operation(diagonal[..., :, None], diagonal[..., None, :])
     return values
 
 
-def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
+def _divide(numerator: NDArray[Any], denominator: NDArray[Any]) -> Floats:
     """part / whole, elementwise; NaN where the whole is not positive."""
-    divisor = whole.astype(np.float64)
-    ratio: Floats = np.divide(part.astype(np.float64), divisor, out=np.full(divisor.shape, np.nan), where=divisor > 0)
+    divisor = denominator.astype(np.float64)
+    ratio: Floats = np.divide(
+        numerator.astype(np.float64), divisor, out=np.full(divisor.shape, np.nan), where=divisor > 0
+    )
     return ratio
 
 
@@ -92,11 +96,11 @@ def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
 
 
 def measure_pairs(subject: Subject, context: Context) -> MeasurementResult:
-    """The tables of ``to_tables`` for the experts of a run; raises CheckpointError if they can no longer be read."""
+    """The tables of ``build_tables`` for the experts of a run; raises CheckpointError if they can no longer be read."""
     opened = subject.checkpoints
     inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     notes = {"experts": len(inputs.names), "tensors": len(inputs.parameters), "numel": sum(inputs.numels)}
-    return MeasurementResult(to_tables(compare_experts(inputs, context)), notes)
+    return MeasurementResult(build_tables(compare_experts(inputs, context)), notes)
 
 
 def compare_experts(inputs: RunInputs, context: Context = QUIET) -> PairSums:
@@ -109,14 +113,14 @@ def compare_experts(inputs: RunInputs, context: Context = QUIET) -> PairSums:
         exact = to_float64(vectors)
         dot[row] = (exact @ exact.T).cpu().numpy()
         for index, trimmed in enumerate(trim_each(vectors, DENSITIES)):
-            signs = trimmed.sign().to(torch.float32 if trimmed.shape[1] < EXACT else torch.float64)
+            signs = trimmed.sign().to(torch.float32 if trimmed.shape[1] < MAX_EXACT_COUNT else torch.float64)
             both[index, row] = kept_by_both = _sign_product(signs.abs())
             opposed[index, row] = (kept_by_both - _sign_product(signs)) // 2
     facts = [
         (p.name, p.order, p.section, str(p.role), p.part, numel)
         for p, numel in zip(inputs.parameters, inputs.numels, strict=True)
     ]
-    return PairSums(inputs.names, pd.DataFrame(facts, columns=FACTS), dot, both, opposed)
+    return PairSums(inputs.names, pd.DataFrame(facts, columns=TENSOR_COLUMNS), dot, both, opposed)
 
 
 def _sign_product(signs: Tensor) -> Counts:
@@ -128,16 +132,16 @@ def _sign_product(signs: Tensor) -> Counts:
 # Tables that are stored
 
 
-def to_tables(pairs: PairSums) -> dict[str, pd.DataFrame]:
+def build_tables(pairs: PairSums) -> dict[str, pd.DataFrame]:
     """The tables "tensors", "experts" (a row per tensor, by its order, and expert), "pairs" (per tensor and pair)."""
     diagonal = [(k, k) for k in range(len(pairs.experts))]
     upper = list(combinations(range(len(pairs.experts)), 2))
-    own = {"square": pairs.dot} | _by_density("kept", pairs.both)
-    shared = {"dot": pairs.dot} | _by_density("both", pairs.both) | _by_density("opposed", pairs.opposed)
+    expert_sums = {"square": pairs.dot} | _by_density("kept", pairs.both)
+    pair_sums = {"dot": pairs.dot} | _by_density("both", pairs.both) | _by_density("opposed", pairs.opposed)
     return {
         "tensors": pairs.tensors,
-        "experts": _table(pairs, diagonal, ("expert",), own),
-        "pairs": _table(pairs, upper, ("first", "second"), shared),
+        "experts": _build_table(pairs, diagonal, ("expert",), expert_sums),
+        "pairs": _build_table(pairs, upper, ("first", "second"), pair_sums),
     }
 
 
@@ -145,19 +149,19 @@ def _by_density(name: str, counts: Counts) -> dict[str, NDArray[Any]]:
     return {f"{name}_{density:g}": matrices for density, matrices in zip(DENSITIES, counts, strict=True)}
 
 
-def _table(
-    pairs: PairSums, chosen: Sequence[tuple[int, int]], names: Sequence[str], sums: Mapping[str, NDArray[Any]]
+def _build_table(
+    pairs: PairSums, index_pairs: Sequence[tuple[int, int]], names: Sequence[str], sums: Mapping[str, NDArray[Any]]
 ) -> pd.DataFrame:
     """A row per tensor and chosen entry (first, second) of the matrices; ``names`` are the columns of the experts."""
-    indices = np.array(chosen, int).reshape(-1, 2).T
+    indices = np.array(index_pairs, int).reshape(-1, 2).T
     order, experts = pairs.tensors["order"].to_numpy(), np.array(pairs.experts, object)
     expert_columns = {name: np.tile(experts[indices[side]], len(order)) for side, name in enumerate(names)}
     numbers = {name: matrices[:, indices[0], indices[1]].ravel() for name, matrices in sums.items()}
-    return pd.DataFrame({"order": np.repeat(order, len(chosen)), **expert_columns, **numbers})
+    return pd.DataFrame({"order": np.repeat(order, len(index_pairs)), **expert_columns, **numbers})
 
 
 def from_tables(tables: Mapping[str, pd.DataFrame]) -> PairSums:
-    """The sums that ``to_tables`` wrote."""
+    """The sums that ``build_tables`` wrote."""
     tensors, by_expert, by_pair = tables["tensors"], tables["experts"], tables["pairs"]
     experts = tuple(dict.fromkeys(by_expert["expert"]))
     length, count = len(tensors), len(experts)
@@ -178,16 +182,20 @@ def from_tables(tables: Mapping[str, pd.DataFrame]) -> PairSums:
 # Tables that are plotted
 
 
-def matrix_table(one: PairSums, density: float = 1.0) -> pd.DataFrame:
+def matrix_table(sums: PairSums, density: float = 1.0) -> pd.DataFrame:
     """All values of all ordered pairs of different experts, for one tensor or a sum over tensors.
 
     Columns: first, second, cosine, conflict, overlap, chance (of the overlap), both and opposed (entries).
     """
     index = DENSITIES.index(density)
-    first, second = np.nonzero(~np.eye(len(one.experts), dtype=bool))
-    experts = np.array(one.experts, object)
-    numbers = {value: one.values(value, density)[0] for value in VALUES}
-    numbers |= {"chance": one.chance(OVERLAP, density)[0], "both": one.both[index, 0], "opposed": one.opposed[index, 0]}
+    first, second = np.nonzero(~np.eye(len(sums.experts), dtype=bool))
+    experts = np.array(sums.experts, object)
+    numbers = {value: sums.values(value, density)[0] for value in PAIR_VALUES}
+    numbers |= {
+        "chance": sums.chance(OVERLAP, density)[0],
+        "both": sums.both[index, 0],
+        "opposed": sums.opposed[index, 0],
+    }
     columns = {name: matrix[first, second] for name, matrix in numbers.items()}
     return pd.DataFrame({"first": experts[first], "second": experts[second], **columns})
 
@@ -199,10 +207,10 @@ def pair_by_depth(pairs: PairSums, pair: tuple[str, str], value: str, density: f
     """
     a, b = (pairs.experts.index(name) for name in pair)
     values, chance = pairs.values(value, density), pairs.chance(value, density)
-    others = values[:, *np.triu_indices(len(pairs.experts), 1)]
-    finite = np.isfinite(others).any(axis=1)
+    all_pairs = values[:, *np.triu_indices(len(pairs.experts), 1)]
+    finite = np.isfinite(all_pairs).any(axis=1)
     low, high = np.full((2, len(values)), np.nan)
-    low[finite], high[finite] = np.nanmin(others[finite], axis=1), np.nanmax(others[finite], axis=1)
+    low[finite], high[finite] = np.nanmin(all_pairs[finite], axis=1), np.nanmax(all_pairs[finite], axis=1)
     sections = pairs.tensors["section"].to_numpy()
     whole = {s: pairs.sum_rows(sections == s).values(value, density)[0, a, b] for s in dict.fromkeys(sections)}
     return pairs.tensors.assign(
@@ -220,9 +228,9 @@ def pairs_by_tensor(pairs: PairSums, value: str, density: float = 1.0) -> pd.Dat
     return pd.concat(frames, ignore_index=True)
 
 
-def expert_distances(one: PairSums, value: str, density: float = 1.0) -> Floats:
+def expert_distances(sums: PairSums, value: str, density: float = 1.0) -> Floats:
     """The distances (K, K) of experts: 1 - cosine, the share in conflict, or 1 - overlap."""
-    values: Floats = one.values(value, density)[0]
+    values: Floats = sums.values(value, density)[0]
     return values if value == CONFLICT else 1.0 - values
 
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 SPLIT = "reporting"
 # The paper's three kinds, and embeddings, which it does not name, as a fourth.
-KINDS: Mapping[str, frozenset[Role]] = {
+ROLES_BY_KIND: Mapping[str, frozenset[Role]] = {
     "linear weights": frozenset({Role.LINEAR, Role.CONV, Role.PROJECTION}),
     "scales": frozenset({Role.NORM_SCALE}),
     "biases": frozenset({Role.SHIFT}),
     "embeddings": frozenset({Role.EMBEDDING}),
 }
 NOTHING = "nothing"  # the kind of the rows with none reset
-ABLATION = ("kind", "task", "title", "correct", "n", "accuracy", "low", "high")
+ABLATION_COLUMNS = ("kind", "task", "title", "correct", "n", "accuracy", "low", "high")
 
 
 def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
@@ -40,7 +40,7 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
     subject.refuse_modules()
     pretrained, tasks = subject.checkpoints_on_benchmark.pretrained, list(subject.checkpoints_on_benchmark.experts)
     present = {parameter.role for parameter in pretrained.parameters}
-    kinds = {NOTHING: frozenset[Role](), **{kind: roles for kind, roles in KINDS.items() if roles & present}}
+    kinds = {NOTHING: frozenset[Role](), **{kind: roles for kind, roles in ROLES_BY_KIND.items() if roles & present}}
     stages = subject.split_context(context, dict.fromkeys(kinds, 1.0))
     frames = []
     with subject.open_models_by_task(stages) as merged:
@@ -52,7 +52,7 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
             for group in groups.values():
                 model = reset_roles(merged[group[0]], pretrained, roles)
                 rows = evaluate(model, subject.benchmark, splits=(SPLIT,), tasks=group, context=parts[group[0]])
-                frames.append(rows.assign(kind=kind)[list(ABLATION)])
+                frames.append(rows.assign(kind=kind)[list(ABLATION_COLUMNS)])
     table = pd.concat(frames, ignore_index=True)
     return MeasurementResult({"ablation": table}, {"split": SPLIT, "images": int(table["n"].max())})
 

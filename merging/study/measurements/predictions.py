@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from merging.models.checkpoint import Checkpoint
 
 SPLIT = "reporting"
-PREDICTING = "predictions"  # a phase
+PREDICTING_PHASE = "predictions"  # a phase
 
 
 def measure_predictions(subject: Subject, context: Context) -> MeasurementResult:
@@ -42,13 +42,15 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
     """
     from merging.engine.evaluation.evaluate import compute_answers
 
-    benchmark, stages = subject.benchmark, subject.split_context(context, {PREDICTING: 1.0})
+    benchmark, stages = subject.benchmark, subject.split_context(context, {PREDICTING_PHASE: 1.0})
     rows: list[tuple[str, str, int, int, int]] = []  # model, task, first, n, correct
     predicted: list[NDArray[np.uint16]] = []
     margins: list[NDArray[np.float16]] = []
     first = 0
     with subject.open_models(stages) as models:
-        for answer in compute_answers(evaluated_parts(models, subject), benchmark, (SPLIT,), stages[PREDICTING]):
+        for answer in compute_answers(
+            list_evaluated_models(models, subject), benchmark, (SPLIT,), stages[PREDICTING_PHASE]
+        ):
             rows.append((answer.model or MERGED, answer.task.key, first, answer.n, answer.correct))
             predicted.append(answer.predicted.astype(np.uint16))
             margins.append(answer.margins.astype(np.float16))
@@ -59,7 +61,7 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
     return MeasurementResult({"answers": table}, {**notes, "differing": _count_differing(table, subject)}, arrays)
 
 
-def evaluated_parts(models: Mapping[str, Checkpoint], subject: Subject) -> list[EvaluatedModel]:
+def list_evaluated_models(models: Mapping[str, Checkpoint], subject: Subject) -> list[EvaluatedModel]:
     """The models of a run, each with its data sets. Raises TaskError if the benchmark's images do not fit them."""
     from merging.engine.evaluation.evaluate import EvaluatedModel, per_task_parts
 
@@ -78,8 +80,8 @@ def _count_differing(table: pd.DataFrame, subject: Subject) -> int:
     if run.scores is None or run.benchmark != subject.benchmark.digest:
         return 0
     stored = run.scores[run.scores["split"] == SPLIT].set_index("task")["accuracy"]
-    own = table.assign(right=table["correct"] / table["n"]).groupby("task", sort=False)[["right", "n"]].mean()
-    return int(((own["right"] - stored.reindex(own.index)).abs() * own["n"]).round().sum())
+    answered = table.assign(right=table["correct"] / table["n"]).groupby("task", sort=False)[["right", "n"]].mean()
+    return int(((answered["right"] - stored.reindex(answered.index)).abs() * answered["n"]).round().sum())
 
 
 # Reading them back
@@ -101,31 +103,37 @@ class RunAnswers:
         return correct
 
 
-def read_answers(measured: StoredMeasurement, benchmark: Benchmark) -> dict[str, RunAnswers]:
+def read_answers(stored: StoredMeasurement, benchmark: Benchmark) -> dict[str, RunAnswers]:
     """{data set: the answers}, in the benchmark's order. Raises StoreError if a part of the measurement is missing."""
-    table, predicted, margins = measured.table("answers"), measured.array("predicted"), measured.array("margin")
-    answered = {}
+    table, predicted, margins = stored.table("answers"), stored.array("predicted"), stored.array("margin")
+    answers_by_task = {}
     for task in benchmark.tasks:
         rows = table[table["task"] == task.key]
         if rows.empty:
             continue
         spans = [slice(int(a), int(a) + int(n)) for a, n in zip(rows["first"], rows["n"], strict=True)]
-        answered[task.key] = RunAnswers(
+        answers_by_task[task.key] = RunAnswers(
             tuple(rows["model"].astype(str)),
             np.stack([predicted[span] for span in spans]).astype(np.int64),
             np.stack([margins[span] for span in spans]).astype(np.float64),
             benchmark.labels(task.key, SPLIT),
         )
-    return answered
+    return answers_by_task
 
 
-def score_rows(measured: StoredMeasurement, benchmark: Benchmark) -> pd.DataFrame:
+def score_rows(stored: StoredMeasurement, benchmark: Benchmark) -> pd.DataFrame:
     """The scores of the reporting half, as a table of ``evaluate``."""
     from merging.engine.evaluation.evaluate import score_table
 
-    rows: list[dict[str, Any]] = measured.table("answers").to_dict("records")  # type: ignore[assignment]
-    several = any(row["model"] != MERGED for row in rows)
+    rows: list[dict[str, Any]] = stored.table("answers").to_dict("records")  # type: ignore[assignment]
+    has_several_models = any(row["model"] != MERGED for row in rows)
     return score_table(
-        (str(row["model"]) if several else "", benchmark.task(str(row["task"])), SPLIT, row["correct"], row["n"])
+        (
+            str(row["model"]) if has_several_models else "",
+            benchmark.task(str(row["task"])),
+            SPLIT,
+            row["correct"],
+            row["n"],
+        )
         for row in rows
     )

@@ -20,7 +20,7 @@ from merging.engine.evaluation.image_features import predict
 from merging.models.checkpoint import Checkpoint
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.measurements import put_back_images
-from merging.study.measurements.predictions import evaluated_parts
+from merging.study.measurements.predictions import list_evaluated_models
 from merging.study.measurements.put_back_variants import PutBackTower, PutBackVariant, list_variants
 from merging.study.previews.bootstrap import DRAWS, H_SCORE, paired_differences
 from merging.tasks.context import Context
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from merging.engine.evaluation.evaluate import EvaluatedModel
 
 COLUMNS = ("level", "name", "over", "group", "before", "after", "change", "low", "high", "margin", "n")
-RENAMED = {"reference": "before", "accuracy": "after", "difference": "change"}
-CHANGES = "changes"  # the table
-RUNNING = "running variants"  # a phase
+COLUMN_NAMES = {"reference": "before", "accuracy": "after", "difference": "change"}
+CHANGES_TABLE = "changes"  # the table
+RUNNING_PHASE = "running variants"  # a phase
 Floats = NDArray[np.float64]
 # By variant (None: the merged model) and task, an array (2, n) for each model that was run: whether its answer to each
 # image is right (1 or 0), and the margin (a cosine).
-Answered = dict[PutBackVariant | None, dict[str, list[Floats]]]
+VariantAnswers = dict[PutBackVariant | None, dict[str, list[Floats]]]
 
 
 def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
@@ -52,47 +52,59 @@ def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
     """
     subject.refuse_modules()
     pretrained, sample = subject.checkpoints.pretrained, put_back_images.sample_images(subject.benchmark)
-    inside = [task for task in sample if task in subject.checkpoints.experts]
-    notes = {**put_back_images.sample_notes(sample, inside), "resamples": DRAWS}
-    stages = subject.split_context(context, {RUNNING: 4.0})
+    in_domain = [task for task in sample if task in subject.checkpoints.experts]
+    notes = {**put_back_images.sample_notes(sample, in_domain), "resamples": DRAWS}
+    stages = subject.split_context(context, {RUNNING_PHASE: 4.0})
 
-    def result(answered: Answered) -> MeasurementResult:
-        return MeasurementResult({CHANGES: change_table(answered, inside)}, notes)
+    def make_result(answered: VariantAnswers) -> MeasurementResult:
+        return MeasurementResult({CHANGES_TABLE: build_change_table(answered, in_domain)}, notes)
 
     with subject.open_models(stages) as models:
-        parts = evaluated_parts(models, subject)
-        meter = stages[RUNNING].meter(0)
-        return result(
+        evaluated_models = list_evaluated_models(models, subject)
+        meter = stages[RUNNING_PHASE].meter(0)
+        return make_result(
             answer_variants(
-                parts, pretrained, sample, context.device, meter, lambda partial: subject.show_partial(result(partial))
+                evaluated_models,
+                pretrained,
+                sample,
+                context.device,
+                meter,
+                lambda partial: subject.show_partial(make_result(partial)),
             )
         )
 
 
 def answer_variants(
-    parts: Sequence[EvaluatedModel],
+    evaluated_models: Sequence[EvaluatedModel],
     pretrained: Checkpoint,
-    sample: put_back_images.Images,
+    sample: put_back_images.SampleByTask,
     device: str,
     meter: Meter,
-    show: Callable[[Answered], None] | None = None,
-) -> Answered:
+    show: Callable[[VariantAnswers], None] | None = None,
+) -> VariantAnswers:
     """The answers of every model unchanged, and with every variant's tensors put back.
 
     ``show`` is called with the partial answers after each section of the network. It is not called if the merge has
     several models, since the answers of some of them are not the merge's.
     """
-    every, answered = list_variants(pretrained.parameters), Answered()
-    counts = [sum(len(sample[task].labels) for task in part.tasks if task in sample) for part in parts]
-    for part in parts:
-        tower = PutBackTower.load(part.open(), pretrained, choose_device(device))
-        meter.total = max(meter.total, sum(tower.work(every, count) for count in counts))
-        tasks = [task for task in part.tasks if task in sample]
+    variants, answered = list_variants(pretrained.parameters), VariantAnswers()
+    counts = [
+        sum(len(sample[task].labels) for task in evaluated.tasks if task in sample) for evaluated in evaluated_models
+    ]
+    for evaluated in evaluated_models:
+        tower = PutBackTower.load(evaluated.open(), pretrained, choose_device(device))
+        meter.total = max(meter.total, sum(tower.count_work(variants, count) for count in counts))
+        tasks = [task for task in evaluated.tasks if task in sample]
         section = 0
-        for variant, features in tower.features(every, put_back_images.image_batches(sample, tasks), meter):
-            if show is not None and len(parts) == 1 and variant is not None and variant.first != section:
+        for variant, features in tower.compute_features(variants, put_back_images.image_batches(sample, tasks), meter):
+            if (
+                show is not None
+                and len(evaluated_models) == 1
+                and variant is not None
+                and variant.first_section != section
+            ):
                 show(answered)
-                section = variant.first
+                section = variant.first_section
             for task, rows in put_back_images.split_by_task(features, sample, tasks).items():
                 right = predict(rows, sample[task].head) == sample[task].labels
                 numbers = np.stack([right, sample[task].margins(rows).numpy()]).astype(np.float64)
@@ -100,8 +112,8 @@ def answer_variants(
     return answered
 
 
-def change_table(answered: Answered, inside: Sequence[str]) -> pd.DataFrame:
-    """The table of ``measure_put_back`` from the answers; ``inside`` are the tasks in domain."""
+def build_change_table(answered: VariantAnswers, in_domain: Sequence[str]) -> pd.DataFrame:
+    """The table of ``measure_put_back`` from the answers; ``in_domain`` are the tasks in domain."""
     means = {
         variant: {task: np.mean(by_model, axis=0) for task, by_model in by_task.items()}
         for variant, by_task in answered.items()
@@ -110,11 +122,13 @@ def change_table(answered: Answered, inside: Sequence[str]) -> pd.DataFrame:
     frames = []
     for variant, after in means.items():
         if variant is not None:
-            right, reference = ({task: numbers[0] for task, numbers in each.items()} for each in (after, before))
-            rows = paired_differences(right, reference, inside)
-            rows = rows[rows["over"] != H_SCORE].rename(columns=RENAMED)
+            right_after, right_before = (
+                {task: numbers[0] for task, numbers in numbers_by_task.items()} for numbers_by_task in (after, before)
+            )
+            rows = paired_differences(right_after, right_before, in_domain)
+            rows = rows[rows["over"] != H_SCORE].rename(columns=COLUMN_NAMES)
             margin = put_back_images.average_tasks(
-                {task: (after[task][1] - before[task][1]).mean() for task in before}, inside
+                {task: (after[task][1] - before[task][1]).mean() for task in before}, in_domain
             )
             rows["margin"] = [float(margin[pair]) for pair in zip(rows["over"], rows["group"], strict=True)]
             frames.append(rows.assign(level=variant.level, name=variant.name))

@@ -34,10 +34,10 @@ class SampleImages:
         return cosine_margins(features, self.head, torch.from_numpy(self.labels))
 
 
-Images = dict[str, SampleImages]  # by task
+SampleByTask = dict[str, SampleImages]  # by task
 
 
-def sample_images(benchmark: Benchmark) -> Images:
+def sample_images(benchmark: Benchmark) -> SampleByTask:
     """The sample of every task that has images."""
     return {
         task.key: SampleImages(benchmark.preprocess(task.images[:]), task.labels, benchmark.head(task.key))
@@ -46,35 +46,42 @@ def sample_images(benchmark: Benchmark) -> Images:
     }
 
 
-def image_batches(sample: Images, tasks: Sequence[str]) -> list[Tensor]:
+def image_batches(sample: SampleByTask, tasks: Sequence[str]) -> list[Tensor]:
     """The images of these tasks one after another, in batches (b, 3, h, w)."""
     return list(torch.cat([sample[task].images for task in tasks]).split(BATCH))
 
 
-def split_by_task(rows: Tensor, sample: Images, tasks: Sequence[str]) -> dict[str, Tensor]:
+def split_by_task(rows: Tensor, sample: SampleByTask, tasks: Sequence[str]) -> dict[str, Tensor]:
     """{task: its rows (n_k, *S)}: the rows (n, *S) for all images of ``image_batches``, split by task."""
     sizes = [len(sample[task].labels) for task in tasks]
     return dict(zip(tasks, rows.split(sizes), strict=True))
 
 
-def average_tasks(by_task: Mapping[str, Any], inside: Sequence[str]) -> dict[tuple[str, str], Any]:
+def average_tasks(by_task: Mapping[str, Any], in_domain: Sequence[str]) -> dict[tuple[str, str], Any]:
     """{(over, group): number or array (*S)}: means over the tasks in domain and out of domain, then every task's own.
 
     The names are those of ``paired_differences``; a domain without tasks is left out.
     """
-    groups = {IN_DOMAIN: [t for t in by_task if t in inside], OUT_OF_DOMAIN: [t for t in by_task if t not in inside]}
-    means = {(name, AVERAGE): np.mean([by_task[t] for t in tasks], axis=0) for name, tasks in groups.items() if tasks}
+    groups = {
+        IN_DOMAIN: [task_key for task_key in by_task if task_key in in_domain],
+        OUT_OF_DOMAIN: [task_key for task_key in by_task if task_key not in in_domain],
+    }
+    means = {
+        (name, AVERAGE): np.mean([by_task[task_key] for task_key in tasks], axis=0)
+        for name, tasks in groups.items()
+        if tasks
+    }
     return means | {(task, name): by_task[task] for name, tasks in groups.items() for task in tasks}
 
 
-def sample_notes(sample: Images, inside: Sequence[str]) -> dict[str, Any]:
+def sample_notes(sample: SampleByTask, in_domain: Sequence[str]) -> dict[str, Any]:
     """The notes about these images for every picture of their results."""
-    sizes = {task: len(one.labels) for task, one in sample.items()}
+    sizes = {task: len(images.labels) for task, images in sample.items()}
     return {
         "split": HALF,
         "sample_seed": SAMPLE.seed,
         "images": max(sizes.values()),
         "fewest_images": min(sizes.values()),
-        "n_in": sum(n for task, n in sizes.items() if task in inside),
-        "n_out": sum(n for task, n in sizes.items() if task not in inside),
+        "n_in": sum(n for task, n in sizes.items() if task in in_domain),
+        "n_out": sum(n for task, n in sizes.items() if task not in in_domain),
     }

@@ -22,7 +22,7 @@ from merging.models.families import OUTPUT, UNMERGED, Parameter
 from merging.models.tower_names import assemble
 
 TENSOR, BLOCK, KIND = "tensor", "block", "kind"  # levels; the embeddings and the output count as blocks, too
-PUTTING_BACK = "Putting weights back"
+PHASE_TEXT = "Putting weights back"
 
 
 @dataclass(frozen=True)
@@ -32,24 +32,26 @@ class PutBackVariant:
     level: str
     name: str
     tensors: frozenset[str]
-    first: int  # the first section of the network that differs: 0 is the stem, b + 1 is block b
+    first_section: int  # the first section of the network that differs: 0 is the stem, b + 1 is block b
 
 
 def list_variants(parameters: Sequence[Parameter]) -> list[PutBackVariant]:
     """Every tensor, every section and every role that has several tensors, each level in forward order."""
     merged = [parameter for parameter in parameters if parameter.role not in UNMERGED]
-    last = 2 + max((parameter.block for parameter in merged if parameter.block is not None), default=-1)
-    first = {p.name: last if p.section == OUTPUT else 0 if p.block is None else p.block + 1 for p in merged}
+    last_section = 2 + max((parameter.block for parameter in merged if parameter.block is not None), default=-1)
+    first_sections = {
+        p.name: last_section if p.section == OUTPUT else 0 if p.block is None else p.block + 1 for p in merged
+    }
     groups: dict[tuple[str, str], list[str]] = {}
-    for parameter in sorted(merged, key=lambda p: (first[p.name], p.order)):
+    for parameter in sorted(merged, key=lambda p: (first_sections[p.name], p.order)):
         for group in ((TENSOR, parameter.name), (BLOCK, parameter.section), (KIND, str(parameter.role))):
             groups.setdefault(group, []).append(parameter.name)
-    every = [
-        PutBackVariant(level, name, frozenset(names), min(first[tensor] for tensor in names))
+    variants = [
+        PutBackVariant(level, name, frozenset(names), min(first_sections[tensor] for tensor in names))
         for (level, name), names in groups.items()
         if level == TENSOR or len(names) > 1
     ]
-    return sorted(every, key=lambda variant: (TENSOR, BLOCK, KIND).index(variant.level))
+    return sorted(variants, key=lambda variant: (TENSOR, BLOCK, KIND).index(variant.level))
 
 
 @dataclass(frozen=True)
@@ -65,25 +67,25 @@ class PutBackTower:
         """The tower of a merged model, loaded into memory."""
         return cls(merged, pretrained, Encoder.from_checkpoint(merged, device, fallback=pretrained))
 
-    def with_pretrained(self, names: Collection[str]) -> Encoder:
+    def put_back(self, names: Collection[str]) -> Encoder:
         """The tower with these tensors, by their stored names, taken from the pretrained model."""
         tensors = dict(self.encoder.tensors)
         for name, parts in self.encoder.names.items():
             if not names or all(part not in names for part in parts):
                 continue
             stored = [(self.pretrained if part in names else self.merged).read(part) for part in parts]
-            on_device = [one.to(self.encoder.device, torch.float32) for one in stored]
+            on_device = [tensor.to(self.encoder.device, torch.float32) for tensor in stored]
             tensors[name] = assemble(name, parts, on_device)
         return replace(self.encoder, tensors=tensors)
 
-    def work(self, every: Sequence[PutBackVariant], images: int) -> int:
-        """Images times sections that ``features`` runs."""
+    def count_work(self, variants: Sequence[PutBackVariant], image_count: int) -> int:
+        """Images times sections that ``compute_features`` runs."""
         sections = self.encoder.sections
-        kinds = sum(variant.level == KIND for variant in every)
-        others = sum(sections - variant.first for variant in every if variant.level != KIND)
-        return images * (2 * sections - 1 + sections * kinds + others)
+        kind_count = sum(variant.level == KIND for variant in variants)
+        section_passes = sum(sections - variant.first_section for variant in variants if variant.level != KIND)
+        return image_count * (2 * sections - 1 + sections * kind_count + section_passes)
 
-    def features(
+    def compute_features(
         self, every: Sequence[PutBackVariant], batches: Sequence[Tensor], meter: Meter
     ) -> Iterator[tuple[PutBackVariant | None, Tensor]]:
         """(variant, features (n, d) on the CPU): first None, the merged model, then variants by section, then kinds.
@@ -95,26 +97,26 @@ class PutBackTower:
         tokens = images
         for section in range(self.encoder.sections):
             for variant in every:
-                if variant.level != KIND and variant.first == section:
+                if variant.level != KIND and variant.first_section == section:
                     yield variant, self._variant_features(variant, tokens, meter)
             if section + 1 < self.encoder.sections:
                 tokens = self._run_section(self.encoder, section, tokens, meter, "")
         for variant in every:
             if variant.level == KIND:
                 tokens = images
-                for section in range(variant.first):
+                for section in range(variant.first_section):
                     tokens = self._run_section(self.encoder, section, tokens, meter, variant.name)
                 yield variant, self._variant_features(variant, tokens, meter)
 
     def _variant_features(self, variant: PutBackVariant, tokens: Sequence[Tensor], meter: Meter) -> Tensor:
-        return self._finish_pass(self.with_pretrained(variant.tensors), variant.first, tokens, meter, variant.name)
+        return self._finish_pass(self.put_back(variant.tensors), variant.first_section, tokens, meter, variant.name)
 
     def _finish_pass(
         self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str
     ) -> Tensor:
         """Features (n, d) from the batches of tokens that enter a section."""
-        for later in range(section, encoder.sections):
-            tokens = self._run_section(encoder, later, tokens, meter, detail)
+        for later_section in range(section, encoder.sections):
+            tokens = self._run_section(encoder, later_section, tokens, meter, detail)
         return torch.cat([x.cpu() for x in tokens])
 
     def _run_section(
@@ -128,7 +130,7 @@ class PutBackTower:
         ) as results:
             for x in results:
                 outputs.append(x)
-                meter.advance(len(x), PUTTING_BACK, detail)
+                meter.advance(len(x), PHASE_TEXT, detail)
         return outputs
 
 

@@ -42,11 +42,13 @@ SPACES = {  # {key: the paper's name} of original weights, decomposed spaces, an
 DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)
 RANK_TOL = 0.01  # DRM's own default
 # Shares of an expert's largest entry: smaller entries count as zero after projecting back.
-NOTHING = {torch.float64: 1e-12, torch.float32: 1e-6}
-ENTRY = 3000  # multiply-adds that take as long as pruning an entry and counting its votes, twice: see ``inspect_layer``
-PIECE = 1 << 14  # positions that are counted at a time, so that they stay in the processor's cache
+NEGLIGIBLE_SHARES = {torch.float64: 1e-12, torch.float32: 1e-6}
+ENTRY_WORK = (
+    3000  # multiply-adds that take as long as pruning an entry and counting its votes, twice: see ``inspect_layer``
+)
+PIECE_POSITIONS = 1 << 14  # positions that are counted at a time, so that they stay in the processor's cache
 EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the bins of agreement
-PHASE = "Counting signs"
+PHASE_TEXT = "Counting signs"
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
@@ -69,7 +71,7 @@ def count_votes(values: Tensor) -> Counts:
     """Counts (K + 1, K + 1) of the positions of ``values`` (K, *S), by number of votes and size of the majority."""
     size = len(values) + 1
     counts = torch.zeros(size * size, dtype=torch.int64, device=values.device)
-    for part in values.flatten(1).split(PIECE, dim=1):
+    for part in values.flatten(1).split(PIECE_POSITIONS, dim=1):
         signs = part.sign()
         balance = signs.sum(dim=0).abs_()
         votes = signs.abs_().sum(dim=0)
@@ -78,7 +80,7 @@ def count_votes(values: Tensor) -> Counts:
     return counts.reshape(size, size).cpu().numpy()
 
 
-def majorities(votes: int) -> Floats:
+def majority_probabilities(votes: int) -> Floats:
     """The probability of each size of the majority (votes + 1,) if every vote's sign is a fair coin."""
     sizes = np.zeros(votes + 1)
     for positive in range(votes + 1):
@@ -88,7 +90,7 @@ def majorities(votes: int) -> Floats:
 
 def random_agreement(votes: int) -> float:
     """The expected agreement of ``votes`` random signs."""
-    return float(majorities(votes) @ np.arange(votes + 1)) / votes
+    return float(majority_probabilities(votes) @ np.arange(votes + 1)) / votes
 
 
 def mean_agreement(counts: Counts) -> SignAgreement:
@@ -112,7 +114,7 @@ def agreement_histogram(counts: Counts) -> tuple[Floats, Floats]:
     bins = len(EDGES) - 1
     observed, null = np.zeros(bins), np.zeros(bins)
     for votes in range(1, len(counts)):
-        chances = majorities(votes) * counts[votes].sum()
+        chances = majority_probabilities(votes) * counts[votes].sum()
         for majority in range(-(-votes // 2), votes + 1):
             index = min(10 * majority // votes - 5, bins - 1)  # in integers, since 0.6 is an edge
             observed[index] += counts[votes, majority]
@@ -133,14 +135,14 @@ def inspect_layer(
     vectors: Tensor,
     densities: Sequence[float] = DENSITIES,
     rank_tol: float = RANK_TOL,
-    tick: Callable[[float], None] = lambda share: None,
+    report_share: Callable[[float], None] = lambda share: None,
     spaces: Iterable[JointSpace] | None = None,
 ) -> LayerSigns:
     """Votes and elections of the task vectors (K, d_out, d_in) of one linear map, pruned to each of the densities.
 
     Every expert's matrix is pruned by itself: in the weights as TIES trims one tensor, in the joint spaces as DRM
     prunes the entries of its renormalized rows. The joint ``spaces`` H and V are computed one after the other if they
-    are None. ``tick`` is called with the share of the work done so far.
+    are None. ``report_share`` is called with the share of the work done so far.
     """
     votes: dict[tuple[str, float], Counts] = {}
     elections: dict[float, Election] = {}
@@ -149,7 +151,7 @@ def inspect_layer(
     ranks = []
     if spaces is None:
         spaces = (joint_space((), vectors, vertical) for vertical in (False, True))
-    tick(1 / 9)
+    report_share(1 / 9)
     for step, (direction, full_space) in enumerate(zip("hv", spaces, strict=True)):
         space = full_space.truncate(rank_tol)
         ranks.append(len(space.values))
@@ -158,7 +160,7 @@ def inspect_layer(
             votes[f"joint_{direction}", density] = count_votes(kept)
             projected_back = space.basis @ (space.entries * (kept != 0))
             votes[f"back_{direction}", density] = count_votes(_drop_rounding_errors(projected_back))
-            tick((1 + 4 * step + 4 * (index + 1) / len(densities)) / 9)
+            report_share((1 + 4 * step + 4 * (index + 1) / len(densities)) / 9)
     return LayerSigns(votes, elections, (ranks[0], ranks[1]))
 
 
@@ -169,13 +171,13 @@ def estimated_seconds(shape: Sequence[int]) -> float:
     """
     tasks, d_out, d_in = shape
     entries = tasks * d_out * d_in
-    return entries * (min(d_out, tasks * d_in) + min(d_in, tasks * d_out) + 2 * ENTRY) / measure_speed()
+    return entries * (min(d_out, tasks * d_in) + min(d_in, tasks * d_out) + 2 * ENTRY_WORK) / measure_speed()
 
 
 def _drop_rounding_errors(values: Tensor) -> Tensor:
     """The values (K, d_out, d_in), with zeros for those that are tiny beside the expert's largest."""
     sizes = values.abs()
-    return values * (sizes >= NOTHING[values.dtype] * sizes.amax(dim=(1, 2), keepdim=True))
+    return values * (sizes >= NEGLIGIBLE_SHARES[values.dtype] * sizes.amax(dim=(1, 2), keepdim=True))
 
 
 def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
@@ -191,23 +193,23 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
     inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     sizes = dict(zip((p.name for p in inputs.parameters), inputs.numels, strict=True))
     meter = context.meter(sum(sizes.values()))
-    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
+    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLE_COLUMNS}
     total: dict[tuple[str, float], Counts] = {}
     elections: dict[int, Mapping[float, Election]] = {}  # by the layer's order
     other_votes = dict.fromkeys(DENSITIES, 0)
     for p in inputs.parameters:
 
         def tick(share: float, name: str = p.name) -> None:
-            meter.report_part(round(share * sizes[name]), PHASE, name)
+            meter.report_part(round(share * sizes[name]), PHASE_TEXT, name)
 
         if p.role not in LINEAR_MAPS:
-            for density, votes in elected_votes(inputs, p).items():
+            for density, votes in sum_elected_votes(inputs, p).items():
                 other_votes[density] += votes
         else:
             vectors = on_float64_device(as_matrices(inputs.read_whole(p)))  # the precision in which TIES elects signs
             exact = to_float64(vectors)
             spaces = (joint_space((), exact, vertical) for vertical in (False, True))
-            layer = inspect_layer(vectors, tick=tick, spaces=spaces)
+            layer = inspect_layer(vectors, report_share=tick, spaces=spaces)
             rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *layer.ranks))
             for (space, density), counts in layer.votes.items():
                 stats = mean_agreement(counts)
@@ -216,18 +218,18 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
                 )
                 total[space, density] = total.get((space, density), 0) + counts
             elections[p.order] = layer.elections
-        meter.advance(sizes[p.name], PHASE, p.name)
+        meter.advance(sizes[p.name], PHASE_TEXT, p.name)
     rows["votes"] = [
         (space, density, votes, majority, int(counts[votes, majority]))
         for (space, density), counts in total.items()
         for votes, majority in np.argwhere(counts).tolist()
     ]
-    rows["elections"] = election_rows(elections, other_votes, inputs.names)
-    tables = {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
+    rows["elections"] = build_election_rows(elections, other_votes, inputs.names)
+    tables = {name: pd.DataFrame(rows[name], columns=columns) for name, columns in TABLE_COLUMNS.items()}
     return MeasurementResult(tables, {"rank_tol": RANK_TOL, "layers": len(elections), "tasks": len(inputs.names)})
 
 
-def elected_votes(inputs: RunInputs, parameter: Parameter) -> dict[float, int]:
+def sum_elected_votes(inputs: RunInputs, parameter: Parameter) -> dict[float, int]:
     """The sum of all signs that one tensor elects, by density. The tensor may be large, so it is read in blocks."""
     tensor_inputs = replace(inputs, subset=frozenset({parameter.name}))
     numel = inputs.pretrained.infos[parameter.name].numel
@@ -246,7 +248,7 @@ def elected_votes(inputs: RunInputs, parameter: Parameter) -> dict[float, int]:
     return votes
 
 
-def election_rows(
+def build_election_rows(
     elections: Mapping[int, Mapping[float, Election]], other_votes: Mapping[float, int], experts: Sequence[str]
 ) -> list[tuple[Any, ...]]:
     """Rows of the table "elections" for layers by order; exact ties take the sign that most of the model elects.
@@ -260,8 +262,8 @@ def election_rows(
     return [
         (order, density, *row)
         for order, layer in elections.items()
-        for density, one in layer.items()
-        for row in zip(experts, one.kept, one.survivors(votes[density]), strict=True)
+        for density, election in layer.items()
+        for row in zip(experts, election.kept, election.survivors(votes[density]), strict=True)
     ]
 
 
@@ -275,7 +277,7 @@ def read_counts(votes: pd.DataFrame, tasks: int) -> dict[tuple[str, float], Coun
     return counts_by_space
 
 
-COLUMNS = {
+TABLE_COLUMNS = {
     "layers": ["tensor", "order", "section", "role", "part", "numel", "rank_h", "rank_v"],
     "agreement": ["order", "space", "density", "mean", "null", "kept", "positions"],
     "votes": ["space", "density", "votes", "majority", "count"],

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.analysis.separability import MAP_NEIGHBORS, trustworthiness, unit_rows
-from merging.study.measurements.features import SEED, TOGETHER
+from merging.study.measurements.features import ALL_DATA_SETS, SEED
 from merging.tasks.context import Context
 
 PERPLEXITIES = (5, 30, 50)
-READING, MAPPING = "reading features", "maps"  # stages
-WEIGHTS = {READING: 1.0, MAPPING: 5.0}  # of the stages
+READING_STAGE, MAPPING_STAGE = "reading features", "maps"  # stages
+STAGE_WEIGHTS = {READING_STAGE: 1.0, MAPPING_STAGE: 5.0}  # of the stages
 
 
 def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
@@ -28,28 +28,30 @@ def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: the model's features cannot be computed.
     """
-    stages = context.split(WEIGHTS)
+    stages = context.split(STAGE_WEIGHTS)
     assert subject.measure_other is not None  # `measure` passes it
-    features = subject.measure_other("features", stages[READING])
+    features = subject.measure_other("features", stages[READING_STAGE])
     images, rows = features.table("images"), unit_rows(features.array("features").astype(np.float32))
-    parts = {TOGETHER: np.ones(len(images), bool)}
-    parts |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}
-    work = [(name, part, p) for name, part in parts.items() for p in PERPLEXITIES if p < part.sum()]
-    meter = stages[MAPPING].meter(sum(int(part.sum()) for _, part, _ in work))
+    row_masks = {ALL_DATA_SETS: np.ones(len(images), bool)}
+    row_masks |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}
+    planned_maps = [
+        (name, row_mask, p) for name, row_mask in row_masks.items() for p in PERPLEXITIES if p < row_mask.sum()
+    ]
+    meter = stages[MAPPING_STAGE].meter(sum(int(row_mask.sum()) for _, row_mask, _ in planned_maps))
     maps, quality = {}, []
-    for name, part, perplexity in work:
+    for name, row_mask, perplexity in planned_maps:
         meter.report_part(0, "Computing maps", f"{name}, perplexity {perplexity}")
-        coordinates = tsne(rows[part], perplexity)
+        coordinates = tsne(rows[row_mask], perplexity)
         maps[map_name(name, perplexity)] = coordinates.astype(np.float32)
-        quality.append((name, perplexity, trustworthiness(rows[part], coordinates), int(part.sum())))
-        meter.advance(int(part.sum()), "Computing maps", name)
+        quality.append((name, perplexity, trustworthiness(rows[row_mask], coordinates), int(row_mask.sum())))
+        meter.advance(int(row_mask.sum()), "Computing maps", name)
     notes = {**features.notes, "neighbors": MAP_NEIGHBORS}
     columns = ["map", "perplexity", "trustworthiness", "n"]
     return MeasurementResult({"quality": pd.DataFrame(quality, columns=columns)}, notes, maps)
 
 
 def map_name(name: str, perplexity: int) -> str:
-    """The name of a map's array; ``name`` is a data set's key, or ``TOGETHER``."""
+    """The name of a map's array; ``name`` is a data set's key, or ``ALL_DATA_SETS``."""
     return f"{name}_perplexity_{perplexity}"
 
 
