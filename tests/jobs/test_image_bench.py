@@ -16,10 +16,16 @@ from merging.recipes.recipe import Recipe
 from merging.study import image_stages
 from merging.study.image_stages import ERROR_COLUMN, MAX_DRAFTS
 from merging.study.one_image.image_tables import ImageTables
-from merging.study.one_image.named_towers import IN_MEMORY, Towers
+from merging.study.one_image.named_towers import MAX_TOWERS, Towers
 from merging.study.one_image.studied_image import find_image, image_from_pixels
 from merging.study.previews import models_in_memory
-from merging.study.previews.preview_process import TABLE, ImageRequest, PreviewProcess, PreviewState, TableName
+from merging.study.previews.preview_process import (
+    IMAGES_PER_TABLE,
+    ImageRequest,
+    PreviewProcess,
+    PreviewState,
+    TableName,
+)
 from merging.study.runs.execute import execute
 from merging.study.runs.opened_recipe import OpenedRecipe
 from merging.study.runs.run_store import Store
@@ -133,7 +139,7 @@ def test_at_most_four_towers_stay_in_memory(tiny_benchmark, run):
     assert image_stages.open_tables.cache_info().misses == 1
     state = image_stages.state_of(tiny_benchmark.folder)
     made = image_stages.open_tables(tiny_benchmark.folder, state, run.path.parent.parent, "cpu")
-    assert len(keys) > IN_MEMORY and len(made.towers) == IN_MEMORY
+    assert len(keys) > MAX_TOWERS and len(made.towers) == MAX_TOWERS
 
 
 @pytest.mark.full
@@ -152,6 +158,8 @@ def test_the_process_sends_tables_as_they_are_made(tiny_benchmark, run):
         assert state is not None and state.done and not state.error
         assert list(state.tables) == list(asked.tables)
         assert not any(ERROR_COLUMN in table for table in state.tables.values())
-        assert {session for session, _ in charged} == {"a"} and sum(images for _, images in charged) == 2 * TABLE
+        assert {session for session, _ in charged} == {"a"} and sum(
+            images for _, images in charged
+        ) == 2 * IMAGES_PER_TABLE
     finally:
         bench.close()

@@ -37,7 +37,7 @@ def plain(new, old, keys_in, draws=4000, seed=9):
 
 def test_it_agrees_with_drawing_images():
     new, old = answers()
-    table = paired_differences(new, old, ["a", "b"], draws=4000).set_index("over")
+    table = paired_differences(new, old, ["a", "b"], resamples=4000).set_index("over")
     for name, (low, high) in plain(new, old, ["a", "b"]).items():
         width = high - low
         assert table.loc[name, "low"] == pytest.approx(low, abs=0.12 * width), name

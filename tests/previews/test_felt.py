@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from merging.recipes.recipe import Recipe
-from merging.study.previews.affected_tensors import affected_tensors, pretrained_tensors
+from merging.study.previews.affected_tensors import find_affected_tensors, find_pretrained_tensors
 
 PARAMETERS = tiny.checkpoint(tiny.pretrained()).parameters
 FIRST = frozenset(p.name for p in PARAMETERS if p.block == 0)
@@ -40,11 +40,13 @@ def manual(rules, when="before"):
     ],
 )
 def test_names(one, other, names):
-    assert affected_tensors(one, other, PARAMETERS) == affected_tensors(other, one, PARAMETERS) == names
+    assert find_affected_tensors(one, other, PARAMETERS) == find_affected_tensors(other, one, PARAMETERS) == names
 
 
 def test_only_factors_of_zero_for_all_put_back():
-    assert pretrained_tensors(recipe(edits=[manual("b0=0+b1=0.5")]), PARAMETERS) == FIRST
-    assert pretrained_tensors(recipe(edits=[manual("e.a=0"), manual("e.b=0")]), PARAMETERS) == frozenset()
-    assert pretrained_tensors(recipe("ties", [manual("b1=0"), manual("b0=0", "after")]), PARAMETERS) == FIRST | LAST
-    assert pretrained_tensors(recipe(), PARAMETERS) == frozenset()
+    assert find_pretrained_tensors(recipe(edits=[manual("b0=0+b1=0.5")]), PARAMETERS) == FIRST
+    assert find_pretrained_tensors(recipe(edits=[manual("e.a=0"), manual("e.b=0")]), PARAMETERS) == frozenset()
+    assert (
+        find_pretrained_tensors(recipe("ties", [manual("b1=0"), manual("b0=0", "after")]), PARAMETERS) == FIRST | LAST
+    )
+    assert find_pretrained_tensors(recipe(), PARAMETERS) == frozenset()

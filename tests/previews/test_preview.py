@@ -117,7 +117,7 @@ def test_what_did_not_change_is_not_computed_again(chain, rules, tiny_benchmark,
     features = previewer.tokens.features
 
     def watched(encoder, names, batch, *rest):
-        starts.append(previewer.tokens.start_section(names, batch))
+        starts.append(previewer.tokens.find_start(names, batch))
         return features(encoder, names, batch, *rest)
 
     monkeypatch.setattr(previewer.tokens, "features", watched)
@@ -147,7 +147,7 @@ def test_a_stored_run_with_weights_is_not_merged_again(tiny_benchmark, tmp_path,
     store = Store(tmp_path, libraries=())
     run = execute(recipe_of(tiny_benchmark, "lot"), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     monkeypatch.setattr(engine, "run_recipe", None)
-    monkeypatch.setattr(moments_in_memory, "LIMIT", 0)
+    monkeypatch.setattr(moments_in_memory, "MAX_BYTES", 0)
     put_back = recipe_of(tiny_benchmark, "lot", "b0=0")
     preview = merging.preview(put_back, 8, run, benchmark=tiny_benchmark, device="cpu")
     assert preview.reference == "lot" and preview.n == 48
@@ -175,7 +175,7 @@ def test_exemplars_whose_moments_cannot_be_kept_are_refused(tiny_benchmark, monk
     previewed(previewer, recipe)
     monkeypatch.setattr(moments_in_memory, "CapturedInputs", None)  # they are at hand now
     previewed(previewer, recipe_of(tiny_benchmark, "lot", scaling=0.7))
-    monkeypatch.setattr(moments_in_memory, "LIMIT", 10)
+    monkeypatch.setattr(moments_in_memory, "MAX_BYTES", 10)
     with pytest.raises(NeedsError, match="too much for a preview"):
         merging.preview(recipe, 8, benchmark=tiny_benchmark)
     gradients = Recipe.build("fisher", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)

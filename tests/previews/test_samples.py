@@ -66,7 +66,7 @@ def test_only_the_choosing_half_is_read(tiny_benchmark, monkeypatch):
 
 
 def test_batches_hold_every_image_once(tiny_benchmark, monkeypatch):
-    monkeypatch.setattr(preview_samples, "BATCH", 7)
+    monkeypatch.setattr(preview_samples, "BATCH_SIZE", 7)
     sampled = sample_tasks(tiny_benchmark, PreviewSample(6))
     seen = {key: [] for key in sampled}
     keys = set()

@@ -46,7 +46,7 @@ def test_a_pass_from_the_first_change_has_the_bits_of_the_whole_one(base, first)
     cache, names = TokenCache(), ["stem", "a", "b", "head"]
     assert cache.features(encoder(base), names, batch(), prepare, ALL).equal(whole(encoder(base)))
     other = [*names[:first], "other", *names[first + 1 :]]
-    assert cache.start_section(other, batch()) == first
+    assert cache.find_start(other, batch()) == first
     assert cache.features(encoder(changed), other, batch(), prepare, ALL).equal(whole(encoder(changed)))
     assert not whole(encoder(changed)).equal(whole(encoder(base)))
 
@@ -54,7 +54,7 @@ def test_a_pass_from_the_first_change_has_the_bits_of_the_whole_one(base, first)
 def test_other_images_and_other_sections_share_nothing(base):
     cache, names = TokenCache(), ["stem", "a", "b", "head"]
     cache.features(encoder(base), names, batch(), prepare, ALL)
-    assert cache.start_section(names, batch(1)) == 0 and cache.start_section(["other", *names[1:]], batch()) == 0
+    assert cache.find_start(names, batch(1)) == 0 and cache.find_start(["other", *names[1:]], batch()) == 0
     assert cache.features(encoder(base), names, batch(1), prepare, ALL).equal(whole(encoder(base), 1))
 
 
@@ -75,23 +75,23 @@ def test_the_least_recently_used_make_room_but_not_what_is_in_use(base):
         cache.features(one, names[key], batch(), prepare, ALL)
     cache.begin(names["x"])  # y was used later, and still goes first
     cache.features(one, names["z"], batch(), prepare, ALL)
-    assert [cache.start_section(names[key], batch()) for key in "xyz"] == [3, 0, 3]
+    assert [cache.find_start(names[key], batch()) for key in "xyz"] == [3, 0, 3]
     cache.features(one, names["y"], batch(), prepare, ALL)  # there is no room: both others are in use
-    assert [cache.start_section(names[key], batch()) for key in "xyz"] == [3, 0, 3] and cache.nbytes == 6 * TOKENS
+    assert [cache.find_start(names[key], batch()) for key in "xyz"] == [3, 0, 3] and cache.nbytes == 6 * TOKENS
     cache.begin()
     cache.features(one, names["y"], batch(), prepare, ALL)
-    assert [cache.start_section(names[key], batch()) for key in "xyz"] == [0, 3, 3]
+    assert [cache.find_start(names[key], batch()) for key in "xyz"] == [0, 3, 3]
 
 
 def test_depths_are_thinned_out_before_tokens_are_rounded():
     bundled = Architecture(image_size=32, patch_size=8, width=192, layers=6, heads=4, embed_dim=96, quick_gelu=True)
     vit = Architecture(image_size=224, patch_size=32, width=768, layers=12, heads=12, embed_dim=512, quick_gelu=True)
     large = Architecture(image_size=224, patch_size=14, width=1024, layers=24, heads=16, embed_dim=768, quick_gelu=True)
-    assert CacheResolution.fit(bundled, 480) == CacheResolution(1, torch.float32)  # 44 MB
-    assert CacheResolution.fit(bundled, 3600) == CacheResolution(2, torch.float32)
-    assert CacheResolution.fit(vit, 128) == CacheResolution(1, torch.float32)  # 256 MB
-    assert CacheResolution.fit(vit, 512) == CacheResolution(3, torch.float16)
-    assert CacheResolution.fit(large, 128) == CacheResolution(9, torch.float16)
-    assert CacheResolution.fit(large, 10_000) == CacheResolution(0, torch.float32)
+    assert CacheResolution.choose(bundled, 480) == CacheResolution(1, torch.float32)  # 44 MB
+    assert CacheResolution.choose(bundled, 3600) == CacheResolution(2, torch.float32)
+    assert CacheResolution.choose(vit, 128) == CacheResolution(1, torch.float32)  # 256 MB
+    assert CacheResolution.choose(vit, 512) == CacheResolution(3, torch.float16)
+    assert CacheResolution.choose(large, 128) == CacheResolution(9, torch.float16)
+    assert CacheResolution.choose(large, 10_000) == CacheResolution(0, torch.float32)
     assert [section for section in range(1, 8) if CacheResolution(3, torch.float16).keeps(section)] == [1, 4, 7]
     assert not any(CacheResolution(0, torch.float32).keeps(section) for section in range(8))

@@ -19,10 +19,10 @@ from merging.base.errors import TaskError
 from merging.images.image_encoder import Encoder
 from merging.models.model_references import PRETRAINED
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
-from merging.study.one_image.images_by_depth import ImagesByDepth, images_by_depth, restored_right
+from merging.study.one_image.images_by_depth import ImagesByDepth, compute_images_by_depth, find_restored_images
 from merging.study.one_image.logit_lens import parting_depth, settling_depth
 from merging.study.one_image.named_towers import expert_key
-from merging.study.one_image.restore import KINDS
+from merging.study.one_image.restore import TOKEN_KINDS
 from merging.study.previews.bootstrap import AVERAGE, DRAWS, IN_DOMAIN, OUT_OF_DOMAIN, share_interval
 from merging.tasks.context import Context
 
@@ -40,11 +40,11 @@ NOT_BROKEN = -1  # in the array ``RESTORED_TABLE``
 
 @dataclass(frozen=True, eq=False)
 class TaskByDepth:
-    """The results on one data set; ``restored_right`` {donor: (D, 3, broken)} says whether its tokens fix an image."""
+    """The results on one data set; ``find_restored_images`` {donor: (D, 3, broken)} says whether its tokens fix an image."""
 
     reference: str
     images: ImagesByDepth
-    restored_right: Mapping[str, NDArray[np.bool_]]
+    find_restored_images: Mapping[str, NDArray[np.bool_]]
 
     @property
     def broken_images(self) -> NDArray[np.bool_]:
@@ -129,10 +129,10 @@ def _measure_tasks(
             )
         reference = list(donors)[-1]
         options = (benchmark.head(task.key), benchmark.preprocess, meter, task.title)
-        answers = images_by_depth(merged, donors[reference], images, labels, *options)
+        answers = compute_images_by_depth(merged, donors[reference], images, labels, *options)
         is_broken = find_broken_images(answers)
         restored = {
-            name: restored_right(merged, donor, images[is_broken], labels[is_broken], *options)
+            name: find_restored_images(merged, donor, images[is_broken], labels[is_broken], *options)
             for name, donor in donors.items()
         }
         yield task.key, TaskByDepth(reference, answers, restored)
@@ -196,7 +196,7 @@ def _build_restoration_rows(results: Mapping[str, TaskByDepth], in_domain: list[
     """The table ``RESTORED_TABLE``; its donors are "reference" (each data set's own) and "pretrained"."""
     frames = []
     for donor in (REFERENCE, PRETRAINED):
-        for number, kind in enumerate(KINDS):
+        for number, kind in enumerate(TOKEN_KINDS):
 
             def is_restored(task: str, donor: str = donor, number: int = number) -> NDArray[np.bool_]:
                 result = results[task]
@@ -236,7 +236,7 @@ def _arrange_by_image(result: TaskByDepth) -> NDArray[np.int8]:
     """Whether the reference's tokens of each kind fix an image before each block (n, D, 3); -1 if it is not broken."""
     is_broken = result.broken_images
     depths = len(result.images.answers)
-    rows = np.full((len(is_broken), depths, len(KINDS)), NOT_BROKEN, np.int8)
+    rows = np.full((len(is_broken), depths, len(TOKEN_KINDS)), NOT_BROKEN, np.int8)
     rows[is_broken] = result.restored_right[result.reference].transpose(2, 0, 1)
     return rows
 
@@ -245,7 +245,7 @@ def _arrange_by_image(result: TaskByDepth) -> NDArray[np.int8]:
 class StoredDepths:
     """The stored results on one data set's n images at D depths.
 
-    ``answers``, ``reference`` and ``drift`` (of the class token) are (n, D). ``restored_right`` (n, D, 3) is by kind of
+    ``answers``, ``reference`` and ``drift`` (of the class token) are (n, D). ``find_restored_images`` (n, D, 3) is by kind of
     tokens: 1 if they fix a broken image, 0 if not, -1 if the image is not broken.
     """
 
@@ -253,7 +253,7 @@ class StoredDepths:
     answers: NDArray[np.int64]
     reference: NDArray[np.int64]
     drift: NDArray[np.float64]
-    restored_right: NDArray[np.int8]
+    find_restored_images: NDArray[np.int8]
 
 
 def read_depths(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from merging.base.errors import TaskError
 from merging.study.measurements.depths import SPLIT
 from merging.study.one_image.logit_lens import parting_depth, settling_depth
-from merging.study.one_image.restore import KINDS
+from merging.study.one_image.restore import TOKEN_KINDS
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
@@ -43,7 +43,12 @@ class ByAnswers(StrEnum):
 
 
 def find_by_depth(
-    question: str, by_task: Mapping[str, StoredDepths], benchmark: Benchmark, *, depth: int = 0, tokens: str = KINDS[0]
+    question: str,
+    by_task: Mapping[str, StoredDepths],
+    benchmark: Benchmark,
+    *,
+    depth: int = 0,
+    tokens: str = TOKEN_KINDS[0],
 ) -> pd.DataFrame:
     """A row for each matching image, largest value first.
 
@@ -53,7 +58,7 @@ def find_by_depth(
         TaskError: there is no such question, depth or kind of tokens.
     """
     parsed_question = ByDepth(_find_choice(question, ByDepth))
-    kind_index = KINDS.index(_find_choice(tokens, KINDS))
+    kind_index = TOKEN_KINDS.index(_find_choice(tokens, TOKEN_KINDS))
     depth_count = next((stored.answers.shape[1] for stored in by_task.values()), 1)
     if not 0 <= depth < depth_count:
         raise TaskError(f"There is no depth {depth}; depths are 0 (before block 0) to {depth_count - 1} (the output).")

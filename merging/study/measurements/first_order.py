@@ -38,7 +38,7 @@ from merging.study.measurements import put_back_images
 from merging.study.measurements.predictions import list_evaluated_models
 from merging.study.measurements.put_back_images import SampleImages
 from merging.study.previews.bootstrap import AVERAGE
-from merging.study.previews.preview_samples import BATCH
+from merging.study.previews.preview_samples import BATCH_SIZE
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class DifferentiableTower:
         architecture, count = self.encoder.architecture, len(task.labels)
         tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
         image_bytes = 4 * RETAINED_NUMBERS * architecture.layers * architecture.width * tokens
-        size = max(1, limit_batch(min(BATCH, ACTIVATION_BYTES // image_bytes), architecture, self.encoder.device))
+        size = max(1, limit_batch(min(BATCH_SIZE, ACTIVATION_BYTES // image_bytes), architecture, self.encoder.device))
         labels, head = torch.from_numpy(task.labels), task.head.to(self.encoder.device)
         for batch, right in zip(task.images.split(size), labels.split(size), strict=True):
             with torch.enable_grad():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from merging.engine.evaluation.image_features import cosine_margins
 from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
-from merging.study.previews.preview_samples import BATCH, HALF, PreviewSample, sample_tasks
+from merging.study.previews.preview_samples import BATCH_SIZE, HALF, PreviewSample, sample_tasks
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
@@ -48,7 +48,7 @@ def sample_images(benchmark: Benchmark) -> SampleByTask:
 
 def image_batches(sample: SampleByTask, tasks: Sequence[str]) -> list[Tensor]:
     """The images of these tasks one after another, in batches (b, 3, h, w)."""
-    return list(torch.cat([sample[task].images for task in tasks]).split(BATCH))
+    return list(torch.cat([sample[task].images for task in tasks]).split(BATCH_SIZE))
 
 
 def split_by_task(rows: Tensor, sample: SampleByTask, tasks: Sequence[str]) -> dict[str, Tensor]:

@@ -23,13 +23,13 @@ def describe_image(
     ``restore.restore`` with the reference's tokens. Depths are counted as in figures: 0 is before block 0, b after b
     blocks. Names are untrusted text, so their invisible characters are escaped.
     """
-    row, other = summary.iloc[0].to_dict(), reference.iloc[0].to_dict()
-    sentences = [_describe_answer(row, other, image)]
-    if row["model"] != other["model"]:
-        sentences.append(_describe_parting(row, other))
-    wrong = row["answer"] != row["followed"]
-    if restored is not None and wrong and row["model"] != other["model"]:
-        sentences.append(_describe_restoring(restored, other, image))
+    row, reference_row = summary.iloc[0].to_dict(), reference.iloc[0].to_dict()
+    sentences = [_describe_answer(row, reference_row, image)]
+    if row["model"] != reference_row["model"]:
+        sentences.append(_describe_parting(row, reference_row))
+    is_wrong = row["answer"] != row["followed"]
+    if restored is not None and is_wrong and row["model"] != reference_row["model"]:
+        sentences.append(_describe_restoring(restored, reference_row, image))
     return " ".join(sentences)
 
 
@@ -42,25 +42,25 @@ def _describe_answer(row: dict[Any, Any], other: dict[Any, Any], image: StudiedI
         return f"{says}, the right {followed} has {row['followed_probability']:.0%}."
     if row["answer"] == row["followed"]:
         return f"{says}; the image has no label."
-    return f"{says}; {followed}, the answer of {_name(other)}, has {row['followed_probability']:.0%}."
+    return f"{says}; {followed}, the answer of {_describe_model(other)}, has {row['followed_probability']:.0%}."
 
 
 def _describe_parting(row: dict[Any, Any], other: dict[Any, Any]) -> str:
     if row["parts"] < 0:
-        return f"Its answer is that of {_name(other)}, and stays from depth {row['stays']:.0f} on."
-    return f"It parts from the answer of {_name(other)} at depth {row['parts']:.0f}."
+        return f"Its answer is that of {_describe_model(other)}, and stays from depth {row['stays']:.0f} on."
+    return f"It parts from the answer of {_describe_model(other)} at depth {row['parts']:.0f}."
 
 
 def _describe_restoring(restored: pd.DataFrame, other: dict[Any, Any], image: StudiedImage) -> str:
     depth = first_restoring_depth(restored, CLASS)
-    token = f"the class token of {_name(other)}"
+    token = f"the class token of {_describe_model(other)}"
     followed = f"says “{printable(str(other['followed']))}”"
     if depth < 0:
         return f"Not even before the last block does {token} fix it."
     return f"With {token} before block {depth} it {'is right again' if image.label is not None else followed}."
 
 
-def _name(row: dict[Any, Any]) -> str:
+def _describe_model(row: dict[Any, Any]) -> str:
     if row["model"] == PRETRAINED:
         return "the pretrained model"
     return f"the {printable(str(row['title']))}".replace("the Expert", "the expert")

@@ -17,16 +17,16 @@ from merging.images.batch_sizes import limit_batch
 from merging.images.benchmarks.metrics import wilson
 from merging.images.benchmarks.referenced_images import Images
 from merging.study.one_image.patch_drift import CLASS, PATCH, PATCHES, token_distances
-from merging.study.one_image.restore import restored_features, token_masks
+from merging.study.one_image.restore import compute_restored_features, token_masks
 
 if TYPE_CHECKING:
     from merging.base.progress import Meter
     from merging.images.image_encoder import Encoder
 
-HIGH = 0.9  # the quantile in the column "high"
+HIGH_QUANTILE = 0.9  # the quantile in the column "high"
 TOKEN_BYTES = 1 << 27  # limit of the tokens at all depths of the images that are restored in one batch
-READING = "Reading answers by depth"
-Prepare = Callable[[NDArray[np.uint8]], Tensor]  # from stored images (n, s, s, 3) to inputs of a tower (n, 3, h, w)
+READING_PHASE = "Reading answers by depth"
+Preprocess = Callable[[NDArray[np.uint8]], Tensor]  # from stored images (n, s, s, 3) to inputs of a tower (n, 3, h, w)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +45,11 @@ class ImagesByDepth:
 
     def accuracy(self, answers: NDArray[np.int64] | None = None) -> pd.DataFrame:
         """Accuracy by depth of the model, or of other answers (D, n): depth, accuracy, low, high (Wilson), n."""
-        right = ((self.answers if answers is None else answers) == self.labels).sum(axis=1)
+        right_counts = ((self.answers if answers is None else answers) == self.labels).sum(axis=1)
         n = len(self.labels)
-        rows = [(depth, count / n if n else np.nan, *wilson(int(count), n), n) for depth, count in enumerate(right)]
+        rows = [
+            (depth, count / n if n else np.nan, *wilson(int(count), n), n) for depth, count in enumerate(right_counts)
+        ]
         return pd.DataFrame(rows, columns=["depth", "accuracy", "low", "high", "n"])
 
     def drift(self) -> pd.DataFrame:
@@ -63,7 +65,7 @@ class ImagesByDepth:
             PATCH: self.patch_drift.reshape(-1, n * self.patch_drift.shape[2]),
         }
         rows = [
-            (depth, kind, float(values.mean()), float(np.quantile(values, HIGH)), n)
+            (depth, kind, float(values.mean()), float(np.quantile(values, HIGH_QUANTILE)), n)
             for kind, by_depth in kinds.items()
             for depth, values in enumerate(by_depth.astype(np.float64))
             if values.size
@@ -71,7 +73,7 @@ class ImagesByDepth:
         return pd.DataFrame(rows, columns=["depth", "token", "mean", "high", "n"])
 
 
-def tokens_by_depth(encoder: Encoder, images: Tensor) -> Iterator[Tensor]:
+def iterate_tokens(encoder: Encoder, images: Tensor) -> Iterator[Tensor]:
     """Tokens (n, T, d) of images (n, 3, h, w) before block 0 and after every block."""
     x = images.to(encoder.device)
     for section in range(encoder.sections - 1):
@@ -79,13 +81,13 @@ def tokens_by_depth(encoder: Encoder, images: Tensor) -> Iterator[Tensor]:
         yield x
 
 
-def images_by_depth(
+def compute_images_by_depth(
     encoder: Encoder,
     reference: Encoder,
     images: Images,
     labels: NDArray[np.int64],
     head: Tensor,
-    prepare: Prepare,
+    preprocess: Preprocess,
     meter: Meter | None = None,
     detail: str = "",
 ) -> ImagesByDepth:
@@ -96,16 +98,16 @@ def images_by_depth(
     parts: list[tuple[list[NDArray[np.int64]], list[NDArray[np.int64]], list[NDArray[np.float32]]]] = []
     size = limit_batch(BATCH, encoder.architecture, encoder.device)
     for start in range(0, len(images), size):
-        inputs = prepare(images[start : start + size])
-        own, others, drifts = [], [], []
+        inputs = preprocess(images[start : start + size])
+        own_answers, reference_answers, drifts = [], [], []
         with torch.inference_mode():
-            for x, y in zip(tokens_by_depth(encoder, inputs), tokens_by_depth(reference, inputs), strict=True):
-                own.append(_read_answers(encoder, x, head))
-                others.append(_read_answers(reference, y, head))
+            for x, y in zip(iterate_tokens(encoder, inputs), iterate_tokens(reference, inputs), strict=True):
+                own_answers.append(_read_answers(encoder, x, head))
+                reference_answers.append(_read_answers(reference, y, head))
                 drifts.append(token_distances(x, y).cpu().numpy().astype(np.float32))
-        parts.append((own, others, drifts))
+        parts.append((own_answers, reference_answers, drifts))
         if meter is not None:
-            meter.advance(2 * len(inputs), READING, detail)
+            meter.advance(2 * len(inputs), READING_PHASE, detail)
     answers, expected, drift = (np.concatenate([np.stack(part[i]) for part in parts], axis=1) for i in range(3))
     return ImagesByDepth(labels, answers, expected, drift[:, :, 0], drift[:, :, 1:])
 
@@ -115,13 +117,13 @@ def _read_answers(encoder: Encoder, x: Tensor, head: Tensor) -> NDArray[np.int64
     return classes
 
 
-def restored_right(
+def find_restored_images(
     encoder: Encoder,
     donor: Encoder,
     images: Images,
     labels: NDArray[np.int64],
     head: Tensor,
-    prepare: Prepare,
+    preprocess: Preprocess,
     meter: Meter | None = None,
     detail: str = "",
 ) -> NDArray[np.bool_]:
@@ -132,20 +134,20 @@ def restored_right(
     architecture = encoder.architecture
     tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
     image_bytes = 4 * tokens * architecture.width * (architecture.layers + 1) * 3
-    right = []
+    is_right = []
     for batch in _batch_slices(len(images), max(1, TOKEN_BYTES // image_bytes)):
-        inputs = prepare(images[batch])
+        inputs = preprocess(images[batch])
         with torch.inference_mode():
-            own, donated = (
-                torch.stack([x.cpu() for x in tokens_by_depth(model, inputs)]) for model in (encoder, donor)
+            own_tokens, donor_tokens = (
+                torch.stack([x.cpu() for x in iterate_tokens(model, inputs)]) for model in (encoder, donor)
             )
-        features = restored_features(encoder, own, donated, token_masks(tokens))  # (D, 3, n, e)
+        features = compute_restored_features(encoder, own_tokens, donor_tokens, token_masks(tokens))  # (D, 3, n, e)
         answers = cosines(features.flatten(0, 2), head).argmax(dim=-1).reshape(features.shape[:3]).numpy()
-        right.append(answers == labels[batch])
+        is_right.append(answers == labels[batch])
         if meter is not None:
             meter.advance(len(inputs) * 2 * architecture.layers, "Restoring tokens", detail)
     empty = np.zeros((architecture.layers + 1, 3, 0), bool)
-    return np.concatenate([empty, *right], axis=2)
+    return np.concatenate([empty, *is_right], axis=2)
 
 
 def _batch_slices(count: int, size: int) -> Sequence[slice]:

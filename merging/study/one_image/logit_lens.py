@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from merging.study.one_image.studied_image import StudiedImage
     from merging.study.one_image.trace import Trace
 
-NEXT = 3  # the answers with the highest probabilities that are listed
+TOP_CLASSES = 3  # the answers with the highest probabilities that are listed
 COLUMNS = ("model", "title", "depth", "number", "class", "probability", "rank", "right", "line")
 
 
-def probabilities(features: Tensor, image: StudiedImage) -> Tensor:
+def compute_probabilities(features: Tensor, image: StudiedImage) -> Tensor:
     """The probability of every class (n, C) from features (n, e)."""
     return (image.scale * cosines(features.cpu(), image.head)).softmax(dim=-1)
 
@@ -33,11 +33,11 @@ def lens_table(trace: Trace, image: StudiedImage, output: Encoder | None = None)
     the three most probable at the end). ``output`` is another model whose head reads out the tokens, such as the
     pretrained one.
     """
-    shares = probabilities(trace.features(output), image)
+    shares = compute_probabilities(trace.features(output), image)
     order = shares.argsort(dim=-1, descending=True)
     ranks = order.argsort(dim=-1).numpy() + 1
-    lines = {*order[-1, :NEXT].tolist(), *([] if image.label is None else [image.label])}
-    keep = ranks <= NEXT
+    lines = {*order[-1, :TOP_CLASSES].tolist(), *([] if image.label is None else [image.label])}
+    keep = ranks <= TOP_CLASSES
     keep[:, sorted(lines)] = True
     depths, numbers = np.nonzero(keep)
     label = -1 if image.label is None else image.label
@@ -70,9 +70,9 @@ def settling_depth(by_depth: NDArray[np.int64]) -> NDArray[np.int64]:
     return _start_of_last_run(by_depth == by_depth[-1])
 
 
-def parting_depth(by_depth: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+def parting_depth(by_depth: NDArray[np.int64], other_answers: NDArray[np.int64]) -> NDArray[np.int64]:
     """The depth (*S) from which two models' answers (depths, *S) stay different; ``depths`` if they end equal."""
-    return _start_of_last_run(by_depth != others)
+    return _start_of_last_run(by_depth != other_answers)
 
 
 def _start_of_last_run(holds: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -96,13 +96,13 @@ def summarize_answer(trace: Trace, image: StudiedImage, reference: Trace) -> pd.
     """
     by_depth, followed = answers_by_depth(trace, image), followed_class(image, reference)
     features = trace.features()[-1:]
-    shares = probabilities(features, image)[0]
-    parts = int(parting_depth(by_depth, answers_by_depth(reference, image)))
+    shares = compute_probabilities(features, image)[0]
+    parts_at = int(parting_depth(by_depth, answers_by_depth(reference, image)))
     row = {
         "model": trace.key, "title": trace.title, "answer": image.class_name(int(by_depth[-1])),
         "probability": float(shares[by_depth[-1]]), "followed": image.class_name(followed),
         "followed_probability": float(shares[followed]), "margin": float(cosine_margin(features, image, followed)[0]),
         "right": None if image.label is None else bool(by_depth[-1] == image.label),
-        "stays": int(settling_depth(by_depth)), "parts": -1 if parts == len(by_depth) else parts,
+        "stays": int(settling_depth(by_depth)), "parts": -1 if parts_at == len(by_depth) else parts_at,
     }  # fmt: skip
     return pd.DataFrame([row])

@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from merging.study.runs.run import Run
     from merging.study.runs.run_store import Store
 
-IN_MEMORY = 4  # the most towers in memory
+MAX_TOWERS = 4  # the most towers in memory
 
-V = TypeVar("V")
+Value = TypeVar("V")
 
 
 @dataclass(eq=False)
-class RecentlyUsed(Generic[V]):
-    """A cache of at most ``most`` values by key; the least recently used one is dropped. Threads may share it."""
+class RecentlyUsed(Generic[Value]):
+    """A cache of at most ``max_count`` values by key; the least recently used one is dropped. Threads may share it."""
 
-    most: int
-    _cached: OrderedDict[Hashable, V] = field(default_factory=OrderedDict)
+    max_count: int
+    _cached: OrderedDict[Hashable, Value] = field(default_factory=OrderedDict)
     _computing: dict[Hashable, threading.RLock] = field(default_factory=dict)  # each locked by the thread that computes
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards both, never held while a value is computed
 
-    def get(self, key: Hashable, compute: Callable[[], V]) -> V:
+    def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
         """The value of a key, computed if it is not cached; room is made before it is computed.
 
         Threads that request the same key compute it once; requests for other keys do not wait for it.
@@ -65,13 +65,13 @@ class RecentlyUsed(Generic[V]):
                 with self._lock:
                     self._computing.pop(key, None)
 
-    def _mark_used(self, key: Hashable) -> V:
+    def _mark_used(self, key: Hashable) -> Value:
         self._cached.move_to_end(key)
         return self._cached[key]
 
     def _make_room(self) -> None:
-        """Drop cached values until they and the values being computed are at most ``most``."""
-        while self._cached and len(self._cached) + len(self._computing) > self.most:
+        """Drop cached values until they and the values being computed are at most ``max_count``."""
+        while self._cached and len(self._cached) + len(self._computing) > self.max_count:
             self._cached.popitem(last=False)
 
     def __len__(self) -> int:
@@ -107,7 +107,7 @@ class Towers:
     benchmark: Benchmark
     context: Context = QUIET
     drafts: dict[str, tuple[str, Checkpoint]] = field(default_factory=dict)
-    _cached: RecentlyUsed[NamedTower] = field(default_factory=lambda: RecentlyUsed(IN_MEMORY))
+    _cached: RecentlyUsed[NamedTower] = field(default_factory=lambda: RecentlyUsed(MAX_TOWERS))
 
     def __call__(self, key: str) -> NamedTower:
         """The tower of a key.
@@ -116,20 +116,20 @@ class Towers:
             StoreError, CheckpointError: there is no such run, or its model cannot be read.
             TaskError: the model does not fit the benchmark, or is not a single tower.
         """
-        return self._cached.get(key, lambda: self._open(key))
+        return self._cached.get(key, lambda: self._open_tower(key))
 
     def __len__(self) -> int:
         return len(self._cached)
 
-    def retry_on_oom(self, compute: Callable[[], V]) -> V:
+    def retry_on_oom(self, compute: Callable[[], Value]) -> Value:
         """The result of a function of these towers; if the device runs out of memory, it is called again on the CPU.
 
         The second call starts without cached towers, and towers remain on the CPU from then on.
         """
 
-        def compute_on(device: torch.device) -> V:
+        def compute_on(device: torch.device) -> Value:
             if tried or device != chosen:
-                self.context, self._cached = self.context.on_device(device), RecentlyUsed(IN_MEMORY)
+                self.context, self._cached = self.context.on_device(device), RecentlyUsed(MAX_TOWERS)
             tried.append(device)
             return compute()
 
@@ -137,28 +137,28 @@ class Towers:
         tried: list[torch.device] = []
         return retry_on_oom(chosen, compute_on)[0]
 
-    def _open(self, key: str) -> NamedTower:
+    def _open_tower(self, key: str) -> NamedTower:
         if key in self.drafts:
-            return self._named(key, *self.drafts[key])
+            return self._build_tower(key, *self.drafts[key])
         if key == PRETRAINED:
-            return self._named(key, "Pretrained", self.benchmark.open_pretrained())
+            return self._build_tower(key, "Pretrained", self.benchmark.open_pretrained())
         if key.startswith(EXPERTS):
-            return self._expert(key, key.removeprefix(EXPERTS))
+            return self._open_expert(key, key.removeprefix(EXPERTS))
         run_id, _, model = key.partition("/")
         run = self.store.get_run(self.store.resolve_id(run_id))
         _refuse_adapt(run)
         subject = Subject(self.store, self.benchmark, run.id)
         with subject.open_models(subject.split_context(self.context, {})) as models:
             title = f"{run.name}, model of {model}" if model else run.name
-            return self._named(key, title, _choose_model(run, models, model))
+            return self._build_tower(key, title, _choose_model(run, models, model))
 
-    def _expert(self, key: str, task: str) -> NamedTower:
+    def _open_expert(self, key: str, task: str) -> NamedTower:
         title = self.benchmark.task(task).title
         if task not in self.benchmark.experts:
             raise TaskError(f"{title} has no expert in this benchmark; {first_few(self.benchmark.experts)} have one.")
-        return self._named(key, f"Expert for {title}", self.benchmark.models()[task].open(task))
+        return self._build_tower(key, f"Expert for {title}", self.benchmark.models()[task].open(task))
 
-    def _named(self, key: str, title: str, checkpoint: Checkpoint) -> NamedTower:
+    def _build_tower(self, key: str, title: str, checkpoint: Checkpoint) -> NamedTower:
         if reason := self.benchmark.misfit(checkpoint):
             raise TaskError(f"{title} does not fit the benchmark: {reason}")
         encoder = Encoder.from_checkpoint(

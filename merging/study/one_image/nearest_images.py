@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from merging.study.one_image.trace import Trace
 
 SPLIT = "choosing"
-BANK = "feature_bank"  # the measurement that stores features
-SHOWN, COMPARED = 8, 20  # the numbers of neighbors that are listed, and whose overlap is counted
+BANK_MEASUREMENT = "feature_bank"  # the measurement that stores features
+SHOWN_NEIGHBORS, COMPARED_NEIGHBORS = 8, 20  # the numbers of neighbors that are listed, and whose overlap is counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +47,8 @@ class FeatureBank:
 
 def same_domain(benchmark: Benchmark, task: str, experts: Sequence[str]) -> list[str]:
     """The data sets in the same domain as ``task``: those with an expert among ``experts``, or those without."""
-    inside = task in experts
-    return [other.key for other in benchmark.tasks if (other.key in experts) == inside]
+    has_expert = task in experts
+    return [other.key for other in benchmark.tasks if (other.key in experts) == has_expert]
 
 
 def compute_bank(
@@ -73,25 +73,25 @@ def list_images(benchmark: Benchmark, tasks: Sequence[str]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def find_stored_bank(towers: Towers, key: str, tasks: Sequence[str]) -> FeatureBank:
+def get_bank(towers: Towers, key: str, tasks: Sequence[str]) -> FeatureBank:
     """The features of these data sets' images in a model of ``towers``.
 
     Features of a stored run, or of a reference model that was evaluated, are measured once and stored. Those of a draft
     or of one of several models of a run are computed again on each call, as are all if the store is not writable.
     """
-    run_id = _stored_run(towers, key)
+    run_id = _find_stored_run(towers, key)
     if run_id:
-        measured: StoredMeasurement | None
+        stored: StoredMeasurement | None
         try:
-            measured = measure(BANK, towers.store, towers.benchmark, run_id, context=towers.context)
+            stored = measure(BANK_MEASUREMENT, towers.store, towers.benchmark, run_id, context=towers.context)
         except StoreError:
-            measured = measurement_store.find_measurement_result(BANK, towers.store, towers.benchmark, run_id)
-        if measured is not None:
-            return read_bank(measured, towers.benchmark, tasks)
+            stored = measurement_store.find_measurement_result(BANK_MEASUREMENT, towers.store, towers.benchmark, run_id)
+        if stored is not None:
+            return read_bank(stored, towers.benchmark, tasks)
     return compute_bank(towers(key).encoder, towers.benchmark, tasks)
 
 
-def _stored_run(towers: Towers, key: str) -> str:
+def _find_stored_run(towers: Towers, key: str) -> str:
     """The id of the run with which a model's features are stored; empty if they are not stored."""
     if key in towers.drafts:
         return ""
@@ -101,11 +101,11 @@ def _stored_run(towers: Towers, key: str) -> str:
     return "" if "/" in key else towers.store.resolve_id(key)
 
 
-def read_bank(measured: StoredMeasurement, benchmark: Benchmark, tasks: Sequence[str]) -> FeatureBank:
+def read_bank(stored: StoredMeasurement, benchmark: Benchmark, tasks: Sequence[str]) -> FeatureBank:
     """The stored features of some data sets. Raises StoreError if the measurement is damaged."""
-    rows, table = measured.array("features"), measured.table("images").set_index("task")
-    parts = [slice(int(first), int(first) + int(n)) for first, n in table.loc[list(tasks), ["first", "n"]].to_numpy()]
-    return FeatureBank(np.concatenate([rows[part] for part in parts]), list_images(benchmark, tasks))
+    rows, table = stored.array("features"), stored.table("images").set_index("task")
+    spans = [slice(int(first), int(first) + int(n)) for first, n in table.loc[list(tasks), ["first", "n"]].to_numpy()]
+    return FeatureBank(np.concatenate([rows[span] for span in spans]), list_images(benchmark, tasks))
 
 
 def nearest_images(trace: Trace, image: StudiedImage, bank: FeatureBank) -> pd.DataFrame:
@@ -114,11 +114,11 @@ def nearest_images(trace: Trace, image: StudiedImage, bank: FeatureBank) -> pd.D
     The image itself is left out.
     """
     query = normalize(trace.features()[-1:], dim=-1).half().float().numpy()[0]  # rounded like the bank
-    near, cosines = _nearest(query, bank, image.name)
-    rows = bank.images.iloc[near]
-    names = _image_names(rows)
+    indices, cosines = _find_nearest(query, bank, image.name)
+    rows = bank.images.iloc[indices]
+    names = _list_image_names(rows)
     table = rows.reset_index(drop=True).assign(
-        model=trace.key, rank=range(1, len(near) + 1), image=names, cosine=cosines
+        model=trace.key, rank=range(1, len(indices) + 1), image=names, cosine=cosines
     )
     return table[["model", "rank", "image", "task", "class", "cosine"]]
 
@@ -132,28 +132,34 @@ def neighbor_overlap(
     own neighbors), n. ``pair`` and ``banks`` are the run's and the reference's; both banks have the same images in the
     same order.
     """
-    near = [set(nearest_images(trace, image, bank)["image"]) for trace, bank in zip(pair, banks, strict=True)]
-    most = min(COMPARED, *map(len, near)) or 1
-    shared = len(near[0] & near[1]) / most
-    own = np.flatnonzero(banks[0].images["task"].to_numpy() == image.name.split(":")[0])
-    means = mean_overlap(banks, own)
-    row = {"model": pair[0].key, "reference": pair[1].key, "overlap": shared, "mean": means, "n": len(own)}
+    neighbor_names = [set(nearest_images(trace, image, bank)["image"]) for trace, bank in zip(pair, banks, strict=True)]
+    neighbor_count = min(COMPARED_NEIGHBORS, *map(len, neighbor_names)) or 1
+    shared = len(neighbor_names[0] & neighbor_names[1]) / neighbor_count
+    own_indices = np.flatnonzero(banks[0].images["task"].to_numpy() == image.name.split(":")[0])
+    mean = mean_overlap(banks, own_indices)
+    row = {"model": pair[0].key, "reference": pair[1].key, "overlap": shared, "mean": mean, "n": len(own_indices)}
     return pd.DataFrame([row])
 
 
 def mean_overlap(banks: tuple[FeatureBank, FeatureBank], queries: NDArray[np.intp]) -> float:
     """The mean overlap of the nearest images of the banks' images at indices ``queries`` (q,); NaN without queries."""
-    near = []
+    neighbors = []
     for bank in banks:
         rows = torch.from_numpy(bank.features).float()
         cosines = rows[queries] @ rows.T
         cosines[range(len(queries)), queries] = -torch.inf
-        near.append(cosines.topk(min(COMPARED, cosines.shape[1] - 1), dim=-1).indices.numpy())
-    shares = [len(np.intersect1d(one, other)) / len(one) for one, other in zip(*near, strict=True) if len(one)]
+        neighbors.append(cosines.topk(min(COMPARED_NEIGHBORS, cosines.shape[1] - 1), dim=-1).indices.numpy())
+    shares = [
+        len(np.intersect1d(neighbors_a, neighbors_b)) / len(neighbors_a)
+        for neighbors_a, neighbors_b in zip(*neighbors, strict=True)
+        if len(neighbors_a)
+    ]
     return float(np.mean(shares)) if shares else float("nan")
 
 
-def _nearest(query: NDArray[np.float32], bank: FeatureBank, name: str) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+def _find_nearest(
+    query: NDArray[np.float32], bank: FeatureBank, name: str
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """Indices and cosines (k,) of the nearest images to a query (e,), without the image of this name itself."""
     cosines = bank.features.astype(np.float32) @ query
     task, _, split_and_number = name.partition(":")
@@ -161,10 +167,10 @@ def _nearest(query: NDArray[np.float32], bank: FeatureBank, name: str) -> tuple[
     if split == SPLIT:
         itself = (bank.images["task"] == task) & (bank.images["number"] == int(number))
         cosines = np.where(itself.to_numpy(), -np.inf, cosines)
-    order = np.argsort(-cosines, kind="stable")[:COMPARED]
+    order = np.argsort(-cosines, kind="stable")[:COMPARED_NEIGHBORS]
     order = order[np.isfinite(cosines[order])]
     return order, cosines[order]
 
 
-def _image_names(rows: pd.DataFrame) -> list[str]:
+def _list_image_names(rows: pd.DataFrame) -> list[str]:
     return [f"{task}:{SPLIT}:{number}" for task, number in zip(rows["task"], rows["number"], strict=True)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from merging.study.one_image.studied_image import StudiedImage
     from merging.study.one_image.trace import Trace
 
-PIECE = 256  # images that are summed at a time
+PIECE_IMAGES = 256  # images that are summed at a time
 
 
 def mean_patch(images: Images, patch: int) -> NDArray[np.float64]:
@@ -27,9 +27,9 @@ def mean_patch(images: Images, patch: int) -> NDArray[np.float64]:
     n, size = images.shape[:2]
     side = size // patch
     total = np.zeros((patch, patch, 3))
-    for start in range(0, n, PIECE):
-        cut = images[start : start + PIECE].reshape(-1, side, patch, side, patch, 3)
-        total += cut.sum(axis=(0, 1, 3), dtype=np.float64)
+    for start in range(0, n, PIECE_IMAGES):
+        patches = images[start : start + PIECE_IMAGES].reshape(-1, side, patch, side, patch, 3)
+        total += patches.sum(axis=(0, 1, 3), dtype=np.float64)
     mean: NDArray[np.float64] = total / max(1, n * side * side)
     return mean
 
@@ -49,18 +49,18 @@ def occlude_patches(inputs: Tensor, patches: Tensor) -> Tensor:
 
 
 def occlude(
-    tower: NamedTower, own: Trace, image: StudiedImage, patch: Tensor, reference: Trace | None = None
+    tower: NamedTower, trace: Trace, image: StudiedImage, patch: Tensor, reference: Trace | None = None
 ) -> pd.DataFrame:
     """A row for each of the T - 1 patches, replaced by the preprocessed ``patch`` (3, p, p).
 
     Columns: model, token, row, column, followed (the class of the margins), before and margin (cosines), change.
     """
-    label = followed_class(image, reference or own)
-    count = own.tokens.shape[1] - 1
+    label = followed_class(image, reference or trace)
+    count = trace.tokens.shape[1] - 1
     copies = occlude_patches(image.inputs[0], patch.expand(count, *patch.shape))
-    before = float(cosine_margin(own.features()[-1:], image, label)[0])
+    before = float(cosine_margin(trace.features()[-1:], image, label)[0])
     after = cosine_margin(compute_features(tower.encoder, copies), image, label)
     grid = token_positions(count + 1).iloc[1:].reset_index(drop=True)
     return grid.assign(
-        model=own.key, followed=image.class_name(label), before=before, margin=after, change=after - before
+        model=trace.key, followed=image.class_name(label), before=before, margin=after, change=after - before
     )

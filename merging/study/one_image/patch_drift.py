@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from merging.study.one_image.trace import Trace
 
 CLASS, PATCH, PATCHES = "class", "patch", "patches"  # the class token, one patch, the mean over an image's patches
-NONE = -1  # a depth that is not reached
-EQUAL = 1e-6  # smaller differences are rounding: before block 0 the class token of every image drifts equally
+NOT_REACHED = -1  # a depth that is not reached
+ROUNDING_TOLERANCE = (
+    1e-6  # smaller differences are rounding: before block 0 the class token of every image drifts equally
+)
 
 
 def token_distances(tokens: Tensor, others: Tensor) -> Tensor:
@@ -44,7 +46,7 @@ def drift_table(trace: Trace, reference: Trace, scale: pd.DataFrame | None = Non
     kinds = np.where(table["token"] == 0, CLASS, PATCH)
     usual = scale.set_index(["depth", "token"])[["mean", "high"]]
     by_row = usual.reindex(pd.MultiIndex.from_arrays([table["depth"], kinds])).reset_index(drop=True)
-    return table.join(by_row).assign(past=table["drift"] > by_row["high"] + EQUAL)
+    return table.join(by_row).assign(past=table["drift"] > by_row["high"] + ROUNDING_TOLERANCE)
 
 
 def first_depths_past(table: pd.DataFrame, scale: pd.DataFrame) -> dict[str, int]:
@@ -55,8 +57,8 @@ def first_depths_past(table: pd.DataFrame, scale: pd.DataFrame) -> dict[str, int
     high = scale.set_index(["token", "depth"])["high"]
     classes = table[table["token"] == 0].set_index("depth")["drift"]
     patches = table[table["token"] != 0].groupby("depth")["drift"].mean()
-    past = {}
+    first_depths = {}
     for kind, values in ((CLASS, classes), (PATCHES, patches)):
-        above = values[values > high[kind].reindex(values.index) + EQUAL]
-        past[kind] = int(above.index.min()) if len(above) else NONE
-    return past
+        depths_above = values[values > high[kind].reindex(values.index) + ROUNDING_TOLERANCE]
+        first_depths[kind] = int(depths_above.index.min()) if len(depths_above) else NOT_REACHED
+    return first_depths

@@ -76,7 +76,7 @@ def find_image(benchmark: Benchmark, name: str, head: str = "") -> StudiedImage:
     if number >= len(images):
         raise TaskError(f"{key} has {len(images)} images in the split {split!r}, numbered from 0; got {number}.")
     label = int(labels[number]) if head in ("", key) else None
-    return _make_studied(benchmark, f"{key}:{split}:{number}", head or key, images[number], label)
+    return _build_image(benchmark, f"{key}:{split}:{number}", head or key, images[number], label)
 
 
 def read_image_file(benchmark: Benchmark, data: bytes, file_name: str, head: str) -> StudiedImage:
@@ -95,10 +95,10 @@ def image_from_pixels(benchmark: Benchmark, pixels: NDArray[np.uint8], head: str
         TaskError: there is no such data set.
     """
     name = f"{OWN}:{hashlib.sha256(pixels.tobytes()).hexdigest()[:DIGITS]}"
-    return _make_studied(benchmark, name, head, pixels, None)
+    return _build_image(benchmark, name, head, pixels, None)
 
 
-def _make_studied(
+def _build_image(
     benchmark: Benchmark, name: str, head: str, pixels: NDArray[np.uint8], label: int | None
 ) -> StudiedImage:
     task = benchmark.task(head)

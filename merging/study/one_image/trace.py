@@ -54,14 +54,14 @@ def trace_image(tower: NamedTower, image: StudiedImage) -> Trace:
     rows, contributions, rollouts = [], [], []
     with torch.inference_mode():
         x = encoder.run(0, image.inputs.to(encoder.device))
-        tokens, path = [x[0].cpu()], torch.eye(x.shape[1], device=x.device)
+        tokens, rollout = [x[0].cpu()], torch.eye(x.shape[1], device=x.device)
         for section in range(1, encoder.sections - 1):
             attended = encoder.attend(section, x)
-            x, path = attended.tokens, extend_rollout(path, attended.attention[0])
+            x, rollout = attended.tokens, extend_rollout(rollout, attended.attention[0])
             tokens.append(x[0].cpu())
             rows.append(attended.attention[0, :, 0].cpu())
             contributions.append(attended.contributions[0].cpu())
-            rollouts.append(path[0].cpu())
+            rollouts.append(rollout[0].cpu())
     output = encoder.load_section(encoder.sections - 1)
     on_cpu = {name: tensor.cpu() for name, tensor in output.tensors.items()}
     return Trace(
@@ -70,13 +70,13 @@ def trace_image(tower: NamedTower, image: StudiedImage) -> Trace:
     )  # fmt: skip
 
 
-def extend_rollout(path: Tensor, attention: Tensor) -> Tensor:
-    """The product (T, T) of one more block's attention (H, T, T) and the product ``path`` (T, T) of earlier blocks.
+def extend_rollout(rollout: Tensor, attention: Tensor) -> Tensor:
+    """The product (T, T) of one more block's attention (H, T, T) and the product ``rollout`` (T, T) of earlier blocks.
 
     Attention rollout (Abnar and Zuidema, 2020): residual connections count as much as attention.
     """
-    mixed = (attention.mean(dim=0) + torch.eye(len(path), device=path.device)) / 2
-    rolled: Tensor = mixed / mixed.sum(dim=-1, keepdim=True) @ path
+    block_mix = (attention.mean(dim=0) + torch.eye(len(rollout), device=rollout.device)) / 2
+    rolled: Tensor = block_mix / block_mix.sum(dim=-1, keepdim=True) @ rollout
     return rolled
 
 

@@ -17,7 +17,7 @@ ChainPosition = tuple[int, str]  # the number of other steps before it, and whet
 Factors = NDArray[np.float64]  # (K, L), or (1, L) after the merge
 
 
-def affected_tensors(recipe: Recipe, other: Recipe, parameters: Sequence[Parameter]) -> frozenset[str] | None:
+def find_affected_tensors(recipe: Recipe, other: Recipe, parameters: Sequence[Parameter]) -> frozenset[str] | None:
     """Names of the tensors in which the results may differ; None if any may.
 
     Recipes that differ only in factors differ in the tensors with different factors, unless a later step surveys all
@@ -26,13 +26,13 @@ def affected_tensors(recipe: Recipe, other: Recipe, parameters: Sequence[Paramet
     Raises:
         ParameterError: a rule matches nothing.
     """
-    same = ("exemplars", "test_data", "adapt", "count_dead_params", "activation", "architecture")
-    if _other_steps(recipe) != _other_steps(other) or any(
-        getattr(recipe, name) != getattr(other, name) for name in same
+    compared_fields = ("exemplars", "test_data", "adapt", "count_dead_params", "activation", "architecture")
+    if _list_other_steps(recipe) != _list_other_steps(other) or any(
+        getattr(recipe, name) != getattr(other, name) for name in compared_fields
     ):
         return None
     names = [name for name, _ in recipe.experts]
-    factors, other_factors = _factors_by_step(recipe, names, parameters), _factors_by_step(other, names, parameters)
+    factors, other_factors = _resolve_factors(recipe, names, parameters), _resolve_factors(other, names, parameters)
     merged = [parameter.name for parameter in parameters if parameter.role not in UNMERGED]
     changed = np.zeros(len(merged), dtype=bool)
     for position in factors.keys() | other_factors.keys():
@@ -45,20 +45,20 @@ def affected_tensors(recipe: Recipe, other: Recipe, parameters: Sequence[Paramet
     return frozenset(name for name, differs in zip(merged, changed, strict=True) if differs)
 
 
-def pretrained_tensors(recipe: Recipe, parameters: Sequence[Parameter]) -> frozenset[str]:
+def find_pretrained_tensors(recipe: Recipe, parameters: Sequence[Parameter]) -> frozenset[str]:
     """Names of the tensors that stay pretrained, bit for bit, because all factors of one step are 0."""
     names = [parameter.name for parameter in parameters if parameter.role not in UNMERGED]
-    tables = _factors_by_step(recipe, [name for name, _ in recipe.experts], parameters).values()
-    is_zero = [(table == 0).all(axis=0) for tables_there in tables for table in tables_there]
-    return frozenset(name for index, name in enumerate(names) if any(each[index] for each in is_zero))
+    tables = _resolve_factors(recipe, [name for name, _ in recipe.experts], parameters).values()
+    is_zero = [(table == 0).all(axis=0) for step_tables in tables for table in step_tables]
+    return frozenset(name for index, name in enumerate(names) if any(mask[index] for mask in is_zero))
 
 
-def _other_steps(recipe: Recipe) -> tuple[Step, ...]:
+def _list_other_steps(recipe: Recipe) -> tuple[Step, ...]:
     """The steps other than factors."""
     return tuple(step for step in recipe.steps if not isinstance(step.params, ManualParams))
 
 
-def _factors_by_step(
+def _resolve_factors(
     recipe: Recipe, experts: Sequence[str], parameters: Sequence[Parameter]
 ) -> dict[ChainPosition, list[Factors]]:
     """The factors of a recipe by their position in its chain."""
@@ -73,8 +73,10 @@ def _factors_by_step(
     return tables
 
 
-def _surveys_all_tensors(recipe: Recipe, before: int) -> bool:
-    """Whether any step but the first ``before`` ones, not counting factors, surveys the task vectors of all tensors."""
+def _surveys_all_tensors(recipe: Recipe, first_index: int) -> bool:
+    """Whether any step but the first ``first_index`` ones, not counting factors, surveys the task vectors of all tensors."""
     steps = zip(recipe.methods, recipe.steps, strict=True)
-    others = [(method, step) for method, step in steps if not isinstance(step.params, ManualParams)]
-    return any(method.surveys(step.params) or method.gradients is not None for method, step in others[before:])
+    steps_with_methods = [(method, step) for method, step in steps if not isinstance(step.params, ManualParams)]
+    return any(
+        method.surveys(step.params) or method.gradients is not None for method, step in steps_with_methods[first_index:]
+    )

@@ -16,12 +16,14 @@ TINY = 1e-300  # avoids dividing by zero: the harmonic mean of two zeros is zero
 AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN = "average", "in domain", "out of domain"
 H_SCORE = "H-score"
 COLUMNS = ("over", "group", "tasks", "n", "accuracy", "reference", "difference", "low", "high")
-Right = Mapping[str, NDArray[np.float64]]  # {task: (n,)}: 1 for an image that is right, 0 if not, or a mean over models
-Pair = tuple[NDArray[np.float64], NDArray[np.float64]]  # accuracies of both models, (draws,) each
+Correctness = Mapping[
+    str, NDArray[np.float64]
+]  # {task: (n,)}: 1 for an image that is right, 0 if not, or a mean over models
+AccuracyPair = tuple[NDArray[np.float64], NDArray[np.float64]]  # accuracies of both models, (draws,) each
 
 
 def paired_differences(
-    right: Right, reference: Right, in_domain: Sequence[str], *, seed: int = 0, draws: int = DRAWS
+    right: Correctness, reference: Correctness, in_domain: Sequence[str], *, seed: int = 0, resamples: int = DRAWS
 ) -> pd.DataFrame:
     """A row for in domain, out of domain and the H-score (group "average"), then one for each task.
 
@@ -32,7 +34,7 @@ def paired_differences(
     import pandas as pd
 
     generator = np.random.default_rng(seed)
-    resampled = {key: _resampled(right[key], reference[key], draws, generator) for key in right if len(right[key])}
+    resampled = {key: _resample(right[key], reference[key], resamples, generator) for key in right if len(right[key])}
     observed = {key: (right[key].mean(keepdims=True), reference[key].mean(keepdims=True)) for key in resampled}
     groups = {
         IN_DOMAIN: [key for key in resampled if key in in_domain],
@@ -42,18 +44,20 @@ def paired_differences(
     for name, keys in groups.items():
         if keys:
             n = sum(len(right[key]) for key in keys)
-            rows.append((name, AVERAGE, len(keys), n, *_change(_mean(observed, keys), _mean(resampled, keys))))
+            rows.append(
+                (name, AVERAGE, len(keys), n, *_summarize_change(_average(observed, keys), _average(resampled, keys)))
+            )
     if all(groups.values()):
         n = sum(len(right[key]) for key in resampled)
-        pairs = _harmonic(observed, groups), _harmonic(resampled, groups)
-        rows.append((H_SCORE, AVERAGE, len(resampled), n, *_change(*pairs)))
+        pairs = _compute_h_scores(observed, groups), _compute_h_scores(resampled, groups)
+        rows.append((H_SCORE, AVERAGE, len(resampled), n, *_summarize_change(*pairs)))
     for name, keys in groups.items():
-        rows += [(key, name, 1, len(right[key]), *_change(observed[key], resampled[key])) for key in keys]
+        rows += [(key, name, 1, len(right[key]), *_summarize_change(observed[key], resampled[key])) for key in keys]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def share_interval(
-    holds: Mapping[str, NDArray[np.bool_]], *, seed: int = 0, draws: int = DRAWS
+    holds: Mapping[str, NDArray[np.bool_]], *, seed: int = 0, resamples: int = DRAWS
 ) -> tuple[float, float, float, int]:
     """The share of all images for which ``holds`` {task: (n_k,)} is true, its interval [low, high], and the number n.
 
@@ -63,36 +67,43 @@ def share_interval(
     if not n:
         return float("nan"), float("nan"), float("nan"), 0
     generator = np.random.default_rng(seed)
-    resampled = sum(generator.binomial(len(own), own.mean(), size=draws) for own in holds.values() if len(own)) / n
+    resampled = (
+        sum(
+            generator.binomial(len(of_task), of_task.mean(), size=resamples)
+            for of_task in holds.values()
+            if len(of_task)
+        )
+        / n
+    )
     low, high = np.percentile(resampled, [2.5, 97.5])
-    return sum(int(own.sum()) for own in holds.values()) / n, float(low), float(high), n
+    return sum(int(of_task.sum()) for of_task in holds.values()) / n, float(low), float(high), n
 
 
-def _resampled(
-    right: NDArray[np.float64], reference: NDArray[np.float64], draws: int, generator: np.random.Generator
-) -> Pair:
+def _resample(
+    right: NDArray[np.float64], reference: NDArray[np.float64], resamples: int, generator: np.random.Generator
+) -> AccuracyPair:
     """The accuracies (draws,) of both models on resamples of the same number of images.
 
     Images with the same results in both models are one kind. The counts of kinds are multinomial, so the cost of a
     resample grows with the number of kinds, not of images.
     """
     kinds, counts = np.unique(np.stack([right, reference], axis=1), axis=0, return_counts=True)
-    shares = generator.multinomial(len(right), counts / len(right), size=draws) / len(right)  # (draws, kinds)
+    shares = generator.multinomial(len(right), counts / len(right), size=resamples) / len(right)  # (draws, kinds)
     return shares @ kinds[:, 0], shares @ kinds[:, 1]
 
 
-def _mean(pairs: Mapping[str, Pair], keys: Sequence[str]) -> Pair:
+def _average(pairs: Mapping[str, AccuracyPair], keys: Sequence[str]) -> AccuracyPair:
     return np.mean([pairs[key][0] for key in keys], axis=0), np.mean([pairs[key][1] for key in keys], axis=0)
 
 
-def _harmonic(pairs: Mapping[str, Pair], groups: Mapping[str, Sequence[str]]) -> Pair:
+def _compute_h_scores(pairs: Mapping[str, AccuracyPair], groups: Mapping[str, Sequence[str]]) -> AccuracyPair:
     """The H-scores of both models."""
-    domains = zip(_mean(pairs, groups[IN_DOMAIN]), _mean(pairs, groups[OUT_OF_DOMAIN]), strict=True)
+    domains = zip(_average(pairs, groups[IN_DOMAIN]), _average(pairs, groups[OUT_OF_DOMAIN]), strict=True)
     model, reference = (2 * inside * outside / np.maximum(inside + outside, TINY) for inside, outside in domains)
     return model, reference
 
 
-def _change(observed: Pair, resampled: Pair) -> tuple[float, float, float, float, float]:
+def _summarize_change(observed: AccuracyPair, resampled: AccuracyPair) -> tuple[float, float, float, float, float]:
     """Both accuracies, their difference, and the interval of the difference."""
     low, high = np.percentile(resampled[0] - resampled[1], [2.5, 97.5])
     model, reference = float(observed[0][0]), float(observed[1][0])

@@ -15,14 +15,14 @@ from merging.engine.layer_inputs import LayerInputSource
 from merging.engine.outputs import MERGED
 from merging.images.image_encoder import Encoder
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
-from merging.study.previews.affected_tensors import pretrained_tensors
+from merging.study.previews.affected_tensors import find_pretrained_tensors
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
     from merging.study.runs.opened_recipe import OpenedRecipe
 
-_numbers = itertools.count()  # names of sections in this process
+_section_numbers = itertools.count()  # names of sections in this process
 
 
 @dataclass(eq=False)
@@ -58,28 +58,30 @@ def load_model(
     tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str],
     device: torch.device,
-    like: Checkpoint | None,
-    known: Iterable[ModelInMemory],
+    fallback: Checkpoint | None,
+    cached_models: Iterable[ModelInMemory],
 ) -> ModelInMemory:
-    """The model of a state dict ``tensors`` of any shapes; it shares equal sections with ``known`` models.
+    """The model of a state dict ``tensors`` of any shapes; it shares equal sections with ``cached_models`` models.
 
-    ``like`` is a checkpoint with the architecture if the state dict has no metadata.
+    ``fallback`` is a checkpoint with the architecture if the state dict has no metadata.
     """
     checkpoint = MappingCheckpoint(tensors, MERGED)
     checkpoint.metadata = dict(metadata)
-    encoder = Encoder.from_checkpoint(checkpoint, device, fallback=like)
+    encoder = Encoder.from_checkpoint(checkpoint, device, fallback=fallback)
     by_section: dict[int, list[str]] = {section: [] for section in range(encoder.sections)}
     for name in encoder.tensors:
         by_section[encoder.section_of(name)].append(name)
-    alike = [model for model in known if model.encoder.architecture == encoder.architecture]
+    comparable = [model for model in cached_models if model.encoder.architecture == encoder.architecture]
     shared, sections = dict(encoder.tensors), []
     for section, names in by_section.items():
-        same = next((model for model in alike if _are_equal(model.encoder.tensors, encoder.tensors, names)), None)
-        sections.append(next(_numbers) if same is None else same.sections[section])
-        if same is not None:
-            shared |= {name: same.encoder.tensors[name] for name in names}
-    own = Encoder(encoder.architecture, shared, encoder.names)
-    return ModelInMemory(dict(tensors), own, tuple(sections))
+        equal_model = next(
+            (model for model in comparable if _are_equal(model.encoder.tensors, encoder.tensors, names)), None
+        )
+        sections.append(next(_section_numbers) if equal_model is None else equal_model.sections[section])
+        if equal_model is not None:
+            shared |= {name: equal_model.encoder.tensors[name] for name in names}
+    shared_encoder = Encoder(encoder.architecture, shared, encoder.names)
+    return ModelInMemory(dict(tensors), shared_encoder, tuple(sections))
 
 
 def move_models(models: Iterable[ModelInMemory], device: torch.device) -> None:
@@ -93,47 +95,50 @@ def move_models(models: Iterable[ModelInMemory], device: torch.device) -> None:
         model.encoder = replace(model.encoder, tensors=tensors)
 
 
-def _are_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Collection[str]) -> bool:
+def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Collection[str]) -> bool:
     """Whether two towers have equal tensors under these names; the device is synchronized once for all of them."""
-    if any(name not in one or one[name].shape != other[name].shape for name in names):
+    if any(name not in first or first[name].shape != second[name].shape for name in names):
         return False
-    return bool(torch.stack([(one[name] == other[name]).all() for name in names]).all().cpu())
+    return bool(torch.stack([(first[name] == second[name]).all() for name in names]).all().cpu())
 
 
 def merge_in_memory(
     opened: OpenedRecipe,
     context: Context,
-    evidence: Callable[[], LayerInputSource | None] = lambda: None,
-    near: tuple[Mapping[str, ModelInMemory], Collection[str]] | None = None,
+    make_inputs: Callable[[], LayerInputSource | None] = lambda: None,
+    similar: tuple[Mapping[str, ModelInMemory], Collection[str]] | None = None,
 ) -> dict[str, dict[str, Tensor]]:
     """The merged state dicts by "merged" or expert, in the shapes and dtypes of the pretrained model.
 
-    ``near`` are models of the same names, and the only tensors in which the results can differ from them. ``evidence``
+    ``similar`` are models of the same names, and the only tensors in which the results can differ from them. ``make_inputs``
     is called only if tensors have to be merged.
 
     Raises:
         CheckpointError: a file was changed while it was read.
     """
     base = opened.pretrained
-    if near is None:
-        result = _run(opened, context, evidence())
+    if similar is None:
+        result = _run_engine(opened, context, make_inputs())
     else:
-        models, changed = near
-        reset = pretrained_tensors(opened.recipe, base.parameters) & set(changed)
-        remerged = set(changed) - reset
-        state = {name: base.read(name) for name in reset}
-        result = {name: {**model.tensors, **state} for name, model in models.items()}
-        if remerged:
-            written = _run(opened, context, evidence(), remerged)
-            result = {name: tensors | {key: written[name][key] for key in remerged} for name, tensors in result.items()}
+        models, changed = similar
+        reset_names = find_pretrained_tensors(opened.recipe, base.parameters) & set(changed)
+        remerged_names = set(changed) - reset_names
+        reset_tensors = {name: base.read(name) for name in reset_names}
+        result = {name: {**model.tensors, **reset_tensors} for name, model in models.items()}
+        if remerged_names:
+            remerged_states = _run_engine(opened, context, make_inputs(), remerged_names)
+            result = {
+                name: tensors | {key: remerged_states[name][key] for key in remerged_names}
+                for name, tensors in result.items()
+            }
     opened.raise_if_changed()
     return result
 
 
-def _run(
-    opened: OpenedRecipe, context: Context, evidence: LayerInputSource | None, only: Collection[str] | None = None
+def _run_engine(
+    opened: OpenedRecipe, context: Context, layer_inputs: LayerInputSource | None, only: Collection[str] | None = None
 ) -> dict[str, dict[str, Tensor]]:
     """The engine's state dicts by model; with ``only``, other tensors are not written."""
-    models = opened.recipe, opened.pretrained, opened.experts
-    result = engine.run_recipe(*models, layer_inputs=evidence, only=only, context=context.without_progress())
+    inputs = opened.recipe, opened.pretrained, opened.experts
+    result = engine.run_recipe(*inputs, layer_inputs=layer_inputs, only=only, context=context.without_progress())
     return result.task_state_dicts or {MERGED: result.state_dict}

@@ -17,14 +17,14 @@ from merging.models.families import WEIGHTS, Parameter
 from merging.study.previews.preview_memory import count_bytes
 from merging.study.runs.opened_recipe import OpenedRecipe
 
-LIMIT = 1 << 29  # bytes of moments
+MAX_BYTES = 1 << 29  # bytes of moments
 
 
 class MomentsInMemory:
     """The moments of the exemplars that a recipe samples: captured on first use, then cached.
 
     Raises:
-        NeedsError: they would take more than ``LIMIT`` bytes, or a method needs gradients, which are not cached.
+        NeedsError: they would take more than ``MAX_BYTES`` bytes, or a method needs gradients, which are not cached.
     """
 
     def __init__(self, opened: OpenedRecipe, benchmark: Benchmark, device: str) -> None:
@@ -54,7 +54,7 @@ def estimate_bytes(opened: OpenedRecipe) -> int:
     if tower is None or exemplars is None:
         return 0
     rows = exemplars.per_task * count_tokens(tower)
-    widths = [one.inputs for one in linear_maps(opened.pretrained, 1, WEIGHTS)]
+    widths = [linear_map.inputs for linear_map in linear_maps(opened.pretrained, 1, WEIGHTS)]
     return len(opened.experts) * sum(min(4 * rows * width, 8 * width**2) for width in widths)
 
 
@@ -77,7 +77,7 @@ def refuse_uncacheable(opened: OpenedRecipe) -> None:
         raise NeedsError(
             f"{merge.title} runs the exemplars through every layer that it merges, so nothing can be cached. {advice}"
         )
-    if methods and (size := estimate_bytes(opened)) > LIMIT:
+    if methods and (size := estimate_bytes(opened)) > MAX_BYTES:
         raise NeedsError(
             f"{next(iter(methods))} needs layer inputs of "
             f"{opened.recipe.exemplars.per_task if opened.recipe.exemplars else 0} exemplars per task, which take "

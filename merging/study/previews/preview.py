@@ -11,8 +11,8 @@ from merging.study.previews.preview_samples import HALF, PreviewSample
 if TYPE_CHECKING:
     import pandas as pd
 
-CHANGES, ANSWERS = "changes", "answers"
-FACTS = ("n", "device", "title", "reference", "rounded")
+CHANGES_TABLE, ANSWERS_TABLE = "changes", "answers"
+PLAIN_FIELDS = ("n", "device", "title", "reference", "rounded")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,13 +43,13 @@ class Preview:
     @property
     def changes(self) -> pd.DataFrame:
         """The table of differences."""
-        return self.tables[CHANGES]
+        return self.tables[CHANGES_TABLE]
 
     def to_plain(self) -> dict[str, Any]:
         """The preview as plain data for another process, without the answers."""
         rows = self.changes.to_dict("records")
         sample = {"per_task": self.sample.per_task, "seed": self.sample.seed}
-        return {CHANGES: rows, "sample": sample, **{name: getattr(self, name) for name in FACTS}}
+        return {CHANGES_TABLE: rows, "sample": sample, **{name: getattr(self, name) for name in PLAIN_FIELDS}}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Self:
@@ -57,4 +57,8 @@ class Preview:
         import pandas as pd
 
         sample = PreviewSample(**data["sample"])
-        return cls(tables={CHANGES: pd.DataFrame(data[CHANGES])}, sample=sample, **{name: data[name] for name in FACTS})
+        return cls(
+            tables={CHANGES_TABLE: pd.DataFrame(data[CHANGES_TABLE])},
+            sample=sample,
+            **{name: data[name] for name in PLAIN_FIELDS},
+        )

@@ -8,7 +8,7 @@ from weakref import ref
 
 from torch import Tensor
 
-LIMIT = 1 << 30  # bytes of caches, beyond the models that are compared
+MAX_CACHE_BYTES = 1 << 30  # bytes of caches, beyond the models that are compared
 
 
 class MemoryHolder(Protocol):
@@ -25,26 +25,26 @@ class MemoryHolder(Protocol):
 class Memory:
     """The caches of several holders, together at most ``limit`` bytes."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = MAX_CACHE_BYTES) -> None:
         self.limit = limit
         self._holders: list[ref[MemoryHolder]] = []  # least recently used first; deleted ones do not count
 
     @property
     def nbytes(self) -> int:
         """Bytes of the caches of all holders."""
-        return sum(holder.spare_bytes for holder in self._alive())
+        return sum(holder.spare_bytes for holder in self._list_alive())
 
     def make_room(self, holder: MemoryHolder, extra: int = 0) -> int:
         """Let all holders drop caches, ``holder`` last, until ``extra`` bytes fit; returns the bytes still free."""
-        used = [*(one for one in self._alive() if one is not holder), holder]
-        self._holders = [ref(one) for one in used]
-        for one in used:
-            while self.nbytes + extra > self.limit and one.drop_one():
+        drop_order = [*(candidate for candidate in self._list_alive() if candidate is not holder), holder]
+        self._holders = [ref(candidate) for candidate in drop_order]
+        for candidate in drop_order:
+            while self.nbytes + extra > self.limit and candidate.drop_one():
                 pass
         return max(0, self.limit - self.nbytes)
 
-    def _alive(self) -> list[MemoryHolder]:
-        return [one for holder in self._holders if (one := holder()) is not None]
+    def _list_alive(self) -> list[MemoryHolder]:
+        return [alive for reference in self._holders if (alive := reference()) is not None]
 
 
 def count_bytes(tensors: Iterable[Tensor]) -> int:

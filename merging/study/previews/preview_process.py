@@ -20,11 +20,11 @@ from merging.tasks.queue.child_process import WorkerProcess, describe_end, start
 if TYPE_CHECKING:
     import pandas as pd
 
-IDLE = 300.0  # seconds without a request after which the process ends
-NICE = 5  # previews go before jobs, and the server before both
-SESSIONS = 200  # the most sessions whose last request is remembered
-TABLE = 100  # images that a table counts as in a session's quota, since it takes many passes
-TRIES = 2  # how often a request is sent to processes that end while it waits
+IDLE_SECONDS = 300.0  # seconds without a request after which the process ends
+NICENESS = 5  # previews go before jobs, and the server before both
+MAX_SESSIONS = 200  # the most sessions whose last request is remembered
+IMAGES_PER_TABLE = 100  # images that a table counts as in a session's quota, since it takes many passes
+MAX_SENDS = 2  # how often a request is sent to processes that end while it waits
 PROCESS_NAME, ADVICE = "The process of previews", "the server's log says more."
 
 
@@ -103,7 +103,7 @@ class _SessionRequest:
 
     state: PreviewState
     number: int = 0
-    tries: int = 0
+    send_count: int = 0
     process: WorkerProcess | None = None
 
 
@@ -113,7 +113,7 @@ class PreviewProcess:
     def __init__(
         self,
         device: str = "auto",
-        idle: float = IDLE,
+        idle: float = IDLE_SECONDS,
         start: Callable[[Plain], WorkerProcess] = start_answering,
         charge: Charge | None = None,
     ) -> None:
@@ -121,7 +121,7 @@ class PreviewProcess:
 
         ``charge`` takes a session and the number of images to add to its quota, by previews or tables.
         """
-        self._order: Plain = {"device": device, "idle": idle, "nice": NICE}
+        self._settings: Plain = {"device": device, "idle": idle, "nice": NICENESS}
         self._start, self._charge = start, charge
         self._lock = threading.RLock()
         self._process: WorkerProcess | None = None
@@ -138,7 +138,7 @@ class PreviewProcess:
             if state is None or state.error:
                 self._requests[session] = _SessionRequest(PreviewState(request))
                 self._requests.move_to_end(session)
-                while len(self._requests) > SESSIONS:
+                while len(self._requests) > MAX_SESSIONS:
                     self.cancel(next(iter(self._requests)))
                 self._send(session)
             return self._requests[session].state
@@ -146,14 +146,14 @@ class PreviewProcess:
     def find_state(self, session: str, request: Request) -> PreviewState | None:
         """The state of a request if it is the last one of this session."""
         with self._lock:
-            sent = self._requests.get(session)
-            return sent.state if sent is not None and sent.state.request == request else None
+            last = self._requests.get(session)
+            return last.state if last is not None and last.state.request == request else None
 
     def cancel(self, session: str) -> None:
         """Forget the request of a session; its work stops before the next batch."""
         with self._lock:
-            sent = self._requests.pop(session, None)
-            if sent is not None and not sent.state.done and self._process is not None:
+            last = self._requests.pop(session, None)
+            if last is not None and not last.state.done and self._process is not None:
                 self._number += 1
                 self._process.send({"id": self._number, "session": session})
 
@@ -181,7 +181,7 @@ class PreviewProcess:
         """Send the request of a session, perhaps once more, to the running process."""
         sent = self._requests[session]
         self._number += 1
-        sent.number, sent.tries = self._number, sent.tries + 1
+        sent.number, sent.send_count = self._number, sent.send_count + 1
         try:
             process = self._ensure_running()
         except OSError as error:
@@ -196,13 +196,13 @@ class PreviewProcess:
         with self._lock:
             for session, sent in self._requests.items():
                 if sent.number == answer["id"]:
-                    before = sent.state
-                    sent.state = _add_answer(before, answer)
+                    earlier_state = sent.state
+                    sent.state = _add_answer(earlier_state, answer)
                     if self._charge is not None:
-                        self._charge(session, max(0, _count_images(sent.state) - _count_images(before)))
+                        self._charge(session, max(0, _count_images(sent.state) - _count_images(earlier_state)))
 
     def _handle_end(self, process: WorkerProcess, code: int, ran_out: bool) -> None:
-        """Send the unanswered requests of an ended process once more; those sent ``TRIES`` times fail with an error.
+        """Send the unanswered requests of an ended process once more; those sent ``MAX_SENDS`` times fail with an error.
 
         ``ran_out`` says whether memory ran out while the process worked.
         """
@@ -210,7 +210,7 @@ class PreviewProcess:
             for session, sent in self._requests.items():
                 if sent.process is not process or sent.state.done:
                     continue
-                if sent.tries < TRIES:
+                if sent.send_count < MAX_SENDS:
                     self._send(session)
                 else:
                     error = f"{describe_end(PROCESS_NAME, code, ran_out, ADVICE)} Preview again."
@@ -219,7 +219,7 @@ class PreviewProcess:
     def _ensure_running(self) -> WorkerProcess:
         """The process, or a new one if it has ended. Raises OSError."""
         if self._process is None or not self._process.pid:
-            self._process = self._start(self._order)
+            self._process = self._start(self._settings)
             threading.Thread(target=self._read, args=(self._process,), name="from bench", daemon=True).start()
         return self._process
 
@@ -246,4 +246,4 @@ def _add_answer(state: PreviewState, answer: Plain) -> PreviewState:
 
 def _count_images(state: PreviewState) -> int:
     """The images that a state counts as in a session's quota."""
-    return (state.preview.n if state.preview else 0) + TABLE * len(state.tables)
+    return (state.preview.n if state.preview else 0) + IMAGES_PER_TABLE * len(state.tables)

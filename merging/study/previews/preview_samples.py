@@ -14,7 +14,7 @@ from merging.images.benchmarks.referenced_images import Images, select_images
 
 HALF = SPLITS[0]  # the half on which values are chosen; previews must not use the other one
 STAGES = (8, 16, 32, 64)  # numbers of images per task after which there is an answer
-BATCH = 128  # the most images that run at a time, of all tasks together
+BATCH_SIZE = 128  # the most images that run at a time, of all tasks together
 
 Pixels = NDArray[np.uint8]  # (n, height, width, 3)
 
@@ -47,11 +47,11 @@ class PreviewSample:
         rounds = np.empty(len(labels), dtype=np.int64)  # the number of images of its class before each image
         for number in np.unique(classes):
             rounds[classes == number] = np.arange((classes == number).sum())
-        turns = generator.permutation(int(labels.max(initial=-1)) + 1)  # the turn of each class in every round
-        order: NDArray[np.int64] = shuffled[np.lexsort((turns[classes], rounds))]
+        class_order = generator.permutation(int(labels.max(initial=-1)) + 1)  # the turn of each class in every round
+        order: NDArray[np.int64] = shuffled[np.lexsort((class_order[classes], rounds))]
         return order[: self.per_task]
 
-    def stages(self) -> tuple[PreviewSample, ...]:
+    def list_stages(self) -> tuple[PreviewSample, ...]:
         """The smaller samples whose previews come first, and then this one."""
         smaller = [size for size in STAGES if self.per_task is None or size < self.per_task]
         return (*(PreviewSample(size, self.seed) for size in smaller), self)
@@ -96,17 +96,17 @@ class ImageBatch:
 def image_batches(
     sampled: Mapping[str, SampledTask], tasks: Sequence[str], start: int, stop: int | None, name: str
 ) -> Iterator[ImageBatch]:
-    """Images ``start`` to ``stop`` of the samples of ``tasks``, at most ``BATCH`` at a time, task after task.
+    """Images ``start`` to ``stop`` of the samples of ``tasks``, at most ``BATCH_SIZE`` at a time, task after task.
 
     ``name`` identifies benchmark and seed in the keys, so that the same batches have the same keys for other models.
     """
     rows = [(key, index) for key in tasks for index in range(start, len(sampled[key].labels[:stop]))]
-    for first_row in range(0, len(rows), BATCH):
-        chosen = rows[first_row : first_row + BATCH]
+    for first_row in range(0, len(rows), BATCH_SIZE):
+        batch_rows = rows[first_row : first_row + BATCH_SIZE]
         images, parts = [], []
         row = 0
-        for key in dict.fromkeys(key for key, _ in chosen):
-            indices = [index for task, index in chosen if task == key]
+        for key in dict.fromkeys(key for key, _ in batch_rows):
+            indices = [index for task, index in batch_rows if task == key]
             images.append(sampled[key].images[indices[0] : indices[-1] + 1])
             parts.append((key, slice(row, row + len(indices)), indices[0]))
             row += len(indices)

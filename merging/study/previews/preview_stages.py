@@ -16,11 +16,11 @@ from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, StageAnswer, Stages
 
-BENCHMARKS = 2  # the most benchmarks in memory at a time
-State = tuple[tuple[int, ...], str]  # of a benchmark's files, and the device
+MAX_BENCHMARKS = 2  # the most benchmarks in memory at a time
+PreviewerState = tuple[tuple[int, ...], str]  # of a benchmark's files, and the device
 
 _memory = Memory()  # of all benchmarks
-_previewers: OrderedDict[Path, tuple[State, Previewer]] = OrderedDict()  # by folder; least recently used first
+_previewers: OrderedDict[Path, tuple[PreviewerState, Previewer]] = OrderedDict()  # by folder; least recently used first
 
 
 def preview_stages(request: Request, context: Context) -> Stages:
@@ -44,7 +44,7 @@ def _make_previewer(folder: Path, state: tuple[int, ...], device: str) -> Previe
         del cached  # before the new one takes memory
         cached = (state, device), Previewer(Benchmark.load(folder), device, memory=_memory)
     _previewers[folder] = cached
-    while len(_previewers) > BENCHMARKS:
+    while len(_previewers) > MAX_BENCHMARKS:
         _previewers.popitem(last=False)
     return cached[1]
 

@@ -25,7 +25,7 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.digest_cache import DIGESTS
 from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
-from merging.study.previews.affected_tensors import affected_tensors
+from merging.study.previews.affected_tensors import find_affected_tensors
 from merging.study.previews.bootstrap import AVERAGE, paired_differences
 from merging.study.previews.models_in_memory import (
     MergeInMemory,
@@ -37,18 +37,18 @@ from merging.study.previews.models_in_memory import (
 )
 from merging.study.previews.moments_in_memory import MomentsInMemory, refuse_learning
 from merging.study.previews.moments_in_memory import estimate_bytes as moments_bytes
-from merging.study.previews.preview import ANSWERS, CHANGES, Preview
+from merging.study.previews.preview import ANSWERS_TABLE, CHANGES_TABLE, Preview
 from merging.study.previews.preview_memory import Memory, count_bytes
 from merging.study.previews.preview_samples import ImageBatch, PreviewSample, SampledTask, image_batches, sample_tasks
-from merging.study.previews.token_cache import LIMIT, CacheResolution, TokenCache
+from merging.study.previews.token_cache import MAX_BYTES, CacheResolution, TokenCache
 from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 from merging.study.runs.run import Run
 from merging.tasks.context import QUIET, Context
 
-MODELS = 64  # the most recipes whose models stay in memory
-PREDICTIONS = 1 << 14  # the most batches whose predictions stay in memory
+MAX_MODELS = 64  # the most recipes whose models stay in memory
+MAX_PREDICTIONS = 1 << 14  # the most batches whose predictions stay in memory
 Classes = NDArray[np.int64]
-V = TypeVar("V")
+Value = TypeVar("V")
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Previewer:
 
     benchmark: Benchmark
     device: str = "auto"
-    limit: int = LIMIT  # bytes of tokens
+    limit: int = MAX_BYTES  # bytes of tokens
     memory: Memory = field(default_factory=Memory)  # the limit on the caches of this and other previewers
     tokens: TokenCache = field(init=False)
     _merges: OrderedDict[str, MergeInMemory] = field(default_factory=OrderedDict)  # by run id; oldest use first
@@ -86,17 +86,17 @@ class Previewer:
 
     def drop_one(self) -> bool:
         """Drop the least recently used models, or else tokens, moments, images, predictions or heads, in this order."""
-        idle = next((key for key, merge in self._merges.items() if merge not in self._compared), None)
-        if idle is not None:
-            del self._merges[idle]
+        unused_id = next((key for key, merge in self._merges.items() if merge not in self._compared), None)
+        if unused_id is not None:
+            del self._merges[unused_id]
             return True
         if self.tokens.drop_one():
             return True
         caches = (self._moments, self._sampled, self._predicted, self._heads)
-        filled = next((cache for cache in caches if cache), None)
-        if filled is not None:
-            filled.clear()
-        return filled is not None
+        filled_cache = next((cache for cache in caches if cache), None)
+        if filled_cache is not None:
+            filled_cache.clear()
+        return filled_cache is not None
 
     def begin(
         self,
@@ -116,23 +116,29 @@ class Previewer:
         opened = open_inputs(recipe, base, self.benchmark)
         if reason := self.benchmark.misfit(opened.pretrained):
             raise TaskError(f"The chain cannot be previewed on this benchmark: {reason}")
-        old, name = self.retry_on_oom(lambda: self._reference(reference, opened, base, context))
-        new = self.retry_on_oom(lambda: self._merge(opened, context))
-        self._compared = (new, old)
-        while len(self._merges) > max(MODELS, len(self._compared)):
+        reference_merge, reference_name = self.retry_on_oom(
+            lambda: self._find_reference(reference, opened, base, context)
+        )
+        new_merge = self.retry_on_oom(lambda: self._find_merge(opened, context))
+        self._compared = (new_merge, reference_merge)
+        while len(self._merges) > max(MAX_MODELS, len(self._compared)):
             self.drop_one()
         self.memory.make_room(self)
-        self.tokens.begin(*(model.sections for merge in (new, old) for model in merge.models.values()))
+        self.tokens.begin(
+            *(model.sections for merge in (new_merge, reference_merge) for model in merge.models.values())
+        )
         title = recipe.title or recipe.text()
-        return PreviewWork(self, sample, (new, old), tuple(opened.experts), (title, name), context)
+        return PreviewWork(
+            self, sample, (new_merge, reference_merge), tuple(opened.experts), (title, reference_name), context
+        )
 
-    def retry_on_oom(self, compute: Callable[[], V]) -> V:
+    def retry_on_oom(self, compute: Callable[[], Value]) -> Value:
         """The result of a function of these models; if the device runs out of memory, it is called again.
 
         The first repetition uses smaller pieces. If that fails, the models move to the CPU and remain there.
         """
 
-        def compute_on(device: torch.device) -> V:
+        def compute_on(device: torch.device) -> Value:
             if device != chosen:
                 self.device = str(device)
                 self._moments.clear()
@@ -147,15 +153,15 @@ class Previewer:
 
     # Models
 
-    def _reference(
+    def _find_reference(
         self, reference: Recipe | Run | None, opened: OpenedRecipe, base: Path | None, context: Context
     ) -> tuple[MergeInMemory, str]:
         """The models that a preview is compared with, and their name."""
         if reference is None:
-            return self._pretrained(opened), "Pretrained"
+            return self._find_pretrained(opened), "Pretrained"
         if isinstance(reference, Recipe):
             name = reference.title or reference.text()
-            return self._merge(open_inputs(reference, base, self.benchmark), context), name
+            return self._find_merge(open_inputs(reference, base, self.benchmark), context), name
         if reference.id in self._merges:
             return self._merges[reference.id], reference.name
         if reference.recipe is None:
@@ -169,12 +175,12 @@ class Previewer:
             models = {name: self._load_model(file.state_dict(), file) for name, file in reference.open_models().items()}
             self._merges[reference.id] = MergeInMemory(reference.inputs, models, reference.recipe)
             return self._merges[reference.id], reference.name
-        again = open_inputs(reference.recipe, base, self.benchmark)
-        if again.run_id() != reference.id:
+        reopened = open_inputs(reference.recipe, base, self.benchmark)
+        if reopened.run_id() != reference.id:
             raise StoreError(f"The files that the recipe of “{reference.title}” names are no longer those of this run.")
-        return self._merge(again, context), reference.name
+        return self._find_merge(reopened, context), reference.name
 
-    def _pretrained(self, opened: OpenedRecipe) -> MergeInMemory:
+    def _find_pretrained(self, opened: OpenedRecipe) -> MergeInMemory:
         digest = DIGESTS.digest(opened.pretrained)
         key = f"{PRETRAINED} {digest} {opened.recipe.activation} {opened.recipe.architecture}"
         if key not in self._merges:
@@ -182,15 +188,15 @@ class Previewer:
             self._merges[key] = MergeInMemory({PRETRAINED: digest}, {MERGED: model})
         return self._merges[key]
 
-    def _merge(self, opened: OpenedRecipe, context: Context) -> MergeInMemory:
+    def _find_merge(self, opened: OpenedRecipe, context: Context) -> MergeInMemory:
         """The models of a recipe: those in memory, or merged only where they differ from the nearest models."""
         digests = opened.digests(context)
         run_id = opened.run_id(digests)
         if run_id not in self._merges:
             refuse_learning(opened)
-            near = self._nearest(opened, digests)
+            similar = self._find_nearest(opened, digests)
             states = merge_in_memory(
-                opened, context.on_device(self.device), lambda: self._find_moments(opened, digests), near
+                opened, context.on_device(self.device), lambda: self._find_moments(opened, digests), similar
             )
             models = {name: self._load_model(state, opened.pretrained) for name, state in states.items()}
             self._merges[run_id] = MergeInMemory(digests, models, opened.recipe)
@@ -210,14 +216,14 @@ class Previewer:
             self._moments[key] = moments
         return self._moments[key]
 
-    def _nearest(
+    def _find_nearest(
         self, opened: OpenedRecipe, digests: Mapping[str, str]
     ) -> tuple[Mapping[str, ModelInMemory], frozenset[str]] | None:
         """The models in memory that differ from a recipe's in the fewest tensors, and the names of these tensors."""
         best: tuple[Mapping[str, ModelInMemory], frozenset[str]] | None = None
         for merge in self._merges.values():
             if merge.recipe is not None and dict(merge.digests) == dict(digests):
-                changed = affected_tensors(opened.recipe, merge.recipe, opened.pretrained.parameters)
+                changed = find_affected_tensors(opened.recipe, merge.recipe, opened.pretrained.parameters)
                 if changed is not None and (best is None or len(changed) < len(best[1])):
                     best = merge.models, changed
         return best
@@ -240,12 +246,12 @@ class Previewer:
         key = (model.sections, batch.key)
         if key not in self._predicted:
             features = self.tokens.features(model.encoder, model.sections, batch, self.benchmark.preprocess, resolution)
-            self._predicted[key] = [predict(features[rows], self._head(task)) for task, rows, _ in batch.parts]
-            if len(self._predicted) > PREDICTIONS:
+            self._predicted[key] = [predict(features[rows], self._find_head(task)) for task, rows, _ in batch.parts]
+            if len(self._predicted) > MAX_PREDICTIONS:
                 self._predicted.popitem(last=False)
         return self._predicted[key]
 
-    def _head(self, task: str) -> Tensor:
+    def _find_head(self, task: str) -> Tensor:
         if task not in self._heads:
             self._heads[task] = self.benchmark.head(task)
         return self._heads[task]
@@ -264,13 +270,13 @@ class PreviewWork:
 
     def __post_init__(self) -> None:
         self._sampled = self.previewer.sample_tasks(self.sample)
-        self._stages = self.sample.stages()
+        self._stages = self.sample.list_stages()
         largest = max((len(task.labels) for task in self._sampled.values()), default=0)
         while len(self._stages) > 1 and (self._stages[-2].per_task or 0) >= largest:  # no task has more images
             self._stages = (*self._stages[:-2], self.sample)
         architecture = next(iter(self.merges[1].models.values())).encoder.architecture
         images = sum(len(task.labels) for task in self._sampled.values())
-        self._resolution = CacheResolution.fit(architecture, images, self.previewer.limit)
+        self._resolution = CacheResolution.choose(architecture, images, self.previewer.limit)
         # by model: {task: predicted classes (models, images so far)}
         self._predicted: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
 
@@ -278,7 +284,7 @@ class PreviewWork:
         """A preview after each stage of the sample, and None after each batch. Raises Cancelled."""
         start = 0
         for stage in self._stages:
-            for _ in self._batches(start, stage.per_task):
+            for _ in self._predict_batches(start, stage.per_task):
                 yield None
             self.previewer.memory.make_room(self.previewer)
             yield self._make_preview(stage)
@@ -289,13 +295,13 @@ class PreviewWork:
         (last,) = deque(filter(None, self.previews()), maxlen=1)
         return last
 
-    def _batches(self, start: int, stop: int | None) -> Iterator[None]:
+    def _predict_batches(self, start: int, stop: int | None) -> Iterator[None]:
         """Predict images ``start`` to ``stop`` of each task, a batch at a time."""
         name = f"{self.previewer.benchmark.digest} {self.sample.seed}"
         memory, tokens = self.previewer.memory, self.previewer.tokens
         tokens.limit = min(self.previewer.limit, tokens.nbytes + memory.make_room(self.previewer))
         for models, answers in zip(self.merges, self._predicted, strict=True):
-            for tasks, model in self._parts(models):
+            for tasks, model in self._list_parts(models):
                 for batch in image_batches(self._sampled, tasks, start, stop, name):
                     self.context.check()
                     predict_batch = partial(self.previewer.predict, model, batch, self._resolution)
@@ -304,7 +310,7 @@ class PreviewWork:
                         answers.setdefault(task, {}).setdefault(id(model), []).append(classes)
                     yield
 
-    def _parts(self, merge: MergeInMemory) -> list[tuple[Sequence[str], ModelInMemory]]:
+    def _list_parts(self, merge: MergeInMemory) -> list[tuple[Sequence[str], ModelInMemory]]:
         """The models of a merge, each with the tasks that a run's evaluation would use it for."""
         benchmark = self.previewer.benchmark
         if list(merge.models) == [MERGED]:
@@ -315,30 +321,33 @@ class PreviewWork:
     def _make_preview(self, sample: PreviewSample) -> Preview:
         """The preview on the images so far, which are those of ``sample``."""
         rows = []
-        new: dict[str, NDArray[np.float64]] = {}
-        old: dict[str, NDArray[np.float64]] = {}
+        right: dict[str, NDArray[np.float64]] = {}
+        reference_right: dict[str, NDArray[np.float64]] = {}
         for key, task in self._sampled.items():
-            classes, before = (
+            classes, reference_classes = (
                 np.stack([np.concatenate(parts) for parts in answers[key].values()]) for answers in self._predicted
             )  # (models, images)
             labels = task.labels[: classes.shape[1]]
-            new[key], old[key] = (classes == labels).mean(axis=0), (before == labels).mean(axis=0)
+            right[key], reference_right[key] = (
+                (classes == labels).mean(axis=0),
+                (reference_classes == labels).mean(axis=0),
+            )
             predicted = classes[0] if len(classes) == 1 else np.full(len(labels), -1)
             columns = {"task": key, "place": task.positions[: len(labels)], "label": labels, "predicted": predicted}
-            rows.append(pd.DataFrame({**columns, "right": new[key], "reference_right": old[key]}))
+            rows.append(pd.DataFrame({**columns, "right": right[key], "reference_right": reference_right[key]}))
         answered = pd.concat(rows, ignore_index=True)
-        changes = paired_differences(new, old, self.experts, seed=self.sample.seed)
+        changes = paired_differences(right, reference_right, self.experts, seed=self.sample.seed)
         titles = {task.key: task.title for task in self.previewer.benchmark.tasks}
         names = zip(changes["over"], changes["group"], strict=True)
         changes.insert(
             1, "title", [over[0].upper() + over[1:] if group == AVERAGE else titles[over] for over, group in names]
         )
         return Preview(
-            tables={CHANGES: changes, ANSWERS: answered},
+            tables={CHANGES_TABLE: changes, ANSWERS_TABLE: answered},
             n=len(answered),
             sample=sample,
             device=describe_device(choose_device(self.previewer.device)),
             title=self.names[0],
             reference=self.names[1],
-            rounded=self._resolution.rounds,
+            rounded=self._resolution.is_rounding,
         )

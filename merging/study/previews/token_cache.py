@@ -17,8 +17,8 @@ from merging.images.image_encoder import Encoder
 from merging.models.architecture import Architecture
 from merging.study.previews.preview_samples import ImageBatch, Pixels
 
-LIMIT = 1 << 28  # bytes
-EXACT = 2  # up to every second depth is cached in single precision; coarser caches are in half precision
+MAX_BYTES = 1 << 28  # bytes
+MAX_EXACT_STRIDE = 2  # up to every second depth is cached in single precision; coarser caches are in half precision
 Key = tuple[tuple[Hashable, ...], tuple[object, ...]]  # the sections that were passed, and the batch
 
 
@@ -30,23 +30,23 @@ class CacheResolution:
     dtype: torch.dtype
 
     @classmethod
-    def fit(cls, architecture: Architecture, images: int, limit: int = LIMIT) -> CacheResolution:
+    def choose(cls, architecture: Architecture, images: int, limit: int = MAX_BYTES) -> CacheResolution:
         """The finest resolution that fits into ``limit`` bytes for ``images``; depths are thinned before rounding."""
         tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
         scalars = images * tokens * architecture.width
         depths = architecture.layers + 1  # before every block, and before the head
-        for dtype, most in ((torch.float32, EXACT), (torch.float16, depths)):
-            for stride in range(1, most + 1):
+        for dtype, max_stride in ((torch.float32, MAX_EXACT_STRIDE), (torch.float16, depths)):
+            for stride in range(1, max_stride + 1):
                 if scalars * dtype.itemsize * -(-depths // stride) <= limit:
                     return cls(stride, dtype)
         return cls(0, torch.float32)
 
     @property
-    def rounds(self) -> bool:
+    def is_rounding(self) -> bool:
         """Whether cached tokens have fewer digits than computed ones."""
         return self.stride > 0 and self.dtype != torch.float32
 
-    def keeps(self, section: int) -> bool:
+    def is_cached(self, section: int) -> bool:
         """Whether the tokens that enter a section are cached."""
         return self.stride > 0 and (section - 1) % self.stride == 0
 
@@ -54,7 +54,7 @@ class CacheResolution:
 class TokenCache:
     """A cache of tokens of at most ``limit`` bytes; the least recently used ones are dropped."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = MAX_BYTES) -> None:
         self.limit = limit
         self._cached: OrderedDict[Key, Tensor] = OrderedDict()  # least recently used first
         self._protected: set[Key] = set()
@@ -80,8 +80,8 @@ class TokenCache:
         ``names`` has a name for each section of the encoder; sections with equal names have equal tensors. The pass
         starts from the deepest cached tokens that passed the same sections, and caches those that it computes.
         """
-        start = self.start_section(names, batch)
-        most = limit_batch(len(batch.images), encoder.architecture, encoder.device)
+        start = self.find_start(names, batch)
+        batch_size = limit_batch(len(batch.images), encoder.architecture, encoder.device)
         with torch.inference_mode():
             if start:
                 self._cached.move_to_end((tuple(names[:start]), batch.key))
@@ -89,13 +89,13 @@ class TokenCache:
             else:
                 x = prepare(batch.images)
             for section in range(start, encoder.sections):
-                pieces = [encoder.run(section, piece.to(encoder.device)) for piece in x.split(most)]
+                pieces = [encoder.run(section, piece.to(encoder.device)) for piece in x.split(batch_size)]
                 x = pieces[0] if len(pieces) == 1 else torch.cat([piece.cpu() for piece in pieces])
-                if section + 1 < encoder.sections and resolution.keeps(section + 1):
-                    self._keep((tuple(names[: section + 1]), batch.key), x, resolution.dtype)
+                if section + 1 < encoder.sections and resolution.is_cached(section + 1):
+                    self._store((tuple(names[: section + 1]), batch.key), x, resolution.dtype)
         return x.cpu()
 
-    def start_section(self, names: Sequence[Hashable], batch: ImageBatch) -> int:
+    def find_start(self, names: Sequence[Hashable], batch: ImageBatch) -> int:
         """The first section that a pass would run; 0 means from the images."""
         return next((s for s in range(len(names) - 1, 0, -1) if (tuple(names[:s]), batch.key) in self._cached), 0)
 
@@ -108,7 +108,7 @@ class TokenCache:
         self.nbytes -= tokens.nbytes
         return True
 
-    def _keep(self, key: Key, x: Tensor, dtype: torch.dtype) -> None:
+    def _store(self, key: Key, x: Tensor, dtype: torch.dtype) -> None:
         """Cache tokens if there is room without dropping those of the current preview."""
         tokens = x.to("cpu", dtype)
         while self.nbytes + tokens.nbytes > self.limit:

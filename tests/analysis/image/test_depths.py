@@ -77,7 +77,9 @@ def test_what_mends_is_what_restoring_one_image_says(measured, by_task, made, ru
         for number in np.flatnonzero(broken):
             studied = find_image(tiny_benchmark, f"{task}:reporting:{number}")
             rows = made.restore(studied, run.id, reference).pivot(index="depth", columns="tokens", values="right")
-            np.testing.assert_array_equal(rows[list(restore.KINDS)].to_numpy(bool), one.restored_right[number] == 1)
+            np.testing.assert_array_equal(
+                rows[list(restore.TOKEN_KINDS)].to_numpy(bool), one.restored_right[number] == 1
+            )
             np.testing.assert_array_equal(
                 answers_by_depth(made.trace(studied, reference), studied), one.reference[number]
             )

@@ -49,7 +49,7 @@ def test_the_lens_reads_every_depth_through_the_last_section(made, towers, image
     table = made.lens(image, run.id)
     assert set(table.loc[table["right"], "number"]) == {image.label}
     assert table["line"].groupby(table["depth"]).sum().nunique() == 1
-    assert len(table[table["rank"] <= logit_lens.NEXT]) == logit_lens.NEXT * (BLOCKS + 1)
+    assert len(table[table["rank"] <= logit_lens.TOP_CLASSES]) == logit_lens.TOP_CLASSES * (BLOCKS + 1)
     other = made.lens(image, run.id, by_pretrained=True)
     assert not np.allclose(other["probability"].max(), table["probability"].max(), atol=1e-4)
     same = made.lens(image, PRETRAINED, by_pretrained=True)

@@ -23,12 +23,12 @@ def test_stored_features_are_those_that_are_read(store, run, towers, tiny_benchm
     tasks = ["flags", "digits"]  # another order than the benchmark's
     for key in (run.id, PRETRAINED, expert_key("digits")):
         kept, read = (
-            nearest_images.find_stored_bank(towers, key, tasks),
+            nearest_images.get_bank(towers, key, tasks),
             compute_bank(towers(key).encoder, tiny_benchmark, tasks),
         )
         np.testing.assert_array_equal(kept.features, read.features)
         assert kept.images.equals(read.images) and kept.features.dtype == np.float16
-    measured = measurement_store.find_measurement_result(nearest_images.BANK, store, tiny_benchmark, run.id)
+    measured = measurement_store.find_measurement_result(nearest_images.BANK_MEASUREMENT, store, tiny_benchmark, run.id)
     assert measured.notes == {"split": "choosing", "images": 6 * tiny.CHOOSING}
 
 
@@ -49,7 +49,7 @@ def test_a_store_that_cannot_be_written_to(store, run, image, tiny_benchmark, mo
     expected = compute_bank(towers(run.id).encoder, tiny_benchmark, ["digits"])
     monkeypatch.setattr(nearest_images, "measure", refused)
     monkeypatch.setattr(nearest_images.measurement_store, "find_measurement_result", lambda *_: None)
-    assert np.array_equal(nearest_images.find_stored_bank(towers, run.id, ["digits"]).features, expected.features)
+    assert np.array_equal(nearest_images.get_bank(towers, run.id, ["digits"]).features, expected.features)
 
 
 def test_the_next_image():

@@ -12,7 +12,7 @@ from merging.base.errors import TaskError
 from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
 from merging.study.one_image.image_tables import ImageTables
-from merging.study.one_image.named_towers import IN_MEMORY, Towers, expert_key, model_key, reference_key
+from merging.study.one_image.named_towers import MAX_TOWERS, Towers, expert_key, model_key, reference_key
 from merging.study.one_image.nearest_images import compute_bank, mean_overlap, same_domain
 from merging.study.one_image.studied_image import find_image, split_name
 from merging.study.runs.execute import execute
@@ -76,7 +76,7 @@ def test_four_towers_are_in_memory_and_the_rest_is_read(store, tiny_benchmark, r
     assert own(run.id) is first
     for task in tiny_benchmark.experts:
         own(expert_key(task))
-    assert len(own) == IN_MEMORY and own(run.id) is not first
+    assert len(own) == MAX_TOWERS and own(run.id) is not first
     assert torch.equal(own(run.id).encoder.tensors["proj"], first.encoder.tensors["proj"])
 
 

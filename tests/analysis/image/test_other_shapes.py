@@ -17,7 +17,7 @@ from merging.study.measurements.depths import read_depths
 from merging.study.measurements.find_images import find_by_depth
 from merging.study.one_image import named_towers, restore
 from merging.study.one_image.image_tables import ImageTables
-from merging.study.one_image.named_towers import IN_MEMORY, Towers, expert_key
+from merging.study.one_image.named_towers import MAX_TOWERS, Towers, expert_key
 from merging.study.one_image.nearest_images import same_domain
 from merging.study.one_image.studied_image import find_image
 from merging.study.runs.execute import execute
@@ -79,7 +79,9 @@ def test_data_sets_by_depth_have_it_too(other):
     measured = measure.measure("depths", store, benchmark, run.id, context=Context(device="cpu"))
     by_task = read_depths(measured, benchmark)
     assert set(by_task) == {*EXPERTS, *tiny.OUTSIDE}
-    assert all(one.restored_right.shape == (tiny.REPORTING, BLOCKS + 1, len(restore.KINDS)) for one in by_task.values())
+    assert all(
+        one.restored_right.shape == (tiny.REPORTING, BLOCKS + 1, len(restore.TOKEN_KINDS)) for one in by_task.values()
+    )
     scores = run.scores[run.scores["split"] == "reporting"].set_index("task")["accuracy"]
     for task, one in by_task.items():
         assert (one.answers[:, -1] == one.labels).mean() == pytest.approx(scores[task])
@@ -127,4 +129,4 @@ def test_at_most_four_towers_are_alive(other, monkeypatch):
             made.lens(image, key)
             made.drift(image, key, PRETRAINED, scaled=False)
             made.occlude(image, key, PRETRAINED)
-    assert max(most) == IN_MEMORY and len(keys) > IN_MEMORY and len(most) > len(keys)
+    assert max(most) == MAX_TOWERS and len(keys) > MAX_TOWERS and len(most) > len(keys)

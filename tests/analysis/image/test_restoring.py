@@ -33,13 +33,13 @@ def test_restoring_all_before_the_output_gives_the_reference_s_answer(towers, im
     mixed = NamedTower("mixed", "Mixed", replace(own, tensors=shared))
     traces = trace.trace_image(mixed, image), trace.trace_image(towers(PRETRAINED), image)
     table = restore.restore(mixed, *traces, image).set_index(["depth", "tokens"])["probability"]
-    last = logit_lens.probabilities(traces[1].features()[-1:], image)[0, image.label]
+    last = logit_lens.compute_probabilities(traces[1].features()[-1:], image)[0, image.label]
     assert table[BLOCKS, "all"] == pytest.approx(float(last), abs=1e-5)
     assert table[BLOCKS, "class"] == pytest.approx(float(last), abs=1e-5)
     x = donor.run(0, image.inputs)
     for section in range(1, own.sections - 1):
         x = own.run(section, x)
-    expected = logit_lens.probabilities(mixed.encoder.head(x), image)[0, image.label]
+    expected = logit_lens.compute_probabilities(mixed.encoder.head(x), image)[0, image.label]
     assert table[0, "all"] == pytest.approx(float(expected), abs=1e-5)
 
 
@@ -54,7 +54,7 @@ def test_every_single_token_is_put_in_by_hand(made, towers, image, run, monkeypa
             x[0, token] = donor[depth, token]
             for section in range(depth + 1, encoder.sections):
                 x = encoder.run(section, x)
-            expected = logit_lens.probabilities(x, image)[0, image.label]
+            expected = logit_lens.compute_probabilities(x, image)[0, image.label]
             assert table.loc[(depth, token), "probability"] == pytest.approx(float(expected), abs=1e-5)
 
 
