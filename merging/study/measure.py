@@ -103,10 +103,10 @@ def _measure_and_store(measurement_kind: Measurement, name: str, subject: Subjec
             )
             trials = Trials(key, TrialInputs(subject.benchmark), trial_context, stored_answers)
             prepared_subject = replace(
-                subject, measure_other=measure_other, show_partial=show, run_trials=trials.answers
+                subject, measure_other=measure_other, show_partial=show, run_trials=trials.compute_answers
             )
             result = compute(prepared_subject, context.without_workers().on_device(device))
-            return trials.add_notes(result), device_facts | trials.about()
+            return trials.add_notes(result), device_facts | trials.list_device_facts()
 
     with open_workers(context if measurement_kind.trial else context.without_workers()) as workers:
         (result, device_facts), warnings = retry_on_oom(

@@ -68,8 +68,8 @@ def test_a_machine_that_slows_down_changes_no_ratio(machine: Machine, store: Sto
     for chain, cost in COSTS.items():
         assert rows.loc[chain, "ratio"] == pytest.approx(cost, rel=0.01)
         assert rows.loc[chain, "low"] <= rows.loc[chain, "ratio"] <= rows.loc[chain, "high"]
-    assert rows.loc["ties", "rounds"] == method_times.ROUNDS
-    assert rows.loc["drm", "rounds"] < method_times.ROUNDS  # it takes too long to be timed so often
+    assert rows.loc["ties", "rounds"] == method_times.TIMED_ROUNDS
+    assert rows.loc["drm", "rounds"] < method_times.TIMED_ROUNDS  # it takes too long to be timed so often
     assert rows.loc["emr", "problem"] == "no room for so many models" and rows.loc["emr", "rounds"] == 0
     assert rows["ratio"].isna().sum() == 1
     notes = measured.notes
@@ -92,11 +92,11 @@ def test_the_first_run_only_loads(
 
 
 def test_short_merges_are_repeated(machine: Machine, store: Store, tiny_benchmark: Benchmark, monkeypatch: Any) -> None:
-    monkeypatch.setattr(method_times, "BRIEF", 2.5)
+    monkeypatch.setattr(method_times, "MIN_SECONDS", 2.5)
     measured = measuring.measure("method_times", store, tiny_benchmark, context=Context("cpu"))
     rows = measured.table("times").set_index("chain")
     assert rows.loc["lwptv → task_arithmetic", "ratio"] == pytest.approx(1.5, rel=0.05)
-    assert machine.calls > 1.5 * (method_times.ROUNDS + 1) * len(METHODS)
+    assert machine.calls > 1.5 * (method_times.TIMED_ROUNDS + 1) * len(METHODS)
 
 
 def test_times_are_measured_anew_whenever_asked(

@@ -46,8 +46,9 @@ OF_FILES = "layer_drift"  # reads layer inputs from files
 LESS = (
     (exemplar_sensitivity, "COUNTS", (8,)), (exemplar_sensitivity, "SEEDS", (0,)),
     (drm_ablations, "CUTS", (0.1,)), (drm_ablations, "VARIANTS", drm_ablations.VARIANTS[:1]),
-    (task_counts, "METHODS", ("drm_h",)), (task_counts, "SUBSETS", 1),
-    (put_back_images, "SAMPLE", PreviewSample(4)), (method_times, "ROUNDS", 0), (method_times, "BRIEF", 1e-9),
+    (task_counts, "PRESETS", ("drm_h",)), (task_counts, "MAX_SUBSETS", 1),
+    (put_back_images, "SAMPLE", PreviewSample(4)), (method_times, "TIMED_ROUNDS", 0),
+    (method_times, "MIN_SECONDS", 1e-9),
     (exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[:1]),
     (methods, "list_methods", lambda: (methods.find_merge("ties"), methods.find_edit("cat"))),
 )  # fmt: skip

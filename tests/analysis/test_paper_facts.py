@@ -11,7 +11,7 @@ import pytest
 from merging.images.benchmarks.metrics import wilson
 from merging.study.paper_facts import accuracy_facts, comparison, network_facts
 from merging.study.paper_facts.comparison import BoundedValue, Comparison, Verdict, judge
-from merging.study.trials.exemplar_sensitivity import OWN, TASK_VECTORS, WHOLE_WEIGHTS, split_losses
+from merging.study.trials.exemplar_sensitivity import OWN_EXPERTS, TASK_VECTORS, WHOLE_WEIGHTS, split_losses
 
 
 def ours(low: float, high: float) -> Comparison:
@@ -108,7 +108,7 @@ def test_means_of_two_models() -> None:
 def weights(vectors: float, whole: float, own: float) -> pd.DataFrame:
     rows = [
         scores(value).assign(solved=solved, exemplars=n, seed=0)
-        for solved, n, value in ((TASK_VECTORS, 4, vectors), (WHOLE_WEIGHTS, 4, whole), (OWN, 0, own))
+        for solved, n, value in ((TASK_VECTORS, 4, vectors), (WHOLE_WEIGHTS, 4, whole), (OWN_EXPERTS, 0, own))
     ]
     return pd.concat(rows, ignore_index=True)
 

@@ -49,7 +49,7 @@ def found(folder: Path) -> dict[str, StoredMeasurement]:
     """Both measurements of the tiny benchmark, with fewer methods and cuts than the real ones."""
     benchmark, store = Benchmark.load(folder), Store(folder / "making", libraries=())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task_counts, "METHODS", METHODS)
+        patch.setattr(task_counts, "PRESETS", METHODS)
         patch.setattr(drm_ablations, "CUTS", CUTS)
         made = {
             key: measure.measure(key, store, benchmark, context=Context(device="cpu"))
@@ -89,7 +89,7 @@ def assert_is(row: pd.Series[Any], params: dict[str, Any], folder: Path) -> None
     run = execute(recipe, Store(folder / "runs_made", libraries=()), benchmark=benchmark, context=Context(device="cpu"))
     assert run.scores is not None
     own = summarize(run.scores, list(benchmark.experts))
-    for name in drm_ablations.SCORES:
+    for name in drm_ablations.SCORE_COLUMNS:
         assert row[name] == pytest.approx(getattr(own, name), rel=1e-6), name
     assert (row["tasks_in"], row["n_in"], row["n_out"]) == (4, 4 * tiny.REPORTING, 2 * tiny.REPORTING)
 
@@ -174,9 +174,11 @@ def assert_counts(counts: pd.DataFrame, key: str, chosen: tuple[str, ...], folde
 def test_averages_are_unweighted_means_over_the_merged_tasks() -> None:
     counts = pd.DataFrame(
         [("a", 2, 0, "x", 30, 40), ("a", 2, 0, "y", 10, 20), ("a", 2, 1, "y", 15, 20), ("a", 2, 1, "z", 0, 10)],
-        columns=list(task_counts.COUNTS),
+        columns=list(task_counts.COUNT_COLUMNS),
     )
-    own = pd.DataFrame([("x", "X", 40, 40), ("y", "Y", 16, 20), ("z", "Z", 0, 10)], columns=list(task_counts.OWN))
+    own = pd.DataFrame(
+        [("x", "X", 40, 40), ("y", "Y", 16, 20), ("z", "Z", 0, 10)], columns=list(task_counts.EXPERT_COLUMNS)
+    )
     table = average_counts(counts, own)
     assert list(table["accuracy"]) == pytest.approx([0.625, 0.375])
     assert list(table["normalized"]) == pytest.approx([(0.75 + 0.625) / 2, 0.9375])  # an expert without any is left out

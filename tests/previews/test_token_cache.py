@@ -65,7 +65,7 @@ def test_half_precision_is_close(base):
     again = cache.features(encoder(base), names, batch(), prepare, half)
     assert first.equal(whole(encoder(base))) and not again.equal(first)
     assert (again - first).norm() < 2e-3 * first.norm()
-    assert cache.nbytes == 3 * TOKENS // 2 and half.rounds and not ALL.rounds
+    assert cache.nbytes == 3 * TOKENS // 2 and half.is_rounding and not ALL.is_rounding
 
 
 def test_the_least_recently_used_make_room_but_not_what_is_in_use(base):
@@ -93,5 +93,5 @@ def test_depths_are_thinned_out_before_tokens_are_rounded():
     assert CacheResolution.choose(vit, 512) == CacheResolution(3, torch.float16)
     assert CacheResolution.choose(large, 128) == CacheResolution(9, torch.float16)
     assert CacheResolution.choose(large, 10_000) == CacheResolution(0, torch.float32)
-    assert [section for section in range(1, 8) if CacheResolution(3, torch.float16).keeps(section)] == [1, 4, 7]
-    assert not any(CacheResolution(0, torch.float32).keeps(section) for section in range(8))
+    assert [section for section in range(1, 8) if CacheResolution(3, torch.float16).is_cached(section)] == [1, 4, 7]
+    assert not any(CacheResolution(0, torch.float32).is_cached(section) for section in range(8))

@@ -38,7 +38,7 @@ def test_a_runs_scores_are_a_point_of_the_same_split_and_tasks(tiny_benchmark: B
     store: Any = SimpleNamespace(list_copies=lambda run_id: [run])
 
     def rows_of(sample: PointSample) -> list[tuple[str, str]] | None:
-        point = points.point_of_run(store, "0" * 12, "name", tiny_benchmark, sample)
+        point = points.read_point_of_run(store, "0" * 12, "name", tiny_benchmark, sample)
         return None if point is None else list(zip(point.scores["split"], point.scores["task"], strict=True))
 
     assert rows_of(PointSample("choosing")) == rows[:2] and rows_of(PointSample("reporting")) == rows[2:]

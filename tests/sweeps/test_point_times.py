@@ -17,7 +17,7 @@ from merging.study.sweeps.points import Point
 def note(store: Store, number: int, **about: Any) -> None:
     """Store a point without rows that took so many seconds."""
     seconds = {"merging": float(number), "evaluating": 1.0}
-    table = Columns({name: [] for name in points.COLUMNS})
+    table = Columns({name: [] for name in points.SCORE_COLUMNS})
     points.write_point(store, Point(f"{number:012x}", table, "CPU", THIS_MACHINE, seconds), about)
 
 
@@ -26,10 +26,10 @@ def noted(store: Store) -> list[float]:
 
 
 def test_the_latest_times_are_read_and_the_file_stays_short(store: Store) -> None:
-    for number in range(2 * points.LATEST):
+    for number in range(2 * points.MAX_TIMES_READ):
         note(store, number, chain=["x" * 800])
-        assert points.times_file(store).stat().st_size < points.ROOM + 1000
-    assert noted(store) == list(range(points.LATEST, 2 * points.LATEST))
+        assert points.times_file(store).stat().st_size < points.MAX_TIMES_BYTES + 1000
+    assert noted(store) == list(range(points.MAX_TIMES_READ, 2 * points.MAX_TIMES_READ))
 
 
 def test_times_are_no_part_of_the_store(store: Store) -> None:

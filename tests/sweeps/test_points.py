@@ -167,7 +167,7 @@ def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: 
 
 def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Benchmark) -> None:
     def shown(images: int, seed: int) -> Any:
-        return SampledBenchmark.of_benchmark(tiny_benchmark, PointSample(images=images, seed=seed)).images(
+        return SampledBenchmark.from_benchmark(tiny_benchmark, PointSample(images=images, seed=seed)).images(
             "circles", "choosing"
         )
 
@@ -180,12 +180,12 @@ def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Bench
     assert (
         len(shown(500, 0)[0])
         == tiny.CHOOSING
-        == SampledBenchmark.of_benchmark(tiny_benchmark, PointSample()).count("circles", "choosing")
+        == SampledBenchmark.from_benchmark(tiny_benchmark, PointSample()).count("circles", "choosing")
     )
     assert (
         PointSample(images=500, seed=3).normalize_on(tiny_benchmark) == PointSample()
     )  # nothing is drawn, so the seed means nothing
-    exemplars = SampledBenchmark.of_benchmark(tiny_benchmark, PointSample(images=3)).labeled_exemplars(8)
+    exemplars = SampledBenchmark.from_benchmark(tiny_benchmark, PointSample(images=3)).labeled_exemplars(8)
     assert all(len(task.images) == 8 for task in exemplars.values())
 
 

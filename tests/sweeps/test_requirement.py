@@ -14,7 +14,7 @@ from merging.study.sweeps.requirement import (
     DRAWS,
     Requirement,
     best_point,
-    certainty,
+    estimate_certainty,
     is_uncertain,
     judge_points,
     parse_requirement,
@@ -97,11 +97,11 @@ def test_certainty_is_the_share_of_all_draws_with_replacement() -> None:
     for at_least in (1 / 6, 1 / 3, 0.5, 2 / 3, 5 / 6):
         exact = sum(mean >= at_least - 1e-9 for mean in means) / len(means)
         spread = math.sqrt(exact * (1 - exact) / DRAWS)
-        assert abs(certainty([2, 1], [3, 3], at_least) - exact) < 4 * spread
+        assert abs(estimate_certainty([2, 1], [3, 3], at_least) - exact) < 4 * spread
 
 
 def test_certainty_does_not_depend_on_other_points_or_the_order_of_tasks() -> None:
-    assert certainty([30, 35], [40, 50], 0.7) == certainty([35, 30], [50, 40], 0.7)
+    assert estimate_certainty([30, 35], [40, 50], 0.7) == estimate_certainty([35, 30], [50, 40], 0.7)
     found = rows()
     alone = found[found["point"] == "mid"]
     requirement = Requirement("out", 0.8)
@@ -116,9 +116,9 @@ def test_certainty_does_not_depend_on_other_points_or_the_order_of_tasks() -> No
 
 
 def test_certainty_at_the_ends() -> None:
-    assert certainty([40, 40], [40, 40], 1.0) == 1
-    assert certainty([0], [40], 0.01) == 0
-    assert 0.4 < certainty([32, 32], [40, 40], 0.8) < 0.62
+    assert estimate_certainty([40, 40], [40, 40], 1.0) == 1
+    assert estimate_certainty([0], [40], 0.01) == 0
+    assert 0.4 < estimate_certainty([32, 32], [40, 40], 0.8) < 0.62
 
 
 def test_an_interval_that_reaches_to_both_sides_crosses() -> None:

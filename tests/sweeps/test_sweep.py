@@ -33,7 +33,7 @@ def test_every_numeric_parameter_of_every_preset_can_be_varied(tiny_benchmark: B
     for preset in PRESETS:
         base = preset.recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
         known = axes.list_targets([base])
-        numeric = [b for _, step in base.stages for b in step.params.bounds().values() if b.kind in axes.NUMBERS]
+        numeric = [b for _, step in base.stages for b in step.params.bounds().values() if b.kind in axes.NUMBER_KINDS]
         of_steps = [t for t in known if "." in t.name and t.name.partition(".")[0] not in ("exemplars", "test_data")]
         assert len(of_steps) == len(numeric)
         for target in known:

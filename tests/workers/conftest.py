@@ -65,7 +65,7 @@ def smaller_measurements() -> Iterator[None]:
             (exemplar_sensitivity, "COUNTS", (1, 3)), (exemplar_sensitivity, "SEEDS", (0,)),
             (exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[::6]),
             (drm_ablations, "CUTS", (0.0, 0.1)), (drm_ablations, "VARIANTS", drm_ablations.VARIANTS[:2]),
-            (task_counts, "METHODS", ("drm_h",)),
+            (task_counts, "PRESETS", ("drm_h",)),
         ):  # fmt: skip
             patch.setattr(module, name, value)
         yield

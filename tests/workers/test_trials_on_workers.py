@@ -109,9 +109,9 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
     context = Context("cpu", lambda now: fractions.append(now.fraction), warn=warned.append, workers=one)
     trials = planned_trials.Trials("drm_ablations", TrialInputs(tiny_benchmark), context)
     planned = [PlannedTrial(name, {"say": name}, weight) for name, weight in {"a": 1.0, "b": 5.0, "c": 2.0}.items()]
-    assert trials.answers(planned) == [{"said": name, "third": 1 / 3} for name in "abc"]
+    assert trials.compute_answers(planned) == [{"said": name, "third": 1 / 3} for name in "abc"]
     assert begun == ["b", "c", "a"] and fractions[-1] == 1 and not warned
-    assert trials.about() == {"device": "CPU"}
+    assert trials.list_device_facts() == {"device": "CPU"}
     assert trials.add_notes(MeasurementResult({}, {"n": 1})).notes == {"n": 1, "memory": "It ran out."}
 
 
@@ -120,7 +120,7 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
 
 def test_a_worker_finds_the_experts_in_its_own_benchmark(copied: Benchmark) -> None:
     trials = planned_trials.Trials("exemplars", TrialInputs(copied), Context("cpu"))
-    request = trials.request(PlannedTrial("own", {"own": "digits"}))
+    request = trials.make_request(PlannedTrial("own", {"own": "digits"}))
     assert str(copied.folder / "models").encode() not in encode_request(request), (
         "a worker may have the benchmark elsewhere"
     )

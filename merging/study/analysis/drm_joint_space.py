@@ -25,7 +25,7 @@ from merging.methods.shared.least_squares import as_matrices
 from merging.study.analysis.measurement_subject import open_merged
 from merging.study.runs.run import Run
 
-MAX_ROWS, MAX_COLUMNS = 96, 256  # the most rows and columns of a heat map
+MAX_ROWS, MAX_COLUMNS = 96, 256  # of a heat map
 DECOMPOSED, RENORMALIZED, PRUNED, MERGED, DELTA = "decomposed", "renormalized", "pruned", "merged", "delta"
 PROBE_SIZE = 384  # the size of the matrix whose decomposition measures the speed of this machine
 Floats = NDArray[np.float64]
@@ -161,7 +161,7 @@ def spectrum(space: JointSpace, rank_tol: float) -> pd.DataFrame:
 
 
 def energy_by_direction(space: JointSpace) -> pd.DataFrame:
-    """The energy of every expert by direction: a row per expert and range of directions, at most ``MAX_COLUMNS`` ranges.
+    """The energy of every expert by direction: a row per expert and range of directions (at most ``MAX_COLUMNS``).
 
     Columns: expert, first and last (directions, from 1), norm (the mean of its row norms before renormalization),
     energy (the share of the expert's own squared entries in the range) and cumulative (up to the end of the range).

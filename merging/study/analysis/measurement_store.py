@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FACTS = "measured.json"
 KIND = ResultKind("measurement", FOLDER, FACTS, "Measure it again.")
-MIN_TIME_SHARE = 0.25  # the smallest expected time, as a share of the estimate of the kind
+MIN_TIME_SHARE = 0.25  # the smallest expected time, relative to the estimate for the kind of measurement
 SIGNIFICANT_DIGITS = 7  # significant digits of the numbers in tables; arrays are written exactly
 ShowPartial = Callable[[MeasurementResult], None]
 MEMORY = "memory"  # the note on a device that ran out of memory
@@ -39,7 +39,7 @@ MEMORY = "memory"  # the note on a device that ran out of memory
 class StoredMeasurement:
     """A stored measurement; it took ``seconds`` on ``device`` (None if it is precomputed).
 
-    ``run_id`` is the run that was measured. If the measurement is of a run's experts, that run may have been deleted.
+    ``run_id`` is the run that was measured. A measurement of a run's experts outlives the run.
     """
 
     key: str
@@ -57,15 +57,15 @@ class StoredMeasurement:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The names of its tables."""
+        """The names of the tables."""
         return tuple(self.result.schemas)
 
     def table(self, name: str) -> pd.DataFrame:
-        """One of its tables; raises StoreError if it is missing."""
+        """The table of a name; raises StoreError if it is missing."""
         return self.result.columns(name).frame()
 
     def array(self, name: str) -> NDArray[Any]:
-        """One of its arrays, of any shape (*S); raises StoreError if it is missing."""
+        """The array (*S) of a name; raises StoreError if it is missing."""
         return self.result.array(name)
 
 
@@ -175,11 +175,11 @@ def entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run
 
 
 def expect_seconds(key: str, root: Path) -> float:
-    """Seconds of a measurement on this machine when it is idle: the fastest one of its kind in the store at ``root``.
+    """Seconds of a measurement on this idle machine: the fastest measurement of its kind in the store at ``root``.
 
-    Without one it is the estimate of the kind. It is never less than ``MIN_TIME_SHARE`` of the estimate, since the stored one
-    may be of a smaller benchmark. The latest time would be wrong: measured while many sessions run, it would make the
-    queue refuse a job that it accepted before.
+    Without a stored measurement, return the estimate of its kind. The result is at least ``MIN_TIME_SHARE`` of that
+    estimate, since the stored measurement may be of a smaller benchmark. The latest time would be wrong: if it was taken
+    while many sessions ran, the queue would refuse a job that it accepted before.
     """
     times = []
     for path in (root / FOLDER).glob(f"*/{FACTS}"):

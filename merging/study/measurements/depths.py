@@ -1,4 +1,4 @@
-"""A run's answers by depth on every image of the reporting half: where they settle, how tokens drift, what fixes them.
+"""A run's answers by depth on every image of the reporting half: where answers settle, how tokens drift, and which tokens fix errors.
 
 Every data set is compared with its reference: the expert in domain, the pretrained model out of domain. An image is
 broken if the reference is right and the run is wrong. A merge with one model per task is measured in domain only.
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 SPLIT = "reporting"
 READING_PHASE = "answers by depth"  # a phase
 RUN, REFERENCE = "run", "reference"
-RESTORED_TABLE = "mended"  # the table and the array of broken images that are right again
+RESTORED_TABLE = "mended"  # the table, and the array, of broken images that a donor's tokens fix
 NOT_BROKEN = -1  # in the array ``RESTORED_TABLE``
 
 
 @dataclass(frozen=True, eq=False)
 class TaskByDepth:
-    """The results on one data set; ``find_restored_images`` {donor: (D, 3, broken)} says whether its tokens fix an image."""
+    """The results on one data set; ``restored_right`` {donor: (D, 3, broken)} is true where a donor's tokens fix an image."""
 
     reference: str
     images: ImagesByDepth
@@ -245,7 +245,7 @@ def _arrange_by_image(result: TaskByDepth) -> NDArray[np.int8]:
 class StoredDepths:
     """The stored results on one data set's n images at D depths.
 
-    ``answers``, ``reference`` and ``drift`` (of the class token) are (n, D). ``find_restored_images`` (n, D, 3) is by kind of
+    ``answers``, ``reference`` and ``drift`` (of the class token) are (n, D). ``restored_right`` (n, D, 3) is by kind of
     tokens: 1 if they fix a broken image, 0 if not, -1 if the image is not broken.
     """
 

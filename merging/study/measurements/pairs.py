@@ -29,7 +29,7 @@ from merging.tasks.context import QUIET, Context
 COSINE, CONFLICT, OVERLAP = "cosine", "conflict", "overlap"
 PAIR_VALUES = (COSINE, CONFLICT, OVERLAP)
 TENSOR_COLUMNS = ["tensor", "order", "section", "role", "part", "numel"]
-MAX_EXACT_COUNT = 1 << 24  # counts up to here are exact in float32
+MAX_EXACT_COUNT = 1 << 24  # the largest count that float32 holds exactly
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
@@ -58,7 +58,7 @@ class PairSums:
         return PairSums(self.experts, facts, *sums)
 
     def values(self, value: str, density: float = 1.0) -> Floats:
-        """One of ``PAIR_VALUES`` for every tensor and pair (L, K, K); NaN where it is undefined, as for a zero vector."""
+        """One of ``PAIR_VALUES`` for every tensor and pair (L, K, K); NaN where undefined, as for a zero vector."""
         index = DENSITIES.index(density)
         if value == COSINE:
             return _divide(self.dot, np.sqrt(_combine_diagonals(self.dot, np.multiply)))

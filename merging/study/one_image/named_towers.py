@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_TOWERS = 4  # the most towers in memory
 
-Value = TypeVar("V")
+Value = TypeVar("Value")
 
 
 @dataclass(eq=False)

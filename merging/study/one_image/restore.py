@@ -31,8 +31,9 @@ def token_masks(tokens: int) -> Tensor:
 def compute_restored_features(encoder: Encoder, own_tokens: Tensor, donor_tokens: Tensor, masks: Tensor) -> Tensor:
     """Features (B + 1, K, n, e) with the donor's tokens of each mask (K, T) before block b (last: the output).
 
-    ``own_tokens`` and ``donor_tokens`` (B + 1, n, T, d) are the tokens of n images in the model and in the donor. Tokens join the
-    batch at the block where they are replaced, so a mask costs the sum over b of (B - b) / B passes per image.
+    ``own_tokens`` and ``donor_tokens`` (B + 1, n, T, d) are the tokens of n images in the model and in the donor.
+    Tokens join the batch at the block where they are replaced, so a mask costs the sum over b of (B - b) / B passes per
+    image.
     """
     mask_bytes = own_tokens[0].nbytes * len(own_tokens)
     size = max(1, BATCH_BYTES // max(mask_bytes, 1))
@@ -56,7 +57,7 @@ def _restore_features(encoder: Encoder, own_tokens: Tensor, donor_tokens: Tensor
 def restore(
     tower: NamedTower, trace: Trace, donor: Trace, image: StudiedImage, followed: int | None = None
 ) -> pd.DataFrame:
-    """A row for each depth and kind of tokens that the donor's replace before the block of that number.
+    """A row for each depth and kind of tokens: the donor's tokens replace the model's before the block of that number.
 
     Columns: model, donor, depth (B: before the output), tokens ("class", "patches", "all"), followed (the class whose
     probability is shown: the image's, or the donor's answer), probability, change, answer, and right (whether the

@@ -75,8 +75,8 @@ def compare_ranges(first: pd.DataFrame, second: pd.DataFrame, half: str) -> Comp
     half_width = Z95 * float((resampled[0] - resampled[1]).std(ddof=1))
     n_per_value = int(first[first["x"] == first["x"].iloc[0]]["n"].sum())
     return Comparison(
-        first=ranges[0], second=ranges[1], difference=difference, low=difference - half_width, high=difference + half_width,
-        sample=describe_sample(n_per_value, half), unit="points", interval=RESAMPLED_IMAGES,
+        first=ranges[0], second=ranges[1], difference=difference, low=difference - half_width,
+        high=difference + half_width, sample=describe_sample(n_per_value, half), unit="points", interval=RESAMPLED_IMAGES,
     )  # fmt: skip
 
 
@@ -99,11 +99,12 @@ def compare_altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
     o of the own experts, the losses are v - w and o - v. Their difference is 2v - w - o; the intervals of the three are
     added assuming independence.
     """
-    from merging.study.trials.exemplar_sensitivity import OWN, TASK_VECTORS, WHOLE_WEIGHTS
+    from merging.study.trials.exemplar_sensitivity import OWN_EXPERTS, TASK_VECTORS, WHOLE_WEIGHTS
 
     rows = weights.rename(columns={"solved": "method"})
     tables = [
-        sampled_accuracy(rows, *choice) for choice in ((TASK_VECTORS, exemplars), (WHOLE_WEIGHTS, exemplars), (OWN, 0))
+        sampled_accuracy(rows, *choice)
+        for choice in ((TASK_VECTORS, exemplars), (WHOLE_WEIGHTS, exemplars), (OWN_EXPERTS, 0))
     ]
     if not all(len(table) for table in tables):
         return None

@@ -13,7 +13,7 @@ from merging.models.families import UNMERGED, Parameter
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 
-ChainPosition = tuple[int, str]  # the number of other steps before it, and whether it is before or after the merge
+ChainPosition = tuple[int, str]  # of factors: the number of other steps before them, and ``when``
 Factors = NDArray[np.float64]  # (K, L), or (1, L) after the merge
 
 
@@ -74,7 +74,7 @@ def _resolve_factors(
 
 
 def _surveys_all_tensors(recipe: Recipe, first_index: int) -> bool:
-    """Whether any step but the first ``first_index`` ones, not counting factors, surveys the task vectors of all tensors."""
+    """Whether a step from ``first_index`` on, not counting factors, surveys the task vectors of all tensors."""
     steps = zip(recipe.methods, recipe.steps, strict=True)
     steps_with_methods = [(method, step) for method, step in steps if not isinstance(step.params, ManualParams)]
     return any(

@@ -110,8 +110,8 @@ def merge_in_memory(
 ) -> dict[str, dict[str, Tensor]]:
     """The merged state dicts by "merged" or expert, in the shapes and dtypes of the pretrained model.
 
-    ``similar`` are models of the same names, and the only tensors in which the results can differ from them. ``make_inputs``
-    is called only if tensors have to be merged.
+    ``similar`` are models of the same names, and the names of the only tensors in which the results can differ from
+    them. ``make_inputs`` returns layer inputs; it is called only if tensors have to be merged.
 
     Raises:
         CheckpointError: a file was changed while it was read.

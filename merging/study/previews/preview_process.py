@@ -1,7 +1,7 @@
 """The preview process: one warm process beside the queue that computes previews and tables about single images.
 
-It starts with the first request, and ends after some idle time or with this process. However it ended, the next request
-starts it again.
+It starts with the first request, and ends after some idle time or with this process. The next request starts it again,
+even after a crash.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IDLE_SECONDS = 300.0  # seconds without a request after which the process ends
-NICENESS = 5  # previews go before jobs, and the server before both
-MAX_SESSIONS = 200  # the most sessions whose last request is remembered
-IMAGES_PER_TABLE = 100  # images that a table counts as in a session's quota, since it takes many passes
-MAX_SENDS = 2  # how often a request is sent to processes that end while it waits
+NICENESS = 5  # the server has priority over previews, and previews over jobs
+MAX_SESSIONS = 200  # whose last requests are remembered
+IMAGES_PER_TABLE = 100  # a table counts as this many images in a session's quota, since it takes many passes
+MAX_SENDS = 2  # times that a request is sent to processes that end before they answer
 PROCESS_NAME, ADVICE = "The process of previews", "the server's log says more."
 
 
@@ -202,7 +202,7 @@ class PreviewProcess:
                         self._charge(session, max(0, _count_images(sent.state) - _count_images(earlier_state)))
 
     def _handle_end(self, process: WorkerProcess, code: int, ran_out: bool) -> None:
-        """Send the unanswered requests of an ended process once more; those sent ``MAX_SENDS`` times fail with an error.
+        """Send the unanswered requests of an ended process again; after ``MAX_SENDS`` times they fail with an error.
 
         ``ran_out`` says whether memory ran out while the process worked.
         """
@@ -220,7 +220,7 @@ class PreviewProcess:
         """The process, or a new one if it has ended. Raises OSError."""
         if self._process is None or not self._process.pid:
             self._process = self._start(self._settings)
-            threading.Thread(target=self._read, args=(self._process,), name="from bench", daemon=True).start()
+            threading.Thread(target=self._read, args=(self._process,), name="preview answers", daemon=True).start()
         return self._process
 
     def _read(self, process: WorkerProcess) -> None:

@@ -48,7 +48,7 @@ from merging.tasks.context import QUIET, Context
 MAX_MODELS = 64  # the most recipes whose models stay in memory
 MAX_PREDICTIONS = 1 << 14  # the most batches whose predictions stay in memory
 Classes = NDArray[np.int64]
-Value = TypeVar("V")
+Value = TypeVar("Value")
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Unfinished work of a session, such as a report, stored under a secret token; everyone with the token can open it.
 
 A draft is a folder named by its kind and a digest of its token, so that listings and messages do not reveal the token.
-Its file ``draft`` has two lines: the sha-256 of the second line, and the second line, which is JSON. Large pieces, its
-parts, are files beside it that never change, so that a small change of a large draft writes little.
+Its file ``draft`` has two lines: the sha-256 of the second line, and the second line, which is JSON. The large parts
+of a draft are separate files in this folder. They never change, so a small change of a large draft writes little.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KIND_PATTERN, TOKEN_PATTERN, PART_PATTERN = (
     re.compile(r"[0-9a-f]{32}"),
 )
 TOKEN_BYTES = 16  # bytes of a token
-DAYS, MAX_DRAFTS = 30, 200  # days after its last change for which a draft is stored; the most drafts of a kind
+DAYS, MAX_DRAFTS = 30, 200  # days after the last change of a draft; drafts of a kind
 MAX_PAYLOAD_BYTES, MAX_PART_BYTES, MAX_PARTS_BYTES = (
     2_000_000,
     20_000_000,
@@ -48,7 +48,7 @@ MISSING_MESSAGE = (
     "There is no {} under the token in this address: it was deleted, it has not been changed for "
     f"{DAYS} days, or it is on another machine."
 )
-DAMAGED_MESSAGE = "The draft of the {} under the token in this address is damaged; what is left of it was set aside."
+DAMAGED_MESSAGE = "The draft of the {} under the token in this address is damaged; its files were set aside."
 
 Parts = Mapping[str, Callable[[], bytes]]
 
@@ -130,7 +130,7 @@ class Drafts:
         retire(self._find_folder(kind, token), f"The draft of the {kind}")
 
     def list_drafts(self, kind: str) -> list[Draft]:
-        """Every draft of a kind, last changed first; only for users who may read the whole store."""
+        """Every draft of a kind, the last changed first; only for users who may read the whole store."""
         drafts = []
         for changed, folder in self._list_by_age(kind):
             with contextlib.suppress(StoreError):
@@ -149,7 +149,7 @@ class Drafts:
         folder = self._find_folder(kind, token)
         entry = self._open_draft(folder, kind)
         if entry["token"] != token:
-            raise self._quarantine(folder, kind, "its token is not that of its name")
+            raise self._quarantine(folder, kind, "its token does not match the name of its folder")
         return entry
 
     def _open_draft(self, folder: Path, kind: str) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _undo_on_failure(folder: Path) -> Iterator[list[Path]]:
     """A list to note written files in; if the block fails they are removed, and the folder if it is new."""
     is_new, new_files = not folder.exists(), list[Path]()
     try:
-        for path in (folder.parent, folder):  # one by one, since mkdir applies the mode to the last folder only
+        for path in (folder.parent, folder):  # separately, since mkdir applies the mode only to the last folder
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         yield new_files
     except BaseException:
@@ -223,7 +223,7 @@ def _undo_on_failure(folder: Path) -> Iterator[list[Path]]:
 
 
 def _write_parts(folder: Path, parts: Parts, new_files: list[Path]) -> dict[str, dict[str, Any]]:
-    """Write the parts that are not stored yet, and note them in ``new_files``; returns size and sha-256 of all parts."""
+    """Write the parts that are not stored yet, and add them to ``new_files``; returns size and sha-256 of each part."""
     stored_parts = {}
     with contextlib.suppress(OSError, DamagedError):
         stored_parts = parse_draft(_read_bytes(folder / FILE_NAME, MAX_FILE_BYTES))["parts"]
@@ -256,7 +256,7 @@ def _encode_entry(entry: Mapping[str, Any], kind: str) -> bytes:
     try:
         body = json.dumps(entry, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError) as error:
-        raise StoreError(f"The draft of the {kind} holds what cannot be written as JSON: {error}.") from None
+        raise StoreError(f"The draft of the {kind} holds data that cannot be written as JSON: {error}.") from None
     if len(body) > MAX_PAYLOAD_BYTES:
         raise StoreError(f"The {kind} takes {size_text(len(body))}; at most {size_text(MAX_PAYLOAD_BYTES)} are kept.")
     return body
@@ -270,7 +270,7 @@ def _has_size(path: Path, size: int) -> bool:
 
 
 def _read_bytes(path: Path, max_bytes: int) -> bytes:
-    """The content of a file. Raises DamagedError if it has more than ``max_bytes`` bytes, OSError if it cannot be read."""
+    """The content of a file. Raises DamagedError if it is larger than ``max_bytes``, OSError if it cannot be read."""
     with path.open("rb") as file:
         raw = file.read(max_bytes + 1)
     if len(raw) > max_bytes:

@@ -18,7 +18,10 @@ from merging.study.runs.run import SALIENCY, Run, merge_same_models, read_parame
 
 @dataclass(frozen=True, slots=True)
 class LeadingEdit:
-    """An edit in front of a chain, in its simplest form (``_simplify_steps``); ``draw``: exemplars if only the edit has some."""
+    """An edit in front of a chain, in its simplest form (``_simplify_steps``).
+
+    ``draw`` describes the sample of exemplars, if only the edit uses some.
+    """
 
     step: Step
     draw: Exemplars | None = None
@@ -26,7 +29,7 @@ class LeadingEdit:
 
 @dataclass(frozen=True, slots=True)
 class EditPair:
-    """Two runs on the same experts and the same benchmark; the second has one more edit, in front."""
+    """Two runs on the same experts and benchmark: ``plain``, and ``plugged`` with one more edit in front."""
 
     plain: Run
     plugged: Run
@@ -39,7 +42,7 @@ class EditPair:
 
 @dataclass(frozen=True, slots=True)
 class EditPairRow:
-    """A merge without and with an edit in front; None for a run that is not stored.
+    """A merge without an edit (``plain``) and with it in front (``plugged``); None for a run that is not stored.
 
     ``missing`` are the recipes of the runs that are not stored; ``refused`` is the reason if the edit cannot precede
     this merge.
@@ -73,7 +76,7 @@ def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def find_pairs(runs: Iterable[Run]) -> list[EditPair]:
-    """Every pair among the runs; among runs with the same chain only the first counts."""
+    """Every pair among the runs; of runs with the same chain, only the first counts."""
     groups = {comparison_key(group[0]): index_by_chain(group) for group in by_subject(runs)}
     edit_pairs = []
     for chains in groups.values():
@@ -156,7 +159,7 @@ def find_run(recipe: Recipe, runs: Sequence[Run]) -> Run | None:
 
 
 def same_saliency(run: Run, candidates: Iterable[Run]) -> Run | None:
-    """Another run with the table of saliency for the same first edit on the same task vectors; None without one.
+    """Another run with a table of saliency for the same first edit on the same task vectors; None if there is none.
 
     The first edit works on the task vectors themselves, independent of later steps.
     """

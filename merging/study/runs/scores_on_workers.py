@@ -28,9 +28,9 @@ from merging.tasks.workers.task_map import TaskMap, raise_error
 def store_answers_of_workers(
     path: Path, benchmark: Benchmark, stored_features: StoredFeatures, context: Context
 ) -> None:
-    """Let workers of the context compute a model's expensive features and store them in ``stored_features`` for an evaluation.
+    """Let the context's workers compute a model's expensive features, and store them in ``stored_features``.
 
-    The evaluation computes missing ones itself; a warning gives the reason. Raises Cancelled.
+    If workers fail, a warning gives the reason, and the evaluation computes the missing features. Raises Cancelled.
     """
     if not context.workers:
         return

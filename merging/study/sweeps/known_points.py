@@ -32,33 +32,39 @@ class KnownPoints:
     def read_points(self) -> Mapping[str, Point]:
         """The stored points by name, in the order of the plan."""
         with self._lock:
-            locations, runs = points.point_results(self._store).list_locations(), self._runs()
-            changed = False
-            for one in self.planned:
-                source: object = locations.get(one.name) or runs.get(one.run_id)
-                if source != self._sources.get(one.name):
-                    changed = True
-                    self._read_point(one, source)
-            self.changes += changed
-            return {one.name: self._points[one.name] for one in self.planned if one.name in self._points}
+            locations, runs = points.point_results(self._store).list_locations(), self._identify_runs()
+            has_changed = False
+            for planned_point in self.planned:
+                source: object = locations.get(planned_point.name) or runs.get(planned_point.run_id)
+                if source != self._sources.get(planned_point.name):
+                    has_changed = True
+                    self._read_point(planned_point, source)
+            self.changes += has_changed
+            return {
+                planned_point.name: self._points[planned_point.name]
+                for planned_point in self.planned
+                if planned_point.name in self._points
+            }
 
-    def _read_point(self, one: NamedPoint, source: object) -> None:
+    def _read_point(self, planned_point: NamedPoint, source: object) -> None:
         """Read a point from its source: its own location or a run; None if it is not stored."""
-        point = points.find_point(self._store, one.name) if isinstance(source, ResultLocation) else None
+        point = points.find_point(self._store, planned_point.name) if isinstance(source, ResultLocation) else None
         if point is None and source is not None:
-            point = points.point_of_run(self._store, one.run_id, one.name, self._benchmark, self._sample)
-        self._sources[one.name] = source
-        self._points.pop(one.name, None)
+            point = points.read_point_of_run(
+                self._store, planned_point.run_id, planned_point.name, self._benchmark, self._sample
+            )
+        self._sources[planned_point.name] = source
+        self._points.pop(planned_point.name, None)
         if point is not None:
-            self._points[one.name] = point
+            self._points[planned_point.name] = point
 
-    def _runs(self) -> Mapping[str, object]:
+    def _identify_runs(self) -> Mapping[str, object]:
         """{run id: identities of its copies} of the stored runs whose scores may be those of points."""
         if self._sample.images:
             return {}
         stored = self._store.list_ids()
-        wanted = {one.run_id for one in self.planned if one.run_id in stored}
-        return {run_id: [_copy_identity(run) for run in self._store.list_copies(run_id)] for run_id in wanted}
+        run_ids = {planned_point.run_id for planned_point in self.planned if planned_point.run_id in stored}
+        return {run_id: [_copy_identity(run) for run in self._store.list_copies(run_id)] for run_id in run_ids}
 
 
 def _copy_identity(run: Run) -> tuple[Path, str | None, str | None]:
@@ -72,8 +78,11 @@ def list_absent(
     """The points of a plan that are not stored; no point is read. ``sample`` is in normal form."""
     locations, runs = points.point_results(store).list_locations(), store.list_ids() if not sample.images else set()
     return [
-        one
-        for one in planned
-        if one.name not in locations
-        and (one.run_id not in runs or points.point_of_run(store, one.run_id, one.name, benchmark, sample) is None)
+        planned_point
+        for planned_point in planned
+        if planned_point.name not in locations
+        and (
+            planned_point.run_id not in runs
+            or points.read_point_of_run(store, planned_point.run_id, planned_point.name, benchmark, sample) is None
+        )
     ]

@@ -24,7 +24,7 @@ from merging.tasks.workers.task_map import TaskMap
 from merging.tasks.workers.workers import Workers
 
 STAGES = (MERGING, EVALUATING)
-WRITERS = 8  # threads that store the workers' points, which mostly wait for the disk
+WRITER_THREADS = 8  # threads that store the workers' points, which mostly wait for the disk
 
 
 class PointComputation(NamedTuple):
@@ -52,38 +52,38 @@ def compute_points(
     """
     before = total - len(missing)
 
-    def compute(planned: NamedPoint, number: int, part: Context) -> tuple[Point, Plain]:
-        return computation.compute(planned, part.with_phase(f"Point {number} of {total}"))
+    def compute(planned: NamedPoint, number: int, part_context: Context) -> tuple[Point, Plain]:
+        return computation.compute(planned, part_context.with_phase(f"Point {number} of {total}"))
 
     tasks = [
         WorkerTask(planned.name, partial(computation.request, planned), partial(compute, planned, before + number))
         for number, planned in enumerate(missing, 1)
     ]
-    with ThreadPoolExecutor(WRITERS) as pool:
-        writing = deque[Future[None]]()
+    with ThreadPoolExecutor(WRITER_THREADS) as pool:
+        pending_writes = deque[Future[None]]()
 
         def store_answer(task: WorkerTask, answer: tuple[Point, Plain]) -> None:
-            writing.append(pool.submit(points.write_point, store, *answer))
-            while writing and (workers is None or writing[0].done()):
-                writing.popleft().result()
+            pending_writes.append(pool.submit(points.write_point, store, *answer))
+            while pending_writes and (workers is None or pending_writes[0].done()):
+                pending_writes.popleft().result()
             for warning in answer[1].get("warnings", ()):
                 context.warn(warning)
 
-        def read(_: WorkerTask, answer: Plain) -> tuple[Point, Plain]:
+        def read_answer(_: WorkerTask, answer: Plain) -> tuple[Point, Plain]:
             return Point.from_plain(answer), dict(answer["about"])
 
-        work = TaskMap(POINT, context, read, store_answer, total=total)
-        work.is_there = lambda task: points.find_point(store, task.name) is not None
+        task_map = TaskMap(POINT, context, read_answer, store_answer, total=total)
+        task_map.is_there = lambda task: points.find_point(store, task.name) is not None
         try:
-            failures = work.run(tasks, workers)
+            failures = task_map.run(tasks, workers)
         except Paused:  # its message states how many points are stored
-            _wait(writing)
+            _wait_for_writes(pending_writes)
             raise
-        _wait(writing)
+        _wait_for_writes(pending_writes)
     return failures
 
 
-def _wait(writing: Iterable[Future[None]]) -> None:
+def _wait_for_writes(pending_writes: Iterable[Future[None]]) -> None:
     """Wait until points are stored. Raises StoreError if one cannot be stored."""
-    for written in writing:
-        written.result()
+    for write in pending_writes:
+        write.result()

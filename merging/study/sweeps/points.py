@@ -38,10 +38,13 @@ if TYPE_CHECKING:
 
 FACTS, FOLDER, VERSION = "point.json", "points", 1
 KIND = ResultKind("point", FOLDER, FACTS, "Go on with the sweep to compute it again.", table=SCORES)
-TIMES = "{}-times.jsonl"  # beside the store of this name
-THREADS = "threads"  # a fact about the machine that computed a point
-LATEST, ROOM = 60, 1 << 16  # times that are read; bytes of the file above which older times are dropped
-COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")  # of scores
+TIMES_FILE_NAME = "{}-times.jsonl"  # beside the store of this name
+THREADS_KEY = "threads"  # a fact about the machine that computed a point
+MAX_TIMES_READ, MAX_TIMES_BYTES = (
+    60,
+    1 << 16,
+)  # times that are read; bytes of the file above which older times are dropped
+SCORE_COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")  # of scores
 Identity = Sequence[Any]  # plain data that identifies a model
 
 
@@ -89,7 +92,7 @@ class SampledBenchmark(Benchmark):
     )
 
     @classmethod
-    def of_benchmark(cls, benchmark: Benchmark, sample: PointSample) -> Self:
+    def from_benchmark(cls, benchmark: Benchmark, sample: PointSample) -> Self:
         """``benchmark`` with the images of a sample."""
         return cls(**{f.name: getattr(benchmark, f.name) for f in fields(Benchmark)}, sample=sample)
 
@@ -101,8 +104,8 @@ class SampledBenchmark(Benchmark):
             images, labels = super().images(key, split)
             if 0 < self.sample.images < len(labels):
                 order = np.random.default_rng(self.sample.seed).permutation(len(labels))
-                chosen = np.sort(order[: self.sample.images])
-                images, labels = select_images(images, chosen), labels[chosen]
+                indices = np.sort(order[: self.sample.images])
+                images, labels = select_images(images, indices), labels[indices]
             self._cached[key, split] = images, labels
         return self._cached[key, split]
 
@@ -163,8 +166,8 @@ class Point:
 
     @cached_property
     def rows(self) -> tuple[tuple[Any, ...], ...]:
-        """The columns ``COLUMNS`` of the scores, row by row; much faster than rows of a DataFrame."""
-        return tuple(zip(*(self.table[name].tolist() for name in COLUMNS), strict=True))
+        """The columns ``SCORE_COLUMNS`` of the scores, row by row; much faster than rows of a DataFrame."""
+        return tuple(zip(*(self.table[name].tolist() for name in SCORE_COLUMNS), strict=True))
 
 
 def name_point(identity: Identity, benchmark: Benchmark, sample: PointSample) -> str:
@@ -192,7 +195,7 @@ def _read_point(result: Result) -> Point | None:
     facts = result.facts
     if facts["name"] != result.path.name:
         return None
-    more = {name: facts.get(name, {}) for name in ("notes", "versions")}
+    optional_facts = {name: facts.get(name, {}) for name in ("notes", "versions")}
     provenance = THIS_MACHINE if result.own else PRECOMPUTED
     table: Table = result.columns(SCORES)
     program = str(facts.get(PROGRAM, ""))
@@ -200,10 +203,10 @@ def _read_point(result: Result) -> Point | None:
         if (scores := read_score_table(table, PROGRAM, program)) is None:
             return None
         table, program = scores.columns, scores.origin
-    return Point(result.path.name, table, facts["device"], provenance, program=program, **more)
+    return Point(result.path.name, table, facts["device"], provenance, program=program, **optional_facts)
 
 
-def point_of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: PointSample) -> Point | None:
+def read_point_of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: PointSample) -> Point | None:
     """A point from the scores of a stored run, if the sample is all images of a split; None otherwise."""
     if sample.images or not run_id:
         return None
@@ -222,7 +225,7 @@ def write_point(store: Store, point: Point, about: Mapping[str, Any]) -> None:
     Raises:
         StoreError: the disk cannot be written to.
     """
-    reproducible = {name: value for name, value in about.items() if name != THREADS}
+    reproducible = {name: value for name, value in about.items() if name != THREADS_KEY}
     facts = {**reproducible, "name": point.name, "device": point.device, SCORES: {}, "versions": dict(point.versions)}
     point_results(store).write(point.name, facts, {SCORES: point.table}, what=f"Point {point.name} of the sweep")
     if point.seconds:
@@ -232,15 +235,17 @@ def write_point(store: Store, point: Point, about: Mapping[str, Any]) -> None:
 def times_file(store: Store) -> Path:
     """The file beside the store with the times of points."""
     root = store.root.absolute()
-    return root.with_name(TIMES.format(root.name))
+    return root.with_name(TIMES_FILE_NAME.format(root.name))
 
 
 def _note_time(store: Store, facts: Mapping[str, Any]) -> None:
     """Add a line to the times. A failure is ignored, since only estimates use them."""
     path = times_file(store)
     with contextlib.suppress(OSError):
-        if path.is_file() and path.stat().st_size > ROOM:
-            records.write_text(path, "".join(f"{json.dumps(one)}\n" for one in read_latest_times(store)))
+        if path.is_file() and path.stat().st_size > MAX_TIMES_BYTES:
+            records.write_text(
+                path, "".join(f"{json.dumps(earlier_facts)}\n" for earlier_facts in read_latest_times(store))
+            )
         with path.open("a+b") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
             start = b"" if file.read(1) in {b"", b"\n"} else b"\n"  # a full disk has cut off the last line
@@ -251,7 +256,7 @@ def read_latest_times(store: Store) -> list[dict[str, Any]]:
     """Facts about the points that were computed last, with their device and their seconds by phase, for estimates."""
     lines = []
     with contextlib.suppress(OSError):
-        for line in times_file(store).read_bytes().splitlines()[-LATEST:]:
+        for line in times_file(store).read_bytes().splitlines()[-MAX_TIMES_READ:]:
             with contextlib.suppress(ValueError):  # a line that a full disk cut off
                 lines.append(json.loads(line))
     return [facts for facts in lines if isinstance(facts, dict)]

@@ -1,8 +1,8 @@
 """The best point of a sweep among those with a required accuracy, and how certain it is that they have it.
 
-Accuracies are of sampled images, so a point just above the requirement may be below it on other images. ``certainty``
-samples the images of every task again, with replacement. As an image is only right or wrong, the stored counts are
-enough for that: the number of right images among n is binomial.
+Accuracies are of sampled images, so a point just above the requirement may be below it on other images.
+``estimate_certainty`` samples the images of every task again, with replacement. As an image is either right or wrong,
+the stored counts suffice: the number of right images among n is binomial.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ IN, OUT = "in", "out"
 GROUPS = {IN: ("in_domain", "in_low", "in_high", "n_in"), OUT: ("out_of_domain", "out_low", "out_high", "n_out")}
 BEST_BY = {"h": "h_score", IN: "in_domain"}  # word -> column of the averages
 DRAWS, SEED = 2000, 0
-ROUNDING = 1e-12  # of sums of fractions
-JUDGED = ("required", "required_low", "required_high", "required_n", "meets", "certainty")
+ROUNDING_TOLERANCE = 1e-12  # of sums of fractions
+JUDGED_COLUMNS = ("required", "required_low", "required_high", "required_n", "meets", "certainty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,45 +63,47 @@ def parse_requirement(text: str, tasks: Sequence[str]) -> Requirement:
 
 
 def judge_points(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requirement) -> pd.DataFrame:
-    """``averages`` with the columns ``JUDGED``: the required score, its 95 % interval, n, meets, certainty.
+    """``averages`` with the columns ``JUDGED_COLUMNS``: the required score, its 95 % interval, n, meets, certainty.
 
     ``rows`` and ``averages`` are the tables of ``sweep_table`` and ``average_rows``. meets says whether the score is
     high enough, certainty is the share of resamples in which it is. A point without such a score (NaN) does not meet
     the requirement.
     """
     if requirement.subject in GROUPS:
-        counted = rows[rows["in_domain"].astype(bool) == (requirement.subject == IN)]
+        counted_rows = rows[rows["in_domain"].astype(bool) == (requirement.subject == IN)]
         required = averages[list(GROUPS[requirement.subject])]
     else:
-        counted = rows[rows["task"] == requirement.subject]
-        by_point = counted.drop_duplicates("point").set_index("point")
+        counted_rows = rows[rows["task"] == requirement.subject]
+        by_point = counted_rows.drop_duplicates("point").set_index("point")
         required = by_point.reindex(averages["point"])[["accuracy", "low", "high", "n"]].set_axis(averages.index)
-    table = averages.assign(**dict(zip(JUDGED, required.to_numpy().T, strict=False)))
+    table = averages.assign(**dict(zip(JUDGED_COLUMNS, required.to_numpy().T, strict=False)))
     counts = {
         str(point): (group["correct"].tolist(), group["n"].tolist())
-        for point, group in counted.drop_duplicates(["point", "task"]).groupby("point", sort=False)
+        for point, group in counted_rows.drop_duplicates(["point", "task"]).groupby("point", sort=False)
     }
     shares = [
-        certainty(*counts[point], requirement.at_least) if point in counts else math.nan
+        estimate_certainty(*counts[point], requirement.at_least) if point in counts else math.nan
         for point in table["point"].astype(str)
     ]
-    return table.assign(meets=table["required"] >= requirement.at_least - ROUNDING, certainty=shares)
+    return table.assign(meets=table["required"] >= requirement.at_least - ROUNDING_TOLERANCE, certainty=shares)
 
 
-def certainty(correct: Sequence[int], n: Sequence[int], at_least: float, draws: int = DRAWS, seed: int = SEED) -> float:
+def estimate_certainty(
+    correct: Sequence[int], n: Sequence[int], at_least: float, draws: int = DRAWS, seed: int = SEED
+) -> float:
     """The share of bootstrap resamples in which the mean accuracy over tasks is at least ``at_least``.
 
     ``correct`` of ``n`` images of each task are right. The resamples of a point depend only on its own counts.
     """
-    return _share(tuple(sorted(zip(correct, n, strict=True))), at_least, draws, seed)
+    return _share_of_resamples(tuple(sorted(zip(correct, n, strict=True))), at_least, draws, seed)
 
 
 @lru_cache(maxsize=20_000)  # while a sweep grows, only its new points are computed
-def _share(counts: tuple[tuple[int, int], ...], at_least: float, draws: int, seed: int) -> float:
+def _share_of_resamples(counts: tuple[tuple[int, int], ...], at_least: float, draws: int, seed: int) -> float:
     accuracy = np.zeros(draws)
     for number, (right, images) in enumerate(counts):
         accuracy += _resample_accuracy(right, images, number, draws, seed)
-    return float((accuracy / len(counts) >= at_least - ROUNDING).mean())
+    return float((accuracy / len(counts) >= at_least - ROUNDING_TOLERANCE).mean())
 
 
 @lru_cache(maxsize=4096)  # 64 MB at most: thousands of points have few different counts
@@ -121,9 +123,9 @@ def best_point(table: pd.DataFrame, by: str) -> tuple[str, bool]:
     ``by`` is a column; where it is NaN, as in planes, the in-domain accuracy counts. Among equal points the first wins.
     In a table of averages without a requirement all points meet it.
     """
-    met = table[table["meets"]] if "meets" in table else table
-    if len(met):
-        return str(met["point"].iloc[int(met[by].fillna(met["in_domain"]).argmax())]), True
+    qualified = table[table["meets"]] if "meets" in table else table
+    if len(qualified):
+        return str(qualified["point"].iloc[int(qualified[by].fillna(qualified["in_domain"]).argmax())]), True
     return str(table["point"].iloc[int(table["required"].fillna(-1.0).argmax())]), False
 
 

@@ -31,9 +31,12 @@ from merging.study.sweeps.sweep_target import ALPHA, LAMBDA
 VALUES, LINE, PLANE = "values", "line", "plane"
 KINDS = (VALUES, LINE, PLANE)
 FIELDS = ("version", "title", "kind", "axes", "split", "images", "seed", "recipes")
-OFF = ("count_dead_params", False)  # left out of ids, which must equal those from before recipes had this field
+FIELD_AT_DEFAULT = (
+    "count_dead_params",
+    False,
+)  # left out of ids, which must equal those from before recipes had this field
 VERSION, MOST_RECIPES, IMAGES = 1, 8, 128
-MOST_POINTS, MOST_ALONE = 20_000, 1000  # limits of points of a sweep; the second for a new sweep without workers
+MAX_POINTS, MAX_POINTS_ALONE = 20_000, 1000  # limits of points of a sweep; the second for a new sweep without workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class SweepPoint:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """The point that ``to_plain`` wrote. Raises RecipeError or ParameterError for an invalid recipe."""
-        terms = None if plain["terms"] is None else tuple((float(scale), str(what)) for scale, what in plain["terms"])
+        terms = None if plain["terms"] is None else tuple((float(scale), str(model)) for scale, model in plain["terms"])
         return cls(int(plain["line"]), tuple(map(float, plain["values"])), Recipe.from_plain(plain["recipe"]), terms)
 
 
@@ -94,7 +97,7 @@ class Sweep:
     images: int = IMAGES  # of each task; 0 is all of them
     seed: int = 0  # of the sample of images, and of the order of experts
     title: str = ""
-    most: InitVar[int | None] = None  # the limit of points, by default ``most_points``
+    most: InitVar[int | None] = None  # the limit of points, by default ``find_point_limit``
 
     def __post_init__(self, most: int | None) -> None:
         if self.kind not in KINDS:
@@ -107,16 +110,16 @@ class Sweep:
             for axis, bound in zip(self.axes, self.bounds, strict=True)
         ]
         object.__setattr__(self, "axes", tuple(checked))
-        self._check_count(most or most_points())
+        self._check_count(most or find_point_limit())
         if len(set(self.recipes)) < len(self.recipes):
             raise RecipeError("Two recipes of the sweep are the same.")
         _ = (self.sample, self.points)  # computing them checks them
 
-    def _check_count(self, most: int) -> None:
-        if (count := len(self.recipes) * math.prod(len(axis.values) for axis in self.axes)) > most:
-            advice = f", or set {settings.WORKERS}, which allows {MOST_POINTS:,}" if most < MOST_POINTS else ""
+    def _check_count(self, max_points: int) -> None:
+        if (count := len(self.recipes) * math.prod(len(axis.values) for axis in self.axes)) > max_points:
+            advice = f", or set {settings.WORKERS}, which allows {MAX_POINTS:,}" if max_points < MAX_POINTS else ""
             raise RecipeError(
-                f"A sweep has at most {most:,} points here; this one has {count:,}. Take fewer values{advice}."
+                f"A sweep has at most {max_points:,} points here; this one has {count:,}. Take fewer values{advice}."
             )
 
     def _check_shape(self) -> None:
@@ -182,7 +185,7 @@ class Sweep:
         tasks = tuple(sorted(axis.target for axis in self.axes)) if self.kind == PLANE else ()
         return PointSample(self.split, self.images, self.seed, tasks)
 
-    def _combinations(self) -> Iterator[tuple[float, ...]]:
+    def _combine_values(self) -> Iterator[tuple[float, ...]]:
         return product(*(axis.values for axis in self.axes))
 
     @cached_property
@@ -190,10 +193,10 @@ class Sweep:
         """Every point in the order of computation: coarse first, so that a curve is visible early."""
         points = [
             self._make_point(line, recipe, values)
-            for values in _coarse_first(list(self._combinations()))
+            for values in _order_coarse_first(list(self._combine_values()))
             for line, recipe in enumerate(self.recipes)
         ]
-        return (*points, *self._merged_in_plane())
+        return (*points, *self._list_plane_merge())
 
     def _make_point(self, line: int, recipe: Recipe, values: tuple[float, ...]) -> SweepPoint:
         if self.kind == LINE:
@@ -205,7 +208,7 @@ class Sweep:
             recipe = axes.vary_recipe(recipe, axis.target, value, self.seed)
         return SweepPoint(line, values, recipe)
 
-    def _merged_in_plane(self) -> tuple[SweepPoint, ...]:
+    def _list_plane_merge(self) -> tuple[SweepPoint, ...]:
         """In a plane, the merge of the two experts, whose coefficients are fitted after merging; otherwise empty."""
         if self.kind != PLANE or self.recipes[0].per_task:
             return ()
@@ -219,7 +222,7 @@ class Sweep:
         """The id of the sweep, twelve hexadecimal digits, which depend on everything that the sweep computes."""
         plain = {key: value for key, value in self.to_plain().items() if key != "title"}
         plain["recipes"] = [
-            {key: value for key, value in recipe.items() if key != "title" and (key, value) != OFF}
+            {key: value for key, value in recipe.items() if key != "title" and (key, value) != FIELD_AT_DEFAULT}
             for recipe in plain["recipes"]
         ]
         return short_digest(json.dumps(plain, sort_keys=True))
@@ -245,8 +248,8 @@ class Sweep:
     def from_yaml(cls, text: str) -> Self:
         """A sweep from YAML. Raises RecipeError or ParameterError if it is invalid."""
         data = check_fields(read_plain_yaml(text, "sweep"), "sweep", FIELDS, VERSION)
-        recipes, varied = data.get("recipes"), data.get("axes")
-        if not isinstance(recipes, list) or not isinstance(varied, dict):
+        recipes, axis_values = data.get("recipes"), data.get("axes")
+        if not isinstance(recipes, list) or not isinstance(axis_values, dict):
             raise RecipeError(
                 "In a sweep, recipes is a list of recipes, axes a mapping of what is varied to its values."
             )
@@ -256,16 +259,16 @@ class Sweep:
         counts: dict[str, Any] = {name: _read_count(data[name], name) for name in ("images", "seed") if name in data}
         return cls(
             recipes=tuple(Recipe.from_plain(recipe) for recipe in recipes),
-            axes=tuple(Axis(str(target), _read_values(str(target), values)) for target, values in varied.items()),
+            axes=tuple(Axis(str(target), _read_values(str(target), values)) for target, values in axis_values.items()),
             **texts,
             **counts,
-            most=MOST_POINTS,  # every machine can show and resume a stored sweep
+            most=MAX_POINTS,  # every machine can show and resume a stored sweep
         )
 
 
-def most_points() -> int:
+def find_point_limit() -> int:
     """The most points of a new sweep on this machine."""
-    return MOST_POINTS if settings.workers() else MOST_ALONE
+    return MAX_POINTS if settings.workers() else MAX_POINTS_ALONE
 
 
 def _read_count(value: Any, field: str) -> int:
@@ -283,7 +286,7 @@ def _read_values(target: str, values: Any) -> tuple[float, ...]:
     raise RecipeError(f"In a sweep, the values of {target} are a list of numbers, or text such as 0:1:0.1.")
 
 
-def _coarse_first(combinations: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
+def _order_coarse_first(combinations: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
     """Both ends, the middle, then ever finer steps, so that a stopped sweep still spans the whole axis."""
     count = len(combinations)
     order = [0, count - 1]

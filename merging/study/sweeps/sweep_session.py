@@ -40,7 +40,7 @@ from merging.tasks.context import QUIET, Context
 from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.workers import Workers
 
-EVERYTHING = (0, 1)  # the share that has all points
+EVERYTHING = (0, 1)  # the share (0 of 1) that has all points
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +62,25 @@ class SweepSession:
     named: NamedPoint | None = None  # the point that a worker is about to compute
     _opened: dict[tuple[str, str, str], Checkpoint] = field(default_factory=dict)
     _recipes: dict[tuple[Any, ...], OpenedRecipe] = field(default_factory=dict)  # by ``_file_key``
-    _data: dict[tuple[Any, ...], CapturedFiles] = field(default_factory=dict)  # by ``_file_key``
+    _captured_files: dict[tuple[Any, ...], CapturedFiles] = field(default_factory=dict)  # by ``_file_key``
     _digests_by_files: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # by ``_file_key``
     _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
-    _line: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # the merged end of a line, and its warnings
+    _line_end: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # the recipe, merged model and warnings of a line's merged end
 
     def __post_init__(self) -> None:
         self.sample = self.sample.normalize_on(self.benchmark)
-        self.sampled = SampledBenchmark.of_benchmark(self.benchmark, self.sample)
+        self.sampled = SampledBenchmark.from_benchmark(self.benchmark, self.sample)
 
     def open_checkpoints(self, recipe: Recipe) -> OpenedRecipe:
         """The checkpoints of a recipe; each file is opened once and shared by recipes with different steps."""
         key = _file_key(recipe)
         if key not in self._recipes or any(method.content for method in recipe.methods):
-            pretrained = self._checkpoint(recipe.pretrained, "pretrained")
-            experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
-            if key not in self._data:
-                self._data[key] = CapturedFiles.open(recipe, None)
+            pretrained = self._open_checkpoint(recipe.pretrained, "pretrained")
+            experts = {name: self._open_checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
+            if key not in self._captured_files:
+                self._captured_files[key] = CapturedFiles.open(recipe, None)
             opened = opened_recipe.with_checkpoints(recipe, pretrained, experts, self.benchmark)
-            self._recipes[key] = replace(opened, captured_files=self._data[key])
+            self._recipes[key] = replace(opened, captured_files=self._captured_files[key])
         return replace(self._recipes[key], recipe=recipe)
 
     def _digests(self, opened: OpenedRecipe) -> dict[str, str]:
@@ -90,7 +90,7 @@ class SweepSession:
             self._digests_by_files[key] = opened.digests()
         return self._digests_by_files[key]
 
-    def _checkpoint(self, reference: str, name: str, like: Checkpoint | None = None) -> Checkpoint:
+    def _open_checkpoint(self, reference: str, name: str, like: Checkpoint | None = None) -> Checkpoint:
         key = reference, name, "" if like is None else like.label
         if key not in self._opened:
             self._opened[key] = open_checkpoint(reference, name, like=like)
@@ -138,7 +138,7 @@ class SweepSession:
         }
         doubts: list[str] = []
         models = self._models(point, stages[MERGING], about, doubts)
-        modules = self._modules(point.recipe, models, doubts)
+        modules = self._adapt_models(point.recipe, models, doubts)
         merged = time.monotonic()
         context = replace(stages[EVALUATING], warn=doubts.append)
         splits, tasks = (self.sample.split,), self.sample.tasks or None
@@ -161,7 +161,7 @@ class SweepSession:
         """The models of a point; warnings of its merge are added to ``doubts``, its notes to ``about``."""
         opened = self.open_checkpoints(point.recipe)
         if point.terms is None:
-            models, warnings = self._merge(opened, context)
+            models, warnings = self._merge_in_memory(opened, context)
             doubts.extend(warnings)
             if not point.values:
                 with limit_to_one_thread():
@@ -169,15 +169,15 @@ class SweepSession:
             return models
         parts: dict[str, Checkpoint] = dict(opened.experts)
         if any(name == MERGED for _, name in point.terms):
-            if self._line is None or self._line[0] != point.recipe:
-                models, warnings = self._merge(opened, context)
-                self._line = point.recipe, models[MERGED], warnings
-            parts = {MERGED: self._line[1]}
-            doubts.extend(self._line[2])
+            if self._line_end is None or self._line_end[0] != point.recipe:
+                models, warnings = self._merge_in_memory(opened, context)
+                self._line_end = point.recipe, models[MERGED], warnings
+            parts = {MERGED: self._line_end[1]}
+            doubts.extend(self._line_end[2])
         terms = [(coefficient, parts[name]) for coefficient, name in point.terms]
         return {MERGED: CombinedCheckpoint(opened.pretrained, terms)}
 
-    def _merge(self, opened: OpenedRecipe, context: Context) -> tuple[dict[str, Checkpoint], tuple[str, ...]]:
+    def _merge_in_memory(self, opened: OpenedRecipe, context: Context) -> tuple[dict[str, Checkpoint], tuple[str, ...]]:
         """The merged models in memory by task, or a single one as "merged", in the pretrained dtypes; and warnings."""
         self._check_memory(opened)
         result = engine.run_recipe(
@@ -192,7 +192,7 @@ class SweepSession:
             model.metadata = opened.pretrained.metadata
         return models, result.warnings
 
-    def _modules(self, recipe: Recipe, models: Mapping[str, Checkpoint], doubts: list[str]) -> Modules | None:
+    def _adapt_models(self, recipe: Recipe, models: Mapping[str, Checkpoint], doubts: list[str]) -> Modules | None:
         """The modules of the recipe's adapt, None without one; its warnings are added to ``doubts``."""
         if recipe.adapt is None:
             return None
@@ -280,8 +280,8 @@ def run_sweep(
 
     The sweep can pause between two points. A point that fails does not stop the others. Doubts about whether experts
     belong to the pretrained model are warnings before the first point; each warning of the points occurs once. Workers
-    of the context compute, and this process stores. A ``share`` (i, m) computes every m-th point from the i-th (from
-    0), so m shares are the sweep. ``session`` replaces the evaluation on the benchmark by another computation.
+    of the context compute, and this process stores. A ``share`` (i, m) computes every m-th point, beginning with
+    point i (from 0), so m shares together compute the sweep. ``session`` replaces the evaluation on the benchmark by another computation.
 
     Raises:
         MergingError: points failed; the message has their number and the first reason.
@@ -290,15 +290,15 @@ def run_sweep(
     """
     points.point_results(store).sweep()
     session = session or SweepSession(benchmark, sweep.sample, context)
-    plan = drop_repeated(session.plan_sweep(sweep))[share[0] :: share[1]]
-    known = KnownPoints(plan, store, benchmark, session.sample)
-    stored = known.read_points()
-    missing = [planned for planned in plan if planned.name not in stored]
-    warned: set[str] = set()
+    planned_points = drop_repeated(session.plan_sweep(sweep))[share[0] :: share[1]]
+    known_points = KnownPoints(planned_points, store, benchmark, session.sample)
+    stored_points = known_points.read_points()
+    missing = [planned_point for planned_point in planned_points if planned_point.name not in stored_points]
+    seen_warnings: set[str] = set()
 
     def warn_once(sentence: str) -> None:
-        if sentence not in warned:
-            warned.add(sentence)
+        if sentence not in seen_warnings:
+            seen_warnings.add(sentence)
             context.warn(sentence)
 
     for doubt in list_doubts(sweep, session) if missing else ():
@@ -308,18 +308,21 @@ def run_sweep(
         with open_workers(quiet_context, mixable=True) as workers:
             if workers is not None and missing:
                 _check_workers(sweep, session, workers)
-            failures = compute_points(missing, len(plan), store, computation, workers, quiet_context)
+            failures = compute_points(missing, len(planned_points), store, computation, workers, quiet_context)
     except WorkersGone:
         raise
     except Paused:
-        return SweepOutcome(len(known.read_points()), len(plan), True)
+        return SweepOutcome(len(known_points.read_points()), len(planned_points), True)
     if failures:
         name, reason = next(iter(failures.items()))
-        values = next(_describe_point(sweep, planned.point) for planned in missing if planned.name == name)
-        raise MergingError(
-            f"{len(failures)} of {len(plan)} points could not be computed; the others are stored. {values}: {reason}"
+        values = next(
+            _describe_point(sweep, planned_point.point) for planned_point in missing if planned_point.name == name
         )
-    return SweepOutcome(len(plan), len(plan), False)
+        raise MergingError(
+            f"{len(failures)} of {len(planned_points)} points could not be computed; the others are stored. "
+            f"{values}: {reason}"
+        )
+    return SweepOutcome(len(planned_points), len(planned_points), False)
 
 
 def _check_workers(sweep: Sweep, session: SweepSession, workers: Workers) -> None:

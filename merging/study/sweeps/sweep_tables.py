@@ -25,11 +25,11 @@ from merging.tasks.context import QUIET
 if TYPE_CHECKING:
     import pandas as pd
 
-STARTING = 4.0  # seconds before the first point begins: loading, reading digests
-COMBINING = 0.1  # estimated seconds for a weighted sum; used until a point has its time
-AVERAGES = ["in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score"]
+STARTUP_SECONDS = 4.0  # seconds before the first point begins: loading, reading digests
+COMBINING_SECONDS = 0.1  # estimated seconds for a weighted sum; used until a point has its time
+AVERAGE_COLUMNS = ["in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score"]
 PlainRow = tuple[Any, ...]
-COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
+COUNT_COLUMNS = ["tasks_in", "tasks_out", "n_in", "n_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +62,33 @@ def estimate_cost(
         return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
     split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
     images = sum(session.sampled.count(key, split) for key in keys)
-    earlier = [facts for facts in points.read_latest_times(store) if facts.get("device") == device_name]
+    earlier_facts = [facts for facts in points.read_latest_times(store) if facts.get("device") == device_name]
     runs = store.list_runs()
-    seconds, certain = 0.0, True
+    seconds, is_known = 0.0, True
     for line, recipe in enumerate(sweep.recipes):
-        each, learned = _seconds_per_point(session, recipe, sweep.kind != VALUES, images, earlier, runs)
-        certain &= learned
-        seconds += each * sum(point.point.line == line for point in missing)
-    return SweepCost(len(planned), len(planned) - len(missing), STARTING + seconds, seconds / len(missing), certain)
+        seconds_each, has_times = _seconds_per_point(session, recipe, sweep.kind != VALUES, images, earlier_facts, runs)
+        is_known &= has_times
+        seconds += seconds_each * sum(point.point.line == line for point in missing)
+    return SweepCost(
+        len(planned), len(planned) - len(missing), STARTUP_SECONDS + seconds, seconds / len(missing), is_known
+    )
 
 
 def _seconds_per_point(
     session: SweepSession,
     recipe: Recipe,
-    weights: bool,
+    combines_weights: bool,
     images: int,
-    earlier: Sequence[Mapping[str, Any]],
+    earlier_facts: Sequence[Mapping[str, Any]],
     runs: Sequence[Run],
 ) -> tuple[float, bool]:
     """Seconds for one point, and whether they come from earlier points."""
     benchmark, chain = session.sampled, [step.key for _, step in recipe.stages]
     rates, merges = [], []
-    for facts in earlier:
+    for facts in earlier_facts:
         try:
             rates.append(float(facts["seconds"][EVALUATING]) / int(facts["images"]))
-            if bool(facts["weights"]) == weights and (weights or facts["chain"] == chain):
+            if bool(facts["weights"]) == combines_weights and (combines_weights or facts["chain"] == chain):
                 merges.append(float(facts["seconds"][MERGING]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             continue
@@ -94,7 +96,11 @@ def _seconds_per_point(
     count = sum(benchmark.count(task.key, split) for task in benchmark.tasks for split in SPLITS)
     evaluating = statistics.median(rates) * images if rates else estimated[EVALUATING] * images / max(count, 1)
     merging = (
-        statistics.median(merges) if merges else COMBINING if weights else estimated[MERGING] + estimated[ADAPTING]
+        statistics.median(merges)
+        if merges
+        else COMBINING_SECONDS
+        if combines_weights
+        else estimated[MERGING] + estimated[ADAPTING]
     )
     return merging + evaluating, bool(rates and merges)
 
@@ -108,31 +114,40 @@ def sweep_table(sweep: Sweep, planned: Sequence[NamedPoint], stored_points: Mapp
     import pandas as pd
 
     rows: list[PlainRow] = []
-    for one in sort_points(planned):
-        if (point := stored_points.get(one.name)) is not None:
-            rows += point_rows(sweep, one, point)
+    for planned_point in sort_points(planned):
+        if (point := stored_points.get(planned_point.name)) is not None:
+            rows += point_rows(sweep, planned_point, point)
     return pd.DataFrame(rows, columns=table_columns(sweep))
 
 
 def table_columns(sweep: Sweep) -> list[str]:
     """The columns of ``sweep_table``."""
-    return [*points.COLUMNS, "line", "point", "run", "device", *_values(sweep), "in_domain"]
+    return [*points.SCORE_COLUMNS, "line", "point", "run", "device", *_value_columns(sweep), "in_domain"]
 
 
 def sort_points(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
     """The points of a plan that have values, in the order of ``sweep_table``."""
-    return sorted((one for one in planned if one.point.values), key=lambda one: (one.point.line, one.point.values))
+    return sorted(
+        (planned_point for planned_point in planned if planned_point.point.values),
+        key=lambda planned_point: (planned_point.point.line, planned_point.point.values),
+    )
 
 
-def point_rows(sweep: Sweep, one: NamedPoint, point: Point) -> list[PlainRow]:
+def point_rows(sweep: Sweep, planned_point: NamedPoint, point: Point) -> list[PlainRow]:
     """The rows of ``sweep_table`` of one point, as plain rows."""
-    inside = _experts(one)
-    all_experts = {name for name, _ in sweep.recipes[one.point.line].experts}
-    identity = (one.point.line, one.name, one.run_id, point.device, *one.point.values)
+    merged_experts = _list_experts(planned_point)
+    all_experts = {name for name, _ in sweep.recipes[planned_point.point.line].experts}
+    identity = (
+        planned_point.point.line,
+        planned_point.name,
+        planned_point.run_id,
+        point.device,
+        *planned_point.point.values,
+    )
     return [
-        (*scores, *identity, scores[0] in inside)
+        (*scores, *identity, scores[0] in merged_experts)
         for scores in point.rows
-        if scores[0] in inside or scores[0] not in all_experts
+        if scores[0] in merged_experts or scores[0] not in all_experts
     ]
 
 
@@ -141,8 +156,16 @@ def score_rows(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]
 
     line is the number of the recipe, x and y are the varied values; the other cells are those of ``ScoreTable.rows``.
     """
-    stored = ((one, stored_points[one.name]) for one in sort_points(planned) if one.name in stored_points)
-    return [_identity(one) | row for one, point in stored for row in point.score_table.rows(_experts(one))]
+    stored = (
+        (planned_point, stored_points[planned_point.name])
+        for planned_point in sort_points(planned)
+        if planned_point.name in stored_points
+    )
+    return [
+        _identity_cells(planned_point) | row
+        for planned_point, point in stored
+        for row in point.score_table.rows(_list_experts(planned_point))
+    ]
 
 
 def score_means(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> list[dict[str, Any]]:
@@ -151,42 +174,49 @@ def score_means(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point
     Means in and out of domain exist if a task has the name of an expert of the recipe; otherwise there is one mean.
     """
     rows = []
-    for one in sort_points(planned):
-        if (point := stored_points.get(one.name)) is not None:
-            metric, means = point.score_table.means(_experts(one))
+    for planned_point in sort_points(planned):
+        if (point := stored_points.get(planned_point.name)) is not None:
+            metric, means = point.score_table.means(_list_experts(planned_point))
             rows += [
-                {**_identity(one), "mean": name, "metric": metric, "value": value, "tasks": tasks}
+                {**_identity_cells(planned_point), "mean": name, "metric": metric, "value": value, "tasks": tasks}
                 for name, (value, tasks) in means.items()
                 if tasks > 1 or name != MEAN
             ]
     return rows
 
 
-def _identity(one: NamedPoint) -> dict[str, Any]:
-    values = dict(zip("xy", one.point.values, strict=False))
-    return {"line": one.point.line, **values, "point": one.name, "run": one.run_id}
+def _identity_cells(planned_point: NamedPoint) -> dict[str, Any]:
+    values = dict(zip("xy", planned_point.point.values, strict=False))
+    return {"line": planned_point.point.line, **values, "point": planned_point.name, "run": planned_point.run_id}
 
 
-def _experts(one: NamedPoint) -> set[str]:
-    return {name for name, _ in one.point.recipe.experts}
+def _list_experts(planned_point: NamedPoint) -> set[str]:
+    return {name for name, _ in planned_point.point.recipe.experts}
 
 
 def average_columns(sweep: Sweep) -> list[str]:
     """The columns of ``average_rows``."""
-    return ["line", *_values(sweep), "point", "run", "split", "device", *AVERAGES, *COUNTS]
+    return ["line", *_value_columns(sweep), "point", "run", "split", "device", *AVERAGE_COLUMNS, *COUNT_COLUMNS]
 
 
-def average_row(one: NamedPoint, point: Point, rows: Sequence[PlainRow]) -> PlainRow:
+def average_row(planned_point: NamedPoint, point: Point, rows: Sequence[PlainRow]) -> PlainRow:
     """The row of ``average_rows`` of one point, from its rows of ``sweep_table``."""
-    task, split, accuracy, n = (points.COLUMNS.index(name) for name in ("task", "split", "accuracy", "n"))
+    task, split, accuracy, n = (points.SCORE_COLUMNS.index(name) for name in ("task", "split", "accuracy", "n"))
     summary = summary_of(
         [(row[task], row[accuracy], row[n]) for row in rows], {row[task] for row in rows if row[-1]}, {}
     )
-    identity = (one.point.line, *one.point.values, one.name, one.run_id, rows[0][split], point.device)
-    return (*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS)))
+    identity = (
+        planned_point.point.line,
+        *planned_point.point.values,
+        planned_point.name,
+        planned_point.run_id,
+        rows[0][split],
+        point.device,
+    )
+    return (*identity, *(getattr(summary, name) for name in (*AVERAGE_COLUMNS, *COUNT_COLUMNS)))
 
 
-def _values(sweep: Sweep) -> str:
+def _value_columns(sweep: Sweep) -> str:
     return "xy"[: len(sweep.axes)]
 
 
@@ -202,5 +232,5 @@ def average_rows(rows: pd.DataFrame) -> pd.DataFrame:
     averages = []
     for identity, tasks in groups.items():
         summary = summary_of([task[:3] for task in tasks], {task[0] for task in tasks if task[3]}, {})
-        averages.append((*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS))))
-    return pd.DataFrame(averages, columns=[*columns, *AVERAGES, *COUNTS])
+        averages.append((*identity, *(getattr(summary, name) for name in (*AVERAGE_COLUMNS, *COUNT_COLUMNS))))
+    return pd.DataFrame(averages, columns=[*columns, *AVERAGE_COLUMNS, *COUNT_COLUMNS])

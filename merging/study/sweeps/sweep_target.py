@@ -17,10 +17,10 @@ from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.unlabeled_images import TestData
 
 EXPERTS, EXEMPLARS, TEST_DATA = "experts", "exemplars", "test_data"
-SAMPLED: dict[str, type[Params]] = {EXEMPLARS: Exemplars, TEST_DATA: TestData}  # settings of sampled images
-NUMBERS = ("real", "integer")
-MOST_OFFERED = 16  # the most steps between proposed values
-MOST_VALUES = 201  # the most values along one axis
+SAMPLING_SETTINGS: dict[str, type[Params]] = {EXEMPLARS: Exemplars, TEST_DATA: TestData}  # settings of sampled images
+NUMBER_KINDS = ("real", "integer")
+MAX_PROPOSED_STEPS = 16  # the most steps between proposed values
+MAX_VALUES = 201  # the most values along one axis
 # The targets of lines and planes, which combine weights instead of varying recipes.
 ALPHA = Bound(
     kind="real", default=1.0, label="Interpolation", symbol=r"\alpha", low=-2.0, high=4.0, slider=(0.0, 1.5),
@@ -52,48 +52,57 @@ class SweepTarget:
 
 def list_targets(recipes: Sequence[Recipe]) -> list[SweepTarget]:
     """The targets that all of these recipes have; parameters of single steps come first."""
-    own = [{target.name: target for target in _own_targets(recipe)} for recipe in recipes]
-    shared = [name for name in own[0] if all(name in each for each in own)] if own else []
-    common_targets = [_narrow_bounds([each[name] for each in own]) for name in shared]
+    targets_by_recipe = [{target.name: target for target in _list_own_targets(recipe)} for recipe in recipes]
+    shared_names = (
+        [name for name in targets_by_recipe[0] if all(name in targets for targets in targets_by_recipe)]
+        if targets_by_recipe
+        else []
+    )
+    common_targets = [_narrow_bounds([targets[name] for targets in targets_by_recipe]) for name in shared_names]
     if len(recipes) > 1:  # parameters of different steps, such as the scaling of different merges
-        taken = {name.rpartition(".")[2] for name in shared}
-        bare = [_bare_targets(each) for each in own]
-        common = [name for name in bare[0] if name not in taken and all(name in other for other in bare)]
+        used_names = {name.rpartition(".")[2] for name in shared_names}
+        short_targets_by_recipe = [_strip_step_names(targets) for targets in targets_by_recipe]
+        common_names = [
+            name
+            for name in short_targets_by_recipe[0]
+            if name not in used_names and all(name in other_targets for other_targets in short_targets_by_recipe)
+        ]
         common_targets += [
-            _narrow_bounds([replace(each[name], name=name, owner="") for each in bare]) for name in common
+            _narrow_bounds([replace(targets[name], name=name, owner="") for targets in short_targets_by_recipe])
+            for name in common_names
         ]
     return common_targets
 
 
-def _own_targets(recipe: Recipe) -> Iterator[SweepTarget]:
-    seen: dict[str, int] = {}
+def _list_own_targets(recipe: Recipe) -> Iterator[SweepTarget]:
+    occurrences: dict[str, int] = {}
     for method, step in recipe.stages:
-        seen[step.key] = seen.get(step.key, 0) + 1
-        prefix = step.key if seen[step.key] == 1 else f"{step.key}#{seen[step.key]}"
+        occurrences[step.key] = occurrences.get(step.key, 0) + 1
+        prefix = step.key if occurrences[step.key] == 1 else f"{step.key}#{occurrences[step.key]}"
         for name, bound in step.params.bounds().items():
-            if bound.kind in NUMBERS:
+            if bound.kind in NUMBER_KINDS:
                 yield SweepTarget(f"{prefix}.{name}", method.title, bound)
     for owner, settings in ((EXEMPLARS, recipe.exemplars), (TEST_DATA, recipe.test_data)):
-        for name, bound in SAMPLED[owner].bounds().items() if settings is not None else ():
-            if bound.kind in NUMBERS:
+        for name, bound in SAMPLING_SETTINGS[owner].bounds().items() if settings is not None else ():
+            if bound.kind in NUMBER_KINDS:
                 yield SweepTarget(f"{owner}.{name}", "", bound)
     if (count := len(recipe.experts)) > 1:
-        yield SweepTarget(EXPERTS, "", _experts(count))
+        yield SweepTarget(EXPERTS, "", _bound_experts(count))
 
 
-def _experts(count: int) -> Bound:
+def _bound_experts(count: int) -> Bound:
     words = "How many of the experts are merged, in a seeded order; each number adds to the experts of the one before."
     return Bound(
         kind="integer", default=count, label="Number of experts", help=words, low=1, high=count, slider=(2, count)
     )
 
 
-def _bare_targets(own: dict[str, SweepTarget]) -> dict[str, SweepTarget]:
+def _strip_step_names(targets: dict[str, SweepTarget]) -> dict[str, SweepTarget]:
     """The parameters of steps by their names alone; if two steps share a name, that of the later step."""
     return {
         name.partition(".")[2]: target
-        for name, target in own.items()
-        if "." in name and name.partition(".")[0] not in SAMPLED
+        for name, target in targets.items()
+        if "." in name and name.partition(".")[0] not in SAMPLING_SETTINGS
     }
 
 
@@ -114,9 +123,9 @@ def find_target(recipes: Sequence[Recipe], name: str) -> SweepTarget:
     for target in by_name.values():  # "ties.scaling" of a single recipe may be called "scaling"
         if target.name.rpartition(".")[2] == name:
             return target
-    every = " every one of" if len(recipes) > 1 else ""
+    quantifier = " every one of" if len(recipes) > 1 else ""
     raise RecipeError(
-        f"{name!r} cannot be varied in{every} the recipe{'s' * (len(recipes) > 1)}."
+        f"{name!r} cannot be varied in{quantifier} the recipe{'s' * (len(recipes) > 1)}."
         f"{did_you_mean(name, by_name)} Known: {first_few(by_name, 12) or 'nothing'}."
     )
 
@@ -130,13 +139,13 @@ def vary_recipe(recipe: Recipe, target: str, value: float, seed: int = 0) -> Rec
     plain = recipe.to_plain() | {"title": ""}
     if target == EXPERTS:
         order = np.random.default_rng(seed).permutation(len(recipe.experts))[: int(value)]
-        chosen = [recipe.experts[index] for index in sorted(order)]
+        remaining = [recipe.experts[index] for index in sorted(order)]
         smaller = replace(
-            recipe, experts=tuple(chosen), data_files=recipe.data_files.of_experts(name for name, _ in chosen)
+            recipe, experts=tuple(remaining), data_files=recipe.data_files.of_experts(name for name, _ in remaining)
         )
         return Recipe.from_plain(smaller.to_plain() | {"title": ""})
     owner, _, name = target.rpartition(".")
-    if owner in SAMPLED:
+    if owner in SAMPLING_SETTINGS:
         return Recipe.from_plain(plain | {owner: {**plain.get(owner, {}), name: int(value)}})
     adapt = [plain["adapt"]] if "adapt" in plain else []
     steps: list[dict[str, dict[str, Any]]] = [*plain["edits"], plain["merge"], *adapt]
@@ -164,11 +173,11 @@ def propose_values(bound: Bound) -> tuple[float, ...]:
     default = float(bound.default or 1)
     low = low if math.isfinite(low) else default / 2
     high = high if math.isfinite(high) else 2 * max(default, low, 0.5)
-    unit = 10.0 ** math.floor(math.log10((high - low) / MOST_OFFERED))
+    unit = 10.0 ** math.floor(math.log10((high - low) / MAX_PROPOSED_STEPS))
     strides = [unit * factor for factor in (1, 2, 2.5, 5, 10)]
     if bound.kind == "integer":
         strides = sorted({float(max(1, math.ceil(stride))) for stride in strides})
-    stride = next((s for s in strides if (high - low) / s <= MOST_OFFERED), strides[-1])
+    stride = next((s for s in strides if (high - low) / s <= MAX_PROPOSED_STEPS), strides[-1])
     first, last = math.ceil(low / stride - 1e-9), math.floor(high / stride + 1e-9)
     values = [round(i * stride, 10) for i in range(first, last + 1)]
     return tuple(value for value in values if bound.accepts(_to_bound_type(bound, value)))
@@ -183,8 +192,8 @@ def write_values(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.10g}" for value in values)
 
 
-def parse_values(text: str, what: str) -> tuple[float, ...]:
-    """Numbers from '0:1:0.1' (first, last, step) or '0, 0.2, 0.5'; ``what`` names them in the error.
+def parse_values(text: str, name: str) -> tuple[float, ...]:
+    """Numbers from '0:1:0.1' (first, last, step) or '0, 0.2, 0.5'; ``name`` names them in the error.
 
     Raises:
         ParameterError: the text has another form, or too many values.
@@ -192,25 +201,25 @@ def parse_values(text: str, what: str) -> tuple[float, ...]:
     try:
         if ":" in text:
             low, high, step = (float(part) for part in text.split(":"))
-            if not step > 0 or not high >= low or (high - low) / step > MOST_VALUES:
+            if not step > 0 or not high >= low or (high - low) / step > MAX_VALUES:
                 raise ValueError
             return tuple(round(low + i * step, 10) for i in range(math.floor((high - low) / step + 1e-9) + 1))
         return tuple(float(part) for part in text.replace(";", ",").split(",") if part.strip())
     except (ValueError, OverflowError):
         raise ParameterError(
-            f"{what}: write values as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5, at most {MOST_VALUES} of them; "
+            f"{name}: write values as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5, at most {MAX_VALUES} of them; "
             f"got {text[:40]!r}."
         ) from None
 
 
-def check_values(values: Sequence[float], bound: Bound, what: str) -> tuple[float, ...]:
+def check_values(values: Sequence[float], bound: Bound, name: str) -> tuple[float, ...]:
     """The distinct values in ascending order. Raises ParameterError for one outside the bound, or fewer than two."""
     for value in values:
         if not bound.accepts(_to_bound_type(bound, value)):
-            raise ParameterError(f"{what} must be {bound.describe()}. Got {value:g} instead.")
+            raise ParameterError(f"{name} must be {bound.describe()}. Got {value:g} instead.")
     distinct = tuple(sorted({float(value) for value in values}))
-    if not 2 <= len(distinct) <= MOST_VALUES:
-        raise ParameterError(f"{what} takes 2 to {MOST_VALUES} different values; got {len(distinct)}.")
+    if not 2 <= len(distinct) <= MAX_VALUES:
+        raise ParameterError(f"{name} takes 2 to {MAX_VALUES} different values; got {len(distinct)}.")
     return distinct
 
 

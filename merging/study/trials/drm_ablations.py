@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SPLIT = "reporting"
-BASES = ("drm_h", "drm_v")  # presets that the ablations start from
-WHOLE = "whole method"
+BASE_PRESETS = ("drm_h", "drm_v")  # presets that the ablations start from
+WHOLE_METHOD = "whole method"
 
 
 class AblationVariant(NamedTuple):
@@ -44,7 +44,7 @@ class AblationVariant(NamedTuple):
 
 
 VARIANTS = (
-    AblationVariant(WHOLE, "nothing removed", {}),
+    AblationVariant(WHOLE_METHOD, "nothing removed", {}),
     AblationVariant("renormalization", "without renormalization", {"renorm": False}),
     AblationVariant("interference", "without pruning", {"density": 1.0}),
     AblationVariant("interference", "without sign election", {"elect": False}),
@@ -52,14 +52,14 @@ VARIANTS = (
     AblationVariant("way of pruning", "each task by itself", {"pruning": "individual"}),
 )
 # Singular values below these shares of the largest are cut. The paper cuts shares of the ranks, which are shown, too.
-CUT = "rank_tol"
+CUT_PARAMETER = "rank_tol"
 CUTS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7)
-SCORES = (
+SCORE_COLUMNS = (
     "in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score", "tasks_in", "tasks_out",
     "n_in", "n_out",
 )  # fmt: skip
-FACTORS = 6  # memory in units of a matrix's task vectors: both ways to put them side by side, and their factors
-RANKS = "singular values"  # the trial before the merges
+MEMORY_FACTOR = 6  # memory in units of a matrix's task vectors: both ways to put them side by side, and their factors
+RANKS_TRIAL = "singular values"  # the trial before the merges
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class AblationTrial:
 
 def list_trials(benchmark: Benchmark) -> tuple[list[AblationTrial], list[tuple[float, AblationTrial]]]:
     """The trials of the ablations, and (cut, trial) of the rank truncation."""
-    bases = [find_preset(key) for key in BASES]
-    cuts = [(cut, AblationVariant("rank truncation", f"cut {cut:g}", {CUT: cut})) for cut in CUTS]
-    ablated = [_make_trial(base, variant, benchmark) for base in bases for variant in VARIANTS]
-    return ablated, [(cut, _make_trial(base, variant, benchmark)) for base in bases for cut, variant in cuts]
+    bases = [find_preset(key) for key in BASE_PRESETS]
+    cuts = [(cut, AblationVariant("rank truncation", f"cut {cut:g}", {CUT_PARAMETER: cut})) for cut in CUTS]
+    ablation_trials = [_make_trial(base, variant, benchmark) for base in bases for variant in VARIANTS]
+    return ablation_trials, [(cut, _make_trial(base, variant, benchmark)) for base in bases for cut, variant in cuts]
 
 
 def _make_trial(base: Preset, variant: AblationVariant, benchmark: Benchmark) -> AblationTrial:
@@ -102,15 +102,15 @@ def measure_ablations(subject: Subject, context: Context) -> MeasurementResult:
     benchmark = subject.benchmark
     if len(benchmark.experts) < 2:
         raise TaskError("DRM's parts can only be compared if the benchmark has two experts or more.")
-    ablated, truncated = list_trials(benchmark)
-    chains = {trial.recipe.text(): trial for trial in (*ablated, *(trial for _, trial in truncated))}
-    planned = [PlannedTrial(chain, {"recipe": plain_recipe(trial.recipe)}) for chain, trial in chains.items()]
-    shares, *summaries = subject.run_trials([PlannedTrial(RANKS, {"cuts": list(CUTS)}), *planned])
+    ablation_trials, truncation_trials = list_trials(benchmark)
+    chains = {trial.recipe.text(): trial for trial in (*ablation_trials, *(trial for _, trial in truncation_trials))}
+    planned_merges = [PlannedTrial(chain, {"recipe": plain_recipe(trial.recipe)}) for chain, trial in chains.items()]
+    shares, *summaries = subject.run_trials([PlannedTrial(RANKS_TRIAL, {"cuts": list(CUTS)}), *planned_merges])
     scores = dict(zip(chains, summaries, strict=True))
-    rows = [{**trial.row, **scores[trial.recipe.text()]} for trial in ablated]
+    rows = [{**trial.row, **scores[trial.recipe.text()]} for trial in ablation_trials]
     ranks = [
         {**trial.row, "cut": cut, **shares[trial.base.key][CUTS.index(cut)], **scores[trial.recipe.text()]}
-        for cut, trial in truncated
+        for cut, trial in truncation_trials
     ]
     notes = {"split": SPLIT, "experts": len(benchmark.experts), "chains": len(chains)}
     return MeasurementResult({"ablations": pd.DataFrame(rows), "ranks": pd.DataFrame(ranks)}, notes)
@@ -119,32 +119,36 @@ def measure_ablations(subject: Subject, context: Context) -> MeasurementResult:
 def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """The averages of a merge in and out of domain, or the shares of ranks if the request has cuts."""
     if "cuts" in request:
-        return kept_shares(inputs.benchmark, request["cuts"], context)
+        return measure_kept_shares(inputs.benchmark, request["cuts"], context)
     parts = context.split({"merge": 1.0, "evaluate": 2.0})
     merged = merge_in_memory(read_plain_recipe(inputs.benchmark, request["recipe"]), inputs.benchmark, parts["merge"])
     scores = evaluate(merged.state_dict, inputs.benchmark, splits=(SPLIT,), context=parts["evaluate"])
     summary = summarize(scores, list(inputs.benchmark.experts), split=SPLIT)
-    return {name: getattr(summary, name) for name in SCORES}
+    return {name: getattr(summary, name) for name in SCORE_COLUMNS}
 
 
-def kept_shares(
+def measure_kept_shares(
     benchmark: Benchmark, cuts: Sequence[float], context: Context = QUIET
 ) -> dict[str, list[dict[str, float]]]:
     """{preset: for each cut, the share of ranks above it: mean, minimum and maximum over the matrices}."""
     device = choose_device(context.device)
     inputs = RunInputs(*open_models(benchmark.pretrained, benchmark.experts), None, device)
-    chosen = [parameter for parameter in inputs.parameters if parameter.role in LINEAR_MAPS]
-    meter = context.meter(len(chosen))
-    shares: dict[str, list[list[float]]] = {key: [] for key in BASES}
+    linear_maps = [parameter for parameter in inputs.parameters if parameter.role in LINEAR_MAPS]
+    meter = context.meter(len(linear_maps))
+    shares: dict[str, list[list[float]]] = {key: [] for key in BASE_PRESETS}
 
-    def shares_of(parameter: Parameter) -> list[list[float]]:
+    def compute_shares(parameter: Parameter) -> list[list[float]]:
         vectors = as_matrices(inputs.read_whole(parameter))
-        return [_shares(blocks, cuts) for blocks in (vectors, vectors.mT)]
+        return [_compute_shares(blocks, cuts) for blocks in (vectors, vectors.mT)]
 
-    nbytes = FACTORS * len(inputs.names) * max(inputs.pretrained.infos[parameter.name].nbytes for parameter in chosen)
-    with run_in_threads((partial(shares_of, parameter) for parameter in chosen), device, nbytes) as results:
-        for parameter, by_base in zip(chosen, results, strict=True):
-            for key, by_cut in zip(BASES, by_base, strict=True):
+    nbytes = (
+        MEMORY_FACTOR
+        * len(inputs.names)
+        * max(inputs.pretrained.infos[parameter.name].nbytes for parameter in linear_maps)
+    )
+    with run_in_threads((partial(compute_shares, parameter) for parameter in linear_maps), device, nbytes) as results:
+        for parameter, by_base in zip(linear_maps, results, strict=True):
+            for key, by_cut in zip(BASE_PRESETS, by_base, strict=True):
                 shares[key].append(by_cut)
             meter.advance(1, "Counting ranks", parameter.name)
     return {key: [_summarize_shares(column) for column in zip(*rows, strict=True)] for key, rows in shares.items()}
@@ -154,7 +158,7 @@ def _summarize_shares(shares: Sequence[float]) -> dict[str, float]:
     return {"kept": sum(shares) / len(shares), "kept_low": min(shares), "kept_high": max(shares)}
 
 
-def _shares(blocks: Tensor, cuts: Sequence[float]) -> list[float]:
+def _compute_shares(blocks: Tensor, cuts: Sequence[float]) -> list[float]:
     """For each cut the share of the ranks above it, of blocks (K, m, n) side by side."""
     values = left_factors(blocks, 0.0)[1]
     return [float((values > cut * values.max()).to(torch.float64).mean().cpu()) if len(values) else 0.0 for cut in cuts]

@@ -24,12 +24,12 @@ from merging.tasks.context import Context
 SPLIT = "reporting"
 COUNTS = (1, 2, 4, 8, 16, 32, 64)  # exemplars per task
 SEEDS = (0, 1, 2)  # of the samples of exemplars
-ROW = ("task", "title", "correct", "n", "accuracy")  # of the scores of a trial
-ACCURACY = ("method", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
+SCORE_COLUMNS = ("task", "title", "correct", "n", "accuracy")  # of the scores of a trial
+ACCURACY_COLUMNS = ("method", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
 # The quantities that LOT's layers are solved for, at scaling 1 and with the same cut-off (LOT, Eq. 9 and 19).
 TASK_VECTORS, WHOLE_WEIGHTS = "task vectors", "whole weights"
-OWN = "own experts"  # the models without a merge; their rows have no exemplars
-WEIGHTS = ("solved", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
+OWN_EXPERTS = "own experts"  # the models without a merge; their rows have no exemplars
+WEIGHTS_COLUMNS = ("solved", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
 
 
 class MethodCandidate(NamedTuple):
@@ -40,7 +40,7 @@ class MethodCandidate(NamedTuple):
     params: dict[str, Any]
     edits: tuple[str, ...] = ()
 
-    def recipe(self, benchmark: Benchmark, per_task: int, seed: int) -> Recipe:
+    def build_recipe(self, benchmark: Benchmark, per_task: int, seed: int) -> Recipe:
         """The chain on all experts of a benchmark; raises UnknownMethodError."""
         exemplars = {"per_task": per_task, "seed": seed}
         return Recipe.build(
@@ -74,23 +74,23 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
     if not benchmark.experts:
         raise TaskError("The benchmark has no experts, so there is nothing to merge.")
     samples = [(n, seed) for n in COUNTS for seed in SEEDS]
-    candidates = _registered_candidates(benchmark)
+    candidates = _list_registered_candidates(benchmark)
     methods = [SampledMerge(candidate, n, seed) for candidate in candidates for n, seed in samples]
     lot = {form: MethodCandidate(form, "lot", {"scaling": 1.0}) for form in (TASK_VECTORS, WHOLE_WEIGHTS)}
     solved = [SampledMerge(lot[form], n, seed, form == WHOLE_WEIGHTS) for n, seed in samples for form in lot]
-    own = [PlannedTrial(f"{OWN}, {task}", {"own": task}, 0.2) for task in benchmark.experts]
+    own = [PlannedTrial(f"{OWN_EXPERTS}, {task}", {"own": task}, 0.2) for task in benchmark.experts]
     # All merges have the same weight, since their evaluation takes longer than even many exemplars.
     answers = iter(subject.run_trials([*(work.plan_trial(benchmark) for work in (*methods, *solved)), *own]))
     method_answers = [(work, next(answers)) for work in methods]
     solved_answers = [(work, next(answers)) for work in solved]
     accuracy = [work.rows("method", answer) for work, answer in method_answers]
     ranks = [(work.n, work.seed, answer["full"]) for work, answer in method_answers if answer["full"] is not None]
-    weights = [_frame(answer).assign(solved=OWN, exemplars=0, seed=0) for answer in answers]
+    weights = [_build_frame(answer).assign(solved=OWN_EXPERTS, exemplars=0, seed=0) for answer in answers]
     weights += [work.rows("solved", answer) for work, answer in solved_answers]
     tables = {
-        "accuracy": pd.concat(accuracy, ignore_index=True)[list(ACCURACY)],
+        "accuracy": pd.concat(accuracy, ignore_index=True)[list(ACCURACY_COLUMNS)],
         "rank": pd.DataFrame(ranks, columns=["exemplars", "seed", "full"]),
-        "weights": pd.concat(weights, ignore_index=True)[list(WEIGHTS)],
+        "weights": pd.concat(weights, ignore_index=True)[list(WEIGHTS_COLUMNS)],
     }
     images = int(tables["accuracy"]["n"].max())
     return MeasurementResult(tables, {"split": SPLIT, "images": images, "seeds": len(SEEDS)})
@@ -106,27 +106,27 @@ class SampledMerge(NamedTuple):
 
     def plan_trial(self, benchmark: Benchmark) -> PlannedTrial:
         """The merge as a trial on all experts of a benchmark."""
-        recipe = plain_recipe(self.candidate.recipe(benchmark, self.n, self.seed))
+        recipe = plain_recipe(self.candidate.build_recipe(benchmark, self.n, self.seed))
         name = f"{self.candidate.label}, {self.n} per task, seed {self.seed}"
         return PlannedTrial(name, {"recipe": recipe, "whole_weights": self.whole_weights})
 
-    def rows(self, labeled: str, answer: Mapping[str, Any]) -> pd.DataFrame:
-        """The rows of a table for the trial's answer, with the candidate's label in the column ``labeled``."""
-        rows = _frame(answer).assign(exemplars=self.n, seed=self.seed)
-        rows[labeled] = self.candidate.label
+    def build_rows(self, label_column: str, answer: Mapping[str, Any]) -> pd.DataFrame:
+        """The rows of a table for the trial's answer, with the candidate's label in the column ``label_column``."""
+        rows = _build_frame(answer).assign(exemplars=self.n, seed=self.seed)
+        rows[label_column] = self.candidate.label
         return rows
 
 
-def _frame(answer: Mapping[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame(answer["rows"], columns=list(ROW))
+def _build_frame(answer: Mapping[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame(answer["rows"], columns=list(SCORE_COLUMNS))
 
 
-def _registered_candidates(benchmark: Benchmark) -> list[MethodCandidate]:
+def _list_registered_candidates(benchmark: Benchmark) -> list[MethodCandidate]:
     """The candidates whose methods are registered."""
     registered = []
     for candidate in CANDIDATES:
         try:
-            candidate.recipe(benchmark, 1, 0)
+            candidate.build_recipe(benchmark, 1, 0)
         except UnknownMethodError:
             continue
         registered.append(candidate)
@@ -137,11 +137,11 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
     """The in-domain scores of a merge, with the ranks of LOT's layers if it has any; or those of a task's expert."""
     if "own" in request:
         task = str(request["own"])
-        return {"rows": _score_rows(inputs.benchmark, inputs.benchmark.experts[task], [task], context)}
+        return {"rows": _evaluate_rows(inputs.benchmark, inputs.benchmark.experts[task], [task], context)}
     parts = context.split({"merge": 1.0, "evaluate": 1.0})
     recipe = read_plain_recipe(inputs.benchmark, request["recipe"])
     merged = merge_in_memory(recipe, inputs.benchmark, parts["merge"], whole_weights=bool(request["whole_weights"]))
-    rows = _score_rows(inputs.benchmark, merged.state_dict, list(inputs.benchmark.experts), parts["evaluate"])
+    rows = _evaluate_rows(inputs.benchmark, merged.state_dict, list(inputs.benchmark.experts), parts["evaluate"])
     lot, full = merged.tables.get("lot"), None
     if lot is not None:
         lot = lot[lot["role"] != "norm_scale"]
@@ -149,9 +149,9 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
     return {"rows": rows, "full": full}
 
 
-def _score_rows(benchmark: Benchmark, model: Source, tasks: Sequence[str], context: Context) -> list[list[Any]]:
+def _evaluate_rows(benchmark: Benchmark, model: Source, tasks: Sequence[str], context: Context) -> list[list[Any]]:
     scores = evaluate(model, benchmark, splits=(SPLIT,), tasks=tasks, context=context)
-    return [list(row) for row in zip(*(scores[name].tolist() for name in ROW), strict=True)]
+    return [list(row) for row in zip(*(scores[name].tolist() for name in SCORE_COLUMNS), strict=True)]
 
 
 def split_losses(weights: pd.DataFrame) -> pd.DataFrame:
@@ -162,10 +162,12 @@ def split_losses(weights: pd.DataFrame) -> pd.DataFrame:
     sum; all are fractions. n is the number of images of all tasks.
     """
     means = weights.groupby(["solved", "exemplars", "seed"])["accuracy"].mean()
-    own, n = float(means[OWN].iloc[0]), int(weights[weights["solved"] == OWN]["n"].sum())
+    expert_accuracy, n = float(means[OWN_EXPERTS].iloc[0]), int(weights[weights["solved"] == OWN_EXPERTS]["n"].sum())
     wide = pd.DataFrame({"vectors": means[TASK_VECTORS], "weights": means[WHOLE_WEIGHTS]}).reset_index()
-    parts = wide.assign(altered=wide["vectors"] - wide["weights"], fused=own - wide["vectors"])
-    return parts.assign(lost=own - wide["weights"], n=n)[["exemplars", "seed", "altered", "fused", "lost", "n"]]
+    parts = wide.assign(altered=wide["vectors"] - wide["weights"], fused=expert_accuracy - wide["vectors"])
+    return parts.assign(lost=expert_accuracy - wide["weights"], n=n)[
+        ["exemplars", "seed", "altered", "fused", "lost", "n"]
+    ]
 
 
 def average_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:

@@ -28,9 +28,9 @@ from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 from merging.study.runs.run_facts import versions
 from merging.tasks.context import Context
 
-ROUNDS = 5  # timings of a method; an extra round before the first loads modules and data
-BRIEF = 0.3  # the shortest timing in seconds: shorter merges are repeated, and their mean counts
-LONG = 60.0  # seconds after which a method is not timed again
+TIMED_ROUNDS = 5  # timings of a method; an extra round before the first loads modules and data
+MIN_SECONDS = 0.3  # the shortest timing in seconds: shorter merges are repeated, and their mean counts
+MAX_SECONDS = 60.0  # seconds after which a method is not timed again
 CPU_CLOCK, WALL_CLOCK = "CPU time of one thread", "time on the device"
 
 
@@ -41,7 +41,7 @@ class TimedMethod:
     method: Method
     opened: OpenedRecipe
     ratios: list[float] = field(default_factory=list)
-    spent: float = 0.0
+    total_seconds: float = 0.0
     problem: str = ""
 
     @property
@@ -79,7 +79,7 @@ class Stopwatch:
         if sampling and not self._exemplars:
             self._exemplars = self._benchmark.labeled_exemplars(sampling.per_task, sampling.seed)
         started, spent, merges = self.clock(), 0.0, 0
-        while spent < BRIEF:
+        while spent < MIN_SECONDS:
             engine.run_recipe(
                 opened.recipe, opened.pretrained, opened.experts, exemplars=self._exemplars if sampling else None,
                 context=self._context,
@@ -97,48 +97,48 @@ def measure_times(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError: a checkpoint cannot be read. Cancelled.
     """
     trials = [
-        TimedMethod(method, _open_methods(subject, method))
+        TimedMethod(method, _open_default_chain(subject, method))
         for method in registry.list_methods()
         if not isinstance(method, Adapt)
     ]
-    reference = _open_methods(subject, registry.find_merge(DEFAULT_MERGE))
-    meter = context.meter((ROUNDS + 1) * len(trials))
+    reference = _open_default_chain(subject, registry.find_merge(DEFAULT_MERGE))
+    meter = context.meter((TIMED_ROUNDS + 1) * len(trials))
     watch, threads = Stopwatch(subject, context), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         watch(reference)  # loads what every merge needs
-        for _ in range(ROUNDS + 1):
-            before = watch(reference)
+        for _ in range(TIMED_ROUNDS + 1):
+            reference_seconds = watch(reference)
             for trial in trials:
-                before = _time_pair(trial, watch, reference, before)
+                reference_seconds = _time_pair(trial, watch, reference, reference_seconds)
                 meter.advance(1, "Timing", trial.method.title)
     finally:
         torch.set_num_threads(threads)
     notes = {
-        "reference": DEFAULT_MERGE, "rounds": ROUNDS, "clock": watch.clock_name, "machine": describe_machine(),
+        "reference": DEFAULT_MERGE, "rounds": TIMED_ROUNDS, "clock": watch.clock_name, "machine": describe_machine(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "versions": versions(),
         "experts": len(reference.experts), "exemplars": Exemplars().per_task,
     }  # fmt: skip
     return MeasurementResult({"times": pd.DataFrame([trial.row for trial in trials])}, notes)
 
 
-def _open_methods(subject: Subject, method: Method) -> OpenedRecipe:
+def _open_default_chain(subject: Subject, method: Method) -> OpenedRecipe:
     benchmark = subject.benchmark
     return open_inputs(Recipe.from_method(method, benchmark.pretrained, benchmark.experts), benchmark=benchmark)
 
 
 def _time_pair(trial: TimedMethod, watch: Stopwatch, reference: OpenedRecipe, before: float) -> float:
     """Time a method and then the reference; ``before`` and the result are the reference's times before and after it."""
-    if trial.problem or trial.spent > LONG:
+    if trial.problem or trial.total_seconds > MAX_SECONDS:
         return before
     try:
-        spent = watch(trial.opened)
+        seconds = watch(trial.opened)
     except Cancelled:
         raise
     except MergingError as error:
         trial.problem = str(error)
         return before
     after = watch(reference)
-    trial.spent += spent
-    trial.ratios.append(2 * spent / (before + after))
+    trial.total_seconds += seconds
+    trial.ratios.append(2 * seconds / (before + after))
     return after

@@ -21,7 +21,7 @@ from merging.study.analysis.measurement_registry import find_measurement
 from merging.study.analysis.measurement_store import MEMORY
 from merging.study.analysis.measurement_subject import MeasurementResult, PlannedTrial, TrialInputs
 from merging.study.trials.trial_answers import StoredAnswers
-from merging.study.trials.trial_merges import most_memory
+from merging.study.trials.trial_merges import estimate_largest_merge
 from merging.tasks.context import Context
 from merging.tasks.kinds import TRIAL, Plain
 from merging.tasks.workers.fan_out import WorkerTask
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.models.checkpoint import Checkpoint
 
-STEPS = 1000  # of progress for a trial of weight 1
-Compute = Callable[[TrialInputs, Mapping[str, Any], Context], Plain]
+STEPS_PER_TRIAL = 1000  # of progress for a trial of weight 1
+ComputeTrial = Callable[[TrialInputs, Mapping[str, Any], Context], Plain]
 
 
-def find_computation(key: str) -> Compute:
+def find_computation(key: str) -> ComputeTrial:
     """The function that computes one trial of a measurement.
 
     Raises:
@@ -46,7 +46,7 @@ def find_computation(key: str) -> Compute:
     if not (path := find_measurement(key).trial):
         raise WorkerError(f"{find_measurement(key).title} does not consist of trials.")
     module, _, name = path.partition(":")
-    function: Compute = getattr(importlib.import_module(module), name)
+    function: ComputeTrial = getattr(importlib.import_module(module), name)
     return function
 
 
@@ -74,11 +74,11 @@ class Trials:
     key: str
     inputs: TrialInputs
     context: Context
-    kept: StoredAnswers | None = None
+    stored_answers: StoredAnswers | None = None
     devices: dict[str, None] = field(default_factory=dict)
     memory: dict[str, None] = field(default_factory=dict)
 
-    def answers(self, planned: Sequence[PlannedTrial]) -> list[Plain]:
+    def compute_answers(self, planned: Sequence[PlannedTrial]) -> list[Plain]:
         """The answers of trials, in their order.
 
         Raises:
@@ -87,15 +87,15 @@ class Trials:
                 minute; the answers so far are stored.
         """
         with open_workers(self.context) as workers:
-            names = [each.name if workers is None else self.name(each) for each in planned]
-            found = self._find_answers(dict(zip(names, planned, strict=True)), workers)
+            names = [trial.name if workers is None else self.make_name(trial) for trial in planned]
+            answers = self._find_answers(dict(zip(names, planned, strict=True)), workers)
         if workers is not None:
             for name in names:
-                self.devices[str(found[name]["device"])] = None
-                self.memory |= dict.fromkeys(found[name]["memory"])
-        return [dict(found[name]["trial"]) for name in names]
+                self.devices[str(answers[name]["device"])] = None
+                self.memory |= dict.fromkeys(answers[name]["memory"])
+        return [dict(answers[name]["trial"]) for name in names]
 
-    def about(self) -> Plain:
+    def list_device_facts(self) -> Plain:
         """The workers' devices as a fact, if workers computed the trials."""
         return {"device": ", ".join(self.devices)} if self.devices else {}
 
@@ -104,42 +104,48 @@ class Trials:
         return result._replace(notes={**result.notes, MEMORY: " ".join(self.memory)}) if self.memory else result
 
     def _find_answers(self, planned: Mapping[str, PlannedTrial], workers: Workers | None) -> Mapping[str, Plain]:
-        """Answers by name; workers begin with the longest trials, and trials with stored answers are not repeated.
+        """{name: answer}; workers begin with the longest trials, and trials with stored answers are not repeated.
 
         Raises:
             WorkerError: a merge does not fit into each worker's memory.
         """
-        before: dict[str, Plain] = {}
+        earlier_answers: dict[str, Plain] = {}
         if workers is not None and workers.memory:
             recipes = [trial.request["recipe"] for trial in planned.values() if "recipe" in trial.request]
-            workers.check_memory(most_memory(self.inputs.benchmark, recipes, self.context.device), "a trial")
+            workers.check_memory(estimate_largest_merge(self.inputs.benchmark, recipes, self.context.device), "a trial")
         if workers is not None:
-            before = self.kept.read(workers.kind) if self.kept else {}
-        found = {name: before[name] for name in planned if name in before}
+            earlier_answers = self.stored_answers.read(workers.kind) if self.stored_answers else {}
+        answers = {name: earlier_answers[name] for name in planned if name in earlier_answers}
 
-        def say_lost() -> str:
-            stored = workers and self.kept and self.kept.store(workers.kind, before | found)
-            sentence = f"{len(found)} of {len(planned)} trials are kept." if stored else "It begins anew."
+        def describe_loss() -> str:
+            stored = (
+                workers and self.stored_answers and self.stored_answers.store(workers.kind, earlier_answers | answers)
+            )
+            sentence = f"{len(answers)} of {len(planned)} trials are kept." if stored else "It begins anew."
             return f"{sentence} Resume when they are back."
 
-        def fail(task: WorkerTask, error: MergingError) -> None:
+        def raise_trial_error(task: WorkerTask, error: MergingError) -> None:
             trial = planned[task.name].name
             raise WorkerError(f"Trial “{trial}”: {error}") if isinstance(error, WorkerError) else error
 
         tasks = [
             WorkerTask(
-                name, partial(self.request, trial), partial(self._compute, trial), max(1, round(STEPS * trial.weight))
+                name,
+                partial(self.make_request, trial),
+                partial(self._compute, trial),
+                max(1, round(STEPS_PER_TRIAL * trial.weight)),
             )
             for name, trial in planned.items()
-            if name not in found
+            if name not in answers
         ]
         if workers is not None:
             tasks.sort(key=lambda task: planned[task.name].weight, reverse=True)
         TaskMap(
-            TRIAL, self.context, lambda _, answer: answer, lambda task, answer: found.update({task.name: answer}), fail,
-            total=len(planned), say_lost=say_lost,
+            TRIAL, self.context, lambda _, answer: answer,
+            lambda task, answer: answers.update({task.name: answer}), raise_trial_error,
+            total=len(planned), say_lost=describe_loss,
         ).run(tasks, workers)  # fmt: skip
-        return found
+        return answers
 
     def _compute(self, trial: PlannedTrial, context: Context) -> Plain:
         return {"trial": find_computation(self.key)(self.inputs, trial.request, context)}
@@ -152,16 +158,16 @@ class Trials:
     def _request_digests(self) -> list[Plain]:
         return [digest_for_request(model) for model in self._models]
 
-    def name(self, trial: PlannedTrial) -> str:
+    def make_name(self, trial: PlannedTrial) -> str:
         """The name of a trial, see ``make_trial_name``."""
         return make_trial_name(self.key, self.inputs.benchmark, self._models, trial.request)
 
-    def request(self, trial: PlannedTrial) -> Plain:
+    def make_request(self, trial: PlannedTrial) -> Plain:
         """The request to a worker for a trial."""
         return {
             "experts": list(self.inputs.benchmark.experts),
             "digests": self._request_digests,
-            "name": self.name(trial),
+            "name": self.make_name(trial),
             "measurement": self.key,
             "trial": trial.request,
             "benchmark": str(self.inputs.benchmark.folder),

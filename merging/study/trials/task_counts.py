@@ -22,17 +22,17 @@ from merging.study.trials.trial_merges import merge_in_memory, plain_recipe, rea
 from merging.tasks.context import Context
 
 SPLIT = "reporting"
-IMAGES = 160  # per task, a seeded sample, since hundreds of models are evaluated
-SUBSETS = 10  # the most subsets of each size
+MAX_IMAGES = 160  # per task, a seeded sample, since hundreds of models are evaluated
+MAX_SUBSETS = 10  # the most subsets of each size
 SEED = 0
 # Presets, with the same parameters at every size. TIES and DARE-TIES have the disjoint mean, as in the paper's figure.
-METHODS = (
+PRESETS = (
     "weight_averaging", "task_arithmetic", "ties_mean", "dare_ties", "drm_h", "drm_v", "task_arithmetic_lwptv", "tsv_m",
 )  # fmt: skip
 REFERENCE = find_preset("drm_h").title  # the method that the paper tests the others against
-COUNTS = ("method", "size", "subset", "task", "correct", "n")
-OWN = ("task", "title", "correct", "n")
-TESTS = ("method", "size", "pairs", "difference", "t", "p")
+COUNT_COLUMNS = ("method", "size", "subset", "task", "correct", "n")
+EXPERT_COLUMNS = ("task", "title", "correct", "n")
+TEST_COLUMNS = ("method", "size", "pairs", "difference", "t", "p")
 Subset = tuple[str, ...]
 
 
@@ -44,12 +44,12 @@ class TaskImages(NamedTuple):
     head: Tensor
 
 
-def sample_subsets(names: Sequence[str], size: int, most: int = SUBSETS, seed: int = SEED) -> list[Subset]:
-    """Distinct subsets of ``size`` names in the order of the names: all of them, or a seeded sample of ``most``."""
-    count = math.comb(len(names), size)
+def sample_subsets(names: Sequence[str], size: int, max_subsets: int = MAX_SUBSETS, seed: int = SEED) -> list[Subset]:
+    """Distinct subsets of ``size`` names, in the order of the names: all, or a seeded sample of ``max_subsets``."""
+    subset_count = math.comb(len(names), size)
     generator = np.random.default_rng([seed, size])
     sampled: set[tuple[int, ...]] = set()
-    while len(sampled) < min(most, count):
+    while len(sampled) < min(max_subsets, subset_count):
         sampled.add(tuple(sorted(generator.choice(len(names), size, replace=False).tolist())))
     return [tuple(names[index] for index in indices) for indices in sorted(sampled)]
 
@@ -67,28 +67,31 @@ def measure_counts(subject: Subject, context: Context) -> MeasurementResult:
     names = list(benchmark.experts)
     if len(names) < 2:
         raise TaskError("The number of tasks can only be varied if the benchmark has two experts or more.")
-    work = [chosen for size in range(2, len(names) + 1) for chosen in sample_subsets(names, size)]
-    own = [PlannedTrial(f"expert of {task}", {"own": task}) for task in names]
-    merges = [(number, chosen, key) for number, chosen in enumerate(work) for key in METHODS]
-    answers = subject.run_trials([*own, *(_plan_trials(benchmark, chosen, key) for _, chosen, key in merges)])
-    images = [answer["n"][0] for answer in answers[: len(own)]]
+    subsets = [subset for size in range(2, len(names) + 1) for subset in sample_subsets(names, size)]
+    expert_trials = [PlannedTrial(f"expert of {task}", {"own": task}) for task in names]
+    merges = [(number, subset, key) for number, subset in enumerate(subsets) for key in PRESETS]
+    answers = subject.run_trials([*expert_trials, *(_plan_trial(benchmark, subset, key) for _, subset, key in merges)])
+    images = [answer["n"][0] for answer in answers[: len(expert_trials)]]
     experts = [
         (task, benchmark.task(task).title, answer["correct"][0], n)
-        for task, answer, n in zip(names, answers[: len(own)], images, strict=True)
+        for task, answer, n in zip(names, answers[: len(expert_trials)], images, strict=True)
     ]
     counts = [
-        (find_preset(key).title, len(chosen), number, task, correct, n)
-        for (number, chosen, key), answer in zip(merges, answers[len(own) :], strict=True)
-        for task, correct, n in zip(chosen, answer["correct"], answer["n"], strict=True)
+        (find_preset(key).title, len(subset), number, task, correct, n)
+        for (number, subset, key), answer in zip(merges, answers[len(expert_trials) :], strict=True)
+        for task, correct, n in zip(subset, answer["correct"], answer["n"], strict=True)
     ]
-    notes = {"split": SPLIT, "images": max(images), "seed": SEED, "subsets": len(work), "most": SUBSETS}
-    tables = {"counts": pd.DataFrame(counts, columns=list(COUNTS)), "experts": pd.DataFrame(experts, columns=list(OWN))}
+    notes = {"split": SPLIT, "images": max(images), "seed": SEED, "subsets": len(subsets), "most": MAX_SUBSETS}
+    tables = {
+        "counts": pd.DataFrame(counts, columns=list(COUNT_COLUMNS)),
+        "experts": pd.DataFrame(experts, columns=list(EXPERT_COLUMNS)),
+    }
     return MeasurementResult(tables, notes)
 
 
-def _plan_trials(benchmark: Benchmark, chosen: Subset, key: str) -> PlannedTrial:
-    recipe = find_preset(key).recipe(benchmark.pretrained, {name: benchmark.experts[name] for name in chosen})
-    return PlannedTrial(f"{key} of {' + '.join(chosen)}", {"recipe": plain_recipe(recipe)}, float(len(chosen)))
+def _plan_trial(benchmark: Benchmark, subset: Subset, key: str) -> PlannedTrial:
+    recipe = find_preset(key).recipe(benchmark.pretrained, {name: benchmark.experts[name] for name in subset})
+    return PlannedTrial(f"{key} of {' + '.join(subset)}", {"recipe": plain_recipe(recipe)}, float(len(subset)))
 
 
 def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Context) -> dict[str, Any]:
@@ -103,7 +106,7 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
 
 def _count_correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], context: Context) -> dict[str, Any]:
     """{"correct": [...], "n": [...]}: numbers of a model's correct answers and of images, in the order of the tasks."""
-    images = [_task_images(inputs, task) for task in tasks]
+    images = [_load_task_images(inputs, task) for task in tasks]
     encoder = Encoder.from_checkpoint(
         open_checkpoint(model), choose_device(context.device), fallback=inputs.benchmark.pretrained_tower
     )
@@ -115,13 +118,13 @@ def _count_correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], con
     return {"correct": correct, "n": [len(task.labels) for task in images]}
 
 
-def _task_images(inputs: TrialInputs, task: str) -> TaskImages:
+def _load_task_images(inputs: TrialInputs, task: str) -> TaskImages:
     """The sampled images of a task, which stay in memory for the next model."""
     if task not in inputs.cache:
         benchmark = inputs.benchmark
         images, labels = benchmark.images(task, SPLIT)
-        chosen = np.sort(np.random.default_rng(SEED).permutation(len(images))[:IMAGES])
-        inputs.cache[task] = TaskImages(benchmark.preprocess(images[chosen]), labels[chosen], benchmark.head(task))
+        indices = np.sort(np.random.default_rng(SEED).permutation(len(images))[:MAX_IMAGES])
+        inputs.cache[task] = TaskImages(benchmark.preprocess(images[indices]), labels[indices], benchmark.head(task))
     cached: TaskImages = inputs.cache[task]
     return cached
 
@@ -131,10 +134,10 @@ def average_counts(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:
 
     normalized is the accuracy divided by the expert's on the same images; tasks with an expert at zero are left out.
     """
-    own = experts.set_index("task")
-    rows = counts.assign(accuracy=counts["correct"] / counts["n"], title=counts["task"].map(own["title"]))
-    expert = rows["task"].map(own["correct"] / own["n"])
-    rows["normalized"] = rows["accuracy"] / expert.where(expert > 0)
+    by_task = experts.set_index("task")
+    rows = counts.assign(accuracy=counts["correct"] / counts["n"], title=counts["task"].map(by_task["title"]))
+    expert_accuracy = rows["task"].map(by_task["correct"] / by_task["n"])
+    rows["normalized"] = rows["accuracy"] / expert_accuracy.where(expert_accuracy > 0)
     groups = rows.groupby(["method", "size", "subset"], sort=False)
     means = groups.agg(
         accuracy=("accuracy", "mean"), normalized=("normalized", "mean"), tasks=("title", " + ".join), n=("n", "sum")
@@ -160,4 +163,4 @@ def paired_tests(table: pd.DataFrame, reference: str = REFERENCE, value: str = "
                 t, p = scipy.stats.ttest_1samp(differences, 0.0, alternative="greater")
             mean = float(differences.mean()) if len(differences) else math.nan
             rows.append((str(method), int(str(size)), len(differences), mean, float(t), float(p)))
-    return pd.DataFrame(rows, columns=list(TESTS))
+    return pd.DataFrame(rows, columns=list(TEST_COLUMNS))

@@ -13,7 +13,7 @@ from merging.base.files.records import JsonRecords
 from merging.study.runs.run_store import Store
 
 FOLDER, VERSION = "trials", 1
-PARTS = ("trial", "device", "memory")  # of an answer
+ANSWER_KEYS = ("trial", "device", "memory")  # of an answer
 
 
 class StoredAnswers:
@@ -27,7 +27,7 @@ class StoredAnswers:
 
         def build(record: Any) -> dict[str, dict[str, Any]]:
             answers = record["answers"] if kind and record["kind"] == kind else {}
-            return {str(name): {part: answer[part] for part in PARTS} for name, answer in answers.items()}
+            return {str(name): {key: answer[key] for key in ANSWER_KEYS} for name, answer in answers.items()}
 
         return self._records.read(self._name, build) or {}
 
@@ -35,8 +35,8 @@ class StoredAnswers:
         """Store answers, which replace earlier ones; returns whether that was possible."""
         with contextlib.suppress(OSError, ValueError):
             if kind and answers:
-                parts = {name: {part: answer[part] for part in PARTS} for name, answer in answers.items()}
-                self._records.write(self._name, {"kind": kind, "answers": parts})
+                stored_answers = {name: {key: answer[key] for key in ANSWER_KEYS} for name, answer in answers.items()}
+                self._records.write(self._name, {"kind": kind, "answers": stored_answers})
                 return True
         return False
 

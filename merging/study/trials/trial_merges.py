@@ -28,10 +28,10 @@ def plain_recipe(recipe: Recipe) -> dict[str, Any]:
     return {**recipe.to_plain(), "pretrained": "", "experts": [name for name, _ in recipe.experts]}
 
 
-def read_plain_recipe(benchmark: Benchmark, plain: Mapping[str, Any]) -> Recipe:
+def read_plain_recipe(benchmark: Benchmark, recipe_data: Mapping[str, Any]) -> Recipe:
     """The recipe that ``plain_recipe`` wrote, on the models of this benchmark."""
-    experts = {name: benchmark.experts[name] for name in plain["experts"]}
-    return Recipe.from_plain({**plain, "pretrained": benchmark.pretrained, "experts": experts})
+    experts = {name: benchmark.experts[name] for name in recipe_data["experts"]}
+    return Recipe.from_plain({**recipe_data, "pretrained": benchmark.pretrained, "experts": experts})
 
 
 def merge_in_memory(
@@ -52,7 +52,7 @@ def merge_in_memory(
         raise MergingError(f"A trial needs about {size_text(needed)} of memory; {size_text(free)} are free.")
     result = engine.run_recipe(
         recipe,
-        _zero(opened.pretrained) if whole_weights else opened.pretrained,
+        _make_zero_checkpoint(opened.pretrained) if whole_weights else opened.pretrained,
         opened.experts,
         exemplars=benchmark.labeled_exemplars(sampling.per_task, sampling.seed) if sampling else None,
         context=context,
@@ -61,18 +61,18 @@ def merge_in_memory(
     return result
 
 
-def most_memory(benchmark: Benchmark, plain: Iterable[Mapping[str, Any]], device: str) -> int:
+def estimate_largest_merge(benchmark: Benchmark, plain_recipes: Iterable[Mapping[str, Any]], device: str) -> int:
     """Bytes of memory for the largest of the merges that ``plain_recipe`` wrote; equal chains are estimated once."""
     recipes: dict[str, Recipe] = {}
-    for each in plain:
-        recipe = read_plain_recipe(benchmark, each)
+    for recipe_data in plain_recipes:
+        recipe = read_plain_recipe(benchmark, recipe_data)
         per_task = recipe.exemplars.per_task if recipe.exemplars else 0
         recipes[repr((recipe.steps, len(recipe.experts), per_task))] = recipe
     opened = (open_inputs(recipe, benchmark=benchmark) for recipe in recipes.values())
-    return max((in_memory_bytes(each, device) for each in opened), default=0)
+    return max((in_memory_bytes(recipe_data, device) for recipe_data in opened), default=0)
 
 
-def _zero(pretrained: Checkpoint) -> Checkpoint:
+def _make_zero_checkpoint(pretrained: Checkpoint) -> Checkpoint:
     """A checkpoint with the same tensors, all zero."""
     names = [parameter.name for parameter in pretrained.parameters]
     return open_checkpoint({name: torch.zeros_like(pretrained.read(name)) for name in names}, pretrained.name)
