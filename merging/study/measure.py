@@ -1,9 +1,9 @@
 """Measures a stored run, or the benchmark, on request; the tables are stored beside the runs.
 
-The name of an entry depends on the kind of measurement and its version, the run (or only the checkpoints that it
-merged), and the benchmark. So a stale entry is never used, and runs of the same experts share what does not depend on
-how they were merged. Entries are written like runs, whole or not at all; a library has its own in ``measured`` beside
-its runs.
+The name of an entry depends on the kind and version of the measurement, on the run (or only on the checkpoints that it
+merged), and on the benchmark. So a stale entry is never used, and runs of the same experts share the measurements that
+do not depend on the merge. Like a run, an entry is written completely or not at all. Entries of a library are in the
+folder ``measured`` beside its runs.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def measure(
 ) -> StoredMeasurement:
     """The stored measurement, or a new one; always a new one if it is timed or there are ``layer_inputs``.
 
-    ``layer_inputs`` are {expert: file} for "layer_drift", instead of those that the run's recipe names. If a
+    ``layer_inputs`` are {expert: file} for "layer_drift", and replace the files that the run's recipe names. If a
     measurement consists of trials, the workers of the context compute them; losing a worker is only a warning.
 
     Raises:
         StoreError: no such run or measurement, or the disk cannot be written to.
         CheckpointError, TaskError: the run cannot be measured. Cancelled: the user cancelled.
-        WorkerError: workers cannot be opened, or a trial was lost with them again and again. WorkersGone: there was no
+        WorkerError: workers cannot be opened, or several workers in a row were lost during the same trial. WorkersGone: there was no
             worker for a minute; finished trials remain stored.
     """
     measurement_kind, own_layer_inputs = find_measurement(key), layer_inputs or {}
@@ -121,7 +121,7 @@ def _measure_and_store(measurement_kind: Measurement, name: str, subject: Subjec
 
 
 def _limit_threads(measurement: Measurement, device: torch.device) -> AbstractContextManager[None]:
-    """One thread, so that results do not depend on the number of threads; a timed measurement chooses it itself."""
+    """One thread, so that results do not depend on the number of threads; a timed measurement sets it itself."""
     from merging.base.threads import limit_to_one_thread
 
     return nullcontext() if measurement.is_timed else limit_to_one_thread(device)

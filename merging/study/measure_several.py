@@ -28,11 +28,11 @@ from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.task_map import TaskMap
 from merging.tasks.workers.workers import Workers
 
-STEPS_PER_SECOND = 1000  # steps of progress per second
+STEPS_PER_SECOND = 1000  # of progress
 
 
 class WantedMeasurement(NamedTuple):
-    """A kind of measurement, and the id of the run to measure; empty for the benchmark."""
+    """The key of a measurement, and the id of the run to measure; the id is empty for the benchmark."""
 
     key: str
     run_id: str = ""
@@ -41,12 +41,13 @@ class WantedMeasurement(NamedTuple):
 def measure_several(
     requests: Sequence[WantedMeasurement], store: Store, benchmark: Benchmark, *, context: Context = QUIET
 ) -> list[StoredMeasurement | MergingError]:
-    """The stored measurements, in the order of ``requests``; a measurement that fails has its error instead.
+    """The stored measurement of each request, in the order of the requests; the error instead if one fails.
 
     Workers of the context compute missing measurements if they see the store; otherwise this process does.
 
     Raises:
-        StoreError: the disk cannot be written to. Cancelled, Paused: the user did; finished measurements are stored.
+        StoreError: the disk cannot be written to. Cancelled, Paused: the user cancelled or
+            paused; finished measurements remain stored.
     """
     with open_workers(context) as workers:
         measurements = SeveralMeasurements(list(requests), store, benchmark, replace(context, workers=workers or ""))
@@ -55,7 +56,7 @@ def measure_several(
 
 @dataclass
 class SeveralMeasurements:
-    """Measurements to compute, and in which context; ``_results`` has each one's result or error."""
+    """Measurements to compute in a context; ``_results`` is {request: its measurement or error}."""
 
     requests: Sequence[WantedMeasurement]
     store: Store
@@ -64,7 +65,11 @@ class SeveralMeasurements:
     _results: dict[WantedMeasurement, StoredMeasurement | MergingError] = field(default_factory=dict)
 
     def measure_all(self, workers: Workers | None) -> list[StoredMeasurement | MergingError]:
-        """The result or error of each: first what workers compute whole, then what has trials, last what is timed."""
+        """The measurement or error of each request.
+
+        Workers first compute measurements without trials; then this process computes those with trials, and last those
+        that are timed.
+        """
         on_workers = [
             request
             for request in self.distinct_requests
@@ -76,22 +81,24 @@ class SeveralMeasurements:
             (request for request in self.distinct_requests if request not in on_workers),
             key=lambda request: find_measurement(request.key).is_timed,
         )
-        parts = self.context.split({"whole": _estimate_seconds(on_workers), "others": _estimate_seconds(in_process)})
-        self._measure_requests(
-            sorted(on_workers, key=lambda request: -find_measurement(request.key).seconds), workers, parts["whole"]
+        parts = self.context.split(
+            {"on workers": _estimate_seconds(on_workers), "in process": _estimate_seconds(in_process)}
         )
-        self._measure_requests(in_process, None, parts["others"])
+        self._measure_requests(
+            sorted(on_workers, key=lambda request: -find_measurement(request.key).seconds), workers, parts["on workers"]
+        )
+        self._measure_requests(in_process, None, parts["in process"])
         return [self._results[request] for request in self.requests]
 
     @cached_property
     def distinct_requests(self) -> list[WantedMeasurement]:
-        """Every wanted measurement once."""
+        """Every request once."""
         return list(dict.fromkeys(self.requests))
 
     def _measure_requests(
         self, requests: Sequence[WantedMeasurement], workers: Workers | None, context: Context
     ) -> None:
-        """Measure on workers, or in this process without any; equal measurements are computed once."""
+        """Measure on workers, or in this process if there are none; equal measurements are computed once."""
         names, tasks, results = dict[WantedMeasurement, str](), dict[str, WorkerTask](), dict[str, StoredMeasurement]()
         for request in requests:
             try:

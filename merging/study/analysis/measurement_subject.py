@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from merging.study.runs.opened_recipe import OpenedRecipe
 
 FOLDER = "measured"
-MERGING_AGAIN = "merging again"  # a phase, before those of the measurement itself
+MERGING_AGAIN = "merging again"  # the stage before those of the measurement itself
 CHANGED_INPUTS_MESSAGE = (
     "The files that its recipe names, or the benchmark, are no longer the ones of this run. "
     "Restore them, or run the recipe again."
@@ -51,7 +51,7 @@ class SubjectKind(StrEnum):
     """The kinds of subjects of measurements; values are the words of messages."""
 
     RUN = "a run"
-    EXPERTS = "the experts of a run"  # however it merged them
+    EXPERTS = "the experts of a run"  # independent of how they were merged
     BENCHMARK = "the benchmark, not of a run"
 
 
@@ -59,8 +59,8 @@ class SubjectKind(StrEnum):
 class PlannedTrial:
     """One of many merges of a measurement, or one model, and its evaluation.
 
-    ``request`` is plain data that says what to merge and evaluate; with the benchmark it is all that a worker needs.
-    ``name`` is for people and unique among the measurement's trials. ``weight`` is the trial's share of time.
+    ``request`` is plain data about what to merge and evaluate; a worker needs only this and the benchmark. ``name`` is
+    readable, and unique among the measurement's trials. ``weight`` is proportional to the time of the trial.
     """
 
     name: str
@@ -70,7 +70,7 @@ class PlannedTrial:
 
 @dataclass(frozen=True)
 class TrialInputs:
-    """The inputs that all trials of a measurement share; ``cache`` holds what one trial leaves for the next."""
+    """The inputs that all trials of a measurement share; ``cache`` holds data that later trials use again."""
 
     benchmark: Benchmark
     cache: dict[Any, Any] = field(default_factory=dict)
@@ -95,25 +95,23 @@ class StoredTables(Protocol):
 
 @dataclass
 class Subject:
-    """The subject of a measurement: a run, its experts or the benchmark. Its files are opened on first use.
+    """The subject of a measurement: a run, the experts of a run, or the benchmark. Files are opened on first use.
 
-    ``run_id`` is empty for the benchmark.
+    ``run_id`` is empty if the subject is the benchmark.
     """
 
     store: Store
     benchmark: Benchmark
     run_id: str
     kind: SubjectKind = SubjectKind.RUN
-    measure_other: Callable[[str, Context], StoredTables] | None = (
-        None  # another measurement of the subject, by its key
-    )
+    measure_other: Callable[[str, Context], StoredTables] | None = None  # measures the subject by another key
     show_partial: Callable[[MeasurementResult], None] = lambda partial: None  # shows partial results to other processes
     run_trials: Callable[[Sequence[PlannedTrial]], list[dict[str, Any]]] = lambda planned: []  # the trials' answers
     layer_inputs: Mapping[str, str] = field(default_factory=dict)  # {expert: file}, instead of those of the recipe
     modules: Modules | None = None  # on top of the model that ``open_models`` yields, only inside its block
 
     def split_context(self, context: Context, weights: Mapping[str, float]) -> dict[str, Context]:
-        """A context for each stage of a measurement by its weight; for a run also one for merging again first."""
+        """A context for each stage of a measurement; for a run, the first stage is merging again."""
         return context.split({MERGING_AGAIN: 1.0, **weights} if self.kind == SubjectKind.RUN else weights)
 
     @property
@@ -174,8 +172,8 @@ class Subject:
     def open_models(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
         """{"merged": the merged model}, or {expert: its model} if the run has several, while the block runs.
 
-        A run that was stored without weights is merged again. For the evaluation of a reference model the merged model
-        is that model. ``modules`` holds what an adapt put on top.
+        A run that was stored without weights is merged again. If the run is the evaluation of a reference model,
+        "merged" is this model. ``modules`` are those that the run's adapt put on top.
         """
         from merging.study.runs.execute import execute
 

@@ -1,4 +1,4 @@
-"""A run's answers by depth on every image of the reporting half: where answers settle, how tokens drift, and which tokens fix errors.
+"""A run's answers by depth on the reporting half: where they settle, how tokens drift, and which tokens fix errors.
 
 Every data set is compared with its reference: the expert in domain, the pretrained model out of domain. An image is
 broken if the reference is right and the run is wrong. A merge with one model per task is measured in domain only.
@@ -40,7 +40,7 @@ NOT_BROKEN = -1  # in the array ``RESTORED_TABLE``
 
 @dataclass(frozen=True, eq=False)
 class TaskByDepth:
-    """The results on one data set; ``restored_right`` {donor: (D, 3, broken)} is true where a donor's tokens fix an image."""
+    """The results on one data set; ``restored_right`` {donor: (D, 3, broken)}: whether the tokens fix an image."""
 
     reference: str
     images: ImagesByDepth
@@ -233,7 +233,7 @@ def _narrow_dtype(classes: NDArray[Any]) -> NDArray[Any]:
 
 
 def _arrange_by_image(result: TaskByDepth) -> NDArray[np.int8]:
-    """Whether the reference's tokens of each kind fix an image before each block (n, D, 3); -1 if it is not broken."""
+    """1 if the reference's tokens of a kind, before a block, fix an image (n, D, 3), else 0; -1 if it is not broken."""
     is_broken = result.broken_images
     depths = len(result.images.answers)
     rows = np.full((len(is_broken), depths, len(TOKEN_KINDS)), NOT_BROKEN, np.int8)

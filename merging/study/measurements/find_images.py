@@ -27,11 +27,11 @@ COLUMNS = ("image", "task", "number", "class", "answer", "value")
 class ByDepth(StrEnum):
     """Questions about the stored depths of one run."""
 
-    SETTLES = "turns"  # the final answer stays from this depth
-    PARTS_FROM_REFERENCE = "parts"  # the answer differs from the reference's from this depth to the end
-    DRIFT = "drift"  # how far the class token is from the reference's at this depth
-    RESTORED = "mended"  # broken, and right if the reference's tokens replace the run's before this block
-    BROKEN = "broken"  # the reference is right and the run is wrong; value is the first depth whose tokens fix it
+    SETTLES = "turns"  # the model gives its final answer from this depth on
+    PARTS_FROM_REFERENCE = "parts"  # from this depth on, the answers of the model and of the reference differ
+    DRIFT = "drift"  # the distance of the class tokens of model and reference at this depth
+    RESTORED = "mended"  # a broken image that is right if the reference's tokens replace the run's before this block
+    BROKEN = "broken"  # the reference is right and the run is wrong; value is the first depth at which the reference's tokens fix it
 
 
 class ByAnswers(StrEnum):
@@ -39,7 +39,7 @@ class ByAnswers(StrEnum):
 
     ONLY_SECOND_RIGHT = "only B right"  # A is wrong and B is right
     ALL_WRONG = "right nowhere"  # every run is wrong
-    MARGIN_LOST = "margin lost"  # from B to A, the largest first
+    MARGIN_LOST = "margin lost"  # the margin of B minus that of A, the largest first
 
 
 def find_by_depth(
@@ -108,7 +108,7 @@ def find_by_answers(question: str, runs: Mapping[str, Mapping[str, RunAnswers]],
 
 
 def next_image(names: Sequence[str], image: str, step: int = 1) -> str:
-    """The image after one in a list, the first after the last; the first if it is not in the list.
+    """The name ``step`` positions after ``image`` in a circular list; the first name if ``image`` is not in the list.
 
     Raises:
         TaskError: the list is empty.
@@ -127,7 +127,7 @@ def _find_choice(value: str, choices: type[StrEnum] | tuple[str, ...]) -> str:
 
 
 def _mask_values(holds: NDArray[np.bool_], value: float | NDArray[np.float64]) -> NDArray[np.float64]:
-    """The value for every image (n,) for which a condition ``holds`` (n,), NaN for the others."""
+    """The value (n,) of every image for which a condition ``holds`` (n,); NaN for all other images."""
     return np.where(holds, value, np.nan)
 
 

@@ -1,8 +1,8 @@
 """Layer-isolated drift and LOT's objective of any network, from files of the experts' layer inputs.
 
 No network runs: the rows X_k, or their Gram matrices, determine how far the outputs X_k (T - τ_k)ᵀ of every layer move.
-The formulas are those of ``drift``. Embedding tables and other tensors without input rows are left out; a bias is
-counted with the rows of its weight.
+The formulas are those of ``drift``. Embedding tables and other tensors without input rows are left out. A bias has
+the rows of its weight.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_FILES_MESSAGE = (
     "The recipe of this run names no layer inputs. Name a file for every expert; merging.capture makes them "
     "from your own data. On the command line: --layer-inputs NAME=FILE for each expert."
 )
-BIAS_SUFFIXES = {"weight": "bias", "gamma": "beta"}  # the last part of a weight's name, and of its bias's
+BIAS_SUFFIXES = {"weight": "bias", "gamma": "beta"}  # suffix of a weight's name -> suffix of its bias's name
 
 
 def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult:
@@ -98,9 +98,9 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
 def _note_outputs(
     slots: Iterable[Slot], experts: Mapping[str, Checkpoint], layers: Sequence[dict[str, LayerOutput]]
 ) -> Iterator[Slot]:
-    """The slots; before each one is yielded, its layer's outputs are noted in every expert's ``layers``.
+    """Yield the slots, after adding the outputs of each slot's layer to every expert's mapping in ``layers``.
 
-    Moments are read once. A bias that comes before its weight is yielded at the end.
+    Moments are read once. A bias that precedes its weight is yielded at the end.
     """
     early_biases = []
     for slot in slots:
@@ -130,7 +130,7 @@ def _return_inputs(inputs: tuple[Moments, ...]) -> tuple[Moments, ...]:
 def _bias_name(name: str) -> str:
     """The name of the bias that belongs to a weight; empty if the weight's name has another form."""
     parent, _, last_part = name.rpartition(".")
-    prefix, _, suffix = last_part.rpartition("_")  # packed ones are in_proj_weight and in_proj_bias
+    prefix, _, suffix = last_part.rpartition("_")  # packed attention has in_proj_weight and in_proj_bias
     if suffix not in BIAS_SUFFIXES:
         return ""
     return f"{parent}." * bool(parent) + f"{prefix}_" * bool(prefix) + BIAS_SUFFIXES[suffix]

@@ -76,7 +76,8 @@ def compare_ranges(first: pd.DataFrame, second: pd.DataFrame, half: str) -> Comp
     n_per_value = int(first[first["x"] == first["x"].iloc[0]]["n"].sum())
     return Comparison(
         first=ranges[0], second=ranges[1], difference=difference, low=difference - half_width,
-        high=difference + half_width, sample=describe_sample(n_per_value, half), unit="points", interval=RESAMPLED_IMAGES,
+        high=difference + half_width, sample=describe_sample(n_per_value, half), unit="points",
+        interval=RESAMPLED_IMAGES,
     )  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def compare_exemplars(accuracy: pd.DataFrame, method: str, first: int, second: i
 
 
 def compare_altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
-    """The loss by altering the pretrained weights against the loss by merging task vectors, with ``exemplars`` of them.
+    """The loss by altering the pretrained weights, and the loss by merging task vectors, with ``exemplars`` per task.
 
     From the table "weights" of exemplar sensitivity. With the accuracies v with task vectors, w with whole weights and
     o of the own experts, the losses are v - w and o - v. Their difference is 2v - w - o; the intervals of the three are

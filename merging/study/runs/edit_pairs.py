@@ -81,9 +81,8 @@ def find_pairs(runs: Iterable[Run]) -> list[EditPair]:
     edit_pairs = []
     for chains in groups.values():
         for (steps, exemplars, settings), run in chains.items():
-            possible_exemplars = dict.fromkeys(
-                (exemplars, None)
-            )  # the chain behind the edit used the same exemplars, or none
+            # The chain behind the edit uses the same exemplars, or none.
+            possible_exemplars = dict.fromkeys((exemplars, None))
             runs_without = [
                 run_without
                 for other_exemplars in possible_exemplars
@@ -98,7 +97,7 @@ def find_pairs(runs: Iterable[Run]) -> list[EditPair]:
 
 
 def leading_edits(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
-    """The edits that have pairs, each once; an edit with its own exemplars once for every sample of them."""
+    """The distinct edits that have pairs; an edit that alone uses exemplars occurs once per sample of them."""
     edits = list(dict.fromkeys(pair.leading_edit for pair in pairs))
     with_exemplars = {edit.step for edit in edits if edit.draw}
     return [edit for edit in edits if edit.draw or edit.step not in with_exemplars]
@@ -107,7 +106,7 @@ def leading_edits(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
 def plugin_matrix(
     runs: Sequence[Run], leading_edit: LeadingEdit, edit_name: str, *, large: bool = False
 ) -> list[EditPairRow]:
-    """A row for every preset that the edit can precede, then for the other pairs among the runs, all of one subject.
+    """A row for every preset that the edit can precede, then one for every other pair; all runs are of one subject.
 
     Args:
         edit_name: the edit's name in titles.

@@ -28,7 +28,7 @@ from merging.tasks.workers.workers import Workers
 
 @dataclass(frozen=True)
 class WantedRun:
-    """A recipe, and the folder to which its paths are relative; None: the current one."""
+    """A recipe to run, and the folder to which its paths are relative; None is the current folder."""
 
     recipe: Recipe
     base: Path | None = None
@@ -42,13 +42,14 @@ def execute_several(
     context: Context = QUIET,
     **options: Unpack[RunOptions],
 ) -> list[Run | MergingError]:
-    """The stored runs of recipes, in their order; a run that fails has its error instead.
+    """The stored run of each request, in the order of the requests; the error instead if a run fails.
 
     Workers of the context compute and write the missing runs if they see the store; otherwise this process does, with a
     warning. The work can pause between two runs, and while a method learns in this process.
 
     Raises:
-        StoreError: the disk cannot be written to. Cancelled, Paused: the user did; finished runs are stored.
+        StoreError: the disk cannot be written to. Cancelled, Paused: the user cancelled or
+            paused; finished runs remain stored.
     """
     if benchmark is None and len(requests) > 0:
         benchmark = _load_bundled_benchmark()
@@ -58,7 +59,7 @@ def execute_several(
 
 @dataclass
 class SeveralRuns:
-    """Recipes to run, and with which options; ``_results`` has each run or error, by the names of tasks."""
+    """Runs to compute with the same ``options``; ``_results`` is {name of a task: its run or error}."""
 
     requests: Sequence[WantedRun]
     store: Store
@@ -68,7 +69,7 @@ class SeveralRuns:
     _results: dict[str, Run | MergingError] = field(default_factory=dict)
 
     def execute_all(self, workers: Workers | None) -> list[Run | MergingError]:
-        """The run or error of each recipe; workers begin with the longest run, this process follows the order."""
+        """The run or error of each recipe; workers begin with the longest run, this process with the first."""
         tasks = [self._plan_task(number, request, workers) for number, request in enumerate(self.requests)]
         failed_names = [name for name, result in self._results.items() if isinstance(result, MergingError)]
         missing_tasks = {task.name: task for task in tasks if task.name not in self._results}
@@ -82,7 +83,7 @@ class SeveralRuns:
         self._results[task.name] = result
 
     def _plan_task(self, number: int, request: WantedRun, workers: Workers | None) -> WorkerTask:
-        """The task of a recipe, with its seconds as work. Stored runs and errors of planning are noted as results."""
+        """The task of a request, with its seconds as work; a stored run or an error of planning becomes its result."""
         name, seconds, make_request = str(number), 0.0, None
         if workers is not None:
             try:
@@ -102,9 +103,9 @@ class SeveralRuns:
         )
 
     def plan_run(self, request: WantedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
-        """The id of a run, a function that makes its request to a worker (None if it is stored), and its seconds.
+        """The id of a run, a function that makes the request to a worker, and the estimated seconds.
 
-        The function raises WorkerError if the run needs more memory than each worker may use.
+        The function is None if the run is stored. It raises WorkerError if the run needs more memory than each worker may use.
 
         Raises:
             MergingError: the recipe cannot be run.
@@ -141,6 +142,7 @@ class SeveralRuns:
 
 
 def _load_bundled_benchmark() -> Benchmark | None:
+    """The bundled benchmark; None if it cannot be read."""
     try:
         return Benchmark.load()
     except TaskError:

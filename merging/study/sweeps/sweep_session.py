@@ -65,7 +65,7 @@ class SweepSession:
     _captured_files: dict[tuple[Any, ...], CapturedFiles] = field(default_factory=dict)  # by ``_file_key``
     _digests_by_files: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # by ``_file_key``
     _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
-    _line_end: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # the recipe, merged model and warnings of a line's merged end
+    _line_end: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # a line's recipe, merged model and warnings
 
     def __post_init__(self) -> None:
         self.sample = self.sample.normalize_on(self.benchmark)

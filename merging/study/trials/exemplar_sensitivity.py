@@ -28,7 +28,7 @@ SCORE_COLUMNS = ("task", "title", "correct", "n", "accuracy")  # of the scores o
 ACCURACY_COLUMNS = ("method", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
 # The quantities that LOT's layers are solved for, at scaling 1 and with the same cut-off (LOT, Eq. 9 and 19).
 TASK_VECTORS, WHOLE_WEIGHTS = "task vectors", "whole weights"
-OWN_EXPERTS = "own experts"  # the models without a merge; their rows have no exemplars
+OWN_EXPERTS = "own experts"  # each task's expert, without a merge and without exemplars
 WEIGHTS_COLUMNS = ("solved", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
 
 
@@ -64,8 +64,8 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
     "accuracy": in-domain accuracy of every registered candidate, a row per method, exemplars, seed and task. "rank": a
     row per exemplars and seed; full is the mean over layers of the share of input directions that LOT's Gram matrix
     Σ_k X_kᵀX_k spans. "weights": in-domain accuracy of LOT's closed form for task vectors and for whole weights, and of
-    each task's own expert: a row per solved (one of TASK_VECTORS, WHOLE_WEIGHTS, OWN), exemplars (0 for OWN), seed and
-    task. Both forms have the same exemplars, cut-off and scaling 1, and differ only by -(I - Π) θ₀ (LOT, Eq. 20).
+    each task's own expert: a row per solved (``TASK_VECTORS``, ``WHOLE_WEIGHTS`` or ``OWN_EXPERTS``), exemplars (0 for
+    own experts), seed and task. Both forms have the same exemplars, cut-off and scaling 1, and differ only by -(I - Π) θ₀ (LOT, Eq. 20).
 
     Raises:
         TaskError: the benchmark has no expert.
@@ -75,18 +75,21 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
         raise TaskError("The benchmark has no experts, so there is nothing to merge.")
     samples = [(n, seed) for n in COUNTS for seed in SEEDS]
     candidates = _list_registered_candidates(benchmark)
-    methods = [SampledMerge(candidate, n, seed) for candidate in candidates for n, seed in samples]
+    method_merges = [SampledMerge(candidate, n, seed) for candidate in candidates for n, seed in samples]
     lot = {form: MethodCandidate(form, "lot", {"scaling": 1.0}) for form in (TASK_VECTORS, WHOLE_WEIGHTS)}
-    solved = [SampledMerge(lot[form], n, seed, form == WHOLE_WEIGHTS) for n, seed in samples for form in lot]
-    own = [PlannedTrial(f"{OWN_EXPERTS}, {task}", {"own": task}, 0.2) for task in benchmark.experts]
+    form_merges = [SampledMerge(lot[form], n, seed, form == WHOLE_WEIGHTS) for n, seed in samples for form in lot]
+    merges = [*method_merges, *form_merges]
+    expert_trials = [PlannedTrial(f"{OWN_EXPERTS}, {task}", {"own": task}, 0.2) for task in benchmark.experts]
     # All merges have the same weight, since their evaluation takes longer than even many exemplars.
-    answers = iter(subject.run_trials([*(work.plan_trial(benchmark) for work in (*methods, *solved)), *own]))
-    method_answers = [(work, next(answers)) for work in methods]
-    solved_answers = [(work, next(answers)) for work in solved]
-    accuracy = [work.rows("method", answer) for work, answer in method_answers]
-    ranks = [(work.n, work.seed, answer["full"]) for work, answer in method_answers if answer["full"] is not None]
-    weights = [_build_frame(answer).assign(solved=OWN_EXPERTS, exemplars=0, seed=0) for answer in answers]
-    weights += [work.rows("solved", answer) for work, answer in solved_answers]
+    answers = subject.run_trials([*(merge.plan_trial(benchmark) for merge in merges), *expert_trials])
+    answered_merges = list(zip(merges, answers[: len(merges)], strict=True))
+    of_methods, of_forms = answered_merges[: len(method_merges)], answered_merges[len(method_merges) :]
+    accuracy = [merge.build_rows("method", answer) for merge, answer in of_methods]
+    ranks = [(merge.n, merge.seed, answer["full"]) for merge, answer in of_methods if answer["full"] is not None]
+    weights = [
+        _build_frame(answer).assign(solved=OWN_EXPERTS, exemplars=0, seed=0) for answer in answers[len(merges) :]
+    ]
+    weights += [merge.build_rows("solved", answer) for merge, answer in of_forms]
     tables = {
         "accuracy": pd.concat(accuracy, ignore_index=True)[list(ACCURACY_COLUMNS)],
         "rank": pd.DataFrame(ranks, columns=["exemplars", "seed", "full"]),
@@ -155,11 +158,11 @@ def _evaluate_rows(benchmark: Benchmark, model: Source, tasks: Sequence[str], co
 
 
 def split_losses(weights: pd.DataFrame) -> pd.DataFrame:
-    """The accuracy that merging whole weights loses against the own experts, in two parts, from the table "weights".
+    """The accuracy that merging whole weights loses relative to the own experts, in two parts, from "weights".
 
-    A row per exemplars and seed. altered is the mean accuracy over tasks lost by altering the pretrained weights (task
-    vectors minus whole weights), fused that lost by merging task vectors (own experts minus task vectors), lost their
-    sum; all are fractions. n is the number of images of all tasks.
+    A row per exemplars and seed; losses are means over tasks, as fractions. altered is the loss by altering the
+    pretrained weights (task vectors minus whole weights), fused the loss by merging task vectors (own experts minus
+    task vectors), and lost is the sum of both. n is the number of images of all tasks.
     """
     means = weights.groupby(["solved", "exemplars", "seed"])["accuracy"].mean()
     expert_accuracy, n = float(means[OWN_EXPERTS].iloc[0]), int(weights[weights["solved"] == OWN_EXPERTS]["n"].sum())

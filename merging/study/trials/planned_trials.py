@@ -1,6 +1,6 @@
 """Computes the trials of a measurement, one after another in this process, or on workers.
 
-Answers are in the order of the plan, whichever trial ends first, so that tables have the same bytes.
+Answers are in the order of the plan, not in the order in which trials end, so that tables have the same bytes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def make_trial_name(key: str, benchmark: Benchmark, models: Sequence[Checkpoint]
 class Trials:
     """The trials of one measurement, computed in this process or by the workers of the ``context``.
 
-    Afterwards ``devices`` names the workers' devices, and ``memory`` has their warnings about insufficient memory.
+    After the computation, ``devices`` are the names of the workers' devices, and ``memory`` their warnings about
+    insufficient memory.
     """
 
     key: str
@@ -117,7 +118,8 @@ class Trials:
             earlier_answers = self.stored_answers.read(workers.kind) if self.stored_answers else {}
         answers = {name: earlier_answers[name] for name in planned if name in earlier_answers}
 
-        def describe_loss() -> str:
+        def store_and_describe() -> str:
+            """Store the answers so far, and return a sentence about them."""
             stored = (
                 workers and self.stored_answers and self.stored_answers.store(workers.kind, earlier_answers | answers)
             )
@@ -143,7 +145,7 @@ class Trials:
         TaskMap(
             TRIAL, self.context, lambda _, answer: answer,
             lambda task, answer: answers.update({task.name: answer}), raise_trial_error,
-            total=len(planned), say_lost=describe_loss,
+            total=len(planned), say_lost=store_and_describe,
         ).run(tasks, workers)  # fmt: skip
         return answers
 
