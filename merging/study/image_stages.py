@@ -52,9 +52,9 @@ def image_stages(request: Request, context: Context) -> Stages:
     draft = _merge_draft(request, image.task.key, tables.towers, context) if request["draft"] else DRAFT_KEY
     for number, (name, *model_keys) in enumerate(request["tables"], 1):
         tables.towers.context = context.on_device(tables.towers.context.device)
-        model, other = (draft if key == DRAFT_KEY else key for key in model_keys)
+        model, other_model = (draft if key == DRAFT_KEY else key for key in model_keys)
         try:
-            table = tables.towers.retry_on_oom(lambda: _make_table(tables, image, name, model, other))  # noqa: B023
+            table = tables.towers.retry_on_oom(lambda: _make_table(tables, image, name, model, other_model))  # noqa: B023
         except MergingError as error:
             table = pd.DataFrame({ERROR_COLUMN: [str(error)]})
         columns = {key: table[key].replace(draft, DRAFT_KEY) if key in MODEL_COLUMNS else table[key] for key in table}
@@ -107,7 +107,7 @@ def _find_image(request: Request, benchmark: Benchmark) -> StudiedImage:
     return image_from_pixels(benchmark, pixels.reshape(size, size, 3), request["head"])
 
 
-def _make_table(tables: ImageTables, image: StudiedImage, name: str, model: str, other: str) -> pd.DataFrame:
+def _make_table(tables: ImageTables, image: StudiedImage, name: str, model: str, other_model: str) -> pd.DataFrame:
     """A table by its name. Raises MergingError if it cannot be made."""
     benchmark = tables.towers.benchmark
 
@@ -118,20 +118,20 @@ def _make_table(tables: ImageTables, image: StudiedImage, name: str, model: str,
     calls: Mapping[str, Callable[[], pd.DataFrame]] = {
         "lens": lambda: tables.lens(image, model),
         "lens_by_pretrained": lambda: tables.lens(image, model, by_pretrained=True),
-        "accuracy": lambda: tables.accuracy(image, model, other),
-        "attention": lambda: _select_rows(tables.attention(image, model), other),
-        "attention_change": lambda: tables.attention_change(image, model, other),
-        "drift": lambda: tables.drift(image, model, other, scaled=False),
-        "drift_scaled": lambda: tables.drift(image, model, other),
-        "first_past": lambda: pd.DataFrame([tables.find_first_depths(image, model, other)]),
-        "restore": lambda: tables.restore(image, model, other),
-        "restore_tokens": lambda: tables.restore(image, model, other, tokens=True),
-        "occlude": lambda: tables.occlude(image, model, other),
+        "accuracy": lambda: tables.accuracy(image, model, other_model),
+        "attention": lambda: _select_rows(tables.attention(image, model), other_model),
+        "attention_change": lambda: tables.attention_change(image, model, other_model),
+        "drift": lambda: tables.drift(image, model, other_model, scaled=False),
+        "drift_scaled": lambda: tables.drift(image, model, other_model),
+        "first_past": lambda: pd.DataFrame([tables.find_first_depths(image, model, other_model)]),
+        "restore": lambda: tables.restore(image, model, other_model),
+        "restore_tokens": lambda: tables.restore(image, model, other_model, tokens=True),
+        "occlude": lambda: tables.occlude(image, model, other_model),
         "neighbors": lambda: tables.neighbors(image, model, neighbor_data_sets()),
-        "overlap": lambda: tables.overlap(image, model, other, neighbor_data_sets()),
-        "summary": lambda: tables.summary(image, model, other),
-        "says": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other, restored=False)]}),
-        "sentence": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other)]}),
+        "overlap": lambda: tables.overlap(image, model, other_model, neighbor_data_sets()),
+        "summary": lambda: tables.summary(image, model, other_model),
+        "says": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other_model, restored=False)]}),
+        "sentence": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other_model)]}),
     }
     if name not in calls:
         raise TaskError(f"There is no table {name!r} about an image; known are {first_few(calls, len(calls))}.")

@@ -108,7 +108,9 @@ class ScoreTable:
                 by_metric.setdefault(score.metric, {}).setdefault(score.task, score.value)
         metric = max(by_metric, key=lambda name: len(by_metric[name]), default="")
         values = by_metric.get(metric, {})
-        inside, outside = ([values[task] for task in values if (task in experts) == wanted] for wanted in (True, False))
+        inside, outside = (
+            [values[task] for task in values if (task in experts) == is_inside] for is_inside in (True, False)
+        )
         means = {INSIDE if inside else MEAN: fmean(inside or outside)} if values else {}
         if inside and outside:
             means |= {OUTSIDE: fmean(outside), H_SCORE: h_score(fmean(inside), fmean(outside))}

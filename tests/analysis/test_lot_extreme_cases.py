@@ -13,7 +13,7 @@ def _of(table, merge):
 
 
 def test_orthogonal_feature_spaces_drift_from_neither_expert():
-    weights, found = extreme_case(shared=0, energy=3.0, agreement=-0.5)
+    weights, found = extreme_case(shared_directions=0, energy=3.0, agreement=-0.5)
     assert set(weights["weight"]) == {0.0, 1.0}
     np.testing.assert_allclose(_of(found, "LOT"), 0, atol=1e-12)
     assert (_of(found, "mean of both") > 0).all()
@@ -22,7 +22,7 @@ def test_orthogonal_feature_spaces_drift_from_neither_expert():
 
 def test_shared_feature_spaces_give_an_average_weighted_by_energy():
     for energy in (0.25, 1.0, 4.0):
-        weights, found = extreme_case(shared=RANK, energy=energy)
+        weights, found = extreme_case(shared_directions=RANK, energy=energy)
         of_b = weights[weights["task"] == TASKS[1]]["weight"]
         np.testing.assert_allclose(of_b, energy / (1 + energy))
         assert _of(found, "LOT").sum() <= _of(found, "mean of both").sum() + 1e-12

@@ -27,8 +27,8 @@ def cells(a: Right, b: Right, is_matched: bool = False) -> Floats:
     """
     right_a, right_b = a.astype(np.float64), b.astype(np.float64)
     share_a, share_b = right_a.mean(axis=0), right_b.mean(axis=0)
-    both = (right_a * right_b).mean(axis=0) if is_matched else share_a * share_b
-    shares = np.stack([both, share_a - both, share_b - both, 1 - share_a - share_b + both])
+    both_right = (right_a * right_b).mean(axis=0) if is_matched else share_a * share_b
+    shares = np.stack([both_right, share_a - both_right, share_b - both_right, 1 - share_a - share_b + both_right])
     rounded: Floats = np.round(shares, 12) + 0.0  # thirds leave rounding errors, and −0 becomes 0
     return rounded
 
@@ -89,13 +89,13 @@ def differences(
 
 
 def _compute_h_scores(
-    inside: tuple[Floats, Floats, int], outside: tuple[Floats, Floats, int]
+    in_domain: tuple[Floats, Floats, int], out_of_domain: tuple[Floats, Floats, int]
 ) -> tuple[Floats, Floats, int]:
     """The H-scores of both runs (2,), resampled (2, resamples), and the number of images."""
-    mean = np.array([h_score(x, y) for x, y in zip(inside[0], outside[0], strict=True)])
-    total = inside[1] + outside[1]
-    spread = np.divide(2 * inside[1] * outside[1], total, out=np.zeros_like(total), where=total > 0)
-    return mean, spread, inside[2] + outside[2]
+    mean = np.array([h_score(x, y) for x, y in zip(in_domain[0], out_of_domain[0], strict=True)])
+    total = in_domain[1] + out_of_domain[1]
+    spread = np.divide(2 * in_domain[1] * out_of_domain[1], total, out=np.zeros_like(total), where=total > 0)
+    return mean, spread, in_domain[2] + out_of_domain[2]
 
 
 def _build_difference_row(

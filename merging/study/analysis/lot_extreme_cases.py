@@ -33,14 +33,16 @@ class ExtremeCase(NamedTuple):
     drift: pd.DataFrame
 
 
-def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0, trained: bool = True) -> ExtremeCase:
-    """Two tasks whose inputs share ``shared`` of ``RANK`` directions, solved exactly.
+def extreme_case(
+    shared_directions: int = 0, energy: float = 1.0, agreement: float = 0.0, trained: bool = True
+) -> ExtremeCase:
+    """Two tasks whose inputs share ``shared_directions`` of ``RANK`` directions, solved exactly.
 
     ``energy`` is the energy of task B's inputs relative to task A's. ``agreement`` is the cosine of the two task
     vectors on every direction. With ``trained`` each task vector is zero outside its own task's inputs, as after
     gradient descent; otherwise both act on every direction.
     """
-    input_energies = _input_energies(shared, energy)  # (2, d): inputs are along the axes, so XᵀX is diagonal
+    input_energies = _input_energies(shared_directions, energy)  # (2, d): inputs are along the axes, so XᵀX is diagonal
     vectors = task_vectors(input_energies.shape[1], agreement)
     if trained:
         vectors = vectors * (input_energies > 0)[:, :, None]
@@ -71,11 +73,11 @@ def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0, t
     )
 
 
-def _input_energies(shared: int, energy: float) -> Floats:
+def _input_energies(shared_directions: int, energy: float) -> Floats:
     """Energy of each task's inputs along each direction (2, d): task A's own, the shared ones, task B's own."""
-    grams = np.zeros((2, 2 * RANK - shared))
+    grams = np.zeros((2, 2 * RANK - shared_directions))
     grams[0, :RANK] = ENERGIES
-    grams[1, RANK - shared :] = energy * ENERGIES
+    grams[1, RANK - shared_directions :] = energy * ENERGIES
     return grams
 
 

@@ -79,9 +79,9 @@ def scatter_ratio(rows: Floats, classes: NDArray[np.intp]) -> float:
     if len(sizes) < 2:
         return math.nan
     means = (np.eye(len(sizes))[classes].T @ rows) / sizes[:, None]
-    between = float((sizes * np.square(means - rows.mean(axis=0)).sum(axis=1)).sum())
-    within = float(np.square(rows - means[classes]).sum())
-    return between / within if within > 0 else math.nan
+    between_scatter = float((sizes * np.square(means - rows.mean(axis=0)).sum(axis=1)).sum())
+    within_scatter = float(np.square(rows - means[classes]).sum())
+    return between_scatter / within_scatter if within_scatter > 0 else math.nan
 
 
 def trustworthiness(rows: Floats, coordinates: NDArray[Any], neighbors: int = MAP_NEIGHBORS) -> float:

@@ -158,8 +158,8 @@ def _build_share_rows(
     """Rows over, group, depth, share, low, high, n: the share of images for which ``holds`` (D, n) is true."""
     by_task = {task: holds(task) for task in results}
     rows = [
-        (over, group, depth, *share_interval({task: by_task[task][depth] for task in tasks}))
-        for over, group, tasks in _list_groups(results, in_domain)
+        (scope, group, depth, *share_interval({task: by_task[task][depth] for task in tasks}))
+        for scope, group, tasks in _list_groups(results, in_domain)
         for depth in range(len(by_task[tasks[0]]))
     ]
     return pd.DataFrame(rows, columns=["over", "group", "depth", column, "low", "high", "n"])
@@ -212,8 +212,8 @@ def _build_restoration_rows(results: Mapping[str, TaskByDepth], in_domain: list[
 def _build_arrays(results: Mapping[str, TaskByDepth]) -> tuple[dict[str, NDArray[Any]], pd.DataFrame]:
     """Arrays over all N images, one data set after another, and the table of where each data set begins."""
     counts = [len(result.images.labels) for result in results.values()]
-    first = np.cumsum([0, *counts[:-1]])
-    image_ranges = pd.DataFrame({"task": list(results), "first": first, "n": counts})
+    first_indices = np.cumsum([0, *counts[:-1]])
+    image_ranges = pd.DataFrame({"task": list(results), "first": first_indices, "n": counts})
 
     def join(name: str) -> NDArray[Any]:
         return np.concatenate([getattr(result.images, name).T for result in results.values()])  # (N, D)
@@ -257,7 +257,7 @@ class StoredDepths:
 
 
 def read_depths(
-    measured: StoredMeasurement, benchmark: Benchmark, only: Collection[str] | None = None
+    stored: StoredMeasurement, benchmark: Benchmark, only: Collection[str] | None = None
 ) -> dict[str, StoredDepths]:
     """{data set: results on its images}, in the order of the benchmark; with ``only``, those data sets alone.
 
@@ -265,13 +265,13 @@ def read_depths(
         StoreError: the measurement is damaged.
     """
     names = {"answers": np.int64, "reference": np.int64, "drift": np.float64, RESTORED_TABLE: np.int8}
-    arrays = {name: measured.array(name).astype(dtype) for name, dtype in names.items()}
-    table = measured.table("images")
+    arrays = {name: stored.array(name).astype(dtype) for name, dtype in names.items()}
+    table = stored.table("images")
     return {
         str(task): StoredDepths(
             benchmark.labels(str(task), SPLIT),
-            *(array[int(first) : int(first) + int(n)] for array in arrays.values()),
+            *(array[int(start) : int(start) + int(n)] for array in arrays.values()),
         )
-        for task, first, n in zip(table["task"], table["first"], table["n"], strict=True)
+        for task, start, n in zip(table["task"], table["first"], table["n"], strict=True)
         if only is None or task in only
     }

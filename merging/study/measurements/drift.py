@@ -254,11 +254,11 @@ def _objective_references(slot: Slot, layers: Sequence[LayerOutputs]) -> tuple[f
     vectors = to_float64(slot.task_vectors)
     counts = torch.tensor([layer[slot.name].rows for layer in layers], dtype=vectors.dtype, device=vectors.device)
     weighted = torch.tensordot(counts / counts.sum(), vectors, 1)
-    zero, mean, least = (
+    pretrained, mean_of_experts, lot_minimum = (
         float(_measure_energies(slot, change - vectors, layers).sum())
         for change in (torch.zeros_like(weighted), vectors.mean(dim=0), weighted)
     )
-    return zero, mean, least
+    return pretrained, mean_of_experts, lot_minimum
 
 
 def _measure_energies(slot: Slot, differences: Tensor, layers: Sequence[LayerOutputs]) -> Floats:

@@ -38,6 +38,6 @@ def measure_bank(subject: Subject, context: Context) -> MeasurementResult:
         counts = [benchmark.count(key, SPLIT) for key in keys]
         meter = stages[EXTRACTING].meter(sum(counts))
         bank = compute_bank(encoder, benchmark, keys, meter)
-    first = np.cumsum([0, *counts[:-1]])
-    images = pd.DataFrame({"task": keys, "first": first, "n": counts})
+    first_indices = np.cumsum([0, *counts[:-1]])
+    images = pd.DataFrame({"task": keys, "first": first_indices, "n": counts})
     return MeasurementResult({"images": images}, {"split": SPLIT, "images": sum(counts)}, {"features": bank.features})

@@ -44,14 +44,14 @@ def out_of_domain_keys(benchmark: Benchmark) -> list[str]:
 def sample_images(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
     """{data set: indices (n,) of the sampled images in the split}, equally many of each class if there are enough."""
     keys = out_of_domain_keys(benchmark)
-    chosen = {}
+    indices_by_task = {}
     for key in keys:
         labels = benchmark.labels(key, SPLIT)
         order = np.random.default_rng(SEED).permutation(len(labels))
         per_class = max(1, MAX_IMAGES // len(keys) // len(benchmark.task(key).class_names))
         by_class = [order[labels[order] == label][:per_class] for label in np.unique(labels)]
-        chosen[key] = np.sort(np.concatenate(by_class)) if by_class else np.empty(0, np.intp)
-    return chosen
+        indices_by_task[key] = np.sort(np.concatenate(by_class)) if by_class else np.empty(0, np.intp)
+    return indices_by_task
 
 
 def image_name(task: str, position: int) -> str:

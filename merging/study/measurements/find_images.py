@@ -133,9 +133,9 @@ def _mask_values(holds: NDArray[np.bool_], value: float | NDArray[np.float64]) -
 
 def _find_restoring_depth(restored_right: NDArray[np.int8]) -> NDArray[np.float64]:
     """The first depth (n,) from which tokens fix an image at every later depth, from ``restored_right`` (n, D)."""
-    wrong = restored_right != 1
-    last = wrong.shape[1] - 1 - wrong[:, ::-1].argmax(axis=1)
-    return np.where(wrong.any(axis=1), last + 1.0, 0.0)
+    is_wrong = restored_right != 1
+    last_wrong = is_wrong.shape[1] - 1 - is_wrong[:, ::-1].argmax(axis=1)
+    return np.where(is_wrong.any(axis=1), last_wrong + 1.0, 0.0)
 
 
 def _build_rows(

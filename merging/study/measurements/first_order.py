@@ -186,8 +186,8 @@ def build_change_table(
     """The table "changes" of ``measure_first_order``."""
     numbers = put_back_images.average_tasks({task: changes.put_back for task, changes in predicted.items()}, in_domain)
     frames = [
-        pd.DataFrame({"tensor": tensors, "over": over, "group": group, "put_back": values})
-        for (over, group), values in numbers.items()
+        pd.DataFrame({"tensor": tensors, "over": scope, "group": group, "put_back": values})
+        for (scope, group), values in numbers.items()
     ]
     return pd.concat(frames, ignore_index=True)
 
@@ -201,8 +201,8 @@ def build_expert_table(
         {task: np.stack(changes[1:]) for task, changes in predicted.items()}, in_domain
     )
     frames = [
-        pairs.assign(over=over, take_out=take_out.ravel(), give_back=give_back.ravel())
-        for (over, group), (take_out, give_back) in averages.items()
+        pairs.assign(over=scope, take_out=take_out.ravel(), give_back=give_back.ravel())
+        for (scope, group), (take_out, give_back) in averages.items()
         if group == AVERAGE
     ]
     return pd.concat(frames, ignore_index=True)

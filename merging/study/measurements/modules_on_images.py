@@ -54,15 +54,20 @@ def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
     with subject.open_models(stages):
         assert subject.modules is not None  # the run has an adapt
         modules = subject.modules.on(choose_device(context.device))
-        half = _ReportingHalf(benchmark, modules, stages[MODULES_STAGE].meter(_count_images(modules, benchmark)))
+        reporting_half = _ReportingHalf(
+            benchmark, modules, stages[MODULES_STAGE].meter(_count_images(modules, benchmark))
+        )
         tables = {}
         if modules.method.needs_task:
-            tables[SHIFT_TABLE] = _build_shift_table(half, experts)
+            tables[SHIFT_TABLE] = _build_shift_table(reporting_half, experts)
         if modules.method.routing is not None:
-            weights = {task.key: half.map_images(half.compute_routing, task.key) for task in benchmark.tasks}
+            weights = {
+                task.key: reporting_half.map_images(reporting_half.compute_routing, task.key)
+                for task in benchmark.tasks
+            }
             tables |= routing_tables(weights, modules.tasks)
         if modules.method.exclusive:
-            tables[ORACLE_TABLE] = _build_oracle_table(half, experts)
+            tables[ORACLE_TABLE] = _build_oracle_table(reporting_half, experts)
     notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
     return MeasurementResult(tables, notes)
 
@@ -120,18 +125,20 @@ def _count_images(modules: Modules, benchmark: Benchmark) -> int:
     )  # fmt: skip
 
 
-def _build_shift_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
+def _build_shift_table(reporting_half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for task, expert in experts.items():
-        before = half.map_images(half.modules.features, task)
-        after = half.map_images(partial(half.modules.features, task=task), task)
-        rows.append(shift_row(task, half.compute_expert_features(expert, task), before, after))
+        merged_features = reporting_half.map_images(reporting_half.modules.features, task)
+        module_features = reporting_half.map_images(partial(reporting_half.modules.features, task=task), task)
+        rows.append(
+            shift_row(task, reporting_half.compute_expert_features(expert, task), merged_features, module_features)
+        )
     return pd.DataFrame(rows)
 
 
-def _build_oracle_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
+def _build_oracle_table(reporting_half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
     """The accuracy with the true task's exclusive vector alone, and those of the merged model, router and expert."""
-    modules, rows = half.modules, []
+    modules, rows = reporting_half.modules, []
     for index, (task, expert) in enumerate(experts.items()):
         one_hot = torch.eye(len(experts))[index]
 
@@ -139,11 +146,15 @@ def _build_oracle_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint])
             return modules.mixed_features(images, one_hot.expand(len(images), -1))
 
         merged, routed, by_oracle = (
-            half.map_images(run, task) for run in (_without_modules(modules), modules.features, run_oracle)
+            reporting_half.map_images(run, task) for run in (_without_modules(modules), modules.features, run_oracle)
         )
-        features_by_column = (merged, routed, by_oracle, half.compute_expert_features(expert, task))
+        features_by_column = (merged, routed, by_oracle, reporting_half.compute_expert_features(expert, task))
         rows.append(
-            (task, *(half.measure_accuracy(features_of, task) for features_of in features_by_column), len(merged))
+            (
+                task,
+                *(reporting_half.measure_accuracy(features_of, task) for features_of in features_by_column),
+                len(merged),
+            )
         )
     return pd.DataFrame(rows, columns=["task", "merged", "routed", "oracle", "expert", "n"])
 

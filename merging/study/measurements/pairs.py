@@ -167,11 +167,13 @@ def from_tables(tables: Mapping[str, pd.DataFrame]) -> PairSums:
     length, count = len(tensors), len(experts)
     first, second = np.triu_indices(count, 1)
 
-    def square(own: str, shared: str) -> Floats:
+    def square(expert_column: str, pair_column: str) -> Floats:
         matrices = np.zeros((length, count, count))
-        if own:
-            matrices[:, range(count), range(count)] = by_expert[own].to_numpy().reshape(length, count)
-        matrices[:, first, second] = matrices[:, second, first] = by_pair[shared].to_numpy().reshape(length, len(first))
+        if expert_column:
+            matrices[:, range(count), range(count)] = by_expert[expert_column].to_numpy().reshape(length, count)
+        matrices[:, first, second] = matrices[:, second, first] = (
+            by_pair[pair_column].to_numpy().reshape(length, len(first))
+        )
         return matrices
 
     both = np.stack([square(f"kept_{density:g}", f"both_{density:g}") for density in DENSITIES])
@@ -212,9 +214,9 @@ def pair_by_depth(pairs: PairSums, pair: tuple[str, str], value: str, density: f
     low, high = np.full((2, len(values)), np.nan)
     low[finite], high[finite] = np.nanmin(all_pairs[finite], axis=1), np.nanmax(all_pairs[finite], axis=1)
     sections = pairs.tensors["section"].to_numpy()
-    whole = {s: pairs.sum_rows(sections == s).values(value, density)[0, a, b] for s in dict.fromkeys(sections)}
+    section_values = {s: pairs.sum_rows(sections == s).values(value, density)[0, a, b] for s in dict.fromkeys(sections)}
     return pairs.tensors.assign(
-        value=values[:, a, b], chance=chance[:, a, b], whole=[whole[s] for s in sections], low=low, high=high
+        value=values[:, a, b], chance=chance[:, a, b], whole=[section_values[s] for s in sections], low=low, high=high
     )
 
 

@@ -39,8 +39,11 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
 
     subject.refuse_modules()
     pretrained, tasks = subject.checkpoints_on_benchmark.pretrained, list(subject.checkpoints_on_benchmark.experts)
-    present = {parameter.role for parameter in pretrained.parameters}
-    kinds = {NOTHING: frozenset[Role](), **{kind: roles for kind, roles in ROLES_BY_KIND.items() if roles & present}}
+    present_roles = {parameter.role for parameter in pretrained.parameters}
+    kinds = {
+        NOTHING: frozenset[Role](),
+        **{kind: roles for kind, roles in ROLES_BY_KIND.items() if roles & present_roles},
+    }
     stages = subject.split_context(context, dict.fromkeys(kinds, 1.0))
     frames = []
     with subject.open_models_by_task(stages) as merged:

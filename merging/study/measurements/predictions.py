@@ -46,15 +46,15 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
     rows: list[tuple[str, str, int, int, int]] = []  # model, task, first, n, correct
     predicted: list[NDArray[np.uint16]] = []
     margins: list[NDArray[np.float16]] = []
-    first = 0
+    first_index = 0
     with subject.open_models(stages) as models:
         for answer in compute_answers(
             list_evaluated_models(models, subject), benchmark, (SPLIT,), stages[PREDICTING_PHASE]
         ):
-            rows.append((answer.model or MERGED, answer.task.key, first, answer.n, answer.correct))
+            rows.append((answer.model or MERGED, answer.task.key, first_index, answer.n, answer.correct))
             predicted.append(answer.predicted.astype(np.uint16))
             margins.append(answer.margins.astype(np.float16))
-            first += answer.n
+            first_index += answer.n
     table = pd.DataFrame(rows, columns=["model", "task", "first", "n", "correct"])
     arrays = {"predicted": np.concatenate(predicted), "margin": np.concatenate(margins)}
     notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
@@ -80,8 +80,12 @@ def _count_differing(table: pd.DataFrame, subject: Subject) -> int:
     if run.scores is None or run.benchmark != subject.benchmark.digest:
         return 0
     stored = run.scores[run.scores["split"] == SPLIT].set_index("task")["accuracy"]
-    answered = table.assign(right=table["correct"] / table["n"]).groupby("task", sort=False)[["right", "n"]].mean()
-    return int(((answered["right"] - stored.reindex(answered.index)).abs() * answered["n"]).round().sum())
+    answered_scores = (
+        table.assign(right=table["correct"] / table["n"]).groupby("task", sort=False)[["right", "n"]].mean()
+    )
+    return int(
+        ((answered_scores["right"] - stored.reindex(answered_scores.index)).abs() * answered_scores["n"]).round().sum()
+    )
 
 
 # Reading them back

@@ -56,8 +56,8 @@ def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
     notes = {**put_back_images.sample_notes(sample, in_domain), "resamples": DRAWS}
     stages = subject.split_context(context, {RUNNING_PHASE: 4.0})
 
-    def make_result(answered: VariantAnswers) -> MeasurementResult:
-        return MeasurementResult({CHANGES_TABLE: build_change_table(answered, in_domain)}, notes)
+    def make_result(answers: VariantAnswers) -> MeasurementResult:
+        return MeasurementResult({CHANGES_TABLE: build_change_table(answers, in_domain)}, notes)
 
     with subject.open_models(stages) as models:
         evaluated_models = list_evaluated_models(models, subject)
@@ -87,7 +87,7 @@ def answer_variants(
     ``show`` is called with the partial answers after each section of the network. It is not called if the merge has
     several models, since the answers of some of them are not the merge's.
     """
-    variants, answered = list_variants(pretrained.parameters), VariantAnswers()
+    variants, answers = list_variants(pretrained.parameters), VariantAnswers()
     counts = [
         sum(len(sample[task].labels) for task in evaluated.tasks if task in sample) for evaluated in evaluated_models
     ]
@@ -103,32 +103,33 @@ def answer_variants(
                 and variant is not None
                 and variant.first_section != section
             ):
-                show(answered)
+                show(answers)
                 section = variant.first_section
             for task, rows in put_back_images.split_by_task(features, sample, tasks).items():
                 right = predict(rows, sample[task].head) == sample[task].labels
                 numbers = np.stack([right, sample[task].margins(rows).numpy()]).astype(np.float64)
-                answered.setdefault(variant, {}).setdefault(task, []).append(numbers)
-    return answered
+                answers.setdefault(variant, {}).setdefault(task, []).append(numbers)
+    return answers
 
 
-def build_change_table(answered: VariantAnswers, in_domain: Sequence[str]) -> pd.DataFrame:
+def build_change_table(answers: VariantAnswers, in_domain: Sequence[str]) -> pd.DataFrame:
     """The table of ``measure_put_back`` from the answers; ``in_domain`` are the tasks in domain."""
     means = {
         variant: {task: np.mean(by_model, axis=0) for task, by_model in by_task.items()}
-        for variant, by_task in answered.items()
+        for variant, by_task in answers.items()
     }
-    before = means[None]
+    merged_means = means[None]
     frames = []
-    for variant, after in means.items():
+    for variant, variant_means in means.items():
         if variant is not None:
             right_after, right_before = (
-                {task: numbers[0] for task, numbers in numbers_by_task.items()} for numbers_by_task in (after, before)
+                {task: numbers[0] for task, numbers in numbers_by_task.items()}
+                for numbers_by_task in (variant_means, merged_means)
             )
             rows = paired_differences(right_after, right_before, in_domain)
             rows = rows[rows["over"] != H_SCORE].rename(columns=COLUMN_NAMES)
             margin = put_back_images.average_tasks(
-                {task: (after[task][1] - before[task][1]).mean() for task in before}, in_domain
+                {task: (variant_means[task][1] - merged_means[task][1]).mean() for task in merged_means}, in_domain
             )
             rows["margin"] = [float(margin[pair]) for pair in zip(rows["over"], rows["group"], strict=True)]
             frames.append(rows.assign(level=variant.level, name=variant.name))

@@ -86,7 +86,7 @@ class PutBackTower:
         return image_count * (2 * sections - 1 + sections * kind_count + section_passes)
 
     def compute_features(
-        self, every: Sequence[PutBackVariant], batches: Sequence[Tensor], meter: Meter
+        self, variants: Sequence[PutBackVariant], batches: Sequence[Tensor], meter: Meter
     ) -> Iterator[tuple[PutBackVariant | None, Tensor]]:
         """(variant, features (n, d) on the CPU): first None, the merged model, then variants by section, then kinds.
 
@@ -96,12 +96,12 @@ class PutBackTower:
         yield None, self._finish_pass(self.encoder, 0, images, meter, "nothing")
         tokens = images
         for section in range(self.encoder.sections):
-            for variant in every:
+            for variant in variants:
                 if variant.level != KIND and variant.first_section == section:
                     yield variant, self._variant_features(variant, tokens, meter)
             if section + 1 < self.encoder.sections:
                 tokens = self._run_section(self.encoder, section, tokens, meter, "")
-        for variant in every:
+        for variant in variants:
             if variant.level == KIND:
                 tokens = images
                 for section in range(variant.first_section):

@@ -256,8 +256,8 @@ def build_election_rows(
     ``other_votes`` has by density the sum of the signs that all other tensors elect.
     """
     votes = {
-        density: others + sum(layer[density].votes for layer in elections.values())
-        for density, others in other_votes.items()
+        density: sum_of_others + sum(layer[density].votes for layer in elections.values())
+        for density, sum_of_others in other_votes.items()
     }
     return [
         (order, density, *row)

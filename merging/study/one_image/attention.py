@@ -25,12 +25,12 @@ def attention_table(trace: Trace, block: int | None = None) -> pd.DataFrame:
     """
     blocks_shown = slice(None) if block is None else slice(block, block + 1)
     heads = trace.attention[blocks_shown]
-    others = (heads.mean(dim=1), trace.rollout[blocks_shown], trace.contributions[blocks_shown])
-    stacked = torch.cat([heads, *(other[:, None] for other in others)], dim=1)  # (blocks, views, T)
+    other_views = (heads.mean(dim=1), trace.rollout[blocks_shown], trace.contributions[blocks_shown])
+    stacked = torch.cat([heads, *(view[:, None] for view in other_views)], dim=1)  # (blocks, views, T)
     views = [*(f"head {head}" for head in range(heads.shape[1])), MEAN, ROLLOUT, CONTRIBUTION]
     blocks, count, tokens = stacked.shape
-    first = block or 0
-    index = pd.MultiIndex.from_product([range(first, first + blocks), views, range(tokens)])
+    first_block = block or 0
+    index = pd.MultiIndex.from_product([range(first_block, first_block + blocks), views, range(tokens)])
     table = pd.DataFrame(
         {
             "model": trace.key,

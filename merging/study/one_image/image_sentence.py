@@ -33,7 +33,7 @@ def describe_image(
     return " ".join(sentences)
 
 
-def _describe_answer(row: dict[Any, Any], other: dict[Any, Any], image: StudiedImage) -> str:
+def _describe_answer(row: dict[Any, Any], reference_row: dict[Any, Any], image: StudiedImage) -> str:
     says = f"{printable(str(row['title']))} says “{printable(str(row['answer']))}” ({row['probability']:.0%})"
     followed = f"“{printable(str(row['followed']))}”"
     if image.label is not None:
@@ -42,19 +42,19 @@ def _describe_answer(row: dict[Any, Any], other: dict[Any, Any], image: StudiedI
         return f"{says}, the right {followed} has {row['followed_probability']:.0%}."
     if row["answer"] == row["followed"]:
         return f"{says}; the image has no label."
-    return f"{says}; {followed}, the answer of {_describe_model(other)}, has {row['followed_probability']:.0%}."
+    return f"{says}; {followed}, the answer of {_describe_model(reference_row)}, has {row['followed_probability']:.0%}."
 
 
-def _describe_parting(row: dict[Any, Any], other: dict[Any, Any]) -> str:
+def _describe_parting(row: dict[Any, Any], reference_row: dict[Any, Any]) -> str:
     if row["parts"] < 0:
-        return f"Its answer is that of {_describe_model(other)}, and stays from depth {row['stays']:.0f} on."
-    return f"It parts from the answer of {_describe_model(other)} at depth {row['parts']:.0f}."
+        return f"Its answer is that of {_describe_model(reference_row)}, and stays from depth {row['stays']:.0f} on."
+    return f"It parts from the answer of {_describe_model(reference_row)} at depth {row['parts']:.0f}."
 
 
-def _describe_restoring(restored: pd.DataFrame, other: dict[Any, Any], image: StudiedImage) -> str:
+def _describe_restoring(restored: pd.DataFrame, reference_row: dict[Any, Any], image: StudiedImage) -> str:
     depth = first_restoring_depth(restored, CLASS)
-    token = f"the class token of {_describe_model(other)}"
-    followed = f"says “{printable(str(other['followed']))}”"
+    token = f"the class token of {_describe_model(reference_row)}"
+    followed = f"says “{printable(str(reference_row['followed']))}”"
     if depth < 0:
         return f"Not even before the last block does {token} fix it."
     return f"With {token} before block {depth} it {'is right again' if image.label is not None else followed}."

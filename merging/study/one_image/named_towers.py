@@ -128,14 +128,14 @@ class Towers:
         """
 
         def compute_on(device: torch.device) -> Value:
-            if tried or device != chosen:
+            if tried_devices or device != first_device:
                 self.context, self._cached = self.context.on_device(device), RecentlyUsed(MAX_TOWERS)
-            tried.append(device)
+            tried_devices.append(device)
             return compute()
 
-        chosen = choose_device(self.context.device)
-        tried: list[torch.device] = []
-        return retry_on_oom(chosen, compute_on)[0]
+        first_device = choose_device(self.context.device)
+        tried_devices: list[torch.device] = []
+        return retry_on_oom(first_device, compute_on)[0]
 
     def _open_tower(self, key: str) -> NamedTower:
         if key in self.drafts:

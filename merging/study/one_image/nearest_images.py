@@ -48,7 +48,7 @@ class FeatureBank:
 def same_domain(benchmark: Benchmark, task: str, experts: Sequence[str]) -> list[str]:
     """The data sets in the same domain as ``task``: those with an expert among ``experts``, or those without."""
     has_expert = task in experts
-    return [other.key for other in benchmark.tasks if (other.key in experts) == has_expert]
+    return [candidate.key for candidate in benchmark.tasks if (candidate.key in experts) == has_expert]
 
 
 def compute_bank(
@@ -104,7 +104,7 @@ def _find_stored_run(towers: Towers, key: str) -> str:
 def read_bank(stored: StoredMeasurement, benchmark: Benchmark, tasks: Sequence[str]) -> FeatureBank:
     """The stored features of some data sets. Raises StoreError if the measurement is damaged."""
     rows, table = stored.array("features"), stored.table("images").set_index("task")
-    spans = [slice(int(first), int(first) + int(n)) for first, n in table.loc[list(tasks), ["first", "n"]].to_numpy()]
+    spans = [slice(int(start), int(start) + int(n)) for start, n in table.loc[list(tasks), ["first", "n"]].to_numpy()]
     return FeatureBank(np.concatenate([rows[span] for span in spans]), list_images(benchmark, tasks))
 
 
@@ -134,10 +134,10 @@ def neighbor_overlap(
     """
     neighbor_names = [set(nearest_images(trace, image, bank)["image"]) for trace, bank in zip(pair, banks, strict=True)]
     neighbor_count = min(COMPARED_NEIGHBORS, *map(len, neighbor_names)) or 1
-    shared = len(neighbor_names[0] & neighbor_names[1]) / neighbor_count
+    overlap = len(neighbor_names[0] & neighbor_names[1]) / neighbor_count
     own_indices = np.flatnonzero(banks[0].images["task"].to_numpy() == image.name.split(":")[0])
     mean = mean_overlap(banks, own_indices)
-    row = {"model": pair[0].key, "reference": pair[1].key, "overlap": shared, "mean": mean, "n": len(own_indices)}
+    row = {"model": pair[0].key, "reference": pair[1].key, "overlap": overlap, "mean": mean, "n": len(own_indices)}
     return pd.DataFrame([row])
 
 

@@ -58,9 +58,13 @@ def occlude(
     label = followed_class(image, reference or trace)
     count = trace.tokens.shape[1] - 1
     copies = occlude_patches(image.inputs[0], patch.expand(count, *patch.shape))
-    before = float(cosine_margin(trace.features()[-1:], image, label)[0])
-    after = cosine_margin(compute_features(tower.encoder, copies), image, label)
+    margin_before = float(cosine_margin(trace.features()[-1:], image, label)[0])
+    margins = cosine_margin(compute_features(tower.encoder, copies), image, label)
     grid = token_positions(count + 1).iloc[1:].reset_index(drop=True)
     return grid.assign(
-        model=trace.key, followed=image.class_name(label), before=before, margin=after, change=after - before
+        model=trace.key,
+        followed=image.class_name(label),
+        before=margin_before,
+        margin=margins,
+        change=margins - margin_before,
     )

@@ -22,9 +22,9 @@ ROUNDING_TOLERANCE = (
 )
 
 
-def token_distances(tokens: Tensor, others: Tensor) -> Tensor:
+def token_distances(tokens: Tensor, other_tokens: Tensor) -> Tensor:
     """1 - cos (*S, T) of two stacks of tokens (*S, T, d), in [0, 2]; in float64, so that equal tokens have 0."""
-    return (1 - cosine_similarity(to_float64(tokens), to_float64(others), dim=-1)).clamp(min=0)
+    return (1 - cosine_similarity(to_float64(tokens), to_float64(other_tokens), dim=-1)).clamp(min=0)
 
 
 def drift_table(trace: Trace, reference: Trace, scale: pd.DataFrame | None = None) -> pd.DataFrame:

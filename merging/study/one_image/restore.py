@@ -24,8 +24,8 @@ BATCH_BYTES = 1 << 27  # limit of the tokens that run at a time
 
 def token_masks(tokens: int) -> Tensor:
     """Masks (3, T) of the tokens that are replaced: the class token, the patches, all."""
-    first = torch.arange(tokens) == 0
-    return torch.stack([first, ~first, torch.ones_like(first)])
+    is_class = torch.arange(tokens) == 0
+    return torch.stack([is_class, ~is_class, torch.ones_like(is_class)])
 
 
 def compute_restored_features(encoder: Encoder, own_tokens: Tensor, donor_tokens: Tensor, masks: Tensor) -> Tensor:
@@ -84,13 +84,13 @@ def _build_rows(
     depths, count, _ = features.shape
     shares = compute_probabilities(features.flatten(0, 1), image)
     label = followed_class(image, donor) if followed is None else followed
-    before = float(compute_probabilities(trace.features()[-1:], image)[0, label])
+    probability_before = float(compute_probabilities(trace.features()[-1:], image)[0, label])
     index = pd.MultiIndex.from_product([range(depths), range(count)], names=["depth", "mask"])
     numbers = shares.argmax(dim=-1).tolist()
     probability = shares[:, label].numpy()
     return index.to_frame(index=False).assign(
         model=trace.key, donor=donor.key, followed=image.class_name(label), probability=probability,
-        change=probability - before, answer=[image.class_name(number) for number in numbers],
+        change=probability - probability_before, answer=[image.class_name(number) for number in numbers],
         right=[number == label for number in numbers],
     )  # fmt: skip
 

@@ -63,13 +63,13 @@ def _resolve_factors(
 ) -> dict[ChainPosition, list[Factors]]:
     """The factors of a recipe by their position in its chain."""
     tables: dict[ChainPosition, list[Factors]] = {}
-    before = 0
+    step_count = 0
     for step in recipe.steps:
         if isinstance(step.params, ManualParams):
             values = resolve_params(step.params, experts, parameters).values
-            tables.setdefault((before, step.params.when), []).append(values)
+            tables.setdefault((step_count, step.params.when), []).append(values)
         else:
-            before += 1
+            step_count += 1
     return tables
 
 

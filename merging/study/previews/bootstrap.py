@@ -99,7 +99,10 @@ def _average(pairs: Mapping[str, AccuracyPair], keys: Sequence[str]) -> Accuracy
 def _compute_h_scores(pairs: Mapping[str, AccuracyPair], groups: Mapping[str, Sequence[str]]) -> AccuracyPair:
     """The H-scores of both models."""
     domains = zip(_average(pairs, groups[IN_DOMAIN]), _average(pairs, groups[OUT_OF_DOMAIN]), strict=True)
-    model, reference = (2 * inside * outside / np.maximum(inside + outside, TINY) for inside, outside in domains)
+    model, reference = (
+        2 * in_domain * out_of_domain / np.maximum(in_domain + out_of_domain, TINY)
+        for in_domain, out_of_domain in domains
+    )
     return model, reference
 
 

@@ -72,15 +72,15 @@ def load_model(
     for name in encoder.tensors:
         by_section[encoder.section_of(name)].append(name)
     comparable = [model for model in cached_models if model.encoder.architecture == encoder.architecture]
-    shared, sections = dict(encoder.tensors), []
+    tower_tensors, sections = dict(encoder.tensors), []
     for section, names in by_section.items():
         equal_model = next(
             (model for model in comparable if _are_equal(model.encoder.tensors, encoder.tensors, names)), None
         )
         sections.append(next(_section_numbers) if equal_model is None else equal_model.sections[section])
         if equal_model is not None:
-            shared |= {name: equal_model.encoder.tensors[name] for name in names}
-    shared_encoder = Encoder(encoder.architecture, shared, encoder.names)
+            tower_tensors |= {name: equal_model.encoder.tensors[name] for name in names}
+    shared_encoder = Encoder(encoder.architecture, tower_tensors, encoder.names)
     return ModelInMemory(dict(tensors), shared_encoder, tuple(sections))
 
 

@@ -167,7 +167,7 @@ class PreviewProcess:
     def count_waiting(self) -> int:
         """The number of requests that are not done."""
         with self._lock:
-            return sum(not sent.state.done for sent in self._requests.values())
+            return sum(not session_request.state.done for session_request in self._requests.values())
 
     def close(self) -> None:
         """End the process and forget all requests, for tests and for shutting down."""
@@ -179,27 +179,29 @@ class PreviewProcess:
 
     def _send(self, session: str) -> None:
         """Send the request of a session, perhaps once more, to the running process."""
-        sent = self._requests[session]
+        session_request = self._requests[session]
         self._number += 1
-        sent.number, sent.send_count = self._number, sent.send_count + 1
+        session_request.number, session_request.send_count = self._number, session_request.send_count + 1
         try:
             process = self._ensure_running()
         except OSError as error:
             sentence = f"The process of previews cannot be started: {error.strerror}."
-            sent.state = replace(sent.state, error=sentence, done=True)
+            session_request.state = replace(session_request.state, error=sentence, done=True)
             return
-        sent.process = process
-        process.send({"id": self._number, "session": session, **asdict(sent.state.request)})
+        session_request.process = process
+        process.send({"id": self._number, "session": session, **asdict(session_request.state.request)})
 
     def _note_answer(self, answer: Plain) -> None:
         """Add an answer to the state of its request, unless the session has sent another request meanwhile."""
         with self._lock:
-            for session, sent in self._requests.items():
-                if sent.number == answer["id"]:
-                    earlier_state = sent.state
-                    sent.state = _add_answer(earlier_state, answer)
+            for session, session_request in self._requests.items():
+                if session_request.number == answer["id"]:
+                    earlier_state = session_request.state
+                    session_request.state = _add_answer(earlier_state, answer)
                     if self._charge is not None:
-                        self._charge(session, max(0, _count_images(sent.state) - _count_images(earlier_state)))
+                        self._charge(
+                            session, max(0, _count_images(session_request.state) - _count_images(earlier_state))
+                        )
 
     def _handle_end(self, process: WorkerProcess, code: int, ran_out: bool) -> None:
         """Send the unanswered requests of an ended process again; after ``MAX_SENDS`` times they fail with an error.
@@ -207,14 +209,14 @@ class PreviewProcess:
         ``ran_out`` says whether memory ran out while the process worked.
         """
         with self._lock:
-            for session, sent in self._requests.items():
-                if sent.process is not process or sent.state.done:
+            for session, session_request in self._requests.items():
+                if session_request.process is not process or session_request.state.done:
                     continue
-                if sent.send_count < MAX_SENDS:
+                if session_request.send_count < MAX_SENDS:
                     self._send(session)
                 else:
                     error = f"{describe_end(PROCESS_NAME, code, ran_out, ADVICE)} Preview again."
-                    sent.state = replace(sent.state, error=error, done=True)
+                    session_request.state = replace(session_request.state, error=error, done=True)
 
     def _ensure_running(self) -> WorkerProcess:
         """The process, or a new one if it has ended. Raises OSError."""
@@ -239,8 +241,8 @@ def _add_answer(state: PreviewState, answer: Plain) -> PreviewState:
     import pandas as pd
 
     preview = Preview.from_plain(answer["preview"]) if "preview" in answer else state.preview
-    new = {TableName(*answer["table"]): pd.DataFrame(answer["columns"])} if "table" in answer else {}
-    tables, error, done = state.tables | new, answer.get("error", ""), answer["done"]
+    new_tables = {TableName(*answer["table"]): pd.DataFrame(answer["columns"])} if "table" in answer else {}
+    tables, error, done = state.tables | new_tables, answer.get("error", ""), answer["done"]
     return replace(state, preview=preview, tables=tables, error=error, done=done)
 
 

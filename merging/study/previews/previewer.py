@@ -139,7 +139,7 @@ class Previewer:
         """
 
         def compute_on(device: torch.device) -> Value:
-            if device != chosen:
+            if device != first_device:
                 self.device = str(device)
                 self._moments.clear()
                 move_models(
@@ -148,8 +148,8 @@ class Previewer:
                 )
             return compute()
 
-        chosen = choose_device(self.device)
-        return retry_on_oom(chosen, compute_on)[0]
+        first_device = choose_device(self.device)
+        return retry_on_oom(first_device, compute_on)[0]
 
     # Models
 
@@ -228,10 +228,10 @@ class Previewer:
                     best = merge.models, changed
         return best
 
-    def _load_model(self, tensors: Mapping[str, Tensor], like: Checkpoint) -> ModelInMemory:
-        known = [model for merge in self._merges.values() for model in merge.models.values()]
+    def _load_model(self, tensors: Mapping[str, Tensor], source: Checkpoint) -> ModelInMemory:
+        cached_models = [model for merge in self._merges.values() for model in merge.models.values()]
         device = choose_device(self.device)
-        return load_model(tensors, like.metadata, device, self.benchmark.pretrained_tower, reversed(known))
+        return load_model(tensors, source.metadata, device, self.benchmark.pretrained_tower, reversed(cached_models))
 
     # Images
 
@@ -335,16 +335,16 @@ class PreviewWork:
             predicted = classes[0] if len(classes) == 1 else np.full(len(labels), -1)
             columns = {"task": key, "place": task.positions[: len(labels)], "label": labels, "predicted": predicted}
             rows.append(pd.DataFrame({**columns, "right": right[key], "reference_right": reference_right[key]}))
-        answered = pd.concat(rows, ignore_index=True)
+        answer_table = pd.concat(rows, ignore_index=True)
         changes = paired_differences(right, reference_right, self.experts, seed=self.sample.seed)
         titles = {task.key: task.title for task in self.previewer.benchmark.tasks}
         names = zip(changes["over"], changes["group"], strict=True)
         changes.insert(
-            1, "title", [over[0].upper() + over[1:] if group == AVERAGE else titles[over] for over, group in names]
+            1, "title", [scope[0].upper() + scope[1:] if group == AVERAGE else titles[scope] for scope, group in names]
         )
         return Preview(
-            tables={CHANGES_TABLE: changes, ANSWERS_TABLE: answered},
-            n=len(answered),
+            tables={CHANGES_TABLE: changes, ANSWERS_TABLE: answer_table},
+            n=len(answer_table),
             sample=sample,
             device=describe_device(choose_device(self.previewer.device)),
             title=self.names[0],

@@ -114,18 +114,18 @@ def estimate_run(
     phases = {phase: work[phase] / (speeds[phase] or DEFAULT_SPEEDS[phase]) for phase in PHASES}
     learned = all(speeds[phase] for phase in (MERGING, ADAPTING, EVALUATING) if work[phase])
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
-    whole: dict[str, int] = {}
+    whole_tensor_bytes: dict[str, int] = {}
     if _is_elementwise(opened):
         memory = _piece_bytes(opened, max(numels, default=0), itemsize)
     else:
-        pieces, whole = _layer_sizes(opened, chain, merged, itemsize)
-        memory = peak_bytes([*whole.values(), pieces], parallel_pieces(torch_device), piece_memory())
+        pieces, whole_tensor_bytes = _layer_sizes(opened, chain, merged, itemsize)
+        memory = peak_bytes([*whole_tensor_bytes.values(), pieces], parallel_pieces(torch_device), piece_memory())
     memory += _exemplar_bytes(opened)
     if benchmark is not None:
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
     reads = opened.unread_bytes + opened.nbytes * chain.passes
     matrices = _count_matrices(opened) if opened.pretrained.is_inferred else 0
-    return Estimate(sum(phases.values()), memory, reads, phases, work, learned, whole, matrices)
+    return Estimate(sum(phases.values()), memory, reads, phases, work, learned, whole_tensor_bytes, matrices)
 
 
 def tensor_bytes(opened: OpenedRecipe, names: Collection[str]) -> int:
@@ -133,8 +133,8 @@ def tensor_bytes(opened: OpenedRecipe, names: Collection[str]) -> int:
     chain = chain_work(opened.recipe, opened.pretrained, opened.experts)
     merged = [p for p in opened.pretrained.parameters if p.name in names]
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
-    pieces, whole = _layer_sizes(opened, chain, merged, itemsize)
-    return max(pieces, *whole.values())
+    pieces, whole_tensor_bytes = _layer_sizes(opened, chain, merged, itemsize)
+    return max(pieces, *whole_tensor_bytes.values())
 
 
 def in_memory_bytes(opened: OpenedRecipe, device: str = "auto") -> int:
@@ -169,8 +169,8 @@ def _layer_sizes(
     """Bytes of memory for merging in pieces, and {tensor: bytes for merging it whole}."""
     maps, recipe = linear_maps(opened.pretrained, 2), opened.recipe
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
-    whole = [(method, params) for method, params in pairs if not method.is_elementwise(params)]
-    decomposes = any(method.algebra(params, matrix) for method, params in whole for matrix in maps[:1])
+    whole_methods = [(method, params) for method, params in pairs if not method.is_elementwise(params)]
+    decomposes = any(method.algebra(params, matrix) for method, params in whole_methods for matrix in maps[:1])
     tower, exemplars = find_tower(opened.pretrained), opened.recipe.exemplars
     captures_inputs = chain.forward > chain.backward
     rows = exemplars.per_task * count_tokens(tower) if captures_inputs and tower and exemplars else 0

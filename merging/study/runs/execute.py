@@ -214,8 +214,8 @@ def _read_back(store: Store, run_id: str) -> Run:
 def find_fitting_benchmark(opened: OpenedRecipe, benchmark: Benchmark | None) -> tuple[Benchmark | None, str]:
     """The benchmark to evaluate on, or None and the reason."""
     try:
-        chosen = benchmark or Benchmark.load()
+        candidate = benchmark or Benchmark.load()
     except TaskError as error:
         return None, f"{NOT_EVALUATED}: {error}"
-    reason = chosen.misfit(opened.pretrained)
-    return (None, f"{NOT_EVALUATED}: {reason}") if reason else (chosen, "")
+    reason = candidate.misfit(opened.pretrained)
+    return (None, f"{NOT_EVALUATED}: {reason}") if reason else (candidate, "")

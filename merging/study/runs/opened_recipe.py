@@ -147,11 +147,11 @@ def with_checkpoints(
         CheckpointError: a file is a classification head, or states another architecture than the recipe.
         ParameterError: the recipe names tensors or experts that do not exist.
     """
-    stated = StatedArchitecture.parse(recipe.architecture)
+    stated_architecture = StatedArchitecture.parse(recipe.architecture)
     for checkpoint in (pretrained, *experts.values()):
         refuse_head(checkpoint)
-    pretrained = with_architecture(pretrained, stated)
-    experts = {name: with_architecture(expert, stated, sizes=False) for name, expert in experts.items()}
+    pretrained = with_architecture(pretrained, stated_architecture)
+    experts = {name: with_architecture(expert, stated_architecture, sizes=False) for name, expert in experts.items()}
     if any(method.content for method in recipe.methods):
         list(recipe.contents(pretrained.parameters))
     activation = recipe.activation

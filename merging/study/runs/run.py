@@ -266,9 +266,9 @@ class Run:
         return self.result.file(name)
 
 
-def merge_same_models(run: Run, other: Run) -> bool:
+def merge_same_models(run: Run, other_run: Run) -> bool:
     """Whether two runs merged the same checkpoints under the same names, in any order: such runs can be compared."""
-    return run.inputs == other.inputs
+    return run.inputs == other_run.inputs
 
 
 def read_parameters(facts: pd.DataFrame) -> list[Parameter]:

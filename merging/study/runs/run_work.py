@@ -256,8 +256,8 @@ class RunWork:
         from merging.engine.evaluation.unknown_task import UNKNOWN_TASK, evaluate_unknown_task
 
         assert self.benchmark is not None
-        known = {task.key for task in self.benchmark.tasks}
-        if missing := [task for task in modules.tasks if task not in known]:
+        benchmark_tasks = {task.key for task in self.benchmark.tasks}
+        if missing := [task for task in modules.tasks if task not in benchmark_tasks]:
             self.warnings.append(
                 f"{UNSCORED_PREFIX} whose task is unknown: the benchmark has no head for {first_few(missing)}."
             )

@@ -24,12 +24,14 @@ def write_tensor_file(stored: StoredSlot, rows: Rows) -> bytes:
 def read_tensor_file(raw: bytes, name: str, info: TensorInfo) -> tuple[StoredSlot, Rows]:
     """The tensor ``name`` and the rows that ``write_tensor_file`` wrote. Raises WorkerError for another tensor."""
     try:
-        sent, values, metadata = tensor_of(raw, "A worker's answer")
+        stored_name, values, metadata = tensor_of(raw, "A worker's answer")
         facts: dict[str, Any] = json.loads(metadata[FACTS])
         rows: Rows = facts["rows"]
         tally = Tally(torch.tensor(facts["kept"]), torch.tensor(facts["squared"], dtype=torch.float64))
     except (CheckpointError, ValueError, KeyError, TypeError) as error:
         raise WorkerError(f"A worker answered with something else than a tensor ({error}). Restart it.") from None
-    if (sent, values.shape, values.dtype) != (name, info.shape, info.dtype):
-        raise WorkerError(f"A worker answered with {sent} {list(values.shape)} instead of {name} {list(info.shape)}.")
+    if (stored_name, values.shape, values.dtype) != (name, info.shape, info.dtype):
+        raise WorkerError(
+            f"A worker answered with {stored_name} {list(values.shape)} instead of {name} {list(info.shape)}."
+        )
     return StoredSlot(name, 0, [values], tally), rows

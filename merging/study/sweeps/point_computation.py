@@ -50,13 +50,15 @@ def compute_points(
         StoreError: the disk cannot be written to. Cancelled, Paused: the user did. WorkersGone: there was no worker for
             a minute.
     """
-    before = total - len(missing)
+    stored_count = total - len(missing)
 
     def compute(planned: NamedPoint, number: int, part_context: Context) -> tuple[Point, Plain]:
         return computation.compute(planned, part_context.with_phase(f"Point {number} of {total}"))
 
     tasks = [
-        WorkerTask(planned.name, partial(computation.request, planned), partial(compute, planned, before + number))
+        WorkerTask(
+            planned.name, partial(computation.request, planned), partial(compute, planned, stored_count + number)
+        )
         for number, planned in enumerate(missing, 1)
     ]
     with ThreadPoolExecutor(WRITER_THREADS) as pool:

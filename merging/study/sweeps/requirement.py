@@ -117,15 +117,15 @@ def is_uncertain(row: pd.Series, requirement: Requirement) -> bool:
     return bool(row["required_low"] < requirement.at_least <= row["required_high"])
 
 
-def best_point(table: pd.DataFrame, by: str) -> tuple[str, bool]:
+def best_point(table: pd.DataFrame, column: str) -> tuple[str, bool]:
     """The best point of a ``judge_points`` table that meets the requirement, and True; else the nearest one, and False.
 
-    ``by`` is a column; where it is NaN, as in planes, the in-domain accuracy counts. Among equal points the first wins.
+    ``column`` is a column; where it is NaN, as in planes, the in-domain accuracy counts. Among equal points the first wins.
     In a table of averages without a requirement all points meet it.
     """
     qualified = table[table["meets"]] if "meets" in table else table
     if len(qualified):
-        return str(qualified["point"].iloc[int(qualified[by].fillna(qualified["in_domain"]).argmax())]), True
+        return str(qualified["point"].iloc[int(qualified[column].fillna(qualified["in_domain"]).argmax())]), True
     return str(table["point"].iloc[int(table["required"].fillna(-1.0).argmax())]), False
 
 

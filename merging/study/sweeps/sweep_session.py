@@ -90,10 +90,10 @@ class SweepSession:
             self._digests_by_files[key] = opened.digests()
         return self._digests_by_files[key]
 
-    def _open_checkpoint(self, reference: str, name: str, like: Checkpoint | None = None) -> Checkpoint:
-        key = reference, name, "" if like is None else like.label
+    def _open_checkpoint(self, reference: str, name: str, pretrained: Checkpoint | None = None) -> Checkpoint:
+        key = reference, name, "" if pretrained is None else pretrained.label
         if key not in self._opened:
-            self._opened[key] = open_checkpoint(reference, name, like=like)
+            self._opened[key] = open_checkpoint(reference, name, like=pretrained)
         return self._opened[key]
 
     def plan_sweep(self, sweep: Sweep) -> list[NamedPoint]:
@@ -132,12 +132,12 @@ class SweepSession:
     def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
         """The point, and facts about it."""
         point, started, stages = planned.point, time.monotonic(), context.split(dict.fromkeys(STAGES, 1.0))
-        about: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "chain": [step.key for _, step in point.recipe.stages],
             "experts": len(point.recipe.experts),
         }
         doubts: list[str] = []
-        models = self._models(point, stages[MERGING], about, doubts)
+        models = self._models(point, stages[MERGING], facts, doubts)
         modules = self._adapt_models(point.recipe, models, doubts)
         merged = time.monotonic()
         context = replace(stages[EVALUATING], warn=doubts.append)
@@ -150,22 +150,22 @@ class SweepSession:
             scores = evaluate_per_task(models, self.sampled, splits=splits, context=context)
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
         device = devices.describe_used_device(devices.choose_device(self.context.device), doubts)
-        about |= hardware_facts()
-        about |= {"images": int(scores["n"].sum()), "weights": point.terms is not None, "sample": self.sample.split}
-        about |= {"warnings": list(dict.fromkeys(doubts))} if doubts else {}
-        return Point(planned.name, scores, device, THIS_MACHINE, seconds, versions=versions()), about
+        facts |= hardware_facts()
+        facts |= {"images": int(scores["n"].sum()), "weights": point.terms is not None, "sample": self.sample.split}
+        facts |= {"warnings": list(dict.fromkeys(doubts))} if doubts else {}
+        return Point(planned.name, scores, device, THIS_MACHINE, seconds, versions=versions()), facts
 
     def _models(
-        self, point: SweepPoint, context: Context, about: dict[str, Any], doubts: list[str]
+        self, point: SweepPoint, context: Context, facts: dict[str, Any], doubts: list[str]
     ) -> Mapping[str, Checkpoint]:
-        """The models of a point; warnings of its merge are added to ``doubts``, its notes to ``about``."""
+        """The models of a point; warnings of its merge are added to ``doubts``, its notes to ``facts``."""
         opened = self.open_checkpoints(point.recipe)
         if point.terms is None:
             models, warnings = self._merge_in_memory(opened, context)
             doubts.extend(warnings)
             if not point.values:
                 with limit_to_one_thread():
-                    about["notes"] = fit_coefficients(opened, models[MERGED])
+                    facts["notes"] = fit_coefficients(opened, models[MERGED])
             return models
         parts: dict[str, Checkpoint] = dict(opened.experts)
         if any(name == MERGED for _, name in point.terms):
@@ -237,8 +237,8 @@ class SweepSession:
 
 def _file_key(recipe: Recipe) -> tuple[Any, ...]:
     """The part of a recipe that determines which files are opened, and how."""
-    stated = recipe.architecture, recipe.activation, recipe.family, recipe.vocabulary
-    return recipe.pretrained, recipe.experts, recipe.data_files, *stated
+    network_settings = recipe.architecture, recipe.activation, recipe.family, recipe.vocabulary
+    return recipe.pretrained, recipe.experts, recipe.data_files, *network_settings
 
 
 def _point_identity(point: SweepPoint, digests: Mapping[str, str], run_id: str) -> Identity:
@@ -250,8 +250,8 @@ def _point_identity(point: SweepPoint, digests: Mapping[str, str], run_id: str) 
         for coefficient, name in point.terms
         if coefficient != 0
     )
-    stated = [text for text in (point.recipe.activation, point.recipe.architecture) if text]
-    return ("weights", digests[PRETRAINED], parts, *stated)
+    network_settings = [text for text in (point.recipe.activation, point.recipe.architecture) if text]
+    return ("weights", digests[PRETRAINED], parts, *network_settings)
 
 
 def plan_sweep(sweep: Sweep, benchmark: Benchmark) -> list[NamedPoint]:

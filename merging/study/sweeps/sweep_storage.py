@@ -29,21 +29,21 @@ def store_sweep(sweep: Sweep, store: Store) -> None:
 
 def find_sweep(store: Store, sweep_id: str) -> Sweep:
     """The sweep of an id. Raises StoreError if it is missing or cannot be read."""
-    own = _path(store, sweep_id)
-    for path in _paths(store, own):
+    own_path = _path(store, sweep_id)
+    for path in _paths(store, own_path):
         try:
             if sweep := _read_sweep(path):
                 return sweep
         except DamagedError as damage:
-            store.damaged.check_and_move(path, "sweep", damage, move=path == own)
+            store.damaged.check_and_move(path, "sweep", damage, move=path == own_path)
     raise StoreError(f"There is no sweep {sweep_id} on this machine.")
 
 
-def _paths(store: Store, own: Path) -> Iterator[Path]:
+def _paths(store: Store, own_path: Path) -> Iterator[Path]:
     """The files in which a sweep may be; the own one again, as another computer may just have written it."""
-    yield from (folder / own.name for folder in _folders(store))
-    if exists_on_shared_disk(own):
-        yield own
+    yield from (folder / own_path.name for folder in _folders(store))
+    if exists_on_shared_disk(own_path):
+        yield own_path
 
 
 def add_digest(text: str) -> str:
@@ -88,9 +88,9 @@ def _parse_sweep(path: Path, state: tuple[int, ...]) -> Sweep | None:
 
 def list_sweeps(store: Store) -> Mapping[str, Sweep]:
     """Every sweep that can be read, by id: own ones, newest first, then precomputed ones by title."""
-    own, *libraries = (_list_folder(folder, store) for folder in _folders(store))
-    precomputed = [pair for library in libraries for pair in library.items() if pair[0] not in own]
-    return own | dict(sorted(precomputed, key=lambda pair: (pair[1].title, pair[0])))
+    own_sweeps, *libraries = (_list_folder(folder, store) for folder in _folders(store))
+    precomputed = [pair for library in libraries for pair in library.items() if pair[0] not in own_sweeps]
+    return own_sweeps | dict(sorted(precomputed, key=lambda pair: (pair[1].title, pair[0])))
 
 
 def _list_folder(folder: Path, store: Store) -> dict[str, Sweep]:

@@ -106,13 +106,13 @@ def _strip_step_names(targets: dict[str, SweepTarget]) -> dict[str, SweepTarget]
     }
 
 
-def _narrow_bounds(alike: Sequence[SweepTarget]) -> SweepTarget:
+def _narrow_bounds(targets: Sequence[SweepTarget]) -> SweepTarget:
     """One target whose bound is the intersection of the bounds of all."""
-    bounds = [target.bound for target in alike]
+    bounds = [target.bound for target in targets]
     low, high = max(b.low for b in bounds), min(b.high for b in bounds)
     kind = "integer" if any(b.kind == "integer" for b in bounds) else "real"
     open_low = any(b.open_low and b.low == low for b in bounds)
-    return replace(alike[0], bound=replace(bounds[0], low=low, high=high, kind=kind, open_low=open_low))
+    return replace(targets[0], bound=replace(bounds[0], low=low, high=high, kind=kind, open_low=open_low))
 
 
 def find_target(recipes: Sequence[Recipe], name: str) -> SweepTarget:

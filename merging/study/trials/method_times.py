@@ -47,14 +47,14 @@ class TimedMethod:
     @property
     def row(self) -> dict[str, Any]:
         """The method's row of the table."""
-        counted = self.ratios[1:] or self.ratios
+        counted_ratios = self.ratios[1:] or self.ratios
         unknown = {"ratio": float("nan"), "low": float("nan"), "high": float("nan")}
         return {
             "role": self.method.role,
             "key": self.method.key,
             "chain": self.opened.recipe.text(),
-            **(_ratio_range(counted) if counted else unknown),
-            "rounds": len(counted),
+            **(_ratio_range(counted_ratios) if counted_ratios else unknown),
+            "rounds": len(counted_ratios),
             "problem": self.problem,
         }
 
@@ -127,18 +127,18 @@ def _open_default_chain(subject: Subject, method: Method) -> OpenedRecipe:
     return open_inputs(Recipe.from_method(method, benchmark.pretrained, benchmark.experts), benchmark=benchmark)
 
 
-def _time_pair(trial: TimedMethod, watch: Stopwatch, reference: OpenedRecipe, before: float) -> float:
-    """Time a method and then the reference; ``before`` and the result are the reference's times before and after it."""
+def _time_pair(trial: TimedMethod, watch: Stopwatch, reference: OpenedRecipe, seconds_before: float) -> float:
+    """Time a method and then the reference; ``seconds_before`` and the result are the reference's times before and after it."""
     if trial.problem or trial.total_seconds > MAX_SECONDS:
-        return before
+        return seconds_before
     try:
         seconds = watch(trial.opened)
     except Cancelled:
         raise
     except MergingError as error:
         trial.problem = str(error)
-        return before
-    after = watch(reference)
+        return seconds_before
+    seconds_after = watch(reference)
     trial.total_seconds += seconds
-    trial.ratios.append(2 * seconds / (before + after))
-    return after
+    trial.ratios.append(2 * seconds / (seconds_before + seconds_after))
+    return seconds_after
