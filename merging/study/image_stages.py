@@ -33,7 +33,7 @@ DRAFT_KEY = "draft"  # the key of the model of a recipe that is not stored
 ERROR_COLUMN = "error"  # the only column of a table that cannot be made
 MODEL_COLUMNS = ("model", "other", "reference", "donor")  # columns that hold keys of models
 KEY_DIGITS = 12
-MAX_DRAFTS = 3  # models of drafts in memory; several, so that alternating sessions do not evict each other's
+MAX_DRAFTS = 3  # models of drafts in memory: more than one, since sessions take turns
 
 
 def image_stages(request: Request, context: Context) -> Stages:
@@ -134,7 +134,7 @@ def _make_table(tables: ImageTables, image: StudiedImage, name: str, model: str,
         "sentence": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other_model)]}),
     }
     if name not in calls:
-        raise TaskError(f"There is no table {name!r} about an image; known are {first_few(calls, len(calls))}.")
+        raise TaskError(f"There is no table {name!r} about an image. Known: {first_few(calls, len(calls))}.")
     return calls[name]()
 
 

@@ -55,8 +55,8 @@ def measure(
     Raises:
         StoreError: no such run or measurement, or the disk cannot be written to.
         CheckpointError, TaskError: the run cannot be measured. Cancelled: the user cancelled.
-        WorkerError: workers cannot be opened, or several workers in a row were lost during the same trial. WorkersGone: there was no
-            worker for a minute; finished trials remain stored.
+        WorkerError: workers cannot be opened, or several were lost during the same trial. WorkersGone: there was
+            no worker for a minute; finished trials remain stored.
     """
     measurement_kind, own_layer_inputs = find_measurement(key), layer_inputs or {}
     must_measure = measurement_kind.is_timed or bool(own_layer_inputs)
@@ -69,7 +69,7 @@ def measure(
         raise TaskError(reason)
     with store.lock(name, context, "measures the same"):
         if not must_measure and (stored := find_measurement_result(key, store, benchmark, run_id)):
-            return stored  # another process has measured it meanwhile
+            return stored  # another process measured it while this one waited
         subject = Subject(store, benchmark, run_id, measurement_kind.subject, layer_inputs=own_layer_inputs)
         _measure_and_store(measurement_kind, name, subject, context)
     if (stored := find_measurement_result(key, store, benchmark, run_id)) is None:

@@ -70,7 +70,7 @@ def _read_lm_eval(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any
     data = parse_json(raw, name)
     results, samples = data.get("results"), data.get("n-samples", {})
     if not isinstance(results, dict) or not isinstance(samples, dict):
-        raise MergingError(f"{name} is no JSON of lm-eval: it has no mapping called results.")
+        raise MergingError(f"{name} is not JSON of lm-eval: it has no mapping called results.")
     for task, metrics in results.items():
         counts = samples.get(task)
         n = counts.get("effective", "") if isinstance(counts, dict) else ""

@@ -217,8 +217,8 @@ def algorithm_steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple
     Columns: step, expert (empty for merged matrices), row and column (where the block begins in its matrix), value. The
     first three steps have a matrix for each expert, in units in which a row of length 1 has entries of mean square 1.
     Then come the merged entries and the merged task vector, in their own units. The facts are ratios: "kept", the share
-    of all entries that pruning keeps; "elected", the share of the kept ones with the sign of their sum; and "norm", the
-    merged vector's norm over that of the experts' mean in these directions.
+    of all entries that pruning keeps; "elected", the share of the kept entries that have the sign of their sum; and
+    "norm", the merged vector's norm over that of the experts' mean in these directions.
     """
     entries, unit = space.entries, space.entries.shape[2] ** 0.5
     lengths = entries.norm(dim=2, keepdim=True)

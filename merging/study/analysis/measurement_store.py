@@ -178,8 +178,8 @@ def expect_seconds(key: str, root: Path) -> float:
     """Seconds of a measurement on this idle machine: the fastest measurement of its kind in the store at ``root``.
 
     Without a stored measurement, return the estimate of its kind. The result is at least ``MIN_TIME_SHARE`` of that
-    estimate, since the stored one may be of a smaller benchmark. The latest time would be wrong: if it was taken while many
-    sessions ran, the queue would refuse a job that it accepted before.
+    estimate, since the stored one may be of a smaller benchmark. The latest time would be wrong: taken while many
+    sessions run, it would make the queue refuse a job that it accepted before.
     """
     times = []
     for path in (root / FOLDER).glob(f"*/{FACTS}"):

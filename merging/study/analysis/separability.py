@@ -69,7 +69,7 @@ def count_knn_correct(rows: Floats, classes: NDArray[np.intp], neighbors: int = 
     if len(rows) < 2:
         return 0
     index = NearestNeighbors(n_neighbors=min(neighbors, len(rows) - 1), metric="cosine", algorithm="brute").fit(rows)
-    nearest = index.kneighbors(return_distance=False)  # without a query, a row is no neighbor of its own
+    nearest = index.kneighbors(return_distance=False)  # without a query, a row is not its own neighbor
     return int((mode(classes[nearest], axis=1).mode == classes).sum())
 
 

@@ -62,7 +62,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MergeModels:
-    """The models of one merge; ``merged`` maps each task to its model, most often the same one.
+    """The models of one merge; ``merged`` maps each task to its model, usually one model for all tasks.
 
     ``modules`` are on top of the merged model and change only its embedding.
     """
@@ -129,7 +129,7 @@ def cumulative_drift(
     frames = []
     for task, expert in models.experts.items():
         expert_encoder = Encoder.from_checkpoint(expert, device, fallback=models.pretrained)
-        if models.merged[task] is not loaded_checkpoint:  # most often one model serves all tasks
+        if models.merged[task] is not loaded_checkpoint:  # usually one model serves all tasks
             loaded_checkpoint = models.merged[task]
             merged = Encoder.from_checkpoint(loaded_checkpoint, device, fallback=models.pretrained)
         embed = None if models.modules is None else partial(models.modules.on(merged.device).features, task=task)

@@ -31,7 +31,7 @@ class ByDepth(StrEnum):
     PARTS_FROM_REFERENCE = "parts"  # from this depth on, the answers of the model and of the reference differ
     DRIFT = "drift"  # the distance of the class tokens of model and reference at this depth
     RESTORED = "mended"  # a broken image that is right if the reference's tokens replace the run's before this block
-    BROKEN = "broken"  # the reference is right and the run is wrong; value is the first depth at which the reference's tokens fix it
+    BROKEN = "broken"  # only the reference is right; value is the first depth at which its tokens fix the run
 
 
 class ByAnswers(StrEnum):

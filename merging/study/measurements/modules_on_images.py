@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SPLIT = "reporting"
 MODULES_STAGE = "modules"  # a phase
 SHIFT_TABLE, ROUTING_TABLE, CONFUSION_TABLE, ORACLE_TABLE = "feature_shift", "routing", "confusion", "oracle"
-NO_MODULES_MESSAGE = "This run has no modules beside its merged model. Runs of a chain with an adapt have some."
+NO_MODULES_MESSAGE = "This run has no modules on top of its merged model. Only runs with an adapt have modules."
 
 
 def measure_modules(subject: Subject, context: Context) -> MeasurementResult:

@@ -67,7 +67,7 @@ class PairSums:
         return _divide(self.both[index], _combine_diagonals(self.both[index], np.add) - self.both[index])
 
     def chance(self, value: str, density: float = 1.0) -> Floats:
-        """The expected value (L, K, K) if every expert kept equally many entries, but at random positions."""
+        """The expected value (L, K, K) if every expert kept equally many entries at random positions."""
         if value != OVERLAP:
             return np.full(self.dot.shape, 0.0 if value == COSINE else 0.5)
         kept = self.both[DENSITIES.index(density)]

@@ -93,7 +93,7 @@ def _count_differing(table: pd.DataFrame, subject: Subject) -> int:
 
 @dataclass(frozen=True)
 class RunAnswers:
-    """The classes that each of m models predicts for the n images of one data set; most often m is 1."""
+    """The classes that m models predict for the n images of a data set; m > 1 only if the run has several models."""
 
     models: tuple[str, ...]
     predicted: NDArray[np.int64]  # (m, n)

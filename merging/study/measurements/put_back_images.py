@@ -1,4 +1,4 @@
-"""The images that both maps are measured on: those of a preview, so that the maps agree with its answers."""
+"""The images on which the true map and the first-order map are measured: those of a preview, so that all agree."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def sample_images(benchmark: Benchmark) -> SampleByTask:
 
 
 def image_batches(sample: SampleByTask, tasks: Sequence[str]) -> list[Tensor]:
-    """The images of these tasks one after another, in batches (b, 3, h, w)."""
+    """The images of these tasks, concatenated, in batches (b, 3, h, w)."""
     return list(torch.cat([sample[task].images for task in tasks]).split(BATCH_SIZE))
 
 

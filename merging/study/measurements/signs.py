@@ -2,7 +2,7 @@
 
 At a position with p positive and q negative entries the agreement is max(p, q) / (p + q). Zeros are not votes,
 positions without a vote do not count, and a single vote agrees with itself. So agreement rises with sparsity, and every
-number is shown beside that of random signs with the same numbers of votes. All numbers follow from the counts
+number is shown next to that of random signs with the same numbers of votes. All numbers follow from the counts
 ``(K + 1, K + 1)`` of positions by number of votes and size of the majority.
 """
 
@@ -175,7 +175,7 @@ def estimated_seconds(shape: Sequence[int]) -> float:
 
 
 def _drop_rounding_errors(values: Tensor) -> Tensor:
-    """The values (K, d_out, d_in), with zeros for those that are tiny beside the expert's largest."""
+    """The values (K, d_out, d_in), with zeros for values that are negligible relative to the expert's largest."""
     sizes = values.abs()
     return values * (sizes >= NEGLIGIBLE_SHARES[values.dtype] * sizes.amax(dim=(1, 2), keepdim=True))
 

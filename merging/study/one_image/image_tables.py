@@ -151,7 +151,7 @@ class ImageTables:
         )  # fmt: skip
 
     def sentence(self, image: StudiedImage, key: str, reference: str, *, restored: bool = True) -> str:
-        """Sentences about a model's answer; with ``restored`` also about what fixes it, which takes more passes."""
+        """Sentences about a model's answer; ``restored`` adds the tokens that fix it, which takes more passes."""
         model_summary, reference_summary = (
             self.summary(image, key, reference),
             self.summary(image, reference, reference),

@@ -1,4 +1,4 @@
-"""The towers of models by key, a few in memory at a time; the others are read again when they are used."""
+"""The towers of models by key, of which a few stay in memory; any other tower is read again when it is used."""
 
 from __future__ import annotations
 
@@ -37,8 +37,12 @@ class RecentlyUsed(Generic[Value]):
 
     max_count: int
     _cached: OrderedDict[Hashable, Value] = field(default_factory=OrderedDict)
-    _computing: dict[Hashable, threading.RLock] = field(default_factory=dict)  # each locked by the thread that computes
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # guards both, never held while a value is computed
+    _computing: dict[Hashable, threading.RLock] = field(
+        default_factory=dict
+    )  # locked by the thread that computes the key's value
+    _lock: threading.Lock = field(
+        default_factory=threading.Lock
+    )  # guards the two mappings; never held while a value is computed
 
     def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
         """The value of a key, computed if it is not cached; room is made before it is computed.
@@ -51,7 +55,7 @@ class RecentlyUsed(Generic[Value]):
             key_lock = self._computing.setdefault(key, threading.RLock())
         with key_lock:
             with self._lock:
-                if key in self._cached:  # another thread has computed it meanwhile
+                if key in self._cached:  # another thread computed it while this one waited
                     return self._mark_used(key)
                 self._computing[key] = key_lock
                 self._make_room()

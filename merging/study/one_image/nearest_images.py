@@ -111,7 +111,7 @@ def read_bank(stored: StoredMeasurement, benchmark: Benchmark, tasks: Sequence[s
 def nearest_images(trace: Trace, image: StudiedImage, bank: FeatureBank) -> pd.DataFrame:
     """The nearest images in one model: model, rank (from 1), image (TASK:SPLIT:N), task, class, cosine.
 
-    The image itself is left out.
+    The list does not contain the image itself.
     """
     query = normalize(trace.features()[-1:], dim=-1).half().float().numpy()[0]  # rounded like the bank
     indices, cosines = _find_nearest(query, bank, image.name)
@@ -128,8 +128,8 @@ def neighbor_overlap(
 ) -> pd.DataFrame:
     """One row: the share of the 20 nearest images that two models have in common, and its mean over the data set.
 
-    Columns: model, reference, overlap, mean (over the images of the data set in the choosing half, each left out of its
-    own neighbors), n. ``pair`` and ``banks`` are the run's and the reference's; both banks have the same images in the
+    Columns: model, reference, overlap, mean (over the images of the data set in the choosing half, none of which is its
+    own neighbor), n. ``pair`` and ``banks`` are the run's and the reference's; both banks have the same images in the
     same order.
     """
     neighbor_names = [set(nearest_images(trace, image, bank)["image"]) for trace, bank in zip(pair, banks, strict=True)]
@@ -160,7 +160,7 @@ def mean_overlap(banks: tuple[FeatureBank, FeatureBank], queries: NDArray[np.int
 def _find_nearest(
     query: NDArray[np.float32], bank: FeatureBank, name: str
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Indices and cosines (k,) of the nearest images to a query (e,), without the image of this name itself."""
+    """Indices and cosines (k,) of the nearest images to a query (e,), without the image named ``name``."""
     cosines = bank.features.astype(np.float32) @ query
     task, _, split_and_number = name.partition(":")
     split, _, number = split_and_number.partition(":")

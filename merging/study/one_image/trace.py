@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from merging.study.one_image.named_towers import NamedTower
     from merging.study.one_image.studied_image import StudiedImage
 
-CLASS_TOKEN = -1  # its row and column in tables of patches
+CLASS_TOKEN = -1  # the row and column of the class token in tables of patches
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Trace:
         return len(self.attention)
 
     def features(self, output: Encoder | None = None) -> Tensor:
-        """Features (B + 1, e) of the class token at every depth, by the last section of its own or another tower."""
+        """Features (B + 1, e) of the class token at every depth, by the last section of this or another tower."""
         with torch.inference_mode():
             return (output or self.output).head(self.tokens[:, :1])
 

@@ -159,7 +159,7 @@ def compare_counts(
 
 
 def compare_correlation_with_zero(x: Floats, y: Floats, sample: str) -> Comparison:
-    """Pearson's r of ``x`` (n,) and ``y`` (n,) against zero, with Fisher's interval, assuming independence."""
+    """Pearson's r of ``x`` (n,) and ``y`` (n,) compared with zero, with Fisher's interval, assuming independence."""
     n = len(x)
     r = float(np.corrcoef(x, y)[0, 1]) if n > 1 and np.ptp(x) > 0 and np.ptp(y) > 0 else math.nan
     low = high = math.nan

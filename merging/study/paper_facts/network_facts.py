@@ -35,7 +35,7 @@ def component_of_tensors(table: pd.DataFrame) -> pd.Series[str]:
 
 
 def compare_components(masks: pd.DataFrame) -> Comparison:
-    """The share of tensors that experts' own masks keep, in attention against MLPs.
+    """The share of tensors that experts' own masks keep, in attention and in MLPs.
 
     ``masks`` has part, tensor, expert and kept, a row per expert and tensor.
     """
@@ -46,7 +46,7 @@ def compare_components(masks: pd.DataFrame) -> Comparison:
 
 
 def compare_mask_overlap(masks: pd.DataFrame, ratio: float) -> Comparison:
-    """The share of tensors that every expert's own mask prunes, against that of independent masks of the same ratio."""
+    """The share of tensors that every expert's own mask prunes, and that of independent masks of the same ratio."""
     kept = masks.groupby("tensor", sort=False)["kept"].any()
     pruned, n = int((~kept).sum()), len(kept)
     chance = ratio ** masks["expert"].nunique()
@@ -55,7 +55,7 @@ def compare_mask_overlap(masks: pd.DataFrame, ratio: float) -> Comparison:
 
 
 def compare_drift_by_depth(cumulative: pd.DataFrame) -> Comparison | None:
-    """Drift of a merge's class token after the last block against after the first, paired by task."""
+    """The drift of a merge's class token after the last block and after the first, paired by task."""
     rows = cumulative[(cumulative["model"] == "merged") & (cumulative["token"] == "class")]
     rows = rows[rows["place"].astype(str).str.startswith(BLOCK_PREFIX)]
     if rows["position"].nunique() < 2:

@@ -17,7 +17,7 @@ from merging.models.families import WEIGHTS, Parameter
 from merging.study.previews.preview_memory import count_bytes
 from merging.study.runs.opened_recipe import OpenedRecipe
 
-MAX_BYTES = 1 << 29  # bytes of moments
+MAX_BYTES = 1 << 29  # of moments
 
 
 class MomentsInMemory:

@@ -17,7 +17,7 @@ PLAIN_FIELDS = ("n", "device", "title", "reference", "rounded")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Preview:
-    """The scores of a chain on a sample of the choosing half, against a reference on the same images.
+    """The scores of a chain and of a reference on the same sample of the choosing half.
 
     ``tables`` holds "changes" (a row for in domain, out of domain, H-score and each task; see ``paired_differences``)
     and "answers" (a row for every image: task, place, label, right and reference_right, and predicted). place is the

@@ -8,18 +8,18 @@ from weakref import ref
 
 from torch import Tensor
 
-MAX_CACHE_BYTES = 1 << 30  # bytes of caches, beyond the models that are compared
+MAX_CACHE_BYTES = 1 << 30  # beyond the models that are compared
 
 
 class MemoryHolder(Protocol):
-    """An owner of caches, which it can compute again."""
+    """An object with caches that it can compute again."""
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes of its caches."""
+        """Bytes of the caches."""
 
     def drop_one(self) -> bool:
-        """Drop the cached piece that matters least; False if there is none."""
+        """Drop the least important cached data; False if nothing is cached."""
 
 
 class Memory:
@@ -27,7 +27,9 @@ class Memory:
 
     def __init__(self, limit: int = MAX_CACHE_BYTES) -> None:
         self.limit = limit
-        self._holders: list[ref[MemoryHolder]] = []  # least recently used first; deleted ones do not count
+        self._holders: list[
+            ref[MemoryHolder]
+        ] = []  # least recently used first; references to deleted holders are skipped
 
     @property
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""The preview process: one warm process beside the queue that computes previews and tables about single images.
+"""The preview process: a process that stays running and computes previews and tables about single images.
 
 It starts with the first request, and ends after some idle time or with this process. The next request starts it again,
 even after a crash.
@@ -99,7 +99,7 @@ class PreviewState:
 
 @dataclass
 class _SessionRequest:
-    """The last request of a session: its state and number, the process it was sent to, and how often it was sent."""
+    """The last request of a session, the process to which it was sent, and the number of times that it was sent."""
 
     state: PreviewState
     number: int = 0
@@ -119,7 +119,7 @@ class PreviewProcess:
     ) -> None:
         """``start`` starts a process from its settings (device, idle seconds, niceness).
 
-        ``charge`` takes a session and the number of images to add to its quota, by previews or tables.
+        ``charge`` is called with a session and the number of images that its previews and tables add to its quota.
         """
         self._settings: Plain = {"device": device, "idle": idle, "nice": NICENESS}
         self._start, self._charge = start, charge
@@ -178,7 +178,7 @@ class PreviewProcess:
             stop_process(process.process)
 
     def _send(self, session: str) -> None:
-        """Send the request of a session, perhaps once more, to the running process."""
+        """Send, or send again, the request of a session to the running process."""
         session_request = self._requests[session]
         self._number += 1
         session_request.number, session_request.send_count = self._number, session_request.send_count + 1
@@ -192,7 +192,7 @@ class PreviewProcess:
         process.send({"id": self._number, "session": session, **asdict(session_request.state.request)})
 
     def _note_answer(self, answer: Plain) -> None:
-        """Add an answer to the state of its request, unless the session has sent another request meanwhile."""
+        """Add an answer to the state of its request, unless the session has sent another request since."""
         with self._lock:
             for session, session_request in self._requests.items():
                 if session_request.number == answer["id"]:
@@ -227,7 +227,7 @@ class PreviewProcess:
 
     def _read(self, process: WorkerProcess) -> None:
         """Note the answers of a process until it ends, then handle its end."""
-        memory = MemoryWatch(looks=1)  # one at each answer, and hours may pass between two answers
+        memory = MemoryWatch(looks=1)  # one look at each answer; hours may pass between two answers
         for answer in process.answers():
             memory.sample()
             self._note_answer(answer)

@@ -12,9 +12,9 @@ from merging.base.errors import ParameterError
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.images.benchmarks.referenced_images import Images, select_images
 
-HALF = SPLITS[0]  # the half on which values are chosen; previews must not use the other one
-STAGES = (8, 16, 32, 64)  # numbers of images per task after which there is an answer
-BATCH_SIZE = 128  # the most images that run at a time, of all tasks together
+HALF = SPLITS[0]  # values are chosen on this half; a preview must not use the other half
+STAGES = (8, 16, 32, 64)  # numbers of images per task after which a preview is shown
+BATCH_SIZE = 128  # images that run at a time, of all tasks together
 
 Pixels = NDArray[np.uint8]  # (n, height, width, 3)
 
@@ -47,7 +47,9 @@ class PreviewSample:
         rounds = np.empty(len(labels), dtype=np.int64)  # the number of images of its class before each image
         for number in np.unique(classes):
             rounds[classes == number] = np.arange((classes == number).sum())
-        class_order = generator.permutation(int(labels.max(initial=-1)) + 1)  # the turn of each class in every round
+        class_order = generator.permutation(
+            int(labels.max(initial=-1)) + 1
+        )  # the position of each class in every round
         order: NDArray[np.int64] = shuffled[np.lexsort((class_order[classes], rounds))]
         return order[: self.per_task]
 

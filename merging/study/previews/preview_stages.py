@@ -16,7 +16,7 @@ from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, StageAnswer, Stages
 
-MAX_BENCHMARKS = 2  # the most benchmarks in memory at a time
+MAX_BENCHMARKS = 2  # in memory at a time
 PreviewerState = tuple[tuple[int, ...], str]  # of a benchmark's files, and the device
 
 _memory = Memory()  # of all benchmarks

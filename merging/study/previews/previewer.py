@@ -45,8 +45,8 @@ from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 from merging.study.runs.run import Run
 from merging.tasks.context import QUIET, Context
 
-MAX_MODELS = 64  # the most recipes whose models stay in memory
-MAX_PREDICTIONS = 1 << 14  # the most batches whose predictions stay in memory
+MAX_MODELS = 64  # recipes whose models stay in memory
+MAX_PREDICTIONS = 1 << 14  # batches whose predictions stay in memory
 Classes = NDArray[np.int64]
 Value = TypeVar("Value")
 
@@ -189,7 +189,7 @@ class Previewer:
         return self._merges[key]
 
     def _find_merge(self, opened: OpenedRecipe, context: Context) -> MergeInMemory:
-        """The models of a recipe: those in memory, or merged only where they differ from the nearest models."""
+        """The models of a recipe, from memory or merged; only tensors that differ from similar models are merged."""
         digests = opened.digests(context)
         run_id = opened.run_id(digests)
         if run_id not in self._merges:
@@ -259,7 +259,7 @@ class Previewer:
 
 @dataclass
 class PreviewWork:
-    """The work of one preview on growing parts of its sample. Pairs are of the new model and the reference."""
+    """The work of one preview on growing parts of its sample. Pairs are (the new model's, the reference's)."""
 
     previewer: Previewer
     sample: PreviewSample

@@ -17,8 +17,8 @@ from merging.images.image_encoder import Encoder
 from merging.models.architecture import Architecture
 from merging.study.previews.preview_samples import ImageBatch, Pixels
 
-MAX_BYTES = 1 << 28  # bytes
-MAX_EXACT_STRIDE = 2  # up to every second depth is cached in single precision; coarser caches are in half precision
+MAX_BYTES = 1 << 28
+MAX_EXACT_STRIDE = 2  # of caches in single precision; coarser caches are in half precision
 Key = tuple[tuple[Hashable, ...], tuple[object, ...]]  # the sections that were passed, and the batch
 
 

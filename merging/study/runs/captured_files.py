@@ -1,4 +1,4 @@
-"""The files of layer inputs and of gradients that a recipe names, opened; their digests enter the id of the run."""
+"""The opened files of layer inputs and gradients that a recipe names; the id of the run depends on their digests."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class CapturedFiles:
         named_experts = {name for files in recipe.data_files.to_plain().values() for name in files}
         if unknown := sorted(named_experts - set(experts)):
             raise RecipeError(
-                f"The recipe names files of data of {first_few(unknown)}, but no such expert; its experts are "
-                f"{first_few(experts)}."
+                f"The recipe names data files for {first_few(unknown)}, but it does not merge such an expert. Its "
+                f"experts are {first_few(experts)}."
             )
         layer_inputs = {
             name: _open_file(LayerInputFile, file, name, base) for name, file in recipe.data_files.layer_inputs
@@ -55,7 +55,7 @@ class CapturedFiles:
         return {f"{key}/{name}": file.digest() for key, name, file in self}
 
     def list_doubts(self, digests: Mapping[str, str]) -> tuple[str, ...]:
-        """A sentence for each file that was made from neither the expert of its name nor the pretrained model.
+        """A sentence for each file that was made neither from the expert of its name nor from the pretrained model.
 
         The pretrained model counts because TATR's sensitivity is computed from it.
         """

@@ -42,7 +42,7 @@ UPDATE_WORK = 8e6  # multiply-adds that take as long as the overhead of an updat
 LEARNING_PASSES = 3  # forward passes that take as long as an image's forward and backward pass in a batch
 GRADIENT_PASSES = 4  # forward passes that take as long as one image's own gradient
 METHOD_PHASES = (MERGING, ADAPTING)  # phases whose speed depends on the methods
-RECENT_RUNS = 5  # latest runs that the speed is computed from
+RECENT_RUNS = 5  # whose median is the speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,7 @@ class Estimate:
     """``seconds`` in all and by phase, ``anonymous_bytes`` of memory, ``reads_bytes`` from files.
 
     ``work`` is proportional to the time of each phase: bytes read, multiply-adds of the merge and of the tower.
-    ``learned``: the seconds of merging and evaluating come from this machine's own runs, and are not those of a slow
-    core.
+    ``learned``: the seconds come from this machine's own runs, not from the assumed speed of a slow core.
     """
 
     seconds: float
@@ -90,7 +89,7 @@ def estimate_run(
 ) -> Estimate:
     """The cost of running a recipe on a device, whose speed comes from those of ``runs`` that were computed on it.
 
-    ``quiet``: the time on an idle machine, from its fastest runs, since runs on a busy machine measure its load.
+    ``quiet``: the time on an idle machine, from its fastest runs, since slower runs may have shared the machine.
     """
     torch_device = choose_device(device)
     device_name = describe_device(torch_device)
@@ -285,7 +284,7 @@ def _count_unknown_task_images(opened: OpenedRecipe, benchmark: Benchmark) -> in
 
 
 def _find_speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run], quiet: bool) -> float | None:
-    """Work per second: the median of the latest own runs, in ``METHOD_PHASES`` of the same chain; None without any.
+    """Work per second: the median of the latest own runs, with the same chain in ``METHOD_PHASES``; None without runs.
 
     ``quiet``: the speed of the fastest run.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RunOptions(TypedDict, total=False):
-    """The parts of a run that are needed, and that a new run stores."""
+    """Which parts of a run the caller needs, and which parts a new run stores."""
 
     evaluate: bool  # whether the run must have scores; a stored run without scores is evaluated
     keep_model: bool  # whether a new run stores its weights
@@ -197,7 +197,7 @@ def _sample_test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) 
 
 
 def find_stored_run(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:
-    """A stored copy of the run, with scores if there is a benchmark and weights if ``need_model``; None without one."""
+    """A stored copy of the run, with scores if there is a benchmark, and weights if ``need_model``; None if missing."""
     for run in store.list_copies(run_id):
         is_scored = benchmark is None or (run.has_scores and run.benchmark == benchmark.digest)
         if is_scored and (run.has_model or not need_model):

@@ -105,7 +105,8 @@ class SeveralRuns:
     def plan_run(self, request: WantedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
         """The id of a run, a function that makes the request to a worker, and the estimated seconds.
 
-        The function is None if the run is stored. It raises WorkerError if the run needs more memory than each worker may use.
+        The function is None if the run is stored. It raises WorkerError if the run needs more memory than each worker
+        may use.
 
         Raises:
             MergingError: the recipe cannot be run.

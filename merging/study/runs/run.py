@@ -31,7 +31,7 @@ THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
 RUN_KINDS = ("merge", "pretrained", "expert", "multitask")
 REPORTING_SPLIT = "reporting"  # the split whose scores are reported
 NOT_EVALUATED = "Not evaluated"  # the first words of the warning with the reason
-NOTHING_TO_DO = "Nothing to do: "  # marks a warning that needs no check; begins the fix of its problem
+NOTHING_TO_DO = "Nothing to do: "  # marks a warning that asks for no action
 KIND = ResultKind("run", "runs", FACTS, "Run its recipe again.", large=True)
 
 
@@ -132,7 +132,7 @@ class Run:
         return self.result.path
 
     def columns(self, name: str) -> tuple[str, ...]:
-        """The columns of one of the tables; none if there is no such table."""
+        """The columns of a table; empty if there is no such table."""
         return tuple(self.result.schemas.get(name, ()))
 
     @property
@@ -203,7 +203,7 @@ class Run:
 
     @cached_property
     def name(self) -> str:
-        """The title in lists: with the merge's parameters if a paper's title leaves them open."""
+        """The title in lists, followed by the merge's parameters if the title, as in a paper, does not state them."""
         return name_of(self.title, lambda: keyed(read_plain_yaml(self.recipe_yaml)["merge"], "merge")[1])
 
     @property

@@ -34,24 +34,24 @@ T = TypeVar("T")
 BY_BENCHMARK, BENCHMARK_DIGITS = (
     "by_benchmark",
     12,
-)  # the folder of runs by benchmark; digits of its digest that name a part
+)  # the folder of runs by benchmark; digits of a benchmark's digest in folder names
 DRAFTS_FOLDER, LEARNING_FOLDER = "drafts", "learning"
-RECHECK_SECONDS = 1.0  # seconds for which files of a library are assumed to be unchanged
+RECHECK_SECONDS = 1.0  # for which files of a library are assumed to be unchanged
 NESTED_FOLDERS = {
     BY_BENCHMARK,
     DRAFTS_FOLDER,
     "jobs",
     "uploads",
-}  # folders of the store whose subfolders are written to
+}  # folders of the store with subfolders that are written to
 
 
 class Store:
     """Runs under ``root`` (made when first written to), and in ``libraries``, which are never written to.
 
-    A run is a folder named by its id. A damaged run counts as absent: an own run is moved to ``root``/corrupt, one in a
-    library remains, and a warning is logged; ``damaged`` lists both. ``dated=False`` omits times of creation, for
-    libraries under version control. ``benchmark`` is a digest; among the copies of a run, one with scores on it comes
-    first. When a new copy replaces an own one that was scored on another benchmark, the old one is moved to
+    A run is a folder named by its id. A damaged run counts as absent: an own run is moved to ``root``/corrupt, a run in
+    a library remains, and a warning is logged; ``damaged`` lists both kinds. ``dated=False`` omits times of creation,
+    for libraries under version control. ``benchmark`` is a digest; among the copies of a run, one with scores on it
+    comes first. When a new copy replaces an own one that was scored on another benchmark, the old one is moved to
     ``root``/by_benchmark without its weights.
     """
 
@@ -71,7 +71,7 @@ class Store:
         atomic.sweep(self._own_folder)
 
     def list_runs(self) -> list[Run]:
-        """Every run that is not damaged: own ones, newest first, then precomputed ones that are not among them.
+        """Every run that is not damaged: own runs, newest first, then precomputed runs without an own copy.
 
         A changed file of a precomputed run has no effect on the list until ``find`` reads the run again.
         """
@@ -177,7 +177,7 @@ class Store:
             yield folder
 
     def _preserve_replaced(self, old_folder: Path, new_folder: Path) -> None:
-        """Copy an own run that is replaced to ``root``/by_benchmark, if its scores are on another benchmark."""
+        """Copy an own run, before it is replaced, to ``root``/by_benchmark if its scores are on another benchmark."""
         run = self._read(old_folder) if atomic.is_whole(old_folder) else None
         if run is None or not run.benchmark or not (new_folder / FACTS).is_file():
             return
@@ -238,7 +238,7 @@ class Store:
         return sum(path.stat().st_size for path in self._own_folder.rglob("*") if path.is_file())
 
     def sweep(self) -> None:
-        """Remove what crashed writers left anywhere in the store, and restore what they had renamed."""
+        """Remove temporary files of crashed writers anywhere in the store, and restore files that they had renamed."""
         for folder in (self.root, *_list_folders(self.root)):
             atomic.sweep(folder)
             if folder.name in NESTED_FOLDERS:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 UNSCORED_PREFIX = "There is no score for images"
 HISTORY_PREFIX = "coefficient_steps"  # the prefix of tables that are stored packed: coefficients at many steps
-MAX_NAME_CHARACTERS = 100  # the most characters of an expert's name in a file name
+MAX_NAME_CHARACTERS = 100  # of an expert's name in a file name
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class RunWork:
         return self.opened.recipe
 
     def merge(self) -> None:
-        """Merge, evaluate, write."""
+        """Merge, evaluate the merge, and write the folder of the run."""
         self._check_budget()
         with self.store.write_run(self.run_id, replace=self.store.has_run(self.run_id)) as folder:
             started = time.monotonic()
@@ -339,7 +339,7 @@ class RunWork:
 
 
 def _choose_file_name(name: str, used_names: Iterable[str]) -> str:
-    """A file name for a model; an expert's name is untrusted text, so it is quoted and cut."""
+    """An unused file name for a model; an expert's name is untrusted text, so it is quoted and shortened."""
     if name == MERGED:
         return "model.safetensors"
     stem = f"model.{quote(name, safe='')[:MAX_NAME_CHARACTERS]}"

@@ -1,4 +1,4 @@
-"""The stored points of a plan; each is read once, even if they are requested many times."""
+"""The stored points of a plan, each of which is read once, even if it is requested many times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KnownPoints:
     def __init__(self, planned: Sequence[NamedPoint], store: Store, benchmark: Benchmark, sample: PointSample) -> None:
         self.planned, self.changes = planned, 0
         self._store, self._benchmark, self._sample = store, benchmark, sample
-        self._sources: dict[str, object] = {}  # of points by name, also of those that could not be read
+        self._sources: dict[str, object] = {}  # {point: where it was read}, also for points that could not be read
         self._points: dict[str, Point] = {}
         self._lock = threading.Lock()
 

@@ -1,10 +1,10 @@
 """Points of sweeps: the scores of one model on one sample of the benchmark, each a small sealed entry.
 
 The name of a point depends on everything that its numbers depend on, so a stale point is never used, and a point that
-two sweeps share is computed once. A sweep that stops leaves only whole points. A damaged point counts as absent.
+two sweeps share is computed once. A sweep that stops leaves only complete points. A damaged point counts as absent.
 
 A point has the same bytes on every machine, so its time and number of threads are not in it. The times of the last
-points are in a file beside the store.
+points are in a file next to the store's folder.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 FACTS, FOLDER, VERSION = "point.json", "points", 1
 KIND = ResultKind("point", FOLDER, FACTS, "Go on with the sweep to compute it again.", table=SCORES)
-TIMES_FILE_NAME = "{}-times.jsonl"  # beside the store of this name
+TIMES_FILE_NAME = "{}-times.jsonl"  # next to the folder of the store with this name
 THREADS_KEY = "threads"  # a fact about the machine that computed a point
 MAX_TIMES_READ, MAX_TIMES_BYTES = (
     60,
     1 << 16,
-)  # times that are read; bytes of the file above which older times are dropped
+)  # lines that are read; file size above which older lines are dropped
 SCORE_COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")  # of scores
 Identity = Sequence[Any]  # plain data that identifies a model
 
@@ -220,7 +220,7 @@ def read_point_of_run(store: Store, run_id: str, name: str, benchmark: Benchmark
 
 
 def write_point(store: Store, point: Point, about: Mapping[str, Any]) -> None:
-    """Store a point with the plain data ``about`` it, and note its time beside the store.
+    """Store a point with the plain data ``about`` it, and add its time to the times of points.
 
     Raises:
         StoreError: the disk cannot be written to.
@@ -233,7 +233,7 @@ def write_point(store: Store, point: Point, about: Mapping[str, Any]) -> None:
 
 
 def times_file(store: Store) -> Path:
-    """The file beside the store with the times of points."""
+    """The file with the times of points, next to the folder of the store."""
     root = store.root.absolute()
     return root.with_name(TIMES_FILE_NAME.format(root.name))
 

@@ -34,9 +34,9 @@ FIELDS = ("version", "title", "kind", "axes", "split", "images", "seed", "recipe
 FIELD_AT_DEFAULT = (
     "count_dead_params",
     False,
-)  # left out of ids, which must equal those from before recipes had this field
+)  # not part of ids: sweeps older than this field keep theirs
 VERSION, MOST_RECIPES, IMAGES = 1, 8, 128
-MAX_POINTS, MAX_POINTS_ALONE = 20_000, 1000  # limits of points of a sweep; the second for a new sweep without workers
+MAX_POINTS, MAX_POINTS_ALONE = 20_000, 1000  # of a sweep; the second for a new sweep without workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +250,7 @@ class Sweep:
         data = check_fields(read_plain_yaml(text, "sweep"), "sweep", FIELDS, VERSION)
         recipes, axis_values = data.get("recipes"), data.get("axes")
         if not isinstance(recipes, list) or not isinstance(axis_values, dict):
-            raise RecipeError(
-                "In a sweep, recipes is a list of recipes, axes a mapping of what is varied to its values."
-            )
+            raise RecipeError("In a sweep, recipes is a list of recipes, axes a mapping of targets to their values.")
         texts: dict[str, Any] = {
             name: read_text_field(data[name], name, "sweep") for name in ("kind", "split", "title") if name in data
         }

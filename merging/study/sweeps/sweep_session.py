@@ -193,7 +193,7 @@ class SweepSession:
         return models, result.warnings
 
     def _adapt_models(self, recipe: Recipe, models: Mapping[str, Checkpoint], doubts: list[str]) -> Modules | None:
-        """The modules of the recipe's adapt, None without one; its warnings are added to ``doubts``."""
+        """The modules of the recipe's adapt, None if it has none; warnings are added to ``doubts``."""
         if recipe.adapt is None:
             return None
         from merging.engine.adapt import adapt  # its imports take a while
@@ -281,7 +281,8 @@ def run_sweep(
     The sweep can pause between two points. A point that fails does not stop the others. Doubts about whether experts
     belong to the pretrained model are warnings before the first point; each warning of the points occurs once. Workers
     of the context compute, and this process stores. A ``share`` (i, m) computes every m-th point, beginning with
-    point i (from 0), so m shares together compute the sweep. ``session`` replaces the evaluation on the benchmark by another computation.
+    point i (from 0), so m shares together compute the sweep. ``session`` replaces the
+    evaluation on the benchmark by another computation.
 
     Raises:
         MergingError: points failed; the message has their number and the first reason.
@@ -328,7 +329,7 @@ def run_sweep(
 def _check_workers(sweep: Sweep, session: SweepSession, workers: Workers) -> None:
     """Raise WorkerError if a point of the sweep needs more memory than each worker may take."""
     for recipe in sweep.recipes:
-        with contextlib.suppress(CheckpointError):  # its points fail with the reason, and the others do not
+        with contextlib.suppress(CheckpointError):  # only the points of this recipe fail, with the reason
             workers.check_memory(session.estimate_memory(session.open_checkpoints(recipe)), "a point")
 
 
@@ -336,7 +337,7 @@ def list_doubts(sweep: Sweep, session: SweepSession) -> list[str]:
     """Sentences about possible problems of all recipes' checkpoints, each once, from a sample of their weights."""
     sentences: dict[str, None] = {sweep.learning_note: None} if sweep.learning_note else {}
     for recipe in sweep.recipes:
-        with contextlib.suppress(MergingError):  # its points fail with the reason, and the others do not
+        with contextlib.suppress(MergingError):  # only the points of this recipe fail, with the reason
             sentences |= dict.fromkeys(session.open_checkpoints(recipe).doubts)
     return list(sentences)
 

@@ -1,4 +1,4 @@
-"""Stored sweeps: a YAML file for each, beside the runs. Its last line is a comment with the sha-256 of the others."""
+"""Stored sweeps: a YAML file for each, whose last line is a comment with the sha-256 of all other lines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def find_sweep(store: Store, sweep_id: str) -> Sweep:
 
 
 def _paths(store: Store, own_path: Path) -> Iterator[Path]:
-    """The files in which a sweep may be; the own one again, as another computer may just have written it."""
+    """The files in which a sweep may be; the own file again, since another computer may just have written it."""
     yield from (folder / own_path.name for folder in _folders(store))
     if exists_on_shared_disk(own_path):
         yield own_path

@@ -51,14 +51,14 @@ VARIANTS = (
     AblationVariant("interference", "without disjoint mean", {"disjoint": False}),
     AblationVariant("way of pruning", "each task by itself", {"pruning": "individual"}),
 )
-# Singular values below these shares of the largest are cut. The paper cuts shares of the ranks, which are shown, too.
+# Singular values below these shares of the largest are cut. The paper cuts shares of the ranks; tables show these, too.
 CUT_PARAMETER = "rank_tol"
 CUTS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7)
 SCORE_COLUMNS = (
     "in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score", "tasks_in", "tasks_out",
     "n_in", "n_out",
 )  # fmt: skip
-MEMORY_FACTOR = 6  # memory in units of a matrix's task vectors: both ways to put them side by side, and their factors
+MEMORY_FACTOR = 6  # memory relative to a matrix's task vectors: these side by side in both ways, and the factors
 RANKS_TRIAL = "singular values"  # the trial before the merges
 
 

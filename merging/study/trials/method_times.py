@@ -1,8 +1,8 @@
 """The time of every method as a multiple of a reference merge's, with alternating timings in one process.
 
-Seconds of single runs depend more on the machine's load than on the method. Here every timing of a method is between
-two timings of the reference, all on the same models in the same process, and only their ratio is stored. On a CPU the
-clock is the CPU time of this process on one thread, which other processes hardly affect.
+Seconds of single runs depend more on the machine's load than on the method. Therefore every timing of a method is
+between two timings of the reference, all on the same models in the same process, and only their ratio is stored. On a
+CPU the clock is the CPU time of this process on one thread, which other processes hardly affect.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from merging.study.runs.run_facts import versions
 from merging.tasks.context import Context
 
 TIMED_ROUNDS = 5  # timings of a method; an extra round before the first loads modules and data
-MIN_SECONDS = 0.3  # the shortest timing in seconds: shorter merges are repeated, and their mean counts
-MAX_SECONDS = 60.0  # seconds after which a method is not timed again
+MIN_SECONDS = 0.3  # of a timing: shorter merges are repeated, and their mean counts
+MAX_SECONDS = 60.0  # after which a method is not timed again
 CPU_CLOCK, WALL_CLOCK = "CPU time of one thread", "time on the device"
 
 
@@ -106,7 +106,7 @@ def measure_times(subject: Subject, context: Context) -> MeasurementResult:
     watch, threads = Stopwatch(subject, context), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        watch(reference)  # loads what every merge needs
+        watch(reference)  # loads modules and data that every merge needs
         for _ in range(TIMED_ROUNDS + 1):
             reference_seconds = watch(reference)
             for trial in trials:
@@ -128,7 +128,7 @@ def _open_default_chain(subject: Subject, method: Method) -> OpenedRecipe:
 
 
 def _time_pair(trial: TimedMethod, watch: Stopwatch, reference: OpenedRecipe, seconds_before: float) -> float:
-    """Time a method and then the reference; ``seconds_before`` and the result are the reference's times before and after it."""
+    """Time a method and then the reference. Returns the reference's seconds; ``seconds_before`` are its earlier ones."""
     if trial.problem or trial.total_seconds > MAX_SECONDS:
         return seconds_before
     try:

@@ -22,14 +22,14 @@ from merging.study.trials.trial_merges import merge_in_memory, plain_recipe, rea
 from merging.tasks.context import Context
 
 SPLIT = "reporting"
-MAX_IMAGES = 160  # per task, a seeded sample, since hundreds of models are evaluated
-MAX_SUBSETS = 10  # the most subsets of each size
+MAX_IMAGES = 160  # in the seeded sample of a task; few, since hundreds of models are evaluated
+MAX_SUBSETS = 10  # of each size
 SEED = 0
 # Presets, with the same parameters at every size. TIES and DARE-TIES have the disjoint mean, as in the paper's figure.
 PRESETS = (
     "weight_averaging", "task_arithmetic", "ties_mean", "dare_ties", "drm_h", "drm_v", "task_arithmetic_lwptv", "tsv_m",
 )  # fmt: skip
-REFERENCE = find_preset("drm_h").title  # the method that the paper tests the others against
+REFERENCE = find_preset("drm_h").title  # the method that the paper compares with all others
 COUNT_COLUMNS = ("method", "size", "subset", "task", "correct", "n")
 EXPERT_COLUMNS = ("task", "title", "correct", "n")
 TEST_COLUMNS = ("method", "size", "pairs", "difference", "t", "p")
@@ -146,7 +146,7 @@ def average_counts(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:
 
 
 def paired_tests(table: pd.DataFrame, reference: str = REFERENCE, value: str = "accuracy") -> pd.DataFrame:
-    """Paired t-tests over subsets, by size, of the reference against every other method of ``average_counts``.
+    """Paired t-tests over subsets, by size, that compare the reference with every other method of ``average_counts``.
 
     A row per method and size: pairs, difference (the mean of the reference's value minus the method's), t, and the
     one-sided p: the chance of at least this t if both were equal. NaN for fewer than two pairs or equal differences.

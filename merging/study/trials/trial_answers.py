@@ -1,4 +1,4 @@
-"""Answers of trials that are stored when all workers are gone, until the measurement is stored.
+"""Answers of trials, stored when all workers are lost, until the measurement is stored.
 
 Only workers of the same kind may use them again: one measurement needs one program version on one kind of hardware.
 """
@@ -32,7 +32,7 @@ class StoredAnswers:
         return self._records.read(self._name, build) or {}
 
     def store(self, kind: str, answers: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Store answers, which replace earlier ones; returns whether that was possible."""
+        """Store answers, which replace earlier ones; returns whether they were stored."""
         with contextlib.suppress(OSError, ValueError):
             if kind and answers:
                 stored_answers = {name: {key: answer[key] for key in ANSWER_KEYS} for name, answer in answers.items()}
