@@ -139,7 +139,7 @@ def test_cancel_ends_what_is_computed_here(tiny_benchmark: Benchmark, tmp_path: 
 
 KEPT = {  # what is said when all workers are gone; an evaluation is then computed here
     "point": r"[1-9] of 6 points are kept\. Resume", "trial": r"[1-9] of 10 trials are kept\. Resume",
-    "tensor": r"Nothing of this merge is kept\. Resume", "run": r"[1-3] of 4 runs are kept\.",
+    "tensor": r"No part of this merge is kept\. Resume", "run": r"[1-3] of 4 runs are kept\.",
     "measure": r"[1-4] of 5 measurements are kept\.",
 }  # fmt: skip
 

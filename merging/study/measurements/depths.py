@@ -44,7 +44,7 @@ class TaskByDepth:
 
     reference: str
     images: ImagesByDepth
-    find_restored_images: Mapping[str, NDArray[np.bool_]]
+    restored_right: Mapping[str, NDArray[np.bool_]]
 
     @property
     def broken_images(self) -> NDArray[np.bool_]:
@@ -253,7 +253,7 @@ class StoredDepths:
     answers: NDArray[np.int64]
     reference: NDArray[np.int64]
     drift: NDArray[np.float64]
-    find_restored_images: NDArray[np.int8]
+    restored_right: NDArray[np.int8]
 
 
 def read_depths(

@@ -101,7 +101,7 @@ class ImageTables:
 
         return self._get_table(image, key, "drift", (reference, scaled), compute_table)
 
-    def find_first_depths(self, image: StudiedImage, key: str, reference: str) -> dict[str, int]:
+    def first_past(self, image: StudiedImage, key: str, reference: str) -> dict[str, int]:
         """The first depths past the data set's 90 % quantile (``patch_drift.first_depths_past``)."""
         return patch_drift.first_depths_past(self.drift(image, key, reference), self.scale(image, key, reference).drift)
 

@@ -40,10 +40,8 @@ FACTS, FOLDER, VERSION = "point.json", "points", 1
 KIND = ResultKind("point", FOLDER, FACTS, "Go on with the sweep to compute it again.", table=SCORES)
 TIMES_FILE_NAME = "{}-times.jsonl"  # next to the folder of the store with this name
 THREADS_KEY = "threads"  # a fact about the machine that computed a point
-MAX_TIMES_READ, MAX_TIMES_BYTES = (
-    60,
-    1 << 16,
-)  # lines that are read; file size above which older lines are dropped
+MAX_TIMES_READ = 60  # the last lines of the file of times
+MAX_TIMES_BYTES = 1 << 16  # file size above which older lines are dropped
 SCORE_COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")  # of scores
 Identity = Sequence[Any]  # plain data that identifies a model
 

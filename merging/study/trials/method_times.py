@@ -128,7 +128,7 @@ def _open_default_chain(subject: Subject, method: Method) -> OpenedRecipe:
 
 
 def _time_pair(trial: TimedMethod, watch: Stopwatch, reference: OpenedRecipe, seconds_before: float) -> float:
-    """Time a method and then the reference. Returns the reference's seconds; ``seconds_before`` are its earlier ones."""
+    """Time a method and then the reference, which took ``seconds_before`` earlier; returns the reference's seconds."""
     if trial.problem or trial.total_seconds > MAX_SECONDS:
         return seconds_before
     try:
