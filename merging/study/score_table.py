@@ -19,11 +19,8 @@ MEAN, INSIDE, OUTSIDE, H_SCORE = "mean", "in domain", "out of domain", "H-score"
 COLUMNS = ("task", "metric", "value", "split", "n", "better")
 PROPORTION_METRICS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are shares of examples
 DIRECTIONS = ("", "higher", "lower")
-MAX_ROWS, MAX_TEXT_CHARACTERS, MOST_NAME = (
-    10_000,
-    200,
-    80,
-)  # limits of scores, and of characters of a text and of an origin
+# Limits of scores, and of characters of a text and of an origin.
+MAX_ROWS, MAX_TEXT_CHARACTERS, MOST_NAME = 10_000, 200, 80
 MAX_EXAMPLES = 10**12  # limit of n of a score
 
 

@@ -98,7 +98,7 @@ def joint_space(experts: Sequence[str], vectors: Tensor, vertical: bool, tick: T
         MergingError: the numbers are too large.
     """
     blocks = vectors.mT if vertical else vectors
-    tick(0.05)
+    tick(0.05)  # estimated shares of the time
     basis, values = left_factors(blocks, 0.0)
     tick(0.85)
     basis, values = basis.flip(1).to(blocks), values.flip(0)

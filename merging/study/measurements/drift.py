@@ -45,15 +45,10 @@ if TYPE_CHECKING:
     from merging.engine.modules.modules import Modules
     from merging.images.benchmarks.benchmark import Benchmark
 
-SPLIT, MAX_IMAGES, SEED = (
-    "choosing",
-    256,
-    0,
-)  # the images of cumulative drift: a seeded sample of at most LIMIT per task
-TOKEN_KINDS = (
-    "class",
-    "mean",
-)  # the features after a part of the network: the class token, or the mean over all tokens
+# The images of cumulative drift: a seeded sample of at most MAX_IMAGES per task.
+SPLIT, MAX_IMAGES, SEED = "choosing", 256, 0
+# The features after a part of the network: the class token, or the mean over all tokens.
+TOKEN_KINDS = ("class", "mean")
 STEM, OUTPUT_SECTION = "stem", "embedding"
 FEATURES_STAGE, LAYERS_STAGE = "features", "layers"  # stages of the work
 MEASURING_TEXT = "Measuring every layer"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.models.checkpoint import Checkpoint
 
-SPLIT, MAX_IMAGES, SEED = "choosing", 1500, 0  # the images: a seeded sample of at most TOTAL
+SPLIT, MAX_IMAGES, SEED = "choosing", 1500, 0  # the images: a seeded sample of at most MAX_IMAGES
 ALL_DATA_SETS = "all"  # the name of the map of all data sets; every other map is named after its data set
 EXTRACTING_STAGE = "features"  # stages
 

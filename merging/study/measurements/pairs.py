@@ -43,7 +43,7 @@ class PairSums:
     """
 
     experts: tuple[str, ...]
-    tensors: pd.DataFrame  # FACTS; L rows
+    tensors: pd.DataFrame  # TENSOR_COLUMNS; L rows
     dot: Floats
     both: Counts
     opposed: Counts
@@ -203,7 +203,7 @@ def matrix_table(sums: PairSums, density: float = 1.0) -> pd.DataFrame:
 
 
 def pair_by_depth(pairs: PairSums, pair: tuple[str, str], value: str, density: float = 1.0) -> pd.DataFrame:
-    """One pair by tensor: FACTS, value, chance, whole (the value of the section's tensors as one), low and high.
+    """One pair by tensor: ``TENSOR_COLUMNS``, value, chance, whole (the value of the whole section), low and high.
 
     low and high are the range over all pairs. Undefined numbers are NaN.
     """
@@ -221,7 +221,7 @@ def pair_by_depth(pairs: PairSums, pair: tuple[str, str], value: str, density: f
 
 
 def pairs_by_tensor(pairs: PairSums, value: str, density: float = 1.0) -> pd.DataFrame:
-    """Every pair by tensor: FACTS, first, second, value (NaN if it is undefined)."""
+    """Every pair by tensor: ``TENSOR_COLUMNS``, first, second, value (NaN if it is undefined)."""
     values = pairs.values(value, density)
     frames = [
         pairs.tensors.assign(first=pairs.experts[a], second=pairs.experts[b], value=values[:, a, b])

@@ -151,7 +151,7 @@ def inspect_layer(
     ranks = []
     if spaces is None:
         spaces = (joint_space((), vectors, vertical) for vertical in (False, True))
-    report_share(1 / 9)
+    report_share(1 / 9)  # of nine parts: one for the weights, four for each joint space
     for step, (direction, full_space) in enumerate(zip("hv", spaces, strict=True)):
         space = full_space.truncate(rank_tol)
         ranks.append(len(space.values))

@@ -37,12 +37,10 @@ class RecentlyUsed(Generic[Value]):
 
     max_count: int
     _cached: OrderedDict[Hashable, Value] = field(default_factory=OrderedDict)
-    _computing: dict[Hashable, threading.RLock] = field(
-        default_factory=dict
-    )  # locked by the thread that computes the key's value
-    _lock: threading.Lock = field(
-        default_factory=threading.Lock
-    )  # guards the two mappings; never held while a value is computed
+    # Locked by the thread that computes the key's value.
+    _computing: dict[Hashable, threading.RLock] = field(default_factory=dict)
+    # Guards the two mappings; never held while a value is computed.
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
         """The value of a key, computed if it is not cached; room is made before it is computed.

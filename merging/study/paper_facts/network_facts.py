@@ -24,7 +24,7 @@ from merging.study.paper_facts.comparison import (
 if TYPE_CHECKING:
     import pandas as pd
 
-COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a tensor's part; all others are OTHER
+COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a tensor's part; all others are OTHER_COMPONENT
 OTHER_COMPONENT = "Other"
 BLOCK_PREFIX = "block"
 

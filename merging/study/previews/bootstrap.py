@@ -16,9 +16,8 @@ TINY = 1e-300  # avoids dividing by zero: the harmonic mean of two zeros is zero
 AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN = "average", "in domain", "out of domain"
 H_SCORE = "H-score"
 COLUMNS = ("over", "group", "tasks", "n", "accuracy", "reference", "difference", "low", "high")
-Correctness = Mapping[
-    str, NDArray[np.float64]
-]  # {task: (n,)}: 1 for an image that is right, 0 if not, or a mean over models
+# {task: (n,)}: 1 for an image that is right, 0 if not, or a mean over models.
+Correctness = Mapping[str, NDArray[np.float64]]
 AccuracyPair = tuple[NDArray[np.float64], NDArray[np.float64]]  # accuracies of both models, (draws,) each
 
 

@@ -39,7 +39,7 @@ class PreviewSample:
     def sample_order(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """The indices (m,) of the sampled images among the n of a task, in sampling order; ``labels`` (n,).
 
-        After any number of images, no class has two more than another one with images left.
+        After any number of images, the counts of two classes that both have images left differ by at most one.
         """
         generator = np.random.default_rng(self.seed)
         shuffled = generator.permutation(len(labels))
@@ -47,9 +47,8 @@ class PreviewSample:
         rounds = np.empty(len(labels), dtype=np.int64)  # the number of images of its class before each image
         for number in np.unique(classes):
             rounds[classes == number] = np.arange((classes == number).sum())
-        class_order = generator.permutation(
-            int(labels.max(initial=-1)) + 1
-        )  # the position of each class in every round
+        # The position of each class in every round.
+        class_order = generator.permutation(int(labels.max(initial=-1)) + 1)
         order: NDArray[np.int64] = shuffled[np.lexsort((class_order[classes], rounds))]
         return order[: self.per_task]
 

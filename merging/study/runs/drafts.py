@@ -36,11 +36,8 @@ KIND_PATTERN, TOKEN_PATTERN, PART_PATTERN = (
 )
 TOKEN_BYTES = 16  # bytes of a token
 DAYS, MAX_DRAFTS = 30, 200  # days after the last change of a draft; drafts of a kind
-MAX_PAYLOAD_BYTES, MAX_PART_BYTES, MAX_PARTS_BYTES = (
-    2_000_000,
-    20_000_000,
-    60_000_000,
-)  # bytes of JSON, of a part, of all parts
+# Bytes of JSON, of a part, of all parts.
+MAX_PAYLOAD_BYTES, MAX_PART_BYTES, MAX_PARTS_BYTES = 2_000_000, 20_000_000, 60_000_000
 MAX_PARTS = 100
 MAX_FILE_BYTES = MAX_PAYLOAD_BYTES + 200 * MAX_PARTS  # bytes of the file ``draft``
 LOCK_SECONDS = 5.0  # seconds to wait for another process that stores a draft

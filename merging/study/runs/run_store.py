@@ -31,18 +31,12 @@ if TYPE_CHECKING:
     from merging.engine.evaluation.stored_features import StoredFeatures
 
 T = TypeVar("T")
-BY_BENCHMARK, BENCHMARK_DIGITS = (
-    "by_benchmark",
-    12,
-)  # the folder of runs by benchmark; digits of a benchmark's digest in folder names
+# The folder of runs by benchmark; digits of a benchmark's digest in folder names.
+BY_BENCHMARK, BENCHMARK_DIGITS = "by_benchmark", 12
 DRAFTS_FOLDER, LEARNING_FOLDER = "drafts", "learning"
 RECHECK_SECONDS = 1.0  # for which files of a library are assumed to be unchanged
-NESTED_FOLDERS = {
-    BY_BENCHMARK,
-    DRAFTS_FOLDER,
-    "jobs",
-    "uploads",
-}  # folders of the store with subfolders that are written to
+# Folders of the store with subfolders that are written to.
+NESTED_FOLDERS = {BY_BENCHMARK, DRAFTS_FOLDER, "jobs", "uploads"}
 
 
 class Store:

@@ -28,10 +28,10 @@ WRITER_THREADS = 8  # threads that store the workers' points, which mostly wait 
 
 
 class PointComputation(NamedTuple):
-    """``compute`` makes a point and facts about it in this process; ``request`` makes the request to a worker."""
+    """Functions that compute a point, with facts about it, in this process, and make the request to a worker."""
 
-    compute: Callable[[NamedPoint, Context], tuple[Point, Plain]]
-    request: Callable[[NamedPoint], Plain]
+    compute_point: Callable[[NamedPoint, Context], tuple[Point, Plain]]
+    make_request: Callable[[NamedPoint], Plain]
 
 
 def compute_points(
@@ -53,11 +53,11 @@ def compute_points(
     stored_count = total - len(missing)
 
     def compute(planned: NamedPoint, number: int, part_context: Context) -> tuple[Point, Plain]:
-        return computation.compute(planned, part_context.with_phase(f"Point {number} of {total}"))
+        return computation.compute_point(planned, part_context.with_phase(f"Point {number} of {total}"))
 
     tasks = [
         WorkerTask(
-            planned.name, partial(computation.request, planned), partial(compute, planned, stored_count + number)
+            planned.name, partial(computation.make_request, planned), partial(compute, planned, stored_count + number)
         )
         for number, planned in enumerate(missing, 1)
     ]

@@ -31,10 +31,8 @@ from merging.study.sweeps.sweep_target import ALPHA, LAMBDA
 VALUES, LINE, PLANE = "values", "line", "plane"
 KINDS = (VALUES, LINE, PLANE)
 FIELDS = ("version", "title", "kind", "axes", "split", "images", "seed", "recipes")
-FIELD_AT_DEFAULT = (
-    "count_dead_params",
-    False,
-)  # not part of ids: sweeps older than this field keep theirs
+# Not part of ids: sweeps older than this field keep theirs.
+FIELD_AT_DEFAULT = ("count_dead_params", False)
 VERSION, MOST_RECIPES, IMAGES = 1, 8, 128
 MAX_POINTS, MAX_POINTS_ALONE = 20_000, 1000  # of a sweep; the second for a new sweep without workers
 

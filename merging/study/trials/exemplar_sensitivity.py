@@ -81,7 +81,8 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
     form_merges = [SampledMerge(lot[form], n, seed, form == WHOLE_WEIGHTS) for n, seed in samples for form in lot]
     merges = [*method_merges, *form_merges]
     expert_trials = [PlannedTrial(f"{OWN_EXPERTS}, {task}", {"own": task}, 0.2) for task in benchmark.experts]
-    # All merges have the same weight, since their evaluation takes longer than even many exemplars.
+    # All merges have the same weight, since their evaluation takes longer than even many exemplars. An expert has less,
+    # since it is evaluated on one task only.
     answers = subject.run_trials([*(merge.plan_trial(benchmark) for merge in merges), *expert_trials])
     answered_merges = list(zip(merges, answers[: len(merges)], strict=True))
     of_methods, of_forms = answered_merges[: len(method_merges)], answered_merges[len(method_merges) :]
