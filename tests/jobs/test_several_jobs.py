@@ -123,7 +123,6 @@ def test_two_servers_on_one_store_share_the_places_and_never_compute_the_same(se
         other.close()
 
 
-@pytest.mark.full
 def test_what_is_timed_computes_alone(several, tiny_benchmark):
     (first,) = submitted(several, tiny_benchmark, 1)
     running(several, first)

@@ -119,7 +119,7 @@ def test_a_disk_that_was_full_once_ends_it_and_the_rest_is_computed_later(
     assert compute(kind, tiny_benchmark, tmp_path, threads)[0] == here(kind)
 
 
-@pytest.mark.parametrize("kind", SHORT_KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_what_is_stored_is_not_asked_for(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, kind: str
 ) -> None:
