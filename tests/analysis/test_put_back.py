@@ -60,7 +60,7 @@ def test_the_variants_are_every_tensor_block_and_kind(every):
     assert set(names["tensor"]) == set(tiny.shapes()) and len(names["tensor"]) == len(tiny.shapes())
     assert names["block"] == ["embeddings", "block 0", "block 1", "output"]
     assert sorted(names["kind"]) == ["embedding", "linear", "norm_scale", "shift"]  # conv and projection are one tensor
-    first = {v.name: v.first for v in every}
+    first = {v.name: v.first_section for v in every}
     assert first["visual.conv1.weight"] == first["embeddings"] == first["shift"] == 0
     assert first["visual.transformer.resblocks.1.ln_1.bias"] == first["block 1"] == 2
     assert first["linear"] == 1 and first["visual.proj"] == first["output"] == tiny.LAYERS + 1
@@ -217,7 +217,7 @@ def test_a_variant_starts_at_its_first_section(measured, every, tiny_benchmark):
     rows = [variant for variant, _ in tower.compute_features(every, batches, meter)]
     assert rows[0] is None and set(rows[1:]) == set(every)
     sections = tiny.LAYERS + 2
-    single = sum(sections - v.first for v in every if v.level != "kind")
+    single = sum(sections - v.first_section for v in every if v.level != "kind")
     kinds = sum(v.level == "kind" for v in every)
     assert meter.done == tower.count_work(every, n) == n * (single + sections * (kinds + 2) - 1)
 

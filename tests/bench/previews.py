@@ -71,7 +71,7 @@ def one_pass(previewer: Previewer, recipe: Recipe, sample: PreviewSample) -> Cal
 
 
 def batches_of(sampled: Any, sample: PreviewSample) -> list[list[Any]]:
-    stops = [0, *(stage.per_task for stage in sample.list_stages())]
+    stops = [0, *(stage.per_task for stage in sample.stages())]
     pairs = itertools.pairwise(stops)
     return [list(image_batches(sampled, list(sampled), start or 0, stop, "bench")) for start, stop in pairs]
 

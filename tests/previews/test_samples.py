@@ -41,9 +41,9 @@ def test_the_seed_chooses():
 
 
 def test_stages_grow_to_the_sample():
-    assert [s.per_task for s in PreviewSample(None, 2).list_stages()] == [8, 16, 32, 64, None]
-    assert [s.per_task for s in PreviewSample(20).list_stages()] == [8, 16, 20]
-    assert PreviewSample(8).list_stages() == (PreviewSample(8),)
+    assert [s.per_task for s in PreviewSample(None, 2).stages()] == [8, 16, 32, 64, None]
+    assert [s.per_task for s in PreviewSample(20).stages()] == [8, 16, 20]
+    assert PreviewSample(8).stages() == (PreviewSample(8),)
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 2.0, "8"])

@@ -52,7 +52,7 @@ class PreviewSample:
         order: NDArray[np.int64] = shuffled[np.lexsort((class_order[classes], rounds))]
         return order[: self.per_task]
 
-    def list_stages(self) -> tuple[PreviewSample, ...]:
+    def stages(self) -> tuple[PreviewSample, ...]:
         """The smaller samples whose previews come first, and then this one."""
         smaller = [size for size in STAGES if self.per_task is None or size < self.per_task]
         return (*(PreviewSample(size, self.seed) for size in smaller), self)

@@ -270,7 +270,7 @@ class PreviewWork:
 
     def __post_init__(self) -> None:
         self._sampled = self.previewer.sample_tasks(self.sample)
-        self._stages = self.sample.list_stages()
+        self._stages = self.sample.stages()
         largest = max((len(task.labels) for task in self._sampled.values()), default=0)
         while len(self._stages) > 1 and (self._stages[-2].per_task or 0) >= largest:  # no task has more images
             self._stages = (*self._stages[:-2], self.sample)
