@@ -17,12 +17,17 @@ from merging.base.errors import MergingError
 R = TypeVar("R")
 
 HOST = torch.device("cpu")
-PINNED = {"cuda"}  # kinds of devices that copy from pinned memory while they compute
-SHARE = 2  # a piece of work may take 1/SHARE of the free memory; the remainder is a reserve
-ROUNDS, QUARTER = 3, 2  # retries with smaller pieces, and the bits by which each retry shifts the size: a quarter
-BY_CPU = ", so the CPU computed this."  # the end of the sentence that ``retry_on_oom`` returns if the CPU took over
-_ran_out = Counter[str]()  # by kind of device: how often memory ran out in the current work
-_counting = Lock()  # protects ``_ran_out``
+PINNED_MEMORY_DEVICES = {"cuda"}  # kinds of devices that copy from pinned memory while they compute
+FREE_MEMORY_DIVISOR = 2  # a piece of work may take 1/SHARE of the free memory; the remainder is a reserve
+MAX_RETRIES, SHRINK_BITS = (
+    3,
+    2,
+)  # retries with smaller pieces, and the bits by which each retry shifts the size: a quarter
+CPU_FALLBACK_ENDING = (
+    ", so the CPU computed this."  # the end of the sentence that ``retry_on_oom`` returns if the CPU took over
+)
+_oom_counts = Counter[str]()  # by kind of device: how often memory ran out in the current work
+_oom_lock = Lock()  # protects ``_oom_counts``
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -52,7 +57,7 @@ def describe_device(device: torch.device) -> str:
 
 def describe_used_device(device: torch.device, words: Iterable[str]) -> str:
     """The name of the device that computed a result: the CPU if a sentence of ``retry_on_oom`` says so."""
-    return describe_device(HOST if any(sentence.endswith(BY_CPU) for sentence in words) else device)
+    return describe_device(HOST if any(sentence.endswith(CPU_FALLBACK_ENDING) for sentence in words) else device)
 
 
 def describe_machine() -> str:
@@ -68,7 +73,7 @@ def is_host(device: torch.device) -> bool:
 
 def move_tensor(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     """A host tensor (*S), of any shape, on ``device`` in ``dtype``; with pinned memory the host does not wait."""
-    if device.type in PINNED:
+    if device.type in PINNED_MEMORY_DEVICES:
         tensor = tensor.contiguous().pin_memory().to(device, non_blocking=True)  # an expanded one cannot be pinned
     return tensor.to(device, dtype)
 
@@ -85,12 +90,12 @@ def free_bytes(device: torch.device) -> int:
 
 def free_for_models(device: torch.device) -> int:
     """Bytes of a device's memory that models evaluated together may take."""
-    return (int(psutil.virtual_memory().available) if is_host(device) else free_bytes(device)) // SHARE
+    return (int(psutil.virtual_memory().available) if is_host(device) else free_bytes(device)) // FREE_MEMORY_DIVISOR
 
 
 def limit_bytes(device: torch.device, size: int) -> int:
     """Bytes of an accelerator's memory that a piece of work may take, at most the ``size`` that it asks for."""
-    return min(size, free_bytes(device) // SHARE) >> QUARTER * _ran_out[device.type]
+    return min(size, free_bytes(device) // FREE_MEMORY_DIVISOR) >> SHRINK_BITS * _oom_counts[device.type]
 
 
 def retry_on_oom(device: torch.device, compute: Callable[[torch.device], R]) -> tuple[R, tuple[str, ...]]:
@@ -102,7 +107,7 @@ def retry_on_oom(device: torch.device, compute: Callable[[torch.device], R]) -> 
     words: tuple[str, ...] = ()
     counted = 0
     try:
-        while counted <= ROUNDS:
+        while counted <= MAX_RETRIES:
             try:
                 return compute(device), words
             except RuntimeError as error:
@@ -111,18 +116,18 @@ def retry_on_oom(device: torch.device, compute: Callable[[torch.device], R]) -> 
             # After the except block, the tensors of the failed round are no longer referenced.
             torch.get_device_module(device).empty_cache()
             counted += _count_oom(device, 1)
-            size = 1 << QUARTER * counted
+            size = 1 << SHRINK_BITS * counted
             words = (f"{describe_device(device)} ran out of memory, so pieces were 1/{size} of the usual size.",)
     finally:
         _count_oom(device, -counted)
-    words = (f"{describe_device(device)} ran out of memory even with small pieces{BY_CPU}",)
+    words = (f"{describe_device(device)} ran out of memory even with small pieces{CPU_FALLBACK_ENDING}",)
     return compute(HOST), words
 
 
 def _count_oom(device: torch.device, times: int) -> int:
     """Add ``times`` to how often this kind of device ran out of memory."""
-    with _counting:
-        _ran_out[device.type] += times
+    with _oom_lock:
+        _oom_counts[device.type] += times
     return times
 
 

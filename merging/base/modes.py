@@ -8,8 +8,8 @@ from enum import StrEnum
 from merging.base.errors import ModeError
 from merging.base.text import did_you_mean, printable
 
-VARIABLE = "MERGESCOPE_MODE"
-SHARED = "MERGESCOPE_SHARED"  # set where several people use a server in full mode
+MODE_VARIABLE = "MERGESCOPE_MODE"
+SHARED_VARIABLE = "MERGESCOPE_SHARED"  # set where several people use a server in full mode
 MOST_SECONDS = 30.0  # estimated computing time that a job may take in a class
 
 
@@ -36,8 +36,8 @@ class VisitorAction(StrEnum):
     MANAGE = "changes to jobs that others may wait for"
 
 
-LISTED = [str(one) for one in Mode]
-ALLOWED = {
+MODE_NAMES = [str(one) for one in Mode]
+ALLOWED_ACTIONS = {
     Mode.FULL: frozenset(VisitorAction),
     Mode.CLASS: frozenset(
         {VisitorAction.MERGE, VisitorAction.MEASURE, VisitorAction.PREVIEW}
@@ -47,14 +47,14 @@ ALLOWED = {
 FOR_ONE = frozenset(
     {VisitorAction.UPLOAD, VisitorAction.PATH, VisitorAction.DELETE}
 )  # not where several people share a server
-WAYS = {
+LOCAL_ALTERNATIVES = {
     VisitorAction.MERGE: "Runs start on your own machine: download the recipe.",
     VisitorAction.MEASURE: "Measure on your own machine: `python -m merging measure`.",
     VisitorAction.PREVIEW: "Preview on your own machine: download the recipe.",
     VisitorAction.SWEEP: "Sweeps start on your own machine: `python -m merging sweep`.",
     VisitorAction.EXPORT: "Download the recipe; on your own machine it makes the same weights again.",
 }
-OWN_MACHINE = "Start Mergescope on your own machine for that."
+DEFAULT_ALTERNATIVE = "Start Mergescope on your own machine for that."
 
 
 def server_mode() -> Mode:
@@ -63,26 +63,28 @@ def server_mode() -> Mode:
     Raises:
         ModeError: the variable names no mode.
     """
-    written = os.environ.get(VARIABLE, "").strip().casefold() or Mode.FULL
+    written = os.environ.get(MODE_VARIABLE, "").strip().casefold() or Mode.FULL
     if written not in set(Mode):
-        near = did_you_mean(written, LISTED)
-        raise ModeError(f"{VARIABLE} is {printable(written, 40)!r}; expected one of {', '.join(LISTED)}.{near}")
+        near = did_you_mean(written, MODE_NAMES)
+        raise ModeError(
+            f"{MODE_VARIABLE} is {printable(written, 40)!r}; expected one of {', '.join(MODE_NAMES)}.{near}"
+        )
     return Mode(written)
 
 
 def is_shared() -> bool:
     """Whether several people use this server: $MERGESCOPE_SHARED says so, or it is in a mode for many."""
-    setting = os.environ.get(SHARED, "").strip().casefold()
+    setting = os.environ.get(SHARED_VARIABLE, "").strip().casefold()
     return server_mode() != Mode.FULL or setting not in {"", "0", "no", "off", "false"}
 
 
 def is_allowed(action: VisitorAction) -> bool:
     """Whether visitors of this server may start an action."""
-    return action in ALLOWED[server_mode()] and not (action in FOR_ONE and is_shared())
+    return action in ALLOWED_ACTIONS[server_mode()] and not (action in FOR_ONE and is_shared())
 
 
 def refusal(action: VisitorAction) -> str:
     """Why visitors of this server may not start an action, and where they can; Markdown."""
-    if action in ALLOWED[server_mode()]:
-        return f"Several people use this server, so it has no {action}. {WAYS.get(action, OWN_MACHINE)}"
-    return f"This server is in {server_mode()} mode, which has no {action}. {WAYS.get(action, OWN_MACHINE)}"
+    if action in ALLOWED_ACTIONS[server_mode()]:
+        return f"Several people use this server, so it has no {action}. {LOCAL_ALTERNATIVES.get(action, DEFAULT_ALTERNATIVE)}"
+    return f"This server is in {server_mode()} mode, which has no {action}. {LOCAL_ALTERNATIVES.get(action, DEFAULT_ALTERNATIVE)}"

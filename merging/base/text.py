@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:<>&\"'=@/])")  # ASCII punctuation, all of which Markdown lets escape
+MARKUP_CHARACTERS = re.compile(
+    r"([\\`*_{}\[\]()#+\-.!|~$:<>&\"'=@/])"
+)  # ASCII punctuation, all of which Markdown lets escape
 
 
 def escape_markdown(text: str) -> str:
     """One line of Markdown that shows exactly the characters of ``text``."""
-    return MARKUP.sub(r"\\\1", text)
+    return MARKUP_CHARACTERS.sub(r"\\\1", text)
 
 
 def code_block(text: str, language: str = "") -> str:

@@ -21,7 +21,7 @@ from merging.base.parallel import map_in_threads
 
 T = TypeVar("T")
 
-AT_ONCE = 4 << 30  # bytes that all pieces computed at once may take, if as much again is free
+MAX_PIECES_BYTES = 4 << 30  # bytes that all pieces computed at once may take, if as much again is free
 ONE_THREAD = partial(torch.set_num_threads, 1)
 _allowed = local()  # ``cores``: how many threads torch could use before ``limit_to_one_thread``
 
@@ -36,7 +36,7 @@ def parallel_pieces(device: torch.device = HOST) -> int:
 
 def piece_memory() -> int:
     """Bytes that all pieces computed at once may take."""
-    return min(AT_ONCE, free_memory() // 2)
+    return min(MAX_PIECES_BYTES, free_memory() // 2)
 
 
 @contextmanager

@@ -11,11 +11,15 @@ from merging.base.errors import CheckpointError
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import identity_view
 from merging.models.families import ACTIVATIONS
-from merging.models.stated_architecture import HEAD_WIDTH, NOTHING_STATED, StatedArchitecture, size_in
+from merging.models.stated_architecture import DEFAULT_HEAD_WIDTH, NOTHING_STATED, StatedArchitecture, read_size
 from merging.models.tower_names import group_tower_names, is_transposed_name, tower_names
 
-HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}  # width of a published tower (ViT-B, ViT-L, ViT-H): width of its heads
-TRAINED_WITH_GELU = (1280,)  # widths that OpenAI never published; all of OpenAI's models have QuickGELU
+PUBLISHED_HEAD_WIDTHS = {
+    768: 64,
+    1024: 64,
+    1280: 80,
+}  # width of a published tower (ViT-B, ViT-L, ViT-H): width of its heads
+GELU_WIDTHS = (1280,)  # widths that OpenAI never published; all of OpenAI's models have QuickGELU
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,9 @@ class Architecture:
             if fallback is not None and _have_same_shapes(checkpoint, fallback)
             else {}
         ) | architecture_in_metadata(checkpoint)
-        usual = 64 if "vision_cfg" in stated else HEAD_WIDTHS.get(width)  # 64 is the default that open_clip omits
+        usual = (
+            64 if "vision_cfg" in stated else PUBLISHED_HEAD_WIDTHS.get(width)
+        )  # 64 is the default that open_clip omits
         head_width = stated.get("vision_cfg", {}).get("head_width", usual)
         if type(head_width) is not int or head_width < 1:
             raise CheckpointError(
@@ -59,7 +65,7 @@ class Architecture:
             )
         if width % head_width:
             raise CheckpointError(f"{checkpoint.name}: width {width} is not a multiple of its head width {head_width}.")
-        quick_gelu = bool(stated.get("quick_gelu", width not in TRAINED_WITH_GELU))
+        quick_gelu = bool(stated.get("quick_gelu", width not in GELU_WIDTHS))
         return cls(**sizes, heads=width // head_width, quick_gelu=quick_gelu)
 
 
@@ -136,7 +142,7 @@ def with_architecture(
             raise
         shown = {}
     own = architecture_in_metadata(checkpoint)
-    if problems := list(_contradictions(stated_architecture, own, shown, sizes=sizes)):
+    if problems := list(_list_contradictions(stated_architecture, own, shown, sizes=sizes)):
         raise CheckpointError(
             f"The architecture that was stated is not that of {checkpoint.name}: {'; '.join(problems)}. Leave that out."
         )
@@ -156,14 +162,14 @@ def with_architecture(
     return view
 
 
-def _contradictions(
+def _list_contradictions(
     stated_architecture: StatedArchitecture, own: Mapping[str, Any], shown: Mapping[str, int], *, sizes: bool
 ) -> Iterator[str]:
     """A sentence with both values for each stated field that the file contradicts."""
     stated = StatedArchitecture.from_metadata(own)
     known: dict[str, Any] = dict(shown) if sizes else {}
     if "vision_cfg" in own and shown:
-        known["heads"] = shown["width"] // (size_in(own["vision_cfg"], "head_width") or HEAD_WIDTH)
+        known["heads"] = shown["width"] // (read_size(own["vision_cfg"], "head_width") or DEFAULT_HEAD_WIDTH)
     known |= {"text_heads": stated.text_heads, "activation": stated.activation}
     for name, value in asdict(stated_architecture).items():
         if value and known.get(name) and known[name] != value:

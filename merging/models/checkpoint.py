@@ -14,7 +14,7 @@ from torch import Tensor
 from merging.base.errors import CheckpointError
 from merging.base.numerics.low_rank import ThinFactor
 from merging.base.text import printable
-from merging.models.content_digest import ContentDigest, OnBytes, ignore
+from merging.models.content_digest import BytesCallback, ContentDigest, ignore_bytes
 from merging.models.families import UNUSED_TEXT, Parameter
 from merging.models.model_references import strip_folders
 from merging.models.network_facts import title_of
@@ -22,7 +22,7 @@ from merging.models.network_inference import describe_parameters, is_inferred
 from merging.models.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
 
 Spans = tuple[tuple[int, int], ...]  # positions [start, stop) in a flat tensor
-UNNAMED = "another network"  # the title of a network other than CLIP without facts in facts.toml
+UNNAMED_NETWORK = "another network"  # the title of a network other than CLIP without facts in facts.toml
 DIGEST_PIECE = 1 << 18  # scalars hashed at a time: larger pieces leave the cache before they are hashed
 
 
@@ -85,7 +85,7 @@ class Checkpoint(ABC):
     @cached_property
     def network(self) -> str:
         """The title of a network other than CLIP; empty for CLIP."""
-        return (title_of(self.infos) or UNNAMED) if self.is_inferred else ""
+        return (title_of(self.infos) or UNNAMED_NETWORK) if self.is_inferred else ""
 
     @cached_property
     def unused_text(self) -> UnusedText:
@@ -98,7 +98,7 @@ class Checkpoint(ABC):
         """The digest of names, dtypes, shapes and values; file format and order of the tensors do not matter."""
         return self.content_digest()
 
-    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+    def content_digest(self, on_bytes: BytesCallback = ignore_bytes) -> str:
         """``digest``, computed anew; ``on_bytes`` is called after every piece that is read."""
         content = ContentDigest(self.nbytes)
         for name in sorted(self.infos):

@@ -15,13 +15,13 @@ from torch import Tensor
 from merging.base.errors import CheckpointError
 from merging.base.text import first_few, plural
 from merging.models.checkpoint import Checkpoint, Spans
-from merging.models.content_digest import OnBytes, ignore
-from merging.models.families import HUGGING_FACE, QKV, TEXT, Role
+from merging.models.content_digest import BytesCallback, ignore_bytes
+from merging.models.families import HUGGING_FACE, NOT_MERGED, QKV, Role
 from merging.models.tensor_info import TensorInfo
 from merging.models.tower_names import (
     ANCHOR,
-    BODY,
     HF_ANCHOR,
+    HF_PREFIX,
     PROJ,
     VISUAL,
     group_tower_names,
@@ -103,7 +103,7 @@ class CheckpointView(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self.inner.state()
 
-    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+    def content_digest(self, on_bytes: BytesCallback = ignore_bytes) -> str:
         if self._keeps_digest:
             return self.inner.content_digest(on_bytes)
         return super().content_digest(on_bytes)
@@ -194,7 +194,7 @@ def to_open_clip_names(checkpoint: Checkpoint, within: bool = False) -> Checkpoi
     anchor = anchors[0]
     if anchor.endswith(HF_ANCHOR):
         body = anchor.removesuffix(HF_ANCHOR)
-        top = body.removesuffix(BODY)
+        top = body.removesuffix(HF_PREFIX)
         return _convert_hugging_face(checkpoint, top) if is_clip(checkpoint.infos, top, body, within) else checkpoint
     prefix = anchor.removesuffix(ANCHOR)
     if prefix == VISUAL or prefix.endswith("." + VISUAL):
@@ -230,7 +230,7 @@ def _convert_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
         match = HUGGING_FACE.classify(short)
         if match and match[1].role != Role.BUFFER:
             stored_names[short] = name
-        elif match and match[1].section == TEXT and match[1].part == "position_ids":
+        elif match and match[1].section == NOT_MERGED and match[1].part == "position_ids":
             notes["ids"].append(name)
         else:
             is_text = match is not None or short.startswith(("text_model.", "text_projection."))
@@ -247,7 +247,7 @@ def _convert_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
     used = {part.name for derived in tensors.values() for part in derived.parts}
     notes["unknown"] += [name for name in stored_names.values() if name not in used]
     view = CheckpointView(checkpoint, tensors, keeps_digest=False)
-    view.notes += tuple(_naming_notes(top, notes))
+    view.notes += tuple(_list_naming_notes(top, notes))
     if notes["unknown"]:
         listed = notes["unknown"]
         others = plural(len(listed), "tensor is", "tensors are")
@@ -262,7 +262,7 @@ def _name_ignored(ignored: Iterable[str]) -> str:
     return first_few((*projections, *(name for name in listed if name not in projections)))
 
 
-def _naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
+def _list_naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
     yield "Transformers' names were changed to open_clip's, with q, k and v packed."
     if top:
         yield f"The names begin with {top!r}, which was removed."

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 from blake3 import blake3
 
-SMALL = 1 << 24  # bytes of all tensors up to which values are hashed directly
+DIRECT_HASH_BYTES = 1 << 24  # bytes of all tensors up to which values are hashed directly
 
-OnBytes = Callable[[int], None]  # called with the bytes that were read since the last call
+BytesCallback = Callable[[int], None]  # called with the bytes that were read since the last call
 
 
-def ignore(size: int) -> None:
-    """An ``OnBytes`` that does nothing."""
+def ignore_bytes(size: int) -> None:
+    """An ``BytesCallback`` that does nothing."""
 
 
 class ContentDigest:
@@ -25,7 +25,7 @@ class ContentDigest:
 
     def __init__(self, nbytes: int) -> None:
         self._total = hashlib.sha256()
-        self._hashes_tensors = nbytes > SMALL
+        self._hashes_tensors = nbytes > DIRECT_HASH_BYTES
         self._tensor: blake3 | None = None
 
     def begin(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from merging.base.files.records import JsonRecords
 from merging.base.progress import Meter
-from merging.models.content_digest import OnBytes, ignore
+from merging.models.content_digest import BytesCallback, ignore_bytes
 from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:  # it loads torch, which digests that another process computes do not need
@@ -22,10 +22,10 @@ if TYPE_CHECKING:  # it loads torch, which digests that another process computes
 
 READING = "Reading checkpoints"
 FOLDER, VERSION = "digests", 2
-MOST = 5000  # newest entries that are read
-DIGEST = re.compile("[0-9a-f]{64}")
+MAX_ENTRIES = 5000  # newest entries that are read
+DIGEST_PATTERN = re.compile("[0-9a-f]{64}")
 
-Arriving = Callable[[tuple[int, ...], OnBytes], str]  # waits for the digest of a file; empty: none comes
+AwaitDigest = Callable[[tuple[int, ...], BytesCallback], str]  # waits for the digest of a file; empty: none comes
 
 
 class DigestCache:
@@ -34,7 +34,7 @@ class DigestCache:
     def __init__(self) -> None:
         self._digests: dict[tuple[int, ...] | None, str] = {}
         self._loaded: dict[Path, int] = {}  # folder -> its time of change when this process read it
-        self._arriving: Arriving | None = None
+        self._arriving: AwaitDigest | None = None
 
     def clear(self) -> None:
         """Forget the digests of this process; those in a store stay."""
@@ -42,7 +42,7 @@ class DigestCache:
         self._loaded.clear()
 
     @contextlib.contextmanager
-    def use_digests_from(self, digests: Arriving) -> Iterator[None]:
+    def use_digests_from(self, digests: AwaitDigest) -> Iterator[None]:
         """Take digests that another process computes while the block runs; the others are computed in this process."""
         self._arriving = digests
         try:
@@ -71,13 +71,13 @@ class DigestCache:
 
     def _computed(self, checkpoint: Checkpoint, meter: Meter | None) -> str:
         """The digest of a checkpoint in a file, which another process may be computing."""
-        on_bytes, state = _bytes_read(checkpoint, meter), checkpoint.state()
+        on_bytes, state = _make_bytes_callback(checkpoint, meter), checkpoint.state()
         digest = self._arriving(state, on_bytes) if self._arriving is not None and state is not None else ""
         return digest or checkpoint.content_digest(on_bytes)
 
     def load(self, root: Path) -> None:
         """Read the digests stored under ``root``, unless none changed since this process last read them."""
-        records = _records(root)
+        records = _open_records(root)
         try:
             changed = records.folder.stat().st_mtime_ns
         except OSError:
@@ -85,7 +85,7 @@ class DigestCache:
         if self._loaded.get(records.folder) == changed:
             return
         for name in records.names():
-            if entry := records.read(name, _entry):
+            if entry := records.read(name, _parse_entry):
                 self._digests[entry[0]] = entry[1]
         self._loaded[records.folder] = changed
 
@@ -94,7 +94,7 @@ class DigestCache:
         state = checkpoint.state()
         digest = self.digest(checkpoint, meter)
         if state == checkpoint.state():
-            _remember(root, state, digest)
+            _store_digest(root, state, digest)
         return digest
 
     def read(self, root: Path, checkpoints: Iterable[Checkpoint], context: Context = QUIET) -> dict[str, str]:
@@ -112,29 +112,29 @@ class DigestCache:
 DIGESTS = DigestCache()  # of this process
 
 
-def _records(root: Path) -> JsonRecords:
-    return JsonRecords(root / FOLDER, VERSION, MOST)
+def _open_records(root: Path) -> JsonRecords:
+    return JsonRecords(root / FOLDER, VERSION, MAX_ENTRIES)
 
 
-def _remember(root: Path, state: tuple[int, ...] | None, digest: str) -> None:
+def _store_digest(root: Path, state: tuple[int, ...] | None, digest: str) -> None:
     """Store the digest of a file for other processes; a store that cannot be written is ignored."""
     if state is not None:
         name = hashlib.sha256(repr(state).encode()).hexdigest()[:24]
         with contextlib.suppress(OSError):
-            _records(root).write(name, {"state": list(state), "digest": digest})
+            _open_records(root).write(name, {"state": list(state), "digest": digest})
 
 
-def _entry(record: Any) -> tuple[tuple[int, ...], str]:
+def _parse_entry(record: Any) -> tuple[tuple[int, ...], str]:
     """State and digest of a file; raises ValueError or TypeError if the record holds no digest."""
-    if not DIGEST.fullmatch(record["digest"]):
+    if not DIGEST_PATTERN.fullmatch(record["digest"]):
         raise ValueError(record["digest"])
     return tuple(map(int, record["state"])), record["digest"]
 
 
-def _bytes_read(checkpoint: Checkpoint, meter: Meter | None) -> OnBytes:
+def _make_bytes_callback(checkpoint: Checkpoint, meter: Meter | None) -> BytesCallback:
     """A callback that reports to a meter how much of a checkpoint has been read."""
     if meter is None:
-        return ignore
+        return ignore_bytes
     meter.check()
     read = 0
 

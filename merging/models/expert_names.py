@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-WRAPPERS = ("module.", "_orig_mod.", "base_model.model.")  # prefixes that trainers put before every name
-OLD = {"gamma": "weight", "beta": "bias"}  # of norms, in the first files of BERT
-MOST_PREFIXES = 16  # candidates that are tried: those that most anchors suggest
-ANCHORS = 3  # names that are searched behind every prefix
+TRAINER_PREFIXES = ("module.", "_orig_mod.", "base_model.model.")  # prefixes that trainers put before every name
+OLD_NORM_WORDS = {"gamma": "weight", "beta": "bias"}  # of norms, in the first files of BERT
+MAX_PREFIXES = 16  # candidates that are tried: those that most anchors suggest
+ANCHOR_COUNT = 3  # names that are searched behind every prefix
 Later = Callable[[str], str]  # maps a file's name to that of the current version of its library
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class MatchedNames:
     """{the pretrained model's name, or the name without prefixes: name in the file}, and sentences on the changes."""
 
     stored: dict[str, str]
@@ -26,10 +26,10 @@ def keep_name(name: str) -> str:
     return name
 
 
-def match_names(base: Collection[str], expert_names: Collection[str], later: Later = keep_name) -> Names:
+def match_names(base: Collection[str], expert_names: Collection[str], later: Later = keep_name) -> MatchedNames:
     """An expert's names, matched to those of the pretrained model, ``base``."""
     if set(expert_names) <= set(base):
-        return Names({name: name for name in expert_names})
+        return MatchedNames({name: name for name in expert_names})
     notes = []
     wrapped = _find_wrapper(expert_names) if not _find_wrapper(base) else ""
     shown = {name.removeprefix(wrapped): name for name in expert_names}
@@ -55,21 +55,21 @@ def match_names(base: Collection[str], expert_names: Collection[str], later: Lat
         notes.append("names of Transformers 5 were changed to those of the pretrained model's file.")
     if old:
         notes.append("gamma and beta of norms were renamed to weight and bias.")
-    return Names(stored, tuple(notes))
+    return MatchedNames(stored, tuple(notes))
 
 
 def _rename_to_current(name: str, later: Later) -> str:
     """A name as the current version of its library has it, so that both versions can be compared."""
     stem, _, last = name.rpartition(".")
-    if last in OLD and "norm" in stem.rpartition(".")[2].lower():
-        name = f"{stem}.{OLD[last]}"
+    if last in OLD_NORM_WORDS and "norm" in stem.rpartition(".")[2].lower():
+        name = f"{stem}.{OLD_NORM_WORDS[last]}"
     return later(name)
 
 
 def _find_wrapper(names: Iterable[str]) -> str:
     """The prefixes of trainers that all of these names share."""
     listed, prefix = list(names), ""
-    while found := next((w for w in WRAPPERS if listed and all(n.startswith(prefix + w) for n in listed)), ""):
+    while found := next((w for w in TRAINER_PREFIXES if listed and all(n.startswith(prefix + w) for n in listed)), ""):
         prefix += found
     return prefix
 
@@ -78,9 +78,9 @@ def _find_prefix(base: Sequence[str], found: Sequence[str]) -> tuple[str, str]:
     """(prefix to add to an expert's names, prefix to remove) that makes most of them the pretrained model's."""
     ours, theirs = set(base), set(found)
     options: Counter[tuple[str, str]] = Counter()
-    for anchor in sorted(base, key=lambda name: (-name.count("."), name))[:ANCHORS]:
+    for anchor in sorted(base, key=lambda name: (-name.count("."), name))[:ANCHOR_COUNT]:
         options.update(("", name[: -len(anchor)]) for name in theirs if name.endswith("." + anchor))
-    for anchor in sorted(found, key=lambda name: (-name.count("."), name))[:ANCHORS]:
+    for anchor in sorted(found, key=lambda name: (-name.count("."), name))[:ANCHOR_COUNT]:
         options.update((name[: -len(anchor)], "") for name in ours if name.endswith("." + anchor))
         parts = anchor.split(".")  # an adapter need not have the deepest of the pretrained model's names
         ends = (index for index in range(1, len(parts)) if ".".join(parts[index:]) in ours)
@@ -90,5 +90,5 @@ def _find_prefix(base: Sequence[str], found: Sequence[str]) -> tuple[str, str]:
         added, removed = option
         return len(ours & {added + name.removeprefix(removed) for name in theirs if name.startswith(removed)})
 
-    tried = {option for option, _ in options.most_common(MOST_PREFIXES)}
+    tried = {option for option, _ in options.most_common(MAX_PREFIXES)}
     return max([("", ""), *(option for option in options if option in tried)], key=count_matches)

@@ -42,7 +42,7 @@ ROWWISE_ROLES = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, w
 INFERRED_ROLES = ROWWISE_ROLES | {Role.STATISTIC, Role.HEAD}  # roles that no tensor of CLIP has
 LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
 WEIGHTS = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
-EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
+EMBEDDINGS, OUTPUT, NOT_MERGED = "embeddings", "output", "not merged"
 UNUSED_TEXT = "unused text"  # the part of the text tensors in an image encoder's checkpoint
 TEXT_TOWER = "text tower"
 UNKNOWN = "unknown"
@@ -100,11 +100,11 @@ class Family:
 
     def classify(self, name: str) -> tuple[int, Rule, int | None] | None:
         """Index of the rule, the rule and the block of ``name``; None if no rule fits."""
-        return _classified(self, name)
+        return _classify_name(self, name)
 
 
 @lru_cache(maxsize=8192)  # every check of a merge asks for the same few hundred names
-def _classified(family: Family, name: str) -> tuple[int, Rule, int | None] | None:
+def _classify_name(family: Family, name: str) -> tuple[int, Rule, int | None] | None:
     for index, rule in enumerate(family.rules):
         if match := rule.match(name):
             block = match.groupdict().get("block")
@@ -155,8 +155,8 @@ def _hugging_face_rules() -> tuple[Rule, ...]:
         *_weight_and_bias(block + r"mlp\.fc1", Role.LINEAR, "mlp.c_fc"),
         *_weight_and_bias(block + r"mlp\.fc2", Role.LINEAR, "mlp.c_proj"),
         *_weight_and_bias(body + "post_layernorm", Role.NORM_SCALE, "ln_post", OUTPUT),
-        Rule(body + r"embeddings\.position_ids", Role.BUFFER, "position_ids", TEXT),
-        Rule(r"logit_scale", Role.BUFFER, "logit_scale", TEXT),
+        Rule(body + r"embeddings\.position_ids", Role.BUFFER, "position_ids", NOT_MERGED),
+        Rule(r"logit_scale", Role.BUFFER, "logit_scale", NOT_MERGED),
     )
 
 
@@ -167,24 +167,26 @@ _UNUSED_TEXT = (
         r"positional_embedding|text_projection|token_embedding\.weight|ln_final\.(?:weight|bias)|logit_scale",
         Role.BUFFER,
         UNUSED_TEXT,
-        TEXT,
+        NOT_MERGED,
     ),
-    Rule(r"transformer\.resblocks\..+|attn_mask|logit_bias", Role.BUFFER, TEXT_TOWER, TEXT),
+    Rule(r"transformer\.resblocks\..+|attn_mask|logit_bias", Role.BUFFER, TEXT_TOWER, NOT_MERGED),
 )
 
 
-def _visual(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _prefix_visual(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The same rules under open_clip's ``visual.`` prefix."""
     return tuple(Rule(r"visual\." + rule.pattern, rule.role, rule.part, rule.section) for rule in rules)
 
 
-OPEN_CLIP = Family("open_clip", "open_clip model or image encoder", (*_visual(_open_clip_rules()), *_UNUSED_TEXT))
+OPEN_CLIP = Family(
+    "open_clip", "open_clip model or image encoder", (*_prefix_visual(_open_clip_rules()), *_UNUSED_TEXT)
+)
 OPEN_CLIP_TOWER = Family("open_clip_tower", "open_clip visual tower", _open_clip_rules())
 HUGGING_FACE = Family("hugging_face", "Hugging Face CLIP vision model", _hugging_face_rules())
 FAMILIES = (OPEN_CLIP, OPEN_CLIP_TOWER, HUGGING_FACE)
 
 
-def _unknown_names(family: Family, names: Iterable[str]) -> list[str]:
+def _list_unknown_names(family: Family, names: Iterable[str]) -> list[str]:
     return [name for name in names if not family.knows(name)]
 
 
@@ -199,8 +201,8 @@ def recognize_family(names: Iterable[str], checkpoint_name: str = "the checkpoin
     listed = list(names)
     if not listed:
         raise FamilyError(f"{checkpoint_name} holds no tensors.")
-    family = nearest(listed)
-    unknown = _unknown_names(family, listed)
+    family = find_nearest_family(listed)
+    unknown = _list_unknown_names(family, listed)
     if not unknown:
         return family
     raise FamilyError(
@@ -212,15 +214,15 @@ def recognize_family(names: Iterable[str], checkpoint_name: str = "the checkpoin
     )
 
 
-def nearest(names: Iterable[str]) -> Family:
+def find_nearest_family(names: Iterable[str]) -> Family:
     """The family whose rules match most of the names."""
-    return _nearest(tuple(names))
+    return _find_nearest(tuple(names))
 
 
 @lru_cache(maxsize=64)
-def _nearest(names: tuple[str, ...]) -> Family:
-    whole = (family for family in FAMILIES if not _unknown_names(family, names))
-    return next(whole, None) or min(FAMILIES, key=lambda family: len(_unknown_names(family, names)))
+def _find_nearest(names: tuple[str, ...]) -> Family:
+    whole = (family for family in FAMILIES if not _list_unknown_names(family, names))
+    return next(whole, None) or min(FAMILIES, key=lambda family: len(_list_unknown_names(family, names)))
 
 
 def classify_parameters(
@@ -276,5 +278,5 @@ def _forward_order(index: int, rule: Rule, block: int | None) -> tuple[int, int,
     """Sort key in forward order: parameters before the blocks, in each block, after them."""
     if block is not None:
         return 1, block, index
-    after = rule.part == "ln_post" or rule.section == TEXT
+    after = rule.part == "ln_post" or rule.section == NOT_MERGED
     return (2 if after else 0), 0, index

@@ -13,24 +13,24 @@ from merging.models.model_references import locate, strip_folders
 from merging.models.tensor_info import TensorInfo
 
 HEAD_NAME = re.compile(r"head[-_](.+)", re.IGNORECASE)  # the name of a file without its ending; the group is the task
-MOST_TENSORS = 4  # of a head
+MAX_HEAD_TENSORS = 4  # of a head
 
 
 def is_head(infos: Mapping[str, TensorInfo]) -> bool:
     """Whether the tensors are a classification head: one matrix, few other tensors, and no tensor of a tower."""
-    if len(infos) > MOST_TENSORS or any(family.classify(name) for family in FAMILIES for name in infos):
+    if len(infos) > MAX_HEAD_TENSORS or any(family.classify(name) for family in FAMILIES for name in infos):
         return False
-    return len(_matrices(infos)) == 1
+    return len(_list_matrix_shapes(infos)) == 1
 
 
-def _matrices(infos: Mapping[str, TensorInfo]) -> list[tuple[int, ...]]:
+def _list_matrix_shapes(infos: Mapping[str, TensorInfo]) -> list[tuple[int, ...]]:
     """Shapes of the matrices called "weight"."""
     return [info.shape for name, info in infos.items() if name.split(".")[-1] == "weight" and len(info.shape) == 2]
 
 
 def describe_head(infos: Mapping[str, TensorInfo]) -> str:
     """A head in words, with its numbers of classes and features."""
-    ((rows, width),) = _matrices(infos)
+    ((rows, width),) = _list_matrix_shapes(infos)
     return f"a classification head of {rows} classes and {width} features"
 
 

@@ -22,15 +22,15 @@ PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model
 PRETRAINED = "pretrained"  # the key of the pretrained model among the inputs of a run
 EXPERTS = "experts/"  # the prefix of the experts' keys
 # The path of a snapshot in the Hub's cache names its repository and revision.
-SNAPSHOT = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
+SNAPSHOT_PATH = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
 HUB_REFERENCE = re.compile(rf"{HUB_PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@\w[\w./-]{{0,119}})?")
 # Paths that name a user or a machine: a home folder, a machine on the network and one of its shares.
-HOMES = r"(?:[\w-]+:)?(?:~|[\\/](?:.*[\\/])?(?:home|Users)[\\/]+)"
+HOME_FOLDER = r"(?:[\w-]+:)?(?:~|[\\/](?:.*[\\/])?(?:home|Users)[\\/]+)"
 MODEL_FILE = r"[^\\/]*\.(?:safetensors|pth?|bin|ckpt|pkl)"  # a model file directly below /home names no user
-SHARE = r"(?:file://|\\\\)[^\\/]+(?:[\\/]+[^\\/]+)?"
-PERSONAL = re.compile(rf"{HOMES}(?!{MODEL_FILE}$)[^\\/]*|{SHARE}", re.IGNORECASE | re.DOTALL)
-DRIVE = re.compile(r"^(?:[A-Z]|file):", re.IGNORECASE)
-UNNAMED = "model"  # the name of a checkpoint if the last part of its path is private
+NETWORK_SHARE = r"(?:file://|\\\\)[^\\/]+(?:[\\/]+[^\\/]+)?"
+PERSONAL_PATH = re.compile(rf"{HOME_FOLDER}(?!{MODEL_FILE}$)[^\\/]*|{NETWORK_SHARE}", re.IGNORECASE | re.DOTALL)
+DRIVE_PREFIX = re.compile(r"^(?:[A-Z]|file):", re.IGNORECASE)
+PRIVATE_NAME = "model"  # the name of a checkpoint if the last part of its path is private
 
 
 def expert_key(name: str) -> str:
@@ -44,19 +44,19 @@ def strip_folders(reference: str) -> str:
     Bundled names, names on the Hub and open_clip's tags are unchanged. Snapshots in the Hub's cache become names on the
     Hub. Other paths and file URLs keep their last part, unless it is the name of a home folder or of a machine.
     """
-    if _hub_name(reference) or PRETRAINED_TAG.fullmatch(reference):
+    if _parse_hub_name(reference) or PRETRAINED_TAG.fullmatch(reference):
         return reference
     path = (unquote(reference) if reference.casefold().startswith("file:") else reference).rstrip("\\/")
-    if snapshot := SNAPSHOT.search(path):
+    if snapshot := SNAPSHOT_PATH.search(path):
         return f"{HUB_PREFIX}{snapshot[1]}/{snapshot[2]}@{snapshot[3]}"
-    if PERSONAL.fullmatch(path):
-        return UNNAMED
+    if PERSONAL_PATH.fullmatch(path):
+        return PRIVATE_NAME
     prefix = BUNDLED_PREFIX if path.startswith(BUNDLED_PREFIX) else ""
-    last = DRIVE.sub("", re.split(r"[\\/]", path.removeprefix(prefix))[-1])
-    return prefix + last if last else UNNAMED
+    last = DRIVE_PREFIX.sub("", re.split(r"[\\/]", path.removeprefix(prefix))[-1])
+    return prefix + last if last else PRIVATE_NAME
 
 
-def _hub_name(reference: str) -> str:
+def _parse_hub_name(reference: str) -> str:
     """The repository in a reference like hf-hub:organization/model@revision; empty for other references."""
     name = HUB_REFERENCE.fullmatch(reference)
     return name[1] if name and ".." not in reference else ""
@@ -64,9 +64,9 @@ def _hub_name(reference: str) -> str:
 
 def hub_id_of(reference: str) -> str:
     """The repository of a Hub reference, or of a snapshot's path in the Hub's cache; empty for other references."""
-    if name := _hub_name(reference):
+    if name := _parse_hub_name(reference):
         return name
-    snapshot = SNAPSHOT.search(reference)
+    snapshot = SNAPSHOT_PATH.search(reference)
     return f"{snapshot[1]}/{snapshot[2]}" if snapshot else ""
 
 
@@ -92,9 +92,11 @@ def locate(reference: str, base: Path | None = None) -> Path:
         CheckpointError: the models folder is unknown, or the path leads out of its folder.
     """
     if reference.startswith(MODELS_PREFIX):
-        return _in_models_folder(reference.removeprefix(MODELS_PREFIX))
+        return _locate_in_models_folder(reference.removeprefix(MODELS_PREFIX))
     if reference.startswith(OWN_PREFIX):
-        return _inside(store_root() / BENCHMARKS, reference.removeprefix(OWN_PREFIX), "the benchmarks made here")
+        return _resolve_inside(
+            store_root() / BENCHMARKS, reference.removeprefix(OWN_PREFIX), "the benchmarks made here"
+        )
     if reference.startswith(BUNDLED_PREFIX):
         name = reference.removeprefix(BUNDLED_PREFIX)
         return BUNDLED / "models" / f"{Path(name).name}.safetensors"
@@ -104,7 +106,7 @@ def locate(reference: str, base: Path | None = None) -> Path:
     return path if path.is_absolute() else (base or Path.cwd()) / path
 
 
-def _in_models_folder(reference: str) -> Path:
+def _locate_in_models_folder(reference: str) -> Path:
     """The path of "folder/path", which must be in that models folder with all links followed, or of "folder"."""
     name, slash, relative = reference.partition("/")
     root = models_folders().get(name)
@@ -112,10 +114,10 @@ def _in_models_folder(reference: str) -> Path:
         raise CheckpointError(f"There is no models folder {name[:80]!r} here; set MERGESCOPE_MODELS to where it is.")
     if not slash:
         return root
-    return _inside(root, relative, f"the models folder {name[:80]!r}")
+    return _resolve_inside(root, relative, f"the models folder {name[:80]!r}")
 
 
-def _inside(root: Path, relative: str, title: str) -> Path:
+def _resolve_inside(root: Path, relative: str, title: str) -> Path:
     """``root``/``relative``, which must be in ``root`` with all links followed; messages call it ``title``."""
     parts = relative.split("/")
     odd = any(part in {"", ".", ".."} for part in parts) or any(sign in relative for sign in "\\\0")

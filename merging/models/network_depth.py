@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from itertools import islice
 
 # A component, not the last, that is a number, or a word that ends in one.
-NUMBERED = re.compile(r"(?:^|\.)([^\d.]*)(\d{1,6})(?=\.)")
-REPEATED = re.compile(r"\b(\w{1,32})\.\1-")  # "block1.block1-0", which is the layer 0 of a stage
-MOST_NUMBERS = 6  # numbers of a name that are read
-LEVELS = 2  # of nested containers that count: stages, and the layers in them
+NUMBERED_COMPONENT = re.compile(r"(?:^|\.)([^\d.]*)(\d{1,6})(?=\.)")
+REPEATED_COMPONENT = re.compile(r"\b(\w{1,32})\.\1-")  # "block1.block1-0", which is the layer 0 of a stage
+MAX_NUMBERS = 6  # numbers of a name that are read
+MAX_LEVELS = 2  # of nested containers that count: stages, and the layers in them
 LONE_CONTAINERS = {"layer", "layers", "block", "blocks", "h", "resblocks"}  # count depth with one member
-EXPERTS = {"expert", "experts"}
-ALIKE = 3  # endings after the number that the members must share
-LONGEST = 32  # components of a name that are read
+EXPERT_CONTAINERS = {"expert", "experts"}
+MIN_SHARED_ENDINGS = 3  # endings after the number that the members must share
+MAX_COMPONENTS = 32  # components of a name that are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ NumberedComponent = tuple[str, int, str, bool]
 def numbered_components(name: str) -> list[NumberedComponent]:
     """The first numbered components of a name, from the left; the last component does not count."""
     if "-" in name:
-        name = REPEATED.sub(r"\1.", name)
+        name = REPEATED_COMPONENT.sub(r"\1.", name)
     found = []
-    for match in islice(NUMBERED.finditer(name), MOST_NUMBERS):
+    for match in islice(NUMBERED_COMPONENT.finditer(name), MAX_NUMBERS):
         before = name[: match.end(1)].removesuffix(".") if match[1] else name[: match.start()]
         found.append((before, int(match[2]), name[match.end() + 1 :], not match[1]))
     return found
@@ -66,12 +66,12 @@ def _find_depth_containers(found: Iterable[list[NumberedComponent]]) -> set[str]
 
 def _counts_depth(container: str, members: Mapping[int, set[str]]) -> bool:
     last = container.rpartition(".")[2]
-    if last in EXPERTS:
+    if last in EXPERT_CONTAINERS:
         return False
     if len(members) == 1:
         return last in LONE_CONTAINERS
     shared = Counter(rest for rests in members.values() for rest in rests)
-    return sum(2 * count >= max(len(members), 3) for count in shared.values()) >= ALIKE
+    return sum(2 * count >= max(len(members), 3) for count in shared.values()) >= MIN_SHARED_ENDINGS
 
 
 def tensor_depths(names: Iterable[str]) -> dict[str, Depth]:
@@ -79,7 +79,7 @@ def tensor_depths(names: Iterable[str]) -> dict[str, Depth]:
     components = {name: numbered_components(name) for name in names}
     containers = _find_depth_containers(components.values())
     chains = {
-        name: [component for component in found if component[0] in containers][:LEVELS] if found else found
+        name: [component for component in found if component[0] in containers][:MAX_LEVELS] if found else found
         for name, found in components.items()
     }
     outermost = sorted({chain[0][0] for chain in chains.values() if chain})
@@ -88,24 +88,24 @@ def tensor_depths(names: Iterable[str]) -> dict[str, Depth]:
     numbers: dict[str, set[Member]] = defaultdict(set)
     for chain in chains.values():
         if chain:
-            numbers[chain[0][0]].add(_member(chain))
-    ranks = {tower: _ranks(members) for tower, members in numbers.items()}
+            numbers[chain[0][0]].add(_member_numbers(chain))
+    ranks = {tower: _rank_members(members) for tower, members in numbers.items()}
     found = {}
     for name, chain in chains.items():
         if chain:
             outer = chain[0][0]
-            found[name] = Depth(titles[outer], ranks[outer][_member(chain)], chain[-1][2])
+            found[name] = Depth(titles[outer], ranks[outer][_member_numbers(chain)], chain[-1][2])
         else:
-            tower = next((part for part in name.split(".", LONGEST) if part in named), "") if named else ""
+            tower = next((part for part in name.split(".", MAX_COMPONENTS) if part in named), "") if named else ""
             found[name] = Depth(tower, None, name)
     return found
 
 
-def _member(chain: list[NumberedComponent]) -> Member:
+def _member_numbers(chain: list[NumberedComponent]) -> Member:
     return tuple(number for _, number, _, _ in chain)
 
 
-def _ranks(members: set[Member]) -> dict[Member, int]:
+def _rank_members(members: set[Member]) -> dict[Member, int]:
     """The block of every member.
 
     Tensors that a stage has beside its layers, such as those that shrink the picture, belong to one of these: to the
@@ -113,7 +113,7 @@ def _ranks(members: set[Member]) -> dict[Member, int]:
     """
     stages: dict[Member, list[Member]] = defaultdict(list)
     for member in sorted(members):
-        if len(member) == LEVELS:
+        if len(member) == MAX_LEVELS:
             stages[member[:1]].append(member)
     blocks = [member for member in sorted(members) if member not in stages]
     ranks = {member: rank for rank, member in enumerate(blocks)}

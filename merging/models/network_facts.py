@@ -35,7 +35,7 @@ class Facts:
 
     def is_unused(self, name: str) -> bool:
         """Whether a tensor of an older file no longer belongs to the network."""
-        return any(_ends(name, ending) for ending in self.unused)
+        return any(_ends_with(name, ending) for ending in self.unused)
 
     def later_name(self, name: str) -> str:
         """The name of a file's tensor in Transformers 5 and in adapters written by it; else the name itself."""
@@ -47,7 +47,7 @@ class Facts:
     def tied_groups(self, names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
         """The groups of tied tensors among ``names``, each in the order of the facts; groups of one are left out."""
         listed = list(names)
-        groups = (tuple(n for ending in group for n in listed if _ends(n, ending)) for group in self.tied)
+        groups = (tuple(n for ending in group for n in listed if _ends_with(n, ending)) for group in self.tied)
         return tuple(group for group in groups if len(group) > 1)
 
     def position_in_block(self, rest: str) -> int:
@@ -89,13 +89,13 @@ def all_facts() -> tuple[Facts, ...]:
     for key, table in tables.items():
         if unknown := sorted(set(table) - known):
             raise ValueError(f"{FACTS_FILE.name}: [{key}] has keys that mean nothing: {', '.join(unknown)}")
-    return tuple(Facts(key, **{name: _frozen(value) for name, value in table.items()}) for key, table in tables.items())
+    return tuple(Facts(key, **{name: _freeze(value) for name, value in table.items()}) for key, table in tables.items())
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     """Lists of a table as tuples."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
 
 
-def _ends(name: str, ending: str) -> bool:
+def _ends_with(name: str, ending: str) -> bool:
     return name == ending or name.endswith(f".{ending}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from merging.base.errors import FamilyError
 from merging.base.text import first_few
 from merging.models import families
-from merging.models.families import EMBEDDINGS, INFERRED_KEY, OUTPUT, Parameter, Role, nearest
+from merging.models.families import EMBEDDINGS, INFERRED_KEY, OUTPUT, Parameter, Role, find_nearest_family
 from merging.models.network_depth import Depth, depth_containers, tensor_depths
 from merging.models.network_facts import Facts, facts_of, title_of
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
     from merging.models.tensor_info import TensorInfo
 
 INFERENCE = 3  # version; raised whenever a role, a block or an order changes; part of the ids of runs
-BUFFERS = re.compile(
+BUFFER_WORDS = re.compile(
     r"position_ids|token_type_ids|num_batches_tracked|relative_position_index|relative_coords_table|inv_freq|"
     r"masked_bias|logit_scale|logit_bias|final_logits_bias"
 )
-STATISTICS = re.compile(r"running_mean|running_var")
-TOKENS = {"shared", "wte", "embed_tokens", "word_embeddings", "word_embedding", "token_embedding", "tok_embeddings",
+STATISTIC_WORDS = re.compile(r"running_mean|running_var")
+VOCABULARY_LAYERS = {"shared", "wte", "embed_tokens", "word_embeddings", "word_embedding", "token_embedding", "tok_embeddings",
           "tokens_embed", "embeddings", "embed_in", "embed_out", "lm_head", "proj_out"}  # fmt: skip
-TABLES = re.compile(r"pos\w*emb\w*|emb\w*pos\w*|wpe|\w*type_embeddings|rel_embeddings|relative_\w*bias\w*|\w*_token|"
+EMBEDDING_WORDS = re.compile(r"pos\w*emb\w*|emb\w*pos\w*|wpe|\w*type_embeddings|rel_embeddings|relative_\w*bias\w*|\w*_token|"
                     r"\w*_tokens|probe|\w*class_embedding|position_embeddings?")  # fmt: skip
-SCALES = re.compile(r"weight|gamma|scale|lambda\d*|layer_scale\w*|ls\d*|g")
-AFTER = ("norm", "ln_f", "ln_post", "final", "post", "pooler", "head", "lm_head", "classifier", "cls", "layernorm",
+NORM_SCALE_WORDS = re.compile(r"weight|gamma|scale|lambda\d*|layer_scale\w*|ls\d*|g")
+WORDS_AFTER_BLOCKS = ("norm", "ln_f", "ln_post", "final", "post", "pooler", "head", "lm_head", "classifier", "cls", "layernorm",
          "proj_out", "score", "fc", "embed_out")  # fmt: skip
-FIRST, LAST = ("vision", "visual", "image", "audio"), ("decoder", "text_decoder", "language", "lm")
-QUANTIZED = re.compile(r"qweight|qzeros|absmax|quant_map|weight_scale_inv|g_idx")
-FEWEST = 2  # weights from which on a file without blocks counts as a network
-MOST_KNOWN = 0.5  # share of CLIP's names above which a file without a title is an incomplete CLIP tower
+FIRST_TOWERS, LAST_TOWERS = ("vision", "visual", "image", "audio"), ("decoder", "text_decoder", "language", "lm")
+QUANTIZED_WORDS = re.compile(r"qweight|qzeros|absmax|quant_map|weight_scale_inv|g_idx")
+MIN_WEIGHTS = 2  # weights from which on a file without blocks counts as a network
+MAX_CLIP_SHARE = 0.5  # share of CLIP's names above which a file without a title is an incomplete CLIP tower
 
 
 def describe_parameters(
@@ -52,12 +52,12 @@ def describe_parameters(
     if not is_inferred(infos, family):
         return families.classify_parameters(infos, checkpoint_name, title_of(infos))
     last = {name: name.rpartition(".")[2] for name in infos}
-    if quantized := [name for name in infos if QUANTIZED.fullmatch(last[name])]:
+    if quantized := [name for name in infos if QUANTIZED_WORDS.fullmatch(last[name])]:
         raise FamilyError(
             f"{checkpoint_name} is quantized ({first_few(quantized)}); task vectors need full numbers. Give the "
             "model it was made from."
         )
-    return _inferred(infos, None if family == INFERRED_KEY else facts_of(infos))
+    return _infer_parameters(infos, None if family == INFERRED_KEY else facts_of(infos))
 
 
 def is_inferred(names: Iterable[str], family: str = "") -> bool:
@@ -71,26 +71,26 @@ def is_inferred(names: Iterable[str], family: str = "") -> bool:
 def _is_inferred(listed: tuple[str, ...]) -> bool:
     if not listed:
         return False
-    clip = nearest(listed)
+    clip = find_nearest_family(listed)
     known = sum(map(clip.knows, listed))
     if known == len(listed):
         return False
-    if known > MOST_KNOWN * len(listed) and not title_of(listed):
+    if known > MAX_CLIP_SHARE * len(listed) and not title_of(listed):
         return False
-    return bool(depth_containers(listed)) or sum(name.endswith(".weight") for name in listed) >= FEWEST
+    return bool(depth_containers(listed)) or sum(name.endswith(".weight") for name in listed) >= MIN_WEIGHTS
 
 
-def _inferred(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Parameter, ...]:
+def _infer_parameters(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Parameter, ...]:
     """Every tensor in forward order, tower by tower: before the blocks, in them, after them."""
     found = tensor_depths(infos)
-    transposed_names = _transposed(infos, found)
+    transposed_names = _find_transposed(infos, found)
     rows = []
     for name, info in infos.items():
         depth = found[name]
-        role = _role(name, info)
+        role = _infer_role(name, info)
         section = f"block {depth.block}" if depth.block is not None else OUTPUT if _is_after(depth) else EMBEDDINGS
         inside = facts.position_in_block(depth.rest) if facts and depth.block is not None else 0
-        sort_key = (_rank(depth, role), *_step(depth), inside, name)
+        sort_key = (_tower_rank(depth, role), *_block_sort_key(depth), inside, name)
         titled = f"{depth.tower} {section}" if depth.tower else section
         part = depth.rest.removesuffix(".weight").removesuffix(".bias")
         rows.append((sort_key, name, role, part, titled, depth, name in transposed_names))
@@ -101,11 +101,11 @@ def _inferred(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Par
     )
 
 
-def _rank(depth: Depth, role: Role) -> int:
+def _tower_rank(depth: Depth, role: Role) -> int:
     """The rank of a tower in forward order: tables that towers share come first, layers between towers in between."""
-    if depth.tower.startswith(FIRST):
+    if depth.tower.startswith(FIRST_TOWERS):
         return 1
-    if depth.tower.startswith(LAST):
+    if depth.tower.startswith(LAST_TOWERS):
         return 4
     if depth.tower or depth.block is not None:
         return 2
@@ -114,44 +114,52 @@ def _rank(depth: Depth, role: Role) -> int:
     return 0 if role in {Role.VOCABULARY, Role.EMBEDDING} or depth.rest.startswith("emb") else 3
 
 
-def _step(depth: Depth) -> tuple[int, int]:
+def _block_sort_key(depth: Depth) -> tuple[int, int]:
     return (1, depth.block) if depth.block is not None else (2 if _is_after(depth) else 0, 0)
 
 
 def _is_after(depth: Depth) -> bool:
     """Whether a tensor outside the blocks follows them."""
     parts = depth.rest.split(".")[:-1]
-    return any(part.startswith(AFTER) for part in parts) and not any(part.startswith("emb") for part in parts)
+    return any(part.startswith(WORDS_AFTER_BLOCKS) for part in parts) and not any(
+        part.startswith("emb") for part in parts
+    )
 
 
-def _role(name: str, info: TensorInfo) -> Role:
+def _infer_role(name: str, info: TensorInfo) -> Role:
     """The role of a tensor by the end of its name, its type and its shape."""
-    return _role_of(".".join(name.rsplit(".", 3)[-3:]), info.dtype.is_floating_point, len(info.shape), 1 in info.shape)
+    return _infer_role_from_name(
+        ".".join(name.rsplit(".", 3)[-3:]), info.dtype.is_floating_point, len(info.shape), 1 in info.shape
+    )
 
 
 @lru_cache(maxsize=4096)  # blocks repeat most of the names and shapes
-def _role_of(ending: str, floating: bool, sides: int, flat: bool) -> Role:
+def _infer_role_from_name(ending: str, floating: bool, sides: int, flat: bool) -> Role:
     """The role of a tensor with ``sides`` dimensions, of which one is 1 if ``flat``; its name decides first."""
     parts = ending.split(".")
     last, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
     if not floating and last in {"weight", "bias"}:
         return Role.LINEAR  # packed numbers, which ``form_team`` refuses
     learned = last == "logit_scale" and sides > 1  # one per head of an attention layer
-    if not floating or (BUFFERS.fullmatch(last) and not learned) or (sides == 4 and ending.endswith("attn.bias")):
+    if not floating or (BUFFER_WORDS.fullmatch(last) and not learned) or (sides == 4 and ending.endswith("attn.bias")):
         return Role.BUFFER
-    if STATISTICS.fullmatch(last):
+    if STATISTIC_WORDS.fullmatch(last):
         return Role.STATISTIC
-    if sides == 2 and ((last == "weight" and layer in TOKENS) or ending.endswith("predictions.decoder.weight")):
+    if sides == 2 and (
+        (last == "weight" and layer in VOCABULARY_LAYERS) or ending.endswith("predictions.decoder.weight")
+    ):
         return Role.VOCABULARY
-    if sides > 0 and (TABLES.fullmatch(last) or (last == "weight" and sides == 2 and TABLES.fullmatch(layer))):
+    if sides > 0 and (
+        EMBEDDING_WORDS.fullmatch(last) or (last == "weight" and sides == 2 and EMBEDDING_WORDS.fullmatch(layer))
+    ):
         return Role.EMBEDDING
-    return _role_of_shape(last, sides, flat)
+    return _infer_role_from_shape(last, sides, flat)
 
 
-def _role_of_shape(last: str, sides: int, flat: bool) -> Role:
+def _infer_role_from_shape(last: str, sides: int, flat: bool) -> Role:
     """The role of a tensor by the last word of its name and its shape."""
     if sides < 2:
-        return Role.NORM_SCALE if SCALES.fullmatch(last) else Role.SHIFT
+        return Role.NORM_SCALE if NORM_SCALE_WORDS.fullmatch(last) else Role.SHIFT
     if sides == 2:
         return Role.LINEAR
     if last == "weight":
@@ -159,7 +167,7 @@ def _role_of_shape(last: str, sides: int, flat: bool) -> Role:
     return Role.EMBEDDING if flat else Role.STACK
 
 
-def _transposed(infos: Mapping[str, TensorInfo], found: Mapping[str, Depth]) -> set[str]:
+def _find_transposed(infos: Mapping[str, TensorInfo], found: Mapping[str, Depth]) -> set[str]:
     """Names of the matrices stored as (d_in, d_out): their biases have as many numbers as they have columns.
 
     Square matrices do not show their orientation. They count as transposed if no other matrix inside the blocks is

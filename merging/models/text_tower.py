@@ -19,23 +19,23 @@ from merging.models.checkpoint_views import (
     rename_tensors,
     transposed_matrix,
 )
-from merging.models.tower_names import BODY, VISUAL, group_tower_names, hugging_face_names
+from merging.models.tower_names import HF_PREFIX, VISUAL, group_tower_names, hugging_face_names
 
 TOKENS, POSITIONS = "token_embedding.weight", "positional_embedding"
 PROJECTION, SCALE = "text_projection", "logit_scale"
 HF_TOKENS, HF_BODY = f"embeddings.{TOKENS}", "text_model."
-BLOCKS, HF_BLOCKS = "transformer.resblocks.", "encoder.layers."
+BLOCKS, HF_BLOCKS_PREFIX = "transformer.resblocks.", "encoder.layers."
 TO_TRANSFORMERS = {
     TOKENS: HF_TOKENS,
     POSITIONS: "embeddings.position_embedding.weight",
     "ln_final.weight": "final_layer_norm.weight",
     "ln_final.bias": "final_layer_norm.bias",
 }
-HEAD_WIDTH, PUBLISHED = 64, (256, 384, 512, 640, 768, 896, 1024, 1280)  # widths of published text towers of CLIP
-OTHER_KIND = ("cls_emb", "text_projection.bias", "logit_bias")  # tensors of CoCa and SigLIP
+HEAD_WIDTH, PUBLISHED_WIDTHS = 64, (256, 384, 512, 640, 768, 896, 1024, 1280)  # widths of published text towers of CLIP
+OTHER_TOWER_TENSORS = ("cls_emb", "text_projection.bias", "logit_bias")  # tensors of CoCa and SigLIP
 
 
-def find_tower(checkpoint: Checkpoint) -> tuple[str, bool]:
+def find_text_prefix(checkpoint: Checkpoint) -> tuple[str, bool]:
     """The prefix of the text tower's names, and whether these are Transformers' names.
 
     Raises:
@@ -57,24 +57,28 @@ def text_tower(checkpoint: Checkpoint) -> CheckpointView:
     Raises:
         CheckpointError: the checkpoint has no text tower, a part of one, or one that is not CLIP's.
     """
-    prefix, hugging_face = find_tower(checkpoint)
+    prefix, hugging_face = find_text_prefix(checkpoint)
     top = prefix.removesuffix(HF_BODY if hugging_face else "text.")
-    if odd := [name for name in OTHER_KIND if prefix + name in checkpoint.infos or top + name in checkpoint.infos]:
+    if odd := [
+        name for name in OTHER_TOWER_TENSORS if prefix + name in checkpoint.infos or top + name in checkpoint.infos
+    ]:
         raise CheckpointError(f"{checkpoint.name} has another kind of text tower than CLIP's ({odd[0]}).")
     stored = {name: prefix + (hf if hugging_face else name) for name, hf in TO_TRANSFORMERS.items()}
     if missing := [name for name in stored.values() if name not in checkpoint.infos]:
         raise CheckpointError(f"{checkpoint.name}: its text tower lacks {missing[0]!r}.")
     tensors = rename_tensors(checkpoint, stored)
-    tensors |= _blocks(checkpoint, prefix, hugging_face)
-    tensors |= _projection(checkpoint, prefix, top)
+    tensors |= _rename_blocks(checkpoint, prefix, hugging_face)
+    tensors |= _rename_projection(checkpoint, prefix, top)
     if top + SCALE in checkpoint.infos:
         tensors |= rename_tensors(checkpoint, {SCALE: top + SCALE})
     return CheckpointView(checkpoint, tensors, keeps_digest=False)
 
 
-def _blocks(checkpoint: Checkpoint, prefix: str, hugging_face: bool) -> dict[str, DerivedTensor]:
+def _rename_blocks(checkpoint: Checkpoint, prefix: str, hugging_face: bool) -> dict[str, DerivedTensor]:
     """The tensors of the blocks under open_clip's names."""
-    blocks, before = (HF_BLOCKS, "") if hugging_face else (BLOCKS, VISUAL)  # the prefix that the families' rules expect
+    blocks, before = (
+        (HF_BLOCKS_PREFIX, "") if hugging_face else (BLOCKS, VISUAL)
+    )  # the prefix that the families' rules expect
     short = {before + name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix + blocks)}
     if not short:
         raise CheckpointError(
@@ -87,7 +91,7 @@ def _blocks(checkpoint: Checkpoint, prefix: str, hugging_face: bool) -> dict[str
     return tensors
 
 
-def _projection(checkpoint: Checkpoint, prefix: str, top: str) -> dict[str, DerivedTensor]:
+def _rename_projection(checkpoint: Checkpoint, prefix: str, top: str) -> dict[str, DerivedTensor]:
     """The matrix (width, embed_dim) that maps the last token to features; Transformers stores its transpose."""
     for name in (prefix + PROJECTION, top + PROJECTION):
         if name in checkpoint.infos:
@@ -106,7 +110,7 @@ def text_heads(checkpoint: Checkpoint, width: int, stated_heads: int = 0) -> int
         CheckpointError: no source states the number, or it does not divide the width.
     """
     stated = stated_text(checkpoint).get("heads") or stated_heads or None
-    if stated is None and width in PUBLISHED:
+    if stated is None and width in PUBLISHED_WIDTHS:
         return width // HEAD_WIDTH
     if type(stated) is not int or stated < 1 or width % stated:
         raise CheckpointError(
@@ -127,7 +131,7 @@ def to_transformers_names(text: Checkpoint) -> dict[str, DerivedTensor]:
     tensors: dict[str, DerivedTensor] = {}
     for name in text.infos:
         if name.startswith(BLOCKS):
-            new = tuple(HF_BODY + part.removeprefix(BODY) for part in hugging_face_names(name))
+            new = tuple(HF_BODY + part.removeprefix(HF_PREFIX) for part in hugging_face_names(name))
             tensors |= rename_tensor(name, new, text, (name,))
         elif name == PROJECTION:
             tensors[f"{PROJECTION}.weight"] = transposed_matrix(text, name)

@@ -22,7 +22,7 @@ from merging.models.families import (
     Parameter,
     Role,
     Rule,
-    nearest,
+    find_nearest_family,
     recognize_family,
 )
 from merging.models.network_depth import depth_containers
@@ -30,12 +30,12 @@ from merging.models.network_facts import title_of
 from merging.models.tensor_info import TensorInfo
 
 VISUAL = "visual."
-BODY = "vision_model."
+HF_PREFIX = "vision_model."
 ANCHOR, HF_ANCHOR = "class_embedding", "embeddings.class_embedding"
 PROJ = "proj"
-INSIDE = ("embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm.")  # names inside Transformers' tower
-TEXT_SIDE = ("text_model.", "text_projection.")
-KNOWN = 64  # lists of names whose towers are cached
+HF_TOWER_PREFIXES = ("embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm.")  # names inside Transformers' tower
+HF_TEXT_PREFIXES = ("text_model.", "text_projection.")
+CACHED_LISTS = 64  # lists of names whose towers are cached
 TO_HUGGING_FACE = {
     "class_embedding": HF_ANCHOR,
     "positional_embedding": "embeddings.position_embedding.weight",
@@ -60,9 +60,9 @@ def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, inside_other: 
     own, others, beside = 0, 0, list[str]()
     for name, info in infos.items():
         short = name.removeprefix(top) if name.startswith(top) else ""
-        if short.startswith(TEXT_SIDE) or HUGGING_FACE.classify(short) is not None:
+        if short.startswith(HF_TEXT_PREFIXES) or HUGGING_FACE.classify(short) is not None:
             own += info.numel
-        elif name.startswith(body) and name.removeprefix(body).startswith(INSIDE):
+        elif name.startswith(body) and name.removeprefix(body).startswith(HF_TOWER_PREFIXES):
             return False
         else:
             others += info.numel
@@ -95,7 +95,7 @@ def tensor_of_rule(rule: Rule, block: int | None) -> TowerTensor | None:
 
 def find_tower_tensor(name: str) -> TowerTensor | None:
     """The tensor of the tower that a name with any prefix refers to; None if it is not in a visual tower."""
-    for prefix, family in ((VISUAL, OPEN_CLIP_TOWER), (BODY, HUGGING_FACE)):
+    for prefix, family in ((VISUAL, OPEN_CLIP_TOWER), (HF_PREFIX, HUGGING_FACE)):
         if prefix in name:
             match = family.classify(name.rpartition(prefix)[2])
             return tensor_of_rule(match[1], match[2]) if match else None
@@ -113,7 +113,7 @@ def group_tower_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 @lru_cache(maxsize=64)  # every check of a merge passes the same names
 def _group_names(listed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    family = nearest(listed)
+    family = find_nearest_family(listed)
     stored: dict[str, dict[int, str]] = {}
     for name in listed:
         match = family.classify(name)
@@ -135,7 +135,7 @@ def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
     return dict(_group_parameter_names(tuple(parameter.name for parameter in checkpoint.parameters)))
 
 
-@lru_cache(maxsize=KNOWN)  # estimates pass the same names again and again
+@lru_cache(maxsize=CACHED_LISTS)  # estimates pass the same names again and again
 def _group_parameter_names(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     return group_tower_names(names)
 
@@ -163,10 +163,10 @@ def hugging_face_names(name: str) -> tuple[str, ...]:
     """Transformers' names of a tensor of the tower, with the prefix that all its versions read."""
     if name == PROJ:
         return ("visual_projection.weight",)
-    prefix, rest = BODY, name
+    prefix, rest = HF_PREFIX, name
     if name.startswith("transformer.resblocks."):
         _, _, block, rest = name.split(".", 3)
-        prefix = f"{BODY}encoder.layers.{block}."
+        prefix = f"{HF_PREFIX}encoder.layers.{block}."
     if rest.startswith("attn.in_proj_"):
         kind = rest.removeprefix("attn.in_proj_")
         return tuple(f"{prefix}self_{part}.{kind}" for part in QKV)

@@ -91,7 +91,7 @@ def test_archives_that_promise_more_than_they_are_are_refused(tmp_path, monkeypa
             archive.writestr(name, content)
         with pytest.raises(TaskError, match=problem):
             Npz(path)
-    monkeypatch.setattr("merging.base.files.npz.BOMB_SIZE", 1 << 20)
+    monkeypatch.setattr("merging.base.files.npz.ZIP_BOMB_MIN_BYTES", 1 << 20)
     size = 1 << 24
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("images.npy", "w") as stream:
         stream.write(header((size,)))

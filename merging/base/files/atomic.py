@@ -22,15 +22,18 @@ from blake3 import blake3
 from merging.base.files import disk
 from merging.base.files.disk import OTHER_STORE, explain_os_errors, sync
 from merging.base.files.records import write_json
-from merging.base.files.temporary import OLD, temporary_kind, temporary_name
+from merging.base.files.temporary import OLD, leftover_kind, temporary_name
 
 MANIFEST = "manifest.json"
-TAKEN = {errno.ENOTEMPTY, errno.EEXIST}  # errors of a rename whose target another writer has created first
-SWAPS = 10  # how often a check is repeated because the entry was replaced during it
+TARGET_EXISTS_ERRORS = {
+    errno.ENOTEMPTY,
+    errno.EEXIST,
+}  # errors of a rename whose target another writer has created first
+MAX_CHECKS = 10  # how often a check is repeated because the entry was replaced during it
 SHA256, BLAKE3 = "sha256", "blake3"
-NAMES = {SHA256: "sha-256", BLAKE3: "BLAKE3"}
-LARGE = 1 << 24  # bytes above which a file is hashed with BLAKE3, which takes a third of the time
-_PIECE = 1 << 20
+HASH_NAMES = {SHA256: "sha-256", BLAKE3: "BLAKE3"}
+BLAKE3_MIN_BYTES = 1 << 24  # bytes above which a file is hashed with BLAKE3, which takes a third of the time
+_PIECE_BYTES = 1 << 20
 
 Manifest = dict[str, dict[str, Any]]  # file name -> {"sha256" or "blake3", "size"}
 FileState = tuple[int, int, int, str]  # inode, size, time of change and hash of a file
@@ -58,7 +61,7 @@ def seal(folder: Path) -> dict[str, FileState]:
     states: dict[str, FileState] = {}
     for path in files:
         name, state = path.relative_to(folder).as_posix(), path.stat()
-        kind = BLAKE3 if state.st_size > LARGE else SHA256
+        kind = BLAKE3 if state.st_size > BLAKE3_MIN_BYTES else SHA256
         content_hash = file_hash(path, kind)
         manifest[name] = {kind: content_hash, "size": state.st_size}
         states[name] = _file_state(state, content_hash)
@@ -76,7 +79,7 @@ def publish(folder: Path, final: Path) -> bool:
         with disk.rename_in_block(folder, final):
             folder.rename(final)
     except OSError as error:
-        if error.errno not in TAKEN:
+        if error.errno not in TARGET_EXISTS_ERRORS:
             raise
         remove_temporary(folder)
         return False
@@ -136,7 +139,9 @@ def _restore(old_folder: Path) -> None:
                 if not (final := old_folder.with_name(old.name)).exists():
                     old.rename(final)
             except OSError as error:
-                if error.errno not in TAKEN:  # another writer may have published an entry since the check
+                if (
+                    error.errno not in TARGET_EXISTS_ERRORS
+                ):  # another writer may have published an entry since the check
                     raise
         shutil.rmtree(old_folder)
 
@@ -204,7 +209,7 @@ def verify_file(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: s
         seen = (str(path), *_file_state(path.stat(), str(manifest[name][kind])))
         if seen not in _verified_files:
             if file_hash(path, kind) != manifest[name][kind]:
-                raise DamagedError(f"{name} does not have the {NAMES[kind]} that its manifest gives")
+                raise DamagedError(f"{name} does not have the {HASH_NAMES[kind]} that its manifest gives")
             _verified_files.add(seen)
     except OSError as error:
         raise DamagedError(f"{name} cannot be read: {error.strerror}") from None
@@ -238,7 +243,7 @@ def check_whole(folder: Path) -> None:
 
 def is_damaged(folder: Path) -> bool:
     """Whether an entry exists and is not whole; an entry that is replaced during the check is checked again."""
-    for _ in range(SWAPS):
+    for _ in range(MAX_CHECKS):
         before = _identity(folder)
         if before is None or is_whole(folder):
             return False
@@ -259,7 +264,7 @@ def sweep(root: Path) -> None:
     """Remove the temporary files of dead writers in a folder, and restore entries that they had set aside."""
     with contextlib.suppress(OSError):  # there is no such folder, or it is not readable
         for path in root.iterdir():
-            kind = temporary_kind(path)
+            kind = leftover_kind(path)
             if kind == OLD:
                 _restore(path)
             elif kind and path.is_dir():
@@ -271,7 +276,7 @@ def sweep(root: Path) -> None:
 def file_hash(path: Path, kind: str = SHA256) -> str:
     """The hash of a file, "sha256" or "blake3", read piece by piece."""
     total = hashlib.sha256() if kind == SHA256 else blake3(max_threads=blake3.AUTO)
-    buffer = memoryview(bytearray(_PIECE))
+    buffer = memoryview(bytearray(_PIECE_BYTES))
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
             total.update(buffer[:count])

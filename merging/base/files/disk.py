@@ -13,10 +13,15 @@ from pathlib import Path
 from merging.base.errors import MergingError, StoreError
 from merging.base.text import printable, size_text
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-UNSUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}  # file systems that cannot reserve space
+DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_RESERVE_ERRORS = {
+    errno.EOPNOTSUPP,
+    errno.EINVAL,
+    errno.ENOSYS,
+    errno.ENODEV,
+}  # file systems that cannot reserve space
 OTHER_STORE = "set MERGESCOPE_STORE to a folder that can be written to"  # the remedy if the store is not writable
-STILL = " Stored results can still be viewed."
+VIEWING_STILL_WORKS = " Stored results can still be viewed."
 
 
 def free_bytes(folder: Path) -> int:
@@ -43,13 +48,13 @@ def explain_os_errors(what: str, remedy: str = "choose another folder", done: st
         raise
     except OSError as error:
         loss = " Nothing of it was kept." if done == "written" else ""
-        if error.errno in FULL:
+        if error.errno in DISK_FULL_ERRORS:
             words = (
                 f"The disk is full ({_describe_os_error(error)}): {what} was not {done}.{loss} "
                 f"Free some space, or {remedy}."
             )
         else:
-            still = STILL if remedy == OTHER_STORE else ""
+            still = VIEWING_STILL_WORKS if remedy == OTHER_STORE else ""
             words = (
                 f"{what} cannot be {done} ({_describe_os_error(error)}).{loss}{still} {remedy[0].upper()}{remedy[1:]}."
             )
@@ -112,7 +117,7 @@ def exists_on_shared_disk(path: Path) -> bool:
     return path.exists()
 
 
-def reserve(descriptor: int, size: int) -> None:
+def reserve_space(descriptor: int, size: int) -> None:
     """Set the size of an empty file, and allocate its blocks if the system can, which halves the time of writing it.
 
     Raises:
@@ -123,7 +128,7 @@ def reserve(descriptor: int, size: int) -> None:
             os.posix_fallocate(descriptor, 0, size)
             return
         except OSError as error:
-            if error.errno not in UNSUPPORTED:
+            if error.errno not in NO_RESERVE_ERRORS:
                 raise
     os.ftruncate(descriptor, size)
 

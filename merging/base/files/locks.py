@@ -11,8 +11,8 @@ from filelock import FileLock, Timeout
 
 from merging.base.files.processes import NO_PROCESS, ProcessId, this_process
 
-LOOK = 0.5  # seconds between two checks of the holder
-LONGEST = 3600.0  # seconds that a process waits for a lock at most
+POLL_SECONDS = 0.5  # seconds between two checks of the holder
+MAX_WAIT_SECONDS = 3600.0  # seconds that a process waits for a lock at most
 
 
 @contextlib.contextmanager
@@ -20,7 +20,7 @@ def hold_lock(
     path: Path,
     check: Callable[[], None] = lambda: None,
     notify: Callable[[ProcessId], None] = lambda holder: None,
-    longest: float = LONGEST,
+    longest: float = MAX_WAIT_SECONDS,
 ) -> Iterator[bool]:
     """Hold a lock while the block runs; yield whether it is held.
 
@@ -46,9 +46,9 @@ def _acquire(
         while True:
             check()
             with contextlib.suppress(Timeout):
-                lock.acquire(timeout=min(LOOK, longest))
+                lock.acquire(timeout=min(POLL_SECONDS, longest))
                 break
-            holder = _holder(path)
+            holder = _read_holder(path)
             if holder.is_halted() or time.monotonic() > end:
                 return None
             notify(holder)
@@ -59,7 +59,7 @@ def _acquire(
     return lock
 
 
-def _holder(path: Path) -> ProcessId:
+def _read_holder(path: Path) -> ProcessId:
     """The process that the lock's file names as its holder; ``NO_PROCESS`` if it names none."""
     with contextlib.suppress(OSError, ValueError):
         if process := ProcessId.parse(path.read_text("ascii")):

@@ -28,15 +28,20 @@ from merging.base.files.paths import open_regular, path_state, resolve_contained
 from merging.base.text import first_few, printable
 
 MAX_MEMBERS = 1000
-MAX_READ = 1 << 32  # most bytes of an array that is read whole
-BOMB, BOMB_SIZE = 200, 1 << 28  # compression factor and size in bytes above which an archive is taken for a zip bomb
-KINDS = "biufU"
-CHUNK = 1 << 22  # bytes read at a time
-MAGIC = b"PK\x03\x04"
-BROKEN = (  # exceptions of zipfile and of NumPy's header parser when an archive is damaged
+MAX_READ_BYTES = 1 << 32  # most bytes of an array that is read whole
+ZIP_BOMB_RATIO, ZIP_BOMB_MIN_BYTES = (
+    200,
+    1 << 28,
+)  # compression factor and size in bytes above which an archive is taken for a zip bomb
+DTYPE_KINDS = "biufU"
+CHUNK_BYTES = 1 << 22  # bytes read at a time
+ZIP_MAGIC = b"PK\x03\x04"
+DAMAGE_ERRORS = (  # exceptions of zipfile and of NumPy's header parser when an archive is damaged
     zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, KeyError, SyntaxError, TokenError,
 )  # fmt: skip
-_PARSER = threading.Lock()  # NumPy parses headers as Python code, which may fail in several threads of CPython 3.11
+_header_parser_lock = (
+    threading.Lock()
+)  # NumPy parses headers as Python code, which may fail in several threads of CPython 3.11
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +108,13 @@ class Npz:
             yield
         except TaskError:
             raise
-        except BROKEN as error:
+        except DAMAGE_ERRORS as error:
             reason = printable(str(error).split("\n", maxsplit=1)[0], 100)
             raise TaskError(f"{self.name} is damaged, or no npz archive: {reason}.") from None
 
     def _info(self, member: zipfile.ZipInfo) -> ArrayInfo:
         what = f"{self.name}: array {printable(member.filename, 60)!r}"
-        if member.file_size > BOMB_SIZE and member.file_size > BOMB * member.compress_size:
+        if member.file_size > ZIP_BOMB_MIN_BYTES and member.file_size > ZIP_BOMB_RATIO * member.compress_size:
             raise TaskError(f"{what} would unpack {member.compress_size:,} bytes to {member.file_size:,}; refused.")
         with self._archive.open(member) as stream:
             info = self._read_header(stream, what)
@@ -120,11 +125,11 @@ class Npz:
     def _read_header(self, stream: IO[bytes], what: str) -> ArrayInfo:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        with _PARSER:
+        with _header_parser_lock:
             shape, by_columns, dtype = read(stream)
         if dtype.hasobject:
             raise TaskError(f"{what} holds Python objects, which are not read. Save it as a plain array.")
-        if dtype.kind not in KINDS or dtype.names is not None or dtype.subdtype is not None:
+        if dtype.kind not in DTYPE_KINDS or dtype.names is not None or dtype.subdtype is not None:
             raise TaskError(f"{what} is of type {printable(str(dtype), 40)}; numbers or text are expected.")
         if by_columns and len(shape) > 1:
             raise TaskError(f"{what} is stored by columns; save np.ascontiguousarray(array).")
@@ -137,13 +142,15 @@ class Npz:
             TaskError: no array has that name, it is too large to be read whole, or the archive is damaged.
         """
         info = self._require(name)
-        if info.nbytes > MAX_READ:
-            raise TaskError(f"{self.name}: array {name!r} takes {info.nbytes:,} bytes; at most {MAX_READ:,} are read.")
+        if info.nbytes > MAX_READ_BYTES:
+            raise TaskError(
+                f"{self.name}: array {name!r} takes {info.nbytes:,} bytes; at most {MAX_READ_BYTES:,} are read."
+            )
         flat = bytearray(info.nbytes)
         view, done = memoryview(flat), 0
         with self._read_errors(), self._stream(name) as stream:
             while done < len(view):
-                piece = stream.read(min(CHUNK, len(view) - done))
+                piece = stream.read(min(CHUNK_BYTES, len(view) - done))
                 if not piece:
                     raise EOFError("it ends too early")
                 view[done : done + len(piece)] = piece
@@ -209,6 +216,6 @@ def is_npz(path: Path) -> bool:
     """Whether a file begins as a zip archive does."""
     try:
         with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
+            return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
     except OSError:
         return False

@@ -18,7 +18,7 @@ from merging.base.text import did_you_mean, printable
 MAX_CHARACTERS = 100_000
 MAX_DEPTH = 20
 MAX_DIGITS = 40
-PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
+PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
 
 
 def read_plain_yaml(text: str, what: str = "recipe") -> Any:
@@ -88,7 +88,7 @@ def _describe_yaml_error(error: yaml.YAMLError) -> str:
     return f"{line}: {printable(str(problem or 'it cannot be parsed'), 200)}"
 
 
-def _refusal(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
+def _make_error(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
     line = f", line {at.start_mark.line + 1}" if at.start_mark else ""
     return RecipeError(f"cannot be read{line}: {why}.")
 
@@ -102,23 +102,23 @@ class _Loader(yaml.SafeLoader):
         event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
         self.depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _refusal(event, "anchors and aliases (&, *) are not used here")
+            raise _make_error(event, "anchors and aliases (&, *) are not used here")
         if self.depth > MAX_DEPTH:
-            raise _refusal(event, f"lists are nested more than {MAX_DEPTH} deep")
+            raise _make_error(event, f"lists are nested more than {MAX_DEPTH} deep")
         return event
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if node.tag == "tag:yaml.org,2002:timestamp":  # so that 2001-02-03 may be a title
             node.tag = "tag:yaml.org,2002:str"
-        if node.tag not in PLAIN:
-            raise _refusal(node, f"tags such as {node.tag[:40]!r} are not used here")
+        if node.tag not in PLAIN_TAGS:
+            raise _make_error(node, f"tags such as {node.tag[:40]!r} are not used here")
         if node.tag.endswith(("int", "float")) and len(str(node.value)) > MAX_DIGITS:
-            raise _refusal(node, "a number has too many digits")
+            raise _make_error(node, "a number has too many digits")
         return super().construct_object(node, deep=deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for name in names:
             if names.count(name) > 1:
-                raise _refusal(node, f"{name[:40]!r} is written twice")
+                raise _make_error(node, f"{name[:40]!r} is written twice")
         return super().construct_mapping(node, deep=deep)

@@ -14,10 +14,12 @@ from typing import Self
 
 import psutil
 
-SAME = 2.0  # seconds by which two readings of one start time may differ: their clocks count whole seconds
-TEXT = r"(\d+)-(\d+)-([0-9a-f]{8})"  # the pattern of ``ProcessId.text``: number, start time, computer
-DEAD = {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
-HALTED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
+START_TIME_TOLERANCE = (
+    2.0  # seconds by which two readings of one start time may differ: their clocks count whole seconds
+)
+PROCESS_PATTERN = r"(\d+)-(\d+)-([0-9a-f]{8})"  # the pattern of ``ProcessId.text``: number, start time, computer
+DEAD_STATUSES = {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+HALTED_STATUSES = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class ProcessId:
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """The process that the property ``text`` describes; None if the text describes none."""
-        match = re.fullmatch(TEXT, text)
+        match = re.fullmatch(PROCESS_PATTERN, text)
         return cls(int(match[1]), float(match[2]), match[3]) if match else None
 
     @property
@@ -70,7 +72,7 @@ class ProcessId:
             born, status = _start_time(process), process.status()
         except psutil.Error:
             return ""
-        return "" if abs(born - self.born) >= SAME or status in DEAD else str(status)
+        return "" if abs(born - self.born) >= START_TIME_TOLERANCE or status in DEAD_STATUSES else str(status)
 
     def is_alive(self) -> bool:
         """Whether it still runs or is halted."""
@@ -78,11 +80,11 @@ class ProcessId:
 
     def is_halted(self) -> bool:
         """Whether a signal has stopped it, so that it waits for a signal to continue."""
-        return self.status() in HALTED
+        return self.status() in HALTED_STATUSES
 
     def is_working(self) -> bool:
         """Whether it still runs and is not halted."""
-        return self.status() not in {"", *HALTED}
+        return self.status() not in {"", *HALTED_STATUSES}
 
     def works_in_another_process(self) -> bool:
         """Whether it works and is not this process."""

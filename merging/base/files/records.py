@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from merging.base.errors import MergingError
-from merging.base.files.disk import FULL, rename_in_block, sync
+from merging.base.files.disk import DISK_FULL_ERRORS, rename_in_block, sync
 from merging.base.files.temporary import temporary_name
 
-RESERVES, RESERVED = ("reserve-1", "reserve-2"), 1 << 13  # files that reserve space on the disk, and bytes of each
+RESERVE_FILES, RESERVE_BYTES = (
+    ("reserve-1", "reserve-2"),
+    1 << 13,
+)  # files that reserve space on the disk, and bytes of each
 T = TypeVar("T")
 
 
@@ -37,15 +40,17 @@ def write_bytes(path: Path, raw: bytes) -> None:
 
 def reserve(folder: Path) -> None:
     """Reserve space on the disk for small files in a folder that must be written even when the disk is full."""
-    for name in RESERVES:
-        (folder / name).write_bytes(os.urandom(RESERVED))  # not zeros, for which some file systems allocate no space
+    for name in RESERVE_FILES:
+        (folder / name).write_bytes(
+            os.urandom(RESERVE_BYTES)
+        )  # not zeros, for which some file systems allocate no space
         sync(folder / name)
 
 
 def release(folder: Path) -> None:
     """Free the space that was reserved in a folder."""
     with contextlib.suppress(OSError):
-        for name in RESERVES:
+        for name in RESERVE_FILES:
             (folder / name).unlink(missing_ok=True)
 
 
@@ -54,8 +59,8 @@ def write_reserved(path: Path, raw: bytes) -> None:
     try:
         write_bytes(path, raw)
     except OSError as error:
-        reserved = next((each for name in RESERVES if (each := path.with_name(name)).exists()), None)
-        if error.errno not in FULL or reserved is None or len(raw) > RESERVED:
+        reserved = next((each for name in RESERVE_FILES if (each := path.with_name(name)).exists()), None)
+        if error.errno not in DISK_FULL_ERRORS or reserved is None or len(raw) > RESERVE_BYTES:
             raise
         with reserved.open("r+b") as file:
             file.write(raw)

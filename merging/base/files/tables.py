@@ -31,7 +31,7 @@ PACKED = ".gz"
 UNPACKED_LIMIT = 1 << 26  # most bytes of a packed table after unpacking
 csv.field_size_limit(UNPACKED_LIMIT)  # Python's own is 128 kB
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Columns(Mapping[str, NDArray[Any]]):
@@ -140,7 +140,7 @@ def csv_bytes(table: Table) -> bytes:
 
 def _escape_formula(value: object) -> str:
     text = "" if value is None else str(value)
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
 def _csv_text(table: Columns) -> str:
@@ -195,10 +195,10 @@ def write_table(folder: Path, name: str, table: Table, *, packed: bool = False) 
         path.with_name(path.name + PACKED).write_bytes(gzip.compress(text, mtime=0))
     else:
         path.write_bytes(text)
-    return {str(column): _kind(values.dtype.kind) for column, values in table.items()}
+    return {str(column): _schema_dtype(values.dtype.kind) for column, values in table.items()}
 
 
-def _kind(code: str) -> str:
+def _schema_dtype(code: str) -> str:
     return {"f": "float64", "i": "int64", "u": "int64", "b": "bool"}.get(code, "str")
 
 
@@ -218,11 +218,11 @@ def read_columns(path: Path, schema: Mapping[str, str]) -> Columns:
         StoreError: as ``read_table``.
     """
     content = read_unpacked(path) if path.suffix == PACKED else path.read_bytes()
-    columns = _columns(content.decode("utf-8-sig"))
+    columns = _parse_csv(content.decode("utf-8-sig"))
     return Columns({name: _parse_cells(columns[name], kind) for name, kind in schema.items()})
 
 
-def _columns(text: str) -> dict[str, list[str]]:
+def _parse_csv(text: str) -> dict[str, list[str]]:
     """The cells of each column of a CSV text, read without pandas, which takes ten times longer for a small table.
 
     Raises:
@@ -251,7 +251,7 @@ def read_unpacked(path: Path) -> bytes:
 
 
 def _parse_cells(cells: Sequence[str], kind: str) -> NDArray[Any]:
-    """The cells as a column (rows,) of a dtype that ``_kind`` names."""
+    """The cells as a column (rows,) of a dtype that ``_schema_dtype`` names."""
     if kind == "bool":
         return np.array([cell == "True" for cell in cells], np.bool_)
     if kind == "str":

@@ -15,8 +15,8 @@ from merging.base.numerics.quantile import kth_smallest
 
 # A task's row shorter than this share of its matrix holds only rounding errors: renormalized, they would use up a part
 # of the density, and they would count in the mean.
-ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-5}
-PIECE = 1 << 15  # entries per task
+ROUNDING_SHARE = {torch.float64: 1e-10, torch.float32: 1e-5}
+PIECE_ENTRIES = 1 << 15  # entries per task
 
 
 def prune_rows(entries: Tensor, density: float, renorm: bool, joint: bool) -> Iterator[tuple[slice, Tensor]]:
@@ -27,8 +27,8 @@ def prune_rows(entries: Tensor, density: float, renorm: bool, joint: bool) -> It
     and all that tie with the smallest of these, but never a zero.
     """
     unit = row_units(entries, renorm)
-    limits = _limits(entries, unit, density, 1 if joint else len(entries))
-    for rows in _pieces(entries):
+    limits = _find_limits(entries, unit, density, 1 if joint else len(entries))
+    for rows in _slice_rows(entries):
         part = entries[:, rows]
         yield rows, part * (part.abs().div_(unit[:, rows]) >= limits)
 
@@ -41,7 +41,7 @@ def prune_rank(numel: int, density: float) -> int:
 def row_units(entries: Tensor, renorm: bool = True) -> Tensor:
     """The unit (K, r, 1) by which each row of ``entries`` (K, r, n) is ranked; infinity for rows of rounding errors."""
     lengths = entries.norm(dim=-1, keepdim=True)  # renormalization moves the lengths into the singular values
-    rounding = lengths <= ROUNDING[entries.dtype] * lengths.norm(dim=1, keepdim=True)
+    rounding = lengths <= ROUNDING_SHARE[entries.dtype] * lengths.norm(dim=1, keepdim=True)
     return torch.where(rounding, torch.inf, lengths if renorm else lengths.norm(dim=0, keepdim=True))
 
 
@@ -58,18 +58,18 @@ def average_rows(entries: Tensor, elect: bool, disjoint: bool) -> Tensor:
     return entries.sum(dim=0) / count
 
 
-def _limits(entries: Tensor, unit: Tensor, density: float, groups: int) -> Tensor:
+def _find_limits(entries: Tensor, unit: Tensor, density: float, groups: int) -> Tensor:
     """The smallest size of a kept entry, in units, for each group (groups, 1, 1); always above zero."""
 
     def sizes() -> Iterator[Tensor]:
-        return (entries[:, rows].abs().div_(unit[:, rows]).reshape(groups, -1) for rows in _pieces(entries))
+        return (entries[:, rows].abs().div_(unit[:, rows]).reshape(groups, -1) for rows in _slice_rows(entries))
 
     rank = prune_rank(entries.numel() // groups, density)
     limits = entries.new_tensor(kth_smallest(sizes, [rank] * groups) if rank >= 0 else [0.0])
     return limits.clamp(min=torch.finfo(entries.dtype).tiny)[:, None, None]
 
 
-def _pieces(entries: Tensor) -> Iterator[slice]:
+def _slice_rows(entries: Tensor) -> Iterator[slice]:
     """Slices of rows, each small enough that the rows of all tasks fit the processor's cache."""
-    step = max(PIECE // max(entries.shape[2], 1), 1)
+    step = max(PIECE_ENTRIES // max(entries.shape[2], 1), 1)
     return (slice(start, start + step) for start in range(0, entries.shape[1], step))

@@ -18,11 +18,11 @@ from merging.base.errors import MergingError
 from merging.base.numerics.eigen import decompose_symmetric
 from merging.base.numerics.finite import all_finite
 
-EXISTS = 1e-10  # a singular value below this share of the largest is a rounding error
-SAFE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
-STRAIGHT = 1e-6  # cosine up to which rows are so nearly orthogonal that its square is a rounding error
+RANK_TOLERANCE = 1e-10  # a singular value below this share of the largest is a rounding error
+MIN_EIGENVALUE_SHARE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
+MAX_ROW_COSINE = 1e-6  # cosine up to which rows are so nearly orthogonal that its square is a rounding error
 NO_DOUBLES = {"mps"}  # kinds of devices that have no float64
-STRIPES = 4  # the lower triangle of a Gram matrix is computed in this many stripes of rows
+GRAM_STRIPES = 4  # the lower triangle of a Gram matrix is computed in this many stripes of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
     The sum of all products that are added must be symmetric.
     """
-    edges = [len(total) * stripe // STRIPES for stripe in range(STRIPES + 1)]
+    edges = [len(total) * stripe // GRAM_STRIPES for stripe in range(GRAM_STRIPES + 1)]
     for start, stop in itertools.pairwise(edges):
         total[start:stop, :stop].addmm_(left[start:stop], right[:stop].T)
 
@@ -129,7 +129,7 @@ def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _full_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    chosen = slice(min(count, int((values > EXISTS * values[:1]).sum().cpu())))
+    chosen = slice(min(count, int((values > RANK_TOLERANCE * values[:1]).sum().cpu())))
     return left[:, chosen], values[chosen], right[chosen]
 
 
@@ -157,12 +157,12 @@ def _orthogonalize_rows(rows: Tensor) -> Tensor | None:
     where X_ij = C_ij (d_i - d_j) / (2 (d_i + d_j)) is skew-symmetric. Terms in C squared are neglected.
     """
     lengths = rows.norm(dim=1)
-    if not bool((lengths > EXISTS * lengths.max()).all().cpu()):
+    if not bool((lengths > RANK_TOLERANCE * lengths.max()).all().cpu()):
         return None
     unit = rows / lengths[:, None]
     cosines = unit @ unit.T
     cosines.diagonal().zero_()
-    if float(cosines.abs().max().cpu()) > STRAIGHT:
+    if float(cosines.abs().max().cpu()) > MAX_ROW_COSINE:
         return None
     turn = (lengths[:, None] - lengths) / (lengths[:, None] + lengths)
     straight: Tensor = unit + ((turn - 1) * cosines / 2) @ unit
@@ -171,7 +171,7 @@ def _orthogonalize_rows(rows: Tensor) -> Tensor | None:
 
 def _is_well_conditioned(squares: Tensor) -> bool:
     """Whether eigenvalues (r,) of a Gram matrix, descending, are all accurate."""
-    return len(squares) == 0 or bool((squares[-1] > SAFE * squares[0]).cpu())
+    return len(squares) == 0 or bool((squares[-1] > MIN_EIGENVALUE_SHARE * squares[0]).cpu())
 
 
 def inner_products(rows: Tensor, other: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 SAMPLE_STRIDE = 61  # prime, so that it shares no period with the rows of a matrix
 SIGMAS = 5.0  # half width of a bracket in standard errors of a sample quantile
-GROUP, FEW_GROUPS = 1 << 10, 8  # neighboring numbers of a sample that form a group; the fewest groups to compare
-FEWER = 16  # one in this many numbers of the sample estimates the quantile at which groups are compared
+GROUP_SIZE, MIN_GROUPS = 1 << 10, 8  # neighboring numbers of a sample that form a group; the fewest groups to compare
+QUANTILE_STRIDE = 16  # one in this many numbers of the sample estimates the quantile at which groups are compared
 
 Rows = Callable[[], Iterable[Tensor]]  # streams (K, n) pieces of K rows, anew at each call
 # Applies a function to every piece that ``Rows`` would stream and returns the results in order; may use threads.
@@ -154,7 +154,9 @@ def kth_smallest(
     if zeros:
         values = kth_smallest(rows, [max(rank - zeros, 0) for rank in ranks], thinned=thinned, mapped=mapped)
         return [0.0 if rank < zeros else value for rank, value in zip(ranks, values, strict=True)]
-    brackets = _brackets(rows, ranks, thinned)  # in a function of its own, so that the sample is freed before counting
+    brackets = _bracket_ranks(
+        rows, ranks, thinned
+    )  # in a function of its own, so that the sample is freed before counting
     if not brackets:
         return [0.0 for _ in ranks]
     answers: dict[int, float] = {}
@@ -164,7 +166,7 @@ def kth_smallest(
     return [answers[k] for k in range(len(brackets))]
 
 
-def _brackets(rows: Rows, ranks: Sequence[int], thinned: SampledRows | None) -> list[_Bracket]:
+def _bracket_ranks(rows: Rows, ranks: Sequence[int], thinned: SampledRows | None) -> list[_Bracket]:
     """The bracket of every rank, by a sample; empty if the rows are empty."""
     sample, total = (
         _sample_rows(rows) if thinned is None else (_collect_rows(thinned.rows(SAMPLE_STRIDE)), thinned.total)
@@ -212,7 +214,7 @@ def _collect_rows(pieces: Iterable[Tensor]) -> list[NDArray[Any]]:
 def _bracket_rank(sample: NDArray[Any], rank: int, total: int) -> _Bracket:
     size = len(sample)
     share = rank / total
-    margin = SIGMAS * max(math.sqrt(size * share * (1 - share)), _unevenness(sample, share)) + 2
+    margin = SIGMAS * max(math.sqrt(size * share * (1 - share)), _estimate_unevenness(sample, share)) + 2
     low, high = math.floor(share * size - margin), math.ceil(share * size + margin)
     return _Bracket(
         rank=rank,
@@ -226,15 +228,15 @@ def _value_at_rank(values: NDArray[Any], rank: int) -> float:
     return float(np.partition(values, rank)[rank])
 
 
-def _unevenness(sample: NDArray[Any], share: float) -> float:
+def _estimate_unevenness(sample: NDArray[Any], share: float) -> float:
     """The standard error of how many numbers of a sample are below a quantile, if neighboring numbers are alike.
 
     It is estimated from the differences between neighboring groups; 0 if there are too few groups.
     """
-    whole = len(sample) // GROUP * GROUP
-    if whole < FEW_GROUPS * GROUP:
+    whole = len(sample) // GROUP_SIZE * GROUP_SIZE
+    if whole < MIN_GROUPS * GROUP_SIZE:
         return 0.0
-    few = sample[::FEWER]
+    few = sample[::QUANTILE_STRIDE]
     near = _value_at_rank(few, int(share * (len(few) - 1)))
-    below = np.count_nonzero(sample[:whole].reshape(-1, GROUP) < near, axis=1)
+    below = np.count_nonzero(sample[:whole].reshape(-1, GROUP_SIZE) < near, axis=1)
     return float(np.sqrt(np.square(np.diff(below)).mean() / 2 * len(below)))

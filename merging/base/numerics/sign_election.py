@@ -45,7 +45,7 @@ def trim_vectors(vectors: Tensor, thresholds: Sequence[float] | None) -> Tensor:
     if thresholds is None:
         return vectors
     # hardshrink drops |x| <= limit in one pass; the limit just below the threshold keeps the threshold itself.
-    below = [_just_below(threshold, vectors.dtype) for threshold in thresholds]
+    below = [_round_just_below(threshold, vectors.dtype) for threshold in thresholds]
     kept = torch.empty_like(vectors)
     for row, limit, out in zip(vectors, below, kept, strict=True):
         torch.hardshrink(row, limit, out=out)
@@ -53,7 +53,7 @@ def trim_vectors(vectors: Tensor, thresholds: Sequence[float] | None) -> Tensor:
 
 
 @lru_cache(maxsize=1024)
-def _just_below(threshold: float, dtype: torch.dtype) -> float:
+def _round_just_below(threshold: float, dtype: torch.dtype) -> float:
     return float(torch.nextafter(torch.tensor(threshold, dtype=dtype), torch.tensor(-1.0, dtype=dtype)))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-PARALLEL = 1e-12  # |cos| this close to 1 has gradient zero, so that rounding errors cannot start a descent
+PARALLEL_MARGIN = 1e-12  # |cos| this close to 1 has gradient zero, so that rounding errors cannot start a descent
 
 
 def expert_cosines(gram: Array, coefficients: Array) -> tuple[Array, Array]:
@@ -44,7 +44,7 @@ def overlap_gradient(gram: Array, coefficients: Array, penalty: float) -> Array:
     ``gram`` is (K, K), ``coefficients`` (K,).
     """
     cos, inverse = expert_cosines(gram, coefficients)
-    pull = np.where(np.abs(cos) < 1 - PARALLEL, np.sign(cos), 0.0)
+    pull = np.where(np.abs(cos) < 1 - PARALLEL_MARGIN, np.sign(cos), 0.0)
     weights = (pull * (cos * inverse[:, None] ** 2 - np.outer(inverse, inverse))).sum(axis=1)
     slope: Array = 2 * weights @ (np.eye(len(gram)) - coefficients) / max(_count_pairs(gram), 1)
     square = float(coefficients @ gram @ coefficients)

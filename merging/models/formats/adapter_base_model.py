@@ -10,19 +10,19 @@ from typing import Any
 from merging.base.text import printable
 from merging.models.checkpoint import Checkpoint
 from merging.models.formats.configs import ADAPTER, WEIGHTS
-from merging.models.formats.hub_models import SHARD
+from merging.models.formats.hub_models import SHARD_NAME
 from merging.models.model_references import hub_id_of, strip_folders
 
 BASE_MODEL_KEY = "base_model_name_or_path"
 
 
-def other_base(config: Mapping[str, Any], pretrained: Checkpoint) -> str:
+def describe_other_base(config: Mapping[str, Any], pretrained: Checkpoint) -> str:
     """A sentence with both names if the configuration names another base than the pretrained model; else empty.
 
     A folder need not have the name of the repository that it was downloaded from, so another name is only a caution.
     """
     stated = config.get(BASE_MODEL_KEY)
-    if not isinstance(stated, str) or not stated or pretrained.folder is None or _is_same(stated, pretrained):
+    if not isinstance(stated, str) or not stated or pretrained.folder is None or _is_same_model(stated, pretrained):
         return ""
     base, model = printable(strip_folders(stated), 80), printable(_model_name(pretrained), 80)
     return f"Its {ADAPTER} names {base!r} as its base, but is applied to {model!r}."
@@ -33,11 +33,11 @@ def _model_name(pretrained: Checkpoint) -> str:
     if known := hub_id_of(pretrained.label):
         return known
     file = Path(pretrained.label).name
-    own = file not in {"", "..", *WEIGHTS} and not SHARD.fullmatch(file)
+    own = file not in {"", "..", *WEIGHTS} and not SHARD_NAME.fullmatch(file)
     return file if own or pretrained.folder is None else pretrained.folder.resolve().name
 
 
-def _is_same(stated: str, pretrained: Checkpoint) -> bool:
+def _is_same_model(stated: str, pretrained: Checkpoint) -> bool:
     """Whether a name or a path refers to this model, by its last part; the path is untrusted and not looked up."""
     return _last_part(stated) in {
         _last_part(_model_name(pretrained)),

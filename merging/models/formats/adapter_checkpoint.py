@@ -19,11 +19,11 @@ from merging.base.numerics.low_rank import LowRank, ThinFactor
 from merging.base.text import first_few, plural
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import stored_model
-from merging.models.content_digest import OnBytes, ignore
+from merging.models.content_digest import BytesCallback, ignore_bytes
 from merging.models.expert_names import keep_name, match_names
-from merging.models.formats.adapter_base_model import other_base
-from merging.models.formats.adapter_changes import Change, changes_of, check_config, describe_unknown_settings
-from merging.models.formats.tied_tensors import is_tied, twin
+from merging.models.formats.adapter_base_model import describe_other_base
+from merging.models.formats.adapter_changes import Change, check_config, describe_unknown_settings, find_changes
+from merging.models.formats.tied_tensors import find_equal_tensor, is_tied
 from merging.models.network_facts import Facts, facts_of
 from merging.models.tensor_info import TensorInfo
 from merging.models.tower_names import PROJ, TowerTensor, find_tower_tensor, group_tower_names, is_transposed_name
@@ -41,7 +41,7 @@ class AdapterCheckpoint(Checkpoint):
         self.notes, self.cautions = weights.notes, (*weights.cautions, *describe_unknown_settings(config))
         self.weights, self.config, self.infos = weights, config, weights.infos
         check_config(config, self.name)
-        self.changes = changes_of(weights, config)
+        self.changes = find_changes(weights, config)
 
     @property
     def kind(self) -> str:
@@ -59,7 +59,7 @@ class AdapterCheckpoint(Checkpoint):
     def _config_bytes(self) -> bytes:
         return json.dumps(self.config, sort_keys=True).encode()
 
-    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+    def content_digest(self, on_bytes: BytesCallback = ignore_bytes) -> str:
         content = self.weights.content_digest(on_bytes)
         return hashlib.sha256(content.encode() + self._config_bytes()).hexdigest()
 
@@ -87,7 +87,7 @@ class AdaptedCheckpoint(Checkpoint):
     def __init__(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
         self.name, self.label, self.metadata = adapter.name, adapter.label, pretrained.metadata
         self._adapter, self._pretrained, self.folder = adapter, pretrained, adapter.folder
-        other = other_base(adapter.config, pretrained)
+        other = describe_other_base(adapter.config, pretrained)
         self.cautions = (*adapter.cautions, *([other] if other else []))
         try:
             self._apply(adapter, pretrained)
@@ -99,10 +99,10 @@ class AdaptedCheckpoint(Checkpoint):
         name_notes: tuple[str, ...] = ()
         self._own: dict[str, str] = {}  # {tensor: name in the adapter} of whole tensors, in networks other than CLIP
         if pretrained.is_inferred:
-            self._targets, self._own, name_notes = _targets_by_name(adapter, pretrained)
+            self._targets, self._own, name_notes = _find_targets_by_name(adapter, pretrained)
             ignored: list[str] = []
         else:
-            self._targets, ignored = _targets(adapter, pretrained)
+            self._targets, ignored = _find_tower_targets(adapter, pretrained)
         self.infos = {name: self._info(name, info) for name, info in pretrained.infos.items()}
         self.infos |= {name: adapter.infos[stored] for name, stored in self._own.items()}
         for name, target in self._targets.items():
@@ -161,7 +161,7 @@ class AdaptedCheckpoint(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self._adapter.state()
 
-    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+    def content_digest(self, on_bytes: BytesCallback = ignore_bytes) -> str:
         return self._adapter.content_digest(on_bytes)
 
     def _apply_changes(self, name: str) -> Tensor:
@@ -203,7 +203,7 @@ class AdaptedCheckpoint(Checkpoint):
             if change.product:
                 vector = infos[change.product].shape
                 vector = vector[::-1] if change.fan_in_fan_out else vector
-                actual = expected if _multiplies(vector, expected) else vector
+                actual = expected if _fits_shape(vector, expected) else vector
             elif change.replacement:
                 actual = infos[change.replacement].shape
             else:
@@ -217,20 +217,20 @@ class AdaptedCheckpoint(Checkpoint):
                 )
 
 
-def _multiplies(vector: Sequence[int], shape: Sequence[int]) -> bool:
+def _fits_shape(vector: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether a vector (n, 1) or (1, n) has a number for each row or column of a matrix, or each entry of a bias."""
     if len(shape) == 1:
         return math.prod(vector) == shape[0]
     return len(shape) == 2 and all(own in {1, size} for own, size in zip(vector, shape, strict=True))
 
 
-def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[str, _Target], list[str]]:
+def _find_tower_targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[str, _Target], list[str]]:
     """{name of a pretrained tensor: its changes}, and the adapter's tensors outside the visual tower."""
     stored_names, targets, ignored = group_tower_names(pretrained.infos), dict[str, _Target](), list[str]()
     if not stored_names:
         raise CheckpointError(f"{adapter.name} is an adapter, and the pretrained model holds no visual tower.")
     for name, change in adapter.changes.items():
-        tower_tensor = _tower_tensor(name)
+        tower_tensor = _find_target_tensor(name)
         if tower_tensor is None:
             ignored.append(name)
             continue
@@ -250,7 +250,7 @@ def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[s
     return targets, ignored
 
 
-def _targets_by_name(
+def _find_targets_by_name(
     adapter: AdapterCheckpoint, pretrained: Checkpoint
 ) -> tuple[dict[str, _Target], dict[str, str], tuple[str, ...]]:
     """For a network other than CLIP: {tensor: its change}, {tensor: the adapter's whole tensor}, notes on names.
@@ -312,7 +312,11 @@ def _check_tied(
         if not (new or adapted) or not is_tied(pretrained, stored):
             continue
         new += adapted
-        if adapted or len(new) == 1 or any(twin(adapter, own[new[0]], [own[name]]) is None for name in new[1:]):
+        if (
+            adapted
+            or len(new) == 1
+            or any(find_equal_tensor(adapter, own[new[0]], [own[name]]) is None for name in new[1:])
+        ):
             raise CheckpointError(
                 f"{adapter.name} has its own {first_few(new)}, and the pretrained model shares one tensor among its "
                 "input and output embeddings. Save both alike (modules_to_save, ensure_weight_tying), or merge the "
@@ -320,6 +324,6 @@ def _check_tied(
             )
 
 
-def _tower_tensor(name: str) -> TowerTensor | None:
+def _find_target_tensor(name: str) -> TowerTensor | None:
     """The tensor of the tower that an adapter's target refers to; PEFT names a packed attention layer as a whole."""
     return find_tower_tensor(name) or (find_tower_tensor(name.removesuffix(".weight") + ".in_proj_weight"))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from merging.base.errors import CheckpointError
 
-CHUNK = 1 << 16
-MAX_LINE = 4096
+CHUNK_BYTES = 1 << 16
+MAX_LINE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,19 @@ class Cursor:
         if begin < 0 or begin + size > len(self._chunk):
             if size > self.window.size - self.position:
                 raise self.window.truncation_error()
-            length = min(max(size, CHUNK), self.window.size - self.position)
+            length = min(max(size, CHUNK_BYTES), self.window.size - self.position)
             self._chunk, self._from, begin = self.window.read(self.position, length), self.position, 0
         self.position += size
         return self._chunk[begin : begin + size]
 
     def readline(self) -> bytes:
-        """The bytes up to and including the next newline; raises CheckpointError after ``MAX_LINE`` bytes."""
+        """The bytes up to and including the next newline; raises CheckpointError after ``MAX_LINE_BYTES`` bytes."""
         line = bytearray(self.read(1))
         while not line.endswith(b"\n"):
             begin = self.position - self._from
             end = self._chunk.find(b"\n", begin) + 1 or len(self._chunk)
             line += self.read(max(end - begin, 1))
-            if len(line) > MAX_LINE:
+            if len(line) > MAX_LINE_BYTES:
                 raise self.window.truncation_error()
         return bytes(line)
 

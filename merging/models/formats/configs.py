@@ -22,7 +22,7 @@ TOKENIZER = (
 COMPANIONS = (  # files beside the weights of a network of Transformers: its configurations and its tokenizer
     TRANSFORMERS, "generation_config.json", *TOKENIZER, PREPROCESSOR, "processor_config.json",
 )  # fmt: skip
-MAX_CONFIG = 1 << 20
+MAX_CONFIG_BYTES = 1 << 20
 OPEN_CLIP_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pt")
 PICKLED_INDEX = "pytorch_model.bin.index.json"  # its shards are pickles
 TRANSFORMERS_WEIGHTS = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin", PICKLED_INDEX)
@@ -42,10 +42,10 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return None
     descriptor = open_regular(resolve_contained(path))
     try:
-        raw = os.pread(descriptor, MAX_CONFIG + 1, 0)
+        raw = os.pread(descriptor, MAX_CONFIG_BYTES + 1, 0)
     finally:
         os.close(descriptor)
-    if len(raw) > MAX_CONFIG:
+    if len(raw) > MAX_CONFIG_BYTES:
         raise CheckpointError(f"{path.name} is larger than a configuration has reason to be; refused.")
     return parse_json(raw, path.name)
 
@@ -54,9 +54,9 @@ def read_config_beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     """Architecture metadata of a weights file from the configuration in its folder, and cautions about it."""
     try:
         if path.name in OPEN_CLIP_WEIGHTS:
-            architecture = _open_clip(read_json(path.with_name(OPEN_CLIP)) or {})
+            architecture = _convert_open_clip_config(read_json(path.with_name(OPEN_CLIP)) or {})
         elif path.name in TRANSFORMERS_WEIGHTS:
-            architecture = _transformers(read_json(path.with_name(TRANSFORMERS)) or {})
+            architecture = _convert_transformers_config(read_json(path.with_name(TRANSFORMERS)) or {})
             images = read_json(path.with_name(PREPROCESSOR)) or {} if architecture else {}
             architecture |= normalization(images.get("image_mean"), images.get("image_std"))
         else:
@@ -72,10 +72,14 @@ def architecture_in_config(config: dict[str, Any]) -> dict[str, Any]:
     Raises:
         CheckpointError: it has odd sizes, or an unknown activation.
     """
-    return _open_clip(config) or _open_clip({"model_cfg": config}) or _transformers(config)
+    return (
+        _convert_open_clip_config(config)
+        or _convert_open_clip_config({"model_cfg": config})
+        or _convert_transformers_config(config)
+    )
 
 
-def _transformers(config: dict[str, Any]) -> dict[str, Any]:
+def _convert_transformers_config(config: dict[str, Any]) -> dict[str, Any]:
     vision = config.get("vision_config", config)
     if not str(config.get("model_type", "")).startswith("clip") or not isinstance(vision, dict):
         return {}
@@ -98,11 +102,11 @@ def _transformers(config: dict[str, Any]) -> dict[str, Any]:
         "embed_dim": config.get("projection_dim", vision.get("projection_dim", 512)),
         "quick_gelu": activation == "quick_gelu",
         "vision_cfg": fields | {"head_width": width // heads},
-        **_transformers_text(config.get("text_config")),
+        **_convert_transformers_text(config.get("text_config")),
     }
 
 
-def _transformers_text(config: Any) -> dict[str, Any]:
+def _convert_transformers_text(config: Any) -> dict[str, Any]:
     """The text tower that Transformers' configuration states, in open_clip's fields; empty if it states none."""
     if not isinstance(config, dict):
         return {}
@@ -116,7 +120,7 @@ def _transformers_text(config: Any) -> dict[str, Any]:
     return {"text_cfg": fields} if all(type(value) is int and value > 0 for value in fields.values()) else {}
 
 
-def _open_clip(config: dict[str, Any]) -> dict[str, Any]:
+def _convert_open_clip_config(config: dict[str, Any]) -> dict[str, Any]:
     model = config.get("model_cfg", {})
     vision = model.get("vision_cfg", {}) if isinstance(model, dict) else {}
     if not isinstance(vision, dict) or not vision:

@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from merging.base.errors import MergingError
-from merging.base.files.paths import file_state, open_regular, resolve_contained
-from merging.models.content_digest import SMALL, ContentDigest, OnBytes
+from merging.base.files.paths import file_fingerprint, open_regular, resolve_contained
+from merging.models.content_digest import DIRECT_HASH_BYTES, BytesCallback, ContentDigest
 from merging.models.digest_cache import DIGESTS
 from merging.models.formats.model_sources import ModelRef
 
-PIECE = 1 << 20  # bytes that are read at a time
-REPORTED = 1 << 25  # bytes between two reports
-WAIT = 0.1  # seconds between checks whether to stop
+PIECE_BYTES = 1 << 20  # bytes that are read at a time
+REPORT_BYTES = 1 << 25  # bytes between two reports
+POLL_SECONDS = 0.1  # seconds between checks whether to stop
 MAX_HEADER = 100_000_000
-ROOT = Path(__file__).resolve().parents[3]
+REPOSITORY_ROOT = Path(__file__).resolve().parents[3]
 
-State = tuple[int, ...]
+FileFingerprint = tuple[int, ...]
 
 
 @contextlib.contextmanager
@@ -39,13 +39,13 @@ def early_digests(models: Iterable[ModelRef]) -> Iterator[None]:
 
     Digests of small files, folders and models on the Hub are computed when they are needed.
     """
-    files = dict(_large(models))
+    files = dict(_find_large_files(models))
     if not files:
         yield
         return
     command = [sys.executable, "-m", __name__, *map(str, files.values())]
     with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command, cwd=REPOSITORY_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         assert process.stdout is not None
         try:
@@ -55,7 +55,7 @@ def early_digests(models: Iterable[ModelRef]) -> Iterator[None]:
             process.kill()
 
 
-def _large(models: Iterable[ModelRef]) -> Iterator[tuple[State, Path]]:
+def _find_large_files(models: Iterable[ModelRef]) -> Iterator[tuple[FileFingerprint, Path]]:
     """State and path of each model that is a large file."""
     for model in models:
         with contextlib.suppress(MergingError, OSError, ValueError):
@@ -63,23 +63,23 @@ def _large(models: Iterable[ModelRef]) -> Iterator[tuple[State, Path]]:
                 continue
             path = resolve_contained(model.path).absolute()
             status = path.stat()
-            if stat.S_ISREG(status.st_mode) and status.st_size > SMALL:
+            if stat.S_ISREG(status.st_mode) and status.st_size > DIRECT_HASH_BYTES:
                 yield (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), path
 
 
 class _ReportedDigests:
     """Digests by the state of their file, as the child process reports them."""
 
-    def __init__(self, awaited: set[State], pipe: IO[bytes]) -> None:
+    def __init__(self, awaited: set[FileFingerprint], pipe: IO[bytes]) -> None:
         self._awaited, self._pipe = awaited, pipe
-        self._known: dict[State, str] = {}
+        self._known: dict[FileFingerprint, str] = {}
         self._rest = b""
 
-    def __call__(self, state: State, on_bytes: OnBytes) -> str:
+    def __call__(self, state: FileFingerprint, on_bytes: BytesCallback) -> str:
         """The digest of a file in that state; empty if the child process does not report it."""
         while state in self._awaited and state not in self._known:
             on_bytes(0)  # raises if the user cancelled
-            if not select.select([self._pipe], [], [], WAIT)[0]:
+            if not select.select([self._pipe], [], [], POLL_SECONDS)[0]:
                 continue
             raw = os.read(self._pipe.fileno(), 1 << 16)
             if not raw:
@@ -89,7 +89,7 @@ class _ReportedDigests:
                 self._take(json.loads(line), state, on_bytes)
         return self._known.get(state, "")
 
-    def _take(self, report: Any, awaited: State, on_bytes: OnBytes) -> None:
+    def _take(self, report: Any, awaited: FileFingerprint, on_bytes: BytesCallback) -> None:
         state = tuple(report["state"])
         if "digest" in report:
             self._known[state] = report["digest"]
@@ -97,7 +97,7 @@ class _ReportedDigests:
             on_bytes(report["read"])
 
 
-def digest_of(path: Path, on_bytes: OnBytes) -> tuple[State, str]:
+def compute_digest(path: Path, on_bytes: BytesCallback) -> tuple[FileFingerprint, str]:
     """State and digest of a safetensors file, equal to those of its checkpoint.
 
     Raises:
@@ -105,7 +105,7 @@ def digest_of(path: Path, on_bytes: OnBytes) -> tuple[State, str]:
     """
     descriptor = open_regular(path)
     try:
-        state = file_state(descriptor)
+        state = file_fingerprint(descriptor)
         length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
         if length > min(MAX_HEADER, state[2] - 8):
             raise ValueError(length)
@@ -116,19 +116,19 @@ def digest_of(path: Path, on_bytes: OnBytes) -> tuple[State, str]:
         for name in sorted(entries):
             content.begin(name, entries[name]["dtype"], tuple(entries[name]["shape"]))
             begin, end = spans[name]
-            for piece in _pieces(descriptor, 8 + length + begin, end - begin):
+            for piece in _read_pieces(descriptor, 8 + length + begin, end - begin):
                 content.update(piece)
                 on_bytes(len(piece))
-        if file_state(descriptor) != state:
+        if file_fingerprint(descriptor) != state:
             raise ValueError(state)
         return state, content.hexdigest()
     finally:
         os.close(descriptor)
 
 
-def _pieces(descriptor: int, offset: int, size: int) -> Iterator[memoryview]:
+def _read_pieces(descriptor: int, offset: int, size: int) -> Iterator[memoryview]:
     """The bytes of a tensor, piece by piece, in one buffer."""
-    buffer = memoryview(bytearray(min(PIECE, size)))
+    buffer = memoryview(bytearray(min(PIECE_BYTES, size)))
     done = 0
     while done < size:
         count = os.preadv(descriptor, [buffer[: size - done]], offset + done)
@@ -147,17 +147,17 @@ def main(paths: Iterable[str]) -> None:
 
 def _report(path: Path) -> None:
     status = path.stat()
-    state: State = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    state: FileFingerprint = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     unreported = 0
 
     def on_bytes(size: int) -> None:
         nonlocal unreported
         unreported += size
-        if unreported >= REPORTED:
+        if unreported >= REPORT_BYTES:
             _print(state=state, read=unreported)
             unreported = 0
 
-    read, digest = digest_of(path, on_bytes)
+    read, digest = compute_digest(path, on_bytes)
     _print(state=read, digest=digest)
 
 

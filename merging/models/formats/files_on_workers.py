@@ -14,25 +14,25 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.digest_cache import DIGESTS
 from merging.models.formats.model_sources import ModelRef
 
-FILE = 4  # numbers of a file's state: device, inode, size, time of change
+FINGERPRINT_LENGTH = 4  # numbers of a file's state: device, inode, size, time of change
 
 
 def digest_for_request(checkpoint: Checkpoint) -> dict[str, Any]:
     """The digest of a checkpoint and the state of its file, for a request; empty for a checkpoint in memory."""
     state = checkpoint.state()
-    return {} if state is None else {"digest": DIGESTS.digest(checkpoint), "file": list(_portable(state))}
+    return {} if state is None else {"digest": DIGESTS.digest(checkpoint), "file": list(_without_device(state))}
 
 
 def check_handed_digest(checkpoint: Checkpoint, handed: Mapping[str, Any]) -> None:
     """Remember the digest that a request states, if its file has the same size, time and inode in this process."""
     state = checkpoint.state()
-    if state is not None and list(_portable(state)) == handed.get("file"):
+    if state is not None and list(_without_device(state)) == handed.get("file"):
         DIGESTS.remember({state: str(handed["digest"])})
 
 
-def _portable(state: Sequence[int]) -> Sequence[int]:
+def _without_device(state: Sequence[int]) -> Sequence[int]:
     """A file's state without the device, whose number differs between machines; several files keep theirs."""
-    return state[1:] if len(state) == FILE else state
+    return state[1:] if len(state) == FINGERPRINT_LENGTH else state
 
 
 def first_missing(models: Iterable[ModelRef]) -> str:

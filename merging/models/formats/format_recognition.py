@@ -16,14 +16,14 @@ from merging.models.formats.adapter_checkpoint import AdapterCheckpoint
 from merging.models.formats.byte_range import ByteRange
 from merging.models.formats.configs import ADAPTERS, SUFFIXES, WEIGHTS
 from merging.models.formats.referenced_model import is_reference, open_reference
-from merging.models.formats.safetensors import MAX_HEADER, SafetensorsCheckpoint
+from merging.models.formats.safetensors import MAX_HEADER_BYTES, SafetensorsCheckpoint
 from merging.models.formats.sharded_checkpoint import ShardedCheckpoint
 from merging.models.formats.torch_pickle import containers, zip_archive
 from merging.models.formats.torch_pickle.pickled_checkpoint import PickledCheckpoint
 from merging.models.head_detection import HEAD_NAME
 
-MAX_INDEX = 1 << 25
-PROTOCOLS = range(2, 6)
+MAX_INDEX_BYTES = 1 << 25
+PICKLE_PROTOCOLS = range(2, 6)
 
 
 def open_path(path: Path, name: str, label: str) -> Checkpoint:
@@ -83,12 +83,12 @@ def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
         raise CheckpointError(
             f"{file} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
         )
-    is_safetensors = _is_safetensors(window) or _is_cut_safetensors(window, path)
+    is_safetensors = _is_safetensors(window) or _is_truncated_safetensors(window, path)
     if not is_safetensors and _is_pickled(window):
         return PickledCheckpoint(descriptor, file, name)
     if not is_safetensors and window.head(16).lstrip()[:1] == b"{":
         try:
-            if window.size > MAX_INDEX:
+            if window.size > MAX_INDEX_BYTES:
                 raise CheckpointError(
                     f"{file} is JSON of {window.size:,} bytes, more than an index of shards has; refused."
                 )
@@ -103,10 +103,10 @@ def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
 
 def _is_safetensors(window: ByteRange) -> bool:
     start = window.head(9)
-    return len(start) == 9 and int.from_bytes(start[:8], "little") <= MAX_HEADER and start[8:] == b"{"
+    return len(start) == 9 and int.from_bytes(start[:8], "little") <= MAX_HEADER_BYTES and start[8:] == b"{"
 
 
-def _is_cut_safetensors(window: ByteRange, path: Path) -> bool:
+def _is_truncated_safetensors(window: ByteRange, path: Path) -> bool:
     """Whether a file called .safetensors is cut off in the header's length, or states a length that is too large.
 
     A file with this suffix may also be JSON, which has no zero bytes.
@@ -118,12 +118,12 @@ def _is_cut_safetensors(window: ByteRange, path: Path) -> bool:
 
 
 def _is_tar(window: ByteRange) -> bool:
-    return window.head(512)[containers.TAR_AT :].startswith(containers.TAR_MARK)
+    return window.head(512)[containers.TAR_OFFSET :].startswith(containers.TAR_MARK)
 
 
 def _is_pickled(window: ByteRange) -> bool:
     start = window.head(16)
-    binary = len(start) > 1 and start[0] == 0x80 and start[1] in PROTOCOLS
+    binary = len(start) > 1 and start[0] == 0x80 and start[1] in PICKLE_PROTOCOLS
     # Protocols 0 and 1 begin with a mark, a name or an empty container.
     textual = start[:1] in {b"(", b"c", b"]", b"}"}
-    return binary or textual or start.startswith(zip_archive.MAGIC)
+    return binary or textual or start.startswith(zip_archive.ZIP_MAGIC)

@@ -18,20 +18,20 @@ from merging.base.text import did_you_mean, printable
 from merging.models.formats import configs
 from merging.models.formats.configs import ADAPTERS
 from merging.models.hub.blob_cache import snapshot
-from merging.models.hub.client import OFF, blocked_by_setting, host, require_on
+from merging.models.hub.client import OFF, blocked_by_setting, host, require_hub_access
 from merging.models.hub.fetch import fetch as fetch_files
 from merging.models.hub.repository import Repository
 from merging.models.hub.repository_facts import fetch_facts
 from merging.models.model_references import HUB_PREFIX
 from merging.tasks.context import QUIET, Context
 
-NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
-SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
-INDEX = "model.safetensors.index.json"
+REPOSITORY_NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+SHARD_NAME = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+INDEX_FILE = "model.safetensors.index.json"
 CONFIGS = (configs.TRANSFORMERS, configs.OPEN_CLIP, configs.ADAPTER, "preprocessor_config.json")
 # open_clip's come first: in some repositories model.safetensors is a bare image model of another library
 WEIGHTS = (
-    "open_clip_model.safetensors", "model.safetensors", INDEX,
+    "open_clip_model.safetensors", "model.safetensors", INDEX_FILE,
     "open_clip_pytorch_model.bin", "pytorch_model.bin",
 )  # fmt: skip
 
@@ -46,31 +46,31 @@ def fetch(reference: str, context: Context = QUIET) -> Path:
     progress, cancel = current_watchers()
     try:
         if blocked_by_setting() == OFF:
-            require_on(reference)
-        repository = _repository(reference)
+            require_hub_access(reference)
+        repository = _parse_reference(reference)
         if cached := _find_cached(repository):
             return cached
-        require_on(reference)
+        require_hub_access(reference)
         watched = replace(context, progress=context.progress or progress, cancel=context.cancel or cancel)
         return _fetch_model(repository, watched)
     except HubError as error:
         raise CheckpointError(str(error)) from None
 
 
-def _repository(reference: str) -> Repository:
+def _parse_reference(reference: str) -> Repository:
     """The repository and revision in a reference."""
     if not reference.startswith(HUB_PREFIX):
-        return Repository("model", _repository_of_tag(reference))
+        return Repository("model", _find_repository_of_tag(reference))
     name, _, revision = reference.removeprefix(HUB_PREFIX).partition("@")
     try:
-        if NAME.fullmatch(name):
+        if REPOSITORY_NAME.fullmatch(name):
             return Repository("model", name, revision or None)
     except HubError:
         pass
     raise CheckpointError(f"{printable(reference)}: write {HUB_PREFIX}organization/name, or add @revision.")
 
 
-def _repository_of_tag(reference: str) -> str:
+def _find_repository_of_tag(reference: str) -> str:
     """The repository of one of open_clip's pretrained tags."""
     model, _, tag = reference.partition("/")
     from merging.base.open_clip_import import prepare_torchvision
@@ -92,7 +92,7 @@ def _repository_of_tag(reference: str) -> str:
             f"{listed}"
         )
     repository = str(config.get("hf_hub", "")).strip("/")
-    if not NAME.fullmatch(repository):
+    if not REPOSITORY_NAME.fullmatch(repository):
         raise CheckpointError(f"{reference} is not on the Hub. Download it with open_clip and give its path.")
     return repository
 
@@ -100,12 +100,12 @@ def _repository_of_tag(reference: str) -> str:
 def needed_files(names: Iterable[str]) -> list[str]:
     """The files of a repository that a checkpoint needs, weights first; empty if no weights can be read."""
     available = set(names)
-    shards = sorted(name for name in available if SHARD.fullmatch(name))
+    shards = sorted(name for name in available if SHARD_NAME.fullmatch(name))
     if configs.ADAPTER in available:
         weights = [name for name in ADAPTERS if name in available][:1]
     else:
         weights = [name for name in WEIGHTS if name in available][:1]
-        weights += shards if weights == [INDEX] else []
+        weights += shards if weights == [INDEX_FILE] else []
     return weights + [name for name in CONFIGS if name in available] if weights else []
 
 
@@ -119,7 +119,7 @@ def _find_cached(repository: Repository) -> Path | None:
     if (folder := snapshot(repository)) is None:
         return None
     names = needed_files(path.name for path in folder.iterdir())
-    complete = bool(names) and (names[0] != INDEX or _has_all_shards(folder / INDEX))
+    complete = bool(names) and (names[0] != INDEX_FILE or _has_all_shards(folder / INDEX_FILE))
     return _path_to_open(folder, names) if complete else None
 
 

@@ -14,7 +14,7 @@ from merging.models.model_references import locate
 from merging.models.stated_architecture import StatedArchitecture
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,79}")
-QUICK = "quickgelu"  # suffix of open_clip's models with QuickGELU
+QUICK_GELU_SUFFIX = "quickgelu"  # suffix of open_clip's models with QuickGELU
 
 
 def named_architecture(text: str, base: Path | None = None) -> StatedArchitecture:
@@ -33,7 +33,7 @@ def named_architecture(text: str, base: Path | None = None) -> StatedArchitectur
     path = locate(text, base)
     if "=" in text and not lexists(path):
         return StatedArchitecture.parse(text)
-    if lexists(path) and not (path.is_dir() and MODEL_NAME.fullmatch(text) and not _configurations(path)):
+    if lexists(path) and not (path.is_dir() and MODEL_NAME.fullmatch(text) and not _list_configurations(path)):
         return _read_configuration(path)
     if not MODEL_NAME.fullmatch(text) or text.endswith(".json"):
         raise CheckpointError(f"There is no configuration at {printable(text)}.")
@@ -42,7 +42,7 @@ def named_architecture(text: str, base: Path | None = None) -> StatedArchitectur
 
 def _read_configuration(path: Path) -> StatedArchitecture:
     """The architecture in a configuration file, or in the configuration of a folder."""
-    for file in _configurations(path) if path.is_dir() else [path]:
+    for file in _list_configurations(path) if path.is_dir() else [path]:
         if (config := read_json(file)) is not None and (stated := architecture_in_config(config)):
             return StatedArchitecture.from_metadata(stated)
     raise CheckpointError(
@@ -51,7 +51,7 @@ def _read_configuration(path: Path) -> StatedArchitecture:
     )
 
 
-def _configurations(folder: Path) -> list[Path]:
+def _list_configurations(folder: Path) -> list[Path]:
     """The configuration files in a folder; a folder of experts that has a model's name has none."""
     return [folder / name for name in (OPEN_CLIP, TRANSFORMERS) if lexists(folder / name)]
 
@@ -74,6 +74,6 @@ def _find_open_clip_model(name: str) -> StatedArchitecture:
     stated = architecture_in_config(config)
     if not {"width", "layers", "patch_size"} <= stated.get("vision_cfg", {}).keys():
         raise CheckpointError(f"open_clip's {name} is not a vision transformer of CLIP's kind.")
-    if not name.endswith(QUICK):
+    if not name.endswith(QUICK_GELU_SUFFIX):
         stated.pop("quick_gelu", None)
     return StatedArchitecture.from_metadata(stated)

@@ -25,13 +25,13 @@ from merging.models.checkpoint_views import CheckpointView, rename_tensors, rena
 from merging.models.families import TEXT_TOWER
 from merging.models.model_references import locate
 
-MARK, VERSION = "mergescope_model_reference", 1
+VERSION_KEY, VERSION = "mergescope_model_reference", 1
 FOLDER, SUFFIX = "models", ".json"
 MOVED_SUFFIX = ".place"  # suffix after a reference's name: the file with the current path of its model
 MOST = 1 << 20  # bytes of such a file
-Open = Callable[[Path], Checkpoint]  # opens a checkpoint under canonical names
+OpenCheckpoint = Callable[[Path], Checkpoint]  # opens a checkpoint under canonical names
 
-_opening: ContextVar[tuple[Path, ...]] = ContextVar("opening", default=())  # references being followed
+_open_references: ContextVar[tuple[Path, ...]] = ContextVar("opening", default=())  # references being followed
 _path_to_try: ContextVar[tuple[Path, str] | None] = ContextVar("tried", default=None)  # (reference, path to try)
 
 
@@ -51,22 +51,22 @@ class ReferencedModel(CheckpointView):
 
 def write_reference(path: Path, model: Path, metadata: Mapping[str, str], names_from: str = "") -> None:
     """Write a reference to a model; ``names_from`` is the file beside it whose names the tensors get."""
-    write_json(path, {MARK: VERSION, "model": str(model), "like": names_from, "metadata": dict(metadata)})
+    write_json(path, {VERSION_KEY: VERSION, "model": str(model), "like": names_from, "metadata": dict(metadata)})
 
 
 def is_reference(path: Path, raw: bytes) -> bool:
     """Whether the content of a file is a reference, in a folder where references are read."""
-    return path.parent.name == FOLDER and len(raw) <= MOST and f'"{MARK}"'.encode() in raw[:100]
+    return path.parent.name == FOLDER and len(raw) <= MOST and f'"{VERSION_KEY}"'.encode() in raw[:100]
 
 
-def open_reference(path: Path, raw: bytes, open_canonical: Open) -> Checkpoint:
+def open_reference(path: Path, raw: bytes, open_canonical: OpenCheckpoint) -> Checkpoint:
     """The model that a reference names.
 
     Raises:
         CheckpointError: the reference is damaged or refers to itself, or the model is missing or damaged.
     """
     file = printable(path.name)
-    model, like, metadata = _content(path, raw)
+    model, like, metadata = _read_content(path, raw)
     if not exists(model):  # noqa: PTH110 - Path.exists raises for a path that no disk can have
         raise CheckpointError(
             f"{file} refers to {printable(model, 300)}, which is missing: fetch it again, name the folder that "
@@ -81,13 +81,13 @@ def open_reference(path: Path, raw: bytes, open_canonical: Open) -> Checkpoint:
     return ReferencedModel(inner, raw + model.encode(), metadata)
 
 
-def _content(path: Path, raw: bytes) -> tuple[str, str, dict[str, str]]:
+def _read_content(path: Path, raw: bytes) -> tuple[str, str, dict[str, str]]:
     """The current path of the model, the name of the file whose names its tensors get, and its metadata."""
     file = printable(path.name)
     content = parse_json(raw, file)
     model, like, metadata = (content.get(name) for name in ("model", "like", "metadata"))
     texts = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
-    if content.get(MARK) != VERSION or not isinstance(model, str) or not isinstance(like, str) or not texts:
+    if content.get(VERSION_KEY) != VERSION or not isinstance(model, str) or not isinstance(like, str) or not texts:
         raise CheckpointError(f"{file} does not say where a model is; make the benchmark again.")
     tried = _path_to_try.get()
     assert isinstance(metadata, dict)
@@ -102,17 +102,17 @@ def find_command(folder: Path) -> str:
 @contextlib.contextmanager
 def _refuse_cycle(path: Path) -> Iterator[None]:
     """Refuse a reference that leads back to itself, directly or through others."""
-    above, own = _opening.get(), path.resolve()
+    above, own = _open_references.get(), path.resolve()
     if own in above:
-        raise _circular_error(path)
-    token = _opening.set((*above, own))
+        raise _make_cycle_error(path)
+    token = _open_references.set((*above, own))
     try:
         yield
     finally:
-        _opening.reset(token)
+        _open_references.reset(token)
 
 
-def _circular_error(path: Path) -> CheckpointError:
+def _make_cycle_error(path: Path) -> CheckpointError:
     return CheckpointError(f"{printable(path.name)} refers to itself; make the benchmark again.")
 
 
@@ -132,9 +132,9 @@ def model_path(path: Path, raw: bytes) -> str:
     Raises:
         CheckpointError: the reference is damaged or refers to itself.
     """
-    model, _, _ = _content(path, raw)
+    model, _, _ = _read_content(path, raw)
     if exists(model) and Path(model).resolve() == path.resolve():  # noqa: PTH110 - as above
-        raise _circular_error(path)
+        raise _make_cycle_error(path)
     return model
 
 
@@ -143,7 +143,7 @@ def resolve_model_path(reference: str) -> str:
     with contextlib.suppress(MergingError, OSError, ValueError):
         path = locate(reference)
         if path.suffix == SUFFIX and is_reference(path, raw := path.read_bytes()):
-            return _content(path, raw)[0]
+            return _read_content(path, raw)[0]
     return reference
 
 

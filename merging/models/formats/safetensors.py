@@ -22,7 +22,7 @@ from torch import Tensor
 
 from merging.base.errors import CheckpointError
 from merging.base.files import disk
-from merging.base.files.paths import file_state
+from merging.base.files.paths import file_fingerprint
 from merging.base.files.strict_json import parse_json
 from merging.base.files.temporary import temporary_name
 from merging.models.checkpoint import Checkpoint, Spans
@@ -37,12 +37,12 @@ from merging.models.tensor_info import (
     read_spans,
 )
 
-MAX_HEADER = 100_000_000
-LENGTH = 8  # bytes that say how long the header is
-SYNCED = 1 << 25  # bytes between syncs to the disk
+MAX_HEADER_BYTES = 100_000_000
+LENGTH_BYTES = 8  # bytes that say how long the header is
+SYNC_BYTES = 1 << 25  # bytes between syncs to the disk
 DOWNLOAD_AGAIN = "The file is damaged: download it again, or write it with safetensors."
-COMPLEX = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
-OTHERS = {  # first bytes of other well-known files, in lower case
+COMPLEX_NOTES = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
+OTHER_FILE_TYPES = {  # first bytes of other well-known files, in lower case
     b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
     b"pk\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
     b"\x89png": "it is a PNG image, not safetensors.",
@@ -79,8 +79,8 @@ def read_header(descriptor: int, label: str) -> Header:
     if size == 0:
         raise CheckpointError(f"{label} is empty (0 bytes).")
     length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
-    if size < 8 or length > MAX_HEADER or length > size - 8:
-        raise CheckpointError(f"{label}: {_what_else(descriptor, size, length)}")
+    if size < 8 or length > MAX_HEADER_BYTES or length > size - 8:
+        raise CheckpointError(f"{label}: {_describe_content(descriptor, size, length)}")
     entries = parse_json(os.pread(descriptor, length, 8), label, "the header")
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
@@ -88,19 +88,21 @@ def read_header(descriptor: int, label: str) -> Header:
     return parse_header(entries, metadata, start=8 + length, size=size, label=label)
 
 
-def _what_else(descriptor: int, size: int, length: int) -> str:
+def _describe_content(descriptor: int, size: int, length: int) -> str:
     """What a file that is not safetensors is instead, as a phrase for messages."""
     start, has_header = os.pread(descriptor, 64, 0).lstrip().lower(), os.pread(descriptor, 1, 8) == b"{"
-    if size < 8 and length <= MAX_HEADER:
+    if size < 8 and length <= MAX_HEADER_BYTES:
         return f"truncated: it has {size} bytes, and the first 8 give the length of the header; download it again."
-    if length > MAX_HEADER and has_header:
-        return f"its header claims to take {length:,} bytes, and at most {MAX_HEADER:,} are read; download it again."
-    if length <= MAX_HEADER and (has_header or size == 8):
+    if length > MAX_HEADER_BYTES and has_header:
+        return (
+            f"its header claims to take {length:,} bytes, and at most {MAX_HEADER_BYTES:,} are read; download it again."
+        )
+    if length <= MAX_HEADER_BYTES and (has_header or size == 8):
         return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
-    for magic, text in OTHERS.items():
+    for magic, text in OTHER_FILE_TYPES.items():
         if start.startswith(magic):
             return text
-    if 8 < length <= MAX_HEADER:
+    if 8 < length <= MAX_HEADER_BYTES:
         return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
     return f"neither safetensors nor another known kind of checkpoint (file size {size} bytes)."
 
@@ -117,7 +119,7 @@ def parse_header(entries: dict[str, Any], metadata: dict[str, str], *, start: in
     spans: list[tuple[int, int, str]] = []
     stored = 0
     for name, entry in entries.items():
-        infos[name], begin, end = _entry(name, entry, label)
+        infos[name], begin, end = _parse_entry(name, entry, label)
         stored += infos[name].nbytes
         spans.append((begin, end, name))
     if not infos:
@@ -146,7 +148,7 @@ def parse_header(entries: dict[str, Any], metadata: dict[str, str], *, start: in
     return Header(infos, {name: start + begin for begin, _, name in spans}, metadata)
 
 
-def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
+def _parse_entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     try:
         dtype_text, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
         valid = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS and isinstance(dtype_text, str)
@@ -160,7 +162,7 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
         )
     if dtype_text not in DTYPES:
         raise CheckpointError(
-            f"{label}: tensor {name[:80]!r} has dtype {dtype_text[:20]!r}{COMPLEX.get(dtype_text, '')}, which cannot "
+            f"{label}: tensor {name[:80]!r} has dtype {dtype_text[:20]!r}{COMPLEX_NOTES.get(dtype_text, '')}, which cannot "
             "be merged; convert it."
         )
     info = TensorInfo(tuple(shape), DTYPES[dtype_text])
@@ -172,7 +174,7 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     return info, begin, end
 
 
-def written_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
+def encode_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
     """The bytes before the numbers of a file, and {tensor: byte offset after them}."""
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     offsets, end = dict[str, int](), 0
@@ -197,14 +199,14 @@ class SafetensorsWriter:
         self.path = path
         self._partial = path.with_name(f".{temporary_name()}")
         self._infos = dict(infos)
-        head, self._offsets = written_header(infos, metadata or {})
+        head, self._offsets = encode_header(infos, metadata or {})
         self._start, end = len(head), sum(info.nbytes for info in infos.values())
         self._unsynced, self._left, self._syncing = 0, self._start + end, ThreadPoolExecutor(1)
         self._syncs: list[Future[None]] = []
         self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             self._put(memoryview(head), 0)
-            disk.reserve(self._file, self._start + end)
+            disk.reserve_space(self._file, self._start + end)
         except OSError:
             self.abort()
             raise
@@ -222,7 +224,7 @@ class SafetensorsWriter:
             done += os.pwrite(self._file, view[done:], offset + done)
         self._unsynced += len(view)
         self._left -= len(view)
-        if self._left == 0 or (self._unsynced >= SYNCED and all(sync.done() for sync in self._syncs)):
+        if self._left == 0 or (self._unsynced >= SYNC_BYTES and all(sync.done() for sync in self._syncs)):
             self._unsynced = 0
             self._syncs.append(self._syncing.submit(os.fsync, self._file))
 
@@ -285,13 +287,13 @@ class SafetensorsCheckpoint(Checkpoint):
         return read_spans(self._descriptor, self._offsets[name], spans, self.infos[name].dtype, self._file)
 
     def state(self) -> tuple[int, ...]:
-        return file_state(self._descriptor)
+        return file_fingerprint(self._descriptor)
 
 
 def file_bytes(name: str, values: Tensor, metadata: Mapping[str, str]) -> bytes:
     """The bytes of a safetensors file with one tensor ``values`` (*S): any shape, and metadata."""
     flat = values.detach().cpu().reshape(-1).contiguous()
-    head, _ = written_header({name: TensorInfo(tuple(values.shape), values.dtype)}, metadata)
+    head, _ = encode_header({name: TensorInfo(tuple(values.shape), values.dtype)}, metadata)
     return head + bytes(raw_bytes(flat))
 
 
@@ -301,8 +303,8 @@ def tensor_of(raw: bytes, label: str) -> tuple[str, Tensor, dict[str, str]]:
     Raises:
         CheckpointError: the bytes are not a safetensors file with one tensor.
     """
-    start = LENGTH + int.from_bytes(raw[:LENGTH], "little")
-    entries = parse_json(raw[LENGTH:start], label, "the header")
+    start = LENGTH_BYTES + int.from_bytes(raw[:LENGTH_BYTES], "little")
+    entries = parse_json(raw[LENGTH_BYTES:start], label, "the header")
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or len(entries) != 1:
         raise CheckpointError(f"{label} holds {len(entries)} tensors; one is expected, with metadata.")

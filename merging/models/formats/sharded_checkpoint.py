@@ -18,7 +18,7 @@ from merging.models.formats.safetensors import SafetensorsCheckpoint
 from merging.models.formats.torch_pickle.pickled_checkpoint import PickledCheckpoint
 
 MAX_SHARDS = 500
-MAX_NAME = 200
+MAX_NAME_LENGTH = 200
 
 Shards = dict[str, SafetensorsCheckpoint | PickledCheckpoint]
 
@@ -30,16 +30,16 @@ class ShardedCheckpoint(Checkpoint):
         self.name = self.label = name
         file_name = printable(path.name)
         index, self._index = parse_json(raw, file_name), zlib.crc32(raw)
-        weights = _weight_map(index, file_name)
+        weights = _read_weight_map(index, file_name)
         files = sorted(set(weights.values()))
         if len(files) > MAX_SHARDS:
             raise CheckpointError(f"{file_name} names {len(files):,} shards; refused.")
         self._shards = {file: self._shard(path, file, name) for file in files}
-        _check(self._shards, weights, file_name)
+        _check_shards(self._shards, weights, file_name)
         self._file_of = weights
         self.infos = {tensor: self._shards[file].infos[tensor] for tensor, file in weights.items()}
         self.metadata = {k: v for file in files for k, v in self._shards[file].metadata.items()}
-        self.cautions = tuple(_cautions(self._shards, weights, index, self.nbytes))
+        self.cautions = tuple(_list_cautions(self._shards, weights, index, self.nbytes))
 
     @staticmethod
     def _shard(path: Path, file: str, name: str) -> SafetensorsCheckpoint | PickledCheckpoint:
@@ -64,7 +64,7 @@ class ShardedCheckpoint(Checkpoint):
         return (self._index, *(number for shard in self._shards.values() for number in shard.state()))
 
 
-def _weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
+def _read_weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
     weights = index.get("weight_map")
     if not isinstance(weights, dict) or not weights:
         raise CheckpointError(
@@ -74,13 +74,13 @@ def _weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
     for tensor, file in weights.items():
         if not isinstance(file, str):
             raise CheckpointError(f"{label}: the file of tensor {tensor[:80]!r} is not text.")
-        odd = not file or len(file) > MAX_NAME or not file.isprintable() or file.startswith(".")
+        odd = not file or len(file) > MAX_NAME_LENGTH or not file.isprintable() or file.startswith(".")
         if odd or any(sign in file for sign in "/\\:"):
             raise CheckpointError(f"{label}: the file of tensor {tensor[:80]!r} is outside of its folder; refused.")
     return weights
 
 
-def _check(shards: Shards, weights: dict[str, str], label: str) -> None:
+def _check_shards(shards: Shards, weights: dict[str, str], label: str) -> None:
     """Raise CheckpointError unless every tensor in the index is in its shard and in no other."""
     for tensor, file in weights.items():
         if tensor not in shards[file].infos:
@@ -91,7 +91,7 @@ def _check(shards: Shards, weights: dict[str, str], label: str) -> None:
                 raise CheckpointError(f"{label}: tensor {tensor[:80]!r} is in {file!r} and in {weights[tensor]!r}.")
 
 
-def _cautions(shards: Shards, weights: dict[str, str], index: dict[str, Any], stored: int) -> list[str]:
+def _list_cautions(shards: Shards, weights: dict[str, str], index: dict[str, Any], stored: int) -> list[str]:
     cautions = []
     unlisted = [tensor for shard in shards.values() for tensor in shard.infos if tensor not in weights]
     if unlisted:

@@ -10,7 +10,7 @@ from merging.models.checkpoint import DIGEST_PIECE, Checkpoint
 from merging.models.formats.configs import TRANSFORMERS, read_json
 
 
-def twin(model: Checkpoint, name: str, candidates: Sequence[str]) -> str | None:
+def find_equal_tensor(model: Checkpoint, name: str, candidates: Sequence[str]) -> str | None:
     """The first of the other candidates that holds the same bits; None if none does."""
     return next((o for o in candidates if o != name and is_equal(model, name, model, o)), None)
 
@@ -21,7 +21,7 @@ def is_tied(model: Checkpoint, stored: Sequence[str]) -> bool:
     A file with only one of them may be of a network without the other, as its configuration states.
     """
     if len(stored) != 1:
-        return len(stored) > 1 and twin(model, stored[0], stored[1:]) is not None
+        return len(stored) > 1 and find_equal_tensor(model, stored[0], stored[1:]) is not None
     config = (read_json(model.folder / TRANSFORMERS) if model.folder else None) or {}
     names = config.get("architectures")
     headless = isinstance(names, list) and all(str(name).endswith("Model") for name in names)

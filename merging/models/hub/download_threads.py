@@ -11,17 +11,17 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from merging.base.errors import Cancelled
-from merging.models.hub.client import utilities
-from merging.models.hub.hub_errors import classes, status_of
+from merging.models.hub.client import load_utilities
+from merging.models.hub.hub_errors import class_names, http_status
 
 T = TypeVar("T")
 
-RETRIES, FIRST_DELAY, LONGEST_DELAY = 5, 1.0, 8.0  # seconds; each delay is twice the one before
-LONGEST_WAIT = 900.0  # seconds; longer delays that a server asks for are cut to this
+MAX_RETRIES, FIRST_DELAY, MAX_DELAY = 5, 1.0, 8.0  # seconds; each delay is twice the one before
+MAX_STATED_DELAY = 900.0  # seconds; longer delays that a server asks for are cut to this
 POLL_SECONDS = 0.2  # between checks whether to stop
-GRACE = 0.3  # seconds that waiting threads get to end
-NO_CONNECTION = {"ConnectError", "ConnectTimeout"}  # errors that are final unless an earlier call reached the Hub
-TEMPORARY = {"TimeoutException", "NetworkError", "RemoteProtocolError", "BrokenOffError"}
+GRACE_SECONDS = 0.3  # seconds that waiting threads get to end
+CONNECT_ERRORS = {"ConnectError", "ConnectTimeout"}  # errors that are final unless an earlier call reached the Hub
+TEMPORARY_ERRORS = {"TimeoutException", "NetworkError", "RemoteProtocolError", "BrokenOffError"}
 
 
 class BrokenOffError(Exception):
@@ -63,21 +63,21 @@ class DownloadThreads:
                 return answer
             except Exception as error:
                 failures, before = (1 if done() > before else failures + 1), done()
-                self._had_response |= bool(status_of(error))
+                self._had_response |= bool(http_status(error))
                 delay = self._delay(error, failures)
-                if delay is None or failures > RETRIES:
+                if delay is None or failures > MAX_RETRIES:
                     raise
             self.wait(delay)
 
     def _delay(self, error: Exception, failures: int) -> float | None:
         """Seconds to wait before a retry; None for a permanent error."""
-        status, names = status_of(error), classes(error)
-        if not (status in {408, 429} or status >= 500 or names & TEMPORARY):
+        status, names = http_status(error), class_names(error)
+        if not (status in {408, 429} or status >= 500 or names & TEMPORARY_ERRORS):
             return None
-        if (names & NO_CONNECTION and not self._had_response) or "CERTIFICATE_VERIFY_FAILED" in str(error):
+        if (names & CONNECT_ERRORS and not self._had_response) or "CERTIFICATE_VERIFY_FAILED" in str(error):
             return None
         stated = _stated_delay(error) if status else None
-        return min(FIRST_DELAY * 2 ** (failures - 1), LONGEST_DELAY) if stated is None else min(stated, LONGEST_WAIT)
+        return min(FIRST_DELAY * 2 ** (failures - 1), MAX_DELAY) if stated is None else min(stated, MAX_STATED_DELAY)
 
     def run(self, tasks: Iterable[Callable[[], None]], workers: int, on_bytes: Callable[[int, str], None]) -> None:
         """Run tasks in threads until all are done or one fails.
@@ -111,7 +111,7 @@ class DownloadThreads:
                 on_bytes(*report)
         finally:
             self._stop.set()
-            end = time.monotonic() + GRACE
+            end = time.monotonic() + GRACE_SECONDS
             for thread in threads:
                 thread.join(max(0.0, end - time.monotonic()))
         if errors:
@@ -126,5 +126,5 @@ def _stated_delay(error: Exception) -> float | None:
         return float(stated)
     with contextlib.suppress(ValueError):
         return max(0.0, parsedate_to_datetime(stated).timestamp() - time.time())
-    limit = utilities().parse_ratelimit_headers(headers) if status_of(error) == 429 else None
+    limit = load_utilities().parse_ratelimit_headers(headers) if http_status(error) == 429 else None
     return float(limit.reset_in_seconds) if limit and not limit.remaining else None

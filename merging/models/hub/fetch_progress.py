@@ -10,8 +10,8 @@ from merging.base.progress import Progress
 from merging.base.text import size_text
 from merging.tasks.context import Context
 
-RECENT = 10.0  # seconds over which the rate is measured
-SOON = 0.5  # seconds after which there is a rate
+RATE_SECONDS = 10.0  # seconds over which the rate is measured
+MIN_RATE_SECONDS = 0.5  # seconds after which there is a rate
 
 
 class FetchProgress:
@@ -43,7 +43,7 @@ class FetchProgress:
         """Recent bytes per second; None before there is a rate."""
         now = time.monotonic()
         self._seen.append((now, done))
-        while len(self._seen) > 2 and now - self._seen[1][0] > RECENT:
+        while len(self._seen) > 2 and now - self._seen[1][0] > RATE_SECONDS:
             self._seen.popleft()
         began, before = self._seen[0]
-        return (done - before) / (now - began) if now - began > SOON and done > before else None
+        return (done - before) / (now - began) if now - began > MIN_RATE_SECONDS and done > before else None

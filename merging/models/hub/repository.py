@@ -11,12 +11,12 @@ from merging.base.errors import HubError
 from merging.base.text import printable
 
 Kind = Literal["model", "dataset"]
-BRANCH = "main"
-NOUNS = {"model": "model", "dataset": "data set"}
-NAME = re.compile(r"[\w.-]{1,96}(?:/[\w.-]{1,96})?")
-REVISION = re.compile(r"(?!/)[\w./-]{1,120}")
+DEFAULT_BRANCH = "main"
+KIND_NOUNS = {"model": "model", "dataset": "data set"}
+NAME_PATTERN = re.compile(r"[\w.-]{1,96}(?:/[\w.-]{1,96})?")
+REVISION_PATTERN = re.compile(r"(?!/)[\w./-]{1,120}")
 COMMIT = re.compile(r"[0-9a-f]{40}")
-SHA256 = re.compile(r"[0-9a-f]{64}")
+SHA256_PATTERN = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RepositoryFile:
         path = PurePosixPath(self.name)
         if path.is_absolute() or ".." in path.parts or not path.parts or any(sign in self.name for sign in "\\\0"):
             raise HubError(f"{printable(self.name)!r} is no name of a file in a repository of the Hub.", "missing")
-        for key, digest in ((self.sha256, SHA256), (self.git_id, COMMIT)):
+        for key, digest in ((self.sha256, SHA256_PATTERN), (self.git_id, COMMIT)):
             if key is not None and not digest.fullmatch(key):
                 raise HubError(f"{printable(self.name)} has the key {printable(key)!r}, which is no digest.", "digest")
 
@@ -59,8 +59,12 @@ class Repository:
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        text = f"{self.name}@{self.revision or BRANCH}"
-        odd = not NAME.fullmatch(self.name) or not REVISION.fullmatch(self.revision or BRANCH) or ".." in text
+        text = f"{self.name}@{self.revision or DEFAULT_BRANCH}"
+        odd = (
+            not NAME_PATTERN.fullmatch(self.name)
+            or not REVISION_PATTERN.fullmatch(self.revision or DEFAULT_BRANCH)
+            or ".." in text
+        )
         if odd:
             raise HubError(f"{printable(text)!r} is no repository of the Hub: write organization/name.", "missing")
 

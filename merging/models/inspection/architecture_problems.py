@@ -10,9 +10,9 @@ from merging.models.architecture import activation_in_metadata, heads_in_metadat
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import stored_model
 from merging.models.inspection.fit_report import Problem, make_problem
-from merging.models.tower_names import BODY, VISUAL
+from merging.models.tower_names import HF_PREFIX, VISUAL
 
-BLOCK = re.compile(r"(?:^|\.)(?:transformer\.resblocks|encoder\.layers)\.(\d+)\.")
+BLOCK_NUMBER = re.compile(r"(?:^|\.)(?:transformer\.resblocks|encoder\.layers)\.(\d+)\.")
 
 
 def find_stated_differences(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[Problem]:
@@ -83,11 +83,11 @@ def visual_block_numbers(checkpoint: Checkpoint) -> frozenset[int]:
 def select_tower_names(names: Iterable[str]) -> list[str]:
     """The names that contain a visual tower's prefix, or all names if none contains one."""
     listed = list(names)
-    marked = [name for name in listed if VISUAL in name or BODY in name]
+    marked = [name for name in listed if VISUAL in name or HF_PREFIX in name]
     return marked or listed
 
 
 def block_number(name: str) -> int | None:
     """The layer that a tensor belongs to; None if it belongs to none."""
-    match = BLOCK.search(name)
+    match = BLOCK_NUMBER.search(name)
     return int(match[1]) if match else None

@@ -15,12 +15,15 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.families import UNMERGED, Parameter
 from merging.models.inspection.tensor_pieces import RUN_COUNT, RUN_LENGTH, Piece, tensor_pieces
 
-FAR, ALIKE = 0.5, 0.5  # fine-tuning gives no larger relative change and no smaller cosine
-LOST = 0.1  # share of changes lost to rounding above which there is a warning
+MAX_RELATED_CHANGE, MIN_RELATED_COSINE = 0.5, 0.5  # fine-tuning gives no larger relative change and no smaller cosine
+LOST_SHARE_LIMIT = 0.1  # share of changes lost to rounding above which there is a warning
 TYPICAL_SCALING = 0.3
-HUGE = 1e19  # squares of larger numbers overflow float32
-GROUPS = 8  # groups of a sample, whose spread shows its error
-ERRORS, LEAST_MARGIN = 4.0, 0.05  # a sample decides if it is this many standard errors, and this far, from the limit
+HUGE_NUMBER = 1e19  # squares of larger numbers overflow float32
+SAMPLE_GROUPS = 8  # groups of a sample, whose spread shows its error
+MARGIN_ERRORS, MIN_MARGIN = (
+    4.0,
+    0.05,
+)  # a sample decides if it is this many standard errors, and this far, from the limit
 
 
 @dataclass
@@ -44,7 +47,7 @@ class Distance:
     def add(self, base: Tensor, change: Tensor) -> None:
         """Add numbers (n,) of the pretrained model and their changes (n,): a whole tensor or a span of it."""
         expert = base + change
-        self._add([float(torch.dot(*pair)) for pair in _pairs(base, expert, change)])
+        self._add([float(torch.dot(*pair)) for pair in _pair_vectors(base, expert, change)])
 
     def add_runs(self, base: Tensor, change: Tensor) -> None:
         """Add the runs of samples, ``base`` and ``change`` (n,) with n = tensors · RUN_COUNT · RUN_LENGTH.
@@ -53,15 +56,15 @@ class Distance:
         """
         expert = base + change
         rows = [
-            (one * other).view(-1, GROUPS, RUN_LENGTH).sum((0, 2)).tolist()
-            for one, other in _pairs(base, expert, change)
+            (one * other).view(-1, SAMPLE_GROUPS, RUN_LENGTH).sum((0, 2)).tolist()
+            for one, other in _pair_vectors(base, expert, change)
         ]
         self._add([sum(row) for row in rows])
         groups = [list(sums) for sums in zip(*rows, strict=True)]
-        earlier = self.grouped or [[0.0] * len(rows)] * GROUPS
+        earlier = self.grouped or [[0.0] * len(rows)] * SAMPLE_GROUPS
         self.grouped = [[a + b for a, b in zip(*pair, strict=True)] for pair in zip(earlier, groups, strict=True)]
 
-    def _add(self, sums: list[float]) -> None:
+    def _add_numbers(self, sums: list[float]) -> None:
         self.compared = True
         self.change_squared += sums[0]
         self.expert_squared += sums[1]
@@ -80,12 +83,12 @@ class Distance:
     @property
     def ratio(self) -> float:
         """Norm of the change over the norm of the pretrained weights; NaN if these are zero or absent."""
-        return _ratio(self._sums)
+        return _compute_ratio(self._sums)
 
     @property
     def cosine(self) -> float:
         """Cosine between the expert's and the pretrained weights; NaN if either are zero or absent."""
-        return _cosine(self._sums)
+        return _compute_cosine(self._sums)
 
     @property
     def unchanged(self) -> bool:
@@ -100,13 +103,19 @@ class Distance:
     @property
     def unrelated(self) -> bool:
         """Whether the expert does not look fine-tuned from the pretrained model; False if the sample is too small."""
-        far, unlike = self.ratio - self._margin(_ratio) > FAR, self.cosine + self._margin(_cosine) < ALIKE
+        far, unlike = (
+            self.ratio - self._margin(_compute_ratio) > MAX_RELATED_CHANGE,
+            self.cosine + self._margin(_compute_cosine) < MIN_RELATED_COSINE,
+        )
         return far or unlike
 
     @property
     def undecided(self) -> bool:
         """Whether a sample is too close to a limit, or too small, to decide if the expert is related."""
-        related = self.ratio + self._margin(_ratio) <= FAR and self.cosine - self._margin(_cosine) >= ALIKE
+        related = (
+            self.ratio + self._margin(_compute_ratio) <= MAX_RELATED_CHANGE
+            and self.cosine - self._margin(_compute_cosine) >= MIN_RELATED_COSINE
+        )
         return self.sampled and not related and not self.unrelated
 
     def _margin(self, statistic: Callable[[list[float]], float]) -> float:
@@ -115,12 +124,14 @@ class Distance:
             return 0.0
         in_sample = [sum(sums) for sums in zip(*self.grouped, strict=True)]
         parts = [
-            statistic([s + GROUPS * own - share for s, own, share in zip(self._sums, sums, in_sample, strict=True)])
+            statistic(
+                [s + SAMPLE_GROUPS * own - share for s, own, share in zip(self._sums, sums, in_sample, strict=True)]
+            )
             for sums in self.grouped
         ]
         if not all(map(math.isfinite, parts)):  # a group of the sample has pretrained weights of zero only
             return math.inf
-        return max(ERRORS * stdev(parts) / math.sqrt(GROUPS), LEAST_MARGIN)
+        return max(MARGIN_ERRORS * stdev(parts) / math.sqrt(SAMPLE_GROUPS), MIN_MARGIN)
 
     @property
     def lost_share(self) -> float:
@@ -152,17 +163,17 @@ class Distance:
         return f"about {self.cosine:.3f}" if self.sampled else f"{self.cosine:.4f}"
 
 
-def _pairs(base: Tensor, expert: Tensor, change: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+def _pair_vectors(base: Tensor, expert: Tensor, change: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
     """The pairs of vectors (n,) whose products are summed, in the order of a distance's sums."""
     return (change, change), (expert, expert), (base, base), (base, expert)
 
 
-def _ratio(sums: list[float]) -> float:
+def _compute_ratio(sums: list[float]) -> float:
     change_squared, _, pretrained_squared, _ = sums
     return math.sqrt(max(change_squared, 0.0) / pretrained_squared) if pretrained_squared > 0 else math.nan
 
 
-def _cosine(sums: list[float]) -> float:
+def _compute_cosine(sums: list[float]) -> float:
     _, expert_squared, pretrained_squared, product = sums
     norms = math.sqrt(max(expert_squared, 0.0)) * math.sqrt(max(pretrained_squared, 0.0))
     return product / norms if norms else math.nan
@@ -184,16 +195,16 @@ def measure(
     """
     distances = {name: Distance() for name in experts}
     if sampled:
-        for batch in _batches(pretrained, experts, parameters):
-            _compare(pretrained, experts, batch, distances)
+        for batch in _make_batches(pretrained, experts, parameters):
+            _add_batch(pretrained, experts, batch, distances)
             if meter:
                 meter.check()
         return distances
     for parameter in parameters:
-        if matching := _matching(pretrained, experts, parameter):
+        if matching := _find_matching_experts(pretrained, experts, parameter):
             name, info = parameter.name, pretrained.infos[parameter.name]
             for piece in tensor_pieces(name, info.numel, sampled=False):
-                _compare(pretrained, experts, _Batch(info.dtype, matching, ((name, piece),)), distances)
+                _add_batch(pretrained, experts, _Batch(info.dtype, matching, ((name, piece),)), distances)
         if meter:
             work = pretrained.infos[parameter.name].numel * (len(experts) + 1)
             meter.advance(work, "Comparing every number", parameter.name)
@@ -234,7 +245,9 @@ class _Batch:
                 largest_by_tensor[name] = max(largest, largest_by_tensor.get(name, 0.0))
 
 
-def _matching(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameter: Parameter) -> tuple[str, ...]:
+def _find_matching_experts(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameter: Parameter
+) -> tuple[str, ...]:
     """The experts that have a parameter in the same shape; empty for parameters that are not compared."""
     info = pretrained.infos[parameter.name]
     if parameter.role in UNMERGED or not info.dtype.is_floating_point:
@@ -243,13 +256,13 @@ def _matching(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], paramet
     return tuple(key for key, one in own.items() if one and one.shape == info.shape and one.dtype.is_floating_point)
 
 
-def _batches(
+def _make_batches(
     pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameters: Iterable[Parameter]
 ) -> Iterator[_Batch]:
     """The samples of all parameters, in as few batches as possible."""
     batches: dict[tuple[torch.dtype, tuple[str, ...], bool], list[tuple[str, Piece]]] = {}
     for parameter in parameters:
-        if matching := _matching(pretrained, experts, parameter):
+        if matching := _find_matching_experts(pretrained, experts, parameter):
             info = pretrained.infos[parameter.name]
             for piece in tensor_pieces(parameter.name, info.numel, sampled=True):
                 batches.setdefault((info.dtype, matching, piece.sampled), []).append((parameter.name, piece))
@@ -257,7 +270,7 @@ def _batches(
         yield _Batch(dtype, matching, tuple(listed))
 
 
-def _compare(
+def _add_batch(
     pretrained: Checkpoint, experts: Mapping[str, Checkpoint], batch: _Batch, distances: Mapping[str, Distance]
 ) -> None:
     """Add a batch to the distances of its experts."""
@@ -265,12 +278,12 @@ def _compare(
     bound = base.abs()  # on the size of merged numbers at scaling 1
     for key in batch.experts:
         change = batch.read(experts[key]) - base
-        _add(distances[key], batch, base, change)
+        _add_numbers(distances[key], batch, base, change)
         bound += change.abs()
         batch.record(distances[key].out_of_range, bound, torch.finfo(batch.dtype).max)
 
 
-def _add(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> None:
+def _add_numbers(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> None:
     """Add pretrained numbers (n,) and their changes (n,) to a distance."""
     weights = batch.weights
     if batch.sampled:
@@ -278,7 +291,7 @@ def _add(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> Non
         distance.add_runs(scale * base, scale * change)
     else:
         distance.add(base, change)
-    batch.record(distance.huge, (base + change).abs(), HUGE)
+    batch.record(distance.huge, (base + change).abs(), HUGE_NUMBER)
     if batch.dtype.itemsize < 4:
         changed_numbers = change != 0
         rounded = (base + TYPICAL_SCALING * change).to(batch.dtype) == base.to(batch.dtype)

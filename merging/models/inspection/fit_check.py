@@ -15,19 +15,19 @@ from merging.models.formats.model_sources import Source, open_checkpoint
 from merging.models.head_detection import refuse_head
 from merging.models.inspection.architecture_problems import find_layer_differences, find_stated_differences
 from merging.models.inspection.distance import Distance
-from merging.models.inspection.fit_report import ALL_READ, SAMPLED, FitReport, Problem, make_problem
+from merging.models.inspection.fit_report import ALL_READ_SENTENCE, SAMPLED_SENTENCE, FitReport, Problem, make_problem
 from merging.models.inspection.name_mismatch import find_mismatch
-from merging.models.inspection.number_problems import Numbers
-from merging.models.inspection.tensor_pieces import WHOLE, SampledCheckpoint
+from merging.models.inspection.number_problems import NumberCheck
+from merging.models.inspection.tensor_pieces import MAX_WHOLE_NUMEL, SampledCheckpoint
 from merging.models.team.team import Team, form_team
 from merging.models.team.vocabulary_choices import COMMON
 from merging.models.tensor_info import TensorInfo, dtype_name
 from merging.models.tower_names import PROJ, find_tower_tensor, group_tower_names
 from merging.tasks.context import QUIET, Context
 
-SMALL = 64_000_000  # bytes of all models up to which every number is read, even where a sample would do
-RUNNING = (".running_mean", ".running_var")
-COPIED_ROLES = UNMERGED - {Role.STATISTIC}  # roles of tensors that experts need not have
+READ_ALL_BYTES = 64_000_000  # bytes of all models up to which every number is read, even where a sample would do
+RUNNING_STATISTICS = (".running_mean", ".running_var")
+OPTIONAL_ROLES = UNMERGED - {Role.STATISTIC}  # roles of tensors that experts need not have
 
 
 def check_fit(
@@ -45,7 +45,7 @@ def check_fit(
     policy.
 
     By default every number is read: all must be finite, and each expert's distance from the pretrained model is
-    reported. With ``sample``, only some numbers of every large tensor are read if the models have more than ``SMALL``
+    reported. With ``sample``, only some numbers of every large tensor are read if the models have more than ``READ_ALL_BYTES``
     bytes. ``values``, if not None, decides instead of the size whether every number is read; with ``values=False`` and
     no sample, no number is read. Progress is reported only while every number is read, which includes experts whose
     sample is unclear.
@@ -60,14 +60,14 @@ def check_fit(
     base = refuse_head(open_checkpoint(pretrained, "pretrained"))
     opened = {name: refuse_head(open_checkpoint(expert, name, like=base)) for name, expert in experts.items()}
     if values is None:
-        values = not sample or sum(checkpoint.nbytes for checkpoint in (base, *opened.values())) <= SMALL
+        values = not sample or sum(checkpoint.nbytes for checkpoint in (base, *opened.values())) <= READ_ALL_BYTES
     if sample and not values:  # a sample of a small tensor is the whole tensor
-        values = all(info.numel <= WHOLE for info in base.infos.values())
+        values = all(info.numel <= MAX_WHOLE_NUMEL for info in base.infos.values())
     team = form_team(base, opened, vocabulary)
-    return _report(team, ALL_READ if values else SAMPLED if sample else "", context)
+    return _make_report(team, ALL_READ_SENTENCE if values else SAMPLED_SENTENCE if sample else "", context)
 
 
-def _report(team: Team, read: str, context: Context) -> FitReport:
+def _make_report(team: Team, read: str, context: Context) -> FitReport:
     pretrained, experts, no_family = team.pretrained, team.experts, ""
     try:
         parameters = pretrained.parameters
@@ -77,24 +77,28 @@ def _report(team: Team, read: str, context: Context) -> FitReport:
     if packed := any(problem.problem == "quantized" for problem in problems):
         read = ""  # packed numbers cannot be compared
     else:
-        problems += _structure(pretrained, experts, parameters)
+        problems += _find_structure_problems(pretrained, experts, parameters)
     distances: Mapping[str, Distance] = {}
     if read:
         models = (pretrained, experts)
-        if read == SAMPLED:
+        if read == SAMPLED_SENTENCE:
             models = (SampledCheckpoint(pretrained), {name: SampledCheckpoint(one) for name, one in experts.items()})
-        numbers = Numbers(*models, parameters, sampled=read == SAMPLED)
+        numbers = NumberCheck(*models, parameters, sampled=read == SAMPLED_SENTENCE)
         of_numbers, distances = numbers.check(context)
         problems += of_numbers
     notes = (
         ()
         if packed
-        else (*_counts(pretrained, parameters), *team.notes, *_opening_notes({"pretrained": pretrained, **experts}))
+        else (
+            *_describe_counts(pretrained, parameters),
+            *team.notes,
+            *_list_opening_notes({"pretrained": pretrained, **experts}),
+        )
     )
     return FitReport(tuple(problems), len(parameters), notes, distances, read, no_family)
 
 
-def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator[str]:
+def _describe_counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator[str]:
     """Sentences on how many tensors are merged and how many are not."""
     merged = [p for p in parameters if p.role not in UNMERGED]
     copied = [p for p in parameters if p.role == Role.BUFFER]
@@ -108,17 +112,17 @@ def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator
     visual = group_tower_names(pretrained.infos)
     if not pretrained.is_inferred and "conv1.weight" in visual and PROJ not in visual:
         yield "The pretrained model has no output projection (visual.proj), so the merged model has none."
-    if any(parameter.name.endswith(RUNNING) for parameter in merged):
+    if any(parameter.name.endswith(RUNNING_STATISTICS) for parameter in merged):
         yield "Running statistics of batch norms are merged like weights; compute them again for the merged model."
 
 
-def _opening_notes(checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
+def _list_opening_notes(checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
     """The notes of all checkpoints on how they were opened."""
     for name, checkpoint in checkpoints.items():
         yield from (f"{name}: {note}" for note in checkpoint.notes)
 
 
-def _structure(
+def _find_structure_problems(
     pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameters: Iterable[Parameter]
 ) -> Iterator[Problem]:
     """Problems of names, shapes, dtypes and architectures, without reading numbers."""
@@ -126,7 +130,7 @@ def _structure(
         yield make_problem("error", "experts", "(none)", "nothing to merge", "at least one expert", "none")
     for parameter in parameters:
         info = pretrained.infos[parameter.name]
-        if parameter.role not in COPIED_ROLES and not info.dtype.is_floating_point:
+        if parameter.role not in OPTIONAL_ROLES and not info.dtype.is_floating_point:
             kind = dtype_name(info.dtype)
             yield make_problem("error", "pretrained", parameter.name, "type", "a floating-point type", kind)
     for name, checkpoint in (("pretrained", pretrained), *experts.items()):
@@ -151,12 +155,12 @@ def _compare_expert(
             continue
         expected, actual = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
         if actual is None:
-            if parameter.role not in COPIED_ROLES:  # buffers come from the pretrained model anyway
+            if parameter.role not in OPTIONAL_ROLES:  # buffers come from the pretrained model anyway
                 yield make_problem("error", name, parameter.name, "missing", str(expected.shape), "nothing")
         elif actual.shape != expected.shape:
-            yield _shape(parameter, name, expected.shape, actual.shape)
+            yield _make_shape_problem(parameter, name, expected.shape, actual.shape)
         elif actual.dtype.is_floating_point != expected.dtype.is_floating_point:
-            trained = parameter.role not in COPIED_ROLES and (
+            trained = parameter.role not in OPTIONAL_ROLES and (
                 parameter.part != UNKNOWN or parameter.name.endswith((".weight", ".bias"))
             )
             severity = "error" if trained else "warning"
@@ -170,10 +174,12 @@ def _compare_expert(
     if pretrained.is_inferred:
         yield from _find_network_problems(pretrained, name, expert, only_in_one)
     else:
-        yield from _extra(pretrained, name, {n: i for n, i in expert.infos.items() if n not in only_in_one})
+        yield from _find_extra_tensors(
+            pretrained, name, {n: i for n, i in expert.infos.items() if n not in only_in_one}
+        )
 
 
-def _extra(pretrained: Checkpoint, name: str, infos: Mapping[str, TensorInfo]) -> Iterator[Problem]:
+def _find_extra_tensors(pretrained: Checkpoint, name: str, infos: Mapping[str, TensorInfo]) -> Iterator[Problem]:
     """The tensors of an expert that the pretrained model does not have."""
     for extra, info in infos.items():
         if extra not in pretrained.infos:
@@ -200,14 +206,16 @@ def _find_network_problems(
                     break
 
 
-def _shape(parameter: Parameter, name: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> Problem:
+def _make_shape_problem(parameter: Parameter, name: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> Problem:
     """The problem of a tensor with another shape; another image size is a kind of its own."""
     if parameter.part == "positional_embedding" and len(expected) == len(actual) == 2 and expected[1] == actual[1]:
-        return make_problem("error", name, parameter.name, "resolution", _patches(expected[0]), _patches(actual[0]))
+        return make_problem(
+            "error", name, parameter.name, "resolution", _describe_tokens(expected[0]), _describe_tokens(actual[0])
+        )
     severity = "warning" if parameter.part in {UNUSED_TEXT, TEXT_TOWER} else "error"  # copied from the pretrained model
     return make_problem(severity, name, parameter.name, "shape", str(expected), str(actual))
 
 
-def _patches(tokens: int) -> str:
+def _describe_tokens(tokens: int) -> str:
     side = round(max(tokens - 1, 0) ** 0.5)
     return f"images of {side} × {side} patches" if side**2 == tokens - 1 else f"{tokens} positions"

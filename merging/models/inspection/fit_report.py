@@ -14,7 +14,7 @@ from merging.models.inspection.tensor_pieces import RUN_COUNT, RUN_LENGTH
 if TYPE_CHECKING:
     import pandas as pd
 
-FIXES = {
+FIX_BY_KIND = {
     "missing": "choose experts fine-tuned from this pretrained model, or add the tensor",
     "extra": "nothing to do: it is left out of the merge",
     "only here": "choose experts that have only the pretrained model's tensors; leave a head that every task has for "
@@ -49,12 +49,12 @@ FIXES = {
     "nothing to merge": "choose at least one expert",
 }
 
-ALL_READ = "Every number of every checkpoint was read."
-SAMPLED = (
+ALL_READ_SENTENCE = "Every number of every checkpoint was read."
+SAMPLED_SENTENCE = (
     f"A sample was read: {RUN_COUNT * RUN_LENGTH} numbers of each large tensor, spread over it. Distances marked as "
     "about are estimates, and whether all numbers are finite is not known."
 )
-SENTENCES = {
+SENTENCE_KINDS = {
     "other tokens",
     "partial head",
     "untied",
@@ -63,7 +63,7 @@ SENTENCES = {
 VERDICTS = FITS, DOUBTFUL, DOES_NOT_FIT = "fits", "doubtful", "does not fit"
 
 # Kinds of warnings after which a merge can run although something is probably wrong, each with its sentence.
-DOUBTS = {
+DOUBT_TEMPLATES = {
     "not changed": "{checkpoint} holds {found}; is it the right file?",
     "unrelated": "{checkpoint} does not look fine-tuned from this pretrained model ({found}); is it the right file?",
     "projection": "{checkpoint} has an output projection ({tensors}) and the pretrained model has none, so the merged "
@@ -93,7 +93,7 @@ def make_problem(
     severity: str, checkpoint: str, tensor: str, kind: str, expected: str = "", found: str = ""
 ) -> Problem:
     """A problem of a kind in FIXES."""
-    return Problem(severity, checkpoint, tensor, kind, expected, found, FIXES[kind])
+    return Problem(severity, checkpoint, tensor, kind, expected, found, FIX_BY_KIND[kind])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,22 +110,22 @@ class ProblemGroup:
         first = self.problems[0]
         if self.problem == "opened":
             return " ".join(problem.found for problem in self.problems)
-        if self.problem in SENTENCES:
-            return f"{first.found}. {FIXES[self.problem][0].upper()}{FIXES[self.problem][1:]}."
+        if self.problem in SENTENCE_KINDS:
+            return f"{first.found}. {FIX_BY_KIND[self.problem][0].upper()}{FIX_BY_KIND[self.problem][1:]}."
         names = first_few(problem.tensor for problem in self.problems)
         detail = f"expected {first.expected}, found {first.found}" if first.expected else ""
         if names and detail:
             detail = f" ({detail})"
-        fix = FIXES[self.problem]
+        fix = FIX_BY_KIND[self.problem]
         return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}{'' if fix.endswith('?') else '.'}"
 
     def sentence(self) -> str:
         """``text`` with the checkpoint's name."""
-        return f"{self.checkpoint}{'' if self.problem in SENTENCES else ':'} {self.text()}"
+        return f"{self.checkpoint}{'' if self.problem in SENTENCE_KINDS else ':'} {self.text()}"
 
     def doubt(self) -> str:
         """The sentence of a doubt, with the checkpoint's name; empty if this kind is no doubt."""
-        first, template = self.problems[0], DOUBTS.get(self.problem, "")
+        first, template = self.problems[0], DOUBT_TEMPLATES.get(self.problem, "")
         names = first_few(problem.tensor for problem in self.problems)
         return template.format(checkpoint=self.checkpoint, tensors=names, expected=first.expected, found=first.found)
 
@@ -144,7 +144,7 @@ class FitReport:
     @property
     def sampled(self) -> bool:
         """Whether only some numbers of the large tensors were read."""
-        return self.read == SAMPLED
+        return self.read == SAMPLED_SENTENCE
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -159,7 +159,7 @@ class FitReport:
     @property
     def doubts(self) -> tuple[Problem, ...]:
         """The warnings after which a merge can run, but something is probably wrong."""
-        return tuple(p for p in self.warnings if p.problem in DOUBTS)
+        return tuple(p for p in self.warnings if p.problem in DOUBT_TEMPLATES)
 
     @property
     def doubt_texts(self) -> tuple[str, ...]:

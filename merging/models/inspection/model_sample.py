@@ -45,7 +45,7 @@ def in_blocks(checkpoint: Checkpoint) -> dict[str, Parameter]:
     return {f"{p.section}.{p.part}.{p.role}": p for p in checkpoint.parameters if p.block is not None}
 
 
-def _sampled_names(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]:
+def _select_sampled_names(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]:
     """{key: names in the file} of the sampled tensors.
 
     They are CLIP's visual tower, or the matrices in the first and middle blocks of other networks, which suffice.
@@ -62,7 +62,7 @@ def sample_model(checkpoint: Checkpoint) -> ModelSample | None:
     """The sample of a model, CLIP's under open_clip's names; None if it cannot be compared."""
     whole: dict[str, Tensor] = {}
     runs: dict[str, Tensor] = {}
-    for name, stored in _sampled_names(checkpoint).items():
+    for name, stored in _select_sampled_names(checkpoint).items():
         info = checkpoint.infos[stored[0]]
         if len(stored) != 1 or not info.dtype.is_floating_point:
             return None

@@ -10,7 +10,7 @@ def find_mismatch(expected: list[str], found: list[str]) -> tuple[str, str, str]
 
     The kind is a key of the fit report's FIXES.
     """
-    if prefixes := _prefix(expected, found):
+    if prefixes := _find_prefix_difference(expected, found):
         return ("other names", *prefixes)
     cased = {name.casefold(): name for name in found}
     if not set(expected) <= set(found) and {name.casefold() for name in expected} <= cased.keys():
@@ -21,7 +21,7 @@ def find_mismatch(expected: list[str], found: list[str]) -> tuple[str, str, str]
     return None
 
 
-def _prefix(expected: list[str], found: list[str]) -> tuple[str, str] | None:
+def _find_prefix_difference(expected: list[str], found: list[str]) -> tuple[str, str] | None:
     """(expected, found) names of the first tensor, if all names differ by one prefix and by nothing else.
 
     One model may have more names, but at most twice as many: otherwise it is another model with some similar names.

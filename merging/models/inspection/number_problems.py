@@ -10,18 +10,26 @@ import torch
 from merging.base.progress import Meter
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import TEXT_TOWER, UNUSED_TEXT, Parameter
-from merging.models.inspection.distance import ALIKE, FAR, HUGE, LOST, TYPICAL_SCALING, Distance, measure
+from merging.models.inspection.distance import (
+    HUGE_NUMBER,
+    LOST_SHARE_LIMIT,
+    MAX_RELATED_CHANGE,
+    MIN_RELATED_COSINE,
+    TYPICAL_SCALING,
+    Distance,
+    measure,
+)
 from merging.models.inspection.fit_report import Problem, make_problem
 from merging.models.inspection.tensor_pieces import tensor_pieces
 from merging.models.tensor_info import dtype_name
 from merging.tasks.context import QUIET, Context
 
-CHECKING = "Checking every number"
-HALVES = (torch.float16, torch.bfloat16)
+CHECKING_PHASE = "Checking every number"
+HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberCheck:
     """The numbers of a pretrained model and of experts under its names; if ``sampled``, samples of large tensors."""
 
     pretrained: Checkpoint
@@ -49,7 +57,7 @@ class Numbers:
             experts = {name: self.experts[name] for name in unclear}
             whole = context.meter(_numel(self.pretrained) * (len(experts) + 1))
             distances |= measure(self.pretrained, experts, self.parameters, sampled=False, meter=whole)
-        problems.extend(_distance_problems(self.pretrained, distances))
+        problems.extend(_find_distance_problems(self.pretrained, distances))
         problems.extend(self._repeated(distances, meter))
         return problems, distances
 
@@ -64,7 +72,7 @@ class Numbers:
             meter.check()
             return
         for tensor, info in checkpoint.infos.items():
-            meter.advance(info.numel, CHECKING, name)
+            meter.advance(info.numel, CHECKING_PHASE, name)
             if not info.dtype.is_floating_point:
                 continue
             count, first, read = 0, -1, 0
@@ -85,7 +93,7 @@ class Numbers:
             in_both = expert.infos.get(parameter.name) == self.pretrained.infos[parameter.name]
             if parameter.part not in {UNUSED_TEXT, TEXT_TOWER} or not in_both:
                 continue
-            if not _equal(self.pretrained, expert, parameter.name):
+            if not _holds_equal_tensor(self.pretrained, expert, parameter.name):
                 yield make_problem("warning", name, parameter.name, "other text")
 
     def _repeated(self, distances: Mapping[str, Distance], meter: Meter) -> Iterator[Problem]:
@@ -98,11 +106,11 @@ class Numbers:
             if content in seen and (not self.sampled or self._same(expert, self.experts[seen[content]])):
                 yield make_problem("warning", name, "every tensor", "same file twice", "another model", seen[content])
             seen.setdefault(content, name)
-            meter.advance(_numel(expert), CHECKING, name)
+            meter.advance(_numel(expert), CHECKING_PHASE, name)
 
     def _same(self, one: Checkpoint, other: Checkpoint) -> bool:
         """Whether all numbers of two experts with the same sample are the same."""
-        return one.infos == other.infos and all(_equal(one, other, name) for name in one.infos)
+        return one.infos == other.infos and all(_holds_equal_tensor(one, other, name) for name in one.infos)
 
 
 def _sample_is_finite(checkpoint: Checkpoint) -> bool:
@@ -118,27 +126,27 @@ def _numel(checkpoint: Checkpoint) -> int:
     return sum(info.numel for info in checkpoint.infos.values())
 
 
-def _equal(one: Checkpoint, other: Checkpoint, name: str) -> bool:
+def _holds_equal_tensor(one: Checkpoint, other: Checkpoint, name: str) -> bool:
     """Whether a tensor that has one shape and dtype in two checkpoints holds the same numbers."""
     read = tensor_pieces(name, one.infos[name].numel, sampled=False)
     return all(torch.equal(piece.read(one, name), piece.read(other, name)) for piece in read)
 
 
-def _distance_problems(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[Problem]:
+def _find_distance_problems(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[Problem]:
     """Experts that equal the pretrained model, come from another one, or have changes that its dtype cannot hold."""
     for name, distance in distances.items():
         if distance.unchanged:
             same = "the pretrained model's numbers"
             yield make_problem("warning", name, "every tensor", "not changed", "a fine-tuned model", same)
         if distance.unrelated:
-            near = f"a change below {FAR:.0%} of the weights and a cosine above {ALIKE}"
+            near = f"a change below {MAX_RELATED_CHANGE:.0%} of the weights and a cosine above {MIN_RELATED_COSINE}"
             yield make_problem("warning", name, "every tensor", "unrelated", near, distance.text())
-        if distance.lost_share > LOST:
-            kind = dtype_name(next(i.dtype for i in pretrained.infos.values() if i.dtype in HALVES))
+        if distance.lost_share > LOST_SHARE_LIMIT:
+            kind = dtype_name(next(i.dtype for i in pretrained.infos.values() if i.dtype in HALF_DTYPES))
             vanishing = f"{distance.lost_share:.0%} of the changes, scaled by {TYPICAL_SCALING}, vanish in {kind}"
             yield make_problem("warning", name, "every tensor", "rounding", "changes that the type can hold", vanishing)
         for tensor, largest in distance.huge.items():
-            yield make_problem("warning", name, tensor, "huge numbers", f"below {HUGE:.0e}", f"{largest:.3g}")
+            yield make_problem("warning", name, tensor, "huge numbers", f"below {HUGE_NUMBER:.0e}", f"{largest:.3g}")
         for tensor, largest in distance.out_of_range.items():
             kind = dtype_name(pretrained.infos[tensor].dtype)
             yield make_problem("warning", name, tensor, "range", kind, f"{largest:.6g}")

@@ -18,9 +18,9 @@ COLUMNS = (
     "tensor", "tower", "section", "block", "part", "role", "transposed", "tied_to", "shape", "dtype", "becomes",
     "told_by",
 )  # fmt: skip
-MERGED = "merged"
-BECOMES = {Role.STATISTIC: "mean", Role.BUFFER: "kept", Role.HEAD: "per task"}  # by role; all others are merged
-CLIP, FACTS, INFERRED = "clip", "facts", "inferred"  # sources of a role
+MERGED_OUTCOME = "merged"
+OUTCOMES = {Role.STATISTIC: "mean", Role.BUFFER: "kept", Role.HEAD: "per task"}  # by role; all others are merged
+CLIP_SOURCE, FACTS_SOURCE, INFERRED_SOURCE = "clip", "facts", "inferred"  # sources of a role
 
 
 def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
@@ -38,11 +38,11 @@ def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
     facts = None if ignored else facts_of(checkpoint.infos)
     groups = facts.tied_groups(checkpoint.infos) if facts else ()
     tied = {name: group[0] for group in groups for name in group[1:]}
-    told_by = CLIP if not checkpoint.is_inferred else FACTS if facts else INFERRED
+    told_by = CLIP_SOURCE if not checkpoint.is_inferred else FACTS_SOURCE if facts else INFERRED_SOURCE
     rows: list[tuple[Any, ...]] = []
     for p in checkpoint.parameters:
         info = checkpoint.infos[p.name]
-        becomes = BECOMES.get(p.role, MERGED)
+        becomes = OUTCOMES.get(p.role, MERGED_OUTCOME)
         described = (p.name, p.tower, p.section, p.block, p.part, str(p.role), is_transposed(p), tied.get(p.name, ""))
         rows.append((*described, info.shape, dtype_name(info.dtype), becomes, told_by))
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"block": "Int64"})

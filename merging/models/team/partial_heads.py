@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from merging.base.text import first_few, plural
 
-NO_HEADS = ("emb", "shared", "tok", "wpe", "wte", "norm", "ln_", "final")  # prefixes of modules that are no heads
+BODY_PREFIXES = ("emb", "shared", "tok", "wpe", "wte", "norm", "ln_", "final")  # prefixes of modules that are no heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PartialHead:
             yield name, f"has {head}{unchanged}, which {first_few(self.lacking)} {lack}"
 
 
-def partial_heads(
+def find_partial_heads(
     outside: Collection[str], inside: Iterable[str], names: Mapping[str, Collection[str]]
 ) -> list[PartialHead]:
     """The heads of the pretrained model that some experts have and others lack.
@@ -46,7 +46,7 @@ def partial_heads(
     for tensor in outside:
         module = tensor.partition(".")[0]
         having = tuple(name for name, own in modules.items() if module in own)
-        if 0 < len(having) < len(names) and module not in bodies and not module.startswith(NO_HEADS):
+        if 0 < len(having) < len(names) and module not in bodies and not module.startswith(BODY_PREFIXES):
             found.setdefault(having, []).append(tensor)
     return [
         PartialHead(tuple(tensors), having, tuple(name for name in names if name not in having))

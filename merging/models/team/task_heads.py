@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from merging.base.text import first_few
 
-HEADS = ("classifier", "score", "head", "fc", "qa_outputs", "classification_head", "pre_classifier", "heads")
-NEW = "pooler"  # a layer before a head, which counts as a head if the pretrained model lacks it
+HEAD_WORDS = ("classifier", "score", "head", "fc", "qa_outputs", "classification_head", "pre_classifier", "heads")
+POOLER = "pooler"  # a layer before a head, which counts as a head if the pretrained model lacks it
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -36,7 +36,7 @@ def _name_first(names: Iterable[str]) -> str:
 
 
 def find_heads(
-    base: Shapes, experts: Iterable[Shapes], outside: Collection[str], words: Sequence[str] = HEADS
+    base: Shapes, experts: Iterable[Shapes], outside: Collection[str], words: Sequence[str] = HEAD_WORDS
 ) -> TaskHeads:
     """The heads among the tensors ``outside`` all blocks: modules called one of ``words``.
 
@@ -45,13 +45,13 @@ def find_heads(
     shapes = list(experts)
     groups: dict[str, list[str]] = {}
     for name in outside:
-        if group := _head_of(name, (*words, NEW)):
+        if group := _find_head(name, (*words, POOLER)):
             groups.setdefault(group, []).append(name)
     per_task: set[str] = set()
     merged: list[str] = []
     for group, names in groups.items():
         having = [[expert.get(name) for name in names] for expert in shapes]
-        if group.rpartition(".")[2] == NEW and any(name in base for name in names):
+        if group.rpartition(".")[2] == POOLER and any(name in base for name in names):
             continue
         present = [found for found in having if any(shape is not None for shape in found)]
         if not present:
@@ -63,7 +63,7 @@ def find_heads(
     return TaskHeads(frozenset(per_task), tuple(merged))
 
 
-def _head_of(name: str, words: Sequence[str]) -> str:
+def _find_head(name: str, words: Sequence[str]) -> str:
     """The head that a tensor belongs to; empty if it belongs to none."""
     parts = name.split(".")
     depth = next((depth for depth, part in enumerate(parts[:-1], start=1) if part in words), 0)

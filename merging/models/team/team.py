@@ -13,15 +13,15 @@ from merging.base.numerics.low_rank import ThinFactor
 from merging.base.text import first_few, plural
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import CheckpointView, DerivedTensor, rename_tensors
-from merging.models.expert_names import Names, keep_name, match_names
+from merging.models.expert_names import MatchedNames, keep_name, match_names
 from merging.models.families import UNMERGED, Parameter, Role
 from merging.models.formats.adapter_checkpoint import AdaptedCheckpoint
-from merging.models.formats.tied_tensors import is_equal, twin
+from merging.models.formats.tied_tensors import find_equal_tensor, is_equal
 from merging.models.network_facts import facts_of
 from merging.models.network_inference import describe_parameters
 from merging.models.team import task_heads, vocabulary
-from merging.models.team.partial_heads import partial_heads
-from merging.models.team.quantization import quantized
+from merging.models.team.partial_heads import find_partial_heads
+from merging.models.team.quantization import quantization_format
 from merging.models.team.vocabulary_choices import COMMON, PRETRAINED
 
 Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}
@@ -103,7 +103,7 @@ def form_team(
         return replace(pretrained.team, pretrained=pretrained, experts=experts)
     if not experts or not pretrained.is_inferred:
         return Team(pretrained, experts)
-    packed = {name: packing for name, expert in experts.items() if (packing := quantized(expert.infos))}
+    packed = {name: packing for name, expert in experts.items() if (packing := quantization_format(expert.infos))}
     if packed:
         text = "is quantized ({}); task vectors need full numbers"
         misfits = tuple(Misfit(name, "", "quantized", text.format(packing)) for name, packing in packed.items())
@@ -120,12 +120,12 @@ def head_tensors(pretrained: Checkpoint) -> dict[str, dict[str, Tensor]]:
         return {}
     team = pretrained.team
     return {
-        name: {tensor: _file_of(team.experts[name]).read(stored) for tensor, stored in own.items()}
+        name: {tensor: _checkpoint_of_file(team.experts[name]).read(stored) for tensor, stored in own.items()}
         for name, own in team.heads.items()
     }
 
 
-def _file_of(expert: Checkpoint) -> Checkpoint:
+def _checkpoint_of_file(expert: Checkpoint) -> Checkpoint:
     return expert.inner if isinstance(expert, TeamMember) else expert
 
 
@@ -137,7 +137,7 @@ class _TeamBuilder:
     experts: Mapping[str, Checkpoint]
     rows: str
     count_untouched: bool
-    names: dict[str, Names] = field(default_factory=dict)
+    names: dict[str, MatchedNames] = field(default_factory=dict)
     derived: dict[str, dict[str, DerivedTensor]] = field(default_factory=dict)  # replace tensors of the files
     new_roles: dict[str, Role] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -196,7 +196,7 @@ class _TeamBuilder:
         for name, expert in self.experts.items():
             names, base = self.names[name].stored, self.pretrained
             for new in [new for new in names if new not in base.infos and self._may_be_tied(self.own[name], new)]:
-                same = twin(expert, names[new], [names[other] for other in names if other in base.infos])
+                same = find_equal_tensor(expert, names[new], [names[other] for other in names if other in base.infos])
                 if same is not None or self.rows == PRETRAINED:
                     del names[new]
                 elif not all(new in other.stored for other in self.names.values()):
@@ -204,7 +204,7 @@ class _TeamBuilder:
                     self.misfits.append(Misfit(name, new, "untied", text))
                     del names[new]
             for new in [new for new in base.infos if new not in names and self._may_be_tied(self.roles, new)]:
-                same = twin(base, new, [other for other in base.infos if other in names])
+                same = find_equal_tensor(base, new, [other for other in base.infos if other in names])
                 if same is not None:
                     self.derived[name] |= {new: rename_tensors(expert, {new: names[same]})[new]}
 
@@ -245,7 +245,7 @@ class _TeamBuilder:
             for name, names in self.names.items()
         ]
         base = {name: info.shape for name, info in self.pretrained.infos.items()}
-        words = self.facts.heads if self.facts else task_heads.HEADS
+        words = self.facts.heads if self.facts else task_heads.HEAD_WORDS
         order = list(dict.fromkeys([*base, *(new for own in shapes for new in own)]))
         found = task_heads.find_heads(base, shapes, [name for name in order if self._is_outside_blocks(name)], words)
         self.notes += found.notes(order)
@@ -260,7 +260,7 @@ class _TeamBuilder:
         names = {name: {*self.names[name].stored, *self.derived[name]} for name in self.experts}
         outside = [name for name, p in self.roles.items() if p.block is None and p.role != Role.BUFFER]
         outside = [name for name in outside if name not in per_task]
-        for head in partial_heads(outside, (n for n, p in self.roles.items() if p.block is not None), names):
+        for head in find_partial_heads(outside, (n for n, p in self.roles.items() if p.block is not None), names):
             self.new_roles |= dict.fromkeys(head.tensors, Role.BUFFER)
             for name, sentence in head.sentences(partial(self._is_pretrained, head.tensors)):
                 self.misfits.append(Misfit(name, head.tensors[0], "partial head", sentence))
@@ -320,7 +320,7 @@ class _TeamBuilder:
         if counted is None and found:
             counted = vocabulary.compare_rows(base, table, expert, stored[table])
         if counted is None and not (isinstance(expert, AdaptedCheckpoint) and expert.touched.isdisjoint(own_tables)):
-            self.notes.append(vocabulary.UNCHECKED.format(name))
+            self.notes.append(vocabulary.UNCHECKED_NOTE.format(name))
         if counted is not None and not counted.alike:
             self.misfits.append(Misfit(name, table, "other tokens", vocabulary.difference_text(counted)))
         if counted is None or not found:

@@ -10,9 +10,14 @@ from merging.base.errors import CheckpointError
 from merging.base.files.paths import open_regular, path_state, resolve_contained
 from merging.base.files.strict_json import parse_json
 
-LARGEST = 64_000_000  # bytes of a tokenizer's file
-MOST = 3_000_000  # values in one: 256,000 tokens and 580,000 pairs of them to merge are 1.5 million
-TOKENIZER, VOCABULARIES, WORDS, ADDED = "tokenizer.json", ("vocab.json",), "vocab.txt", "added_tokens.json"
+MAX_TOKENIZER_BYTES = 64_000_000  # bytes of a tokenizer's file
+MAX_TOKENIZER_VALUES = 3_000_000  # values in one: 256,000 tokens and 580,000 pairs of them to merge are 1.5 million
+TOKENIZER_FILE, VOCABULARY_FILES, WORD_LIST_FILE, ADDED_TOKENS_FILE = (
+    "tokenizer.json",
+    ("vocab.json",),
+    "vocab.txt",
+    "added_tokens.json",
+)
 
 
 def tokens(folder: Path | None) -> dict[str, int] | None:
@@ -20,16 +25,16 @@ def tokens(folder: Path | None) -> dict[str, int] | None:
     if folder is None:
         return None
     try:
-        if (raw := _bytes(folder / TOKENIZER)) is not None:
-            return _of_tokenizer(parse_json(raw, TOKENIZER, most=MOST))
+        if (raw := _read_bytes(folder / TOKENIZER_FILE)) is not None:
+            return _parse_tokenizer(parse_json(raw, TOKENIZER_FILE, most=MAX_TOKENIZER_VALUES))
         found: dict[str, int] | None = None
-        for file in VOCABULARIES:
-            if (raw := _bytes(folder / file)) is not None:
-                found = _numbers(parse_json(raw, file, most=MOST))
-        if found is None and (raw := _bytes(folder / WORDS)) is not None:
-            found = {word: number for number, word in enumerate(_lines(raw.decode("utf-8")))}
-        if found is not None and (raw := _bytes(folder / ADDED)) is not None:
-            found |= _numbers(parse_json(raw, ADDED))
+        for file in VOCABULARY_FILES:
+            if (raw := _read_bytes(folder / file)) is not None:
+                found = _parse_numbers(parse_json(raw, file, most=MAX_TOKENIZER_VALUES))
+        if found is None and (raw := _read_bytes(folder / WORD_LIST_FILE)) is not None:
+            found = {word: number for number, word in enumerate(_split_lines(raw.decode("utf-8")))}
+        if found is not None and (raw := _read_bytes(folder / ADDED_TOKENS_FILE)) is not None:
+            found |= _parse_numbers(parse_json(raw, ADDED_TOKENS_FILE))
     except (CheckpointError, OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError):
         return None
     return found
@@ -37,34 +42,36 @@ def tokens(folder: Path | None) -> dict[str, int] | None:
 
 def state(folder: Path | None) -> tuple[tuple[int, ...], ...]:
     """Numbers that change when a tokenizer's file in a folder may have changed."""
-    names = (TOKENIZER, *VOCABULARIES, WORDS, ADDED)
+    names = (TOKENIZER_FILE, *VOCABULARY_FILES, WORD_LIST_FILE, ADDED_TOKENS_FILE)
     return () if folder is None else tuple(path_state(folder / name) for name in names)
 
 
-def _bytes(path: Path) -> bytes | None:
+def _read_bytes(path: Path) -> bytes | None:
     """The content of a file; None if there is no file. Raises CheckpointError if it is too large or leads out."""
     if not os.path.lexists(path):
         return None
     with os.fdopen(open_regular(resolve_contained(path)), "rb") as file:
-        raw = file.read(LARGEST + 1)
-    if len(raw) > LARGEST:
+        raw = file.read(MAX_TOKENIZER_BYTES + 1)
+    if len(raw) > MAX_TOKENIZER_BYTES:
         raise CheckpointError(f"{path.name} is larger than a tokenizer has reason to be; refused.")
     return raw
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """The lines of a text as Transformers reads them: Unicode's other line breaks are tokens or parts of tokens."""
     lines = text.split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def _of_tokenizer(stated: dict[str, Any]) -> dict[str, int]:
+def _parse_tokenizer(stated: dict[str, Any]) -> dict[str, int]:
     vocab = stated["model"]["vocab"]
     found = (
-        _numbers(vocab) if isinstance(vocab, dict) else {str(entry[0]): number for number, entry in enumerate(vocab)}
+        _parse_numbers(vocab)
+        if isinstance(vocab, dict)
+        else {str(entry[0]): number for number, entry in enumerate(vocab)}
     )
     return found | {str(token["content"]): int(token["id"]) for token in stated.get("added_tokens") or ()}
 
 
-def _numbers(stated: dict[str, Any]) -> dict[str, int]:
+def _parse_numbers(stated: dict[str, Any]) -> dict[str, int]:
     return {token: number for token, number in stated.items() if type(number) is int}

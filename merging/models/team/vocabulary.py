@@ -15,12 +15,15 @@ from merging.models.checkpoint_views import DerivedTensor, TensorSlice
 from merging.models.team.tokenizers import state, tokens
 from merging.models.tensor_info import TensorInfo
 
-UNCHECKED = (
+UNCHECKED_NOTE = (
     "{}: the order of its tokens was not checked: that needs a tokenizer.json, vocab.json or vocab.txt beside its "
     "weights and beside the pretrained model's."
 )
-ALIKE, MOST = 0.5, 0.99  # least cosine of two rows of one token, and the share of rows that must reach it
-ROWS, PIECE = 16_384, 1024  # rows of a table that are compared, and how many at a time
+MIN_ROW_COSINE, MIN_ALIKE_SHARE = (
+    0.5,
+    0.99,
+)  # least cosine of two rows of one token, and the share of rows that must reach it
+MAX_COMPARED_ROWS, PIECE_ROWS = 16_384, 1024  # rows of a table that are compared, and how many at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,11 @@ def compare_tokenizers(pretrained: Path | None, expert: Path | None, rows: int) 
 
     ``rows`` is the number of rows in the pretrained model's table.
     """
-    return _compare(pretrained, expert, rows, state(pretrained), state(expert))
+    return _compare_tokens(pretrained, expert, rows, state(pretrained), state(expert))
 
 
 @lru_cache(maxsize=64)  # a large tokenizer takes a second, and pages compare at every click
-def _compare(
+def _compare_tokens(
     pretrained: Path | None, expert: Path | None, rows: int, *states: tuple[tuple[int, ...], ...]
 ) -> TokenComparison | None:
     ours, theirs = tokens(pretrained), tokens(expert)
@@ -73,7 +76,7 @@ def _compare(
 
 
 def compare_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: str) -> TokenComparison:
-    """How many of the rows that both tables have differ in direction; at most ``ROWS`` are compared, spread evenly."""
+    """How many of the rows that both tables have differ in direction; at most ``MAX_COMPARED_ROWS`` are compared, spread evenly."""
     width = pretrained.infos[name].shape[1]
     common = min(pretrained.infos[name].shape[0], expert.infos[stored].shape[0])
     compared = other = 0
@@ -83,15 +86,17 @@ def compare_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: 
             for model, tensor in ((pretrained, name), (expert, stored))
         )
         norms = one.norm(dim=1) * two.norm(dim=1)
-        other += int(((one * two).sum(dim=1) < ALIKE * norms).sum())  # a row of zeros, as of padding, has no direction
+        other += int(
+            ((one * two).sum(dim=1) < MIN_ROW_COSINE * norms).sum()
+        )  # a row of zeros, as of padding, has no direction
         compared += stop - start
-    return TokenComparison(other <= (1 - MOST) * compared, compared, other)
+    return TokenComparison(other <= (1 - MIN_ALIKE_SHARE) * compared, compared, other)
 
 
 def _row_spans(rows: int) -> Iterator[tuple[int, int]]:
-    stride = max(1, rows // ROWS) * PIECE
+    stride = max(1, rows // MAX_COMPARED_ROWS) * PIECE_ROWS
     for start in range(0, rows, stride):
-        yield start, min(start + PIECE, rows)
+        yield start, min(start + PIECE_ROWS, rows)
 
 
 def difference_text(counted: TokenComparison) -> str:
@@ -107,10 +112,10 @@ def difference_text(counted: TokenComparison) -> str:
 def describe_left_out(name: str, rows: int, found: int, counted: TokenComparison) -> str:
     """A sentence on an expert: what happens to the rows that only one of the tables has."""
     if found < rows:
-        return f"{name} has {_tokens(rows - found, 'fewer')}; the pretrained model's are used."
+        return f"{name} has {_count_tokens(rows - found, 'fewer')}; the pretrained model's are used."
     named = f" ({first_few(map(repr, counted.more))})" if counted.more else ""
-    return f"{name} has {_tokens(found - rows, 'more')}{named}, which {'is' if found == rows + 1 else 'are'} left out."
+    return f"{name} has {_count_tokens(found - rows, 'more')}{named}, which {'is' if found == rows + 1 else 'are'} left out."
 
 
-def _tokens(count: int, how: str) -> str:
+def _count_tokens(count: int, how: str) -> str:
     return plural(count, f"{how} token")

@@ -12,25 +12,25 @@ from merging.base.text import first_few, plural
 from merging.models.formats.byte_range import ByteRange
 from merging.models.formats.torch_pickle.containers import PickleContents
 from merging.models.formats.torch_pickle.interpreter import MAX_OPCODES, Name, Persistent, PickledCall, PickledDict
-from merging.models.formats.torch_pickle.stored_tensors import Resolve, StoredTensor, is_tensor, locate
+from merging.models.formats.torch_pickle.stored_tensors import FindStorage, StoredTensor, is_tensor, locate_tensor
 from merging.models.tensor_info import MAX_TENSORS
 
-MAX_DEPTH = 32  # of nested modules
-MAX_NAME = 1000  # letters of a tensor's name
-NEAR = 4  # depth of wrappers up to which a model is searched
-SHARING = 8  # largest ratio of the tensors' bytes to the stored bytes
-DICTIONARIES = {"collections.OrderedDict", "collections.defaultdict", "builtins.dict", "__builtin__.dict"}
+MAX_MODULE_DEPTH = 32  # of nested modules
+MAX_NAME_LENGTH = 1000  # letters of a tensor's name
+MAX_WRAPPER_DEPTH = 4  # depth of wrappers up to which a model is searched
+MAX_SHARING_RATIO = 8  # largest ratio of the tensors' bytes to the stored bytes
+DICTIONARY_CLASSES = {"collections.OrderedDict", "collections.defaultdict", "builtins.dict", "__builtin__.dict"}
 # Keys under which trainers store the model, best first.
 MODEL_KEYS = (
     "state_dict", "model_state_dict", "model", "module", "image_encoder", "net", "network", "encoder", "student",
     "weights", "params",
 )  # fmt: skip
 # Last part of an activation's class name -> name in this program.
-ACTIVATIONS = {
+ACTIVATION_CLASSES = {
     "QuickGELU": "quick_gelu", "QuickGELUActivation": "quick_gelu", "GELU": "gelu", "GELUActivation": "gelu",
 }  # fmt: skip
 # Prefixes of keys under which trainers store other objects.
-SKIPPED = ("optim", "sched", "scaler", "loss", "rng", "callbacks", "hyper_parameters", "args", "config")
+SKIPPED_PREFIXES = ("optim", "sched", "scaler", "loss", "rng", "callbacks", "hyper_parameters", "args", "config")
 
 
 @dataclass
@@ -88,17 +88,17 @@ def find_model(opened: PickleContents, window: ByteRange) -> ModelTensors:
     return ModelTensors(tensors, activation, tuple(notes), tuple(cautions))
 
 
-def _locate_tensors(best: Candidate, label: str, resolve: Resolve) -> dict[str, StoredTensor]:
+def _locate_tensors(best: Candidate, label: str, resolve: FindStorage) -> dict[str, StoredTensor]:
     if len(best.tensors) > MAX_TENSORS:
         raise CheckpointError(f"{label} holds {len(best.tensors):,} tensors; refused.")
-    return {name: locate(call, f"{label}: tensor {name[:80]!r}", resolve) for name, call in best.tensors.items()}
+    return {name: locate_tensor(call, f"{label}: tensor {name[:80]!r}", resolve) for name, call in best.tensors.items()}
 
 
 def _check_sharing(tensors: dict[str, StoredTensor], label: str) -> None:
     storages = {(t.storage.window.start, t.storage.window.size) for t in tensors.values()}
     stored = sum(size for _, size in storages)
     total = sum(tensor.info.nbytes for tensor in tensors.values())
-    if total > SHARING * stored:
+    if total > MAX_SHARING_RATIO * stored:
         raise CheckpointError(f"{label}: its tensors are views that unfold {stored:,} bytes to {total:,}; refused.")
 
 
@@ -128,7 +128,7 @@ class SearchBudget:
 
     def pairs(self, thing: Any) -> list[tuple[Any, Any]] | None:
         """The pairs of an object, which are counted; raises CheckpointError if the limit is exceeded."""
-        pairs = _pairs(thing)
+        pairs = _list_pairs(thing)
         self.take(1 + len(pairs or ()))
         return pairs
 
@@ -151,16 +151,16 @@ def _find_candidates(content: Any, budget: SearchBudget) -> Iterator[Candidate]:
         pairs = budget.pairs(thing)
         if pairs is None:
             continue
-        if isinstance(thing, PickledCall) and _parts(pairs) is not None:
-            module = _module_candidate(thing, path, budget)
+        if isinstance(thing, PickledCall) and _module_attributes(pairs) is not None:
+            module = _make_module_candidate(thing, path, budget)
             if module.tensors:
                 yield module
             continue
-        candidate = _state_dict_candidate(pairs, path)
+        candidate = _make_state_dict_candidate(pairs, path)
         if candidate.tensors:
             yield candidate
-        if depth < NEAR:
-            inner = ((k, v) for k, v in pairs if isinstance(k, str) and not k.lower().startswith(SKIPPED))
+        if depth < MAX_WRAPPER_DEPTH:
+            inner = ((k, v) for k, v in pairs if isinstance(k, str) and not k.lower().startswith(SKIPPED_PREFIXES))
             waiting.extend((f"{path}.{k[:40]}" if path else k[:40], v, depth + 1) for k, v in inner)
 
 
@@ -183,13 +183,13 @@ def _rank(one: Candidate) -> int:
     return MODEL_KEYS.index(last) if last in MODEL_KEYS else len(MODEL_KEYS)
 
 
-def _pairs(thing: Any) -> list[tuple[Any, Any]] | None:
+def _list_pairs(thing: Any) -> list[tuple[Any, Any]] | None:
     """Keys and values of a dictionary, or the attributes of an object; None for anything else."""
     if isinstance(thing, PickledDict):
         return thing.pairs
     if not isinstance(thing, PickledCall) or is_tensor(thing):
         return None
-    if str(thing.name) in DICTIONARIES or thing.pairs:
+    if str(thing.name) in DICTIONARY_CLASSES or thing.pairs:
         argument = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
         listed = argument if isinstance(argument, list) else []
         initial = [tuple(pair) for pair in listed if isinstance(pair, (list, tuple)) and len(pair) == 2]
@@ -198,38 +198,38 @@ def _pairs(thing: Any) -> list[tuple[Any, Any]] | None:
     return state.pairs if isinstance(state, PickledDict) else None
 
 
-def _state_dict_candidate(pairs: list[tuple[Any, Any]], path: str) -> Candidate:
+def _make_state_dict_candidate(pairs: list[tuple[Any, Any]], path: str) -> Candidate:
     candidate = Candidate(path)
     for key, value in pairs:
         if not is_tensor(value):
-            candidate.ignored.append(f"{str(key)[:40] if isinstance(key, str) else '?'} ({_kind(value)})")
+            candidate.ignored.append(f"{str(key)[:40] if isinstance(key, str) else '?'} ({_describe_kind(value)})")
         elif isinstance(key, str):
             candidate.tensors[key] = value
         else:
             candidate.tensors["?"] = value
             short = isinstance(key, (int, float)) and abs(key) < 1e30  # Python refuses to print long numbers
-            candidate.key_errors.append(str(key) if short else _kind(key))
+            candidate.key_errors.append(str(key) if short else _describe_kind(key))
     return candidate
 
 
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 
-def _module_candidate(thing: PickledCall, path: str, budget: SearchBudget) -> Candidate:
+def _make_module_candidate(thing: PickledCall, path: str, budget: SearchBudget) -> Candidate:
     """The candidate with the state dict of a whole module."""
     candidate = Candidate(path, module=str(thing.name))
     waiting: list[tuple[str, Any, int]] = [("", thing, 0)]
     while waiting:  # modules may contain each other: ``budget`` ends the search
         prefix, module, depth = waiting.pop()
-        parts = _parts(budget.pairs(module) if isinstance(module, PickledCall) else None)
-        if parts is None or depth > MAX_DEPTH or len(prefix) > MAX_NAME:
+        parts = _module_attributes(budget.pairs(module) if isinstance(module, PickledCall) else None)
+        if parts is None or depth > MAX_MODULE_DEPTH or len(prefix) > MAX_NAME_LENGTH:
             continue
-        candidate.activations |= _activation(module, parts)
-        left_out = _texts(parts.get("_non_persistent_buffers_set"), budget)
+        candidate.activations |= _find_activation(module, parts)
+        left_out = _read_texts(parts.get("_non_persistent_buffers_set"), budget)
         for group in ("_parameters", "_buffers"):
             for key, value in budget.pairs(parts.get(group)) or ():
                 if isinstance(key, str) and is_tensor(value) and not (group == "_buffers" and key in left_out):
-                    if len(key) > MAX_NAME:
+                    if len(key) > MAX_NAME_LENGTH:
                         raise CheckpointError(f"{budget.label}: a tensor's name has {len(key):,} letters; refused.")
                     candidate.tensors[prefix + key] = value
         inner = [(k, v) for k, v in budget.pairs(parts["_modules"]) or () if isinstance(k, str) and len(k) < 200]
@@ -237,19 +237,23 @@ def _module_candidate(thing: PickledCall, path: str, budget: SearchBudget) -> Ca
     return candidate
 
 
-def _activation(module: Any, parts: dict[str, Any]) -> set[str]:
+def _find_activation(module: Any, parts: dict[str, Any]) -> set[str]:
     """{name of the activation} if a module is a known activation, else empty."""
     last = module.name.name.rpartition(".")[2] if isinstance(module, PickledCall) else ""
-    return {ACTIVATIONS[last]} if last in ACTIVATIONS and parts.get("approximate", "none") == "none" else set()
+    return (
+        {ACTIVATION_CLASSES[last]}
+        if last in ACTIVATION_CLASSES and parts.get("approximate", "none") == "none"
+        else set()
+    )
 
 
-def _parts(pairs: list[tuple[Any, Any]] | None) -> dict[str, Any] | None:
+def _module_attributes(pairs: list[tuple[Any, Any]] | None) -> dict[str, Any] | None:
     """A module's own attributes; None if the object is not a module."""
     named = {key: value for key, value in pairs or () if isinstance(key, str)}
     return named if "_parameters" in named and "_modules" in named else None
 
 
-def _texts(thing: Any, budget: SearchBudget) -> set[str]:
+def _read_texts(thing: Any, budget: SearchBudget) -> set[str]:
     """The texts in a pickled set, in any protocol."""
     items = thing if isinstance(thing, list) else []
     if isinstance(thing, PickledCall):
@@ -259,20 +263,20 @@ def _texts(thing: Any, budget: SearchBudget) -> set[str]:
     return {item for item in items if isinstance(item, str)}
 
 
-KINDS = {str: "text", int: "a number", float: "a number", bool: "a truth value", list: "a list", tuple: "a tuple"}
+TYPE_NOUNS = {str: "text", int: "a number", float: "a number", bool: "a truth value", list: "a list", tuple: "a tuple"}
 
 
-def _kind(thing: Any) -> str:
+def _describe_kind(thing: Any) -> str:
     """The kind of an object, in a word or two."""
     if isinstance(thing, PickledCall):
         name = str(thing.name)
         return "a NumPy array" if name.startswith("numpy") else f"an object of {name[:60]}"
     if isinstance(thing, (PickledDict, ByteRange, Name, Persistent)):
         return {PickledDict: "a dictionary", ByteRange: "bytes", Name: "a name", Persistent: "a storage"}[type(thing)]
-    return "nothing" if thing is None else KINDS.get(type(thing), "something else")
+    return "nothing" if thing is None else TYPE_NOUNS.get(type(thing), "something else")
 
 
 def _describe(thing: Any) -> str:
     """The kind of an object, and of its values if it is a dictionary."""
-    inside = dict.fromkeys(_kind(value) for _, value in (_pairs(thing) or ())[:100])
-    return _kind(thing) + (f" with {first_few(inside, 3)}" if inside else "")
+    inside = dict.fromkeys(_describe_kind(value) for _, value in (_list_pairs(thing) or ())[:100])
+    return _describe_kind(thing) + (f" with {first_few(inside, 3)}" if inside else "")

@@ -8,7 +8,7 @@ import weakref
 
 from torch import Tensor
 
-from merging.base.files.paths import file_state
+from merging.base.files.paths import file_fingerprint
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import ACTIVATIONS
 from merging.models.formats.byte_range import ByteRange
@@ -24,7 +24,7 @@ class PickledCheckpoint(Checkpoint):
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
         window = ByteRange.whole(descriptor, file)
-        opened = containers.read(window)
+        opened = containers.read_pickle(window)
         self.container = opened.container
         model = find_model(opened, window)
         self._tensors = model.tensors
@@ -45,4 +45,4 @@ class PickledCheckpoint(Checkpoint):
         return last[1][start:stop]
 
     def state(self) -> tuple[int, ...]:
-        return file_state(self._descriptor)
+        return file_fingerprint(self._descriptor)

@@ -14,21 +14,21 @@ from merging.models.formats.byte_range import ByteRange
 from merging.models.formats.torch_pickle.interpreter import Name, Persistent, PickledCall
 from merging.models.tensor_info import DTYPE_NAMES, MAX_DIMENSIONS, TensorInfo, dtype_name, read_span
 
-STORAGES = {names.storage: dtype for dtype, names in DTYPE_NAMES.items()}
-STORAGES |= {"UntypedStorage": torch.uint8, "_UntypedStorage": torch.uint8}
+STORAGE_DTYPES = {names.storage: dtype for dtype, names in DTYPE_NAMES.items()}
+STORAGE_DTYPES |= {"UntypedStorage": torch.uint8, "_UntypedStorage": torch.uint8}
 STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage")
 DTYPES = {str(dtype): dtype for dtype in DTYPE_NAMES}
-PLAIN = {"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"}
-TYPED = "torch._utils._rebuild_tensor_v3"
-WRAPPED = {
+PLAIN_BUILDERS = {"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"}
+TYPED_BUILDER = "torch._utils._rebuild_tensor_v3"
+PARAMETER_WRAPPERS = {
     "torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state", "torch.nn.parameter.Parameter",
 }  # fmt: skip
-SUBCLASSED = {
+SUBCLASS_WRAPPERS = {
     "torch._tensor._rebuild_from_type", "torch._tensor._rebuild_from_type_v2", "torch.tensor._rebuild_from_type",
 }  # fmt: skip
-KINDS = {"sparse": "sparse", "qtensor": "quantized", "nested": "nested", "meta": "without data"}
-COMPLEX = {"ComplexFloatStorage": torch.complex64, "ComplexDoubleStorage": torch.complex128}
-MAX_WRAPPERS = 8
+UNSUPPORTED_KINDS = {"sparse": "sparse", "qtensor": "quantized", "nested": "nested", "meta": "without data"}
+COMPLEX_STORAGE_DTYPES = {"ComplexFloatStorage": torch.complex64, "ComplexDoubleStorage": torch.complex128}
+MAX_NESTED_WRAPPERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class StoredTensor:
         return read_span(window.descriptor, window.start + first * dtype.itemsize, numel, dtype, window.name)
 
 
-Resolve = Callable[[Any, str], Storage]  # (pickled reference to a storage, label of its tensor) -> the storage
+FindStorage = Callable[[Any, str], Storage]  # (pickled reference to a storage, label of its tensor) -> the storage
 
 
 def is_tensor(thing: Any) -> bool:
@@ -85,27 +85,27 @@ def is_tensor(thing: Any) -> bool:
     if not isinstance(thing, PickledCall):
         return False
     name = str(thing.name)
-    return name in WRAPPED or name in SUBCLASSED or name.startswith("torch._utils._rebuild")
+    return name in PARAMETER_WRAPPERS or name in SUBCLASS_WRAPPERS or name.startswith("torch._utils._rebuild")
 
 
-def complex_type(name: Any) -> torch.dtype | None:
+def find_complex_dtype(name: Any) -> torch.dtype | None:
     """The dtype of a storage class of complex numbers; None for other classes."""
-    return COMPLEX.get(name.name) if isinstance(name, Name) and name.module in STORAGE_MODULES else None
+    return COMPLEX_STORAGE_DTYPES.get(name.name) if isinstance(name, Name) and name.module in STORAGE_MODULES else None
 
 
-def storage_type(name: Any, label: str) -> torch.dtype:
+def find_storage_dtype(name: Any, label: str) -> torch.dtype:
     """The dtype of a storage class; raises CheckpointError if its numbers cannot be merged."""
     if isinstance(name, Name) and name.module in STORAGE_MODULES:
-        if name.name in STORAGES:
-            return STORAGES[name.name]
+        if name.name in STORAGE_DTYPES:
+            return STORAGE_DTYPES[name.name]
         if name.name.endswith("Storage"):
-            dtype = complex_type(name)
+            dtype = find_complex_dtype(name)
             kind = f"{dtype_name(dtype)} (complex numbers)" if dtype else repr(name.name[:40])
             raise CheckpointError(f"{label} is of type {kind}, which cannot be merged; convert it.")
     raise CheckpointError(f"{label} has a storage of an unknown kind; the file is damaged.")
 
 
-def locate(thing: PickledCall, label: str, resolve: Resolve) -> StoredTensor:
+def locate_tensor(thing: PickledCall, label: str, resolve: FindStorage) -> StoredTensor:
     """The stored tensor that a recorded call describes; ``label`` names it in messages.
 
     Raises:
@@ -114,29 +114,29 @@ def locate(thing: PickledCall, label: str, resolve: Resolve) -> StoredTensor:
     """
     call = _unwrap(thing, label)
     name, args = str(call.name), call.args
-    if name not in PLAIN and name != TYPED:
-        kind = next((word for part, word in KINDS.items() if part in name), "of an unusual kind")
+    if name not in PLAIN_BUILDERS and name != TYPED_BUILDER:
+        kind = next((word for part, word in UNSUPPORTED_KINDS.items() if part in name), "of an unusual kind")
         raise CheckpointError(f"{label} is {kind}, which cannot be merged; save it as a plain tensor.")
-    if not isinstance(args, tuple) or len(args) < (7 if name == TYPED else 4):
+    if not isinstance(args, tuple) or len(args) < (7 if name == TYPED_BUILDER else 4):
         raise CheckpointError(f"{label} is described in a way that torch does not write; the file is damaged.")
     storage, offset = resolve(args[0], label), args[1]
-    shape, stride = _sizes(args[2]), _sizes(args[3])
-    dtype = _dtype(args[6], label) if name == TYPED else storage.dtype
+    shape, stride = _read_sizes(args[2]), _read_sizes(args[3])
+    dtype = _read_dtype(args[6], label) if name == TYPED_BUILDER else storage.dtype
     valid = shape is not None and stride is not None and len(shape) == len(stride) <= MAX_DIMENSIONS
     if shape is None or stride is None or not valid or type(offset) is not int or not 0 <= offset < 2**63:
         raise CheckpointError(f"{label} has an odd shape or strides; the file is damaged.")
     tensor = StoredTensor(storage, offset, TensorInfo(shape, dtype), stride)
-    _check(tensor, label)
+    _check_span(tensor, label)
     return tensor
 
 
 def _unwrap(thing: Any, label: str) -> PickledCall:
     """The call that builds a plain tensor, inside those that wrap it as a parameter or a subclass."""
-    for _ in range(MAX_WRAPPERS):
+    for _ in range(MAX_NESTED_WRAPPERS):
         name = str(thing.name) if isinstance(thing, PickledCall) else ""
-        if name in WRAPPED and isinstance(thing.args, tuple) and thing.args:
+        if name in PARAMETER_WRAPPERS and isinstance(thing.args, tuple) and thing.args:
             thing = thing.args[0]
-        elif name in SUBCLASSED and isinstance(thing.args, tuple) and len(thing.args) >= 3:
+        elif name in SUBCLASS_WRAPPERS and isinstance(thing.args, tuple) and len(thing.args) >= 3:
             function, _, args, *_ = thing.args
             thing = PickledCall(function, args) if isinstance(function, Name) else None
         elif isinstance(thing, PickledCall):
@@ -146,7 +146,7 @@ def _unwrap(thing: Any, label: str) -> PickledCall:
     raise CheckpointError(f"{label} is described in a way that torch does not write; the file is damaged.")
 
 
-def _check(tensor: StoredTensor, label: str) -> None:
+def _check_span(tensor: StoredTensor, label: str) -> None:
     shape, available = tensor.info.shape, tensor.storage.window.size // tensor.info.dtype.itemsize
     if tensor.offset + tensor.extent > available:
         raise CheckpointError(f"{label} of shape {list(shape)} reaches past its storage of {available:,} numbers.")
@@ -161,7 +161,7 @@ def _check(tensor: StoredTensor, label: str) -> None:
         reach += (size - 1) * step
 
 
-def _sizes(thing: Any) -> tuple[int, ...] | None:
+def _read_sizes(thing: Any) -> tuple[int, ...] | None:
     if (
         isinstance(thing, PickledCall)
         and str(thing.name) == "torch.Size"
@@ -174,14 +174,14 @@ def _sizes(thing: Any) -> tuple[int, ...] | None:
     return tuple(thing)
 
 
-def _dtype(name: Any, label: str) -> torch.dtype:
+def _read_dtype(name: Any, label: str) -> torch.dtype:
     dtype = DTYPES.get(str(name)) if isinstance(name, Name) else None
     if dtype is None:
         raise CheckpointError(f"{label} is of type {str(name)[:40]!r}, which cannot be merged; convert it.")
     return dtype
 
 
-def reference(thing: Any, label: str) -> tuple[Any, str, int, Any]:
+def read_storage_reference(thing: Any, label: str) -> tuple[Any, str, int, Any]:
     """(storage class, key, numel, view) in torch's reference to a storage."""
     fields = thing.id if isinstance(thing, Persistent) else None
     if not isinstance(fields, tuple) or len(fields) < 5 or fields[0] != "storage":
