@@ -55,9 +55,9 @@ def describe_device(device: torch.device) -> str:
     return device.type.upper()
 
 
-def describe_used_device(device: torch.device, words: Iterable[str]) -> str:
+def describe_used_device(device: torch.device, sentences: Iterable[str]) -> str:
     """The name of the device that computed a result: the CPU if a sentence of ``retry_on_oom`` says so."""
-    return describe_device(HOST if any(sentence.endswith(CPU_FALLBACK_ENDING) for sentence in words) else device)
+    return describe_device(HOST if any(sentence.endswith(CPU_FALLBACK_ENDING) for sentence in sentences) else device)
 
 
 def describe_machine() -> str:
@@ -104,24 +104,24 @@ def retry_on_oom(device: torch.device, compute: Callable[[torch.device], R]) -> 
     When memory runs out, ``compute`` starts again with pieces of a quarter of the size, up to three times, and then on
     the CPU. Calls nested in a retry use the smaller pieces, too, and shrink them further if they run out themselves.
     """
-    words: tuple[str, ...] = ()
-    counted = 0
+    sentences: tuple[str, ...] = ()
+    failures = 0
     try:
-        while counted <= MAX_RETRIES:
+        while failures <= MAX_RETRIES:
             try:
-                return compute(device), words
+                return compute(device), sentences
             except RuntimeError as error:
                 if is_host(device) or not _is_out_of_memory(error):
                     raise
             # After the except block, the tensors of the failed round are no longer referenced.
             torch.get_device_module(device).empty_cache()
-            counted += _count_oom(device, 1)
-            size = 1 << SHRINK_BITS * counted
-            words = (f"{describe_device(device)} ran out of memory, so pieces were 1/{size} of the usual size.",)
+            failures += _count_oom(device, 1)
+            size = 1 << SHRINK_BITS * failures
+            sentences = (f"{describe_device(device)} ran out of memory, so pieces were 1/{size} of the usual size.",)
     finally:
-        _count_oom(device, -counted)
-    words = (f"{describe_device(device)} ran out of memory even with small pieces{CPU_FALLBACK_ENDING}",)
-    return compute(HOST), words
+        _count_oom(device, -failures)
+    sentences = (f"{describe_device(device)} ran out of memory even with small pieces{CPU_FALLBACK_ENDING}",)
+    return compute(HOST), sentences
 
 
 def _count_oom(device: torch.device, times: int) -> int:

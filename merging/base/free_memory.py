@@ -51,25 +51,25 @@ class MemoryWatch:
     """
 
     def __init__(self, looks: int = 2) -> None:
-        self._looks = deque([MemorySample(False, _count_kills())], maxlen=looks)
+        self._samples = deque([MemorySample(False, _count_kills())], maxlen=looks)
 
     def sample(self) -> None:
         """Record how much memory is free now, and how many processes were killed for memory so far."""
-        self._looks.append(MemorySample(free_memory() < LOW_MEMORY_BYTES, _count_kills()))
+        self._samples.append(MemorySample(free_memory() < LOW_MEMORY_BYTES, _count_kills()))
 
     def ran_out(self) -> bool:
         """Whether hardly any memory was free at the last samples, or the system has killed a process for it since."""
-        return any(sample.low for sample in self._looks) or _count_kills() > self._looks[0].kills
+        return any(sample.low for sample in self._samples) or _count_kills() > self._samples[0].kills
 
 
 def _count_kills() -> int:
     """How many processes were killed for memory, by the counts of the machine and the control groups; 0 without any."""
-    counted = 0
+    total = 0
     for path in (MACHINE_COUNTERS_FILE, *(folder / files.kills for folder, files in _find_groups())):
         with contextlib.suppress(OSError, ValueError):
             entries = (line.split() for line in path.read_text("ascii").splitlines())
-            counted += sum(int(entry[1]) for entry in entries if entry[:1] == [KILL_COUNTER])
-    return counted
+            total += sum(int(entry[1]) for entry in entries if entry[:1] == [KILL_COUNTER])
+    return total
 
 
 def _list_free_in_groups() -> Iterator[int]:
@@ -89,8 +89,8 @@ def _find_groups() -> Iterator[tuple[Path, GroupFiles]]:
         if controllers and "memory" not in controllers.split(","):
             continue
         root, files = (GROUPS_ROOT / "memory", VERSION_1) if controllers else (GROUPS_ROOT, VERSION_2)
-        own = root / path.lstrip("/")
-        for folder in (own, *own.parents):
+        group_folder = root / path.lstrip("/")
+        for folder in (group_folder, *group_folder.parents):
             if folder.is_relative_to(root):
                 yield folder, files
 

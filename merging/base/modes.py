@@ -63,13 +63,13 @@ def server_mode() -> Mode:
     Raises:
         ModeError: the variable names no mode.
     """
-    written = os.environ.get(MODE_VARIABLE, "").strip().casefold() or Mode.FULL
-    if written not in set(Mode):
-        near = did_you_mean(written, MODE_NAMES)
+    name = os.environ.get(MODE_VARIABLE, "").strip().casefold() or Mode.FULL
+    if name not in set(Mode):
+        suggestion = did_you_mean(name, MODE_NAMES)
         raise ModeError(
-            f"{MODE_VARIABLE} is {printable(written, 40)!r}; expected one of {', '.join(MODE_NAMES)}.{near}"
+            f"{MODE_VARIABLE} is {printable(name, 40)!r}; expected one of {', '.join(MODE_NAMES)}.{suggestion}"
         )
-    return Mode(written)
+    return Mode(name)
 
 
 def is_shared() -> bool:

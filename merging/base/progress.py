@@ -88,15 +88,15 @@ class Meter:
         if self._progress is not None:
             done = min(self.done + work, self.total)
             seconds = time.monotonic() - self._started
-            left = seconds * (self.total - done) / done if done and seconds > 0.2 else None
-            self._progress(Progress(phase, done, self.total, left, detail))
+            seconds_left = seconds * (self.total - done) / done if done and seconds > 0.2 else None
+            self._progress(Progress(phase, done, self.total, seconds_left, detail))
         self.check()
 
 
 class Phases:
     """One fraction over several pieces of work, each weighted by the time it is expected to take."""
 
-    UNITS = 10_000
+    RESOLUTION = 10_000
 
     def __init__(self, weights: Mapping[str, float], progress: ProgressCallback | None) -> None:
         self._weights, self._progress = dict(weights), progress
@@ -113,7 +113,9 @@ class Phases:
         def report_inner(inner: Progress) -> None:
             fraction = (before + self._weights[phase] * inner.fraction) / self._total
             seconds = time.monotonic() - self._started
-            left = seconds * (1 - fraction) / fraction if fraction > 0.01 and seconds > 0.2 else None
-            report(Progress(inner.phase, round(fraction * self.UNITS), self.UNITS, left, inner.detail))
+            seconds_left = seconds * (1 - fraction) / fraction if fraction > 0.01 and seconds > 0.2 else None
+            report(
+                Progress(inner.phase, round(fraction * self.RESOLUTION), self.RESOLUTION, seconds_left, inner.detail)
+            )
 
         return report_inner

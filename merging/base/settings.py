@@ -21,8 +21,8 @@ HUB_SWITCH = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": n
 
 def benchmark_folder() -> Path:
     """The folder of the default benchmark: $MERGESCOPE_BENCHMARK, else the bundled one."""
-    chosen = os.environ.get("MERGESCOPE_BENCHMARK")
-    return Path(chosen).resolve() if chosen else BUNDLED
+    folder = os.environ.get("MERGESCOPE_BENCHMARK")
+    return Path(folder).resolve() if folder else BUNDLED
 
 
 def store_root() -> Path:
@@ -31,9 +31,9 @@ def store_root() -> Path:
     Raises:
         StoreError: no variable is set, and the user has no home folder.
     """
-    for variable, below in ((STORE_VARIABLE, ""), ("XDG_CACHE_HOME", "mergescope")):
-        if chosen := os.environ.get(variable):
-            return Path(chosen) / below
+    for variable, subfolder in ((STORE_VARIABLE, ""), ("XDG_CACHE_HOME", "mergescope")):
+        if folder := os.environ.get(variable):
+            return Path(folder) / subfolder
     try:
         return Path.home() / ".cache" / "mergescope"
     except RuntimeError:  # neither $HOME nor an entry among the system's users
@@ -56,16 +56,16 @@ def jobs_at_once() -> int:
     Raises:
         StoreError: the variable is not a valid number of jobs.
     """
-    spec, written = workers(), os.environ.get(JOBS_VARIABLE, "").strip()
-    if written and not (written.isdecimal() and 1 <= int(written) <= MAX_JOBS):
+    spec, setting = workers(), os.environ.get(JOBS_VARIABLE, "").strip()
+    if setting and not (setting.isdecimal() and 1 <= int(setting) <= MAX_JOBS):
         raise StoreError(
-            f"{JOBS_VARIABLE} says how many jobs run at a time, 1 to {MAX_JOBS}; got {printable(written, 40)!r}. Set another "
+            f"{JOBS_VARIABLE} says how many jobs run at a time, 1 to {MAX_JOBS}; got {printable(setting, 40)!r}. Set another "
             "number, or unset it."
         )
     if ":" not in spec and not spec.endswith(".json"):
         return 1
     shared_by_jobs = "://" in spec or spec.endswith(".json")
-    return int(written or (DEFAULT_JOBS if shared_by_jobs else 1))
+    return int(setting or (DEFAULT_JOBS if shared_by_jobs else 1))
 
 
 def store_words() -> list[str]:

@@ -49,10 +49,12 @@ def size_text(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def estimate_basis(learned: bool, noun: str) -> str:
+def estimate_basis(is_measured: bool, noun: str) -> str:
     """The source of an estimate of time: 'from earlier runs on this machine'."""
     return (
-        f"from earlier {noun}s on this machine" if learned else f"a guess until this machine has computed such a {noun}"
+        f"from earlier {noun}s on this machine"
+        if is_measured
+        else f"a guess until this machine has computed such a {noun}"
     )
 
 
@@ -67,16 +69,16 @@ def duration_text(seconds: float) -> str:
     return f"{minutes} min {remainder} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def plural(count: int, one: str, more: str = "") -> str:
-    """'1 tensor', '2,000 tensors': a number with its noun; ``more`` is the plural if it is not ``one`` with an s."""
-    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+def plural(count: int, singular: str, plural_form: str = "") -> str:
+    """'1 tensor', '2,000 tensors': a number with its noun; ``plural_form`` is by default ``singular`` with an s."""
+    return f"{count:,} {singular if count == 1 else plural_form or f'{singular}s'}"
 
 
 def first_few(items: Iterable[object], limit: int = 5) -> str:
     """'a, b, c and 7 more': a list short enough for a sentence."""
     texts = [printable(str(item)) for item in items]
-    head = ", ".join(texts[:limit])
-    return head if len(texts) <= limit else f"{head} and {len(texts) - limit} more"
+    beginning = ", ".join(texts[:limit])
+    return beginning if len(texts) <= limit else f"{beginning} and {len(texts) - limit} more"
 
 
 def printable(text: str, limit: int = 120) -> str:

@@ -45,14 +45,14 @@ def limit_to_one_thread(device: torch.device = HOST) -> Iterator[None]:
     if not is_host(device):
         yield
         return
-    before, allowed = torch.get_num_threads(), getattr(_allowed, "cores", 0)
+    thread_count, allowed_cores = torch.get_num_threads(), getattr(_allowed, "cores", 0)
     _allowed.cores = parallel_pieces()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
-        _allowed.cores = allowed
+        torch.set_num_threads(thread_count)
+        _allowed.cores = allowed_cores
 
 
 @contextmanager

@@ -53,10 +53,10 @@ class Architecture:
             if fallback is not None and _have_same_shapes(checkpoint, fallback)
             else {}
         ) | architecture_in_metadata(checkpoint)
-        usual = (
+        default_head_width = (
             64 if "vision_cfg" in stated else PUBLISHED_HEAD_WIDTHS.get(width)
         )  # 64 is the default that open_clip omits
-        head_width = stated.get("vision_cfg", {}).get("head_width", usual)
+        head_width = stated.get("vision_cfg", {}).get("head_width", default_head_width)
         if type(head_width) is not int or head_width < 1:
             raise CheckpointError(
                 f"{checkpoint.name}: nothing says how many heads a tower of width {width} has. State it: "
@@ -88,9 +88,9 @@ def sizes_from_shapes(checkpoint: Checkpoint) -> dict[str, int]:
     return {"image_size": side * patch, "patch_size": patch, "width": width, "layers": layers, "embed_dim": embed_dim}
 
 
-def _have_same_shapes(one: Checkpoint, other: Checkpoint) -> bool:
+def _have_same_shapes(first: Checkpoint, second: Checkpoint) -> bool:
     """Whether two checkpoints hold the same names in the same shapes."""
-    return {n: i.shape for n, i in one.infos.items()} == {n: i.shape for n, i in other.infos.items()}
+    return {n: i.shape for n, i in first.infos.items()} == {n: i.shape for n, i in second.infos.items()}
 
 
 def architecture_in_metadata(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -136,53 +136,58 @@ def with_architecture(
     if stated_architecture == NOTHING_STATED:
         return checkpoint
     try:
-        shown = sizes_from_shapes(checkpoint)
+        shape_sizes = sizes_from_shapes(checkpoint)
     except CheckpointError:
         if sizes:
             raise
-        shown = {}
-    own = architecture_in_metadata(checkpoint)
-    if problems := list(_list_contradictions(stated_architecture, own, shown, sizes=sizes)):
+        shape_sizes = {}
+    stated_metadata = architecture_in_metadata(checkpoint)
+    if problems := list(_list_contradictions(stated_architecture, stated_metadata, shape_sizes, sizes=sizes)):
         raise CheckpointError(
             f"The architecture that was stated is not that of {checkpoint.name}: {'; '.join(problems)}. Leave that out."
         )
-    if stated_architecture.heads and shown and shown["width"] % stated_architecture.heads:
+    if stated_architecture.heads and shape_sizes and shape_sizes["width"] % stated_architecture.heads:
         raise CheckpointError(
-            f"{checkpoint.name} has the width {shown['width']}, which {stated_architecture.heads} heads cannot share."
+            f"{checkpoint.name} has the width {shape_sizes['width']}, which {stated_architecture.heads} heads cannot share."
         )
-    stated: dict[str, Any] = dict(own)
-    if stated_architecture.heads and shown:
-        stated["vision_cfg"] = {**own.get("vision_cfg", {}), "head_width": shown["width"] // stated_architecture.heads}
+    new_metadata: dict[str, Any] = dict(stated_metadata)
+    if stated_architecture.heads and shape_sizes:
+        new_metadata["vision_cfg"] = {
+            **stated_metadata.get("vision_cfg", {}),
+            "head_width": shape_sizes["width"] // stated_architecture.heads,
+        }
     if stated_architecture.text_heads:
-        stated["text_cfg"] = {**(own.get("text_cfg") or {}), "heads": stated_architecture.text_heads}
+        new_metadata["text_cfg"] = {**(stated_metadata.get("text_cfg") or {}), "heads": stated_architecture.text_heads}
     if stated_architecture.activation:
-        stated["quick_gelu"] = stated_architecture.activation == ACTIVATIONS[0]
+        new_metadata["quick_gelu"] = stated_architecture.activation == ACTIVATIONS[0]
     view = identity_view(checkpoint)
-    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
+    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(new_metadata)}
     return view
 
 
 def _list_contradictions(
-    stated_architecture: StatedArchitecture, own: Mapping[str, Any], shown: Mapping[str, int], *, sizes: bool
+    stated_architecture: StatedArchitecture, metadata: Mapping[str, Any], shape_sizes: Mapping[str, int], *, sizes: bool
 ) -> Iterator[str]:
     """A sentence with both values for each stated field that the file contradicts."""
-    stated = StatedArchitecture.from_metadata(own)
-    known: dict[str, Any] = dict(shown) if sizes else {}
-    if "vision_cfg" in own and shown:
-        known["heads"] = shown["width"] // (read_size(own["vision_cfg"], "head_width") or DEFAULT_HEAD_WIDTH)
-    known |= {"text_heads": stated.text_heads, "activation": stated.activation}
+    metadata_architecture = StatedArchitecture.from_metadata(metadata)
+    file_values: dict[str, Any] = dict(shape_sizes) if sizes else {}
+    if "vision_cfg" in metadata and shape_sizes:
+        file_values["heads"] = shape_sizes["width"] // (
+            read_size(metadata["vision_cfg"], "head_width") or DEFAULT_HEAD_WIDTH
+        )
+    file_values |= {"text_heads": metadata_architecture.text_heads, "activation": metadata_architecture.activation}
     for name, value in asdict(stated_architecture).items():
-        if value and known.get(name) and known[name] != value:
-            yield f"{name}={value} was stated, and its file has {name}={known[name]}"
+        if value and file_values.get(name) and file_values[name] != value:
+            yield f"{name}={value} was stated, and its file has {name}={file_values[name]}"
 
 
 def activation_in_metadata(checkpoint: Checkpoint) -> str:
     """The activation that a checkpoint's metadata states; empty if it states none or cannot be read."""
     try:
-        quick = architecture_in_metadata(checkpoint).get("quick_gelu")
+        quick_gelu = architecture_in_metadata(checkpoint).get("quick_gelu")
     except CheckpointError:
         return ""
-    return "" if quick is None else ACTIVATIONS[0 if quick else 1]
+    return "" if quick_gelu is None else ACTIVATIONS[0 if quick_gelu else 1]
 
 
 def heads_in_metadata(checkpoint: Checkpoint) -> int:

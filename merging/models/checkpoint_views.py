@@ -174,11 +174,11 @@ def _split_qkv(inner: Checkpoint, stored: str) -> tuple[DerivedTensor, ...] | No
 # --- files under canonical names -------------------------------------------------------------------------------------
 
 
-def to_open_clip_names(checkpoint: Checkpoint, within: bool = False) -> Checkpoint:
+def to_open_clip_names(checkpoint: Checkpoint, extract_tower: bool = False) -> Checkpoint:
     """A checkpoint under open_clip's names, without prefixes of trainers; unchanged if it has these names already.
 
     A checkpoint without a visual tower keeps its names, except for a prefix of parallel training. So does a checkpoint
-    whose tower is not CLIP's. A tower that is a small part of its checkpoint is taken out only with ``within``.
+    whose tower is not CLIP's. A tower that is a small part of its checkpoint is taken out only with ``extract_tower``.
 
     Raises:
         CheckpointError: the checkpoint holds several visual towers.
@@ -195,7 +195,11 @@ def to_open_clip_names(checkpoint: Checkpoint, within: bool = False) -> Checkpoi
     if anchor.endswith(HF_ANCHOR):
         body = anchor.removesuffix(HF_ANCHOR)
         top = body.removesuffix(HF_PREFIX)
-        return _convert_hugging_face(checkpoint, top) if is_clip(checkpoint.infos, top, body, within) else checkpoint
+        return (
+            _convert_hugging_face(checkpoint, top)
+            if is_clip(checkpoint.infos, top, body, extract_tower)
+            else checkpoint
+        )
     prefix = anchor.removesuffix(ANCHOR)
     if prefix == VISUAL or prefix.endswith("." + VISUAL):
         prefix = prefix.removesuffix(VISUAL)
@@ -249,17 +253,17 @@ def _convert_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
     view = CheckpointView(checkpoint, tensors, keeps_digest=False)
     view.notes += tuple(_list_naming_notes(top, notes))
     if notes["unknown"]:
-        listed = notes["unknown"]
-        others = plural(len(listed), "tensor is", "tensors are")
-        view.cautions += (f"{others} not part of the visual tower; ignored: {_name_ignored(listed)}.",)
+        unknown_names = notes["unknown"]
+        unknown_count = plural(len(unknown_names), "tensor is", "tensors are")
+        view.cautions += (f"{unknown_count} not part of the visual tower; ignored: {_name_ignored(unknown_names)}.",)
     return view
 
 
-def _name_ignored(ignored: Iterable[str]) -> str:
+def _name_ignored(ignored_names: Iterable[str]) -> str:
     """The first names of ignored tensors; output projections come before the others."""
-    listed = list(ignored)
-    projections = [name for name in listed if PROJECTION_NAMES.search(name)]
-    return first_few((*projections, *(name for name in listed if name not in projections)))
+    names = list(ignored_names)
+    projections = [name for name in names if PROJECTION_NAMES.search(name)]
+    return first_few((*projections, *(name for name in names if name not in projections)))
 
 
 def _list_naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
@@ -285,16 +289,16 @@ def rename_to_pretrained(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoi
     targets = group_tower_names(pretrained.infos)
     if all(name in expert.infos for stored in targets.values() for name in stored):
         return expert
-    own = group_tower_names(expert.infos)
-    if not set(targets) & set(own):
+    expert_names = group_tower_names(expert.infos)
+    if not set(targets) & set(expert_names):
         return expert
     tensors: dict[str, DerivedTensor] = {}
     for name, stored in targets.items():
-        tensors |= rename_tensor(name, stored, expert, own.get(name, ()))
+        tensors |= rename_tensor(name, stored, expert, expert_names.get(name, ()))
     used = {part.name for derived in tensors.values() for part in derived.parts}
     tensors |= rename_tensors(expert, {name: name for name in expert.infos if name not in used and name not in tensors})
     projection_note: tuple[str, ...] = ()
-    if PROJ in targets and PROJ not in own and _lacks_projection(expert):
+    if PROJ in targets and PROJ not in expert_names and _lacks_projection(expert):
         tensors |= rename_tensors(pretrained, {targets[PROJ][0]: targets[PROJ][0]})
         projection_note = (f"It has no output projection; the pretrained model's {targets[PROJ][0]} is used.",)
     view = CheckpointView(expert, tensors, keeps_digest=True)
@@ -308,21 +312,23 @@ def _lacks_projection(expert: Checkpoint) -> bool:
     return any(name.endswith(HF_ANCHOR) for name in names)
 
 
-def rename_tensor(name: str, new: Sequence[str], expert: Checkpoint, stored: Sequence[str]) -> dict[str, DerivedTensor]:
-    """{new name: tensor} of one tensor of the tower, which the expert stores under the names ``stored``.
+def rename_tensor(
+    name: str, new_names: Sequence[str], expert: Checkpoint, stored_names: Sequence[str]
+) -> dict[str, DerivedTensor]:
+    """{new name: tensor} of one tensor of the tower, which the expert stores under the names ``stored_names``.
 
     It is empty if the expert lacks the tensor.
     """
-    if not stored:
+    if not stored_names:
         return {}
-    if len(new) == len(stored):
-        if name == PROJ and is_transposed_name(new[0]) != is_transposed_name(stored[0]):
-            return {new[0]: transposed_matrix(expert, stored[0])}
-        return rename_tensors(expert, dict(zip(new, stored, strict=True)))
-    if len(new) == 1:
-        return {new[0]: _pack_qkv(expert, stored)}
-    thirds = _split_qkv(expert, stored[0])
-    return dict(zip(new, thirds, strict=True)) if thirds else {}
+    if len(new_names) == len(stored_names):
+        if name == PROJ and is_transposed_name(new_names[0]) != is_transposed_name(stored_names[0]):
+            return {new_names[0]: transposed_matrix(expert, stored_names[0])}
+        return rename_tensors(expert, dict(zip(new_names, stored_names, strict=True)))
+    if len(new_names) == 1:
+        return {new_names[0]: _pack_qkv(expert, stored_names)}
+    thirds = _split_qkv(expert, stored_names[0])
+    return dict(zip(new_names, thirds, strict=True)) if thirds else {}
 
 
 # --- whole towers ----------------------------------------------------------------------------------------------------
@@ -341,12 +347,12 @@ def convert_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
             f"{checkpoint.name} is not a CLIP image encoder, and only these have names in both libraries. The merge "
             "of another network is model.safetensors in the folder of its run, or the result of merging.merge."
         )
-    own = group_tower_names(checkpoint.infos)
-    if ANCHOR not in own:
+    stored_names = group_tower_names(checkpoint.infos)
+    if ANCHOR not in stored_names:
         raise CheckpointError(f"{checkpoint.name} holds no visual tower.")
     prefix = VISUAL if naming == "open_clip" else ""
     tensors: dict[str, DerivedTensor] = {}
-    for name, stored in own.items():
+    for name, stored in stored_names.items():
         new = hugging_face_names(name) if naming == "hf" else (prefix + name,)
         tensors |= rename_tensor(name, new, checkpoint, stored)
     return CheckpointView(checkpoint, tensors, keeps_digest=False)

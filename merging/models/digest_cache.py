@@ -33,22 +33,22 @@ class DigestCache:
 
     def __init__(self) -> None:
         self._digests: dict[tuple[int, ...] | None, str] = {}
-        self._loaded: dict[Path, int] = {}  # folder -> its time of change when this process read it
-        self._arriving: AwaitDigest | None = None
+        self._load_times: dict[Path, int] = {}  # folder -> its time of change when this process read it
+        self._await_digest: AwaitDigest | None = None
 
     def clear(self) -> None:
         """Forget the digests of this process; those in a store stay."""
         self._digests.clear()
-        self._loaded.clear()
+        self._load_times.clear()
 
     @contextlib.contextmanager
-    def use_digests_from(self, digests: AwaitDigest) -> Iterator[None]:
+    def use_digests_from(self, await_digest: AwaitDigest) -> Iterator[None]:
         """Take digests that another process computes while the block runs; the others are computed in this process."""
-        self._arriving = digests
+        self._await_digest = await_digest
         try:
             yield
         finally:
-            self._arriving = None
+            self._await_digest = None
 
     def remember(self, digests: Mapping[tuple[int, ...] | None, str]) -> None:
         """Add digests that were computed before, by the state of the file at that time."""
@@ -64,15 +64,15 @@ class DigestCache:
         if state is None:
             digest = checkpoint.digest
         else:
-            digest = self._digests.get(state) or self._digests.setdefault(state, self._computed(checkpoint, meter))
+            digest = self._digests.get(state) or self._digests.setdefault(state, self._compute(checkpoint, meter))
         if meter is not None:
             meter.advance(checkpoint.nbytes, READING, checkpoint.name)
         return digest
 
-    def _computed(self, checkpoint: Checkpoint, meter: Meter | None) -> str:
+    def _compute(self, checkpoint: Checkpoint, meter: Meter | None) -> str:
         """The digest of a checkpoint in a file, which another process may be computing."""
         on_bytes, state = _make_bytes_callback(checkpoint, meter), checkpoint.state()
-        digest = self._arriving(state, on_bytes) if self._arriving is not None and state is not None else ""
+        digest = self._await_digest(state, on_bytes) if self._await_digest is not None and state is not None else ""
         return digest or checkpoint.content_digest(on_bytes)
 
     def load(self, root: Path) -> None:
@@ -82,12 +82,12 @@ class DigestCache:
             changed = records.folder.stat().st_mtime_ns
         except OSError:
             return
-        if self._loaded.get(records.folder) == changed:
+        if self._load_times.get(records.folder) == changed:
             return
         for name in records.names():
             if entry := records.read(name, _parse_entry):
                 self._digests[entry[0]] = entry[1]
-        self._loaded[records.folder] = changed
+        self._load_times[records.folder] = changed
 
     def store(self, root: Path, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
         """The digest of a checkpoint, stored for other processes; a store that cannot be written is ignored."""
@@ -104,9 +104,9 @@ class DigestCache:
             CheckpointError: a file became shorter.
             Cancelled: the user cancelled; digests computed until then stay stored.
         """
-        opened = list(checkpoints)
-        meter = context.meter(sum(checkpoint.nbytes for checkpoint in opened))
-        return {checkpoint.name: self.store(root, checkpoint, meter) for checkpoint in opened}
+        listed_checkpoints = list(checkpoints)
+        meter = context.meter(sum(checkpoint.nbytes for checkpoint in listed_checkpoints))
+        return {checkpoint.name: self.store(root, checkpoint, meter) for checkpoint in listed_checkpoints}
 
 
 DIGESTS = DigestCache()  # of this process
@@ -136,11 +136,11 @@ def _make_bytes_callback(checkpoint: Checkpoint, meter: Meter | None) -> BytesCa
     if meter is None:
         return ignore_bytes
     meter.check()
-    read = 0
+    read_bytes = 0
 
     def on_bytes(size: int) -> None:
-        nonlocal read
-        read += size
-        meter.report_part(read, READING, checkpoint.name)
+        nonlocal read_bytes
+        read_bytes += size
+        meter.report_part(read_bytes, READING, checkpoint.name)
 
     return on_bytes

@@ -26,69 +26,78 @@ def keep_name(name: str) -> str:
     return name
 
 
-def match_names(base: Collection[str], expert_names: Collection[str], later: Later = keep_name) -> MatchedNames:
-    """An expert's names, matched to those of the pretrained model, ``base``."""
-    if set(expert_names) <= set(base):
+def match_names(
+    pretrained_names: Collection[str], expert_names: Collection[str], rename: Later = keep_name
+) -> MatchedNames:
+    """An expert's names, matched to those of the pretrained model, ``pretrained_names``."""
+    if set(expert_names) <= set(pretrained_names):
         return MatchedNames({name: name for name in expert_names})
     notes = []
-    wrapped = _find_wrapper(expert_names) if not _find_wrapper(base) else ""
-    shown = {name.removeprefix(wrapped): name for name in expert_names}
-    own = {_rename_to_current(name, later): name for name in base}
-    added, removed = _find_prefix(list(own), [_rename_to_current(name, later) for name in shown])
+    wrapper = _find_wrapper(expert_names) if not _find_wrapper(pretrained_names) else ""
+    unwrapped_names = {name.removeprefix(wrapper): name for name in expert_names}
+    current_names = {_rename_to_current(name, rename): name for name in pretrained_names}
+    added, removed = _find_prefix(list(current_names), [_rename_to_current(name, rename) for name in unwrapped_names])
     stored: dict[str, str] = {}
-    versions = old = False
-    for short, name in shown.items():
+    has_version_changes = has_old_norms = False
+    for short, name in unwrapped_names.items():
         plain = short.removeprefix(removed)
-        new = own.get(added + _rename_to_current(short, later).removeprefix(removed), "")
+        new = current_names.get(added + _rename_to_current(short, rename).removeprefix(removed), "")
         if new and new not in stored:
             differs = new != added + plain
             renamed_last = differs and new.rpartition(".")[0] == (added + plain).rpartition(".")[0]
-            old, versions = old or renamed_last, versions or (differs and not renamed_last)
+            has_old_norms, has_version_changes = (
+                has_old_norms or renamed_last,
+                has_version_changes or (differs and not renamed_last),
+            )
         else:
-            new = plain if plain not in stored and plain not in base else name
+            new = plain if plain not in stored and plain not in pretrained_names else name
         stored[new] = name
-    if wrapped + removed:
-        notes.append(f"the names begin with {wrapped + removed!r}, which was removed.")
+    if wrapper + removed:
+        notes.append(f"the names begin with {wrapper + removed!r}, which was removed.")
     if added:
         notes.append(f"the names lack {added!r}, which was added.")
-    if versions:
+    if has_version_changes:
         notes.append("names of Transformers 5 were changed to those of the pretrained model's file.")
-    if old:
+    if has_old_norms:
         notes.append("gamma and beta of norms were renamed to weight and bias.")
     return MatchedNames(stored, tuple(notes))
 
 
-def _rename_to_current(name: str, later: Later) -> str:
+def _rename_to_current(name: str, rename: Later) -> str:
     """A name as the current version of its library has it, so that both versions can be compared."""
     stem, _, last = name.rpartition(".")
     if last in OLD_NORM_WORDS and "norm" in stem.rpartition(".")[2].lower():
         name = f"{stem}.{OLD_NORM_WORDS[last]}"
-    return later(name)
+    return rename(name)
 
 
 def _find_wrapper(names: Iterable[str]) -> str:
     """The prefixes of trainers that all of these names share."""
-    listed, prefix = list(names), ""
-    while found := next((w for w in TRAINER_PREFIXES if listed and all(n.startswith(prefix + w) for n in listed)), ""):
-        prefix += found
+    name_list, prefix = list(names), ""
+    while wrapper := next(
+        (w for w in TRAINER_PREFIXES if name_list and all(n.startswith(prefix + w) for n in name_list)), ""
+    ):
+        prefix += wrapper
     return prefix
 
 
-def _find_prefix(base: Sequence[str], found: Sequence[str]) -> tuple[str, str]:
+def _find_prefix(pretrained_names: Sequence[str], expert_names: Sequence[str]) -> tuple[str, str]:
     """(prefix to add to an expert's names, prefix to remove) that makes most of them the pretrained model's."""
-    ours, theirs = set(base), set(found)
+    pretrained_set, expert_set = set(pretrained_names), set(expert_names)
     options: Counter[tuple[str, str]] = Counter()
-    for anchor in sorted(base, key=lambda name: (-name.count("."), name))[:ANCHOR_COUNT]:
-        options.update(("", name[: -len(anchor)]) for name in theirs if name.endswith("." + anchor))
-    for anchor in sorted(found, key=lambda name: (-name.count("."), name))[:ANCHOR_COUNT]:
-        options.update((name[: -len(anchor)], "") for name in ours if name.endswith("." + anchor))
+    for anchor in sorted(pretrained_names, key=lambda name: (-name.count("."), name))[:ANCHOR_COUNT]:
+        options.update(("", name[: -len(anchor)]) for name in expert_set if name.endswith("." + anchor))
+    for anchor in sorted(expert_names, key=lambda name: (-name.count("."), name))[:ANCHOR_COUNT]:
+        options.update((name[: -len(anchor)], "") for name in pretrained_set if name.endswith("." + anchor))
         parts = anchor.split(".")  # an adapter need not have the deepest of the pretrained model's names
-        ends = (index for index in range(1, len(parts)) if ".".join(parts[index:]) in ours)
+        ends = (index for index in range(1, len(parts)) if ".".join(parts[index:]) in pretrained_set)
         options.update(("", ".".join(parts[:index]) + ".") for index in ends)
 
     def count_matches(option: tuple[str, str]) -> int:
         added, removed = option
-        return len(ours & {added + name.removeprefix(removed) for name in theirs if name.startswith(removed)})
+        return len(
+            pretrained_set & {added + name.removeprefix(removed) for name in expert_set if name.startswith(removed)}
+        )
 
-    tried = {option for option, _ in options.most_common(MAX_PREFIXES)}
-    return max([("", ""), *(option for option in options if option in tried)], key=count_matches)
+    likeliest = {option for option, _ in options.most_common(MAX_PREFIXES)}
+    return max([("", ""), *(option for option in options if option in likeliest)], key=count_matches)

@@ -198,17 +198,17 @@ def recognize_family(names: Iterable[str], checkpoint_name: str = "the checkpoin
     Raises:
         FamilyError: no family fits; the message lists the unknown names and the nearest family.
     """
-    listed = list(names)
-    if not listed:
+    name_list = list(names)
+    if not name_list:
         raise FamilyError(f"{checkpoint_name} holds no tensors.")
-    family = find_nearest_family(listed)
-    unknown = _list_unknown_names(family, listed)
+    family = find_nearest_family(name_list)
+    unknown = _list_unknown_names(family, name_list)
     if not unknown:
         return family
     raise FamilyError(
         f"{checkpoint_name} is of no known model "
         f"family{f'; its names are those of {network_title}' if network_title else ''}. The nearest is "
-        f"{family.title!r}, whose rules do not know {len(unknown)} of its {plural(len(listed), 'tensor')}: "
+        f"{family.title!r}, whose rules do not know {len(unknown)} of its {plural(len(name_list), 'tensor')}: "
         f"{first_few(name[:80] for name in unknown)}. Image encoders of CLIP can be merged; if this model has "
         "one, save it by itself."
     )
@@ -221,8 +221,8 @@ def find_nearest_family(names: Iterable[str]) -> Family:
 
 @lru_cache(maxsize=64)
 def _find_nearest(names: tuple[str, ...]) -> Family:
-    whole = (family for family in FAMILIES if not _list_unknown_names(family, names))
-    return next(whole, None) or min(FAMILIES, key=lambda family: len(_list_unknown_names(family, names)))
+    complete = (family for family in FAMILIES if not _list_unknown_names(family, names))
+    return next(complete, None) or min(FAMILIES, key=lambda family: len(_list_unknown_names(family, names)))
 
 
 def classify_parameters(
@@ -233,10 +233,10 @@ def classify_parameters(
     Raises:
         FamilyError: the names do not all match the rules of one family.
     """
-    listed = list(names)
-    family = recognize_family(listed, checkpoint_name, network_title)
+    name_list = list(names)
+    family = recognize_family(name_list, checkpoint_name, network_title)
     rows = []
-    for name in listed:
+    for name in name_list:
         classified = family.classify(name)
         assert classified is not None  # recognize_family has matched every name
         index, rule, block = classified
@@ -269,8 +269,8 @@ def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
     """Parameters of a model of no known family, with roles from dtypes alone; enough to compare checkpoints."""
     rows = []
     for order, (name, info) in enumerate(infos.items()):
-        integers = not info.dtype.is_floating_point and not name.endswith((".weight", ".bias"))
-        rows.append(Parameter(name, Role.BUFFER if integers else Role.LINEAR, UNKNOWN, UNKNOWN, None, order))
+        is_buffer = not info.dtype.is_floating_point and not name.endswith((".weight", ".bias"))
+        rows.append(Parameter(name, Role.BUFFER if is_buffer else Role.LINEAR, UNKNOWN, UNKNOWN, None, order))
     return tuple(rows)
 
 

@@ -42,12 +42,12 @@ def refuse_head(checkpoint: Checkpoint) -> Checkpoint:
     """
     if not is_head(checkpoint.infos):
         return checkpoint
-    holds = f"{checkpoint.name} is"
+    subject = f"{checkpoint.name} is"
     if checkpoint.state() is not None:  # it is in a file
         kind = "holds only" if locate(checkpoint.label).is_dir() else "is"
-        holds = f"{checkpoint.name}: {printable(strip_folders(checkpoint.label))} {kind}"
+        subject = f"{checkpoint.name}: {printable(strip_folders(checkpoint.label))} {kind}"
     raise CheckpointError(
-        f"{holds} {describe_head(checkpoint.infos)}, not an image encoder. Give the encoder that it belongs to, "
+        f"{subject} {describe_head(checkpoint.infos)}, not an image encoder. Give the encoder that it belongs to, "
         f"such as "
         "finetuned.pt (of an expert) or zeroshot.pt (pretrained); heads belong to the tasks of a benchmark (benchmark "
         "make)."

@@ -76,12 +76,12 @@ def checkpoint_labels(pretrained: str, experts: Mapping[str, str]) -> tuple[str,
     These are the references without folders; if two different files share a name, the expert's name precedes it.
     """
     references = {PRETRAINED: pretrained} | {expert_key(name): path for name, path in experts.items()}
-    short = {key: strip_folders(path) for key, path in references.items()}
+    short_labels = {key: strip_folders(path) for key, path in references.items()}
     labels = {}
-    for key, label in short.items():
-        others = {references[other] for other in short if short[other] == label}
-        owner = quote(key.removeprefix(EXPERTS), safe="")
-        labels[key] = label if len(others) == 1 else f"{owner}/{label}"
+    for key, label in short_labels.items():
+        same_label_references = {references[other] for other in short_labels if short_labels[other] == label}
+        expert_name = quote(key.removeprefix(EXPERTS), safe="")
+        labels[key] = label if len(same_label_references) == 1 else f"{expert_name}/{label}"
     return labels[PRETRAINED], {name: labels[expert_key(name)] for name in experts}
 
 
@@ -120,12 +120,12 @@ def _locate_in_models_folder(reference: str) -> Path:
 def _resolve_inside(root: Path, relative: str, title: str) -> Path:
     """``root``/``relative``, which must be in ``root`` with all links followed; messages call it ``title``."""
     parts = relative.split("/")
-    odd = any(part in {"", ".", ".."} for part in parts) or any(sign in relative for sign in "\\\0")
+    is_odd = any(part in {"", ".", ".."} for part in parts) or any(sign in relative for sign in "\\\0")
     try:
-        inside = not odd and Path(os.path.realpath(root / relative)).is_relative_to(os.path.realpath(root))
+        is_inside = not is_odd and Path(os.path.realpath(root / relative)).is_relative_to(os.path.realpath(root))
     except (OSError, ValueError):
-        inside = False
-    if not inside:
+        is_inside = False
+    if not is_inside:
         raise CheckpointError(f"{parts[-1][:80]!r} is outside of {title}; refused.")
     return root / relative
 

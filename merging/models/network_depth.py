@@ -31,7 +31,7 @@ class Depth:
 
     tower: str
     block: int | None
-    rest: str  # the part of the name after the block's number; the whole name outside the blocks
+    name_in_block: str  # the part of the name after the block's number; the whole name outside the blocks
 
 
 Member = tuple[int, ...]  # the numbers of a block, one per level
@@ -43,11 +43,11 @@ def numbered_components(name: str) -> list[NumberedComponent]:
     """The first numbered components of a name, from the left; the last component does not count."""
     if "-" in name:
         name = REPEATED_COMPONENT.sub(r"\1.", name)
-    found = []
+    components = []
     for match in islice(NUMBERED_COMPONENT.finditer(name), MAX_NUMBERS):
-        before = name[: match.end(1)].removesuffix(".") if match[1] else name[: match.start()]
-        found.append((before, int(match[2]), name[match.end() + 1 :], not match[1]))
-    return found
+        container = name[: match.end(1)].removesuffix(".") if match[1] else name[: match.start()]
+        components.append((container, int(match[2]), name[match.end() + 1 :], not match[1]))
+    return components
 
 
 def depth_containers(names: Iterable[str]) -> set[str]:
@@ -55,13 +55,13 @@ def depth_containers(names: Iterable[str]) -> set[str]:
     return _find_depth_containers(map(numbered_components, names))
 
 
-def _find_depth_containers(found: Iterable[list[NumberedComponent]]) -> set[str]:
-    followed: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for chain in found:
-        for container, member, rest, alone in chain:
-            if alone or "." in rest:  # "conv2.weight" is one of several layers, not a stage of them
-                followed[container][member].add(rest)
-    return {container for container, members in followed.items() if _counts_depth(container, members)}
+def _find_depth_containers(chains: Iterable[list[NumberedComponent]]) -> set[str]:
+    endings: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for chain in chains:
+        for container, member, ending, alone in chain:
+            if alone or "." in ending:  # "conv2.weight" is one of several layers, not a stage of them
+                endings[container][member].add(ending)
+    return {container for container, members in endings.items() if _counts_depth(container, members)}
 
 
 def _counts_depth(container: str, members: Mapping[int, set[str]]) -> bool:
@@ -70,7 +70,7 @@ def _counts_depth(container: str, members: Mapping[int, set[str]]) -> bool:
         return False
     if len(members) == 1:
         return last in LONE_CONTAINERS
-    shared = Counter(rest for rests in members.values() for rest in rests)
+    shared = Counter(ending for endings in members.values() for ending in endings)
     return sum(2 * count >= max(len(members), 3) for count in shared.values()) >= MIN_SHARED_ENDINGS
 
 
@@ -117,9 +117,11 @@ def _rank_members(members: set[Member]) -> dict[Member, int]:
             stages[member[:1]].append(member)
     blocks = [member for member in sorted(members) if member not in stages]
     ranks = {member: rank for rank, member in enumerate(blocks)}
-    with_own = [stage for stage in stages if stage in members]  # stages with tensors of their own
-    after = bool(with_own) and min(stages) in with_own and max(stages) not in with_own
-    return ranks | {stage: ranks[stages[stage][-1 if after else 0]] for stage in with_own}
+    stages_with_tensors = [stage for stage in stages if stage in members]  # stages with tensors of their own
+    joins_last_layer = (
+        bool(stages_with_tensors) and min(stages) in stages_with_tensors and max(stages) not in stages_with_tensors
+    )
+    return ranks | {stage: ranks[stages[stage][-1 if joins_last_layer else 0]] for stage in stages_with_tensors}
 
 
 def name_towers(outermost: list[str]) -> dict[str, str]:

@@ -46,8 +46,8 @@ class Facts:
 
     def tied_groups(self, names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
         """The groups of tied tensors among ``names``, each in the order of the facts; groups of one are left out."""
-        listed = list(names)
-        groups = (tuple(n for ending in group for n in listed if _ends_with(n, ending)) for group in self.tied)
+        name_list = list(names)
+        groups = (tuple(n for ending in group for n in name_list if _ends_with(n, ending)) for group in self.tied)
         return tuple(group for group in groups if len(group) > 1)
 
     def position_in_block(self, rest: str) -> int:

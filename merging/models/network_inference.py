@@ -68,32 +68,32 @@ def is_inferred(names: Iterable[str], family: str = "") -> bool:
 
 
 @lru_cache(maxsize=64)  # a merge passes the names of the same few models many times
-def _is_inferred(listed: tuple[str, ...]) -> bool:
-    if not listed:
+def _is_inferred(names: tuple[str, ...]) -> bool:
+    if not names:
         return False
-    clip = find_nearest_family(listed)
-    known = sum(map(clip.knows, listed))
-    if known == len(listed):
+    nearest_family = find_nearest_family(names)
+    known_count = sum(map(nearest_family.knows, names))
+    if known_count == len(names):
         return False
-    if known > MAX_CLIP_SHARE * len(listed) and not title_of(listed):
+    if known_count > MAX_CLIP_SHARE * len(names) and not title_of(names):
         return False
-    return bool(depth_containers(listed)) or sum(name.endswith(".weight") for name in listed) >= MIN_WEIGHTS
+    return bool(depth_containers(names)) or sum(name.endswith(".weight") for name in names) >= MIN_WEIGHTS
 
 
 def _infer_parameters(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Parameter, ...]:
     """Every tensor in forward order, tower by tower: before the blocks, in them, after them."""
-    found = tensor_depths(infos)
-    transposed_names = _find_transposed(infos, found)
+    depths = tensor_depths(infos)
+    transposed_names = _find_transposed(infos, depths)
     rows = []
     for name, info in infos.items():
-        depth = found[name]
+        depth = depths[name]
         role = _infer_role(name, info)
         section = f"block {depth.block}" if depth.block is not None else OUTPUT if _is_after(depth) else EMBEDDINGS
-        inside = facts.position_in_block(depth.rest) if facts and depth.block is not None else 0
-        sort_key = (_tower_rank(depth, role), *_block_sort_key(depth), inside, name)
-        titled = f"{depth.tower} {section}" if depth.tower else section
-        part = depth.rest.removesuffix(".weight").removesuffix(".bias")
-        rows.append((sort_key, name, role, part, titled, depth, name in transposed_names))
+        position = facts.position_in_block(depth.name_in_block) if facts and depth.block is not None else 0
+        sort_key = (_tower_rank(depth, role), *_block_sort_key(depth), position, name)
+        section_title = f"{depth.tower} {section}" if depth.tower else section
+        part = depth.name_in_block.removesuffix(".weight").removesuffix(".bias")
+        rows.append((sort_key, name, role, part, section_title, depth, name in transposed_names))
     rows.sort(key=lambda row: row[0])
     return tuple(
         Parameter(name, role, part, section, depth.block, order, depth.tower, transposed)
@@ -111,7 +111,7 @@ def _tower_rank(depth: Depth, role: Role) -> int:
         return 2
     if _is_after(depth):
         return 5
-    return 0 if role in {Role.VOCABULARY, Role.EMBEDDING} or depth.rest.startswith("emb") else 3
+    return 0 if role in {Role.VOCABULARY, Role.EMBEDDING} or depth.name_in_block.startswith("emb") else 3
 
 
 def _block_sort_key(depth: Depth) -> tuple[int, int]:
@@ -120,7 +120,7 @@ def _block_sort_key(depth: Depth) -> tuple[int, int]:
 
 def _is_after(depth: Depth) -> bool:
     """Whether a tensor outside the blocks follows them."""
-    parts = depth.rest.split(".")[:-1]
+    parts = depth.name_in_block.split(".")[:-1]
     return any(part.startswith(WORDS_AFTER_BLOCKS) for part in parts) and not any(
         part.startswith("emb") for part in parts
     )
@@ -140,8 +140,12 @@ def _infer_role_from_name(ending: str, floating: bool, sides: int, flat: bool) -
     last, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
     if not floating and last in {"weight", "bias"}:
         return Role.LINEAR  # packed numbers, which ``form_team`` refuses
-    learned = last == "logit_scale" and sides > 1  # one per head of an attention layer
-    if not floating or (BUFFER_WORDS.fullmatch(last) and not learned) or (sides == 4 and ending.endswith("attn.bias")):
+    is_learned_scale = last == "logit_scale" and sides > 1  # one per head of an attention layer
+    if (
+        not floating
+        or (BUFFER_WORDS.fullmatch(last) and not is_learned_scale)
+        or (sides == 4 and ending.endswith("attn.bias"))
+    ):
         return Role.BUFFER
     if STATISTIC_WORDS.fullmatch(last):
         return Role.STATISTIC
@@ -167,13 +171,13 @@ def _infer_role_from_shape(last: str, sides: int, flat: bool) -> Role:
     return Role.EMBEDDING if flat else Role.STACK
 
 
-def _find_transposed(infos: Mapping[str, TensorInfo], found: Mapping[str, Depth]) -> set[str]:
+def _find_transposed(infos: Mapping[str, TensorInfo], depths: Mapping[str, Depth]) -> set[str]:
     """Names of the matrices stored as (d_in, d_out): their biases have as many numbers as they have columns.
 
     Square matrices do not show their orientation. They count as transposed if no other matrix inside the blocks is
     stored as (d_out, d_in) and at least one matrix is transposed.
     """
-    transposed, square, others = set(), set(), 0
+    transposed, square, plain_count = set(), set(), 0
     for name, info in infos.items():
         bias = infos.get(name.removesuffix("weight") + "bias") if name.endswith(".weight") else None
         if bias is None or len(info.shape) != 2 or len(bias.shape) != 1:
@@ -182,6 +186,6 @@ def _find_transposed(infos: Mapping[str, TensorInfo], found: Mapping[str, Depth]
             square.add(name)
         elif bias.shape[0] == info.shape[1]:
             transposed.add(name)
-        elif found[name].block is not None:
-            others += 1
-    return transposed | square if transposed and not others else transposed
+        elif depths[name].block is not None:
+            plain_count += 1
+    return transposed | square if transposed and not plain_count else transposed

@@ -37,13 +37,13 @@ class StatedArchitecture:
         names = [field.name for field in fields(cls)]
         values: dict[str, Any] = {}
         for part in filter(None, map(str.strip, text.split(","))):
-            name, equals, word = (piece.strip() for piece in part.partition("="))
+            name, equals, value = (piece.strip() for piece in part.partition("="))
             if name not in names or not equals:
                 raise CheckpointError(
                     f"An architecture has no {printable(name, 40)!r}.{did_you_mean(name, names)} Write it as "
                     f"heads=12,activation=gelu; its fields are {', '.join(names)}."
                 )
-            values[name] = word if name == "activation" else _parse_size(name, word)
+            values[name] = value if name == "activation" else _parse_size(name, value)
         if values.get("activation", ACTIVATIONS[0]) not in ACTIVATIONS:
             raise CheckpointError(
                 f"An activation is {' or '.join(ACTIVATIONS)}; got {printable(values['activation'], 20)!r}."
@@ -54,7 +54,7 @@ class StatedArchitecture:
     def from_metadata(cls, stated: Mapping[str, Any]) -> Self:
         """The fields in an architecture's metadata, which has open_clip's fields."""
         vision, text = stated.get("vision_cfg"), stated.get("text_cfg")
-        width, quick = read_size(vision, "width"), stated.get("quick_gelu")
+        width, quick_gelu = read_size(vision, "width"), stated.get("quick_gelu")
         return cls(
             image_size=read_size(vision, "image_size"),
             patch_size=read_size(vision, "patch_size"),
@@ -63,7 +63,7 @@ class StatedArchitecture:
             heads=width // (read_size(vision, "head_width") or DEFAULT_HEAD_WIDTH),
             embed_dim=read_size(stated, "embed_dim"),
             text_heads=read_size(text, "heads"),
-            activation="" if quick is None else ACTIVATIONS[0 if quick else 1],
+            activation="" if quick_gelu is None else ACTIVATIONS[0 if quick_gelu else 1],
         )
 
     def text(self) -> str:
@@ -77,10 +77,10 @@ def read_size(fields: object, name: str) -> int:
     return value if type(value) is int and 0 < value <= MAX_SIZE else 0
 
 
-def _parse_size(name: str, word: str) -> int:
-    if not word.isascii() or not word.isdigit() or not 0 < int(word[:10]) <= MAX_SIZE:
-        raise CheckpointError(f"{name} is a whole number from 1 to {MAX_SIZE:,}; got {printable(word, 20)!r}.")
-    return int(word)
+def _parse_size(name: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or not 0 < int(value[:10]) <= MAX_SIZE:
+        raise CheckpointError(f"{name} is a whole number from 1 to {MAX_SIZE:,}; got {printable(value, 20)!r}.")
+    return int(value)
 
 
 NOTHING_STATED = StatedArchitecture()

@@ -84,10 +84,10 @@ def read_spans(
     raw = torch.empty(sum(stop - start for start, stop in byte_spans), dtype=torch.uint8)
     view = raw_bytes(raw)
     for start, stop in byte_spans:
-        part, view = view[: stop - start], view[stop - start :]
-        while part:
-            count = os.preadv(descriptor, [part], offset + stop - len(part))
+        target, view = view[: stop - start], view[stop - start :]
+        while target:
+            count = os.preadv(descriptor, [target], offset + stop - len(target))
             if count == 0:
                 raise CheckpointError(f"{label} became shorter while it was being read; was it replaced?")
-            part = part[count:]
+            target = target[count:]
     return raw.view(dtype)

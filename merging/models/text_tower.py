@@ -58,45 +58,49 @@ def text_tower(checkpoint: Checkpoint) -> CheckpointView:
         CheckpointError: the checkpoint has no text tower, a part of one, or one that is not CLIP's.
     """
     prefix, hugging_face = find_text_prefix(checkpoint)
-    top = prefix.removesuffix(HF_BODY if hugging_face else "text.")
-    if odd := [
-        name for name in OTHER_TOWER_TENSORS if prefix + name in checkpoint.infos or top + name in checkpoint.infos
+    model_prefix = prefix.removesuffix(HF_BODY if hugging_face else "text.")
+    if other_tensors := [
+        name
+        for name in OTHER_TOWER_TENSORS
+        if prefix + name in checkpoint.infos or model_prefix + name in checkpoint.infos
     ]:
-        raise CheckpointError(f"{checkpoint.name} has another kind of text tower than CLIP's ({odd[0]}).")
+        raise CheckpointError(f"{checkpoint.name} has another kind of text tower than CLIP's ({other_tensors[0]}).")
     stored = {name: prefix + (hf if hugging_face else name) for name, hf in TO_TRANSFORMERS.items()}
     if missing := [name for name in stored.values() if name not in checkpoint.infos]:
         raise CheckpointError(f"{checkpoint.name}: its text tower lacks {missing[0]!r}.")
     tensors = rename_tensors(checkpoint, stored)
     tensors |= _rename_blocks(checkpoint, prefix, hugging_face)
-    tensors |= _rename_projection(checkpoint, prefix, top)
-    if top + SCALE in checkpoint.infos:
-        tensors |= rename_tensors(checkpoint, {SCALE: top + SCALE})
+    tensors |= _rename_projection(checkpoint, prefix, model_prefix)
+    if model_prefix + SCALE in checkpoint.infos:
+        tensors |= rename_tensors(checkpoint, {SCALE: model_prefix + SCALE})
     return CheckpointView(checkpoint, tensors, keeps_digest=False)
 
 
 def _rename_blocks(checkpoint: Checkpoint, prefix: str, hugging_face: bool) -> dict[str, DerivedTensor]:
     """The tensors of the blocks under open_clip's names."""
-    blocks, before = (
+    blocks, family_prefix = (
         (HF_BLOCKS_PREFIX, "") if hugging_face else (BLOCKS, VISUAL)
     )  # the prefix that the families' rules expect
-    short = {before + name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix + blocks)}
-    if not short:
+    short_names = {
+        family_prefix + name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix + blocks)
+    }
+    if not short_names:
         raise CheckpointError(
             f"{checkpoint.name} has a text embedding and no text transformer, as published image encoders do; the "
             "whole CLIP model that they were made from has both."
         )
     tensors: dict[str, DerivedTensor] = {}
-    for name, parts in group_tower_names(short).items():
-        tensors |= rename_tensor(name, (name,), checkpoint, [short[part] for part in parts])
+    for name, parts in group_tower_names(short_names).items():
+        tensors |= rename_tensor(name, (name,), checkpoint, [short_names[part] for part in parts])
     return tensors
 
 
-def _rename_projection(checkpoint: Checkpoint, prefix: str, top: str) -> dict[str, DerivedTensor]:
+def _rename_projection(checkpoint: Checkpoint, prefix: str, model_prefix: str) -> dict[str, DerivedTensor]:
     """The matrix (width, embed_dim) that maps the last token to features; Transformers stores its transpose."""
-    for name in (prefix + PROJECTION, top + PROJECTION):
+    for name in (prefix + PROJECTION, model_prefix + PROJECTION):
         if name in checkpoint.infos:
             return rename_tensors(checkpoint, {PROJECTION: name})
-    if (name := f"{top}{PROJECTION}.weight") not in checkpoint.infos:
+    if (name := f"{model_prefix}{PROJECTION}.weight") not in checkpoint.infos:
         raise CheckpointError(f"{checkpoint.name}: its text tower lacks {name!r}.")
     return {PROJECTION: transposed_matrix(checkpoint, name)}
 
@@ -131,8 +135,8 @@ def to_transformers_names(text: Checkpoint) -> dict[str, DerivedTensor]:
     tensors: dict[str, DerivedTensor] = {}
     for name in text.infos:
         if name.startswith(BLOCKS):
-            new = tuple(HF_BODY + part.removeprefix(HF_PREFIX) for part in hugging_face_names(name))
-            tensors |= rename_tensor(name, new, text, (name,))
+            new_names = tuple(HF_BODY + part.removeprefix(HF_PREFIX) for part in hugging_face_names(name))
+            tensors |= rename_tensor(name, new_names, text, (name,))
         elif name == PROJECTION:
             tensors[f"{PROJECTION}.weight"] = transposed_matrix(text, name)
         else:

@@ -50,24 +50,24 @@ TO_HUGGING_FACE = {
 }
 
 
-def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, inside_other: bool = False) -> bool:
-    """Whether a file with a class embedding below the prefix ``body`` is a CLIP model, whose names begin with ``top``.
+def is_clip(infos: Mapping[str, TensorInfo], model_prefix: str, tower_prefix: str, inside_other: bool = False) -> bool:
+    """Whether a file with a class embedding below the prefix ``tower_prefix`` is a CLIP model, whose names begin with ``model_prefix``.
 
     BLIP and others have this embedding and norms under CLIP's names, but an attention of their own, so every tensor of
     the tower must be CLIP's. LLaVA holds a CLIP tower beside another network: unless ``inside_other``, the model must
     have most of the file's numbers, and no tensor beside it may belong to blocks.
     """
-    own, others, beside = 0, 0, list[str]()
+    model_numel, other_numel, other_names = 0, 0, list[str]()
     for name, info in infos.items():
-        short = name.removeprefix(top) if name.startswith(top) else ""
+        short = name.removeprefix(model_prefix) if name.startswith(model_prefix) else ""
         if short.startswith(HF_TEXT_PREFIXES) or HUGGING_FACE.classify(short) is not None:
-            own += info.numel
-        elif name.startswith(body) and name.removeprefix(body).startswith(HF_TOWER_PREFIXES):
+            model_numel += info.numel
+        elif name.startswith(tower_prefix) and name.removeprefix(tower_prefix).startswith(HF_TOWER_PREFIXES):
             return False
         else:
-            others += info.numel
-            beside.append(name)
-    return inside_other or (others < own and not depth_containers(beside))
+            other_numel += info.numel
+            other_names.append(name)
+    return inside_other or (other_numel < model_numel and not depth_containers(other_names))
 
 
 # --- from stored names to open_clip's --------------------------------------------------------------------------------
@@ -112,16 +112,16 @@ def group_tower_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=64)  # every check of a merge passes the same names
-def _group_names(listed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    family = find_nearest_family(listed)
+def _group_names(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    family = find_nearest_family(names)
     stored: dict[str, dict[int, str]] = {}
-    for name in listed:
+    for name in names:
         match = family.classify(name)
         target = tensor_of_rule(match[1], match[2]) if match else None
         if target is not None:
             stored.setdefault(target.name, {})[-1 if target.qkv_index is None else target.qkv_index] = name
-    whole = {name: parts for name, parts in stored.items() if -1 in parts or len(parts) == len(QKV)}
-    return {name: (parts[-1],) if -1 in parts else (parts[0], parts[1], parts[2]) for name, parts in whole.items()}
+    complete = {name: parts for name, parts in stored.items() if -1 in parts or len(parts) == len(QKV)}
+    return {name: (parts[-1],) if -1 in parts else (parts[0], parts[1], parts[2]) for name, parts in complete.items()}
 
 
 def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
@@ -163,14 +163,14 @@ def hugging_face_names(name: str) -> tuple[str, ...]:
     """Transformers' names of a tensor of the tower, with the prefix that all its versions read."""
     if name == PROJ:
         return ("visual_projection.weight",)
-    prefix, rest = HF_PREFIX, name
+    prefix, short_name = HF_PREFIX, name
     if name.startswith("transformer.resblocks."):
-        _, _, block, rest = name.split(".", 3)
+        _, _, block, short_name = name.split(".", 3)
         prefix = f"{HF_PREFIX}encoder.layers.{block}."
-    if rest.startswith("attn.in_proj_"):
-        kind = rest.removeprefix("attn.in_proj_")
+    if short_name.startswith("attn.in_proj_"):
+        kind = short_name.removeprefix("attn.in_proj_")
         return tuple(f"{prefix}self_{part}.{kind}" for part in QKV)
-    if rest in TO_HUGGING_FACE:
-        return (prefix + TO_HUGGING_FACE[rest],)
-    stem, _, kind = rest.rpartition(".")
+    if short_name in TO_HUGGING_FACE:
+        return (prefix + TO_HUGGING_FACE[short_name],)
+    stem, _, kind = short_name.rpartition(".")
     return (f"{prefix}{TO_HUGGING_FACE[stem]}.{kind}",)

@@ -122,7 +122,7 @@ def test_a_lock_of_another_computer_does_not_stop_anybody_for_ever(tmp_path: Pat
     be(OTHER)
     with locks.hold_lock(path) as first:
         be(ONE)
-        with locks.hold_lock(path, notify=seen.append, longest=0.1) as second:
+        with locks.hold_lock(path, on_holder=seen.append, longest=0.1) as second:
             assert (first, second) == (True, False)
     assert {(holder.host, holder.is_remote) for holder in seen} <= {(OTHER, True)}
     with locks.hold_lock(path, longest=0.1) as free:  # a computer that is gone holds no lock

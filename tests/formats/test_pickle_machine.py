@@ -53,7 +53,7 @@ def loaded(content: bytes, folder: Path) -> Any:
     path = folder / "a.pkl"
     path.write_bytes(content)
     with path.open("rb") as file:
-        return PickleMachine(Cursor(ByteRange.whole(file.fileno(), path.name)), ReadLimits()).load()
+        return PickleMachine(Cursor(ByteRange.from_descriptor(file.fileno(), path.name)), ReadLimits()).load()
 
 
 def plain(thing: Any) -> Any:

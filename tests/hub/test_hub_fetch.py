@@ -150,7 +150,7 @@ def test_a_pinned_file_may_lie_at_another_commit_if_it_is_the_same(loopback: Loo
     repository, files = pinned(loopback)
     loopback.add("model", "tiny/clip", FILES | {"README.md": b"moved on"})
     stated = fetch_facts(MODEL)
-    fetch(MODEL, stated.files, stated=stated)
+    fetch(MODEL, stated.files, facts=stated)
     weights = next(file for file in files if file.name == "model.safetensors")
     assert cached(repository, "model.safetensors") is None
     sent = dict(loopback.fetched())

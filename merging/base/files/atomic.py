@@ -89,8 +89,8 @@ def publish(folder: Path, final: Path) -> bool:
 
 
 @contextlib.contextmanager
-def write_folder(root: Path, name: str, whole: Callable[[Path], bool], what: str) -> Iterator[Path]:
-    """A folder to fill in the block, which then becomes ``root``/``name``; an existing entry stays if it is ``whole``.
+def write_folder(root: Path, name: str, is_valid: Callable[[Path], bool], what: str) -> Iterator[Path]:
+    """A folder to fill in the block, which then becomes ``root``/``name``; an existing entry stays if it is ``is_valid``.
 
     Raises:
         StoreError: the store cannot be written to; the message begins with ``what``, the name of the entry.
@@ -100,8 +100,8 @@ def write_folder(root: Path, name: str, whole: Callable[[Path], bool], what: str
         try:
             yield folder
             states = seal(folder)
-            there = final.exists() and not whole(final)
-            if replace(folder, final) if there else publish(folder, final):
+            replaces_damaged = final.exists() and not is_valid(final)
+            if replace(folder, final) if replaces_damaged else publish(folder, final):
                 _verified_files.update((str(final / name), *state) for name, state in states.items())
         finally:
             remove_temporary(folder)
@@ -206,11 +206,11 @@ def verify_file(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: s
         raise DamagedError(f"{name} is not in its manifest")
     try:
         kind = _hash_kind(manifest[name])
-        seen = (str(path), *_file_state(path.stat(), str(manifest[name][kind])))
-        if seen not in _verified_files:
+        file_state = (str(path), *_file_state(path.stat(), str(manifest[name][kind])))
+        if file_state not in _verified_files:
             if file_hash(path, kind) != manifest[name][kind]:
                 raise DamagedError(f"{name} does not have the {HASH_NAMES[kind]} that its manifest gives")
-            _verified_files.add(seen)
+            _verified_files.add(file_state)
     except OSError as error:
         raise DamagedError(f"{name} cannot be read: {error.strerror}") from None
     return path
@@ -244,10 +244,10 @@ def check_whole(folder: Path) -> None:
 def is_damaged(folder: Path) -> bool:
     """Whether an entry exists and is not whole; an entry that is replaced during the check is checked again."""
     for _ in range(MAX_CHECKS):
-        before = _identity(folder)
-        if before is None or is_whole(folder):
+        identity = _identity(folder)
+        if identity is None or is_whole(folder):
             return False
-        if _identity(folder) == before:
+        if _identity(folder) == identity:
             return True
     return False
 
@@ -275,22 +275,22 @@ def sweep(root: Path) -> None:
 
 def file_hash(path: Path, kind: str = SHA256) -> str:
     """The hash of a file, "sha256" or "blake3", read piece by piece."""
-    total = hashlib.sha256() if kind == SHA256 else blake3(max_threads=blake3.AUTO)
+    hasher = hashlib.sha256() if kind == SHA256 else blake3(max_threads=blake3.AUTO)
     buffer = memoryview(bytearray(_PIECE_BYTES))
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
-            total.update(buffer[:count])
-    return total.hexdigest()
+            hasher.update(buffer[:count])
+    return hasher.hexdigest()
 
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
     """A temporary path for one file, which replaces ``path`` when the block ends without an error."""
-    with temporary_beside(path) as partial:
-        yield partial / path.name
-        disk.sync_all(partial)
-        with disk.rename_in_block(partial / path.name, path):
-            (partial / path.name).replace(path)
+    with temporary_beside(path) as folder:
+        yield folder / path.name
+        disk.sync_all(folder)
+        with disk.rename_in_block(folder / path.name, path):
+            (folder / path.name).replace(path)
         with contextlib.suppress(OSError):  # the file is whole even if the sync fails
             sync(path.absolute().parent)
 
@@ -299,15 +299,15 @@ def replace_file(path: Path) -> Iterator[Path]:
 def temporary_beside(target: Path) -> Iterator[Path]:
     """A temporary folder beside a path; it is removed after the block, as are new parent folders that stayed empty."""
     target = target.absolute()
-    missing = [path for path in target.parents if not path.exists()]
+    new_folders = [path for path in target.parents if not path.exists()]
     with explain_os_errors(target.name):
         target.parent.mkdir(parents=True, exist_ok=True)
         sweep(target.parent)
-        partial = make_temporary(target.parent)
+        folder = make_temporary(target.parent)
         try:
-            yield partial
+            yield folder
         finally:
-            remove_temporary(partial)
-            for path in missing:  # new folders that stayed empty are removed again
+            remove_temporary(folder)
+            for path in new_folders:  # new folders that stayed empty are removed again
                 with contextlib.suppress(OSError):
                     path.rmdir()

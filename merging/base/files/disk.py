@@ -40,25 +40,23 @@ def nearest_existing(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def explain_os_errors(what: str, remedy: str = "choose another folder", done: str = "written") -> Iterator[None]:
-    """Turn an OSError in the block into a StoreError: ``what`` cannot be ``done``, and ``remedy`` helps."""
+def explain_os_errors(what: str, remedy: str = "choose another folder", action: str = "written") -> Iterator[None]:
+    """Turn an OSError in the block into a StoreError: ``what`` cannot be ``action``, and ``remedy`` helps."""
     try:
         yield
     except BrokenPipeError:  # the reader of the printed progress is gone; the disk is fine
         raise
     except OSError as error:
-        loss = " Nothing of it was kept." if done == "written" else ""
+        loss = " Nothing of it was kept." if action == "written" else ""
         if error.errno in DISK_FULL_ERRORS:
-            words = (
-                f"The disk is full ({_describe_os_error(error)}): {what} was not {done}.{loss} "
+            message = (
+                f"The disk is full ({_describe_os_error(error)}): {what} was not {action}.{loss} "
                 f"Free some space, or {remedy}."
             )
         else:
-            still = VIEWING_STILL_WORKS if remedy == OTHER_STORE else ""
-            words = (
-                f"{what} cannot be {done} ({_describe_os_error(error)}).{loss}{still} {remedy[0].upper()}{remedy[1:]}."
-            )
-        raise StoreError(words) from None
+            reassurance = VIEWING_STILL_WORKS if remedy == OTHER_STORE else ""
+            message = f"{what} cannot be {action} ({_describe_os_error(error)}).{loss}{reassurance} {remedy[0].upper()}{remedy[1:]}."
+        raise StoreError(message) from None
 
 
 def _describe_os_error(error: OSError) -> str:
@@ -89,11 +87,11 @@ def rename_in_block(source: Path, target: Path) -> Iterator[None]:
 
     A network file system that loses a reply repeats the request, which then fails because ``source`` is gone.
     """
-    before = _identity(source)
+    identity = _identity(source)
     try:
         yield
     except FileNotFoundError:
-        if before is None or _identity(target) != before:
+        if identity is None or _identity(target) != identity:
             raise
 
 

@@ -44,8 +44,10 @@ def check_fields(data: Any, what: str, fields: Sequence[str], version: int) -> d
     for field in data:
         if field not in fields:
             raise RecipeError(f"The {what} has an unknown field {field!r}.{did_you_mean(str(field), fields)}")
-    if (stated := data.get("version", version)) != version:
-        raise RecipeError(f"The {what} is of version {reprlib.repr(stated)}; this program reads version {version}.")
+    if (stated_version := data.get("version", version)) != version:
+        raise RecipeError(
+            f"The {what} is of version {reprlib.repr(stated_version)}; this program reads version {version}."
+        )
     return data
 
 
@@ -53,7 +55,9 @@ def read_text_field(value: Any, field: str, what: str = "recipe") -> str:
     """The value of a field as text; numbers become text. Raises RecipeError for any other value."""
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         text = str(value)
-        if not any("\ud800" <= sign <= "\udfff" for sign in text):  # lone surrogates cannot be written to any file
+        if not any(
+            "\ud800" <= character <= "\udfff" for character in text
+        ):  # lone surrogates cannot be written to any file
             return text
     raise RecipeError(f"In a {what}, {field} is a piece of text; got {reprlib.repr(value)}.")
 
@@ -88,9 +92,9 @@ def _describe_yaml_error(error: yaml.YAMLError) -> str:
     return f"{line}: {printable(str(problem or 'it cannot be parsed'), 200)}"
 
 
-def _make_error(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
-    line = f", line {at.start_mark.line + 1}" if at.start_mark else ""
-    return RecipeError(f"cannot be read{line}: {why}.")
+def _make_error(position: yaml.Event | yaml.Node, reason: str) -> RecipeError:
+    line = f", line {position.start_mark.line + 1}" if position.start_mark else ""
+    return RecipeError(f"cannot be read{line}: {reason}.")
 
 
 class _Loader(yaml.SafeLoader):

@@ -59,7 +59,7 @@ def write_reserved(path: Path, raw: bytes) -> None:
     try:
         write_bytes(path, raw)
     except OSError as error:
-        reserved = next((each for name in RESERVE_FILES if (each := path.with_name(name)).exists()), None)
+        reserved = next((candidate for name in RESERVE_FILES if (candidate := path.with_name(name)).exists()), None)
         if error.errno not in DISK_FULL_ERRORS or reserved is None or len(raw) > RESERVE_BYTES:
             raise
         with reserved.open("r+b") as file:
@@ -100,22 +100,22 @@ class JsonRecords:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(self.path(name), {"version": self.version, **record})
 
-    def read(self, name: str, build: Callable[[Any], T]) -> T | None:
-        """A record as ``build`` converts it; None if there is no such record, or ``build`` refuses it."""
+    def read(self, name: str, convert: Callable[[Any], T]) -> T | None:
+        """A record as ``convert`` converts it; None if there is no such record, or ``convert`` refuses it."""
         try:
             record = json.loads(self.path(name).read_bytes())
-            return build(record) if record["version"] == self.version else None
+            return convert(record) if record["version"] == self.version else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MergingError):
             return None
 
     def names(self) -> list[str]:
         """Names of the records, the newest first."""
-        changed = {}
+        change_times = {}
         with contextlib.suppress(OSError):
             for path in self.folder.glob("*.json"):
                 with contextlib.suppress(OSError):  # it was removed meanwhile
-                    changed[path.stem] = path.stat().st_mtime_ns
-        return sorted(changed, key=lambda name: (-changed[name], name))[: self.most]
+                    change_times[path.stem] = path.stat().st_mtime_ns
+        return sorted(change_times, key=lambda name: (-change_times[name], name))[: self.most]
 
     def remove(self, name: str) -> None:
         """Remove a record; does nothing if there is none. Raises OSError if it cannot be removed."""

@@ -19,12 +19,12 @@ def short_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:DIGEST_DIGITS]
 
 
-def match_prefix(written: str, names: Iterable[str]) -> list[str]:
-    """The names that begin with ``written``, if that is at least six hexadecimal digits; none otherwise."""
-    return [name for name in names if name.startswith(written)] if DIGEST_PREFIX.fullmatch(written) else []
+def match_prefix(prefix: str, names: Iterable[str]) -> list[str]:
+    """The names that begin with ``prefix``, if that is at least six hexadecimal digits; none otherwise."""
+    return [name for name in names if name.startswith(prefix)] if DIGEST_PREFIX.fullmatch(prefix) else []
 
 
-def resolve_prefix(written: str, names: Iterable[str]) -> str:
-    """The only name that begins with ``written``; ``written`` itself if no name or several names do."""
-    found = match_prefix(written, dict.fromkeys(names))
-    return found[0] if len(found) == 1 else written
+def resolve_prefix(prefix: str, names: Iterable[str]) -> str:
+    """The only name that begins with ``prefix``; ``prefix`` itself if no name or several names do."""
+    matches = match_prefix(prefix, dict.fromkeys(names))
+    return matches[0] if len(matches) == 1 else prefix

@@ -72,9 +72,9 @@ def _is_single(values: object) -> bool:
 
 def _column_array(values: Any, rows: int) -> NDArray[Any]:
     """A column (rows,) from the values of all rows, or from a single value."""
-    listed = [values] * rows if _is_single(values) else values
-    texts = any(isinstance(value, str) for value in listed)
-    return np.array(listed, dtype=object) if texts else np.asarray(listed)
+    cells = [values] * rows if _is_single(values) else values
+    texts = any(isinstance(value, str) for value in cells)
+    return np.array(cells, dtype=object) if texts else np.asarray(cells)
 
 
 class Frames(dict[str, Any]):
@@ -124,18 +124,18 @@ def csv_bytes(table: Table) -> bytes:
     """The table as CSV; a text that a spreadsheet would execute as a formula is prefixed with an apostrophe."""
     if isinstance(table, Columns):
         texts = {name: values for name, values in table.items() if values.dtype == "O"}
-        inert = {name: [_escape_formula(value) for value in values] for name, values in texts.items()}
+        escaped = {name: [_escape_formula(value) for value in values] for name, values in texts.items()}
         return _csv_text(
-            Columns({_escape_formula(name): inert.get(name, values) for name, values in table.items()})
+            Columns({_escape_formula(name): escaped.get(name, values) for name, values in table.items()})
         ).encode()
-    safe = table.copy()
-    for name in safe.columns:
-        if safe[name].dtype.kind not in "biufc":
-            safe[name] = [_escape_formula(value) for value in safe[name]]
-    safe.columns = [_escape_formula(name) for name in safe.columns]
-    out = io.StringIO()
-    safe.to_csv(out, index=False, quoting=_quoting_style(safe), lineterminator="\n")
-    return out.getvalue().encode()
+    escaped_table = table.copy()
+    for name in escaped_table.columns:
+        if escaped_table[name].dtype.kind not in "biufc":
+            escaped_table[name] = [_escape_formula(value) for value in escaped_table[name]]
+    escaped_table.columns = [_escape_formula(name) for name in escaped_table.columns]
+    buffer = io.StringIO()
+    escaped_table.to_csv(buffer, index=False, quoting=_quoting_style(escaped_table), lineterminator="\n")
+    return buffer.getvalue().encode()
 
 
 def _escape_formula(value: object) -> str:
@@ -145,11 +145,11 @@ def _escape_formula(value: object) -> str:
 
 def _csv_text(table: Columns) -> str:
     """The table as pandas writes it."""
-    out = io.StringIO()
-    writer = csv.writer(out, quoting=_quoting_style(table), lineterminator="\n")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, quoting=_quoting_style(table), lineterminator="\n")
     writer.writerow(table)
     writer.writerows(zip(*map(_format_cells, table.values()), strict=True))
-    return out.getvalue()
+    return buffer.getvalue()
 
 
 def _format_cells(values: NDArray[Any]) -> list[str]:
@@ -174,9 +174,9 @@ def table_file(name: str) -> str:
 
 def stored_table(files: Container[str], name: str) -> str:
     """The path of a table among the ``files`` of its run: the packed one only if there is no plain one."""
-    plain = table_file(name)
-    packed = f"{plain}{PACKED}"
-    return packed if packed in files and plain not in files else plain
+    plain_path = table_file(name)
+    packed_path = f"{plain_path}{PACKED}"
+    return packed_path if packed_path in files and plain_path not in files else plain_path
 
 
 def write_table(folder: Path, name: str, table: Table, *, packed: bool = False) -> dict[str, str]:

@@ -35,8 +35,10 @@ def decompose_symmetric(matrix: Tensor, count: int | None = None) -> tuple[Tenso
         torch.linalg.LinAlgError: the decomposition does not converge.
     """
     size = len(matrix)
-    by_lapack = matrix.device.type == "cpu" and matrix.dtype == torch.float64 and size >= LAPACK_MIN_SIDE and count != 0
-    pair = _decompose_by_lapack(matrix, count if computes_only_part(size, count) else None) if by_lapack else None
+    uses_lapack = (
+        matrix.device.type == "cpu" and matrix.dtype == torch.float64 and size >= LAPACK_MIN_SIDE and count != 0
+    )
+    pair = _decompose_by_lapack(matrix, count if computes_only_part(size, count) else None) if uses_lapack else None
     values, vectors = torch.linalg.eigh(matrix) if pair is None else pair
     first = 0 if count is None else max(len(values) - count, 0)
     return values[first:], vectors[:, first:]
@@ -61,10 +63,12 @@ def _compute_largest_pairs(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] 
     """The ``count`` largest eigenpairs by bisection and inverse iteration (dsyevr)."""
     size, values = len(matrix), matrix.new_empty(len(matrix))
     vectors, support = matrix.new_empty(count, size), torch.empty(2 * count, dtype=torch.int32)
-    chosen = (0.0, 0.0, size - count + 1, size, 0.0)  # no interval of values; 1-based indices; the best tolerance
-    number = ctypes.c_int()
-    failed = call_lapack("dsyevr", "V", "I", "U", size, matrix, size, *chosen, number, values, vectors, size, support)
-    return None if failed or number.value != count else (values[:count], vectors.T)
+    selection = (0.0, 0.0, size - count + 1, size, 0.0)  # no interval of values; 1-based indices; the best tolerance
+    found_count = ctypes.c_int()
+    failed = call_lapack(
+        "dsyevr", "V", "I", "U", size, matrix, size, *selection, found_count, values, vectors, size, support
+    )
+    return None if failed or found_count.value != count else (values[:count], vectors.T)
 
 
 def call_lapack(name: str, *arguments: Any) -> int:
@@ -73,8 +77,8 @@ def call_lapack(name: str, *arguments: Any) -> int:
     work, integers = torch.empty(1, dtype=torch.float64), torch.empty(1, dtype=torch.int32)
     for sizes in ((-1, -1), None):  # the first call asks for the sizes of the workspaces
         lengths = sizes or (len(work), len(integers))
-        every = (*arguments, work, lengths[0], integers, lengths[1], info)
-        addresses = [_address_of(argument) for argument in every]
+        all_arguments = (*arguments, work, lengths[0], integers, lengths[1], info)
+        addresses = [_address_of(argument) for argument in all_arguments]
         routine(*addresses)
         if sizes:
             work = torch.empty(int(work), dtype=torch.float64)

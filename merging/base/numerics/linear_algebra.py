@@ -46,8 +46,8 @@ def on_float64_device(tensor: Tensor) -> Tensor:
 
 def to_numbers(*scalars: Tensor) -> list[float]:
     """Scalars () as Python numbers, copied to the host together."""
-    found: list[float] = torch.stack(scalars).cpu().tolist()
-    return found
+    numbers: list[float] = torch.stack(scalars).cpu().tolist()
+    return numbers
 
 
 def lower_gram(blocks: Tensor) -> Tensor:
@@ -94,16 +94,18 @@ def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
     Directions whose singular value is at most ``rank_tol`` times the largest are left out, as are those that a Gram
     matrix in float64 cannot distinguish from zero.
     """
-    count, height, width = blocks.shape
-    outer = None
-    if height > count * width:  # the other side is shorter: change to a basis of the columns first, which is exact
-        outer, blocks = torch.linalg.qr(torch.cat([to_float64(block) for block in blocks], dim=1))
+    block_count, height, width = blocks.shape
+    column_basis = None
+    if (
+        height > block_count * width
+    ):  # the other side is shorter: change to a basis of the columns first, which is exact
+        column_basis, blocks = torch.linalg.qr(torch.cat([to_float64(block) for block in blocks], dim=1))
         blocks = blocks[None]
     squares, vectors = decompose_symmetric(lower_gram(blocks))
     floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
     dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum().cpu())
     basis: Tensor = vectors[:, dropped:]
-    return basis if outer is None else outer @ basis, squares[dropped:].sqrt()
+    return basis if column_basis is None else column_basis @ basis, squares[dropped:].sqrt()
 
 
 def truncated_svd(matrix: Tensor, count: int) -> Factors:
@@ -129,8 +131,8 @@ def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _full_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    chosen = slice(min(count, int((values > RANK_TOLERANCE * values[:1]).sum().cpu())))
-    return left[:, chosen], values[chosen], right[chosen]
+    nonzero = slice(min(count, int((values > RANK_TOLERANCE * values[:1]).sum().cpu())))
+    return left[:, nonzero], values[nonzero], right[nonzero]
 
 
 def polar_factor(matrix: Tensor) -> Tensor:
@@ -141,8 +143,8 @@ def polar_factor(matrix: Tensor) -> Tensor:
     squares, vectors = decompose_symmetric(lower_gram(exact[None]))
     if _is_well_conditioned(squares.flip(0)):
         left, right = vectors / squares.sqrt(), vectors.T @ exact
-    elif (frame := _orthogonalize_rows(vectors.T @ exact)) is not None:
-        left, right = vectors, frame
+    elif (orthonormal := _orthogonalize_rows(vectors.T @ exact)) is not None:
+        left, right = vectors, orthonormal
     else:
         left, _, right = _full_svd(exact, len(exact))
     factor: Tensor = left @ right
@@ -164,9 +166,9 @@ def _orthogonalize_rows(rows: Tensor) -> Tensor | None:
     cosines.diagonal().zero_()
     if float(cosines.abs().max().cpu()) > MAX_ROW_COSINE:
         return None
-    turn = (lengths[:, None] - lengths) / (lengths[:, None] + lengths)
-    straight: Tensor = unit + ((turn - 1) * cosines / 2) @ unit
-    return straight
+    length_ratios = (lengths[:, None] - lengths) / (lengths[:, None] + lengths)
+    orthonormal: Tensor = unit + ((length_ratios - 1) * cosines / 2) @ unit
+    return orthonormal
 
 
 def _is_well_conditioned(squares: Tensor) -> bool:
@@ -174,9 +176,9 @@ def _is_well_conditioned(squares: Tensor) -> bool:
     return len(squares) == 0 or bool((squares[-1] > MIN_EIGENVALUE_SHARE * squares[0]).cpu())
 
 
-def inner_products(rows: Tensor, other: Tensor) -> Tensor:
-    """Inner products (K,) of tensors ``rows`` (K, *S) with the tensor ``other`` (*S), in float64 on the CPU."""
-    exact = to_float64(other).reshape(-1)
+def inner_products(rows: Tensor, vector: Tensor) -> Tensor:
+    """Inner products (K,) of tensors ``rows`` (K, *S) with the tensor ``vector`` (*S), in float64 on the CPU."""
+    exact = to_float64(vector).reshape(-1)
     return torch.stack([torch.dot(to_float64(row).reshape(-1), exact) for row in rows]).cpu()
 
 

@@ -32,9 +32,9 @@ class LowRank:
         """The transpose (n, m) of the matrix (m, n)."""
         return LowRank(self.down.mT, self.up.mT)
 
-    def select_rows(self, chosen: slice) -> LowRank:
-        """The matrix with only the ``chosen`` rows."""
-        return LowRank(self.up[chosen], self.down)
+    def select_rows(self, rows: slice) -> LowRank:
+        """The matrix with only the ``rows`` rows."""
+        return LowRank(self.up[rows], self.down)
 
     def to(self, device: torch.device) -> LowRank:
         """The factors on a device; on the CPU if it has no float64."""
@@ -74,8 +74,8 @@ def find_core(matrices: Sequence[LowRank]) -> CoreMatrices:
 
 def low_rank_basis(matrices: Sequence[LowRank], rank_tol: float) -> Tensor:
     """``linear_algebra.left_basis`` (m, r) of K matrices (m, n) side by side."""
-    small = find_core(matrices)
-    return small.left @ left_basis(small.cores, rank_tol)
+    core = find_core(matrices)
+    return core.left @ left_basis(core.cores, rank_tol)
 
 
 def project_on_basis(basis: Tensor, matrices: Sequence[LowRank]) -> Tensor:

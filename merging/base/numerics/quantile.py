@@ -87,16 +87,16 @@ class _Bracket:
     at_high: int = 0
     inside: _Pile = field(default_factory=_Pile)
 
-    def counts(self, values: Tensor) -> _Counts:
+    def count(self, values: Tensor) -> _Counts:
         """The counts of ``values`` (n,); the bracket does not change."""
         below = 0
         if not values.is_cpu:  # count numbers below the bracket on the device; copy only those that may be inside
             low, high = torch.tensor([self.low, self.high], dtype=values.dtype).tolist()
             below = int((values < low).sum().cpu())
             values = values[(values >= low) & (values <= high)]
-        return self._counts(values.cpu().numpy(), below)
+        return self._count_on_host(values.cpu().numpy(), below)
 
-    def _counts(self, values: NDArray[Any], below: int) -> _Counts:
+    def _count_on_host(self, values: NDArray[Any], below: int) -> _Counts:
         # numpy compares and selects several times faster than torch on a CPU.
         low, high = values.dtype.type(self.low), values.dtype.type(self.high)
         not_below = values >= low
@@ -113,7 +113,7 @@ class _Bracket:
         self.at_high += counts.at_high
         self.inside.add(counts.inside)
 
-    def answer(self) -> float | None:
+    def resolve(self) -> float | None:
         """The exact value, or None after moving the bracket to the side where the value must be."""
         inside = len(self.inside.values)
         position = self.rank - self.below
@@ -139,30 +139,30 @@ class _Bracket:
 def kth_smallest(
     rows: Rows,
     ranks: Sequence[int],
-    zeros: int = 0,
-    thinned: SampledRows | None = None,
-    mapped: Mapped[list[_Counts]] | None = None,
+    zero_count: int = 0,
+    sample: SampledRows | None = None,
+    map_pieces: Mapped[list[_Counts]] | None = None,
 ) -> list[float]:
     """For each of K rows of non-negative numbers, its value of 0-based rank ``ranks[k]`` in ascending order.
 
     Further ranks of the same rows need no further pass: ``ranks[K + k]`` is another rank in row k, and so on.
     ``rows()`` streams the rows in pieces (K, n), finite, of any float dtype; it is called twice, rarely more often.
-    Every row has ``zeros`` more numbers, all 0, that are not streamed. A rank beyond the end gives the largest value.
-    ``thinned`` replaces the first call of ``rows``, and affects only the speed, not the result. ``mapped`` replaces the
+    Every row has ``zero_count`` more numbers, all 0, that are not streamed. A rank beyond the end gives the largest value.
+    ``sample`` replaces the first call of ``rows``, and affects only the speed, not the result. ``map_pieces`` replaces the
     other calls.
     """
-    if zeros:
-        values = kth_smallest(rows, [max(rank - zeros, 0) for rank in ranks], thinned=thinned, mapped=mapped)
-        return [0.0 if rank < zeros else value for rank, value in zip(ranks, values, strict=True)]
+    if zero_count:
+        values = kth_smallest(rows, [max(rank - zero_count, 0) for rank in ranks], sample=sample, map_pieces=map_pieces)
+        return [0.0 if rank < zero_count else value for rank, value in zip(ranks, values, strict=True)]
     brackets = _bracket_ranks(
-        rows, ranks, thinned
+        rows, ranks, sample
     )  # in a function of its own, so that the sample is freed before counting
     if not brackets:
         return [0.0 for _ in ranks]
     answers: dict[int, float] = {}
-    while searched := {k: bracket for k, bracket in enumerate(brackets) if k not in answers}:
-        _count(rows, searched, mapped)
-        answers |= {k: value for k, bracket in searched.items() if (value := bracket.answer()) is not None}
+    while open_brackets := {k: bracket for k, bracket in enumerate(brackets) if k not in answers}:
+        _count_all(rows, open_brackets, map_pieces)
+        answers |= {k: value for k, bracket in open_brackets.items() if (value := bracket.resolve()) is not None}
     return [answers[k] for k in range(len(brackets))]
 
 
@@ -176,15 +176,15 @@ def _bracket_ranks(rows: Rows, ranks: Sequence[int], thinned: SampledRows | None
     ]
 
 
-def _count(rows: Rows, brackets: Mapping[int, _Bracket], mapped: Mapped[list[_Counts]] | None) -> None:
+def _count_all(rows: Rows, brackets: Mapping[int, _Bracket], map_pieces: Mapped[list[_Counts]] | None) -> None:
     """Count all numbers against the brackets, {index of the rank: bracket}."""
 
     def count_piece(piece: Tensor) -> list[_Counts]:
-        return [bracket.counts(piece[k % len(piece)].reshape(-1)) for k, bracket in brackets.items()]
+        return [bracket.count(piece[k % len(piece)].reshape(-1)) for k, bracket in brackets.items()]
 
-    for counts in mapped(count_piece) if mapped is not None else map(count_piece, rows()):
-        for bracket, one in zip(brackets.values(), counts, strict=True):
-            bracket.add(one)
+    for counts in map_pieces(count_piece) if map_pieces is not None else map(count_piece, rows()):
+        for bracket, piece_counts in zip(brackets.values(), counts, strict=True):
+            bracket.add(piece_counts)
 
 
 def _sample_rows(rows: Rows) -> tuple[list[NDArray[Any]], int]:
@@ -233,10 +233,10 @@ def _estimate_unevenness(sample: NDArray[Any], share: float) -> float:
 
     It is estimated from the differences between neighboring groups; 0 if there are too few groups.
     """
-    whole = len(sample) // GROUP_SIZE * GROUP_SIZE
-    if whole < MIN_GROUPS * GROUP_SIZE:
+    length = len(sample) // GROUP_SIZE * GROUP_SIZE
+    if length < MIN_GROUPS * GROUP_SIZE:
         return 0.0
-    few = sample[::QUANTILE_STRIDE]
-    near = _value_at_rank(few, int(share * (len(few) - 1)))
-    below = np.count_nonzero(sample[:whole].reshape(-1, GROUP_SIZE) < near, axis=1)
+    sparse = sample[::QUANTILE_STRIDE]
+    estimate = _value_at_rank(sparse, int(share * (len(sparse) - 1)))
+    below = np.count_nonzero(sample[:length].reshape(-1, GROUP_SIZE) < estimate, axis=1)
     return float(np.sqrt(np.square(np.diff(below)).mean() / 2 * len(below)))

@@ -44,8 +44,8 @@ def overlap_gradient(gram: Array, coefficients: Array, penalty: float) -> Array:
     ``gram`` is (K, K), ``coefficients`` (K,).
     """
     cos, inverse = expert_cosines(gram, coefficients)
-    pull = np.where(np.abs(cos) < 1 - PARALLEL_MARGIN, np.sign(cos), 0.0)
-    weights = (pull * (cos * inverse[:, None] ** 2 - np.outer(inverse, inverse))).sum(axis=1)
+    signs = np.where(np.abs(cos) < 1 - PARALLEL_MARGIN, np.sign(cos), 0.0)
+    weights = (signs * (cos * inverse[:, None] ** 2 - np.outer(inverse, inverse))).sum(axis=1)
     slope: Array = 2 * weights @ (np.eye(len(gram)) - coefficients) / max(_count_pairs(gram), 1)
     square = float(coefficients @ gram @ coefficients)
     return slope + penalty * coefficients / square**0.5 if square > 0 else slope

@@ -24,17 +24,17 @@ def describe_other_base(config: Mapping[str, Any], pretrained: Checkpoint) -> st
     stated = config.get(BASE_MODEL_KEY)
     if not isinstance(stated, str) or not stated or pretrained.folder is None or _is_same_model(stated, pretrained):
         return ""
-    base, model = printable(strip_folders(stated), 80), printable(_model_name(pretrained), 80)
-    return f"Its {ADAPTER} names {base!r} as its base, but is applied to {model!r}."
+    base_name, model_name = printable(strip_folders(stated), 80), printable(_model_name(pretrained), 80)
+    return f"Its {ADAPTER} names {base_name!r} as its base, but is applied to {model_name!r}."
 
 
 def _model_name(pretrained: Checkpoint) -> str:
     """The name of a model: its repository, else its file if that has a distinctive name, else its folder."""
-    if known := hub_id_of(pretrained.label):
-        return known
+    if hub_name := hub_id_of(pretrained.label):
+        return hub_name
     file = Path(pretrained.label).name
-    own = file not in {"", "..", *WEIGHTS} and not SHARD_NAME.fullmatch(file)
-    return file if own or pretrained.folder is None else pretrained.folder.resolve().name
+    is_distinctive = file not in {"", "..", *WEIGHTS} and not SHARD_NAME.fullmatch(file)
+    return file if is_distinctive or pretrained.folder is None else pretrained.folder.resolve().name
 
 
 def _is_same_model(stated: str, pretrained: Checkpoint) -> bool:

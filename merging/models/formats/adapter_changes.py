@@ -54,7 +54,7 @@ class Change:
     """An adapter's change of one layer's tensor: scale · B A is added, or the tensor is multiplied or replaced.
 
     The fields name tensors of the adapter. If there are factors, too, they are added to the ``replacement``: PEFT also
-    saves the whole layer of an output embedding. A ``product`` has a number for each output, which also multiplies the
+    saves the whole layer of an output embedding. A ``multiplier`` has a number for each output, which also multiplies the
     layer's bias, or a number for each input.
     """
 
@@ -63,23 +63,23 @@ class Change:
     scale: float = 0.0
     fan_in_fan_out: bool = False
     replacement: str = ""
-    product: str = ""  # (d_out, 1) or (1, d_in)
+    multiplier: str = ""  # (d_out, 1) or (1, d_in)
 
 
 def check_config(config: Mapping[str, Any], label: str) -> None:
     """Raise CheckpointError if a configuration is of an unsupported adapter; ``label`` names it in messages."""
-    kind = config.get("peft_type")
-    if kind not in ADAPTER_TITLES:
+    adapter_type = config.get("peft_type")
+    if adapter_type not in ADAPTER_TITLES:
         known = " and ".join(ADAPTER_TITLES.values())
-        raise CheckpointError(f"{label}: an adapter of type {str(kind)[:40]!r} is not supported; {known} are.")
-    if kind == "IA3":
+        raise CheckpointError(f"{label}: an adapter of type {str(adapter_type)[:40]!r} is not supported; {known} are.")
+    if adapter_type == "IA3":
         return
     if config.get("use_dora"):
         raise CheckpointError(f"{label}: DoRA adapters are not supported; merge it into its model with PEFT first.")
-    start = str(config.get("init_lora_weights", "")).lower()
-    if start.startswith(BASE_CHANGING_STARTS):
+    initialization = str(config.get("init_lora_weights", "")).lower()
+    if initialization.startswith(BASE_CHANGING_STARTS):
         raise CheckpointError(
-            f"{label}: it began as {start[:20]!r}, which changes the pretrained weights; convert it with PEFT first."
+            f"{label}: it began as {initialization[:20]!r}, which changes the pretrained weights; convert it with PEFT first."
         )
     for key in UNSUPPORTED_SETTINGS:
         if config.get(key):
@@ -89,8 +89,8 @@ def check_config(config: Mapping[str, Any], label: str) -> None:
 def describe_unknown_settings(config: Mapping[str, Any]) -> Iterator[str]:
     """A caution about unknown settings, which may come from a later version of PEFT."""
     known = IA3_SETTINGS if config.get("peft_type") == "IA3" else LORA_SETTINGS
-    if strange := [key for key, value in config.items() if value and key not in known]:
-        yield f"Its configuration sets {first_few(strange)}, which is unknown here; compare with PEFT's result."
+    if unknown := [key for key, value in config.items() if value and key not in known]:
+        yield f"Its configuration sets {first_few(unknown)}, which is unknown here; compare with PEFT's result."
 
 
 def find_changes(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Change]:
@@ -131,7 +131,7 @@ def find_changes(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Ch
         else:
             change.up = name
     for target, change in changes.items():
-        if change.down or change.up or not (change.replacement or change.product):
+        if change.down or change.up or not (change.replacement or change.multiplier):
             _set_scale(change, target.removesuffix(".weight"), weights, config)
     if not changes:
         raise CheckpointError(f"{weights.name} holds no adapter.")
@@ -146,8 +146,8 @@ def _make_vector_changes(weights: Checkpoint, name: str, layer: str, fan_in_fan_
             f"{weights.name}: (IA)³ of layer {layer[:80]!r} has the shape {list(shape)}; that of a linear layer has "
             "two sides, of which one is 1. Merge it with PEFT first."
         )
-    found = {f"{layer}.weight": Change(product=name, fan_in_fan_out=fan_in_fan_out)}
-    return found if shape[0] == 1 else found | {f"{layer}.bias": Change(product=name)}
+    changes = {f"{layer}.weight": Change(multiplier=name, fan_in_fan_out=fan_in_fan_out)}
+    return changes if shape[0] == 1 else changes | {f"{layer}.bias": Change(multiplier=name)}
 
 
 def _set_scale(change: Change, layer: str, weights: Checkpoint, config: Mapping[str, Any]) -> None:

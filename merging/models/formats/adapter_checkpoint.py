@@ -76,8 +76,8 @@ class AdapterCheckpoint(Checkpoint):
 class _Target:
     """The changes of a pretrained tensor, by third (0, 1, 2 for q, k, v); key 0 if it is changed as a whole."""
 
-    change: dict[int, Change] = field(default_factory=dict)
-    qkv_changes: int = 1
+    changes: dict[int, Change] = field(default_factory=dict)
+    part_count: int = 1
     is_transposed: bool = False
 
 
@@ -87,48 +87,50 @@ class AdaptedCheckpoint(Checkpoint):
     def __init__(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
         self.name, self.label, self.metadata = adapter.name, adapter.label, pretrained.metadata
         self._adapter, self._pretrained, self.folder = adapter, pretrained, adapter.folder
-        other = describe_other_base(adapter.config, pretrained)
-        self.cautions = (*adapter.cautions, *([other] if other else []))
+        other_base = describe_other_base(adapter.config, pretrained)
+        self.cautions = (*adapter.cautions, *([other_base] if other_base else []))
         try:
             self._apply(adapter, pretrained)
         except CheckpointError as error:
-            raise CheckpointError(f"{error} {other}".rstrip()) from None
+            raise CheckpointError(f"{error} {other_base}".rstrip()) from None
 
     def _apply(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
         """Find the tensors that the adapter changes. Raises CheckpointError if it does not fit the model."""
         name_notes: tuple[str, ...] = ()
-        self._own: dict[str, str] = {}  # {tensor: name in the adapter} of whole tensors, in networks other than CLIP
+        self._whole_tensors: dict[
+            str, str
+        ] = {}  # {tensor: name in the adapter} of whole tensors, in networks other than CLIP
         if pretrained.is_inferred:
-            self._targets, self._own, name_notes = _find_targets_by_name(adapter, pretrained)
+            self._targets, self._whole_tensors, name_notes = _find_targets_by_name(adapter, pretrained)
             ignored: list[str] = []
         else:
             self._targets, ignored = _find_tower_targets(adapter, pretrained)
         self.infos = {name: self._info(name, info) for name, info in pretrained.infos.items()}
-        self.infos |= {name: adapter.infos[stored] for name, stored in self._own.items()}
+        self.infos |= {name: adapter.infos[stored] for name, stored in self._whole_tensors.items()}
         for name, target in self._targets.items():
             self._check(name, target)
-        count = len(self._targets) + len(self._own)
-        kind = f"A{adapter.kind[1:]} of {plural(count, 'tensor')}"
-        self.notes = (*adapter.notes, *name_notes, f"{kind}; the others are pretrained.")
+        count = len(self._targets) + len(self._whole_tensors)
+        description = f"A{adapter.kind[1:]} of {plural(count, 'tensor')}"
+        self.notes = (*adapter.notes, *name_notes, f"{description}; the others are pretrained.")
         if ignored:
-            outside = plural(len(ignored), "of its tensors is", "of its tensors are")
-            self.notes += (f"{outside} outside the visual tower; ignored: {first_few(ignored)}.",)
+            ignored_count = plural(len(ignored), "of its tensors is", "of its tensors are")
+            self.notes += (f"{ignored_count} outside the visual tower; ignored: {first_few(ignored)}.",)
         self._last: tuple[str, Tensor] | None = None
 
     def _info(self, name: str, info: TensorInfo) -> TensorInfo:
         """The info of a tensor; a changed one has at least float32, so that small changes are not rounded away."""
-        small = name in self._targets and info.dtype.is_floating_point and info.dtype.itemsize < 4
-        return TensorInfo(info.shape, torch.float32) if small else info
+        needs_float32 = name in self._targets and info.dtype.is_floating_point and info.dtype.itemsize < 4
+        return TensorInfo(info.shape, torch.float32) if needs_float32 else info
 
     @property
-    def touched(self) -> frozenset[str]:
+    def changed_tensors(self) -> frozenset[str]:
         """Names of the tensors that the adapter changes or replaces."""
-        return frozenset(self._targets) | frozenset(self._own)
+        return frozenset(self._targets) | frozenset(self._whole_tensors)
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         """Scalars [start, stop) of a tensor of the expert, flat (n,): n = stop - start."""
-        if name in self._own:
-            return self._adapter.read_flat(self._own[name], start, stop)
+        if name in self._whole_tensors:
+            return self._adapter.read_flat(self._whole_tensors[name], start, stop)
         if name not in self._targets:
             return self._pretrained.read_flat(name, start, stop)
         last = self._last
@@ -137,13 +139,13 @@ class AdaptedCheckpoint(Checkpoint):
         return last[1][start:stop]
 
     def thin_factors(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
-        own = name in self._own or len(self.infos[name].shape) < 2
-        if not self.is_inferred or own or stored_model(pretrained) is not stored_model(self._pretrained):
+        has_no_factors = name in self._whole_tensors or len(self.infos[name].shape) < 2
+        if not self.is_inferred or has_no_factors or stored_model(pretrained) is not stored_model(self._pretrained):
             return None
         if name not in self._targets:
             return ThinFactor(1, partial(self._zero_change, name))
-        (change,) = self._targets[name].change.values()
-        if change.product:
+        (change,) = self._targets[name].changes.values()
+        if change.multiplier:
             return None
         return ThinFactor(self._adapter.infos[change.down].shape[0], partial(self._factors, change))
 
@@ -155,8 +157,8 @@ class AdaptedCheckpoint(Checkpoint):
     def _factors(self, change: Change) -> LowRank:
         """scale · B (d_out, r) and A (r, d_in), float64; transposed if the layer is stored as (d_in, d_out)."""
         down, up = (self._adapter.weights.read(part).double().flatten(1) for part in (change.down, change.up))
-        found = LowRank(change.scale * up, down)
-        return found.mT if change.fan_in_fan_out else found
+        factors = LowRank(change.scale * up, down)
+        return factors.mT if change.fan_in_fan_out else factors
 
     def state(self) -> tuple[int, ...] | None:
         return self._adapter.state()
@@ -169,12 +171,12 @@ class AdaptedCheckpoint(Checkpoint):
         target, info = self._targets[name], self.infos[name]
         tensor = self._pretrained.read(name).to(info.dtype, copy=True)
         rows = tensor.T if target.is_transposed else tensor
-        for third, change in target.change.items():
-            size = rows.shape[0] // target.qkv_changes
+        for third, change in target.changes.items():
+            size = rows.shape[0] // target.part_count
             part = rows[third * size : (third + 1) * size]
             if change.replacement:
                 part.copy_(self._adapter.weights.read(change.replacement).reshape(part.shape))
-            elif change.product:
+            elif change.multiplier:
                 part *= self._factor(change, info.dtype, part.dim())
             else:
                 part += self._delta(change, info.dtype).reshape(part.shape)
@@ -182,7 +184,7 @@ class AdaptedCheckpoint(Checkpoint):
 
     def _factor(self, change: Change, dtype: torch.dtype, dimensions: int) -> Tensor:
         """The factor of a weight, (d_out, 1) or (1, d_in) or its transpose; of a bias (d_out,)."""
-        values = self._adapter.weights.read(change.product).to(dtype)
+        values = self._adapter.weights.read(change.multiplier).to(dtype)
         if dimensions == 1:
             return values.reshape(-1)
         return values.T if change.fan_in_fan_out else values
@@ -198,12 +200,12 @@ class AdaptedCheckpoint(Checkpoint):
         """Raise CheckpointError if a change has another shape than its tensor."""
         infos, shape = self._adapter.infos, self.infos[name].shape
         rows = shape[::-1] if target.is_transposed else shape
-        expected = (rows[0] // target.qkv_changes, *rows[1:]) if rows else ()
-        for change in target.change.values():
-            if change.product:
-                vector = infos[change.product].shape
-                vector = vector[::-1] if change.fan_in_fan_out else vector
-                actual = expected if _fits_shape(vector, expected) else vector
+        expected = (rows[0] // target.part_count, *rows[1:]) if rows else ()
+        for change in target.changes.values():
+            if change.multiplier:
+                vector_shape = infos[change.multiplier].shape
+                vector_shape = vector_shape[::-1] if change.fan_in_fan_out else vector_shape
+                actual = expected if _fits_shape(vector_shape, expected) else vector_shape
             elif change.replacement:
                 actual = infos[change.replacement].shape
             else:
@@ -221,7 +223,7 @@ def _fits_shape(vector: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether a vector (n, 1) or (1, n) has a number for each row or column of a matrix, or each entry of a bias."""
     if len(shape) == 1:
         return math.prod(vector) == shape[0]
-    return len(shape) == 2 and all(own in {1, size} for own, size in zip(vector, shape, strict=True))
+    return len(shape) == 2 and all(vector_size in {1, size} for vector_size, size in zip(vector, shape, strict=True))
 
 
 def _find_tower_targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[str, _Target], list[str]]:
@@ -241,10 +243,10 @@ def _find_tower_targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> t
         index = tower_tensor.qkv_index
         if index is None and len(stored) > 1:
             raise CheckpointError(f"{adapter.name} changes q, k and v as one tensor, the pretrained model has three.")
-        whole = index is None or len(stored) > 1
+        is_whole_tensor = index is None or len(stored) > 1
         target = targets.setdefault(stored[index or 0] if len(stored) > 1 else stored[0], _Target())
-        target.qkv_changes, target.is_transposed = 1 if whole else 3, is_transposed
-        target.change[0 if whole else index or 0] = change
+        target.part_count, target.is_transposed = 1 if is_whole_tensor else 3, is_transposed
+        target.changes[0 if is_whole_tensor else index or 0] = change
     if not targets:
         raise CheckpointError(f"{adapter.name} changes no tensor of the visual tower: {first_few(ignored)}.")
     return targets, ignored
@@ -259,7 +261,7 @@ def _find_targets_by_name(
     """
     facts = facts_of(pretrained.infos)
     names = match_names(pretrained.infos, adapter.changes, facts.later_name if facts else keep_name)
-    targets, own = dict[str, _Target](), dict[str, str]()
+    targets, whole_tensors = dict[str, _Target](), dict[str, str]()
     has_unchanged = False  # whether the adapter also saves tensors that it does not change
     transposed = {parameter.name for parameter in pretrained.parameters if parameter.transposed}
     for name, stored in names.stored.items():
@@ -270,16 +272,18 @@ def _find_targets_by_name(
             _check_base(adapter, change, pretrained, name)
             change, has_unchanged = replace(change, replacement=""), True
         if change.replacement:
-            own[name] = change.replacement
+            whole_tensors[name] = change.replacement
         elif name in pretrained.infos:
             targets[name] = _Target({0: change})
-        elif not (change.product and name.endswith(".bias")):  # not every layer has a bias
+        elif not (change.multiplier and name.endswith(".bias")):  # not every layer has a bias
             raise CheckpointError(f"{adapter.name} changes {stored[:80]!r}, which the pretrained model does not have.")
     if has_unchanged:
-        own = {name: saved for name, saved in own.items() if not _is_pretrained(adapter, saved, pretrained, name)}
+        whole_tensors = {
+            name: saved for name, saved in whole_tensors.items() if not _is_pretrained(adapter, saved, pretrained, name)
+        }
     if facts is not None:
-        _check_tied(adapter, pretrained, facts, own, targets)
-    return targets, own, names.notes
+        _check_tied(adapter, pretrained, facts, whole_tensors, targets)
+    return targets, whole_tensors, names.notes
 
 
 def _check_base(adapter: AdapterCheckpoint, change: Change, pretrained: Checkpoint, name: str) -> None:
@@ -299,26 +303,33 @@ def _is_pretrained(adapter: AdapterCheckpoint, stored: str, pretrained: Checkpoi
 
 
 def _check_tied(
-    adapter: AdapterCheckpoint, pretrained: Checkpoint, facts: Facts, own: Mapping[str, str], targets: Iterable[str]
+    adapter: AdapterCheckpoint,
+    pretrained: Checkpoint,
+    facts: Facts,
+    whole_tensors: Mapping[str, str],
+    targets: Iterable[str],
 ) -> None:
     """Raise CheckpointError if the adapter separates modules that share a tensor in the pretrained model."""
     if adapter.config.get("ensure_weight_tying"):
         return
     for group in facts.tied:
         endings = tuple(f".{ending}" for ending in group)
-        new = [name for name in own if f".{name}".endswith(endings)]
-        stored = [name for name in pretrained.infos if f".{name}".endswith(endings)]
-        adapted = [name for name in targets if f".{name}".endswith(endings)]
-        if not (new or adapted) or not is_tied(pretrained, stored):
+        saved_names = [name for name in whole_tensors if f".{name}".endswith(endings)]
+        pretrained_names = [name for name in pretrained.infos if f".{name}".endswith(endings)]
+        adapted_names = [name for name in targets if f".{name}".endswith(endings)]
+        if not (saved_names or adapted_names) or not is_tied(pretrained, pretrained_names):
             continue
-        new += adapted
+        saved_names += adapted_names
         if (
-            adapted
-            or len(new) == 1
-            or any(find_equal_tensor(adapter, own[new[0]], [own[name]]) is None for name in new[1:])
+            adapted_names
+            or len(saved_names) == 1
+            or any(
+                find_equal_tensor(adapter, whole_tensors[saved_names[0]], [whole_tensors[name]]) is None
+                for name in saved_names[1:]
+            )
         ):
             raise CheckpointError(
-                f"{adapter.name} has its own {first_few(new)}, and the pretrained model shares one tensor among its "
+                f"{adapter.name} has its own {first_few(saved_names)}, and the pretrained model shares one tensor among its "
                 "input and output embeddings. Save both alike (modules_to_save, ensure_weight_tying), or merge the "
                 "adapter with PEFT first."
             )

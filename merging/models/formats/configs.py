@@ -57,8 +57,8 @@ def read_config_beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
             architecture = _convert_open_clip_config(read_json(path.with_name(OPEN_CLIP)) or {})
         elif path.name in TRANSFORMERS_WEIGHTS:
             architecture = _convert_transformers_config(read_json(path.with_name(TRANSFORMERS)) or {})
-            images = read_json(path.with_name(PREPROCESSOR)) or {} if architecture else {}
-            architecture |= normalization(images.get("image_mean"), images.get("image_std"))
+            preprocessor = read_json(path.with_name(PREPROCESSOR)) or {} if architecture else {}
+            architecture |= normalization(preprocessor.get("image_mean"), preprocessor.get("image_std"))
         else:
             return {}, ()
     except (OSError, CheckpointError) as error:
@@ -122,23 +122,25 @@ def _convert_transformers_text(config: Any) -> dict[str, Any]:
 
 def _convert_open_clip_config(config: dict[str, Any]) -> dict[str, Any]:
     model = config.get("model_cfg", {})
-    vision = model.get("vision_cfg", {}) if isinstance(model, dict) else {}
-    if not isinstance(vision, dict) or not vision:
+    vision_config = model.get("vision_cfg", {}) if isinstance(model, dict) else {}
+    if not isinstance(vision_config, dict) or not vision_config:
         return {}
     fields = {
-        key: vision[key] for key in ("image_size", "layers", "width", "patch_size") if type(vision.get(key)) is int
+        key: vision_config[key]
+        for key in ("image_size", "layers", "width", "patch_size")
+        if type(vision_config.get(key)) is int
     }
-    fields["head_width"] = vision.get("head_width", 64)
-    text, images = model.get("text_cfg"), config.get("preprocess_cfg")
+    fields["head_width"] = vision_config.get("head_width", 64)
+    text, preprocessing = model.get("text_cfg"), config.get("preprocess_cfg")
     text = text if isinstance(text, dict) else {}
-    plain = {key: value for key, value in text.items() if isinstance(value, (int, float, str, dict))}
-    images = images if isinstance(images, dict) else {}
+    text_fields = {key: value for key, value in text.items() if isinstance(value, (int, float, str, dict))}
+    preprocessing = preprocessing if isinstance(preprocessing, dict) else {}
     return {
         "embed_dim": model.get("embed_dim"),
         "quick_gelu": bool(model.get("quick_gelu", False)),
         "vision_cfg": fields,
-        **({"text_cfg": plain} if plain else {}),
-        **normalization(images.get("mean"), images.get("std")),
+        **({"text_cfg": text_fields} if text_fields else {}),
+        **normalization(preprocessing.get("mean"), preprocessing.get("std")),
     }
 
 

@@ -71,29 +71,29 @@ class _ReportedDigests:
     """Digests by the state of their file, as the child process reports them."""
 
     def __init__(self, awaited: set[FileFingerprint], pipe: IO[bytes]) -> None:
-        self._awaited, self._pipe = awaited, pipe
-        self._known: dict[FileFingerprint, str] = {}
-        self._rest = b""
+        self._pending, self._pipe = awaited, pipe
+        self._digests: dict[FileFingerprint, str] = {}
+        self._unparsed = b""
 
     def __call__(self, state: FileFingerprint, on_bytes: BytesCallback) -> str:
         """The digest of a file in that state; empty if the child process does not report it."""
-        while state in self._awaited and state not in self._known:
+        while state in self._pending and state not in self._digests:
             on_bytes(0)  # raises if the user cancelled
             if not select.select([self._pipe], [], [], POLL_SECONDS)[0]:
                 continue
             raw = os.read(self._pipe.fileno(), 1 << 16)
             if not raw:
-                self._awaited.clear()
-            *lines, self._rest = (self._rest + raw).split(b"\n")
+                self._pending.clear()
+            *lines, self._unparsed = (self._unparsed + raw).split(b"\n")
             for line in lines:
-                self._take(json.loads(line), state, on_bytes)
-        return self._known.get(state, "")
+                self._read_report(json.loads(line), state, on_bytes)
+        return self._digests.get(state, "")
 
-    def _take(self, report: Any, awaited: FileFingerprint, on_bytes: BytesCallback) -> None:
+    def _read_report(self, report: Any, awaited_fingerprint: FileFingerprint, on_bytes: BytesCallback) -> None:
         state = tuple(report["state"])
         if "digest" in report:
-            self._known[state] = report["digest"]
-        elif state == awaited:
+            self._digests[state] = report["digest"]
+        elif state == awaited_fingerprint:
             on_bytes(report["read"])
 
 
@@ -129,13 +129,13 @@ def compute_digest(path: Path, on_bytes: BytesCallback) -> tuple[FileFingerprint
 def _read_pieces(descriptor: int, offset: int, size: int) -> Iterator[memoryview]:
     """The bytes of a tensor, piece by piece, in one buffer."""
     buffer = memoryview(bytearray(min(PIECE_BYTES, size)))
-    done = 0
-    while done < size:
-        count = os.preadv(descriptor, [buffer[: size - done]], offset + done)
+    read_bytes = 0
+    while read_bytes < size:
+        count = os.preadv(descriptor, [buffer[: size - read_bytes]], offset + read_bytes)
         if count == 0:
             raise ValueError(f"shorter than {offset + size} bytes")
         yield buffer[:count]
-        done += count
+        read_bytes += count
 
 
 def main(paths: Iterable[str]) -> None:

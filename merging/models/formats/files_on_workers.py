@@ -23,11 +23,11 @@ def digest_for_request(checkpoint: Checkpoint) -> dict[str, Any]:
     return {} if state is None else {"digest": DIGESTS.digest(checkpoint), "file": list(_without_device(state))}
 
 
-def check_handed_digest(checkpoint: Checkpoint, handed: Mapping[str, Any]) -> None:
+def check_handed_digest(checkpoint: Checkpoint, request: Mapping[str, Any]) -> None:
     """Remember the digest that a request states, if its file has the same size, time and inode in this process."""
     state = checkpoint.state()
-    if state is not None and list(_without_device(state)) == handed.get("file"):
-        DIGESTS.remember({state: str(handed["digest"])})
+    if state is not None and list(_without_device(state)) == request.get("file"):
+        DIGESTS.remember({state: str(request["digest"])})
 
 
 def _without_device(state: Sequence[int]) -> Sequence[int]:
@@ -46,10 +46,10 @@ def first_missing(models: Iterable[ModelRef]) -> str:
     return ""
 
 
-def unseen_file_error(what: str, variable: str = "MERGESCOPE_MODELS") -> WorkerError:
+def unseen_file_error(file: str, variable: str = "MERGESCOPE_MODELS") -> WorkerError:
     """The error of a worker that has no such file; an environment ``variable`` may set its folder."""
     return WorkerError(
-        f"Worker {platform.node()} does not see {what}; set {variable} there, or put the file where all workers read."
+        f"Worker {platform.node()} does not see {file}; set {variable} there, or put the file where all workers read."
     )
 
 

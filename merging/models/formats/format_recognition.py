@@ -65,32 +65,36 @@ def _open_folder(path: Path, name: str) -> Checkpoint:
 def _open_file(path: Path, name: str) -> Checkpoint:
     opened = _recognize_format(open_regular(resolve_contained(path)), path, name)
     architecture, cautions = configs.read_config_beside(path)
-    own = dict(opened.metadata)
+    file_metadata = dict(opened.metadata)
     # A file's own metadata has priority, except in pickles: a configuration says more than the classes in a module.
-    opened.metadata = own | architecture if isinstance(opened, PickledCheckpoint) else architecture | own
+    opened.metadata = (
+        file_metadata | architecture if isinstance(opened, PickledCheckpoint) else architecture | file_metadata
+    )
     opened.cautions = (*opened.cautions, *cautions)
     return opened
 
 
 def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
-    file = printable(path.name)
-    window = ByteRange.whole(descriptor, file)
+    file_name = printable(path.name)
+    window = ByteRange.from_descriptor(descriptor, file_name)
     if _is_tar(window):
         os.close(descriptor)
-        raise CheckpointError(f"{file} is a tar archive (torch before 0.2?), which is not read; save the model again.")
-    if window.head(4) == b"GGUF":
+        raise CheckpointError(
+            f"{file_name} is a tar archive (torch before 0.2?), which is not read; save the model again."
+        )
+    if window.read_start(4) == b"GGUF":
         os.close(descriptor)
         raise CheckpointError(
-            f"{file} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
+            f"{file_name} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
         )
     is_safetensors = _is_safetensors(window) or _is_truncated_safetensors(window, path)
     if not is_safetensors and _is_pickled(window):
-        return PickledCheckpoint(descriptor, file, name)
-    if not is_safetensors and window.head(16).lstrip()[:1] == b"{":
+        return PickledCheckpoint(descriptor, file_name, name)
+    if not is_safetensors and window.read_start(16).lstrip()[:1] == b"{":
         try:
             if window.size > MAX_INDEX_BYTES:
                 raise CheckpointError(
-                    f"{file} is JSON of {window.size:,} bytes, more than an index of shards has; refused."
+                    f"{file_name} is JSON of {window.size:,} bytes, more than an index of shards has; refused."
                 )
             raw = window.read(0, window.size)
         finally:
@@ -98,11 +102,11 @@ def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
         if is_reference(path, raw):
             return open_reference(path, raw, lambda target: to_open_clip_names(open_path(target, name, str(target))))
         return ShardedCheckpoint(path, raw, name)
-    return SafetensorsCheckpoint(descriptor, file, name)  # the error says what the file is instead
+    return SafetensorsCheckpoint(descriptor, file_name, name)  # the error says what the file is instead
 
 
 def _is_safetensors(window: ByteRange) -> bool:
-    start = window.head(9)
+    start = window.read_start(9)
     return len(start) == 9 and int.from_bytes(start[:8], "little") <= MAX_HEADER_BYTES and start[8:] == b"{"
 
 
@@ -111,18 +115,18 @@ def _is_truncated_safetensors(window: ByteRange, path: Path) -> bool:
 
     A file with this suffix may also be JSON, which has no zero bytes.
     """
-    start = window.head(9)
+    start = window.read_start(9)
     if path.suffix != ".safetensors" or (start[:1] == b"{" and b"\0" not in start):
         return False
     return len(start) < 9 or start[8:] == b"{"
 
 
 def _is_tar(window: ByteRange) -> bool:
-    return window.head(512)[containers.TAR_OFFSET :].startswith(containers.TAR_MARK)
+    return window.read_start(512)[containers.TAR_OFFSET :].startswith(containers.TAR_MARK)
 
 
 def _is_pickled(window: ByteRange) -> bool:
-    start = window.head(16)
+    start = window.read_start(16)
     binary = len(start) > 1 and start[0] == 0x80 and start[1] in PICKLE_PROTOCOLS
     # Protocols 0 and 1 begin with a mark, a name or an empty container.
     textual = start[:1] in {b"(", b"c", b"]", b"}"}

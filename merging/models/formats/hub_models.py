@@ -48,11 +48,11 @@ def fetch(reference: str, context: Context = QUIET) -> Path:
         if blocked_by_setting() == OFF:
             require_hub_access(reference)
         repository = _parse_reference(reference)
-        if cached := _find_cached(repository):
-            return cached
+        if cached_path := _find_cached(repository):
+            return cached_path
         require_hub_access(reference)
-        watched = replace(context, progress=context.progress or progress, cancel=context.cancel or cancel)
-        return _fetch_model(repository, watched)
+        watched_context = replace(context, progress=context.progress or progress, cancel=context.cancel or cancel)
+        return _fetch_model(repository, watched_context)
     except HubError as error:
         raise CheckpointError(str(error)) from None
 
@@ -86,10 +86,10 @@ def _find_repository_of_tag(reference: str) -> str:
     config = get_pretrained_cfg(model, tag)
     if not config:
         tags = list_pretrained_tags_by_model(model)
-        listed = f" Its tags: {', '.join(tags)}." if tags else ""
+        tag_list = f" Its tags: {', '.join(tags)}." if tags else ""
         raise CheckpointError(
             f"There is no file {reference}, and open_clip has no such pretrained model.{did_you_mean(tag, tags)}"
-            f"{listed}"
+            f"{tag_list}"
         )
     repository = str(config.get("hf_hub", "")).strip("/")
     if not REPOSITORY_NAME.fullmatch(repository):
@@ -131,12 +131,12 @@ def _has_all_shards(index: Path) -> bool:
 
 def _fetch_model(repository: Repository, context: Context) -> Path:
     """Fetch a model's files; the path to open."""
-    stated = fetch_facts(repository, context)
-    names = needed_files(file.name for file in stated.files)
+    facts = fetch_facts(repository, context)
+    names = needed_files(file.name for file in facts.files)
     if not names:
         raise CheckpointError(
             f"{repository.name} on {host()} has no weights that can be read ({', '.join(WEIGHTS[:2])})."
         )
-    files = [file for file in stated.files if file.name in names]
-    folder = fetch_files(repository, files, stated=stated, context=context)
+    files = [file for file in facts.files if file.name in names]
+    folder = fetch_files(repository, files, facts=facts, context=context)
     return _path_to_open(folder, names)

@@ -96,7 +96,7 @@ def open_checkpoint(
         checkpoint = identity_view(checkpoint) if checkpoint is source else checkpoint
         checkpoint.family = family
     elif family == CLIP_KEY and checkpoint.is_inferred:
-        checkpoint = to_open_clip_names(checkpoint, within=True)
+        checkpoint = to_open_clip_names(checkpoint, extract_tower=True)
         if checkpoint.is_inferred:
             raise FamilyError(
                 f"{checkpoint.name} holds no whole CLIP image encoder; leave the family out, and all of it is merged."
@@ -114,8 +114,10 @@ def open_models(
     Raises:
         CheckpointError: as ``open_checkpoint``.
     """
-    first = open_checkpoint(pretrained, PRETRAINED, family=family)
-    return first, {name: open_checkpoint(source, name, first, family) for name, source in experts.items()}
+    pretrained_checkpoint = open_checkpoint(pretrained, PRETRAINED, family=family)
+    return pretrained_checkpoint, {
+        name: open_checkpoint(source, name, pretrained_checkpoint, family) for name, source in experts.items()
+    }
 
 
 def open_stored(source: Source, name: str | None = None) -> Checkpoint:

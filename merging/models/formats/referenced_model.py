@@ -39,7 +39,7 @@ class ReferencedModel(CheckpointView):
     """The model that a reference names, without its text tower: the tensors that a copy of it would have."""
 
     def __init__(self, inner: Checkpoint, raw: bytes, metadata: Mapping[str, str]) -> None:
-        names = {each.name: each.name for each in inner.parameters if each.part != TEXT_TOWER}
+        names = {parameter.name: parameter.name for parameter in inner.parameters if parameter.part != TEXT_TOWER}
         super().__init__(inner, rename_tensors(inner, names), keeps_digest=False)
         self.metadata, self._crc = dict(metadata), zlib.crc32(raw)
 
@@ -86,12 +86,21 @@ def _read_content(path: Path, raw: bytes) -> tuple[str, str, dict[str, str]]:
     file = printable(path.name)
     content = parse_json(raw, file)
     model, like, metadata = (content.get(name) for name in ("model", "like", "metadata"))
-    texts = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
-    if content.get(VERSION_KEY) != VERSION or not isinstance(model, str) or not isinstance(like, str) or not texts:
+    is_text_mapping = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
+    if (
+        content.get(VERSION_KEY) != VERSION
+        or not isinstance(model, str)
+        or not isinstance(like, str)
+        or not is_text_mapping
+    ):
         raise CheckpointError(f"{file} does not say where a model is; make the benchmark again.")
-    tried = _path_to_try.get()
+    path_to_try = _path_to_try.get()
     assert isinstance(metadata, dict)
-    return tried[1] if tried and tried[0] == path.absolute() else recorded_path(path) or model, like, metadata
+    return (
+        path_to_try[1] if path_to_try and path_to_try[0] == path.absolute() else recorded_path(path) or model,
+        like,
+        metadata,
+    )
 
 
 def find_command(folder: Path) -> str:
@@ -102,10 +111,10 @@ def find_command(folder: Path) -> str:
 @contextlib.contextmanager
 def _refuse_cycle(path: Path) -> Iterator[None]:
     """Refuse a reference that leads back to itself, directly or through others."""
-    above, own = _open_references.get(), path.resolve()
-    if own in above:
+    outer_references, reference_path = _open_references.get(), path.resolve()
+    if reference_path in outer_references:
         raise _make_cycle_error(path)
-    token = _open_references.set((*above, own))
+    token = _open_references.set((*outer_references, reference_path))
     try:
         yield
     finally:

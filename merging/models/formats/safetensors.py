@@ -201,11 +201,11 @@ class SafetensorsWriter:
         self._infos = dict(infos)
         head, self._offsets = encode_header(infos, metadata or {})
         self._start, end = len(head), sum(info.nbytes for info in infos.values())
-        self._unsynced, self._left, self._syncing = 0, self._start + end, ThreadPoolExecutor(1)
+        self._unsynced, self._remaining, self._sync_thread = 0, self._start + end, ThreadPoolExecutor(1)
         self._syncs: list[Future[None]] = []
         self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
-            self._put(memoryview(head), 0)
+            self._write_bytes(memoryview(head), 0)
             disk.reserve_space(self._file, self._start + end)
         except OSError:
             self.abort()
@@ -215,20 +215,20 @@ class SafetensorsWriter:
         """Write ``values`` (*S), flattened, from scalar ``start`` on of tensor ``name``; they get its dtype."""
         info = self._infos[name]
         flat = values.detach().to("cpu", info.dtype).reshape(-1).contiguous()
-        self._put(raw_bytes(flat), self._start + self._offsets[name] + start * info.dtype.itemsize)
+        self._write_bytes(raw_bytes(flat), self._start + self._offsets[name] + start * info.dtype.itemsize)
 
-    def _put(self, view: memoryview, offset: int) -> None:
+    def _write_bytes(self, view: memoryview, offset: int) -> None:
         """Write all bytes; an almost full disk takes only a part of them at a time."""
-        done = 0
-        while done < len(view):
-            done += os.pwrite(self._file, view[done:], offset + done)
+        written_bytes = 0
+        while written_bytes < len(view):
+            written_bytes += os.pwrite(self._file, view[written_bytes:], offset + written_bytes)
         self._unsynced += len(view)
-        self._left -= len(view)
-        if self._left == 0 or (self._unsynced >= SYNC_BYTES and all(sync.done() for sync in self._syncs)):
+        self._remaining -= len(view)
+        if self._remaining == 0 or (self._unsynced >= SYNC_BYTES and all(sync.done() for sync in self._syncs)):
             self._unsynced = 0
-            self._syncs.append(self._syncing.submit(os.fsync, self._file))
+            self._syncs.append(self._sync_thread.submit(os.fsync, self._file))
 
-    def _wait(self) -> None:
+    def _wait_for_syncs(self) -> None:
         """Wait for the other thread; raises its OSError, which the system reports only once."""
         for sync in self._syncs:
             sync.result()
@@ -236,25 +236,27 @@ class SafetensorsWriter:
     def commit(self) -> None:
         """Finish the file and move it to its path."""
         try:
-            self._wait()
+            self._wait_for_syncs()
             os.fsync(self._file)
         except OSError:
             self.abort()
             raise
-        self._syncing.shutdown()
+        self._sync_thread.shutdown()
         os.close(self._file)
         self._partial.replace(self.path)
 
     def abort(self) -> None:
         """Delete everything written."""
-        self._syncing.shutdown()
+        self._sync_thread.shutdown()
         os.close(self._file)
         self._partial.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.abort() if kind else self.commit()
 
 

@@ -12,7 +12,9 @@ from merging.models.formats.configs import TRANSFORMERS, read_json
 
 def find_equal_tensor(model: Checkpoint, name: str, candidates: Sequence[str]) -> str | None:
     """The first of the other candidates that holds the same bits; None if none does."""
-    return next((o for o in candidates if o != name and is_equal(model, name, model, o)), None)
+    return next(
+        (candidate for candidate in candidates if candidate != name and is_equal(model, name, model, candidate)), None
+    )
 
 
 def is_tied(model: Checkpoint, stored: Sequence[str]) -> bool:
@@ -24,8 +26,8 @@ def is_tied(model: Checkpoint, stored: Sequence[str]) -> bool:
         return len(stored) > 1 and find_equal_tensor(model, stored[0], stored[1:]) is not None
     config = (read_json(model.folder / TRANSFORMERS) if model.folder else None) or {}
     names = config.get("architectures")
-    headless = isinstance(names, list) and all(str(name).endswith("Model") for name in names)
-    return config.get("tie_word_embeddings") is not False and not headless
+    has_no_head = isinstance(names, list) and all(str(name).endswith("Model") for name in names)
+    return config.get("tie_word_embeddings") is not False and not has_no_head
 
 
 def is_equal(model: Checkpoint, name: str, other_model: Checkpoint, other_name: str) -> bool:

@@ -20,32 +20,32 @@ def cache_folder() -> Path:
     return Path(load_library().constants.HF_HUB_CACHE)
 
 
-def repository_folder(repository: Repository, into: Path | None = None) -> Path:
+def repository_folder(repository: Repository, cache: Path | None = None) -> Path:
     """The folder of a repository in the cache, or in another folder of the same layout."""
-    return (cache_folder() if into is None else into) / repository.folder
+    return (cache_folder() if cache is None else cache) / repository.folder
 
 
-def snapshot(repository: Repository, into: Path | None = None) -> Path | None:
+def snapshot(repository: Repository, cache: Path | None = None) -> Path | None:
     """The folder of a revision's files in the cache; None if there is none, or if a setting forbids the cache."""
-    if into is None and blocked_by_setting() == OFF:
+    if cache is None and blocked_by_setting() == OFF:
         return None
-    path = repository_folder(repository, into)
+    path = repository_folder(repository, cache)
     commit = repository.revision if repository.pinned else read_ref(path, repository.revision or DEFAULT_BRANCH)
     folder = path / SNAPSHOTS / (commit or "")
     return folder if commit and folder.is_dir() else None
 
 
 def find_complete_snapshot(
-    repository: Repository, files: Iterable[RepositoryFile], into: Path | None = None
+    repository: Repository, files: Iterable[RepositoryFile], cache: Path | None = None
 ) -> Path | None:
     """The snapshot of a revision if all of these files are in it, with their sizes; else None."""
-    folder = snapshot(repository, into)
+    folder = snapshot(repository, cache)
     return folder if folder is not None and all(_has_size(folder / file.name, file.size) for file in files) else None
 
 
-def count_cached_bytes(repository: Repository, files: Iterable[RepositoryFile], into: Path | None = None) -> int:
+def count_cached_bytes(repository: Repository, files: Iterable[RepositoryFile], cache: Path | None = None) -> int:
     """How many bytes of these files are cached: complete files, and the beginnings of others."""
-    blobs, folder = repository_folder(repository, into) / BLOBS, snapshot(repository, into)
+    blobs, folder = repository_folder(repository, cache) / BLOBS, snapshot(repository, cache)
     return sum(_count_file_bytes(file, blobs, folder) for file in files)
 
 

@@ -40,8 +40,8 @@ def endpoint() -> str:
 
 def _endpoint_without_login() -> str:
     """The address of the Hub without a user's name and password."""
-    scheme, mark, rest = endpoint().rpartition("://")
-    return scheme + mark + rest.rpartition("@")[2]
+    scheme, mark, address = endpoint().rpartition("://")
+    return scheme + mark + address.rpartition("@")[2]
 
 
 def host() -> str:

@@ -42,7 +42,7 @@ class Download:
         """Fetch the file unless its content is cached."""
         try:
             if not self._is_cached():
-                self.file = self._threads.call_with_retries(self._ask)
+                self.file = self._threads.call_with_retries(self._request_facts)
                 lock = self._path.parent / LOCKS_FOLDER / self._path.name / f"{self.file.key}.lock"
                 with hold_lock(lock, self._threads.wait, longest=UNLIMITED_SECONDS) as locked:
                     if not self._is_cached():
@@ -63,7 +63,7 @@ class Download:
     def _is_cached(self) -> bool:
         return has_blob(self._blob, self.file.size)
 
-    def _ask(self) -> RepositoryFile:
+    def _request_facts(self) -> RepositoryFile:
         """The file with the size and the key that the Hub states.
 
         Raises:
@@ -81,12 +81,12 @@ class Download:
                 "connection",
             )
         if len(key) == len(file.key) and key != file.key:
-            raise self._wrong_digest_error(key)
+            raise self._make_digest_error(key)
         key = file.key or key  # a known key counts even if the host states one of the other kind
         sha256 = key if SHA256_PATTERN.fullmatch(key) else None
         return RepositoryFile(file.name, file.size if size is None else size, sha256, None if sha256 else key)
 
-    def _wrong_digest_error(self, digest: str) -> HubError:
+    def _make_digest_error(self, digest: str) -> HubError:
         kind = "sha256" if self.file.sha256 else "git id"
         return HubError(
             f"{printable(self.file.name)} of {self._repository.name} from {client.host()} is not the file "
@@ -106,9 +106,9 @@ class Download:
                 part.unlink()
             if size is None or stored != size:
                 self._threads.call_with_retries(lambda: self._receive(part), lambda: file_size(part) or 0)
-            if (digest := self._digest_of(part)) != self.file.key:
+            if (digest := self._compute_digest(part)) != self.file.key:
                 part.unlink()
-                raise self._wrong_digest_error(digest)
+                raise self._make_digest_error(digest)
             self._threads.wait()
             sync(part)
             part.replace(self._blob)
@@ -156,7 +156,7 @@ class Download:
                     self._threads.wait()
                     self._hash(piece)
 
-    def _digest_of(self, part: Path) -> str:
+    def _compute_digest(self, part: Path) -> str:
         """The digest of the finished file, of the same kind as its key."""
         self._hash_remaining(part)
         if self.file.sha256:

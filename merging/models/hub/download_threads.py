@@ -50,19 +50,19 @@ class DownloadThreads:
                 delay = self._free_at - time.monotonic()
             self.wait(max(0.0, delay))
 
-    def call_with_retries(self, call: Callable[[], T], done: Callable[[], int] = lambda: 0) -> T:
+    def call_with_retries(self, call: Callable[[], T], count_done: Callable[[], int] = lambda: 0) -> T:
         """The result of ``call``, which is retried after temporary errors.
 
-        After five failures without growth of ``done`` the error is raised.
+        After five failures without growth of ``count_done`` the error is raised.
         """
-        failures, before = 0, done()
+        failures, last_count = 0, count_done()
         while True:
             try:
                 answer = call()
                 self._had_response = True
                 return answer
             except Exception as error:
-                failures, before = (1 if done() > before else failures + 1), done()
+                failures, last_count = (1 if count_done() > last_count else failures + 1), count_done()
                 self._had_response |= bool(http_status(error))
                 delay = self._delay(error, failures)
                 if delay is None or failures > MAX_RETRIES:
@@ -88,11 +88,11 @@ class DownloadThreads:
         Raises:
             BaseException: the first error of a task.
         """
-        shared, errors = iter(tuple(tasks)), list[BaseException]()
+        task_iterator, errors = iter(tuple(tasks)), list[BaseException]()
 
         def work() -> None:
             try:
-                for task in shared:
+                for task in task_iterator:
                     self.wait()
                     task()
             except BaseException as error:

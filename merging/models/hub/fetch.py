@@ -28,13 +28,13 @@ def fetch(
     into: Path | None = None,
     context: Context = QUIET,
     limit_rate: float | None = None,
-    stated: RepositoryFacts | None = None,
+    facts: RepositoryFacts | None = None,
 ) -> Path:
     """The folder of a revision's files; missing files are fetched first.
 
     They go to the cache, or ``into`` a folder of the same layout, and appear there when all of them are complete. Bytes
     received before a failure stay, and the same call continues from them. ``limit_rate`` is in bytes per second.
-    ``stated`` is the result of ``fetch_facts``, if the caller has it.
+    ``facts`` is the result of ``fetch_facts``, if the caller has it.
 
     Raises:
         HubError: one sentence with the problem and its fix.
@@ -50,9 +50,9 @@ def fetch(
         list[Download](),
     )
     try:
-        if not repository.pinned and stated is None:
-            stated = fetch_facts(repository, context)
-        pinned = repository if stated is None else Repository(repository.kind, repository.name, stated.revision)
+        if not repository.pinned and facts is None:
+            facts = fetch_facts(repository, context)
+        pinned = repository if facts is None else Repository(repository.kind, repository.name, facts.revision)
         missing = _sum_sizes(files) - blob_cache.count_cached_bytes(pinned, files, into)
         _require_free_space(pinned, missing, path)
         downloads = [Download(pinned, file, path, threads) for file in files]
@@ -62,17 +62,17 @@ def fetch(
         _store_branch(repository, pinned, path, context)
     except Exception as error:  # several libraries raise errors that have no common class
         failure = explain_error(error, repository, cache_path=path)
-        known = {file.name: file for file in (*files, *(download.file for download in downloads))}.values()
-        cached = blob_cache.count_cached_bytes(repository, known, into)
-        of_all, goes_on = (
-            f"{size_text(cached)} of {size_text(_sum_sizes(known))}",
+        known_files = {file.name: file for file in (*files, *(download.file for download in downloads))}.values()
+        cached = blob_cache.count_cached_bytes(repository, known_files, into)
+        cached_share, continuation = (
+            f"{size_text(cached)} of {size_text(_sum_sizes(known_files))}",
             "the next download goes on from there",
         )
-        kept = f"{of_all} are kept, and {goes_on}." if cached else "nothing was kept."
+        outcome = f"{cached_share} are kept, and {continuation}." if cached else "nothing was kept."
         if isinstance(failure, Cancelled):
-            raise Cancelled(f"Cancelled; {kept}") from None
+            raise Cancelled(f"Cancelled; {outcome}") from None
         if isinstance(failure, HubError) and failure.later:
-            failure = HubError(f"{failure} {kept[0].upper()}{kept[1:]}", failure.reason, True)
+            failure = HubError(f"{failure} {outcome[0].upper()}{outcome[1:]}", failure.reason, True)
         raise failure from None
     return path / blob_cache.SNAPSHOTS / str(pinned.revision)
 

@@ -40,8 +40,8 @@ def explain_error(
     subject = f"{printable(file)} of {repository.name}" if file else repository.name
     if NO_ACCESS_ERROR in names or (status == 401 and NO_REPOSITORY_ERROR not in names):
         return HubError(_describe_missing_access(names, repository), "access")
-    if gone := _describe_missing(names, repository, file):
-        return HubError(gone, "missing")
+    if description := _describe_missing(names, repository, file):
+        return HubError(description, "missing")
     if status:
         later = status in {408, 429} or status >= 500
         advice = "try again later" if later else "try again, or download it in a browser and give its path"
@@ -55,13 +55,13 @@ def explain_error(
 def _describe_missing_access(names: set[str], repository: Repository) -> str:
     if NO_ACCESS_ERROR not in names:
         return f"{client.host()} does not accept the token in use: set HF_TOKEN to a valid one, or log in again."
-    asks, accept = (
+    demand, remedy = (
         f"{repository.name} asks for accepted terms",
         f"accept them at its page, {client.page_url(repository)}",
     )
     if client.has_token():
-        return f"{asks}, and the account of the token in use has not accepted them: {accept}."
-    return f"{asks}: {accept}, then set HF_TOKEN."
+        return f"{demand}, and the account of the token in use has not accepted them: {remedy}."
+    return f"{demand}: {remedy}, then set HF_TOKEN."
 
 
 def _describe_missing(names: set[str], repository: Repository, file: str) -> str:
@@ -82,11 +82,11 @@ def _describe_missing(names: set[str], repository: Repository, file: str) -> str
 
 
 def _describe_disk_error(error: OSError, path: Path | None) -> str:
-    shown = printable(str(path or error.filename or "the cache"), 200)
+    shown_path = printable(str(path or error.filename or "the cache"), 200)
     if error.errno in DISK_FULL_ERRORS:
-        return f"The disk of {shown} is full: free some space, or {DISK_ADVICE} more."
+        return f"The disk of {shown_path} is full: free some space, or {DISK_ADVICE} more."
     reason = error.strerror or type(error).__name__
-    return f"{shown} cannot be written to ({reason}): set HF_HOME to a folder that can be written to."
+    return f"{shown_path} cannot be written to ({reason}): set HF_HOME to a folder that can be written to."
 
 
 def _make_connection_error(error: Exception, names: set[str], repository: Repository, subject: str) -> HubError:

@@ -60,12 +60,12 @@ class Repository:
 
     def __post_init__(self) -> None:
         text = f"{self.name}@{self.revision or DEFAULT_BRANCH}"
-        odd = (
+        is_odd = (
             not NAME_PATTERN.fullmatch(self.name)
             or not REVISION_PATTERN.fullmatch(self.revision or DEFAULT_BRANCH)
             or ".." in text
         )
-        if odd:
+        if is_odd:
             raise HubError(f"{printable(text)!r} is no repository of the Hub: write organization/name.", "missing")
 
     @property

@@ -25,7 +25,7 @@ def fetch_facts(repository: Repository, context: Context = QUIET) -> RepositoryF
     client.require_hub_access(repository.name)
     context.check()
     hub, threads = client.load_library(), DownloadThreads()
-    answers: list[Any] = []
+    responses: list[Any] = []
 
     def request() -> Any:
         api = hub.HfApi(endpoint=client.endpoint())
@@ -34,18 +34,18 @@ def fetch_facts(repository: Repository, context: Context = QUIET) -> RepositoryF
 
     try:
         threads.run(
-            [lambda: answers.append(threads.call_with_retries(request))], 1, lambda count, name: context.check()
+            [lambda: responses.append(threads.call_with_retries(request))], 1, lambda count, name: context.check()
         )
     except Exception as error:  # several libraries raise errors that have no common class
         raise explain_error(error, repository) from None
-    (answer,) = answers
+    (response,) = responses
     try:
-        files = tuple(_read_file(entry) for entry in answer.siblings or [])
+        files = tuple(_read_file(entry) for entry in response.siblings or [])
     except HubError as error:
         raise _make_unsafe_answer_error(repository, str(error)) from None
-    if not COMMIT.fullmatch(str(answer.sha)):
-        raise _make_unsafe_answer_error(repository, f"{printable(str(answer.sha))!r} is no commit.")
-    return RepositoryFacts(str(answer.sha), _read_license(answer.card_data), bool(answer.gated), files)
+    if not COMMIT.fullmatch(str(response.sha)):
+        raise _make_unsafe_answer_error(repository, f"{printable(str(response.sha))!r} is no commit.")
+    return RepositoryFacts(str(response.sha), _read_license(response.card_data), bool(response.gated), files)
 
 
 def _make_unsafe_answer_error(repository: Repository, problem: str) -> HubError:

@@ -75,7 +75,7 @@ def _describe_format(checkpoint: Checkpoint) -> str:
     if isinstance(checkpoint, PickledCheckpoint):
         return checkpoint.container
     if isinstance(checkpoint, ShardedCheckpoint):
-        return f"safetensors in {checkpoint.shards} shards"
+        return f"safetensors in {checkpoint.shard_count} shards"
     return "safetensors" if isinstance(checkpoint, SafetensorsCheckpoint) else "tensors in memory"
 
 
@@ -88,15 +88,15 @@ def _describe_names(stored: Checkpoint) -> str:
         family, prefix = "Transformers", anchor.removesuffix(HF_ANCHOR)
     else:
         family, prefix = "open_clip", anchor.removesuffix(ANCHOR)
-    before = f", after {printable(prefix)!r}" if prefix else ""
-    return f"{family}{before}"
+    prefix_text = f", after {printable(prefix)!r}" if prefix else ""
+    return f"{family}{prefix_text}"
 
 
 def _read_family(opened: Checkpoint) -> dict[str, Any]:
     """The family, tensors by role and unused text tensors; or why no family fits."""
-    none = {"family": "", "roles": [], "dead_text": {"tensors": 0, "numbers": 0}}
+    unknown_facts = {"family": "", "roles": [], "dead_text": {"tensors": 0, "numbers": 0}}
     if isinstance(opened, AdapterCheckpoint):
-        return none | {"no_family": ""}
+        return unknown_facts | {"no_family": ""}
     try:
         family = recognize_family(opened.infos, opened.name, title_of(opened.infos))
     except FamilyError as error:
@@ -106,10 +106,10 @@ def _read_family(opened: Checkpoint) -> dict[str, Any]:
             else ""
         )
         if head or not opened.is_inferred:
-            return none | {"no_family": head or str(error)}
-        return none | {"no_family": _describe_other_network(opened), "roles": _count_roles(opened)}
-    dead = {"tensors": opened.unused_text.tensors, "numbers": opened.unused_text.numel}
-    return {"family": family.title, "no_family": "", "roles": _count_roles(opened), "dead_text": dead}
+            return unknown_facts | {"no_family": head or str(error)}
+        return unknown_facts | {"no_family": _describe_other_network(opened), "roles": _count_roles(opened)}
+    unused = {"tensors": opened.unused_text.tensors, "numbers": opened.unused_text.numel}
+    return {"family": family.title, "no_family": "", "roles": _count_roles(opened), "dead_text": unused}
 
 
 def _describe_other_network(opened: Checkpoint) -> str:
@@ -152,15 +152,19 @@ def _read_activation(opened: Checkpoint, architecture: dict[str, Any] | None) ->
     """The activation, and whether the metadata states it; None without an architecture."""
     if architecture is None:
         return None
-    quick = Architecture.from_checkpoint(opened).quick_gelu
-    return {"name": "quick_gelu" if quick else "gelu", "known": "quick_gelu" in architecture_in_metadata(opened)}
+    is_quick = Architecture.from_checkpoint(opened).quick_gelu
+    return {"name": "quick_gelu" if is_quick else "gelu", "known": "quick_gelu" in architecture_in_metadata(opened)}
 
 
 def _describe_adapter(adapter: AdapterCheckpoint) -> dict[str, Any]:
     """Ranks, layers and pretrained model of an adapter."""
     ranks = sorted({adapter.infos[c.down].shape[0] for c in adapter.changes.values() if c.down})
-    whole = sum(bool(change.replacement) for change in adapter.changes.values())
-    biases = sum(bool(change.product) and name.endswith(".bias") for name, change in adapter.changes.items())
+    replaced_count = sum(bool(change.replacement) for change in adapter.changes.values())
+    bias_count = sum(bool(change.multiplier) and name.endswith(".bias") for name, change in adapter.changes.items())
     base = adapter.config.get("base_model_name_or_path")
-    facts = {"rank": ", ".join(map(str, ranks)), "layers": len(adapter.changes) - whole - biases, "replaced": whole}
+    facts = {
+        "rank": ", ".join(map(str, ranks)),
+        "layers": len(adapter.changes) - replaced_count - bias_count,
+        "replaced": replaced_count,
+    }
     return facts | ({"base": printable(strip_folders(base))} if isinstance(base, str) and base else {})

@@ -41,13 +41,13 @@ class Distance:
     changed: int = 0
     lost: int = 0  # changes that vanish when the merged model is stored in the pretrained model's type
     compared: bool = False  # whether the two have a tensor in common
-    huge: dict[str, float] = field(default_factory=dict)  # tensor -> largest number
+    huge_numbers: dict[str, float] = field(default_factory=dict)  # tensor -> largest number
     out_of_range: dict[str, float] = field(default_factory=dict)
 
     def add(self, base: Tensor, change: Tensor) -> None:
         """Add numbers (n,) of the pretrained model and their changes (n,): a whole tensor or a span of it."""
         expert = base + change
-        self._add([float(torch.dot(*pair)) for pair in _pair_vectors(base, expert, change)])
+        self._add_sums([float(torch.dot(*pair)) for pair in _pair_vectors(base, expert, change)])
 
     def add_runs(self, base: Tensor, change: Tensor) -> None:
         """Add the runs of samples, ``base`` and ``change`` (n,) with n = tensors · RUN_COUNT · RUN_LENGTH.
@@ -56,15 +56,17 @@ class Distance:
         """
         expert = base + change
         rows = [
-            (one * other).view(-1, SAMPLE_GROUPS, RUN_LENGTH).sum((0, 2)).tolist()
-            for one, other in _pair_vectors(base, expert, change)
+            (left * right).view(-1, SAMPLE_GROUPS, RUN_LENGTH).sum((0, 2)).tolist()
+            for left, right in _pair_vectors(base, expert, change)
         ]
-        self._add([sum(row) for row in rows])
+        self._add_sums([sum(row) for row in rows])
         groups = [list(sums) for sums in zip(*rows, strict=True)]
-        earlier = self.grouped or [[0.0] * len(rows)] * SAMPLE_GROUPS
-        self.grouped = [[a + b for a, b in zip(*pair, strict=True)] for pair in zip(earlier, groups, strict=True)]
+        previous_groups = self.grouped or [[0.0] * len(rows)] * SAMPLE_GROUPS
+        self.grouped = [
+            [a + b for a, b in zip(*pair, strict=True)] for pair in zip(previous_groups, groups, strict=True)
+        ]
 
-    def _add_numbers(self, sums: list[float]) -> None:
+    def _add_sums(self, sums: list[float]) -> None:
         self.compared = True
         self.change_squared += sums[0]
         self.expert_squared += sums[1]
@@ -96,42 +98,45 @@ class Distance:
         return self.change_squared == 0 and self.compared
 
     @property
-    def fingerprint(self) -> tuple[float, ...]:
+    def content_key(self) -> tuple[float, ...]:
         """Sums that two experts share only if the numbers read are the same."""
         return self.change_squared, self.expert_squared, self.product
 
     @property
     def unrelated(self) -> bool:
         """Whether the expert does not look fine-tuned from the pretrained model; False if the sample is too small."""
-        far, unlike = (
+        is_far, is_unlike = (
             self.ratio - self._margin(_compute_ratio) > MAX_RELATED_CHANGE,
             self.cosine + self._margin(_compute_cosine) < MIN_RELATED_COSINE,
         )
-        return far or unlike
+        return is_far or is_unlike
 
     @property
     def undecided(self) -> bool:
         """Whether a sample is too close to a limit, or too small, to decide if the expert is related."""
-        related = (
+        is_related = (
             self.ratio + self._margin(_compute_ratio) <= MAX_RELATED_CHANGE
             and self.cosine - self._margin(_compute_cosine) >= MIN_RELATED_COSINE
         )
-        return self.sampled and not related and not self.unrelated
+        return self.sampled and not is_related and not self.unrelated
 
     def _margin(self, statistic: Callable[[list[float]], float]) -> float:
         """Margin of error of an estimate, from its spread over the groups of the sample; 0 if every number was read."""
         if not self.grouped:
             return 0.0
-        in_sample = [sum(sums) for sums in zip(*self.grouped, strict=True)]
-        parts = [
+        sample_sums = [sum(sums) for sums in zip(*self.grouped, strict=True)]
+        estimates = [
             statistic(
-                [s + SAMPLE_GROUPS * own - share for s, own, share in zip(self._sums, sums, in_sample, strict=True)]
+                [
+                    s + SAMPLE_GROUPS * group_sum - sample_sum
+                    for s, group_sum, sample_sum in zip(self._sums, sums, sample_sums, strict=True)
+                ]
             )
             for sums in self.grouped
         ]
-        if not all(map(math.isfinite, parts)):  # a group of the sample has pretrained weights of zero only
+        if not all(map(math.isfinite, estimates)):  # a group of the sample has pretrained weights of zero only
             return math.inf
-        return max(MARGIN_ERRORS * stdev(parts) / math.sqrt(SAMPLE_GROUPS), MIN_MARGIN)
+        return max(MARGIN_ERRORS * stdev(estimates) / math.sqrt(SAMPLE_GROUPS), MIN_MARGIN)
 
     @property
     def lost_share(self) -> float:
@@ -228,8 +233,8 @@ class _Batch:
         """How many numbers of its tensor each number represents: (n,), or (1,) outside samples."""
         if not self.sampled:
             return torch.ones(1, dtype=torch.float64)
-        each = torch.tensor([piece.weight for _, piece in self.pieces], dtype=torch.float64)
-        return each.repeat_interleave(RUN_COUNT * RUN_LENGTH)
+        piece_weights = torch.tensor([piece.weight for _, piece in self.pieces], dtype=torch.float64)
+        return piece_weights.repeat_interleave(RUN_COUNT * RUN_LENGTH)
 
     def read(self, checkpoint: Checkpoint) -> Tensor:
         """The numbers (n,) in float64, with 0 for those that are not finite."""
@@ -240,8 +245,10 @@ class _Batch:
         """Record the largest of ``values`` (n,) of every tensor, if it is above the limit."""
         if not values.numel() or float(values.max()) <= limit:
             return
-        for (name, _), own in zip(self.pieces, values.split([piece.numel for _, piece in self.pieces]), strict=True):
-            if (largest := float(own.max())) > limit:
+        for (name, _), piece_values in zip(
+            self.pieces, values.split([piece.numel for _, piece in self.pieces]), strict=True
+        ):
+            if (largest := float(piece_values.max())) > limit:
                 largest_by_tensor[name] = max(largest, largest_by_tensor.get(name, 0.0))
 
 
@@ -252,8 +259,12 @@ def _find_matching_experts(
     info = pretrained.infos[parameter.name]
     if parameter.role in UNMERGED or not info.dtype.is_floating_point:
         return ()
-    own = {key: expert.infos.get(parameter.name) for key, expert in experts.items()}
-    return tuple(key for key, one in own.items() if one and one.shape == info.shape and one.dtype.is_floating_point)
+    expert_infos = {key: expert.infos.get(parameter.name) for key, expert in experts.items()}
+    return tuple(
+        key
+        for key, expert_info in expert_infos.items()
+        if expert_info and expert_info.shape == info.shape and expert_info.dtype.is_floating_point
+    )
 
 
 def _make_batches(
@@ -266,8 +277,8 @@ def _make_batches(
             info = pretrained.infos[parameter.name]
             for piece in tensor_pieces(parameter.name, info.numel, sampled=True):
                 batches.setdefault((info.dtype, matching, piece.sampled), []).append((parameter.name, piece))
-    for (dtype, matching, _), listed in batches.items():
-        yield _Batch(dtype, matching, tuple(listed))
+    for (dtype, matching, _), pieces in batches.items():
+        yield _Batch(dtype, matching, tuple(pieces))
 
 
 def _add_batch(
@@ -291,7 +302,7 @@ def _add_numbers(distance: Distance, batch: _Batch, base: Tensor, change: Tensor
         distance.add_runs(scale * base, scale * change)
     else:
         distance.add(base, change)
-    batch.record(distance.huge, (base + change).abs(), HUGE_NUMBER)
+    batch.record(distance.huge_numbers, (base + change).abs(), HUGE_NUMBER)
     if batch.dtype.itemsize < 4:
         changed_numbers = change != 0
         rounded = (base + TYPICAL_SCALING * change).to(batch.dtype) == base.to(batch.dtype)

@@ -58,44 +58,52 @@ def check_fit(
         Cancelled: the user cancelled.
     """
     base = refuse_head(open_checkpoint(pretrained, "pretrained"))
-    opened = {name: refuse_head(open_checkpoint(expert, name, like=base)) for name, expert in experts.items()}
+    expert_checkpoints = {
+        name: refuse_head(open_checkpoint(expert, name, like=base)) for name, expert in experts.items()
+    }
     if values is None:
-        values = not sample or sum(checkpoint.nbytes for checkpoint in (base, *opened.values())) <= READ_ALL_BYTES
+        values = (
+            not sample
+            or sum(checkpoint.nbytes for checkpoint in (base, *expert_checkpoints.values())) <= READ_ALL_BYTES
+        )
     if sample and not values:  # a sample of a small tensor is the whole tensor
         values = all(info.numel <= MAX_WHOLE_NUMEL for info in base.infos.values())
-    team = form_team(base, opened, vocabulary)
+    team = form_team(base, expert_checkpoints, vocabulary)
     return _make_report(team, ALL_READ_SENTENCE if values else SAMPLED_SENTENCE if sample else "", context)
 
 
-def _make_report(team: Team, read: str, context: Context) -> FitReport:
+def _make_report(team: Team, read_sentence: str, context: Context) -> FitReport:
     pretrained, experts, no_family = team.pretrained, team.experts, ""
     try:
         parameters = pretrained.parameters
     except FamilyError as error:
         parameters, no_family = guess(pretrained.infos), str(error)
     problems = [make_problem("error", m.expert, m.tensor, m.kind, "", m.sentence) for m in team.misfits]
-    if packed := any(problem.problem == "quantized" for problem in problems):
-        read = ""  # packed numbers cannot be compared
+    if is_quantized := any(problem.problem == "quantized" for problem in problems):
+        read_sentence = ""  # packed numbers cannot be compared
     else:
         problems += _find_structure_problems(pretrained, experts, parameters)
     distances: Mapping[str, Distance] = {}
-    if read:
+    if read_sentence:
         models = (pretrained, experts)
-        if read == SAMPLED_SENTENCE:
-            models = (SampledCheckpoint(pretrained), {name: SampledCheckpoint(one) for name, one in experts.items()})
-        numbers = NumberCheck(*models, parameters, sampled=read == SAMPLED_SENTENCE)
-        of_numbers, distances = numbers.check(context)
-        problems += of_numbers
+        if read_sentence == SAMPLED_SENTENCE:
+            models = (
+                SampledCheckpoint(pretrained),
+                {name: SampledCheckpoint(checkpoint) for name, checkpoint in experts.items()},
+            )
+        numbers = NumberCheck(*models, parameters, sampled=read_sentence == SAMPLED_SENTENCE)
+        number_problems, distances = numbers.check(context)
+        problems += number_problems
     notes = (
         ()
-        if packed
+        if is_quantized
         else (
             *_describe_counts(pretrained, parameters),
             *team.notes,
             *_list_opening_notes({"pretrained": pretrained, **experts}),
         )
     )
-    return FitReport(tuple(problems), len(parameters), notes, distances, read, no_family)
+    return FitReport(tuple(problems), len(parameters), notes, distances, read_sentence, no_family)
 
 
 def _describe_counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator[str]:
@@ -148,10 +156,10 @@ def _compare_expert(
     if mismatch := find_mismatch(list(pretrained.infos), list(expert.infos)):
         yield make_problem("error", name, "every tensor", *mismatch)
         return
-    other_depths, only_in_one = find_layer_differences(pretrained, name, expert)
-    yield from other_depths
+    layer_problems, uneven_tensors = find_layer_differences(pretrained, name, expert)
+    yield from layer_problems
     for parameter in parameters:
-        if parameter.name in only_in_one:  # reported as a whole layer
+        if parameter.name in uneven_tensors:  # reported as a whole layer
             continue
         expected, actual = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
         if actual is None:
@@ -160,10 +168,10 @@ def _compare_expert(
         elif actual.shape != expected.shape:
             yield _make_shape_problem(parameter, name, expected.shape, actual.shape)
         elif actual.dtype.is_floating_point != expected.dtype.is_floating_point:
-            trained = parameter.role not in OPTIONAL_ROLES and (
+            is_trained = parameter.role not in OPTIONAL_ROLES and (
                 parameter.part != UNKNOWN or parameter.name.endswith((".weight", ".bias"))
             )
-            severity = "error" if trained else "warning"
+            severity = "error" if is_trained else "warning"
             yield make_problem(
                 severity, name, parameter.name, "type", dtype_name(expected.dtype), dtype_name(actual.dtype)
             )
@@ -172,10 +180,10 @@ def _compare_expert(
                 "warning", name, parameter.name, "precision", dtype_name(expected.dtype), dtype_name(actual.dtype)
             )
     if pretrained.is_inferred:
-        yield from _find_network_problems(pretrained, name, expert, only_in_one)
+        yield from _find_network_problems(pretrained, name, expert, uneven_tensors)
     else:
         yield from _find_extra_tensors(
-            pretrained, name, {n: i for n, i in expert.infos.items() if n not in only_in_one}
+            pretrained, name, {n: i for n, i in expert.infos.items() if n not in uneven_tensors}
         )
 
 
@@ -189,16 +197,18 @@ def _find_extra_tensors(pretrained: Checkpoint, name: str, infos: Mapping[str, T
 
 
 def _find_network_problems(
-    pretrained: Checkpoint, name: str, expert: Checkpoint, left_out: frozenset[str]
+    pretrained: Checkpoint, name: str, expert: Checkpoint, uneven_tensors: frozenset[str]
 ) -> Iterator[Problem]:
     """Tensors that a merge of networks other than CLIP would lose, and integers that differ; single counters may."""
     for tensor, info in expert.infos.items():
-        if tensor in left_out:
+        if tensor in uneven_tensors:
             continue
-        known = pretrained.infos.get(tensor)
-        if known is None:
+        pretrained_info = pretrained.infos.get(tensor)
+        if pretrained_info is None:
             yield make_problem("error", name, tensor, "only here", "no such tensor", str(info.shape))
-        elif known.shape == info.shape != () and not (info.dtype.is_floating_point or known.dtype.is_floating_point):
+        elif pretrained_info.shape == info.shape != () and not (
+            info.dtype.is_floating_point or pretrained_info.dtype.is_floating_point
+        ):
             for start in range(0, info.numel, DIGEST_PIECE):
                 span = (tensor, start, min(start + DIGEST_PIECE, info.numel))
                 if not torch.equal(pretrained.read_flat(*span).long(), expert.read_flat(*span).long()):

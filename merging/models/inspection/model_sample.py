@@ -28,15 +28,19 @@ class ModelSample:
         A tower without an output projection counts with the one of ``base``, which it gets in a merge.
         """
         distance = Distance()
-        for own, others, add in (
+        for own_numbers, base_numbers, add in (
             (self.whole, base.whole, distance.add),
             (self.runs, base.runs, distance.add_runs),
         ):
-            pairs = [(others[name], own.get(name, others[name])) for name in others if name in own or name == PROJ]
+            pairs = [
+                (base_numbers[name], own_numbers.get(name, base_numbers[name]))
+                for name in base_numbers
+                if name in own_numbers or name == PROJ
+            ]
             pairs = [pair for pair in pairs if pair[0].shape == pair[1].shape]
             if pairs:
-                below, above = (torch.cat(side).double() for side in zip(*pairs, strict=True))
-                add(below, above - below)
+                base_values, own_values = (torch.cat(side).double() for side in zip(*pairs, strict=True))
+                add(base_values, own_values - base_values)
         return distance
 
 
@@ -52,10 +56,10 @@ def _select_sampled_names(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]
     """
     if not checkpoint.is_inferred:
         return group_tower_names(checkpoint.infos)
-    inside = in_blocks(checkpoint)
-    last = max((p.block or 0 for p in inside.values()), default=0)
-    chosen = {0, (last + 1) // 2}
-    return {key: (p.name,) for key, p in inside.items() if p.role == Role.LINEAR and p.block in chosen}
+    parameters = in_blocks(checkpoint)
+    last = max((p.block or 0 for p in parameters.values()), default=0)
+    sampled_blocks = {0, (last + 1) // 2}
+    return {key: (p.name,) for key, p in parameters.items() if p.role == Role.LINEAR and p.block in sampled_blocks}
 
 
 def sample_model(checkpoint: Checkpoint) -> ModelSample | None:
@@ -66,8 +70,8 @@ def sample_model(checkpoint: Checkpoint) -> ModelSample | None:
         info = checkpoint.infos[stored[0]]
         if len(stored) != 1 or not info.dtype.is_floating_point:
             return None
-        read = list(tensor_pieces(name, info.numel, sampled=True))
-        values = [piece.weight**0.5 * piece.finite(checkpoint, stored[0]) for piece in read]
+        pieces = list(tensor_pieces(name, info.numel, sampled=True))
+        values = [piece.weight**0.5 * piece.finite(checkpoint, stored[0]) for piece in pieces]
         if values:
-            (runs if read[0].sampled else whole)[name] = torch.cat(values).float()
+            (runs if pieces[0].sampled else whole)[name] = torch.cat(values).float()
     return ModelSample(whole, runs) if whole or runs else None

@@ -12,10 +12,10 @@ def find_mismatch(expected: list[str], found: list[str]) -> tuple[str, str, str]
     """
     if prefixes := _find_prefix_difference(expected, found):
         return ("other names", *prefixes)
-    cased = {name.casefold(): name for name in found}
-    if not set(expected) <= set(found) and {name.casefold() for name in expected} <= cased.keys():
+    found_by_lower = {name.casefold(): name for name in found}
+    if not set(expected) <= set(found) and {name.casefold() for name in expected} <= found_by_lower.keys():
         first = next(name for name in expected if name not in found)
-        return "letter case", first, cased[first.casefold()]
+        return "letter case", first, found_by_lower[first.casefold()]
     if expected and found and not set(expected) & set(found):
         return "no name in common", first_few(expected, 2), first_few(found, 2)
     return None
@@ -29,7 +29,7 @@ def _find_prefix_difference(expected: list[str], found: list[str]) -> tuple[str,
     for short, long in ((expected, found), (found, expected)):
         if 2 * len(short) < len(long):
             continue
-        longer = next((name for name in long if name.endswith("." + short[0])), None)
-        if longer and {longer.removesuffix(short[0]) + name for name in short} <= set(long):
-            return (short[0], longer) if short is expected else (longer, short[0])
+        long_name = next((name for name in long if name.endswith("." + short[0])), None)
+        if long_name and {long_name.removesuffix(short[0]) + name for name in short} <= set(long):
+            return (short[0], long_name) if short is expected else (long_name, short[0])
     return None

@@ -34,8 +34,8 @@ def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
     """
     import pandas as pd
 
-    ignored = not checkpoint.is_inferred or checkpoint.family == INFERRED_KEY
-    facts = None if ignored else facts_of(checkpoint.infos)
+    ignores_facts = not checkpoint.is_inferred or checkpoint.family == INFERRED_KEY
+    facts = None if ignores_facts else facts_of(checkpoint.infos)
     groups = facts.tied_groups(checkpoint.infos) if facts else ()
     tied = {name: group[0] for group in groups for name in group[1:]}
     told_by = CLIP_SOURCE if not checkpoint.is_inferred else FACTS_SOURCE if facts else INFERRED_SOURCE

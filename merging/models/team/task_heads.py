@@ -29,34 +29,36 @@ class TaskHeads:
 
 def _name_first(names: Iterable[str]) -> str:
     """The first names, weights before their biases, whatever the order in a file."""
-    listed = list(names)
-    layers = [name.rpartition(".")[0] for name in listed]
-    ordered: list[str] = sorted(listed, key=lambda name: (layers.index(name.rpartition(".")[0]), name[-6:] != "weight"))
+    name_list = list(names)
+    layers = [name.rpartition(".")[0] for name in name_list]
+    ordered: list[str] = sorted(
+        name_list, key=lambda name: (layers.index(name.rpartition(".")[0]), name[-6:] != "weight")
+    )
     return first_few(ordered)
 
 
 def find_heads(
-    base: Shapes, experts: Iterable[Shapes], outside: Collection[str], words: Sequence[str] = HEAD_WORDS
+    base_shapes: Shapes, experts: Iterable[Shapes], outer_tensors: Collection[str], words: Sequence[str] = HEAD_WORDS
 ) -> TaskHeads:
-    """The heads among the tensors ``outside`` all blocks: modules called one of ``words``.
+    """The heads among the tensors ``outer_tensors`` all blocks: modules called one of ``words``.
 
     A head belongs to its task as a whole if the pretrained model lacks one of its tensors or has another shape of it.
     """
     shapes = list(experts)
     groups: dict[str, list[str]] = {}
-    for name in outside:
+    for name in outer_tensors:
         if group := _find_head(name, (*words, POOLER)):
             groups.setdefault(group, []).append(name)
     per_task: set[str] = set()
     merged: list[str] = []
     for group, names in groups.items():
-        having = [[expert.get(name) for name in names] for expert in shapes]
-        if group.rpartition(".")[2] == POOLER and any(name in base for name in names):
+        expert_shapes = [[expert.get(name) for name in names] for expert in shapes]
+        if group.rpartition(".")[2] == POOLER and any(name in base_shapes for name in names):
             continue
-        present = [found for found in having if any(shape is not None for shape in found)]
+        present = [group_shapes for group_shapes in expert_shapes if any(shape is not None for shape in group_shapes)]
         if not present:
             continue  # no expert has it, so it stays the pretrained model's
-        if all(found == [base.get(name) for name in names] for found in having):
+        if all(group_shapes == [base_shapes.get(name) for name in names] for group_shapes in expert_shapes):
             merged += names
         else:
             per_task |= set(names)

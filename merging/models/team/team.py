@@ -120,8 +120,8 @@ def head_tensors(pretrained: Checkpoint) -> dict[str, dict[str, Tensor]]:
         return {}
     team = pretrained.team
     return {
-        name: {tensor: _checkpoint_of_file(team.experts[name]).read(stored) for tensor, stored in own.items()}
-        for name, own in team.heads.items()
+        name: {tensor: _checkpoint_of_file(team.experts[name]).read(stored) for tensor, stored in stored_names.items()}
+        for name, stored_names in team.heads.items()
     }
 
 
@@ -176,18 +176,18 @@ class _TeamBuilder:
         infos = {new: expert.infos[stored] for new, stored in self.names[name].stored.items()}
         return {parameter.name: parameter for parameter in describe_parameters(infos, name)}
 
-    def _member(self, name: str, without: frozenset[str]) -> Checkpoint:
+    def _member(self, name: str, left_out: frozenset[str]) -> Checkpoint:
         """An expert in the team; the checkpoint itself if nothing about it changes."""
         expert, names = self.experts[name], self.names[name]
-        stored = {new: old for new, old in names.stored.items() if new not in without}
+        stored = {new: old for new, old in names.stored.items() if new not in left_out}
         if not self.derived[name] and not names.notes and stored == {n: n for n in expert.infos}:
             return expert
         return TeamMember(expert, rename_tensors(expert, stored) | self.derived[name], stored, names.notes)
 
     def _is_outside_blocks(self, name: str) -> bool:
         """Whether a tensor is outside all blocks of the pretrained model, or of the first expert that has it."""
-        found = [own[name] for own in (self.roles, *self.own.values()) if name in own]
-        return bool(found) and found[0].block is None
+        parameters = [own[name] for own in (self.roles, *self.own.values()) if name in own]
+        return bool(parameters) and parameters[0].block is None
 
     # --- tensors that are stored twice, and buffers -------------------------------------------------------------------
 
@@ -195,25 +195,31 @@ class _TeamBuilder:
         """Use one of two equal tables of an expert, and fill in a table that only the pretrained model stores twice."""
         for name, expert in self.experts.items():
             names, base = self.names[name].stored, self.pretrained
-            for new in [new for new in names if new not in base.infos and self._may_be_tied(self.own[name], new)]:
-                same = find_equal_tensor(expert, names[new], [names[other] for other in names if other in base.infos])
-                if same is not None or self.rows == PRETRAINED:
-                    del names[new]
-                elif not all(new in other.stored for other in self.names.values()):
-                    text = "has its own output embedding; the others share the input embedding"
-                    self.misfits.append(Misfit(name, new, "untied", text))
-                    del names[new]
-            for new in [new for new in base.infos if new not in names and self._may_be_tied(self.roles, new)]:
-                same = find_equal_tensor(base, new, [other for other in base.infos if other in names])
-                if same is not None:
-                    self.derived[name] |= {new: rename_tensors(expert, {new: names[same]})[new]}
+            for tensor in [
+                tensor for tensor in names if tensor not in base.infos and self._may_be_tied(self.own[name], tensor)
+            ]:
+                equal_tensor = find_equal_tensor(
+                    expert, names[tensor], [names[other] for other in names if other in base.infos]
+                )
+                if equal_tensor is not None or self.rows == PRETRAINED:
+                    del names[tensor]
+                elif not all(tensor in other.stored for other in self.names.values()):
+                    sentence = "has its own output embedding; the others share the input embedding"
+                    self.misfits.append(Misfit(name, tensor, "untied", sentence))
+                    del names[tensor]
+            for tensor in [
+                tensor for tensor in base.infos if tensor not in names and self._may_be_tied(self.roles, tensor)
+            ]:
+                equal_tensor = find_equal_tensor(base, tensor, [other for other in base.infos if other in names])
+                if equal_tensor is not None:
+                    self.derived[name] |= {tensor: rename_tensors(expert, {tensor: names[equal_tensor]})[tensor]}
 
-    def _may_be_tied(self, own: Mapping[str, Parameter], name: str) -> bool:
-        parameter = own.get(name)
+    def _may_be_tied(self, parameters: Mapping[str, Parameter], name: str) -> bool:
+        parameter = parameters.get(name)
         if parameter is None or parameter.block is not None:
             return False
-        known = any(name.endswith(ending) for group in (self.facts.tied if self.facts else ()) for ending in group)
-        return known or parameter.role == Role.VOCABULARY
+        is_known = any(name.endswith(ending) for group in (self.facts.tied if self.facts else ()) for ending in group)
+        return is_known or parameter.role == Role.VOCABULARY
 
     def _drop_buffers(self) -> set[str]:
         """Leave out tensors that only some versions have: buffers, and tensors that the network no longer uses.
@@ -225,8 +231,8 @@ class _TeamBuilder:
             for new in [n for n in stored if n not in self.pretrained.infos]:
                 if self._is_unused(new) or self.own[name][new].role == Role.BUFFER:
                     del stored[new]
-        having = {new for names in self.names.values() for new in names.stored}
-        unused = {n for n, p in self.roles.items() if n not in having and p.role != Role.BUFFER and self._is_unused(n)}
+        present = {new for names in self.names.values() for new in names.stored}
+        unused = {n for n, p in self.roles.items() if n not in present and p.role != Role.BUFFER and self._is_unused(n)}
         if unused:
             verb = "was" if len(unused) == 1 else "were"
             tensors = plural(len(unused), "tensor")
@@ -247,10 +253,10 @@ class _TeamBuilder:
         base = {name: info.shape for name, info in self.pretrained.infos.items()}
         words = self.facts.heads if self.facts else task_heads.HEAD_WORDS
         order = list(dict.fromkeys([*base, *(new for own in shapes for new in own)]))
-        found = task_heads.find_heads(base, shapes, [name for name in order if self._is_outside_blocks(name)], words)
-        self.notes += found.notes(order)
-        self.new_roles |= dict.fromkeys(found.per_task & base.keys(), Role.HEAD)
-        return found.per_task
+        result = task_heads.find_heads(base, shapes, [name for name in order if self._is_outside_blocks(name)], words)
+        self.notes += result.notes(order)
+        self.new_roles |= dict.fromkeys(result.per_task & base.keys(), Role.HEAD)
+        return result.per_task
 
     def _copy_missing(self, per_task: frozenset[str]) -> None:
         """Copy tensors outside the blocks that no expert has, such as pretraining heads, from the pretrained model.
@@ -307,44 +313,46 @@ class _TeamBuilder:
         """Give an expert's tables as many rows as the pretrained model's, if both number their tokens alike."""
         expert, stored, base = self.experts[name], self.names[name].stored, self.pretrained
         own_tables = [table for table in tables if table in stored]
-        found: dict[str, int] = {}
+        row_counts: dict[str, int] = {}
         for table in own_tables:
-            ours, theirs = base.infos[table].shape, expert.infos[stored[table]].shape
-            if len(theirs) == 2 and ours[0] != theirs[0] and ours[1:] == theirs[1:]:
-                found[table] = theirs[0]
+            base_shape, expert_shape = base.infos[table].shape, expert.infos[stored[table]].shape
+            if len(expert_shape) == 2 and base_shape[0] != expert_shape[0] and base_shape[1:] == expert_shape[1:]:
+                row_counts[table] = expert_shape[0]
         if not own_tables:
             return
-        table = next(iter(found), own_tables[0])
+        table = next(iter(row_counts), own_tables[0])
         rows = base.infos[table].shape[0]
-        counted = vocabulary.compare_tokenizers(base.folder, expert.folder, rows)
-        if counted is None and found:
-            counted = vocabulary.compare_rows(base, table, expert, stored[table])
-        if counted is None and not (isinstance(expert, AdaptedCheckpoint) and expert.touched.isdisjoint(own_tables)):
+        comparison = vocabulary.compare_tokenizers(base.folder, expert.folder, rows)
+        if comparison is None and row_counts:
+            comparison = vocabulary.compare_rows(base, table, expert, stored[table])
+        if comparison is None and not (
+            isinstance(expert, AdaptedCheckpoint) and expert.changed_tensors.isdisjoint(own_tables)
+        ):
             self.notes.append(vocabulary.UNCHECKED_NOTE.format(name))
-        if counted is not None and not counted.alike:
-            self.misfits.append(Misfit(name, table, "other tokens", vocabulary.difference_text(counted)))
-        if counted is None or not found:
+        if comparison is not None and not comparison.is_alike:
+            self.misfits.append(Misfit(name, table, "other tokens", vocabulary.difference_text(comparison)))
+        if comparison is None or not row_counts:
             return
-        self.notes.append(vocabulary.describe_left_out(name, rows, found[table], counted))
-        sizes = {(base.infos[one].shape[0], size) for one, size in found.items()}
+        self.notes.append(vocabulary.describe_left_out(name, rows, row_counts[table], comparison))
+        sizes = {(base.infos[resized].shape[0], size) for resized, size in row_counts.items()}
         biases = [
             bias
-            for bias in self._row_biases({ours for ours, _ in sizes})
+            for bias in self._row_biases({base_shape for base_shape, _ in sizes})
             if bias in stored and (base.infos[bias].numel, expert.infos[stored[bias]].numel) in sizes
         ]
-        for one in (*found, *biases):
-            self.derived[name][one] = vocabulary.common_rows(expert, stored[one], base, one)
+        for resized in (*row_counts, *biases):
+            self.derived[name][resized] = vocabulary.common_rows(expert, stored[resized], base, resized)
 
     def _copy_untouched(self) -> int:
         """Copy tensors that no adapter changes from the pretrained model. Returns their number."""
         adapters = [expert for expert in self.experts.values() if isinstance(expert, AdaptedCheckpoint)]
         if len(adapters) < len(self.experts):
             return 0
-        touched = frozenset[str]().union(*(adapter.touched for adapter in adapters))
+        changed_tensors = frozenset[str]().union(*(adapter.changed_tensors for adapter in adapters))
         untouched = [
             name
             for name, p in self.roles.items()
-            if p.role not in UNMERGED and name not in touched | self.new_roles.keys()
+            if p.role not in UNMERGED and name not in changed_tensors | self.new_roles.keys()
         ]
         if untouched and not self.count_untouched:
             self.new_roles |= dict.fromkeys(untouched, Role.BUFFER)

@@ -26,18 +26,18 @@ def tokens(folder: Path | None) -> dict[str, int] | None:
         return None
     try:
         if (raw := _read_bytes(folder / TOKENIZER_FILE)) is not None:
-            return _parse_tokenizer(parse_json(raw, TOKENIZER_FILE, most=MAX_TOKENIZER_VALUES))
-        found: dict[str, int] | None = None
+            return _parse_tokenizer(parse_json(raw, TOKENIZER_FILE, max_values=MAX_TOKENIZER_VALUES))
+        numbers: dict[str, int] | None = None
         for file in VOCABULARY_FILES:
             if (raw := _read_bytes(folder / file)) is not None:
-                found = _parse_numbers(parse_json(raw, file, most=MAX_TOKENIZER_VALUES))
-        if found is None and (raw := _read_bytes(folder / WORD_LIST_FILE)) is not None:
-            found = {word: number for number, word in enumerate(_split_lines(raw.decode("utf-8")))}
-        if found is not None and (raw := _read_bytes(folder / ADDED_TOKENS_FILE)) is not None:
-            found |= _parse_numbers(parse_json(raw, ADDED_TOKENS_FILE))
+                numbers = _parse_numbers(parse_json(raw, file, max_values=MAX_TOKENIZER_VALUES))
+        if numbers is None and (raw := _read_bytes(folder / WORD_LIST_FILE)) is not None:
+            numbers = {word: number for number, word in enumerate(_split_lines(raw.decode("utf-8")))}
+        if numbers is not None and (raw := _read_bytes(folder / ADDED_TOKENS_FILE)) is not None:
+            numbers |= _parse_numbers(parse_json(raw, ADDED_TOKENS_FILE))
     except (CheckpointError, OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError):
         return None
-    return found
+    return numbers
 
 
 def state(folder: Path | None) -> tuple[tuple[int, ...], ...]:
@@ -63,14 +63,14 @@ def _split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def _parse_tokenizer(stated: dict[str, Any]) -> dict[str, int]:
-    vocab = stated["model"]["vocab"]
-    found = (
+def _parse_tokenizer(content: dict[str, Any]) -> dict[str, int]:
+    vocab = content["model"]["vocab"]
+    numbers = (
         _parse_numbers(vocab)
         if isinstance(vocab, dict)
         else {str(entry[0]): number for number, entry in enumerate(vocab)}
     )
-    return found | {str(token["content"]): int(token["id"]) for token in stated.get("added_tokens") or ()}
+    return numbers | {str(token["content"]): int(token["id"]) for token in content.get("added_tokens") or ()}
 
 
 def _parse_numbers(stated: dict[str, Any]) -> dict[str, int]:

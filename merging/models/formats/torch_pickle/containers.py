@@ -28,7 +28,7 @@ class PickleContents:
 
     container: str
     content: Any
-    resolve: FindStorage
+    find_storage: FindStorage
 
 
 def read_pickle(window: ByteRange, limits: ReadLimits | None = None) -> PickleContents:
@@ -38,7 +38,7 @@ def read_pickle(window: ByteRange, limits: ReadLimits | None = None) -> PickleCo
         CheckpointError: the file is damaged, of another kind, or made to run code.
     """
     limits = limits or ReadLimits()
-    start = window.head(len(LEGACY_MAGIC))
+    start = window.read_start(len(LEGACY_MAGIC))
     if start.startswith(zip_archive.ZIP_MAGIC):
         return _read_zip(window, limits)
     if start == LEGACY_MAGIC:
@@ -50,9 +50,9 @@ def _read_zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
     archive = zip_archive.open_archive(window)
     content = PickleMachine(Cursor(archive.pickle), limits).load()
 
-    def resolve(thing: Any, label: str) -> Storage:
-        kind, key, numel, _ = read_storage_reference(thing, label)
-        dtype, stored = find_storage_dtype(kind, label), archive.storages.get(key)
+    def find_storage(pickled_reference: Any, label: str) -> Storage:
+        storage_class, key, numel, _ = read_storage_reference(pickled_reference, label)
+        dtype, stored = find_storage_dtype(storage_class, label), archive.storages.get(key)
         if stored is None or stored.size != numel * dtype.itemsize:
             has = "nothing" if stored is None else f"{stored.size:,} bytes"
             raise CheckpointError(
@@ -61,7 +61,7 @@ def _read_zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
             )
         return Storage(stored, dtype)
 
-    return PickleContents("torch file (zip archive)", content, resolve)
+    return PickleContents("torch file (zip archive)", content, find_storage)
 
 
 def _read_legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
@@ -72,27 +72,27 @@ def _read_legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
     machine = PickleMachine(cursor, limits)
     content = machine.load()
     keys = PickleMachine(cursor, limits).load()
-    kinds: dict[str, tuple[Any, int]] = {}
-    for thing in machine.persistent:
-        if isinstance(thing.id, tuple) and thing.id[:1] == ("storage",):
-            kind, key, numel, _ = read_storage_reference(thing, window.name)
-            kinds.setdefault(key, (kind, numel))
-    storages = _read_legacy_storages(window, cursor, keys, kinds)
+    storage_classes: dict[str, tuple[Any, int]] = {}
+    for pickled_reference in machine.persistent:
+        if isinstance(pickled_reference.id, tuple) and pickled_reference.id[:1] == ("storage",):
+            storage_class, key, numel, _ = read_storage_reference(pickled_reference, window.name)
+            storage_classes.setdefault(key, (storage_class, numel))
+    storages = _read_legacy_storages(window, cursor, keys, storage_classes)
 
-    def resolve(thing: Any, label: str) -> Storage:
-        kind, key, _, view = read_storage_reference(thing, label)
-        find_storage_dtype(kind, label)
+    def find_storage(pickled_reference: Any, label: str) -> Storage:
+        storage_class, key, _, view = read_storage_reference(pickled_reference, label)
+        find_storage_dtype(storage_class, label)
         if key not in storages:
             raise window.truncation_error()
         if view is not None:
             raise CheckpointError(f"{window.name} shares storages as torch 0.3 did; save it again.")
         return storages[key]
 
-    return PickleContents("torch file from before 1.6", content, resolve)
+    return PickleContents("torch file from before 1.6", content, find_storage)
 
 
 def _read_legacy_storages(
-    window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tuple[Any, int]]
+    window: ByteRange, cursor: Cursor, keys: Any, storage_classes: dict[str, tuple[Any, int]]
 ) -> dict[str, Storage]:
     """{key: storage} of the storages that follow the pickles, each a count and its numbers.
 
@@ -102,12 +102,12 @@ def _read_legacy_storages(
     if not isinstance(keys, list):
         raise window.truncation_error()
     for key in keys:
-        if not isinstance(key, str) or key not in kinds or key in storages:
+        if not isinstance(key, str) or key not in storage_classes or key in storages:
             raise window.truncation_error()
-        kind, promised = kinds[key]
-        dtype = find_complex_dtype(kind) or find_storage_dtype(kind, f"{window.name}: a tensor")
+        storage_class, stated_numel = storage_classes[key]
+        dtype = find_complex_dtype(storage_class) or find_storage_dtype(storage_class, f"{window.name}: a tensor")
         numel = int.from_bytes(cursor.read(8), "little", signed=True)
-        if numel != promised:
+        if numel != stated_numel:
             raise window.truncation_error()
         numbers = cursor.skip(numel * dtype.itemsize)
         if not dtype.is_complex:
@@ -120,27 +120,27 @@ def _read_plain(window: ByteRange, limits: ReadLimits) -> PickleContents:
     content = PickleMachine(Cursor(window), limits).load()
     storages: dict[int, Storage] = {}
 
-    def resolve(thing: Any, label: str) -> Storage:
-        if id(thing) not in storages:
-            storages[id(thing)] = _read_nested(window, thing, limits, label)
-        return storages[id(thing)]
+    def find_storage(pickled_reference: Any, label: str) -> Storage:
+        if id(pickled_reference) not in storages:
+            storages[id(pickled_reference)] = _read_nested(window, pickled_reference, limits, label)
+        return storages[id(pickled_reference)]
 
-    return PickleContents("Python pickle", content, resolve)
+    return PickleContents("Python pickle", content, find_storage)
 
 
-def _read_nested(window: ByteRange, thing: Any, limits: ReadLimits, label: str) -> Storage:
+def _read_nested(window: ByteRange, pickled_reference: Any, limits: ReadLimits, label: str) -> Storage:
     is_storage = (
-        isinstance(thing, PickledCall)
-        and str(thing.name) == NESTED_LOADER
-        and isinstance(thing.args, tuple)
-        and thing.args
+        isinstance(pickled_reference, PickledCall)
+        and str(pickled_reference.name) == NESTED_LOADER
+        and isinstance(pickled_reference.args, tuple)
+        and pickled_reference.args
     )
-    inside = thing.args[0] if is_storage else None
-    if isinstance(inside, PickledCall):
+    nested_file = pickled_reference.args[0] if is_storage else None
+    if isinstance(nested_file, PickledCall):
         raise CheckpointError(f"{window.name} was pickled with protocol 2 or older; save it again with torch.save.")
-    if not isinstance(inside, ByteRange):
+    if not isinstance(nested_file, ByteRange):
         raise CheckpointError(f"{label} has no storage; the file is damaged.")
-    if not inside.head(len(LEGACY_MAGIC)).startswith((LEGACY_MAGIC, zip_archive.ZIP_MAGIC)):
+    if not nested_file.read_start(len(LEGACY_MAGIC)).startswith((LEGACY_MAGIC, zip_archive.ZIP_MAGIC)):
         raise window.truncation_error()
-    opened = read_pickle(inside, limits)
-    return opened.resolve(opened.content, label)
+    opened = read_pickle(nested_file, limits)
+    return opened.find_storage(opened.content, label)

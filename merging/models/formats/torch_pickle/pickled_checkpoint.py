@@ -23,7 +23,7 @@ class PickledCheckpoint(Checkpoint):
         self.name, self.label = name, file
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
-        window = ByteRange.whole(descriptor, file)
+        window = ByteRange.from_descriptor(descriptor, file)
         opened = containers.read_pickle(window)
         self.container = opened.container
         model = find_model(opened, window)

@@ -35,7 +35,7 @@ MAX_NESTED_WRAPPERS = 8
 class Storage:
     """A flat sequence of numbers in the file, of one dtype."""
 
-    window: ByteRange
+    byte_range: ByteRange
     dtype: torch.dtype
 
 
@@ -73,18 +73,18 @@ class StoredTensor:
         return whole.reshape(-1)[start:stop].clone()
 
     def _span(self, first: int, numel: int) -> Tensor:
-        window, dtype = self.storage.window, self.info.dtype
+        window, dtype = self.storage.byte_range, self.info.dtype
         return read_span(window.descriptor, window.start + first * dtype.itemsize, numel, dtype, window.name)
 
 
 FindStorage = Callable[[Any, str], Storage]  # (pickled reference to a storage, label of its tensor) -> the storage
 
 
-def is_tensor(thing: Any) -> bool:
+def is_tensor(pickled_object: Any) -> bool:
     """Whether an inert object is a tensor of some kind."""
-    if not isinstance(thing, PickledCall):
+    if not isinstance(pickled_object, PickledCall):
         return False
-    name = str(thing.name)
+    name = str(pickled_object.name)
     return name in PARAMETER_WRAPPERS or name in SUBCLASS_WRAPPERS or name.startswith("torch._utils._rebuild")
 
 
@@ -105,21 +105,21 @@ def find_storage_dtype(name: Any, label: str) -> torch.dtype:
     raise CheckpointError(f"{label} has a storage of an unknown kind; the file is damaged.")
 
 
-def locate_tensor(thing: PickledCall, label: str, resolve: FindStorage) -> StoredTensor:
+def locate_tensor(pickled_tensor: PickledCall, label: str, find_storage: FindStorage) -> StoredTensor:
     """The stored tensor that a recorded call describes; ``label`` names it in messages.
 
     Raises:
         CheckpointError: the tensor is sparse, quantized or of another kind that cannot be merged, reaches past its
             storage, or repeats numbers by its strides.
     """
-    call = _unwrap(thing, label)
+    call = _unwrap(pickled_tensor, label)
     name, args = str(call.name), call.args
     if name not in PLAIN_BUILDERS and name != TYPED_BUILDER:
         kind = next((word for part, word in UNSUPPORTED_KINDS.items() if part in name), "of an unusual kind")
         raise CheckpointError(f"{label} is {kind}, which cannot be merged; save it as a plain tensor.")
     if not isinstance(args, tuple) or len(args) < (7 if name == TYPED_BUILDER else 4):
         raise CheckpointError(f"{label} is described in a way that torch does not write; the file is damaged.")
-    storage, offset = resolve(args[0], label), args[1]
+    storage, offset = find_storage(args[0], label), args[1]
     shape, stride = _read_sizes(args[2]), _read_sizes(args[3])
     dtype = _read_dtype(args[6], label) if name == TYPED_BUILDER else storage.dtype
     valid = shape is not None and stride is not None and len(shape) == len(stride) <= MAX_DIMENSIONS
@@ -130,48 +130,50 @@ def locate_tensor(thing: PickledCall, label: str, resolve: FindStorage) -> Store
     return tensor
 
 
-def _unwrap(thing: Any, label: str) -> PickledCall:
+def _unwrap(pickled_tensor: Any, label: str) -> PickledCall:
     """The call that builds a plain tensor, inside those that wrap it as a parameter or a subclass."""
     for _ in range(MAX_NESTED_WRAPPERS):
-        name = str(thing.name) if isinstance(thing, PickledCall) else ""
-        if name in PARAMETER_WRAPPERS and isinstance(thing.args, tuple) and thing.args:
-            thing = thing.args[0]
-        elif name in SUBCLASS_WRAPPERS and isinstance(thing.args, tuple) and len(thing.args) >= 3:
-            function, _, args, *_ = thing.args
-            thing = PickledCall(function, args) if isinstance(function, Name) else None
-        elif isinstance(thing, PickledCall):
-            return thing
+        name = str(pickled_tensor.name) if isinstance(pickled_tensor, PickledCall) else ""
+        if name in PARAMETER_WRAPPERS and isinstance(pickled_tensor.args, tuple) and pickled_tensor.args:
+            pickled_tensor = pickled_tensor.args[0]
+        elif name in SUBCLASS_WRAPPERS and isinstance(pickled_tensor.args, tuple) and len(pickled_tensor.args) >= 3:
+            function, _, args, *_ = pickled_tensor.args
+            pickled_tensor = PickledCall(function, args) if isinstance(function, Name) else None
+        elif isinstance(pickled_tensor, PickledCall):
+            return pickled_tensor
         else:
             break
     raise CheckpointError(f"{label} is described in a way that torch does not write; the file is damaged.")
 
 
 def _check_span(tensor: StoredTensor, label: str) -> None:
-    shape, available = tensor.info.shape, tensor.storage.window.size // tensor.info.dtype.itemsize
+    shape, available = tensor.info.shape, tensor.storage.byte_range.size // tensor.info.dtype.itemsize
     if tensor.offset + tensor.extent > available:
         raise CheckpointError(f"{label} of shape {list(shape)} reaches past its storage of {available:,} numbers.")
-    reach = 0
+    min_stride = 0
     pairs = zip(tensor.stride, shape, strict=True)
     for step, size in sorted((step, size) for step, size in pairs if size > 1):
-        if step <= reach and tensor.info.numel:
+        if step <= min_stride and tensor.info.numel:
             raise CheckpointError(
                 f"{label} of shape {list(shape)} repeats its {available:,} stored numbers by its strides; "
                 "save it with .contiguous()."
             )
-        reach += (size - 1) * step
+        min_stride += (size - 1) * step
 
 
-def _read_sizes(thing: Any) -> tuple[int, ...] | None:
+def _read_sizes(pickled_sizes: Any) -> tuple[int, ...] | None:
     if (
-        isinstance(thing, PickledCall)
-        and str(thing.name) == "torch.Size"
-        and isinstance(thing.args, tuple)
-        and thing.args
+        isinstance(pickled_sizes, PickledCall)
+        and str(pickled_sizes.name) == "torch.Size"
+        and isinstance(pickled_sizes.args, tuple)
+        and pickled_sizes.args
     ):
-        thing = thing.args[0]
-    if not isinstance(thing, (tuple, list)) or not all(type(v) is int and 0 <= v < 2**48 for v in thing):
+        pickled_sizes = pickled_sizes.args[0]
+    if not isinstance(pickled_sizes, (tuple, list)) or not all(
+        type(v) is int and 0 <= v < 2**48 for v in pickled_sizes
+    ):
         return None
-    return tuple(thing)
+    return tuple(pickled_sizes)
 
 
 def _read_dtype(name: Any, label: str) -> torch.dtype:
@@ -181,12 +183,12 @@ def _read_dtype(name: Any, label: str) -> torch.dtype:
     return dtype
 
 
-def read_storage_reference(thing: Any, label: str) -> tuple[Any, str, int, Any]:
+def read_storage_reference(pickled_reference: Any, label: str) -> tuple[Any, str, int, Any]:
     """(storage class, key, numel, view) in torch's reference to a storage."""
-    fields = thing.id if isinstance(thing, Persistent) else None
+    fields = pickled_reference.id if isinstance(pickled_reference, Persistent) else None
     if not isinstance(fields, tuple) or len(fields) < 5 or fields[0] != "storage":
         raise CheckpointError(f"{label} has no storage; the file is damaged.")
-    _, kind, key, _, numel, *others = fields
+    _, storage_class, key, _, numel, *view_fields = fields
     if not isinstance(key, str) or type(numel) is not int or not 0 <= numel < 2**48:
         raise CheckpointError(f"{label} has an odd storage; the file is damaged.")
-    return kind, key, numel, others[0] if others else None
+    return storage_class, key, numel, view_fields[0] if view_fields else None

@@ -97,11 +97,11 @@ def _read_directory(window: ByteRange) -> dict[str, Member]:
         raise CheckpointError(f"{window.name}: its zip directory takes {size:,} bytes; refused.")
     raw = window.read(offset, size)
     members: dict[str, Member] = {}
-    at = 0
-    while at < size:
+    position = 0
+    while position < size:
         if len(members) >= MAX_MEMBERS:
             raise CheckpointError(f"{window.name} has more than {MAX_MEMBERS:,} members; refused.")
-        member, at = _parse_entry(window, raw, at)
+        member, position = _parse_entry(window, raw, position)
         if member.name in members:
             raise CheckpointError(f"{window.name} holds two members called {member.name[:80]!r}; refused.")
         members[member.name] = member
@@ -112,26 +112,28 @@ def _find_directory(window: ByteRange) -> tuple[int, int]:
     """Offset and size of the directory."""
     tail_size = min(window.size, END_RECORD.size + 65535)
     tail = window.read(window.size - tail_size, tail_size)
-    at = tail.rfind(b"PK\x05\x06")
-    if at < 0 or at + END_RECORD.size > len(tail):
+    end_position = tail.rfind(b"PK\x05\x06")
+    if end_position < 0 or end_position + END_RECORD.size > len(tail):
         raise CheckpointError(f"{window.name} is a zip archive without its end: truncated; download it again.")
-    *_, size, offset, _ = END_RECORD.unpack_from(tail, at)
-    before = window.size - tail_size + at - ZIP64_LOCATOR.size
-    if before >= 0 and window.read(before, 4) == b"PK\x06\x07":
-        end64 = window.read(ZIP64_LOCATOR.unpack(window.read(before, ZIP64_LOCATOR.size))[2], ZIP64_END_RECORD.size)
+    *_, size, offset, _ = END_RECORD.unpack_from(tail, end_position)
+    locator_offset = window.size - tail_size + end_position - ZIP64_LOCATOR.size
+    if locator_offset >= 0 and window.read(locator_offset, 4) == b"PK\x06\x07":
+        end64 = window.read(
+            ZIP64_LOCATOR.unpack(window.read(locator_offset, ZIP64_LOCATOR.size))[2], ZIP64_END_RECORD.size
+        )
         if end64[:4] != b"PK\x06\x06":
             raise window.truncation_error()
         *_, size, offset = ZIP64_END_RECORD.unpack(end64)
     return offset, size
 
 
-def _parse_entry(window: ByteRange, raw: bytes, at: int) -> tuple[Member, int]:
-    if raw[at : at + 4] != b"PK\x01\x02" or at + DIRECTORY_ENTRY.size > len(raw):
+def _parse_entry(window: ByteRange, raw: bytes, position: int) -> tuple[Member, int]:
+    if raw[position : position + 4] != b"PK\x01\x02" or position + DIRECTORY_ENTRY.size > len(raw):
         raise window.truncation_error()
     (_, _, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, *_, offset) = (
-        DIRECTORY_ENTRY.unpack_from(raw, at)
+        DIRECTORY_ENTRY.unpack_from(raw, position)
     )
-    start = at + DIRECTORY_ENTRY.size
+    start = position + DIRECTORY_ENTRY.size
     name = raw[start : start + name_size].decode("utf-8", "replace")
     extra = raw[start + name_size : start + name_size + extra_size]
     if ALL_ONES in {packed, size, offset}:
@@ -139,15 +141,17 @@ def _parse_entry(window: ByteRange, raw: bytes, at: int) -> tuple[Member, int]:
     return Member(name, flags, method, crc, packed, size, offset), start + name_size + extra_size + comment_size
 
 
-def _read_long_values(window: ByteRange, extra: bytes, *short: int) -> list[int]:
-    """The values ``short``, each replaced by its 64-bit field in ``extra`` if it does not fit into 32 bits."""
-    at = 0
-    while at + 4 <= len(extra):
-        kind, length = struct.unpack_from("<HH", extra, at)
+def _read_long_values(window: ByteRange, extra: bytes, *values: int) -> list[int]:
+    """The values ``values``, each replaced by its 64-bit field in ``extra`` if it does not fit into 32 bits."""
+    position = 0
+    while position + 4 <= len(extra):
+        kind, length = struct.unpack_from("<HH", extra, position)
         if kind == 1:
-            longs = iter(struct.unpack_from(f"<{min(length, len(extra) - at - 4) // 8}Q", extra, at + 4))
-            return [next(longs, 0) if value == ALL_ONES else value for value in short]
-        at += 4 + length
+            long_values = iter(
+                struct.unpack_from(f"<{min(length, len(extra) - position - 4) // 8}Q", extra, position + 4)
+            )
+            return [next(long_values, 0) if value == ALL_ONES else value for value in values]
+        position += 4 + length
     raise window.truncation_error()
 
 
@@ -162,4 +166,4 @@ def _find_data(window: ByteRange, member: Member) -> ByteRange:
         raise CheckpointError(
             f"{window.name} holds a compressed member ({member.name[:80]!r}); torch never compresses, a zip bomb does."
         )
-    return window.part(member.offset + LOCAL_HEADER.size + header[-2] + header[-1], member.size)
+    return window.sub_range(member.offset + LOCAL_HEADER.size + header[-2] + header[-1], member.size)
