@@ -18,14 +18,11 @@ R = TypeVar("R")
 
 HOST = torch.device("cpu")
 PINNED_MEMORY_DEVICES = {"cuda"}  # kinds of devices that copy from pinned memory while they compute
-FREE_MEMORY_DIVISOR = 2  # a piece of work may take 1/SHARE of the free memory; the remainder is a reserve
-MAX_RETRIES, SHRINK_BITS = (
-    3,
-    2,
-)  # retries with smaller pieces, and the bits by which each retry shifts the size: a quarter
-CPU_FALLBACK_ENDING = (
-    ", so the CPU computed this."  # the end of the sentence that ``retry_on_oom`` returns if the CPU took over
-)
+FREE_MEMORY_DIVISOR = 2  # a piece of work may take 1/2 of the free memory; the remainder is a reserve
+# Retries with smaller pieces, and the bits by which each retry shifts the size: a quarter.
+MAX_RETRIES, SHRINK_BITS = 3, 2
+# The end of the sentence that ``retry_on_oom`` returns if it used the CPU instead.
+CPU_FALLBACK_ENDING = ", so the CPU computed this."
 _oom_counts = Counter[str]()  # by kind of device: how often memory ran out in the current work
 _oom_lock = Lock()  # protects ``_oom_counts``
 
@@ -56,12 +53,12 @@ def describe_device(device: torch.device) -> str:
 
 
 def describe_used_device(device: torch.device, sentences: Iterable[str]) -> str:
-    """The name of the device that computed a result: the CPU if a sentence of ``retry_on_oom`` says so."""
+    """The name of the device that computed a result: the CPU if ``sentences`` of ``retry_on_oom`` say so."""
     return describe_device(HOST if any(sentence.endswith(CPU_FALLBACK_ENDING) for sentence in sentences) else device)
 
 
 def describe_machine() -> str:
-    """'Linux on x86_64, 2 cores': recorded with times; it leaves out the machine's name."""
+    """The system, processor and number of cores: 'Linux on x86_64, 2 cores'. The name of the machine is left out."""
     cores = psutil.cpu_count() or 1
     return f"{platform.system()} on {platform.machine()}, {cores} {'core' if cores == 1 else 'cores'}"
 
@@ -72,9 +69,9 @@ def is_host(device: torch.device) -> bool:
 
 
 def move_tensor(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A host tensor (*S), of any shape, on ``device`` in ``dtype``; with pinned memory the host does not wait."""
+    """Copy a host tensor (*S), of any shape, to ``device`` in ``dtype``; with pinned memory the host does not wait."""
     if device.type in PINNED_MEMORY_DEVICES:
-        tensor = tensor.contiguous().pin_memory().to(device, non_blocking=True)  # an expanded one cannot be pinned
+        tensor = tensor.contiguous().pin_memory().to(device, non_blocking=True)  # an expanded tensor cannot be pinned
     return tensor.to(device, dtype)
 
 
@@ -94,7 +91,7 @@ def free_for_models(device: torch.device) -> int:
 
 
 def limit_bytes(device: torch.device, size: int) -> int:
-    """Bytes of an accelerator's memory that a piece of work may take, at most the ``size`` that it asks for."""
+    """Bytes of an accelerator's memory that a piece of work may take, at most the requested ``size``."""
     return min(size, free_bytes(device) // FREE_MEMORY_DIVISOR) >> SHRINK_BITS * _oom_counts[device.type]
 
 
@@ -102,7 +99,7 @@ def retry_on_oom(device: torch.device, compute: Callable[[torch.device], R]) -> 
     """The result of ``compute`` on a device, and a sentence if the device ran out of memory at least once.
 
     When memory runs out, ``compute`` starts again with pieces of a quarter of the size, up to three times, and then on
-    the CPU. Calls nested in a retry use the smaller pieces, too, and shrink them further if they run out themselves.
+    the CPU. Nested calls start with the smaller pieces and shrink them further if they also run out of memory.
     """
     sentences: tuple[str, ...] = ()
     failures = 0

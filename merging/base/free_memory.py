@@ -10,21 +10,19 @@ from typing import NamedTuple
 
 import psutil
 
-PROCESS_GROUPS_FILE, GROUPS_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")  # only Linux has them
-MACHINE_COUNTERS_FILE, KILL_COUNTER = (
-    Path("/proc/vmstat"),
-    "oom_kill",
-)  # the file and the entry that count processes killed for memory
-LOW_MEMORY_BYTES = 1 << 28  # bytes of free memory below which lack of memory is the likely cause of a kill
+PROCESS_GROUPS_FILE, GROUPS_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")  # only on Linux
+# The file and the entry that count processes killed for memory.
+MACHINE_COUNTERS_FILE, KILL_COUNTER = Path("/proc/vmstat"), "oom_kill"
+LOW_MEMORY_BYTES = 1 << 28  # bytes of free memory; below, lack of memory is the likely cause of a kill
 CACHE_PAGES = ("active_file", "inactive_file")  # cached file pages, which the system drops when memory is needed
 
 
 class GroupFiles(NamedTuple):
-    """The files of a control group with its memory limit, its memory in use, and its count of killed processes."""
+    """Names of a control group's files with its memory limit, its memory in use, and its count of killed processes."""
 
     limit: str
     used: str
-    prefix: str  # of the entries of memory.stat that include nested groups
+    prefix: str  # of the entries in memory.stat that include nested groups
     kills: str
 
 
@@ -45,7 +43,7 @@ class MemorySample(NamedTuple):
 
 
 class MemoryWatch:
-    """Whether memory ran out around the last samples, which is then the likely cause of a process being killed.
+    """Detects that memory ran out around the last samples, which is then the likely reason why a process was killed.
 
     ``looks`` is how many samples count: two if the last one may be taken after the kill, one if samples are far apart.
     """
@@ -63,7 +61,7 @@ class MemoryWatch:
 
 
 def _count_kills() -> int:
-    """How many processes were killed for memory, by the counts of the machine and the control groups; 0 without any."""
+    """How many processes were killed for memory, counted by the machine and the control groups; else 0."""
     total = 0
     for path in (MACHINE_COUNTERS_FILE, *(folder / files.kills for folder, files in _find_groups())):
         with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Modes of a server ($MERGESCOPE_MODE): which actions its visitors may start, from all to none."""
+"""Modes of a server ($MERGESCOPE_MODE): which actions visitors may start, from all to none."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from merging.base.text import did_you_mean, printable
 
 MODE_VARIABLE = "MERGESCOPE_MODE"
 SHARED_VARIABLE = "MERGESCOPE_SHARED"  # set where several people use a server in full mode
-MOST_SECONDS = 30.0  # estimated computing time that a job may take in a class
+MOST_SECONDS = 30.0  # longest estimated computing time of a job in class mode
 
 
 class Mode(StrEnum):
     """Who a server is for."""
 
-    FULL = "full"  # one person or a few, who may do everything
-    CLASS = "class"  # many at once, who share one small machine
-    READ = "read"  # anybody; visitors can only view stored results
+    FULL = "full"  # for one person or a few, who may do everything
+    CLASS = "class"  # for many people at once, who share a small machine
+    READ = "read"  # for anybody; visitors can only view stored results
 
 
 class VisitorAction(StrEnum):
@@ -61,7 +61,7 @@ def server_mode() -> Mode:
     """The mode of this process; ``full`` unless $MERGESCOPE_MODE names another one.
 
     Raises:
-        ModeError: the variable names no mode.
+        ModeError: the variable does not name a mode.
     """
     name = os.environ.get(MODE_VARIABLE, "").strip().casefold() or Mode.FULL
     if name not in set(Mode):
@@ -84,7 +84,8 @@ def is_allowed(action: VisitorAction) -> bool:
 
 
 def refusal(action: VisitorAction) -> str:
-    """Why visitors of this server may not start an action, and where they can; Markdown."""
+    """Why visitors of this server may not start an action, and how to do it on their own machine; Markdown."""
+    alternative = LOCAL_ALTERNATIVES.get(action, DEFAULT_ALTERNATIVE)
     if action in ALLOWED_ACTIONS[server_mode()]:
-        return f"Several people use this server, so it has no {action}. {LOCAL_ALTERNATIVES.get(action, DEFAULT_ALTERNATIVE)}"
-    return f"This server is in {server_mode()} mode, which has no {action}. {LOCAL_ALTERNATIVES.get(action, DEFAULT_ALTERNATIVE)}"
+        return f"Several people use this server, so it has no {action}. {alternative}"
+    return f"This server is in {server_mode()} mode, which has no {action}. {alternative}"

@@ -25,7 +25,7 @@ class Unit(Generic[T]):
     """A piece of work, such as one layer.
 
     ``work`` is its size in scalars, ``nbytes`` the memory that it takes while it runs, and ``kept`` the memory that its
-    result takes. A unit starts when all earlier units of other groups are done and their results are consumed.
+    result takes. A unit starts after all earlier units of other groups are done and their results are consumed.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Unit(Generic[T]):
 
 
 def peak_bytes(sizes: Iterable[int], workers: int, budget: int) -> int:
-    """The most memory that units of these sizes take if up to ``workers`` run within ``budget`` bytes, or one alone."""
+    """The most memory that units of these sizes take if ``workers`` run within ``budget`` bytes, or one runs alone."""
     largest = sorted(sizes, reverse=True)[:workers]
     return max(max(largest, default=0), min(sum(largest), budget))
 
@@ -69,9 +69,10 @@ def run_units(
 ) -> Generator[T, None, None]:
     """The results of units, in their order; up to ``workers`` threads work at once.
 
-    A unit waits while it and the units before it take more than ``budget`` bytes, unless it is alone. ``on_progress`` is
-    called in the caller's thread with the scalars done since the last result, the detail and the unit's name; it may
-    raise Cancelled. Every thread calls ``prepare`` first. The error of a unit is raised in place of its result.
+    A unit waits while it and the started units take more than ``budget`` bytes, unless no unit is started.
+    ``on_progress`` is called in the caller's thread with the scalars done since the last result, the detail and the
+    unit's name; it may raise Cancelled. Every thread calls ``prepare`` first. If a unit fails, its error is raised in
+    place of its result.
     """
     started, stop = deque[_RunningUnit[T]](), Event()
     reports: SimpleQueue[tuple[_RunningUnit[T] | None, float | None, str]] = SimpleQueue()
@@ -113,7 +114,7 @@ def run_units(
 def _relay_progress(
     reports: SimpleQueue[Any], started: Iterable[_RunningUnit[Any]], on_progress: Callable[[int, str, str], None]
 ) -> None:
-    """Wait for a report of a unit, for ``WAKE`` seconds at most, and pass the progress on."""
+    """Wait for a report of a unit, for ``WAKE`` seconds at most, and pass the progress to ``on_progress``."""
     try:
         running, share, detail = reports.get(timeout=WAKE)
     except Empty:
@@ -129,8 +130,8 @@ def map_in_threads(
 ) -> Iterator[Iterator[T]]:
     """The results of many small tasks, in their order, computed by ``workers`` threads that call ``prepare`` first.
 
-    At most ``max_unconsumed`` tasks have begun without their result being consumed: the next task starts when the loop over
-    the results continues. The error of a task is raised in place of its result.
+    At most ``max_unconsumed`` tasks are started before their results are consumed: the next task starts when the loop
+    over the results continues. If a task fails, its error is raised in place of its result.
     """
     with ThreadPoolExecutor(workers, initializer=prepare) as pool:
 

@@ -11,7 +11,7 @@ from merging.base.text import printable
 BUNDLED = Path(__file__).resolve().parents[2] / "sample_data"
 LIBRARY = BUNDLED / "runs"
 STORE_VARIABLE = "MERGESCOPE_STORE"
-WORKERS = "MERGESCOPE_WORKERS"  # workers: empty (this process), 4 (processes), gpus, an address, module:function
+WORKERS = "MERGESCOPE_WORKERS"  # empty (this process), 4 (processes), gpus, an address, module:function
 CERTIFICATES = "MERGESCOPE_CERTIFICATES"  # the folder of the certificates for TLS connections to workers
 EVALUATOR = "MERGESCOPE_EVALUATOR"  # the program that measures exported models; only from the environment
 JOBS_VARIABLE = "MERGESCOPE_JOBS"  # how many jobs run at a time if they share workers
@@ -50,8 +50,8 @@ def workers() -> str:
 def jobs_at_once() -> int:
     """How many jobs a server runs at a time: one, or $MERGESCOPE_JOBS (4) if jobs share the workers of a scheduler.
 
-    Each job starts worker processes of this machine anew, so one job uses them all. Whether jobs share the pool of a
-    user's function is unknown: one job runs unless the variable says more.
+    Each job starts worker processes of this machine anew, so one job uses them all. Whether jobs share the
+    pool of a user's function is unknown, so one job runs unless the variable is set.
 
     Raises:
         StoreError: the variable is not a valid number of jobs.
@@ -59,8 +59,8 @@ def jobs_at_once() -> int:
     spec, setting = workers(), os.environ.get(JOBS_VARIABLE, "").strip()
     if setting and not (setting.isdecimal() and 1 <= int(setting) <= MAX_JOBS):
         raise StoreError(
-            f"{JOBS_VARIABLE} says how many jobs run at a time, 1 to {MAX_JOBS}; got {printable(setting, 40)!r}. Set another "
-            "number, or unset it."
+            f"{JOBS_VARIABLE} says how many jobs run at a time, 1 to {MAX_JOBS}; got {printable(setting, 40)!r}. Set "
+            "another number, or unset it."
         )
     if ":" not in spec and not spec.endswith(".json"):
         return 1
@@ -69,7 +69,7 @@ def jobs_at_once() -> int:
 
 
 def store_words() -> list[str]:
-    """The words of the option that makes a command use this program's store; empty for the default store."""
+    """The command-line option that selects this program's store, as words; empty for the default store."""
     return ["--store", str(store_root().absolute())] if os.environ.get(STORE_VARIABLE) else []
 
 

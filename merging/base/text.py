@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-MARKUP_CHARACTERS = re.compile(
-    r"([\\`*_{}\[\]()#+\-.!|~$:<>&\"'=@/])"
-)  # ASCII punctuation, all of which Markdown lets escape
+# ASCII punctuation, all of which can be escaped in Markdown.
+MARKUP_CHARACTERS = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:<>&\"'=@/])")
 
 
 def escape_markdown(text: str) -> str:
@@ -24,7 +23,7 @@ def code_block(text: str, language: str = "") -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; the cells are Markdown already."""
+    """A Markdown table of cells that are Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
@@ -50,7 +49,7 @@ def size_text(count: float) -> str:
 
 
 def estimate_basis(is_measured: bool, noun: str) -> str:
-    """The source of an estimate of time: 'from earlier runs on this machine'."""
+    """What an estimate of time is based on: 'from earlier runs on this machine' if ``is_measured``."""
     return (
         f"from earlier {noun}s on this machine"
         if is_measured
@@ -93,7 +92,7 @@ def visible_lines(text: str) -> str:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """' Did you mean x?' or the empty string; upper and lower case do not matter."""
+    """' Did you mean x?' or the empty string; case is ignored."""
     known = {choice.casefold(): choice for choice in choices}
     nearest = get_close_matches(word.casefold(), known, n=1, cutoff=0.5)
     return f" Did you mean {known[nearest[0]]!r}?" if nearest else ""

@@ -21,7 +21,7 @@ from merging.base.parallel import map_in_threads
 
 T = TypeVar("T")
 
-MAX_PIECES_BYTES = 4 << 30  # bytes that all pieces computed at once may take, if as much again is free
+MAX_PIECES_BYTES = 4 << 30  # bytes that all pieces computed at once may take, if twice as much is free
 ONE_THREAD = partial(torch.set_num_threads, 1)
 _allowed = local()  # ``cores``: how many threads torch could use before ``limit_to_one_thread``
 

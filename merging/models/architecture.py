@@ -14,11 +14,8 @@ from merging.models.families import ACTIVATIONS
 from merging.models.stated_architecture import DEFAULT_HEAD_WIDTH, NOTHING_STATED, StatedArchitecture, read_size
 from merging.models.tower_names import group_tower_names, is_transposed_name, tower_names
 
-PUBLISHED_HEAD_WIDTHS = {
-    768: 64,
-    1024: 64,
-    1280: 80,
-}  # width of a published tower (ViT-B, ViT-L, ViT-H): width of its heads
+# Width of a published tower (ViT-B, ViT-L, ViT-H): width of its heads.
+PUBLISHED_HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}
 GELU_WIDTHS = (1280,)  # widths that OpenAI never published; all of OpenAI's models have QuickGELU
 
 
@@ -38,9 +35,9 @@ class Architecture:
     def from_checkpoint(cls, checkpoint: Checkpoint, fallback: Checkpoint | None = None) -> Self:
         """The architecture of a tower, from its shapes and its metadata.
 
-        Fields that its metadata leaves out (a state dict in memory has no metadata) come from ``fallback``, if that has
-        the same shapes. If neither states them, the number of heads is that of the published model of this width, and
-        the activation is QuickGELU, as in every OpenAI model (GELU for ViT-H).
+        Fields that the metadata leaves out (a state dict in memory has no metadata) come from ``fallback`` if it has
+        the same shapes. If neither states a field, the number of heads is that of the published model of this width,
+        and the activation is QuickGELU, as in every OpenAI model (GELU for ViT-H).
 
         Raises:
             CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
@@ -112,7 +109,7 @@ def architecture_in_metadata(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
-    """The checkpoint with an activation stated in its metadata; unchanged if ``activation`` is empty."""
+    """The checkpoint with ``activation`` stated in its metadata; unchanged if ``activation`` is empty."""
     if not activation:
         return checkpoint
     view = identity_view(checkpoint)
@@ -126,12 +123,12 @@ def with_architecture(
 ) -> Checkpoint:
     """The checkpoint with the stated architecture in its metadata; unchanged if nothing is stated.
 
-    Fields that its file states stay. Without ``sizes``, only fields that no shape shows are compared: shapes are
-    compared by the fit check, and a checkpoint without a visual tower is no error.
+    Fields that the file states stay. Without ``sizes``, only fields that no shape shows are compared, and a checkpoint
+    without a visual tower is accepted: the fit check compares the shapes.
 
     Raises:
-        CheckpointError: its file or its shapes contradict a stated field (the message has both values), or it has no
-            visual tower.
+        CheckpointError: the file or the shapes contradict a stated field (the message has both values), or the
+            checkpoint has no visual tower.
     """
     if stated_architecture == NOTHING_STATED:
         return checkpoint
@@ -148,7 +145,8 @@ def with_architecture(
         )
     if stated_architecture.heads and shape_sizes and shape_sizes["width"] % stated_architecture.heads:
         raise CheckpointError(
-            f"{checkpoint.name} has the width {shape_sizes['width']}, which {stated_architecture.heads} heads cannot share."
+            f"{checkpoint.name} has the width {shape_sizes['width']}, which {stated_architecture.heads} heads cannot "
+            "share."
         )
     new_metadata: dict[str, Any] = dict(stated_metadata)
     if stated_architecture.heads and shape_sizes:

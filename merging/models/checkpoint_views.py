@@ -1,6 +1,6 @@
 """One model under the names of open_clip or Transformers: the same numbers, packed, split or transposed.
 
-Nothing is converted ahead of time: a ``CheckpointView`` reads tensors of another checkpoint when its own are read.
+Nothing is converted in advance: a ``CheckpointView`` reads tensors of another checkpoint on demand.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DerivedTensor:
 class CheckpointView(Checkpoint):
     """Tensors of another checkpoint under other names, read from it on demand.
 
-    With ``keeps_digest`` the view counts as that checkpoint itself and has its digest.
+    With ``keeps_digest`` the view has the digest of that checkpoint.
     """
 
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], *, keeps_digest: bool) -> None:
@@ -177,8 +177,8 @@ def _split_qkv(inner: Checkpoint, stored: str) -> tuple[DerivedTensor, ...] | No
 def to_open_clip_names(checkpoint: Checkpoint, extract_tower: bool = False) -> Checkpoint:
     """A checkpoint under open_clip's names, without prefixes of trainers; unchanged if it has these names already.
 
-    A checkpoint without a visual tower keeps its names, except for a prefix of parallel training. So does a checkpoint
-    whose tower is not CLIP's. A tower that is a small part of its checkpoint is taken out only with ``extract_tower``.
+    A checkpoint without a visual tower, or with a tower that is not CLIP's, keeps its names, except for a prefix of
+    parallel training. A CLIP tower that is a small part of its checkpoint is extracted only with ``extract_tower``.
 
     Raises:
         CheckpointError: the checkpoint holds several visual towers.
@@ -260,13 +260,14 @@ def _convert_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
 
 
 def _name_ignored(ignored_names: Iterable[str]) -> str:
-    """The first names of ignored tensors; output projections come before the others."""
+    """The first names of ignored tensors; output projections come first."""
     names = list(ignored_names)
     projections = [name for name in names if PROJECTION_NAMES.search(name)]
     return first_few((*projections, *(name for name in names if name not in projections)))
 
 
 def _list_naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
+    """Sentences on the changes of names; ``notes`` has the names of the ignored tensors by kind."""
     yield "Transformers' names were changed to open_clip's, with q, k and v packed."
     if top:
         yield f"The names begin with {top!r}, which was removed."
@@ -283,7 +284,7 @@ def rename_to_pretrained(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoi
     """The expert with its tensors under the pretrained model's names; unchanged if it has these names already.
 
     Tensors that the pretrained model does not have keep their names. Transformers' plain vision model has no output
-    projection; such an expert gets the pretrained model's.
+    projection; such an expert gets the projection of the pretrained model.
     """
     expert = expert.apply_to(pretrained)
     targets = group_tower_names(pretrained.infos)
@@ -307,7 +308,7 @@ def rename_to_pretrained(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoi
 
 
 def _lacks_projection(expert: Checkpoint) -> bool:
-    """Whether an expert is from Transformers, whose plain vision model has no output projection."""
+    """Whether an expert has Transformers' names, so that a missing output projection is normal."""
     names = expert.inner.infos if isinstance(expert, CheckpointView) else expert.infos
     return any(name.endswith(HF_ANCHOR) for name in names)
 
@@ -317,7 +318,7 @@ def rename_tensor(
 ) -> dict[str, DerivedTensor]:
     """{new name: tensor} of one tensor of the tower, which the expert stores under the names ``stored_names``.
 
-    It is empty if the expert lacks the tensor.
+    The result is empty if the expert lacks the tensor.
     """
     if not stored_names:
         return {}

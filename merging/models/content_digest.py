@@ -1,7 +1,7 @@
-"""The digest of a checkpoint's content: of names, dtypes, shapes and values, whatever the file's format and order.
+"""The digest of a checkpoint's content: of names, dtypes, shapes and values, but not of the file's format and order.
 
-It is a SHA-256 in hexadecimal digits. The values of a small checkpoint are hashed directly, those of a large one as
-one BLAKE3 for each tensor, which takes a third of the time. Importing this loads no torch.
+It is a SHA-256 in hexadecimal digits. The values of a small checkpoint are hashed directly. For a large checkpoint, the
+BLAKE3 of each tensor is hashed instead, which takes a third of the time. Importing this module does not load torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from blake3 import blake3
 
 DIRECT_HASH_BYTES = 1 << 24  # bytes of all tensors up to which values are hashed directly
 
-BytesCallback = Callable[[int], None]  # called with the bytes that were read since the last call
+BytesCallback = Callable[[int], None]  # called with the number of bytes read since the last call
 
 
 def ignore_bytes(size: int) -> None:
@@ -39,7 +39,7 @@ class ContentDigest:
         (self._tensor or self._total).update(values)
 
     def hexdigest(self) -> str:
-        """The digest of all that was added."""
+        """The digest of all tensors that were added."""
         self._end()
         return self._total.hexdigest()
 

@@ -17,7 +17,7 @@ from merging.base.progress import Meter
 from merging.models.content_digest import BytesCallback, ignore_bytes
 from merging.tasks.context import QUIET, Context
 
-if TYPE_CHECKING:  # it loads torch, which digests that another process computes do not need
+if TYPE_CHECKING:  # it loads torch, which is not needed if another process computes the digests
     from merging.models.checkpoint import Checkpoint
 
 READING = "Reading checkpoints"
@@ -25,11 +25,12 @@ FOLDER, VERSION = "digests", 2
 MAX_ENTRIES = 5000  # newest entries that are read
 DIGEST_PATTERN = re.compile("[0-9a-f]{64}")
 
-AwaitDigest = Callable[[tuple[int, ...], BytesCallback], str]  # waits for the digest of a file; empty: none comes
+# Waits for the digest of the file in this state; the result is empty if there will be none.
+AwaitDigest = Callable[[tuple[int, ...], BytesCallback], str]
 
 
 class DigestCache:
-    """Digests by the state of their file: those of this process, and those that a store holds."""
+    """Digests by the state of their file: computed by this process, or loaded from a store."""
 
     def __init__(self) -> None:
         self._digests: dict[tuple[int, ...] | None, str] = {}
@@ -43,7 +44,7 @@ class DigestCache:
 
     @contextlib.contextmanager
     def use_digests_from(self, await_digest: AwaitDigest) -> Iterator[None]:
-        """Take digests that another process computes while the block runs; the others are computed in this process."""
+        """Use digests that another process computes while the block runs; this process computes the remaining ones."""
         self._await_digest = await_digest
         try:
             yield
@@ -51,7 +52,7 @@ class DigestCache:
             self._await_digest = None
 
     def remember(self, digests: Mapping[tuple[int, ...] | None, str]) -> None:
-        """Add digests that were computed before, by the state of the file at that time."""
+        """Add digests that were computed earlier, by the state of the file at that time."""
         self._digests.update(digests)
 
     def find(self, state: tuple[int, ...] | None) -> str:
@@ -59,7 +60,7 @@ class DigestCache:
         return self._digests.get(state, "")
 
     def digest(self, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
-        """The checkpoint's digest, cached until its file changes; ``meter`` counts its bytes, read or cached."""
+        """The checkpoint's digest, cached until its file changes; ``meter`` counts its bytes in both cases."""
         state = checkpoint.state()
         if state is None:
             digest = checkpoint.digest
@@ -76,7 +77,7 @@ class DigestCache:
         return digest or checkpoint.content_digest(on_bytes)
 
     def load(self, root: Path) -> None:
-        """Read the digests stored under ``root``, unless none changed since this process last read them."""
+        """Read the digests stored under ``root``, unless they have not changed since this process last read them."""
         records = _open_records(root)
         try:
             changed = records.folder.stat().st_mtime_ns
@@ -98,11 +99,11 @@ class DigestCache:
         return digest
 
     def read(self, root: Path, checkpoints: Iterable[Checkpoint], context: Context = QUIET) -> dict[str, str]:
-        """{name: digest} of checkpoints, all read and stored.
+        """{name: digest} of checkpoints; the digests are stored for other processes.
 
         Raises:
             CheckpointError: a file became shorter.
-            Cancelled: the user cancelled; digests computed until then stay stored.
+            Cancelled: the user cancelled; digests that are complete stay stored.
         """
         listed_checkpoints = list(checkpoints)
         meter = context.meter(sum(checkpoint.nbytes for checkpoint in listed_checkpoints))

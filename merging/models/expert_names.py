@@ -1,4 +1,4 @@
-"""An expert's tensor names matched to the pretrained model's: prefixes, and names that differ between versions."""
+"""Matches an expert's tensor names to the pretrained model's: prefixes, and names that differ between versions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 TRAINER_PREFIXES = ("module.", "_orig_mod.", "base_model.model.")  # prefixes that trainers put before every name
-OLD_NORM_WORDS = {"gamma": "weight", "beta": "bias"}  # of norms, in the first files of BERT
-MAX_PREFIXES = 16  # candidates that are tried: those that most anchors suggest
-ANCHOR_COUNT = 3  # names that are searched behind every prefix
-Later = Callable[[str], str]  # maps a file's name to that of the current version of its library
+OLD_NORM_WORDS = {
+    "gamma": "weight",
+    "beta": "bias",
+}  # last words of norms' names: in the first files of BERT, and today
+MAX_PREFIXES = 16  # candidates that are tried, the most frequent first
+ANCHOR_COUNT = 3  # names of one model that are searched at the end of the other model's names
+Later = Callable[[str], str]  # maps a name in a file to the name in the current version of its library
 
 
 @dataclass(frozen=True, slots=True)
 class MatchedNames:
-    """{the pretrained model's name, or the name without prefixes: name in the file}, and sentences on the changes."""
+    """``stored`` is {the pretrained model's name, or the name without prefixes: name in the file}.
+
+    ``notes`` are sentences about the changes.
+    """
 
     stored: dict[str, str]
     notes: tuple[str, ...] = ()
@@ -72,7 +78,7 @@ def _rename_to_current(name: str, rename: Later) -> str:
 
 
 def _find_wrapper(names: Iterable[str]) -> str:
-    """The prefixes of trainers that all of these names share."""
+    """The joined prefixes of trainers that all of these names share; empty if there are none."""
     name_list, prefix = list(names), ""
     while wrapper := next(
         (w for w in TRAINER_PREFIXES if name_list and all(n.startswith(prefix + w) for n in name_list)), ""
@@ -82,7 +88,7 @@ def _find_wrapper(names: Iterable[str]) -> str:
 
 
 def _find_prefix(pretrained_names: Sequence[str], expert_names: Sequence[str]) -> tuple[str, str]:
-    """(prefix to add to an expert's names, prefix to remove) that makes most of them the pretrained model's."""
+    """(prefix to add to an expert's names, prefix to remove), so that most names become the pretrained model's."""
     pretrained_set, expert_set = set(pretrained_names), set(expert_names)
     options: Counter[tuple[str, str]] = Counter()
     for anchor in sorted(pretrained_names, key=lambda name: (-name.count("."), name))[:ANCHOR_COUNT]:

@@ -37,8 +37,8 @@ class Role(StrEnum):
     HEAD = "head"  # a task's own output layer: every expert keeps its own
 
 
-UNMERGED = frozenset({Role.STATISTIC, Role.BUFFER, Role.HEAD})  # roles that no method sees
-ROWWISE_ROLES = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which no method treats as matrices
+UNMERGED = frozenset({Role.STATISTIC, Role.BUFFER, Role.HEAD})  # roles of tensors that are not passed to methods
+ROWWISE_ROLES = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which methods do not treat as matrices
 INFERRED_ROLES = ROWWISE_ROLES | {Role.STATISTIC, Role.HEAD}  # roles that no tensor of CLIP has
 LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
 WEIGHTS = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
@@ -50,7 +50,7 @@ PACKED = "attn.in_proj"  # the part of a tensor that holds q, k and v of an atte
 QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # parts of three tensors, in the order of a packed one
 QKV_WORDS = ("query", "key", "value")  # names of the thirds of a packed tensor, in that order
 CLIP_KEY, INFERRED_KEY = FAMILY_KEYS = ("clip", "inferred")  # kinds of models that a recipe may state
-ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; weights do not show which one it is
+ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which one
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Family:
         return _classify_name(self, name)
 
 
-@lru_cache(maxsize=8192)  # every check of a merge asks for the same few hundred names
+@lru_cache(maxsize=8192)  # every check of a merge classifies the same few hundred names
 def _classify_name(family: Family, name: str) -> tuple[int, Rule, int | None] | None:
     for index, rule in enumerate(family.rules):
         if match := rule.match(name):
@@ -113,6 +113,7 @@ def _classify_name(family: Family, name: str) -> tuple[int, Rule, int | None] | 
 
 
 def _weight_and_bias(stem: str, weight: Role, part: str, section: str = "") -> tuple[Rule, Rule]:
+    """The rules of a layer's weight, of role ``weight``, and of its bias."""
     return Rule(rf"{stem}\.weight", weight, part, section), Rule(rf"{stem}\.bias", Role.SHIFT, part, section)
 
 
@@ -161,7 +162,7 @@ def _hugging_face_rules() -> tuple[Rule, ...]:
 
 
 # Text tensors in the checkpoints of image encoders; their task vectors are zero and they are not merged.
-# The published image encoders drop the text transformer and keep these six, which their authors count in quantiles.
+# The published image encoders lack the text transformer but have these six, which their authors count in quantiles.
 _UNUSED_TEXT = (
     Rule(
         r"positional_embedding|text_projection|token_embedding\.weight|ln_final\.(?:weight|bias)|logit_scale",
@@ -187,13 +188,14 @@ FAMILIES = (OPEN_CLIP, OPEN_CLIP_TOWER, HUGGING_FACE)
 
 
 def _list_unknown_names(family: Family, names: Iterable[str]) -> list[str]:
+    """The names that match no rule of a family."""
     return [name for name in names if not family.knows(name)]
 
 
 def recognize_family(names: Iterable[str], checkpoint_name: str = "the checkpoint", network_title: str = "") -> Family:
     """The family whose rules match every name.
 
-    ``network_title`` names the kind of network that has such names, if it is known.
+    ``network_title`` is the kind of network that has such names, if it is known.
 
     Raises:
         FamilyError: no family fits; the message lists the unknown names and the nearest family.
@@ -251,7 +253,7 @@ def classify_parameters(
 def qkv_parameters(parameter: Parameter) -> tuple[Parameter, ...]:
     """Query, key and value of a packed tensor as parameters of their own, in order; empty for any other tensor.
 
-    They have its position in forward order, and the same parts as in files that hold them as three tensors.
+    They have the position of the packed tensor in forward order, and the parts of files that store three tensors.
     """
     if parameter.part != PACKED:
         return ()
@@ -266,7 +268,7 @@ def whole_name(name: str) -> str:
 
 
 def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
-    """Parameters of a model of no known family, with roles from dtypes alone; enough to compare checkpoints."""
+    """Parameters of a model of no known family, with roles from dtypes alone, to compare checkpoints."""
     rows = []
     for order, (name, info) in enumerate(infos.items()):
         is_buffer = not info.dtype.is_floating_point and not name.endswith((".weight", ".bias"))

@@ -1,6 +1,6 @@
 """Role, block, tower and orientation of the tensors of any network with blocks, from names, shapes and types alone.
 
-No architecture has rules of its own: a tensor whose name shows no role gets one from its shape.
+There are no rules for single architectures. If a tensor's name shows no role, its shape determines the role.
 """
 
 from __future__ import annotations
@@ -26,17 +26,24 @@ BUFFER_WORDS = re.compile(
     r"masked_bias|logit_scale|logit_bias|final_logits_bias"
 )
 STATISTIC_WORDS = re.compile(r"running_mean|running_var")
-VOCABULARY_LAYERS = {"shared", "wte", "embed_tokens", "word_embeddings", "word_embedding", "token_embedding", "tok_embeddings",
-          "tokens_embed", "embeddings", "embed_in", "embed_out", "lm_head", "proj_out"}  # fmt: skip
-EMBEDDING_WORDS = re.compile(r"pos\w*emb\w*|emb\w*pos\w*|wpe|\w*type_embeddings|rel_embeddings|relative_\w*bias\w*|\w*_token|"
-                    r"\w*_tokens|probe|\w*class_embedding|position_embeddings?")  # fmt: skip
+VOCABULARY_LAYERS = {
+    "shared", "wte", "embed_tokens", "word_embeddings", "word_embedding", "token_embedding", "tok_embeddings",
+    "tokens_embed", "embeddings", "embed_in", "embed_out", "lm_head", "proj_out",
+}  # fmt: skip
+EMBEDDING_WORDS = re.compile(
+    r"pos\w*emb\w*|emb\w*pos\w*|wpe|\w*type_embeddings|rel_embeddings|relative_\w*bias\w*|\w*_token|\w*_tokens|probe|"
+    r"\w*class_embedding|position_embeddings?"
+)
 NORM_SCALE_WORDS = re.compile(r"weight|gamma|scale|lambda\d*|layer_scale\w*|ls\d*|g")
-WORDS_AFTER_BLOCKS = ("norm", "ln_f", "ln_post", "final", "post", "pooler", "head", "lm_head", "classifier", "cls", "layernorm",
-         "proj_out", "score", "fc", "embed_out")  # fmt: skip
+WORDS_AFTER_BLOCKS = (
+    "norm", "ln_f", "ln_post", "final", "post", "pooler", "head", "lm_head", "classifier", "cls", "layernorm",
+    "proj_out", "score", "fc", "embed_out",
+)  # fmt: skip
+# The beginnings of names of towers that run first and last.
 FIRST_TOWERS, LAST_TOWERS = ("vision", "visual", "image", "audio"), ("decoder", "text_decoder", "language", "lm")
 QUANTIZED_WORDS = re.compile(r"qweight|qzeros|absmax|quant_map|weight_scale_inv|g_idx")
-MIN_WEIGHTS = 2  # weights from which on a file without blocks counts as a network
-MAX_CLIP_SHARE = 0.5  # share of CLIP's names above which a file without a title is an incomplete CLIP tower
+MIN_WEIGHTS = 2  # least number of weights for a file without blocks to count as a network
+MAX_CLIP_SHARE = 0.5  # if more of its names are CLIP's, a file without a title is an incomplete CLIP tower
 
 
 def describe_parameters(
@@ -61,7 +68,7 @@ def describe_parameters(
 
 
 def is_inferred(names: Iterable[str], family: str = "") -> bool:
-    """Whether parameters are inferred: the names show blocks or layers, and no CLIP tower, complete or damaged."""
+    """Whether parameters are inferred: the names show blocks or layers, but not a CLIP tower, complete or damaged."""
     if family:
         return family == INFERRED_KEY
     return _is_inferred(tuple(names))
@@ -102,7 +109,11 @@ def _infer_parameters(infos: Mapping[str, TensorInfo], facts: Facts | None) -> t
 
 
 def _tower_rank(depth: Depth, role: Role) -> int:
-    """The rank of a tower in forward order: tables that towers share come first, layers between towers in between."""
+    """The rank of a tensor's tower in forward order.
+
+    Tables that towers share come first (0), then towers for images and sound (1), other towers (2), layers between
+    towers (3), decoders (4), and layers after all towers (5).
+    """
     if depth.tower.startswith(FIRST_TOWERS):
         return 1
     if depth.tower.startswith(LAST_TOWERS):
@@ -115,6 +126,7 @@ def _tower_rank(depth: Depth, role: Role) -> int:
 
 
 def _block_sort_key(depth: Depth) -> tuple[int, int]:
+    """The sort key inside a tower: tensors before the blocks, the blocks in order, tensors after them."""
     return (1, depth.block) if depth.block is not None else (2 if _is_after(depth) else 0, 0)
 
 
@@ -140,7 +152,7 @@ def _infer_role_from_name(ending: str, floating: bool, sides: int, flat: bool) -
     last, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
     if not floating and last in {"weight", "bias"}:
         return Role.LINEAR  # packed numbers, which ``form_team`` refuses
-    is_learned_scale = last == "logit_scale" and sides > 1  # one per head of an attention layer
+    is_learned_scale = last == "logit_scale" and sides > 1  # one scale per head of an attention layer
     if (
         not floating
         or (BUFFER_WORDS.fullmatch(last) and not is_learned_scale)
@@ -174,8 +186,8 @@ def _infer_role_from_shape(last: str, sides: int, flat: bool) -> Role:
 def _find_transposed(infos: Mapping[str, TensorInfo], depths: Mapping[str, Depth]) -> set[str]:
     """Names of the matrices stored as (d_in, d_out): their biases have as many numbers as they have columns.
 
-    Square matrices do not show their orientation. They count as transposed if no other matrix inside the blocks is
-    stored as (d_out, d_in) and at least one matrix is transposed.
+    A square matrix does not show its orientation. It counts as transposed if at least one other matrix is transposed
+    and no matrix inside the blocks is stored as (d_out, d_in).
     """
     transposed, square, plain_count = set(), set(), 0
     for name, info in infos.items():

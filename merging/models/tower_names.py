@@ -35,7 +35,7 @@ ANCHOR, HF_ANCHOR = "class_embedding", "embeddings.class_embedding"
 PROJ = "proj"
 HF_TOWER_PREFIXES = ("embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm.")  # names inside Transformers' tower
 HF_TEXT_PREFIXES = ("text_model.", "text_projection.")
-CACHED_LISTS = 64  # lists of names whose towers are cached
+CACHED_LISTS = 64  # number of lists of names for which the result is cached
 TO_HUGGING_FACE = {
     "class_embedding": HF_ANCHOR,
     "positional_embedding": "embeddings.position_embedding.weight",
@@ -51,11 +51,12 @@ TO_HUGGING_FACE = {
 
 
 def is_clip(infos: Mapping[str, TensorInfo], model_prefix: str, tower_prefix: str, inside_other: bool = False) -> bool:
-    """Whether a file with a class embedding below the prefix ``tower_prefix`` is a CLIP model, whose names begin with ``model_prefix``.
+    """Whether a file holds a CLIP model; the file has a class embedding under ``tower_prefix``.
 
-    BLIP and others have this embedding and norms under CLIP's names, but an attention of their own, so every tensor of
-    the tower must be CLIP's. LLaVA holds a CLIP tower beside another network: unless ``inside_other``, the model must
-    have most of the file's numbers, and no tensor beside it may belong to blocks.
+    The names of the model begin with ``model_prefix``. BLIP and others have this embedding and norms under CLIP's
+    names, but another attention, so every tensor of the tower must be CLIP's. LLaVA holds a CLIP tower beside another
+    network: unless ``inside_other``, the model must have most of the file's numbers, and no other tensor may belong to
+    blocks.
     """
     model_numel, other_numel, other_names = 0, 0, list[str]()
     for name, info in infos.items():
@@ -75,7 +76,7 @@ def is_clip(infos: Mapping[str, TensorInfo], model_prefix: str, tower_prefix: st
 
 @dataclass(frozen=True, slots=True)
 class TowerTensor:
-    """A tensor of the visual tower: open_clip's name without prefix, and its index if it is q, k or v alone."""
+    """A tensor of the visual tower: open_clip's name without prefix, and the index in ``QKV`` of q, k or v alone."""
 
     name: str
     qkv_index: int | None = None
@@ -135,7 +136,7 @@ def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
     return dict(_group_parameter_names(tuple(parameter.name for parameter in checkpoint.parameters)))
 
 
-@lru_cache(maxsize=CACHED_LISTS)  # estimates pass the same names again and again
+@lru_cache(maxsize=CACHED_LISTS)  # estimates pass the same names many times
 def _group_parameter_names(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     return group_tower_names(names)
 

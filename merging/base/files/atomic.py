@@ -1,8 +1,8 @@
 """Folders that exist whole or not at all: written as temporary folders, sealed by a manifest, then renamed.
 
-No locks are needed. Two writers of one entry each fill a temporary folder of their own; one rename wins, and the loser
-drops its copy. A reader trusts an entry only if its manifest and the sizes of all its files agree. It compares a file's
-hash when the file is first used. The next call of ``sweep`` removes the temporary folders of killed writers.
+No locks are needed. Two writers of one entry fill separate temporary folders; one rename succeeds, and the other
+writer removes its folder. A reader trusts an entry only if its manifest and the sizes of all its files agree. It checks
+the hash of a file when the file is first used. ``sweep`` removes the temporary folders of killed writers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from merging.base.files.records import write_json
 from merging.base.files.temporary import OLD, leftover_kind, temporary_name
 
 MANIFEST = "manifest.json"
-TARGET_EXISTS_ERRORS = {
-    errno.ENOTEMPTY,
-    errno.EEXIST,
-}  # errors of a rename whose target another writer has created first
+# Errors of a rename whose target another writer has created first.
+TARGET_EXISTS_ERRORS = {errno.ENOTEMPTY, errno.EEXIST}
 MAX_CHECKS = 10  # how often a check is repeated because the entry was replaced during it
 SHA256, BLAKE3 = "sha256", "blake3"
 HASH_NAMES = {SHA256: "sha-256", BLAKE3: "BLAKE3"}
@@ -52,7 +50,7 @@ def make_temporary(root: Path) -> Path:
 
 
 def seal(folder: Path) -> dict[str, FileState]:
-    """Sync every file to the disk, then write the manifest; a folder without a manifest is no entry.
+    """Sync every file to the disk, then write the manifest; a folder without a manifest is not an entry.
 
     Returns {file name: the file's state when it was hashed}.
     """
@@ -74,7 +72,7 @@ def seal(folder: Path) -> dict[str, FileState]:
 
 
 def publish(folder: Path, final: Path) -> bool:
-    """Rename a sealed folder to its final path; if another writer was first, drop the folder and return False."""
+    """Rename a sealed folder to its final path; if another writer was first, remove the folder and return False."""
     try:
         with disk.rename_in_block(folder, final):
             folder.rename(final)
@@ -90,7 +88,7 @@ def publish(folder: Path, final: Path) -> bool:
 
 @contextlib.contextmanager
 def write_folder(root: Path, name: str, is_valid: Callable[[Path], bool], what: str) -> Iterator[Path]:
-    """A folder to fill in the block, which then becomes ``root``/``name``; an existing entry stays if it is ``is_valid``.
+    """A folder to fill in the block, which then becomes ``root``/``name``; a valid entry of that name is not replaced.
 
     Raises:
         StoreError: the store cannot be written to; the message begins with ``what``, the name of the entry.
@@ -114,7 +112,7 @@ def require_writable(root: Path, what: str) -> None:
 
 
 def replace(folder: Path, final: Path) -> bool:
-    """Rename a folder to ``final`` in place of any entry there; if another writer was first, drop it and return False.
+    """Rename a folder to ``final``, replacing any entry; if another writer was first, remove the folder, return False.
 
     The old entry is set aside until the new one is published. If this process dies before that, ``sweep`` restores it.
     """
@@ -147,7 +145,7 @@ def _restore(old_folder: Path) -> None:
 
 
 def retire(final: Path, what: str = "") -> None:
-    """Rename an entry to a temporary name, then remove it; does nothing if there is none.
+    """Rename an entry to a temporary name, then remove it; do nothing if there is no such entry.
 
     Raises:
         StoreError: it cannot be removed; the message begins with ``what``, by default the entry's name.
@@ -155,7 +153,7 @@ def retire(final: Path, what: str = "") -> None:
     temporary = final.with_name(temporary_name())
     with explain_os_errors(what or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
         final.rename(temporary)
-    remove_temporary(temporary)  # also if the rename succeeded but a network file system lost its reply
+    remove_temporary(temporary)  # a rename may succeed although a network file system lost its reply
 
 
 def remove_temporary(folder: Path) -> None:
@@ -167,7 +165,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an entry, after comparing the size of every file.
+    """The manifest of an entry; the sizes of all files are compared with it.
 
     Raises:
         DamagedError: the manifest is missing or malformed, or a file is missing or of another size.
@@ -177,7 +175,7 @@ def read_manifest(folder: Path) -> Manifest:
         for name, entry in files.items():
             size = (folder / name).stat().st_size
             if size != entry["size"] or not isinstance(entry[_hash_kind(entry)], str):
-                raise DamagedError(f"{name} has {size} bytes, its manifest says {entry['size']}")
+                raise DamagedError(f"{name} has {size} bytes, its manifest states {entry['size']}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(f"its manifest cannot be trusted: {error}") from None
     return dict(files)
@@ -209,7 +207,7 @@ def verify_file(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: s
         file_state = (str(path), *_file_state(path.stat(), str(manifest[name][kind])))
         if file_state not in _verified_files:
             if file_hash(path, kind) != manifest[name][kind]:
-                raise DamagedError(f"{name} does not have the {HASH_NAMES[kind]} that its manifest gives")
+                raise DamagedError(f"{name} does not have the {HASH_NAMES[kind]} that its manifest states")
             _verified_files.add(file_state)
     except OSError as error:
         raise DamagedError(f"{name} cannot be read: {error.strerror}") from None
@@ -221,7 +219,7 @@ def _file_state(status: os.stat_result, content_hash: str) -> FileState:
 
 
 def _hash_kind(entry: Mapping[str, Any]) -> str:
-    """Which hash an entry of a manifest has."""
+    """The kind of hash that an entry of a manifest has."""
     return BLAKE3 if BLAKE3 in entry else SHA256
 
 

@@ -14,12 +14,8 @@ from merging.base.errors import MergingError, StoreError
 from merging.base.text import printable, size_text
 
 DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-NO_RESERVE_ERRORS = {
-    errno.EOPNOTSUPP,
-    errno.EINVAL,
-    errno.ENOSYS,
-    errno.ENODEV,
-}  # file systems that cannot reserve space
+# File systems that cannot reserve space.
+NO_RESERVE_ERRORS = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 OTHER_STORE = "set MERGESCOPE_STORE to a folder that can be written to"  # the remedy if the store is not writable
 VIEWING_STILL_WORKS = " Stored results can still be viewed."
 
@@ -55,7 +51,8 @@ def explain_os_errors(what: str, remedy: str = "choose another folder", action: 
             )
         else:
             reassurance = VIEWING_STILL_WORKS if remedy == OTHER_STORE else ""
-            message = f"{what} cannot be {action} ({_describe_os_error(error)}).{loss}{reassurance} {remedy[0].upper()}{remedy[1:]}."
+            advice = f"{remedy[0].upper()}{remedy[1:]}"
+            message = f"{what} cannot be {action} ({_describe_os_error(error)}).{loss}{reassurance} {advice}."
         raise StoreError(message) from None
 
 
@@ -155,7 +152,7 @@ def folder_size(folder: Path) -> int:
 
 
 def list_files_below(folder: Path, parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, int]]:
-    """(parent folders below ``folder``, name, size) of every file; files that vanish meanwhile are left out."""
+    """(parent folders below ``folder``, name, size) of every file; files that are removed meanwhile are left out."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

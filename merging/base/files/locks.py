@@ -11,8 +11,8 @@ from filelock import FileLock, Timeout
 
 from merging.base.files.processes import NO_PROCESS, ProcessId, this_process
 
-POLL_SECONDS = 0.5  # seconds between two checks of the holder
-MAX_WAIT_SECONDS = 3600.0  # seconds that a process waits for a lock at most
+POLL_SECONDS = 0.5  # between two checks of the holder
+MAX_WAIT_SECONDS = 3600.0  # longest time that a process waits for a lock
 
 
 @contextlib.contextmanager
@@ -24,7 +24,7 @@ def hold_lock(
 ) -> Iterator[bool]:
     """Hold a lock while the block runs; yield whether it is held.
 
-    It is not held if the file system has no locks or is not writable, if a signal has halted the holder, or after
+    The lock is not held if the file system has no locks or is not writable, if a signal has halted the holder, or after
     ``longest`` seconds. While another process holds the lock, ``on_holder`` is called with that process (number 0 if it
     is unknown), and so is ``check_cancel``, which may raise to stop waiting.
     """

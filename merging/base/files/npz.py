@@ -1,7 +1,7 @@
 """NumPy's npz archives from untrusted sources: headers are checked before any array is read.
 
-``np.load`` would unpack whole arrays of any size that their headers claim. Here single rows can be read. Pickled
-objects are never read.
+``np.load`` unpacks whole arrays of any size that their headers state. This module can also read single rows. It never
+reads pickled objects.
 """
 
 from __future__ import annotations
@@ -28,20 +28,17 @@ from merging.base.files.paths import open_regular, path_state, resolve_contained
 from merging.base.text import first_few, printable
 
 MAX_MEMBERS = 1000
-MAX_READ_BYTES = 1 << 32  # most bytes of an array that is read whole
-ZIP_BOMB_RATIO, ZIP_BOMB_MIN_BYTES = (
-    200,
-    1 << 28,
-)  # compression factor and size in bytes above which an archive is taken for a zip bomb
+MAX_READ_BYTES = 1 << 32  # of an array that is read whole
+# Compression factor and size in bytes above which an archive is taken for a zip bomb.
+ZIP_BOMB_RATIO, ZIP_BOMB_MIN_BYTES = 200, 1 << 28
 DTYPE_KINDS = "biufU"
 CHUNK_BYTES = 1 << 22  # bytes read at a time
 ZIP_MAGIC = b"PK\x03\x04"
 DAMAGE_ERRORS = (  # exceptions of zipfile and of NumPy's header parser when an archive is damaged
     zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, KeyError, SyntaxError, TokenError,
 )  # fmt: skip
-_header_parser_lock = (
-    threading.Lock()
-)  # NumPy parses headers as Python code, which may fail in several threads of CPython 3.11
+# NumPy parses headers as Python code, which may fail in several threads of CPython 3.11.
+_header_parser_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +58,10 @@ class ArrayInfo:
 
 
 def read_array_infos(path: Path) -> Mapping[str, ArrayInfo]:
-    """Shape and dtype of each array of an archive, read again only when the file has changed.
+    """Shape and dtype of each array of an archive; they are cached until the file changes.
 
     Raises:
-        TaskError: as ``Npz``.
+        TaskError: see ``Npz``.
     """
     return _read_array_infos(path, path_state(path))
 
@@ -110,7 +107,7 @@ class Npz:
             raise
         except DAMAGE_ERRORS as error:
             reason = printable(str(error).split("\n", maxsplit=1)[0], 100)
-            raise TaskError(f"{self.name} is damaged, or no npz archive: {reason}.") from None
+            raise TaskError(f"{self.name} is damaged or not an npz archive: {reason}.") from None
 
     def _read_info(self, member: zipfile.ZipInfo) -> ArrayInfo:
         label = f"{self.name}: array {printable(member.filename, 60)!r}"
@@ -119,7 +116,7 @@ class Npz:
         with self._archive.open(member) as stream:
             info = self._read_header(stream, label)
             if stream.tell() + info.nbytes != member.file_size:
-                raise TaskError(f"{label} promises {info.nbytes:,} bytes and has {member.file_size - stream.tell():,}.")
+                raise TaskError(f"{label} states {info.nbytes:,} bytes and has {member.file_size - stream.tell():,}.")
         return info
 
     def _read_header(self, stream: IO[bytes], label: str) -> ArrayInfo:

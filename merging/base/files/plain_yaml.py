@@ -25,7 +25,7 @@ def read_plain_yaml(text: str, what: str = "recipe") -> Any:
     """The data in a YAML document; messages call it ``what``.
 
     Raises:
-        RecipeError: not YAML, too large, too deep, or more than plain data; the message names the problem and its line.
+        RecipeError: not YAML, too large, too deep, or more than plain data; the message has the problem and its line.
     """
     try:
         return _read(text)
@@ -86,7 +86,7 @@ def write_yaml(data: Any) -> str:
 
 
 def _describe_yaml_error(error: yaml.YAMLError) -> str:
-    """The line and the problem, without the excerpt that the parser draws."""
+    """The line and the problem, without the parser's excerpt of the text."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     line = f" in line {mark.line + 1}" if mark else ""
     return f"{line}: {printable(str(problem or 'it cannot be parsed'), 200)}"

@@ -1,4 +1,4 @@
-"""Small files of this program, written whole or not at all, and folders of JSON records made of them."""
+"""Small files, written completely or not at all, and folders of JSON records."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from merging.base.errors import MergingError
 from merging.base.files.disk import DISK_FULL_ERRORS, rename_in_block, sync
 from merging.base.files.temporary import temporary_name
 
-RESERVE_FILES, RESERVE_BYTES = (
-    ("reserve-1", "reserve-2"),
-    1 << 13,
-)  # files that reserve space on the disk, and bytes of each
+# Files that reserve space on the disk, and bytes of each.
+RESERVE_FILES, RESERVE_BYTES = ("reserve-1", "reserve-2"), 1 << 13
 T = TypeVar("T")
 
 
@@ -55,7 +53,10 @@ def release(folder: Path) -> None:
 
 
 def write_reserved(path: Path, raw: bytes) -> None:
-    """Write a small file; on a full disk, into the space reserved in its folder. After a failure it has not changed."""
+    """Write a small file; on a full disk, into the space reserved in its folder.
+
+    After a failure the file has not changed.
+    """
     try:
         write_bytes(path, raw)
     except OSError as error:
@@ -82,7 +83,7 @@ def write_json(path: Path, data: Any) -> None:
 
 @dataclass(frozen=True)
 class JsonRecords:
-    """Records in one folder, a JSON file each. Records of another version, and files that are no record, are ignored.
+    """Records in one folder, one JSON file for each. Records of another version and other files are ignored.
 
     ``names`` lists the newest ``most`` records.
     """
@@ -101,7 +102,7 @@ class JsonRecords:
         write_json(self.path(name), {"version": self.version, **record})
 
     def read(self, name: str, convert: Callable[[Any], T]) -> T | None:
-        """A record as ``convert`` converts it; None if there is no such record, or ``convert`` refuses it."""
+        """A record, converted by ``convert``; None if there is no such record, or if ``convert`` raises an error."""
         try:
             record = json.loads(self.path(name).read_bytes())
             return convert(record) if record["version"] == self.version else None
@@ -113,12 +114,12 @@ class JsonRecords:
         change_times = {}
         with contextlib.suppress(OSError):
             for path in self.folder.glob("*.json"):
-                with contextlib.suppress(OSError):  # it was removed meanwhile
+                with contextlib.suppress(OSError):  # the record was removed meanwhile
                     change_times[path.stem] = path.stat().st_mtime_ns
         return sorted(change_times, key=lambda name: (-change_times[name], name))[: self.most]
 
     def remove(self, name: str) -> None:
-        """Remove a record; does nothing if there is none. Raises OSError if it cannot be removed."""
+        """Remove a record; do nothing if it does not exist. Raises OSError if it cannot be removed."""
         self.path(name).unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:

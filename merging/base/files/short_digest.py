@@ -20,11 +20,11 @@ def short_digest(text: str) -> str:
 
 
 def match_prefix(prefix: str, names: Iterable[str]) -> list[str]:
-    """The names that begin with ``prefix``, if that is at least six hexadecimal digits; none otherwise."""
+    """The names that begin with ``prefix``, if that is at least six hexadecimal digits; otherwise an empty list."""
     return [name for name in names if name.startswith(prefix)] if DIGEST_PREFIX.fullmatch(prefix) else []
 
 
 def resolve_prefix(prefix: str, names: Iterable[str]) -> str:
-    """The only name that begins with ``prefix``; ``prefix`` itself if no name or several names do."""
+    """The only name that begins with ``prefix``; ``prefix`` itself if no name or several names begin with it."""
     matches = match_prefix(prefix, dict.fromkeys(names))
     return matches[0] if len(matches) == 1 else prefix

@@ -1,7 +1,7 @@
 """JSON from untrusted files: a mapping without duplicate keys, or one sentence about the problem.
 
-A text of a hundred megabytes can hold millions of small values, each of which takes a hundred bytes of memory. So the
-values are counted before any is created.
+A text of a hundred megabytes can hold millions of small values, and each value takes a hundred bytes of memory. So the
+values are counted before any of them is created.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 from merging.base.errors import CheckpointError
 
-MAX_VALUES = 500_000  # separated by commas; a header of a thousand tensors has some six thousand
+MAX_VALUES = 500_000  # counted by commas; the header of a file with a thousand tensors has about six thousand
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def parse_json(raw: bytes, label: str, what: str = "the file", max_values: int = MAX_VALUES) -> dict[str, Any]:
-    """The mapping in a JSON text of at most ``max_values`` values; messages call the text ``what`` and its file ``label``.
+    """The mapping in a JSON text of at most ``max_values`` values; messages call the text ``what``, its file ``label``.
 
     Raises:
         CheckpointError: not JSON, not a mapping, a duplicate key, or too many values.

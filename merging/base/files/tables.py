@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SCORES = "scores"
 TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
 PACKED = ".gz"
-UNPACKED_LIMIT = 1 << 26  # most bytes of a packed table after unpacking
+UNPACKED_LIMIT = 1 << 26  # bytes of a packed table after unpacking
 csv.field_size_limit(UNPACKED_LIMIT)  # Python's own is 128 kB
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -116,7 +116,7 @@ class Frames(dict[str, Any]):
 
 
 def plain_tables(tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Table]:
-    """The tables as they were added; ``Columns`` are not converted to DataFrames."""
+    """The tables as they were added: ``Columns`` are not converted to DataFrames."""
     return tables.to_dicts() if isinstance(tables, Frames) else tables
 
 
@@ -159,7 +159,7 @@ def _format_cells(values: NDArray[Any]) -> list[str]:
 
 
 def _quoting_style(table: Table) -> Literal[0, 1]:
-    """Which cells to quote: all if a text holds a carriage return, which would end its line if it is not quoted."""
+    """Which cells to quote: all if a text has a carriage return, which would end the line without quotes."""
     texts = [list(table), *(values for _, values in table.items() if values.dtype.kind not in "biufc")]
     has_return = any("\r" in str(text) for column in texts for text in column)
     return csv.QUOTE_ALL if has_return else csv.QUOTE_MINIMAL
@@ -234,7 +234,7 @@ def _parse_csv(text: str) -> dict[str, list[str]]:
 
 
 def read_unpacked(path: Path) -> bytes:
-    """The bytes of a packed table or array; reading stops at ``UNPACKED_LIMIT`` bytes.
+    """The bytes of a packed table or array; reading stops after ``UNPACKED_LIMIT`` bytes.
 
     Raises:
         StoreError: it is damaged, or has more than ``UNPACKED_LIMIT`` bytes.

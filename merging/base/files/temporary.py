@@ -1,4 +1,4 @@
-"""Names of temporary files and folders, which identify the process that writes them, so that leftovers are found."""
+"""Names of temporary files and folders. A name identifies the writing process, so that leftovers can be recognized."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_temporary(name: str) -> bool:
 
 
 def leftover_kind(path: Path) -> str:
-    """``NEW_KIND`` or ``OLD`` if a dead process left this temporary file or folder behind; empty for everything else."""
+    """``NEW_KIND`` or ``OLD`` if a dead process left this temporary file or folder behind, else empty."""
     match = TEMPORARY_NAME.fullmatch(path.name)
     if match is None:
         return ""

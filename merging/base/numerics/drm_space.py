@@ -1,7 +1,7 @@
 """DRM's joint space: the tasks' matrices in one basis, in which they are renormalized, pruned, elected and averaged.
 
 ``entries`` (K, r, n) are the tasks' matrices in that basis: row i of task k is its part along the i-th basis vector,
-singular value included. Everything here is computed row by row, in pieces that fit the processor's cache.
+singular value included. All functions compute row by row, in pieces that fit the processor's cache.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from merging.base.numerics.quantile import kth_smallest
 
-# A task's row shorter than this share of its matrix holds only rounding errors: renormalized, they would use up a part
-# of the density, and they would count in the mean.
+# A row that is shorter than this share of its task's matrix holds only rounding errors. After renormalization they
+# would use up a part of the density, and they would count in the mean.
 ROUNDING_SHARE = {torch.float64: 1e-10, torch.float32: 1e-5}
 PIECE_ENTRIES = 1 << 15  # entries per task
 
@@ -22,9 +22,9 @@ PIECE_ENTRIES = 1 << 15  # entries per task
 def prune_rows(entries: Tensor, density: float, renorm: bool, joint: bool) -> Iterator[tuple[slice, Tensor]]:
     """Slices of rows with their entries (K, rows, n), of which all but the largest fraction ``density`` are zero.
 
-    Entries (K, r, n) are ranked over all tasks together if ``joint``, else task by task. They are measured in units of
-    their own row's length if ``renorm``, else of the basis vector's singular value. Of N entries round(ρN) + 1 survive,
-    and all that tie with the smallest of these, but never a zero.
+    Entries (K, r, n) are ranked over all tasks together if ``joint``, else task by task. Their unit is the length of
+    their row if ``renorm``, else the singular value of the basis vector. Of N entries, round(ρN) + 1 are kept, and also
+    all entries that tie with the smallest of these. Zeros are never kept.
     """
     unit = row_units(entries, renorm)
     limits = _find_limits(entries, unit, density, 1 if joint else len(entries))
@@ -34,7 +34,7 @@ def prune_rows(entries: Tensor, density: float, renorm: bool, joint: bool) -> It
 
 
 def prune_rank(numel: int, density: float) -> int:
-    """0-based rank, in ascending order, of the smallest entry that is kept; below 0 where all entries are kept."""
+    """0-based rank, in ascending order, of the smallest entry that is kept; negative if all entries are kept."""
     return numel - round(density * numel) - 1
 
 

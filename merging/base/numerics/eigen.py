@@ -17,19 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LAPACK_MIN_SIDE = 640  # side of a matrix from which scipy's LAPACK is used
-PARTIAL_RATIO = 4  # at most one in FEW of the vectors: computing only these is cheaper than computing all
+LAPACK_MIN_SIDE = 640  # smallest side of a matrix that scipy's LAPACK decomposes
+PARTIAL_RATIO = 4  # up to a quarter of the vectors can be computed alone more cheaply than with all others
 
 
 def computes_only_part(size: float, count: int | None) -> bool:
-    """Whether ``count`` of ``size`` eigenvectors are found without the others."""
+    """Whether ``count`` of ``size`` eigenvectors are computed without the others."""
     return count is not None and size >= LAPACK_MIN_SIDE and PARTIAL_RATIO * count <= size
 
 
 def decompose_symmetric(matrix: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     """Eigenvalues (r,), ascending, and orthonormal eigenvectors (n, r) of a symmetric matrix (n, n).
 
-    Only the lower triangle of the matrix is read. With a ``count``, only the largest r = min(count, n) pairs.
+    Only the lower triangle of the matrix is read. With ``count``, the result is the r = min(count, n) largest pairs.
 
     Raises:
         torch.linalg.LinAlgError: the decomposition does not converge.
@@ -48,7 +48,7 @@ def _decompose_by_lapack(matrix: Tensor, count: int | None) -> tuple[Tensor, Ten
     """All eigenpairs (n,), (n, n), or the ``count`` largest (r,), (n, r); None if LAPACK fails."""
     if not torch.isfinite(matrix.sum()):
         return None
-    copy = matrix.clone(memory_format=torch.contiguous_format)  # a lower triangle by rows is an upper one by columns
+    copy = matrix.clone(memory_format=torch.contiguous_format)  # its lower triangle is LAPACK's upper one
     return _compute_all_pairs(copy) if count is None else _compute_largest_pairs(copy, count)
 
 
@@ -112,7 +112,7 @@ def _load_routine(name: str) -> Callable[..., None]:
 
 
 def _limit_scipy_threads() -> None:
-    """Limit scipy's own linear algebra library to one thread; numpy and torch have libraries of their own."""
+    """Limit scipy's own linear algebra library to one thread; numpy and torch have other libraries."""
     from threadpoolctl import ThreadpoolController
 
     for library in ThreadpoolController().lib_controllers:

@@ -20,7 +20,7 @@ TRIANGLE_SHARE = (GRAM_STRIPES + 1) / (2 * GRAM_STRIPES)  # share of a symmetric
 
 
 class LinearMap(NamedTuple):
-    """A linear map that several tasks have: the numbers of tasks, outputs, inputs, and known input rows of a task."""
+    """A linear map of several tasks: the numbers of tasks, outputs, inputs, and known input rows of each task."""
 
     tasks: int
     outputs: int
@@ -82,7 +82,7 @@ def core_projection(matrix: LinearMap, ranks: float) -> float:
 def gram_products(matrix: LinearMap) -> float:
     """Operations of every task's matrix times the Gram matrix (inputs, inputs) of its inputs.
 
-    With few input rows, two products with these rows replace the product with the Gram matrix.
+    If there are few input rows, two products with these rows replace the product with the Gram matrix.
     """
     return matrix.tasks * product(matrix.outputs, matrix.inputs, min(matrix.inputs, 2 * matrix.rows))
 

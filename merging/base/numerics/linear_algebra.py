@@ -1,8 +1,8 @@
 """Exact factorizations of task vectors, all in float64: bases, truncated decompositions and polar factors.
 
-The Gram matrix of a matrix's short side is several times cheaper to decompose than the matrix, but squares its
-condition number. It is used where that costs no accuracy; elsewhere the matrix itself is decomposed. Directions of
-singular value zero are left out: no function returns the arbitrary vectors that span a null space.
+Decomposing the Gram matrix of the short side is several times cheaper than decomposing the matrix itself, but squares
+the condition number. The Gram matrix is decomposed if that costs no accuracy, else the matrix. Directions of singular
+value zero are left out: no function returns the arbitrary vectors that span a null space.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from merging.base.numerics.finite import all_finite
 
 RANK_TOLERANCE = 1e-10  # a singular value below this share of the largest is a rounding error
 MIN_EIGENVALUE_SHARE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
-MAX_ROW_COSINE = 1e-6  # cosine up to which rows are so nearly orthogonal that its square is a rounding error
+MAX_ROW_COSINE = 1e-6  # the square of a smaller cosine between rows is a rounding error
 NO_DOUBLES = {"mps"}  # kinds of devices that have no float64
 GRAM_STRIPES = 4  # the lower triangle of a Gram matrix is computed in this many stripes of rows
 
@@ -91,8 +91,8 @@ def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:
 def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
     """Orthonormal left singular vectors (m, r) of ``blocks`` (K, m, n) side by side, and their values (r,), ascending.
 
-    Directions whose singular value is at most ``rank_tol`` times the largest are left out, as are those that a Gram
-    matrix in float64 cannot distinguish from zero.
+    Directions are left out if their singular value is at most ``rank_tol`` times the largest, or if a Gram matrix in
+    float64 cannot distinguish it from zero.
     """
     block_count, height, width = blocks.shape
     column_basis = None
@@ -185,7 +185,7 @@ def inner_products(rows: Tensor, vector: Tensor) -> Tensor:
 def weighted_sum(rows: Tensor, weights: Sequence[float]) -> Tensor:
     """The sum (*S) of tensors ``rows`` (K, *S), each times its weight.
 
-    If all weights are equal, the plain sum is multiplied once: the result equals one factor times the sum exactly.
+    If all weights are equal, the plain sum is multiplied once, so the result is exactly the weight times the sum.
     """
     if all(weight == weights[0] for weight in weights):
         return weights[0] * rows.sum(dim=0)

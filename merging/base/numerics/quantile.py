@@ -1,8 +1,8 @@
 """The exact k-th smallest of numbers that are streamed and never held in memory at once.
 
-A strided sample brackets the value, one more pass counts what lies below the bracket and keeps what lies inside (well
-under one percent), and a selection among the kept numbers gives the exact answer. A bracket that misses is widened and
-the pass repeated, so the result never depends on luck.
+A strided sample brackets the value. Another pass counts the numbers below the bracket and stores those inside it (well
+under one percent). A selection among the stored numbers gives the exact value. If the bracket misses the value, it is
+moved and the pass is repeated, so the result never depends on the sample.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-SAMPLE_STRIDE = 61  # prime, so that it shares no period with the rows of a matrix
+SAMPLE_STRIDE = 61  # a prime, which shares no period with the rows of a matrix
 SIGMAS = 5.0  # half width of a bracket in standard errors of a sample quantile
-GROUP_SIZE, MIN_GROUPS = 1 << 10, 8  # neighboring numbers of a sample that form a group; the fewest groups to compare
+GROUP_SIZE, MIN_GROUPS = 1 << 10, 8  # neighboring numbers in a group of a sample; least number of groups
 QUANTILE_STRIDE = 16  # one in this many numbers of the sample estimates the quantile at which groups are compared
 
-Rows = Callable[[], Iterable[Tensor]]  # streams (K, n) pieces of K rows, anew at each call
-# Applies a function to every piece that ``Rows`` would stream and returns the results in order; may use threads.
+Rows = Callable[[], Iterable[Tensor]]  # streams K rows in pieces (K, n), again at each call
+# Applies a function to every piece of ``Rows`` and returns the results in order; it may use threads.
 Mapped = Callable[[Callable[[Tensor], T]], Iterable[T]]
 
 
 class SampledRows(NamedTuple):
     """A faster stream of a sample of K rows: ``rows(n)`` streams pieces (K, m) with one in n of a row's numbers.
 
-    ``total`` is the length of a row. The sampled numbers may be neighbors in groups that are spread evenly over the
-    rows.
+    ``total`` is the length of a row. The sampled numbers may form groups of neighbors that are spread evenly over
+    the rows.
     """
 
     rows: Callable[[int], Iterable[Tensor]]
@@ -67,7 +67,7 @@ class _Pile:
 
 
 class _Counts(NamedTuple):
-    """Some numbers against a bracket: how many are below it and at its bounds, and those strictly inside (m,)."""
+    """How many numbers are below a bracket and at its bounds, and the numbers strictly inside it (m,)."""
 
     below: int
     at_low: int
@@ -114,7 +114,7 @@ class _Bracket:
         self.inside.add(counts.inside)
 
     def resolve(self) -> float | None:
-        """The exact value, or None after moving the bracket to the side where the value must be."""
+        """The exact value; None if the value is outside the bracket, which then moves to the side of the value."""
         inside = len(self.inside.values)
         position = self.rank - self.below
         if position < 0:
@@ -147,16 +147,14 @@ def kth_smallest(
 
     Further ranks of the same rows need no further pass: ``ranks[K + k]`` is another rank in row k, and so on.
     ``rows()`` streams the rows in pieces (K, n), finite, of any float dtype; it is called twice, rarely more often.
-    Every row has ``zero_count`` more numbers, all 0, that are not streamed. A rank beyond the end gives the largest value.
-    ``sample`` replaces the first call of ``rows``, and affects only the speed, not the result. ``map_pieces`` replaces the
+    Every row has another ``zero_count`` zeros that are not streamed. A rank beyond the end gives the largest value.
+    ``sample`` replaces the first call of ``rows``; it affects the speed, not the result. ``map_pieces`` replaces the
     other calls.
     """
     if zero_count:
         values = kth_smallest(rows, [max(rank - zero_count, 0) for rank in ranks], sample=sample, map_pieces=map_pieces)
         return [0.0 if rank < zero_count else value for rank, value in zip(ranks, values, strict=True)]
-    brackets = _bracket_ranks(
-        rows, ranks, sample
-    )  # in a function of its own, so that the sample is freed before counting
+    brackets = _bracket_ranks(rows, ranks, sample)  # in a function, so that its sample is freed
     if not brackets:
         return [0.0 for _ in ranks]
     answers: dict[int, float] = {}
@@ -224,7 +222,7 @@ def _bracket_rank(sample: NDArray[Any], rank: int, total: int) -> _Bracket:
 
 
 def _value_at_rank(values: NDArray[Any], rank: int) -> float:
-    """The value of a rank. Two ranks at once would take numpy ten times as long."""
+    """The value of a rank; numpy takes ten times as long for two ranks in one call."""
     return float(np.partition(values, rank)[rank])
 
 

@@ -1,4 +1,4 @@
-"""The trim of TIES and its election of signs: one rule for the methods and for the statistics of experts."""
+"""The trim of TIES and its election of signs, as methods and the statistics of experts use them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ Counts = NDArray[np.int64]
 class Election(NamedTuple):
     """An election of signs between K experts.
 
-    ``kept`` (K,) counts the entries that the trim keeps, ``agreeing`` (K,) those of them that have the elected sign,
-    and ``tied`` (2, K) those at exact ties, minus and plus. ``votes`` is the sum of all elected signs.
+    ``kept`` (K,) counts the entries that the trim keeps. Of these, ``agreeing`` (K,) counts entries with the elected
+    sign, and ``tied`` (2, K) counts negative and positive entries at exact ties. ``votes`` is the sum of all elected
+    signs.
     """
 
     kept: Counts
@@ -62,8 +63,8 @@ def trim_each(
 ) -> Iterator[Tensor]:
     """For each density in turn, the tensors (K, *S) with all but the largest entries of each set to zero.
 
-    ``rank_of_smallest(numel, density)`` is the rank of the smallest kept entry. Entries that tie with it are kept, too; at density
-    1 all are.
+    ``rank_of_smallest(numel, density)`` is the rank of the smallest kept entry. Entries that tie with
+    it are kept, too. At density 1 all entries are kept.
     """
     numel = tensors[0].numel()
     if not numel:

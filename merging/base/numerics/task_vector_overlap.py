@@ -1,4 +1,4 @@
-"""How much task vectors overlap, and how that changes as one vector is subtracted from all of them (AWD).
+"""The overlap of task vectors, and how it changes when a vector is subtracted from all of them (AWD).
 
 The subtracted ("redundant") vector is a linear combination of the task vectors. So every quantity follows from its
 ``coefficients`` (K,) and the Gram matrix ``gram`` (K, K) of the task vectors, both in float64.

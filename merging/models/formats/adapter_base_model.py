@@ -1,4 +1,4 @@
-"""Compares the base model that an adapter's configuration names with the model that it is applied to."""
+"""Compares the base model in an adapter's configuration with the model that the adapter is applied to."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BASE_MODEL_KEY = "base_model_name_or_path"
 
 
 def describe_other_base(config: Mapping[str, Any], pretrained: Checkpoint) -> str:
-    """A sentence with both names if the configuration names another base than the pretrained model; else empty.
+    """A sentence with both names if the configuration names another base than the pretrained model, else empty.
 
-    A folder need not have the name of the repository that it was downloaded from, so another name is only a caution.
+    The sentence is only a caution, because a folder may have another name than the repository that it came from.
     """
     stated = config.get(BASE_MODEL_KEY)
     if not isinstance(stated, str) or not stated or pretrained.folder is None or _is_same_model(stated, pretrained):
@@ -38,7 +38,7 @@ def _model_name(pretrained: Checkpoint) -> str:
 
 
 def _is_same_model(stated: str, pretrained: Checkpoint) -> bool:
-    """Whether a name or a path refers to this model, by its last part; the path is untrusted and not looked up."""
+    """Whether a name or a path refers to this model, by its last part; an untrusted path is not opened."""
     return _last_part(stated) in {
         _last_part(_model_name(pretrained)),
         _last_part(pretrained.label),

@@ -23,14 +23,14 @@ UNSUPPORTED_PARTS = {
     # PEFT 0.21 adds this change twice, in training and in merging; other versions may not, and the file does not say.
     ".base_layer.out_proj.lora_": "LoRA inside torch's attention module, which versions of PEFT count differently",
 }
-# Initializations that also change the pretrained weights, so that the adapter is not the whole change.
+# Beginnings of initializations that change the pretrained weights, too; the adapter is then not the whole change.
 BASE_CHANGING_STARTS = ("pissa", "olora", "corda", "loftq", "lora_ga")
-# Settings with which the change is not scale · B A, or no change of weights.
+# Settings that make the change something other than scale · B A, or not a change of weights.
 UNSUPPORTED_SETTINGS = (
     "layer_replication", "target_parameters", "trainable_token_indices", "use_qalora", "lora_bias", "kasa_config",
     "use_bdlora", "arrow_config", "monteclora_config", "alora_invocation_tokens",
 )  # fmt: skip
-# Other settings, which do not alter the meaning of the weights.
+# Settings that do not alter the meaning of the weights.
 LORA_SETTINGS = {
     "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode",
     "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "fan_in_fan_out", "lora_dropout", "bias",
@@ -53,9 +53,9 @@ MAX_PATTERN_LENGTH, MAX_REPEATS, MAX_GROUPS = 200, 3, 4
 class Change:
     """An adapter's change of one layer's tensor: scale · B A is added, or the tensor is multiplied or replaced.
 
-    The fields name tensors of the adapter. If there are factors, too, they are added to the ``replacement``: PEFT also
-    saves the whole layer of an output embedding. A ``multiplier`` has a number for each output, which also multiplies the
-    layer's bias, or a number for each input.
+    The fields name tensors of the adapter. If there are also factors, they are added to the ``replacement``: PEFT saves
+    the whole layer of an output embedding beside its factors. A ``multiplier`` has a number for each output, which also
+    multiplies the layer's bias, or a number for each input.
     """
 
     down: str = ""  # A (r, d_in)
@@ -67,7 +67,7 @@ class Change:
 
 
 def check_config(config: Mapping[str, Any], label: str) -> None:
-    """Raise CheckpointError if a configuration is of an unsupported adapter; ``label`` names it in messages."""
+    """Raise CheckpointError if an adapter's configuration is not supported; messages call it ``label``."""
     adapter_type = config.get("peft_type")
     if adapter_type not in ADAPTER_TITLES:
         known = " and ".join(ADAPTER_TITLES.values())
@@ -79,7 +79,8 @@ def check_config(config: Mapping[str, Any], label: str) -> None:
     initialization = str(config.get("init_lora_weights", "")).lower()
     if initialization.startswith(BASE_CHANGING_STARTS):
         raise CheckpointError(
-            f"{label}: it began as {initialization[:20]!r}, which changes the pretrained weights; convert it with PEFT first."
+            f"{label}: it began as {initialization[:20]!r}, which changes the pretrained weights; convert it with PEFT "
+            "first."
         )
     for key in UNSUPPORTED_SETTINGS:
         if config.get(key):
@@ -87,17 +88,17 @@ def check_config(config: Mapping[str, Any], label: str) -> None:
 
 
 def describe_unknown_settings(config: Mapping[str, Any]) -> Iterator[str]:
-    """A caution about unknown settings, which may come from a later version of PEFT."""
+    """At most one caution, about unknown settings, which may come from a later version of PEFT."""
     known = IA3_SETTINGS if config.get("peft_type") == "IA3" else LORA_SETTINGS
     if unknown := [key for key, value in config.items() if value and key not in known]:
         yield f"Its configuration sets {first_few(unknown)}, which is unknown here; compare with PEFT's result."
 
 
 def find_changes(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Change]:
-    """{name of the changed tensor, as the adapter has it: its change}.
+    """{name of a changed tensor, as the adapter spells it: the change}.
 
     Raises:
-        CheckpointError: a tensor of another or an unsupported kind of adapter, or no adapter at all.
+        CheckpointError: the file has a tensor of another or an unsupported kind of adapter, or is not an adapter.
     """
     changes: dict[str, Change] = {}
     for name in weights.infos:
@@ -139,7 +140,7 @@ def find_changes(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Ch
 
 
 def _make_vector_changes(weights: Checkpoint, name: str, layer: str, fan_in_fan_out: bool) -> dict[str, Change]:
-    """The changes by a vector of (IA)³: of a layer's weight and, if it has a number per output, of the layer's bias."""
+    """The changes that a vector of (IA)³ makes to a layer's weight and, if it has a number per output, to its bias."""
     shape = weights.infos[name].shape
     if len(shape) != 2 or 1 not in shape:
         raise CheckpointError(

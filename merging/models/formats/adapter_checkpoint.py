@@ -1,4 +1,4 @@
-"""PEFT's adapters, LoRA and (IA)³: changes of some layers of a pretrained model, which make an expert."""
+"""PEFT's adapters, LoRA and (IA)³: changes of some layers that turn a pretrained model into an expert."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import stored_model
 from merging.models.content_digest import BytesCallback, ignore_bytes
 from merging.models.expert_names import keep_name, match_names
+from merging.models.families import QKV
 from merging.models.formats.adapter_base_model import describe_other_base
 from merging.models.formats.adapter_changes import Change, check_config, describe_unknown_settings, find_changes
 from merging.models.formats.tied_tensors import find_equal_tensor, is_tied
@@ -30,10 +31,10 @@ from merging.models.tower_names import PROJ, TowerTensor, find_tower_tensor, gro
 
 
 class AdapterCheckpoint(Checkpoint):
-    """An adapter without its model: its factors and its configuration. ``apply_to`` makes an expert of it.
+    """The tensors and the configuration of an adapter, without its model; ``apply_to`` makes an expert.
 
     Raises:
-        CheckpointError: the kind of adapter is not supported, or the configuration does not fit the factors.
+        CheckpointError: the kind of adapter is not supported, or the configuration contradicts the factors.
     """
 
     def __init__(self, weights: Checkpoint, config: Mapping[str, Any]) -> None:
@@ -45,7 +46,7 @@ class AdapterCheckpoint(Checkpoint):
 
     @property
     def kind(self) -> str:
-        """The kind of adapter, with an article."""
+        """The kind of adapter as a noun with its article, as messages call it."""
         return "a LoRA adapter" if self.config["peft_type"] == "LORA" else "an (IA)³ adapter"
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
@@ -74,7 +75,10 @@ class AdapterCheckpoint(Checkpoint):
 
 @dataclass(slots=True)
 class _Target:
-    """The changes of a pretrained tensor, by third (0, 1, 2 for q, k, v); key 0 if it is changed as a whole."""
+    """The changes of a pretrained tensor, by the index of the part of its rows that changes.
+
+    The parts are q, k and v of a packed tensor, with the indices 0, 1 and 2, or the whole tensor, with the index 0.
+    """
 
     changes: dict[int, Change] = field(default_factory=dict)
     part_count: int = 1
@@ -99,7 +103,7 @@ class AdaptedCheckpoint(Checkpoint):
         name_notes: tuple[str, ...] = ()
         self._whole_tensors: dict[
             str, str
-        ] = {}  # {tensor: name in the adapter} of whole tensors, in networks other than CLIP
+        ] = {}  # {tensor: name in the adapter} of tensors saved whole, only in networks other than CLIP
         if pretrained.is_inferred:
             self._targets, self._whole_tensors, name_notes = _find_targets_by_name(adapter, pretrained)
             ignored: list[str] = []
@@ -118,7 +122,7 @@ class AdaptedCheckpoint(Checkpoint):
         self._last: tuple[str, Tensor] | None = None
 
     def _info(self, name: str, info: TensorInfo) -> TensorInfo:
-        """The info of a tensor; a changed one has at least float32, so that small changes are not rounded away."""
+        """The info of a tensor; a changed tensor has at least float32, which does not round small changes away."""
         needs_float32 = name in self._targets and info.dtype.is_floating_point and info.dtype.itemsize < 4
         return TensorInfo(info.shape, torch.float32) if needs_float32 else info
 
@@ -150,7 +154,7 @@ class AdaptedCheckpoint(Checkpoint):
         return ThinFactor(self._adapter.infos[change.down].shape[0], partial(self._factors, change))
 
     def _zero_change(self, name: str) -> LowRank:
-        """Zero factors (rows, 1) and (1, columns) for a tensor that the adapter does not change."""
+        """Factors (rows, 1) and (1, columns) of zeros, for a tensor that the adapter does not change."""
         rows, *others = self.infos[name].shape
         return LowRank(torch.zeros(rows, 1).double(), torch.zeros(1, math.prod(others)).double())
 
@@ -197,7 +201,7 @@ class AdaptedCheckpoint(Checkpoint):
         return product.T if change.fan_in_fan_out else product
 
     def _check(self, name: str, target: _Target) -> None:
-        """Raise CheckpointError if a change has another shape than its tensor."""
+        """Raise CheckpointError if a change has another shape than the tensor that it changes."""
         infos, shape = self._adapter.infos, self.infos[name].shape
         rows = shape[::-1] if target.is_transposed else shape
         expected = (rows[0] // target.part_count, *rows[1:]) if rows else ()
@@ -241,12 +245,15 @@ def _find_tower_targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> t
             raise CheckpointError(f"{adapter.name} changes {name[:80]!r}, which the pretrained model does not have.")
         is_transposed = tower_tensor.name == PROJ and is_transposed_name(stored[0]) and not is_transposed_name(name)
         index = tower_tensor.qkv_index
-        if index is None and len(stored) > 1:
+        if len(stored) == 1:
+            pretrained_name, part, part_count = stored[0], index or 0, 1 if index is None else len(QKV)
+        elif index is not None:
+            pretrained_name, part, part_count = stored[index], 0, 1
+        else:
             raise CheckpointError(f"{adapter.name} changes q, k and v as one tensor, the pretrained model has three.")
-        is_whole_tensor = index is None or len(stored) > 1
-        target = targets.setdefault(stored[index or 0] if len(stored) > 1 else stored[0], _Target())
-        target.part_count, target.is_transposed = 1 if is_whole_tensor else 3, is_transposed
-        target.changes[0 if is_whole_tensor else index or 0] = change
+        target = targets.setdefault(pretrained_name, _Target())
+        target.part_count, target.is_transposed = part_count, is_transposed
+        target.changes[part] = change
     if not targets:
         raise CheckpointError(f"{adapter.name} changes no tensor of the visual tower: {first_few(ignored)}.")
     return targets, ignored
@@ -257,16 +264,16 @@ def _find_targets_by_name(
 ) -> tuple[dict[str, _Target], dict[str, str], tuple[str, ...]]:
     """For a network other than CLIP: {tensor: its change}, {tensor: the adapter's whole tensor}, notes on names.
 
-    Tensors that the adapter saves whole need not be among the pretrained model's: heads are not.
+    The pretrained model may lack tensors that the adapter saves whole, such as heads.
     """
     facts = facts_of(pretrained.infos)
     names = match_names(pretrained.infos, adapter.changes, facts.later_name if facts else keep_name)
     targets, whole_tensors = dict[str, _Target](), dict[str, str]()
-    has_unchanged = False  # whether the adapter also saves tensors that it does not change
+    has_unchanged = False  # whether the adapter saves tensors that it does not change
     transposed = {parameter.name for parameter in pretrained.parameters if parameter.transposed}
     for name, stored in names.stored.items():
         change = adapter.changes[stored]
-        if transposed:  # PEFT decides by each module's class, and writes one setting for all
+        if transposed:  # PEFT decides by the class of each module, but writes a single setting
             change = replace(change, fan_in_fan_out=name in transposed)
         if change.replacement and change.down:
             _check_base(adapter, change, pretrained, name)
@@ -329,8 +336,8 @@ def _check_tied(
             )
         ):
             raise CheckpointError(
-                f"{adapter.name} has its own {first_few(saved_names)}, and the pretrained model shares one tensor among its "
-                "input and output embeddings. Save both alike (modules_to_save, ensure_weight_tying), or merge the "
+                f"{adapter.name} has its own {first_few(saved_names)}, and the pretrained model shares one tensor "
+                "among its input and output embeddings. Save both alike (modules_to_save, ensure_weight_tying), or merge the "
                 "adapter with PEFT first."
             )
 

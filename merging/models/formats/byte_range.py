@@ -1,4 +1,4 @@
-"""Byte ranges of an open file, read by offset: a whole checkpoint, a member of an archive, bytes inside a pickle."""
+"""Ranges of bytes in an open file: a whole checkpoint, a member of an archive, bytes inside a pickle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_LINE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """A window on an open file: bytes [start, start + size). ``name`` is the file's name in messages."""
+    """Bytes [start, start + size) of an open file; messages call the file ``name``."""
 
     descriptor: int
     start: int
@@ -22,17 +22,17 @@ class ByteRange:
 
     @classmethod
     def from_descriptor(cls, descriptor: int, name: str) -> ByteRange:
-        """All of a file."""
+        """The range of all bytes of a file."""
         return cls(descriptor, 0, os.fstat(descriptor).st_size, name)
 
     def sub_range(self, offset: int, size: int) -> ByteRange:
-        """A window inside this one; raises CheckpointError if it reaches past the end."""
+        """A range inside this one; raises CheckpointError if it reaches past the end."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise self.truncation_error()
         return ByteRange(self.descriptor, self.start + offset, size, self.name)
 
     def read(self, offset: int, size: int) -> bytes:
-        """``size`` bytes from ``offset``; raises CheckpointError if the file ends before."""
+        """``size`` bytes from ``offset``; raises CheckpointError if the file is shorter."""
         span = self.sub_range(offset, size)
         raw = os.pread(self.descriptor, span.size, span.start)
         if len(raw) != size:
@@ -44,12 +44,12 @@ class ByteRange:
         return os.pread(self.descriptor, min(size, self.size), self.start)
 
     def truncation_error(self) -> CheckpointError:
-        """The error for a file that promises more than it has."""
+        """The error for a file that is shorter than its content states."""
         return CheckpointError(f"{self.name} is damaged or truncated ({self.size} bytes); download or copy it again.")
 
 
 class Cursor:
-    """Reads a window in order, in chunks; skipped bytes are not read."""
+    """Reads a range from its start to its end, in chunks; skipped bytes are not read."""
 
     def __init__(self, window: ByteRange) -> None:
         self.window, self.position = window, 0
@@ -78,7 +78,7 @@ class Cursor:
         return bytes(line)
 
     def skip(self, size: int) -> ByteRange:
-        """The next ``size`` bytes as a window; nothing is read."""
+        """The next ``size`` bytes as a range, which is not read."""
         skipped = self.window.sub_range(self.position, size)
         self.position += size
         return skipped

@@ -1,4 +1,4 @@
-"""The configurations of Transformers and open_clip beside the weights, as this program's architecture metadata."""
+"""Reads configurations of Transformers and open_clip as architecture metadata, and lists the names of model files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     finally:
         os.close(descriptor)
     if len(raw) > MAX_CONFIG_BYTES:
-        raise CheckpointError(f"{path.name} is larger than a configuration has reason to be; refused.")
+        raise CheckpointError(f"{path.name} is larger than any configuration; refused.")
     return parse_json(raw, path.name)
 
 
@@ -67,10 +67,10 @@ def read_config_beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def architecture_in_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The architecture that a configuration of open_clip or Transformers states, in open_clip's fields; else empty.
+    """The architecture in a configuration of open_clip or Transformers, in open_clip's fields; empty for other data.
 
     Raises:
-        CheckpointError: it has odd sizes, or an unknown activation.
+        CheckpointError: the configuration has odd sizes or an unknown activation.
     """
     return (
         _convert_open_clip_config(config)
@@ -80,6 +80,7 @@ def architecture_in_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _convert_transformers_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The architecture that Transformers' configuration states, in open_clip's fields; empty if it is not CLIP's."""
     vision = config.get("vision_config", config)
     if not str(config.get("model_type", "")).startswith("clip") or not isinstance(vision, dict):
         return {}
@@ -121,6 +122,7 @@ def _convert_transformers_text(config: Any) -> dict[str, Any]:
 
 
 def _convert_open_clip_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The architecture that open_clip's configuration states; empty if it states none."""
     model = config.get("model_cfg", {})
     vision_config = model.get("vision_cfg", {}) if isinstance(model, dict) else {}
     if not isinstance(vision_config, dict) or not vision_config:
@@ -145,7 +147,7 @@ def _convert_open_clip_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def normalization(mean: Any, std: Any) -> dict[str, Any]:
-    """Mean and standard deviation for normalizing images; empty unless a configuration gives valid numbers."""
+    """Metadata with the mean and standard deviation of images; empty unless both are lists of three valid numbers."""
     for numbers in (mean, std):
         if not isinstance(numbers, list) or len(numbers) != 3:
             return {}

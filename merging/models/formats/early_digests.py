@@ -1,8 +1,8 @@
 """Digests of large safetensors files, computed by a child process while this process still loads torch.
 
 A thread is too slow: loading modules holds the interpreter's lock. The child process writes lines of JSON to its
-standard output: how much of a file it has read, and finally the digest. ``Checkpoint.content_digest`` reads files that
-the child cannot read, and explains what is wrong with them. Importing this loads no torch.
+standard output: how much of a file it has read, and finally the digest. If the child cannot read a file,
+``Checkpoint.content_digest`` reads it and explains the problem. Importing this module does not load torch.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from merging.models.digest_cache import DIGESTS
 from merging.models.formats.model_sources import ModelRef
 
 PIECE_BYTES = 1 << 20  # bytes that are read at a time
-REPORT_BYTES = 1 << 25  # bytes between two reports
-POLL_SECONDS = 0.1  # seconds between checks whether to stop
+REPORT_BYTES = 1 << 25  # bytes read between two reports
+POLL_SECONDS = 0.1  # between checks whether to stop
 MAX_HEADER = 100_000_000
 REPOSITORY_ROOT = Path(__file__).resolve().parents[3]
 
@@ -56,7 +56,7 @@ def early_digests(models: Iterable[ModelRef]) -> Iterator[None]:
 
 
 def _find_large_files(models: Iterable[ModelRef]) -> Iterator[tuple[FileFingerprint, Path]]:
-    """State and path of each model that is a large file."""
+    """Fingerprint and path of each model that is a large file."""
     for model in models:
         with contextlib.suppress(MergingError, OSError, ValueError):
             if model.is_on_hub:
@@ -68,7 +68,7 @@ def _find_large_files(models: Iterable[ModelRef]) -> Iterator[tuple[FileFingerpr
 
 
 class _ReportedDigests:
-    """Digests by the state of their file, as the child process reports them."""
+    """The digests that the child process reports, by the fingerprint of the file."""
 
     def __init__(self, awaited: set[FileFingerprint], pipe: IO[bytes]) -> None:
         self._pending, self._pipe = awaited, pipe
@@ -76,7 +76,7 @@ class _ReportedDigests:
         self._unparsed = b""
 
     def __call__(self, state: FileFingerprint, on_bytes: BytesCallback) -> str:
-        """The digest of a file in that state; empty if the child process does not report it."""
+        """Wait for the digest of the file with this fingerprint; empty if the child process does not report it."""
         while state in self._pending and state not in self._digests:
             on_bytes(0)  # raises if the user cancelled
             if not select.select([self._pipe], [], [], POLL_SECONDS)[0]:
@@ -98,7 +98,7 @@ class _ReportedDigests:
 
 
 def compute_digest(path: Path, on_bytes: BytesCallback) -> tuple[FileFingerprint, str]:
-    """State and digest of a safetensors file, equal to those of its checkpoint.
+    """Fingerprint and digest of a safetensors file, equal to those of its checkpoint.
 
     Raises:
         MergingError, OSError, ValueError, KeyError, TypeError: the file is not safetensors, or it changed meanwhile.
@@ -127,7 +127,7 @@ def compute_digest(path: Path, on_bytes: BytesCallback) -> tuple[FileFingerprint
 
 
 def _read_pieces(descriptor: int, offset: int, size: int) -> Iterator[memoryview]:
-    """The bytes of a tensor, piece by piece, in one buffer."""
+    """The bytes of a tensor, piece by piece, in a reused buffer."""
     buffer = memoryview(bytearray(min(PIECE_BYTES, size)))
     read_bytes = 0
     while read_bytes < size:

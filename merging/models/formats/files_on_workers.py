@@ -1,6 +1,6 @@
-"""Messages about files between workers: digests of model files, and errors for missing files.
+"""Digests of model files in requests to workers, and errors for files that a worker does not see.
 
-A digest is sent with the size, time and inode of its file: a worker that sees the same file need not read it.
+A digest is sent with the size, time and inode of its file. A worker that sees the same file need not read it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.digest_cache import DIGESTS
 from merging.models.formats.model_sources import ModelRef
 
-FINGERPRINT_LENGTH = 4  # numbers of a file's state: device, inode, size, time of change
+FINGERPRINT_LENGTH = 4  # numbers in the fingerprint of a single file: device, inode, size, time of change
 
 
 def digest_for_request(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def check_handed_digest(checkpoint: Checkpoint, request: Mapping[str, Any]) -> N
 
 
 def _without_device(state: Sequence[int]) -> Sequence[int]:
-    """A file's state without the device, whose number differs between machines; several files keep theirs."""
+    """The fingerprint of a file without its device number, which differs between machines; unchanged for several files."""
     return state[1:] if len(state) == FINGERPRINT_LENGTH else state
 
 
@@ -54,6 +54,6 @@ def unseen_file_error(file: str, variable: str = "MERGESCOPE_MODELS") -> WorkerE
 
 
 def explain_unseen(models: Iterable[ModelRef], error: CheckpointError) -> CheckpointError | WorkerError:
-    """The error that says what to do if one of these files is missing on a worker; else ``error`` itself."""
+    """An error with the remedy if one of these files is missing on this worker; else ``error`` itself."""
     missing = first_missing(models)
     return unseen_file_error(missing) if missing else error

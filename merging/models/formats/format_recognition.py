@@ -30,7 +30,7 @@ def open_path(path: Path, name: str, label: str) -> Checkpoint:
     """The checkpoint at a path: a file of any known format, or a folder with one in it.
 
     Raises:
-        CheckpointError: the path holds no checkpoint (the message says what it holds), or a part of it is damaged.
+        CheckpointError: the path holds no checkpoint (the message describes its content), or a part of it is damaged.
     """
     try:
         is_folder = path.is_dir()
@@ -48,10 +48,12 @@ def _open_folder(path: Path, name: str) -> Checkpoint:
         if weights is None:
             raise CheckpointError(f"{folder} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
         return AdapterCheckpoint(_open_file(weights, name), config)
-    paths = [path / file for file in WEIGHTS if lexists(path / file)]  # the targets of links are checked later
+    paths = [path / file for file in WEIGHTS if lexists(path / file)]  # links are checked later
     if not paths:
         paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
-        paths = [file for file in paths if not HEAD_NAME.fullmatch(file.stem)] or paths  # a head beside its encoder
+        paths = [
+            file for file in paths if not HEAD_NAME.fullmatch(file.stem)
+        ] or paths  # heads beside an encoder do not count
         if len(paths) > 1:
             raise CheckpointError(f"{folder} is a folder with several checkpoints; give the path of one of them.")
     if not paths:
@@ -75,6 +77,7 @@ def _open_file(path: Path, name: str) -> Checkpoint:
 
 
 def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
+    """The checkpoint in an open file, by the first bytes of the file."""
     file_name = printable(path.name)
     window = ByteRange.from_descriptor(descriptor, file_name)
     if _is_tar(window):
@@ -94,7 +97,7 @@ def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
         try:
             if window.size > MAX_INDEX_BYTES:
                 raise CheckpointError(
-                    f"{file_name} is JSON of {window.size:,} bytes, more than an index of shards has; refused."
+                    f"{file_name} is JSON of {window.size:,} bytes, more than any index of shards; refused."
                 )
             raw = window.read(0, window.size)
         finally:
@@ -102,7 +105,9 @@ def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
         if is_reference(path, raw):
             return open_reference(path, raw, lambda target: to_open_clip_names(open_path(target, name, str(target))))
         return ShardedCheckpoint(path, raw, name)
-    return SafetensorsCheckpoint(descriptor, file_name, name)  # the error says what the file is instead
+    return SafetensorsCheckpoint(
+        descriptor, file_name, name
+    )  # raises an error that describes the file if it is not safetensors
 
 
 def _is_safetensors(window: ByteRange) -> bool:
@@ -111,7 +116,7 @@ def _is_safetensors(window: ByteRange) -> bool:
 
 
 def _is_truncated_safetensors(window: ByteRange, path: Path) -> bool:
-    """Whether a file called .safetensors is cut off in the header's length, or states a length that is too large.
+    """Whether a file called .safetensors ends within the header's length, or states a length that is too large.
 
     A file with this suffix may also be JSON, which has no zero bytes.
     """

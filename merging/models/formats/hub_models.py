@@ -2,7 +2,8 @@
 
 `hf-hub:organization/name`, optionally with `@revision`, or a pretrained tag of open_clip such as `ViT-B-32/openai`.
 Only weights and configurations are fetched, and they are read like every other file; no code of a repository is run.
-$MERGESCOPE_HUB=cached forbids downloads, and off also forbids the cache: a server for other people should set one.
+$MERGESCOPE_HUB=cached forbids downloads, and off also forbids the cache. A server for other people should set one of
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ REPOSITORY_NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 SHARD_NAME = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 INDEX_FILE = "model.safetensors.index.json"
 CONFIGS = (configs.TRANSFORMERS, configs.OPEN_CLIP, configs.ADAPTER, "preprocessor_config.json")
-# open_clip's come first: in some repositories model.safetensors is a bare image model of another library
+# open_clip's files come first: in some repositories model.safetensors is an image model of another library
 WEIGHTS = (
     "open_clip_model.safetensors", "model.safetensors", INDEX_FILE,
     "open_clip_pytorch_model.bin", "pytorch_model.bin",
@@ -41,7 +42,7 @@ def fetch(reference: str, context: Context = QUIET) -> Path:
 
     Raises:
         CheckpointError: a setting forbids the Hub, a package is missing, or there is no network or no such model.
-        Cancelled: the user cancelled; the text says how much is kept for the next download.
+        Cancelled: the user cancelled; the text states how much is cached for the next download.
     """
     progress, cancel = current_watchers()
     try:
@@ -98,7 +99,7 @@ def _find_repository_of_tag(reference: str) -> str:
 
 
 def needed_files(names: Iterable[str]) -> list[str]:
-    """The files of a repository that a checkpoint needs, weights first; empty if no weights can be read."""
+    """The files of a repository that a checkpoint needs, weights first; empty if it has no readable weights."""
     available = set(names)
     shards = sorted(name for name in available if SHARD_NAME.fullmatch(name))
     if configs.ADAPTER in available:
@@ -130,7 +131,7 @@ def _has_all_shards(index: Path) -> bool:
 
 
 def _fetch_model(repository: Repository, context: Context) -> Path:
-    """Fetch a model's files; the path to open."""
+    """Fetch a model's files; return the path to open."""
     facts = fetch_facts(repository, context)
     names = needed_files(file.name for file in facts.files)
     if not names:

@@ -14,7 +14,7 @@ from merging.models.model_references import locate
 from merging.models.stated_architecture import StatedArchitecture
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,79}")
-QUICK_GELU_SUFFIX = "quickgelu"  # suffix of open_clip's models with QuickGELU
+QUICK_GELU_SUFFIX = "quickgelu"  # the suffix of open_clip's models with QuickGELU
 
 
 def named_architecture(text: str, base: Path | None = None) -> StatedArchitecture:
@@ -46,22 +46,22 @@ def _read_configuration(path: Path) -> StatedArchitecture:
         if (config := read_json(file)) is not None and (stated := architecture_in_config(config)):
             return StatedArchitecture.from_metadata(stated)
     raise CheckpointError(
-        f"{printable(path.name)} is no configuration of a CLIP model; {OPEN_CLIP}, or {TRANSFORMERS} of Transformers, "
+        f"{printable(path.name)} is not a configuration of a CLIP model; {OPEN_CLIP}, or {TRANSFORMERS} of Transformers, "
         "is one."
     )
 
 
 def _list_configurations(folder: Path) -> list[Path]:
-    """The configuration files in a folder; a folder of experts that has a model's name has none."""
+    """The configuration files in a folder; a folder that holds only experts has none."""
     return [folder / name for name in (OPEN_CLIP, TRANSFORMERS) if lexists(folder / name)]
 
 
 def _find_open_clip_model(name: str) -> StatedArchitecture:
-    """The architecture of one of open_clip's models. The package is located but not imported, which takes seconds."""
+    """The architecture of one of open_clip's models, from the package's files; importing open_clip would take seconds."""
     package = importlib.util.find_spec("open_clip")
     if package is None or not package.submodule_search_locations:
         raise CheckpointError(
-            f"open_clip, which knows the model {name}, is not installed; state the number of heads itself: heads=12."
+            f"open_clip, which knows the model {name}, is not installed; state the number of heads instead: heads=12."
         )
     folder = Path(package.submodule_search_locations[0]) / "model_configs"
     config = read_json(folder / f"{name}.json")

@@ -1,8 +1,9 @@
 """References: small files with the path of a model, which benchmarks store instead of a copy of the model.
 
-A reference is JSON with the path of the model's file or folder; ``like``, the file beside it of the pretrained model
-whose names the tensors get; and the metadata that a copy would have. It is read only in a folder called models, as
-benchmarks have. The new path of a model that was moved is stored in a file beside the reference, which stays unchanged.
+A reference is JSON with three fields: ``model``, the path of the model's file or folder; ``like``, the name of a file
+beside the reference, whose tensor names the model gets; and ``metadata``, as a copy would have it. References are read
+only in a folder called models, as benchmarks have. If a model was moved, its new path is stored in a file beside the
+reference, and the reference stays unchanged.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from merging.models.model_references import locate
 
 VERSION_KEY, VERSION = "mergescope_model_reference", 1
 FOLDER, SUFFIX = "models", ".json"
-MOVED_SUFFIX = ".place"  # suffix after a reference's name: the file with the current path of its model
+MOVED_SUFFIX = ".place"  # suffix of the file beside a reference with the current path of its model
 MOST = 1 << 20  # bytes of such a file
 OpenCheckpoint = Callable[[Path], Checkpoint]  # opens a checkpoint under canonical names
 
-_open_references: ContextVar[tuple[Path, ...]] = ContextVar("opening", default=())  # references being followed
+_open_references: ContextVar[tuple[Path, ...]] = ContextVar("opening", default=())  # references that are being opened
 _path_to_try: ContextVar[tuple[Path, str] | None] = ContextVar("tried", default=None)  # (reference, path to try)
 
 
@@ -44,13 +45,13 @@ class ReferencedModel(CheckpointView):
         self.metadata, self._crc = dict(metadata), zlib.crc32(raw)
 
     def state(self) -> tuple[int, ...] | None:
-        """The state of the model's file and a checksum of the reference, as both determine the tensors."""
+        """The numbers of the model's file and a checksum of the reference, as both determine the tensors."""
         state = self.inner.state()
         return None if state is None else (*state, self._crc)
 
 
 def write_reference(path: Path, model: Path, metadata: Mapping[str, str], names_from: str = "") -> None:
-    """Write a reference to a model; ``names_from`` is the file beside it whose names the tensors get."""
+    """Write a reference to a model; ``names_from`` is the file beside it whose tensor names the model gets."""
     write_json(path, {VERSION_KEY: VERSION, "model": str(model), "like": names_from, "metadata": dict(metadata)})
 
 
@@ -127,7 +128,7 @@ def _make_cycle_error(path: Path) -> CheckpointError:
 
 @contextlib.contextmanager
 def open_at(path: Path, model: Path) -> Iterator[None]:
-    """Open a reference as if its model were at another path while the block runs; nothing is written."""
+    """Open a reference as if its model were at path ``model`` while the block runs; nothing is written."""
     token = _path_to_try.set((path.absolute(), str(model)))
     try:
         yield
@@ -165,7 +166,7 @@ def recorded_path(path: Path) -> str:
 
 
 def record_path(path: Path, model: Path | None) -> None:
-    """Store the current path of a reference's model; None removes it, so that the reference's own path counts."""
+    """Store the current path of a reference's model; None removes it, so that the path in the reference counts."""
     if model is None:
         _moved_path_file(path).unlink(missing_ok=True)
     else:

@@ -1,7 +1,7 @@
 """The safetensors format, read by offset and written in place: no memory mapping, no copies in memory.
 
-A mapped file that is truncated while it is open would kill the whole server; reading by offset turns that into an
-error about one file. The header is checked against the file's size before anything is allocated.
+If a mapped file is truncated while it is open, the whole server is killed. Reading by offset turns that into an error
+about one file. The header is checked against the file's size before anything is allocated.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from merging.models.tensor_info import (
 )
 
 MAX_HEADER_BYTES = 100_000_000
-LENGTH_BYTES = 8  # bytes that say how long the header is
-SYNC_BYTES = 1 << 25  # bytes between syncs to the disk
+LENGTH_BYTES = 8  # bytes that hold the length of the header
+SYNC_BYTES = 1 << 25  # bytes written between two syncs to the disk
 DOWNLOAD_AGAIN = "The file is damaged: download it again, or write it with safetensors."
 COMPLEX_NOTES = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
 OTHER_FILE_TYPES = {  # first bytes of other well-known files, in lower case
@@ -89,7 +89,7 @@ def read_header(descriptor: int, label: str) -> Header:
 
 
 def _describe_content(descriptor: int, size: int, length: int) -> str:
-    """What a file that is not safetensors is instead, as a phrase for messages."""
+    """A phrase for messages: the kind of a file that is not safetensors, and its remedy."""
     start, has_header = os.pread(descriptor, 64, 0).lstrip().lower(), os.pread(descriptor, 1, 8) == b"{"
     if size < 8 and length <= MAX_HEADER_BYTES:
         return f"truncated: it has {size} bytes, and the first 8 give the length of the header; download it again."
@@ -125,7 +125,7 @@ def parse_header(entries: dict[str, Any], metadata: dict[str, str], *, start: in
     if not infos:
         raise CheckpointError(f"{label} holds no tensors.")
     for begin, end, name in spans:
-        if start + end > size >= start + stored:  # the numbers fit into the file, but not at these offsets
+        if start + end > size >= start + stored:  # the file is large enough for all numbers, but not at these offsets
             raise CheckpointError(
                 f"{label}: tensor {name[:80]!r} reaches past the end of the file: its offsets are {begin} and {end}, "
                 f"the file has {size - start} bytes of numbers. {DOWNLOAD_AGAIN}"
@@ -162,8 +162,8 @@ def _parse_entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, in
         )
     if dtype_text not in DTYPES:
         raise CheckpointError(
-            f"{label}: tensor {name[:80]!r} has dtype {dtype_text[:20]!r}{COMPLEX_NOTES.get(dtype_text, '')}, which cannot "
-            "be merged; convert it."
+            f"{label}: tensor {name[:80]!r} has dtype {dtype_text[:20]!r}{COMPLEX_NOTES.get(dtype_text, '')}, which "
+            "cannot be merged; convert it."
         )
     info = TensorInfo(tuple(shape), DTYPES[dtype_text])
     if end - begin != info.nbytes:
@@ -175,7 +175,7 @@ def _parse_entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, in
 
 
 def encode_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
-    """The bytes before the numbers of a file, and {tensor: byte offset after them}."""
+    """The bytes of a file before its numbers, and {tensor: byte offset of its numbers after these bytes}."""
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     offsets, end = dict[str, int](), 0
     # Widest dtypes first, then by name, as the reference writer does: every tensor stays aligned.
@@ -190,7 +190,7 @@ def encode_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]) 
 
 
 class SafetensorsWriter:
-    """Writes tensors of known shapes in any order, whole or in pieces; the file appears complete or not at all.
+    """Writes tensors of known shapes in any order, whole or in pieces; the file appears when it is complete, or not at all.
 
     Another thread syncs written bytes to the disk, so that ``commit`` need not wait for all of them.
     """
@@ -218,7 +218,7 @@ class SafetensorsWriter:
         self._write_bytes(raw_bytes(flat), self._start + self._offsets[name] + start * info.dtype.itemsize)
 
     def _write_bytes(self, view: memoryview, offset: int) -> None:
-        """Write all bytes; an almost full disk takes only a part of them at a time."""
+        """Write all bytes at ``offset``; an almost full disk accepts only a part of them at a time."""
         written_bytes = 0
         while written_bytes < len(view):
             written_bytes += os.pwrite(self._file, view[written_bytes:], offset + written_bytes)
@@ -229,7 +229,7 @@ class SafetensorsWriter:
             self._syncs.append(self._sync_thread.submit(os.fsync, self._file))
 
     def _wait_for_syncs(self) -> None:
-        """Wait for the other thread; raises its OSError, which the system reports only once."""
+        """Wait for the other thread; raise its OSError, which the system reports only once."""
         for sync in self._syncs:
             sync.result()
 
@@ -246,7 +246,7 @@ class SafetensorsWriter:
         self._partial.replace(self.path)
 
     def abort(self) -> None:
-        """Delete everything written."""
+        """Delete the partial file."""
         self._sync_thread.shutdown()
         os.close(self._file)
         self._partial.unlink(missing_ok=True)

@@ -65,6 +65,7 @@ class ShardedCheckpoint(Checkpoint):
 
 
 def _read_weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
+    """{tensor: name of its file} from an index, which is untrusted."""
     weights = index.get("weight_map")
     if not isinstance(weights, dict) or not weights:
         raise CheckpointError(
@@ -81,7 +82,7 @@ def _read_weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
 
 
 def _check_shards(shards: Shards, weights: dict[str, str], label: str) -> None:
-    """Raise CheckpointError unless every tensor in the index is in its shard and in no other."""
+    """Raise CheckpointError unless every tensor in the index is in its shard and not in another one."""
     for tensor, file in weights.items():
         if tensor not in shards[file].infos:
             raise CheckpointError(f"{label}: tensor {tensor[:80]!r} is not in {file!r}, where the index says it is.")

@@ -1,4 +1,4 @@
-"""Tensors that several modules of a network share, in a file once or repeated."""
+"""Tensors that several modules of a network share, and that a file stores once or several times."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from merging.models.formats.configs import TRANSFORMERS, read_json
 
 
 def find_equal_tensor(model: Checkpoint, name: str, candidates: Sequence[str]) -> str | None:
-    """The first of the other candidates that holds the same bits; None if none does."""
+    """The first other candidate that holds the same bits as tensor ``name``; None if there is none."""
     return next(
         (candidate for candidate in candidates if candidate != name and is_equal(model, name, model, candidate)), None
     )
 
 
 def is_tied(model: Checkpoint, stored: Sequence[str]) -> bool:
-    """Whether input and output embeddings are one tensor; the file holds those named ``stored``.
+    """Whether input and output embeddings are one tensor; ``stored`` names those that the file holds.
 
-    A file with only one of them may be of a network without the other, as its configuration states.
+    If the file holds only one of them, the configuration tells whether the network has the other.
     """
     if len(stored) != 1:
         return len(stored) > 1 and find_equal_tensor(model, stored[0], stored[1:]) is not None

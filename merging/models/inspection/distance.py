@@ -20,10 +20,8 @@ LOST_SHARE_LIMIT = 0.1  # share of changes lost to rounding above which there is
 TYPICAL_SCALING = 0.3
 HUGE_NUMBER = 1e19  # squares of larger numbers overflow float32
 SAMPLE_GROUPS = 8  # groups of a sample, whose spread shows its error
-MARGIN_ERRORS, MIN_MARGIN = (
-    4.0,
-    0.05,
-)  # a sample decides if it is this many standard errors, and this far, from the limit
+# A sample decides if it is this many standard errors, and this far, from the limit.
+MARGIN_ERRORS, MIN_MARGIN = 4.0, 0.05
 
 
 @dataclass

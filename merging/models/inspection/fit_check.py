@@ -1,4 +1,4 @@
-"""The check whether experts fit their pretrained model, with every tensor that does not."""
+"""Checks whether experts fit their pretrained model, and names every tensor that does not fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from merging.models.tensor_info import TensorInfo, dtype_name
 from merging.models.tower_names import PROJ, find_tower_tensor, group_tower_names
 from merging.tasks.context import QUIET, Context
 
-READ_ALL_BYTES = 64_000_000  # bytes of all models up to which every number is read, even where a sample would do
+READ_ALL_BYTES = 64_000_000  # bytes of all models up to which every number is read, even if a sample is requested
 RUNNING_STATISTICS = (".running_mean", ".running_var")
 OPTIONAL_ROLES = UNMERGED - {Role.STATISTIC}  # roles of tensors that experts need not have
 
@@ -45,15 +45,15 @@ def check_fit(
     policy.
 
     By default every number is read: all must be finite, and each expert's distance from the pretrained model is
-    reported. With ``sample``, only some numbers of every large tensor are read if the models have more than ``READ_ALL_BYTES``
-    bytes. ``values``, if not None, decides instead of the size whether every number is read; with ``values=False`` and
-    no sample, no number is read. Progress is reported only while every number is read, which includes experts whose
-    sample is unclear.
+    reported. With ``sample``, only some numbers of every large tensor are read if the models have more than
+    ``READ_ALL_BYTES`` bytes. ``values``, if not None, decides instead of the size whether every number is read; with
+    ``values=False`` and no sample, no number is read. Progress is reported only while every number is read. If a sample
+    leaves open whether an expert is related, all numbers of the expert are read.
 
     A pretrained model of no known family is compared, too, although nothing can be merged with it.
 
     Raises:
-        CheckpointError: a file is no checkpoint or holds only a head, or an adapter does not belong to the pretrained
+        CheckpointError: a file is not a checkpoint or holds only a head, or an adapter does not belong to the pretrained
             model.
         Cancelled: the user cancelled.
     """
@@ -199,7 +199,7 @@ def _find_extra_tensors(pretrained: Checkpoint, name: str, infos: Mapping[str, T
 def _find_network_problems(
     pretrained: Checkpoint, name: str, expert: Checkpoint, uneven_tensors: frozenset[str]
 ) -> Iterator[Problem]:
-    """Tensors that a merge of networks other than CLIP would lose, and integers that differ; single counters may."""
+    """Tensors that a merge of networks other than CLIP would lose, and integers that differ, except single counters."""
     for tensor, info in expert.infos.items():
         if tensor in uneven_tensors:
             continue
@@ -217,7 +217,7 @@ def _find_network_problems(
 
 
 def _make_shape_problem(parameter: Parameter, name: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> Problem:
-    """The problem of a tensor with another shape; another image size is a kind of its own."""
+    """The problem of a tensor with another shape; another image size is a separate kind of problem."""
     if parameter.part == "positional_embedding" and len(expected) == len(actual) == 2 and expected[1] == actual[1]:
         return make_problem(
             "error", name, parameter.name, "resolution", _describe_tokens(expected[0]), _describe_tokens(actual[0])
@@ -227,5 +227,6 @@ def _make_shape_problem(parameter: Parameter, name: str, expected: tuple[int, ..
 
 
 def _describe_tokens(tokens: int) -> str:
+    """The image size in words that a number of position embeddings belongs to."""
     side = round(max(tokens - 1, 0) ** 0.5)
     return f"images of {side} × {side} patches" if side**2 == tokens - 1 else f"{tokens} positions"

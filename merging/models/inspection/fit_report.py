@@ -54,12 +54,8 @@ SAMPLED_SENTENCE = (
     f"A sample was read: {RUN_COUNT * RUN_LENGTH} numbers of each large tensor, spread over it. Distances marked as "
     "about are estimates, and whether all numbers are finite is not known."
 )
-SENTENCE_KINDS = {
-    "other tokens",
-    "partial head",
-    "untied",
-    "quantized",
-}  # kinds whose ``found`` is a sentence on the checkpoint
+# Kinds whose ``found`` is a sentence on the checkpoint.
+SENTENCE_KINDS = {"other tokens", "partial head", "untied", "quantized"}
 VERDICTS = FITS, DOUBTFUL, DOES_NOT_FIT = "fits", "doubtful", "does not fit"
 
 # Kinds of warnings after which a merge can run although something is probably wrong, each with its sentence.

@@ -1,8 +1,9 @@
 """Pieces of a tensor to read: all of its numbers, or short runs spread evenly over it.
 
-A tensor of more than ``MAX_WHOLE_NUMEL`` numbers is cut into ``RUN_COUNT`` equal parts, and one run of ``RUN_LENGTH`` numbers is
-read at a random position of each. Random positions do not fall into step with the rows of a matrix, and runs are cheap
-to read. The positions depend only on the tensor's name and size, so the same numbers are read from every model.
+A tensor of more than ``MAX_WHOLE_NUMEL`` numbers is divided into ``RUN_COUNT`` equal parts, and one run of
+``RUN_LENGTH`` neighboring numbers is read at a random position of each part. Random positions have no period in common
+with the rows of a matrix, and runs are cheap to read. The positions depend only on the tensor's name and size, so the
+same numbers are read from every model.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from merging.models.checkpoint import Checkpoint, Spans
 from merging.models.tower_names import VISUAL
 
 RUN_COUNT, RUN_LENGTH = 8, 64
-MAX_WHOLE_NUMEL = 2 * RUN_COUNT * RUN_LENGTH  # numbers up to which a tensor is read whole
-PIECE_NUMEL = 1 << 20  # numbers read at a time if all are read
+MAX_WHOLE_NUMEL = 2 * RUN_COUNT * RUN_LENGTH  # largest number of scalars in a tensor that is read whole
+PIECE_NUMEL = 1 << 20  # numbers read at a time if a tensor is read whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Piece:
     """Numbers of a tensor that are read together: one span, or the runs of a sample."""
 
     spans: Spans
-    weight: float = 1.0  # how many numbers of the tensor each one represents
+    weight: float = 1.0  # how many numbers of the tensor each number that is read represents
 
     @property
     def numel(self) -> int:
@@ -49,7 +50,7 @@ class Piece:
         return self.read(checkpoint, name).double().nan_to_num(0.0, 0.0, 0.0)
 
     def position(self, index: int) -> int:
-        """The position in the flat tensor of the number at ``index`` of the piece."""
+        """The position in the flat tensor of number ``index`` of the piece."""
         for start, stop in self.spans:
             if index < stop - start:
                 return start + index

@@ -7,19 +7,28 @@ from dataclasses import dataclass
 
 from merging.base.text import first_few, plural
 
-BODY_PREFIXES = ("emb", "shared", "tok", "wpe", "wte", "norm", "ln_", "final")  # prefixes of modules that are no heads
+BODY_PREFIXES = (
+    "emb",
+    "shared",
+    "tok",
+    "wpe",
+    "wte",
+    "norm",
+    "ln_",
+    "final",
+)  # beginnings of modules that are not heads
 
 
 @dataclass(frozen=True, slots=True)
 class PartialHead:
-    """The tensors of a head of the pretrained model, the experts that have it, and those that lack all of it."""
+    """The tensors of a head of the pretrained model, the experts ``having`` it, and the experts ``lacking`` it."""
 
     tensors: tuple[str, ...]
     having: tuple[str, ...]
     lacking: tuple[str, ...]
 
     def sentences(self, is_unchanged: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-        """(expert, sentence) for each expert of the smaller group; it says if an expert has the head unchanged."""
+        """(expert, sentence) for each expert of the smaller group; a sentence also states that a head is unchanged."""
         modules = first_few(dict.fromkeys(name.partition(".")[0] for name in self.tensors))
         head = f"the pretrained model's head {modules} ({plural(len(self.tensors), 'tensor')})"
         if len(self.lacking) < len(self.having):
@@ -37,8 +46,8 @@ def find_partial_heads(
 ) -> list[PartialHead]:
     """The heads of the pretrained model that some experts have and others lack.
 
-    ``outer_tensors`` and ``block_tensors`` are its tensors outside and inside the blocks; a module with tensors inside is no head.
-    ``expert_tensors`` are the tensors of each expert.
+    ``outer_tensors`` and ``block_tensors`` are the pretrained model's tensors outside and inside the blocks. A module
+    with tensors inside the blocks is not a head. ``expert_tensors`` are the tensors of each expert.
     """
     bodies = {tensor.partition(".")[0] for tensor in block_tensors}
     modules = {

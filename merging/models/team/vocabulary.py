@@ -1,4 +1,4 @@
-"""Tables with a row per token, of models with different numbers of tokens: the rows that they have in common."""
+"""Tables with a row per token: the rows that models with different numbers of tokens have in common."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ UNCHECKED_NOTE = (
     "{}: the order of its tokens was not checked: that needs a tokenizer.json, vocab.json or vocab.txt beside its "
     "weights and beside the pretrained model's."
 )
-MIN_ROW_COSINE, MIN_ALIKE_SHARE = (
-    0.5,
-    0.99,
-)  # least cosine of two rows of one token, and the share of rows that must reach it
+# Least cosine of two rows of one token, and the share of rows that must reach it.
+MIN_ROW_COSINE, MIN_ALIKE_SHARE = 0.5, 0.99
 MAX_COMPARED_ROWS, PIECE_ROWS = 16_384, 1024  # rows of a table that are compared, and how many at a time
 
 
@@ -30,10 +28,10 @@ MAX_COMPARED_ROWS, PIECE_ROWS = 16_384, 1024  # rows of a table that are compare
 class TokenComparison:
     """How an expert numbers its tokens: ``differing`` of the ``shared`` tokens have another number.
 
-    ``extra`` are the tokens that only the expert has.
+    ``extra`` are tokens that only the expert has, with rows after those of the pretrained model.
     """
 
-    is_alike: bool  # whether the rows that both tables have are of the same tokens
+    is_alike: bool  # whether the common rows of both tables stand for the same tokens
     shared: int
     differing: int
     extra: tuple[str, ...] = ()
@@ -42,7 +40,7 @@ class TokenComparison:
 def common_rows(expert: Checkpoint, stored: str, pretrained: Checkpoint, name: str) -> DerivedTensor:
     """An expert's table (rows, width) with as many rows as the pretrained model's.
 
-    If the expert has fewer rows, the pretrained model's follow them.
+    If the expert has fewer rows, the remaining rows are the pretrained model's.
     """
     info, expert_info = pretrained.infos[name], expert.infos[stored]
     width = expert_info.numel // max(expert_info.shape[0], 1)
@@ -55,7 +53,7 @@ def common_rows(expert: Checkpoint, stored: str, pretrained: Checkpoint, name: s
 
 
 def compare_tokenizers(pretrained: Path | None, expert: Path | None, rows: int) -> TokenComparison | None:
-    """How the tokenizers of two models number their tokens; None unless both exist.
+    """Compare how the tokenizers of two models number their tokens; None unless both exist.
 
     ``rows`` is the number of rows in the pretrained model's table.
     """
@@ -80,7 +78,10 @@ def _compare_tokens(
 
 
 def compare_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: str) -> TokenComparison:
-    """How many of the rows that both tables have differ in direction; at most ``MAX_COMPARED_ROWS`` are compared, spread evenly."""
+    """Count the common rows of two tables that differ in direction.
+
+    At most ``MAX_COMPARED_ROWS`` rows are compared, spread evenly.
+    """
     width = pretrained.infos[name].shape[1]
     common = min(pretrained.infos[name].shape[0], expert.infos[stored].shape[0])
     compared = differing = 0
@@ -92,24 +93,25 @@ def compare_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: 
         norms = pretrained_rows.norm(dim=1) * expert_rows.norm(dim=1)
         differing += int(
             ((pretrained_rows * expert_rows).sum(dim=1) < MIN_ROW_COSINE * norms).sum()
-        )  # a row of zeros, as of padding, has no direction
+        )  # a row of zeros, such as that of padding, has no direction
         compared += stop - start
     return TokenComparison(differing <= (1 - MIN_ALIKE_SHARE) * compared, compared, differing)
 
 
 def _row_spans(rows: int) -> Iterator[tuple[int, int]]:
+    """Spans [start, stop) of the rows that are compared."""
     stride = max(1, rows // MAX_COMPARED_ROWS) * PIECE_ROWS
     for start in range(0, rows, stride):
         yield start, min(start + PIECE_ROWS, rows)
 
 
 def difference_text(comparison: TokenComparison) -> str:
-    """How an expert numbers its tokens where it differs from the pretrained model, without its name."""
+    """A sentence without its subject, an expert: how its numbers of tokens differ from the pretrained model's."""
     if not comparison.shared:
         return "has no token in common with the pretrained model"
     return (
-        f"numbers its tokens differently from the pretrained model ({comparison.differing:,} of {comparison.shared:,} shared "
-        "tokens have another id)"
+        f"numbers its tokens differently from the pretrained model ({comparison.differing:,} of "
+        f"{comparison.shared:,} shared tokens have another id)"
     )
 
 
@@ -118,7 +120,8 @@ def describe_left_out(name: str, rows: int, expert_rows: int, comparison: TokenC
     if expert_rows < rows:
         return f"{name} has {_count_tokens(rows - expert_rows, 'fewer')}; the pretrained model's are used."
     examples = f" ({first_few(map(repr, comparison.extra))})" if comparison.extra else ""
-    return f"{name} has {_count_tokens(expert_rows - rows, 'more')}{examples}, which {'is' if expert_rows == rows + 1 else 'are'} left out."
+    verb = "is" if expert_rows == rows + 1 else "are"
+    return f"{name} has {_count_tokens(expert_rows - rows, 'more')}{examples}, which {verb} left out."
 
 
 def _count_tokens(count: int, adjective: str) -> str:

@@ -24,7 +24,7 @@ NESTED_LOADER = "torch.storage._load_from_bytes"
 
 @dataclass(frozen=True)
 class PickleContents:
-    """The content of a pickled file: the inert object, and a function that finds the storages in it."""
+    """The content of a pickled file: the inert object, and a function that finds the storage of a pickled reference."""
 
     container: str
     content: Any
@@ -54,9 +54,9 @@ def _read_zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
         storage_class, key, numel, _ = read_storage_reference(pickled_reference, label)
         dtype, stored = find_storage_dtype(storage_class, label), archive.storages.get(key)
         if stored is None or stored.size != numel * dtype.itemsize:
-            has = "nothing" if stored is None else f"{stored.size:,} bytes"
+            actual = "nothing" if stored is None else f"{stored.size:,} bytes"
             raise CheckpointError(
-                f"{label}: its storage promises {numel * dtype.itemsize:,} bytes, the archive has {has}; "
+                f"{label}: its storage promises {numel * dtype.itemsize:,} bytes, the archive has {actual}; "
                 "the file is damaged."
             )
         return Storage(stored, dtype)
@@ -94,7 +94,7 @@ def _read_legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
 def _read_legacy_storages(
     window: ByteRange, cursor: Cursor, keys: Any, storage_classes: dict[str, tuple[Any, int]]
 ) -> dict[str, Storage]:
-    """{key: storage} of the storages that follow the pickles, each a count and its numbers.
+    """{key: storage} of the storages after the pickles, each stored as a count and its numbers.
 
     Storages of complex numbers are skipped.
     """

@@ -1,6 +1,6 @@
 """Names in a pickle that are harmless, and names that only a file made to run code would contain.
 
-Nothing that a file names is ever imported or called, so safety does not depend on this list: it distinguishes honest
+No name in a file is ever imported or called, so safety does not depend on this list. The list distinguishes honest
 checkpoints with unusual classes from malicious files, which are refused as a whole.
 """
 

@@ -1,10 +1,10 @@
-"""Pickles read as data: no name that a pickle holds is imported, looked up or called.
+"""Reads pickles as data: no name in a pickle is imported, looked up or called.
 
 A pickle is a program for a small stack machine. The standard library's Python implementation runs the instructions
-that make numbers, tuples and lists (``HARMLESS_OPCODES``). The instructions that fetch a name, call it or change an object are
-replaced (``RECORDING_HANDLERS``) and only record: a fetched name becomes a ``Name``, a call a ``PickledCall`` with its arguments
-and the later changes of its result. The caller interprets the calls; no object of a class that a file names is ever
-built. Long texts and all byte strings stay in the file as byte ranges.
+that make numbers, tuples and lists (``HARMLESS_OPCODES``). The instructions that fetch a name, call it or change an
+object are replaced (``RECORDING_HANDLERS``) and only record: a fetched name becomes a ``Name``, and a call becomes a
+``PickledCall`` with its arguments and the later changes of its result. The caller interprets the calls. No object of a
+class that a file names is ever built. Long texts and all byte strings stay in the file as byte ranges.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from merging.base.errors import CheckpointError
 from merging.models.formats.byte_range import Cursor
 from merging.models.formats.torch_pickle.harmless_names import is_harmless
 
-MAX_OPCODES = 400_000  # a whole ViT-H/14 module takes a quarter of that
+MAX_OPCODES = 400_000  # a pickled ViT-H/14 module has a quarter of that
 MAX_TEXT_BYTES = 1 << 20  # bytes of one text; longer ones stay in the file
 MAX_TOTAL_TEXT_BYTES = 1 << 25  # bytes of all texts in memory
 MAX_NAME_LENGTH = 1000  # letters of a class or function and its module
@@ -49,7 +49,7 @@ class PickledDict:
 
 @dataclass(eq=False, slots=True)
 class PickledCall:
-    """A recorded call that is not made: its name and arguments, and the state, pairs and items set on its result."""
+    """A recorded call, never executed: its name and arguments, and the state, pairs and items set on its result."""
 
     name: Name
     args: Any
@@ -151,7 +151,7 @@ class PickleMachine(pickle._Unpickler):
 
     def _put(self) -> None:
         index = int(self.readline())
-        if not 0 <= index < MAX_MEMO_INDEX:  # larger keys can be chosen so that a dictionary becomes slow
+        if not 0 <= index < MAX_MEMO_INDEX:  # a file can choose larger keys that make a dictionary slow
             raise ValueError
         self.memo[index] = self.stack[-1]
 
