@@ -1,4 +1,4 @@
-"""Classification heads: published task vectors have them in files beside the encoders, and they are not encoders."""
+"""Recognizes classification heads, which published task vectors store in files beside the encoders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from merging.models.families import FAMILIES
 from merging.models.model_references import locate, strip_folders
 from merging.models.tensor_info import TensorInfo
 
-HEAD_NAME = re.compile(r"head[-_](.+)", re.IGNORECASE)  # the name of a file without its ending; the group is the task
+HEAD_NAME = re.compile(r"head[-_](.+)", re.IGNORECASE)  # the name of a file without its suffix; the group is the task
 MAX_HEAD_TENSORS = 4  # of a head
 
 
@@ -35,10 +35,10 @@ def describe_head(infos: Mapping[str, TensorInfo]) -> str:
 
 
 def refuse_head(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint itself.
+    """The checkpoint itself, if it is not a classification head.
 
     Raises:
-        CheckpointError: it is a classification head, not an encoder.
+        CheckpointError: it is a classification head.
     """
     if not is_head(checkpoint.infos):
         return checkpoint
@@ -48,7 +48,6 @@ def refuse_head(checkpoint: Checkpoint) -> Checkpoint:
         subject = f"{checkpoint.name}: {printable(strip_folders(checkpoint.label))} {kind}"
     raise CheckpointError(
         f"{subject} {describe_head(checkpoint.infos)}, not an image encoder. Give the encoder that it belongs to, "
-        f"such as "
-        "finetuned.pt (of an expert) or zeroshot.pt (pretrained); heads belong to the tasks of a benchmark (benchmark "
-        "make)."
+        "such as finetuned.pt (of an expert) or zeroshot.pt (pretrained); heads belong to the tasks of a benchmark "
+        "(benchmark make)."
     )

@@ -1,4 +1,4 @@
-"""References to models in recipes: a path, or a name in a listed folder, a benchmark or the Hub."""
+"""References to models in recipes: a path, or a name in a models folder, in a benchmark or on the Hub."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ OWN_PREFIX = "own:"  # "own:mine/models/cars.safetensors" is in the user's bench
 BENCHMARKS = "benchmarks"  # the folder of a store that holds the user's benchmarks
 NAMED = (BUNDLED_PREFIX, MODELS_PREFIX, OWN_PREFIX)  # references that do not depend on the current folder
 HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
-PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, unless such a file exists
+PRETRAINED_TAG = re.compile(
+    r"ViT-[\w-]{1,60}/[\w-]{1,60}"
+)  # open_clip's model/tag; it counts only if no such file exists
 PRETRAINED = "pretrained"  # the key of the pretrained model among the inputs of a run
 EXPERTS = "experts/"  # the prefix of the experts' keys
 # The path of a snapshot in the Hub's cache names its repository and revision.
 SNAPSHOT_PATH = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
 HUB_REFERENCE = re.compile(rf"{HUB_PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@\w[\w./-]{{0,119}})?")
-# Paths that name a user or a machine: a home folder, a machine on the network and one of its shares.
+# Patterns of paths that name a user or a machine: a home folder, or a share of a machine on the network.
 HOME_FOLDER = r"(?:[\w-]+:)?(?:~|[\\/](?:.*[\\/])?(?:home|Users)[\\/]+)"
 MODEL_FILE = r"[^\\/]*\.(?:safetensors|pth?|bin|ckpt|pkl)"  # a model file directly below /home names no user
 NETWORK_SHARE = r"(?:file://|\\\\)[^\\/]+(?:[\\/]+[^\\/]+)?"
 PERSONAL_PATH = re.compile(rf"{HOME_FOLDER}(?!{MODEL_FILE}$)[^\\/]*|{NETWORK_SHARE}", re.IGNORECASE | re.DOTALL)
 DRIVE_PREFIX = re.compile(r"^(?:[A-Z]|file):", re.IGNORECASE)
-PRIVATE_NAME = "model"  # the name of a checkpoint if the last part of its path is private
+PRIVATE_NAME = "model"  # the name of a checkpoint whose path has no part that may be shown
 
 
 def expert_key(name: str) -> str:
@@ -41,8 +43,9 @@ def expert_key(name: str) -> str:
 def strip_folders(reference: str) -> str:
     """A reference without the parts that reveal the machine or its user.
 
-    Bundled names, names on the Hub and open_clip's tags are unchanged. Snapshots in the Hub's cache become names on the
-    Hub. Other paths and file URLs keep their last part, unless it is the name of a home folder or of a machine.
+    Bundled names, names on the Hub and open_clip's tags are unchanged. Paths of snapshots in the Hub's cache become
+    names on the Hub. Other paths and file URLs are cut to their last part, unless that names a home folder or a
+    machine.
     """
     if _parse_hub_name(reference) or PRETRAINED_TAG.fullmatch(reference):
         return reference
@@ -73,7 +76,7 @@ def hub_id_of(reference: str) -> str:
 def checkpoint_labels(pretrained: str, experts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Names of a recipe's checkpoints for other readers: the pretrained model's, and {expert: name}.
 
-    These are the references without folders; if two different files share a name, the expert's name precedes it.
+    A name is the reference without folders. If two different files share a name, the expert's name is put before it.
     """
     references = {PRETRAINED: pretrained} | {expert_key(name): path for name, path in experts.items()}
     short_labels = {key: strip_folders(path) for key, path in references.items()}
@@ -107,7 +110,7 @@ def locate(reference: str, base: Path | None = None) -> Path:
 
 
 def _locate_in_models_folder(reference: str) -> Path:
-    """The path of "folder/path", which must be in that models folder with all links followed, or of "folder"."""
+    """The path of "folder/path", which must be in that models folder after following links, or of "folder"."""
     name, slash, relative = reference.partition("/")
     root = models_folders().get(name)
     if root is None:
@@ -118,7 +121,7 @@ def _locate_in_models_folder(reference: str) -> Path:
 
 
 def _resolve_inside(root: Path, relative: str, title: str) -> Path:
-    """``root``/``relative``, which must be in ``root`` with all links followed; messages call it ``title``."""
+    """``root``/``relative``, which must be in ``root`` after following links; messages call the root ``title``."""
     parts = relative.split("/")
     is_odd = any(part in {"", ".", ".."} for part in parts) or any(sign in relative for sign in "\\\0")
     try:
@@ -131,7 +134,7 @@ def _resolve_inside(root: Path, relative: str, title: str) -> Path:
 
 
 def reference_to(path: Path) -> str:
-    """The reference to a file: a name if it is in a listed folder or a benchmark of the user, else its path."""
+    """The reference to a file: a name if it is in a models folder or a benchmark of the user, else its path."""
     named = {f"{MODELS_PREFIX}{name}/": root for name, root in models_folders().items()}
     with contextlib.suppress(StoreError):  # without a home folder there is no store, and no benchmark in it
         named = {OWN_PREFIX: (store_root() / BENCHMARKS).resolve(), **named}

@@ -1,9 +1,9 @@
 """Blocks and towers of a network, from the numbers in the names of its tensors.
 
-A number in a dotted name, alone or at the end of a word ("layers.3", "layer3"), counts members of a container, which
-is the part of the name before it. A container counts depth if its members are alike; experts of a layer and the unlike
-parts of a T5 block do not count depth. Every name is scanned once, so untrusted names cost time in proportion to their
-length.
+A component of a dotted name that is a number or ends in one ("layers.3", "layer3") names a member of a container. The
+container is the part of the name before the number. A container is a sequence of layers, and counts depth, if its
+members are alike; experts of a layer and the unlike parts of a T5 block do not count depth. Every name is scanned once,
+so the time for untrusted names is proportional to their length.
 """
 
 from __future__ import annotations
@@ -17,30 +17,41 @@ from itertools import islice
 # A component, not the last, that is a number, or a word that ends in one.
 NUMBERED_COMPONENT = re.compile(r"(?:^|\.)([^\d.]*)(\d{1,6})(?=\.)")
 REPEATED_COMPONENT = re.compile(r"\b(\w{1,32})\.\1-")  # "block1.block1-0", which is the layer 0 of a stage
-MAX_NUMBERS = 6  # numbers of a name that are read
-MAX_LEVELS = 2  # of nested containers that count: stages, and the layers in them
-LONE_CONTAINERS = {"layer", "layers", "block", "blocks", "h", "resblocks"}  # count depth with one member
+MAX_NUMBERS = 6  # of a name that are read
+MAX_LEVELS = 2  # nested containers that count depth: stages, and the layers in them
+LONE_CONTAINERS = {
+    "layer",
+    "layers",
+    "block",
+    "blocks",
+    "h",
+    "resblocks",
+}  # containers that count depth even with one member
 EXPERT_CONTAINERS = {"expert", "experts"}
-MIN_SHARED_ENDINGS = 3  # endings after the number that the members must share
-MAX_COMPONENTS = 32  # components of a name that are read
+MIN_SHARED_ENDINGS = 3  # endings after the number that the members must have in common
+MAX_COMPONENTS = 32  # of a name that are read to find its tower
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """Where a tensor is: its tower ("" if the network has one tower, or outside all towers) and its block or None."""
+    """The position of a tensor in a network.
+
+    ``tower`` is empty if the network has a single tower or the tensor is outside all towers. ``block`` is None outside
+    the blocks.
+    """
 
     tower: str
     block: int | None
-    name_in_block: str  # the part of the name after the block's number; the whole name outside the blocks
+    name_in_block: str  # the part of the name after the block's number; outside the blocks the whole name
 
 
 Member = tuple[int, ...]  # the numbers of a block, one per level
-# container, number of the member, the name after it, whether the component is only a number
+# (container, number of the member, name after the number, whether the component is only the number)
 NumberedComponent = tuple[str, int, str, bool]
 
 
 def numbered_components(name: str) -> list[NumberedComponent]:
-    """The first numbered components of a name, from the left; the last component does not count."""
+    """The first numbered components of a name, without its last component."""
     if "-" in name:
         name = REPEATED_COMPONENT.sub(r"\1.", name)
     components = []
@@ -75,7 +86,7 @@ def _counts_depth(container: str, members: Mapping[int, set[str]]) -> bool:
 
 
 def tensor_depths(names: Iterable[str]) -> dict[str, Depth]:
-    """{name: its tower and block}; blocks count from 0 within a tower, through all of its stages."""
+    """{name: tower and block}; blocks are counted from 0 within a tower, over all of its stages."""
     components = {name: numbered_components(name) for name in names}
     containers = _find_depth_containers(components.values())
     chains = {
@@ -108,8 +119,8 @@ def _member_numbers(chain: list[NumberedComponent]) -> Member:
 def _rank_members(members: set[Member]) -> dict[Member, int]:
     """The block of every member.
 
-    Tensors that a stage has beside its layers, such as those that shrink the picture, belong to one of these: to the
-    last layer if the first stage has such tensors and the last one does not, else to the first layer.
+    A stage may have tensors beside its layers, such as those that shrink the image. They belong to the last layer of
+    the stage if the first stage has such tensors and the last stage does not, else to the first layer of the stage.
     """
     stages: dict[Member, list[Member]] = defaultdict(list)
     for member in sorted(members):
@@ -125,7 +136,7 @@ def _rank_members(members: set[Member]) -> dict[Member, int]:
 
 
 def name_towers(outermost: list[str]) -> dict[str, str]:
-    """{container: name of its tower}: the first component in which all paths differ; empty for a single tower."""
+    """{container: name of its tower}: the first component in which all containers differ; empty for a single one."""
     if len(outermost) < 2:
         return dict.fromkeys(outermost, "")
     paths = [path.split(".") for path in outermost]

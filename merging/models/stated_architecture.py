@@ -1,4 +1,4 @@
-"""The architecture that a user states in one line where a file does not: sizes, numbers of heads, the activation."""
+"""An architecture that a user states because a file does not: sizes, numbers of heads, the activation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from merging.base.errors import CheckpointError
 from merging.base.text import did_you_mean, printable
 from merging.models.families import ACTIVATIONS
 
-MAX_SIZE = 1_000_000  # of every size
+MAX_SIZE = 1_000_000  # of every field
 DEFAULT_HEAD_WIDTH = 64  # the default that open_clip omits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedArchitecture:
-    """Sizes in pixels and numbers, 0 if not stated, and the activation, empty if not stated."""
+    """Sizes (images and patches in pixels), 0 if not stated, and the activation, empty if not stated."""
 
     image_size: int = 0
     patch_size: int = 0
@@ -32,7 +32,7 @@ class StatedArchitecture:
         """The fields in a text such as 'heads=12,activation=gelu'; an empty text states none.
 
         Raises:
-            CheckpointError: a field is unknown (the message suggests the nearest one), or cannot have that value.
+            CheckpointError: a field is unknown (the message suggests the nearest one), or its value is invalid.
         """
         names = [field.name for field in fields(cls)]
         values: dict[str, Any] = {}
@@ -72,7 +72,7 @@ class StatedArchitecture:
 
 
 def read_size(fields: object, name: str) -> int:
-    """A size in metadata, which is untrusted; 0 if it is not a valid size."""
+    """A size in ``fields``, which are untrusted metadata; 0 if the value is not a valid size."""
     value = fields.get(name) if isinstance(fields, dict) else None
     return value if type(value) is int and 0 < value <= MAX_SIZE else 0
 

@@ -62,7 +62,7 @@ class TensorInfo:
 
 
 def raw_bytes(flat: torch.Tensor) -> memoryview:
-    """The bytes of a flat (n,), contiguous CPU tensor, without a copy."""
+    """The bytes of a flat, contiguous CPU tensor (n,), without a copy."""
     array: Any = flat.view(torch.uint8).numpy()
     return memoryview(array)
 

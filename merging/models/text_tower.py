@@ -1,7 +1,7 @@
 """The text tower of a whole CLIP model under the names of open_clip and of Transformers.
 
-Its blocks have the structure of the visual tower's, so the names of their tensors are found in the same way. The
-canonical form is open_clip's: ``token_embedding.weight``, ``transformer.resblocks.0.…``, ``text_projection`` (width,
+Its blocks have the structure of the visual tower's blocks, so their tensors' names are found in the same way. The
+canonical names are open_clip's: ``token_embedding.weight``, ``transformer.resblocks.0.…``, ``text_projection`` (width,
 embed_dim).
 """
 
@@ -32,7 +32,7 @@ TO_TRANSFORMERS = {
     "ln_final.bias": "final_layer_norm.bias",
 }
 HEAD_WIDTH, PUBLISHED_WIDTHS = 64, (256, 384, 512, 640, 768, 896, 1024, 1280)  # widths of published text towers of CLIP
-OTHER_TOWER_TENSORS = ("cls_emb", "text_projection.bias", "logit_bias")  # tensors of CoCa and SigLIP
+OTHER_TOWER_TENSORS = ("cls_emb", "text_projection.bias", "logit_bias")  # tensors that only CoCa and SigLIP have
 
 
 def find_text_prefix(checkpoint: Checkpoint) -> tuple[str, bool]:
@@ -52,7 +52,7 @@ def find_text_prefix(checkpoint: Checkpoint) -> tuple[str, bool]:
 def text_tower(checkpoint: Checkpoint) -> CheckpointView:
     """The text tower of a checkpoint with the names in its file, as a checkpoint with open_clip's names.
 
-    It includes the logit scale if the file has one.
+    The result includes the logit scale if the file has one.
 
     Raises:
         CheckpointError: the checkpoint has no text tower, a part of one, or one that is not CLIP's.
@@ -77,10 +77,10 @@ def text_tower(checkpoint: Checkpoint) -> CheckpointView:
 
 
 def _rename_blocks(checkpoint: Checkpoint, prefix: str, hugging_face: bool) -> dict[str, DerivedTensor]:
-    """The tensors of the blocks under open_clip's names."""
+    """{open_clip's name: tensor} of the tensors in the blocks."""
     blocks, family_prefix = (
         (HF_BLOCKS_PREFIX, "") if hugging_face else (BLOCKS, VISUAL)
-    )  # the prefix that the families' rules expect
+    )  # family_prefix is what the rules of families.py expect
     short_names = {
         family_prefix + name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix + blocks)
     }
@@ -108,7 +108,7 @@ def _rename_projection(checkpoint: Checkpoint, prefix: str, model_prefix: str) -
 def text_heads(checkpoint: Checkpoint, width: int, stated_heads: int = 0) -> int:
     """The number of heads of a text tower of that width.
 
-    It comes from the metadata, from ``stated_heads`` (0: not stated), or from the published towers of this width.
+    Its source is the metadata, ``stated_heads`` (0: not stated), or the published towers of this width.
 
     Raises:
         CheckpointError: no source states the number, or it does not divide the width.
@@ -125,7 +125,7 @@ def text_heads(checkpoint: Checkpoint, width: int, stated_heads: int = 0) -> int
 
 
 def stated_text(checkpoint: Checkpoint) -> Mapping[str, object]:
-    """The fields of open_clip that a checkpoint's metadata states of its text tower; empty if it states none."""
+    """open_clip's fields of the text tower in a checkpoint's metadata; empty if the metadata has none."""
     text = architecture_in_metadata(checkpoint).get("text_cfg")
     return text if isinstance(text, dict) else {}
 

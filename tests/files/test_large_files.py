@@ -25,7 +25,7 @@ def test_a_large_file_has_a_blake3_in_its_manifest(tmp_path: Path, monkeypatch: 
     assert set(files["small"]) == {"sha256", "size"}
     atomic.check_whole(tmp_path)
     (tmp_path / "large").write_bytes(b"eleven BYTE")
-    with pytest.raises(atomic.DamagedError, match="large does not have the BLAKE3 that its manifest gives"):
+    with pytest.raises(atomic.DamagedError, match="large does not have the BLAKE3 that its manifest states"):
         atomic.check_whole(tmp_path)
 
 

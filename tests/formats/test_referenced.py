@@ -70,8 +70,8 @@ def test_a_model_that_is_gone_is_named_with_what_to_do(reference: Path, model: P
 @pytest.mark.parametrize(
     "values",
     [
-        {VERSION_KEY: 2}, {"model": None}, {"model": 7}, {"like": None}, {"like": ["pretrained.json"]}, {"metadata": None},
-        {"metadata": {"role": 1}}, {"metadata": "role"},
+        {VERSION_KEY: 2}, {"model": None}, {"model": 7}, {"like": None}, {"like": ["pretrained.json"]},
+        {"metadata": None}, {"metadata": {"role": 1}}, {"metadata": "role"},
     ],
     ids=str,
 )  # fmt: skip

@@ -337,8 +337,8 @@ def _check_tied(
         ):
             raise CheckpointError(
                 f"{adapter.name} has its own {first_few(saved_names)}, and the pretrained model shares one tensor "
-                "among its input and output embeddings. Save both alike (modules_to_save, ensure_weight_tying), or merge the "
-                "adapter with PEFT first."
+                "among its input and output embeddings. Save both alike (modules_to_save, ensure_weight_tying), or "
+                "merge the adapter with PEFT first."
             )
 
 

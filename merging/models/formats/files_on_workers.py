@@ -31,7 +31,7 @@ def check_handed_digest(checkpoint: Checkpoint, request: Mapping[str, Any]) -> N
 
 
 def _without_device(state: Sequence[int]) -> Sequence[int]:
-    """The fingerprint of a file without its device number, which differs between machines; unchanged for several files."""
+    """A file's fingerprint without the device number, which differs between machines; unchanged for several files."""
     return state[1:] if len(state) == FINGERPRINT_LENGTH else state
 
 

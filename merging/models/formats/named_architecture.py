@@ -46,8 +46,8 @@ def _read_configuration(path: Path) -> StatedArchitecture:
         if (config := read_json(file)) is not None and (stated := architecture_in_config(config)):
             return StatedArchitecture.from_metadata(stated)
     raise CheckpointError(
-        f"{printable(path.name)} is not a configuration of a CLIP model; {OPEN_CLIP}, or {TRANSFORMERS} of Transformers, "
-        "is one."
+        f"{printable(path.name)} is not a configuration of a CLIP model; {OPEN_CLIP}, or {TRANSFORMERS} of "
+        "Transformers, is one."
     )
 
 
@@ -57,7 +57,7 @@ def _list_configurations(folder: Path) -> list[Path]:
 
 
 def _find_open_clip_model(name: str) -> StatedArchitecture:
-    """The architecture of one of open_clip's models, from the package's files; importing open_clip would take seconds."""
+    """The architecture of a model of open_clip, from the package's files, because importing open_clip takes seconds."""
     package = importlib.util.find_spec("open_clip")
     if package is None or not package.submodule_search_locations:
         raise CheckpointError(

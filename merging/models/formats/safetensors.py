@@ -190,7 +190,7 @@ def encode_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]) 
 
 
 class SafetensorsWriter:
-    """Writes tensors of known shapes in any order, whole or in pieces; the file appears when it is complete, or not at all.
+    """Writes tensors of known shapes in any order, whole or in pieces; the file appears only when it is complete.
 
     Another thread syncs written bytes to the disk, so that ``commit`` need not wait for all of them.
     """

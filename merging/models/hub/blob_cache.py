@@ -1,4 +1,4 @@
-"""The Hub's cache in the library's own layout: blobs, snapshots of commits, and refs. Nothing here uses the network."""
+"""The Hub's cache in the library's layout: blobs, snapshots of commits, and refs. This module uses no network."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def cache_folder() -> Path:
 
 
 def repository_folder(repository: Repository, cache: Path | None = None) -> Path:
-    """The folder of a repository in the cache, or in another folder of the same layout."""
+    """The folder of a repository in the Hub's cache, or in ``cache``, another folder of the same layout."""
     return (cache_folder() if cache is None else cache) / repository.folder
 
 
 def snapshot(repository: Repository, cache: Path | None = None) -> Path | None:
-    """The folder of a revision's files in the cache; None if there is none, or if a setting forbids the cache."""
+    """The folder of a revision's files in the cache; None if it does not exist or a setting forbids the cache."""
     if cache is None and blocked_by_setting() == OFF:
         return None
     path = repository_folder(repository, cache)
@@ -38,7 +38,7 @@ def snapshot(repository: Repository, cache: Path | None = None) -> Path | None:
 def find_complete_snapshot(
     repository: Repository, files: Iterable[RepositoryFile], cache: Path | None = None
 ) -> Path | None:
-    """The snapshot of a revision if all of these files are in it, with their sizes; else None."""
+    """The snapshot of a revision if it has all of these files with their sizes; else None."""
     folder = snapshot(repository, cache)
     return folder if folder is not None and all(_has_size(folder / file.name, file.size) for file in files) else None
 
@@ -68,11 +68,11 @@ def link_blob(repository_path: Path, commit: str, name: str, key: str) -> None:
     except FileExistsError:
         return  # another process has just made the same link
     except (OSError, NotImplementedError):
-        shutil.move(blob, path)  # a disk without links, such as a memory stick: the library moves the file, too
+        shutil.move(blob, path)  # the disk has no links, as on a memory stick; huggingface_hub also moves the file
 
 
 def read_ref(repository_path: Path, name: str) -> str:
-    """The commit that a branch or tag had when it was last fetched; empty if it never was."""
+    """The commit that a branch or tag had when it was last fetched; empty if it was never fetched."""
     with contextlib.suppress(OSError, ValueError):
         commit = (repository_path / REFS / name).read_text("ascii").strip()
         return commit if COMMIT.fullmatch(commit) else ""

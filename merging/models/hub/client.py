@@ -1,4 +1,4 @@
-"""The library huggingface_hub: its host, its token, and no telemetry or update checks."""
+"""Access to the Hub by the library huggingface_hub: its host and token, and no telemetry or update checks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SILENCING_VARIABLES = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK"
 
 
 def blocked_by_setting() -> str:
-    """The value of $MERGESCOPE_HUB: ``cached`` forbids downloads, ``off`` also the cache, empty nothing."""
+    """The value of $MERGESCOPE_HUB: ``cached`` forbids downloads, ``off`` also the cache; empty if both are allowed."""
     setting = os.environ.get(HUB_SWITCH, "").strip().casefold()
     return setting if setting in {OFF, CACHED} else ""
 
 
 def require_hub_access(name: str) -> None:
-    """Raise HubError if a setting forbids to contact the Hub; ``name`` is the repository or file that it was for."""
+    """Raise HubError if a setting forbids contacting the Hub; ``name`` is the requested repository or file."""
     if setting := blocked_by_setting():
         raise HubError(
             f"{printable(name)} is on {host()}, which is not contacted here ({HUB_SWITCH}={setting}); download it and "
@@ -58,7 +58,7 @@ def load_library() -> Any:
     """The package huggingface_hub, with telemetry and update checks off.
 
     Raises:
-        HubError: it is not installed.
+        HubError: the package is not installed.
     """
     for name in SILENCING_VARIABLES:
         os.environ.setdefault(name, "1")
@@ -76,7 +76,7 @@ def load_library() -> Any:
 
 
 def load_utilities() -> Any:
-    """The library's module of utilities: session, headers, and errors of responses."""
+    """The library's module for sessions, headers, and errors of responses."""
     load_library()
     return importlib.import_module("huggingface_hub.utils")
 

@@ -1,6 +1,6 @@
-"""The download of one file into the cache: resumed where it broke off, hashed on arrival, published if it is right.
+"""The download of one file into the cache: it resumes where it broke off, and checks the digest before publishing.
 
-The library's own downloads discard a file that broke off and check no digest: see DECISIONS.md, "The Hub".
+huggingface_hub discards a file that broke off and does not check its digest: see DECISIONS.md, "The Hub".
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ UNLIMITED_SECONDS = float("inf")  # seconds to wait for another process that fet
 class Download:
     """The download of a repository's file at a commit to the blobs in ``repository_path``.
 
-    ``file`` has its size and its key as soon as the Hub has stated them.
+    ``file`` has a size and a key as soon as the Hub has stated them.
     """
 
     def __init__(
         self, repository: Repository, file: RepositoryFile, repository_path: Path, threads: DownloadThreads
     ) -> None:
         self.file, self._repository, self._path, self._threads = file, repository, repository_path, threads
-        self._sha256, self._hashed = hashlib.sha256(), 0  # bytes
+        self._sha256, self._hashed = hashlib.sha256(), 0  # _hashed counts bytes
 
     def run(self) -> None:
         """Fetch the file unless its content is cached."""
@@ -67,12 +67,14 @@ class Download:
         """The file with the size and the key that the Hub states.
 
         Raises:
-            HubError: the Hub states no digest, or another one than expected.
+            HubError: the Hub states no digest, or another digest than expected.
         """
         self._threads.wait()
         stated, file = client.load_library().get_hf_file_metadata(self._url, timeout=STALL_SECONDS), self.file
         key, size = stated.etag or "", stated.size
-        if not (SHA256_PATTERN.fullmatch(key) or COMMIT.fullmatch(key)):  # the storage behind a mirror may not state it
+        if not (
+            SHA256_PATTERN.fullmatch(key) or COMMIT.fullmatch(key)
+        ):  # the storage behind a mirror may not state a digest
             key, size = file.key if urlsplit(stated.location).netloc == urlsplit(self._url).netloc else "", None
         if not key:
             raise HubError(
@@ -82,7 +84,7 @@ class Download:
             )
         if len(key) == len(file.key) and key != file.key:
             raise self._make_digest_error(key)
-        key = file.key or key  # a known key counts even if the host states one of the other kind
+        key = file.key or key  # a known key counts even if the host states a digest of the other kind
         sha256 = key if SHA256_PATTERN.fullmatch(key) else None
         return RepositoryFile(file.name, file.size if size is None else size, sha256, None if sha256 else key)
 
@@ -97,7 +99,7 @@ class Download:
 
     def _fetch(self, locked: bool) -> None:
         """Fetch the missing bytes, check the digest and move the file to its blob."""
-        # without a lock, processes may write at the same time, each to its own file
+        # without a lock, processes may write at the same time, so each writes its own file
         part = self._blob.with_name(f"{self.file.key}{'' if locked else f'.{uuid.uuid4().hex[:8]}'}{PART_SUFFIX}")
         part.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -117,7 +119,7 @@ class Download:
                 part.unlink(missing_ok=True)
 
     def _receive(self, part: Path) -> None:
-        """Request the missing bytes and write them. The Hub's own address is used: one in the storage expires."""
+        """Request the missing bytes and write them. Uses the Hub's address, because addresses in its storage expire."""
         self._hash_remaining(part)
         utilities, stored, size = client.load_utilities(), file_size(part) or 0, self.file.size
         headers = utilities.build_hf_headers(headers={"Accept-Encoding": "identity"})
@@ -125,7 +127,7 @@ class Download:
         with utilities.get_session().stream("GET", self._url, headers=headers, timeout=STALL_SECONDS) as response:
             status, range_sent = response.status_code, response.headers.get("Content-Range", "")
             is_resumed = status == 206 and range_sent.startswith(f"bytes {stored}-")
-            if stored and not is_resumed and status in {200, 206, 416}:  # the server sends the whole file
+            if stored and not is_resumed and status in {200, 206, 416}:  # the server does not resume: start again
                 part.unlink()
                 self._threads.report_bytes(-stored, self.file.name)
                 self._sha256, self._hashed = hashlib.sha256(), 0
@@ -157,7 +159,7 @@ class Download:
                     self._hash(piece)
 
     def _compute_digest(self, part: Path) -> str:
-        """The digest of the finished file, of the same kind as its key."""
+        """The digest of the complete file, of the same kind as its key: sha256, or git's sha1 of a blob."""
         self._hash_remaining(part)
         if self.file.sha256:
             return self._sha256.hexdigest()

@@ -16,10 +16,10 @@ from merging.models.hub.hub_errors import class_names, http_status
 
 T = TypeVar("T")
 
-MAX_RETRIES, FIRST_DELAY, MAX_DELAY = 5, 1.0, 8.0  # seconds; each delay is twice the one before
-MAX_STATED_DELAY = 900.0  # seconds; longer delays that a server asks for are cut to this
+MAX_RETRIES, FIRST_DELAY, MAX_DELAY = 5, 1.0, 8.0  # delays in seconds, each twice as long as the one before
+MAX_STATED_DELAY = 900.0  # seconds; longer delays that a server states are shortened to this
 POLL_SECONDS = 0.2  # between checks whether to stop
-GRACE_SECONDS = 0.3  # seconds that waiting threads get to end
+GRACE_SECONDS = 0.3  # that threads have for ending
 CONNECT_ERRORS = {"ConnectError", "ConnectTimeout"}  # errors that are final unless an earlier call reached the Hub
 TEMPORARY_ERRORS = {"TimeoutException", "NetworkError", "RemoteProtocolError", "BrokenOffError"}
 
@@ -29,7 +29,7 @@ class BrokenOffError(Exception):
 
 
 class DownloadThreads:
-    """The threads of one call and their shared state; ``limit_rate`` is in bytes per second."""
+    """The threads of one fetch and their shared state; ``limit_rate`` is in bytes per second."""
 
     def __init__(self, limit_rate: float | None = None) -> None:
         self._limit, self._free_at = limit_rate, 0.0
@@ -42,7 +42,7 @@ class DownloadThreads:
             raise Cancelled("Cancelled.")
 
     def report_bytes(self, count: int, name: str) -> None:
-        """Report received bytes of a file, or a negative count of bytes to receive again; waits to keep the rate."""
+        """Report received bytes, or a negative count of bytes to receive again; wait if the rate exceeds the limit."""
         self._reports.put((count, name))
         if self._limit and count > 0:
             with self._lock:
@@ -53,7 +53,7 @@ class DownloadThreads:
     def call_with_retries(self, call: Callable[[], T], count_done: Callable[[], int] = lambda: 0) -> T:
         """The result of ``call``, which is retried after temporary errors.
 
-        After five failures without growth of ``count_done`` the error is raised.
+        The error is raised after more than five failures during which ``count_done`` did not grow.
         """
         failures, last_count = 0, count_done()
         while True:
@@ -82,8 +82,8 @@ class DownloadThreads:
     def run(self, tasks: Iterable[Callable[[], None]], workers: int, on_bytes: Callable[[int, str], None]) -> None:
         """Run tasks in threads until all are done or one fails.
 
-        The calling thread calls ``on_bytes`` with every report, and with 0 bytes in between; it may raise to stop.
-        Threads that still wait for the network are abandoned.
+        The calling thread calls ``on_bytes`` with every report, and with 0 bytes between reports; ``on_bytes`` may raise
+        to stop. Threads that are waiting for the network are then abandoned.
 
         Raises:
             BaseException: the first error of a task.
@@ -119,7 +119,7 @@ class DownloadThreads:
 
 
 def _stated_delay(error: Exception) -> float | None:
-    """The seconds that a server's response asks to wait; None if it states no delay."""
+    """The delay in seconds that a server's response states; None if it states none."""
     headers = getattr(getattr(error, "response", None), "headers", {})
     stated = str(headers.get("Retry-After", "")).strip()
     if stated.isdecimal():

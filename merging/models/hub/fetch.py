@@ -1,4 +1,4 @@
-"""Fetching files of a repository into the cache: several at a time, and only what is missing."""
+"""Fetches the missing files of a repository into the cache, several at a time."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def fetch(
 ) -> Path:
     """The folder of a revision's files; missing files are fetched first.
 
-    They go to the cache, or ``into`` a folder of the same layout, and appear there when all of them are complete. Bytes
-    received before a failure stay, and the same call continues from them. ``limit_rate`` is in bytes per second.
-    ``facts`` is the result of ``fetch_facts``, if the caller has it.
+    Files are stored in the cache, or ``into`` a folder of the same layout; they appear when all of them are complete.
+    Bytes that were received before a failure stay, and the same call continues from them. ``limit_rate`` is in bytes
+    per second. ``facts`` is the result of ``fetch_facts``, if the caller has it.
 
     Raises:
-        HubError: one sentence with the problem and its fix.
-        Cancelled: the user cancelled; the text says how much is kept.
+        HubError: the message is one sentence with the problem and its fix.
+        Cancelled: the user cancelled; the message states how much is cached.
     """
     files = tuple({file.name: file for file in files}.values())
     if folder := blob_cache.find_complete_snapshot(repository, files, into):
@@ -83,7 +83,7 @@ def _sum_sizes(files: Iterable[RepositoryFile]) -> int:
 
 
 def _require_free_space(repository: Repository, needed: int, path: Path) -> None:
-    """Raise HubError if the disk has fewer free bytes than needed."""
+    """Raise HubError if the disk has fewer free bytes than ``needed``."""
     if needed > (free := free_bytes(path)):
         raise HubError(
             f"{repository.name} takes {size_text(needed)}, and {size_text(free)} are free in {path.parent}: free some "
@@ -105,12 +105,12 @@ def _run_downloads(downloads: list[Download], threads: DownloadThreads, meter: M
 def _store_branch(repository: Repository, pinned: Repository, path: Path, context: Context) -> None:
     """Store the commit of the branch, so that programs that name no commit find the files without a network.
 
-    After the fetch of a commit, the main branch is requested once; nothing is stored if it has another commit.
+    After the fetch of a commit, the Hub is asked once for the main branch; if it has another commit, nothing is stored.
     """
     if not repository.pinned:
         blob_cache.write_ref(path, repository.revision or DEFAULT_BRANCH, str(pinned.revision))
     elif not blob_cache.read_ref(path, DEFAULT_BRANCH):
-        with contextlib.suppress(HubError):  # the files are complete, so the call succeeds
+        with contextlib.suppress(HubError):  # the files are complete, so the fetch has succeeded
             branch = fetch_facts(Repository(repository.kind, repository.name), context)
             if branch.revision == repository.revision:
                 blob_cache.write_ref(path, DEFAULT_BRANCH, branch.revision)

@@ -1,4 +1,4 @@
-"""The progress of several fetches as one: bytes of all of them, the recent rate, and the time left."""
+"""The joint progress of several fetches: bytes received, the recent rate, and the time left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from merging.base.text import size_text
 from merging.tasks.context import Context
 
 RATE_SECONDS = 10.0  # seconds over which the rate is measured
-MIN_RATE_SECONDS = 0.5  # seconds after which there is a rate
+MIN_RATE_SECONDS = 0.5  # least seconds over which a rate is measured
 
 
 class FetchProgress:
@@ -19,7 +19,7 @@ class FetchProgress:
 
     def __init__(self, total: int, context: Context) -> None:
         self._total, self._context = total, context
-        self._before, self._current = 0, 0  # bytes of the fetches before this one, and of this one
+        self._before, self._current = 0, 0  # bytes of earlier fetches, and of the current fetch
         self._samples = deque([(time.monotonic(), 0)])  # (time, bytes received until then)
 
     def next_context(self) -> Context:
@@ -40,7 +40,7 @@ class FetchProgress:
         self._context.progress(Progress(inner.phase, done, total, seconds_left, progress_text))
 
     def _rate(self, done: int) -> float | None:
-        """Recent bytes per second; None before there is a rate."""
+        """Recent bytes per second; None before it can be measured."""
         now = time.monotonic()
         self._samples.append((now, done))
         while len(self._samples) > 2 and now - self._samples[1][0] > RATE_SECONDS:

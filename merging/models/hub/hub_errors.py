@@ -14,6 +14,7 @@ from merging.models.hub.repository import KIND_NOUNS, Repository
 PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 DISK_ADVICE = "set HF_HOME to a folder on a disk that has"
+# Names of classes of errors of huggingface_hub and httpx.
 NO_FILE_ERROR, NO_REVISION_ERROR, NO_ACCESS_ERROR = "EntryNotFoundError", "RevisionNotFoundError", "GatedRepoError"
 NO_REPOSITORY_ERROR, DISABLED_ERROR = "RepositoryNotFoundError", "DisabledRepoError"
 NOT_A_HUB_ERRORS = {"FileMetadataError", "UnsupportedProtocol", "InvalidURL", "LocalProtocolError", "JSONDecodeError"}
@@ -53,6 +54,7 @@ def explain_error(
 
 
 def _describe_missing_access(names: set[str], repository: Repository) -> str:
+    """A sentence on a refused token, or on terms that must be accepted first."""
     if NO_ACCESS_ERROR not in names:
         return f"{client.host()} does not accept the token in use: set HF_TOKEN to a valid one, or log in again."
     demand, remedy = (
@@ -65,7 +67,7 @@ def _describe_missing_access(names: set[str], repository: Repository) -> str:
 
 
 def _describe_missing(names: set[str], repository: Repository, file: str) -> str:
-    """A sentence on what is missing; empty for other errors."""
+    """A sentence that names the missing file, revision or repository; empty for other errors."""
     host, noun = client.host(), KIND_NOUNS[repository.kind]
     if NO_FILE_ERROR in names:
         revision = f"at {repository.revision[:12]}" if repository.revision else "on its main branch"

@@ -44,19 +44,19 @@ def fetch_facts(repository: Repository, context: Context = QUIET) -> RepositoryF
     except HubError as error:
         raise _make_unsafe_answer_error(repository, str(error)) from None
     if not COMMIT.fullmatch(str(response.sha)):
-        raise _make_unsafe_answer_error(repository, f"{printable(str(response.sha))!r} is no commit.")
+        raise _make_unsafe_answer_error(repository, f"{printable(str(response.sha))!r} is not a commit.")
     return RepositoryFacts(str(response.sha), _read_license(response.card_data), bool(response.gated), files)
 
 
 def _make_unsafe_answer_error(repository: Repository, problem: str) -> HubError:
-    """The error for an answer that would lead out of the cache."""
+    """The error for a response whose names could lead out of the cache."""
     return HubError(f"{client.host()} does not answer as the Hub does about {repository.name}: {problem}", "connection")
 
 
 def _read_file(entry: Any) -> RepositoryFile:
     size, digest = entry.size, str(getattr(entry.lfs, "sha256", "") or "")
     sha256 = digest if SHA256_PATTERN.fullmatch(digest) else None
-    # git knows a large file by a pointer to it, whose id is not that of the file
+    # for a large file, git's id is that of a pointer, not of the file
     git_id = None if entry.lfs is not None or not entry.blob_id else str(entry.blob_id)
     return RepositoryFile(entry.rfilename, None if size is None else int(size), sha256, git_id)
 

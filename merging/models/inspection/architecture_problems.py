@@ -1,4 +1,4 @@
-"""Experts of another architecture than the pretrained model: another number of layers or heads, another activation."""
+"""Problems of experts whose number of layers or heads, or whose activation, differs from the pretrained model's."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ BLOCK_NUMBER = re.compile(r"(?:^|\.)(?:transformer\.resblocks|encoder\.layers)\.
 def find_stated_differences(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[Problem]:
     """Problems of experts whose metadata states another activation or number of heads than the pretrained model's.
 
-    If the pretrained model's metadata states none, the others are compared with the first expert that states one. An
-    expert that states none is not compared.
+    If the pretrained model's metadata does not state a value, the experts are compared with the first expert that
+    states it. An expert that does not state a value is not compared.
     """
     for kind, read_metadata in (("activation", activation_in_metadata), ("heads", heads_in_metadata)):
         expected, source = read_metadata(pretrained), ""
@@ -36,7 +36,7 @@ def find_layer_differences(
 ) -> tuple[list[Problem], frozenset[str]]:
     """A problem for each tower of an expert with more or fewer layers, and the tensors of layers in one model only.
 
-    A layer that lacks some of its tensors still counts.
+    A layer that lacks only some of its tensors still counts.
     """
     if pretrained.is_inferred:
         return _find_block_differences(pretrained, name, expert)

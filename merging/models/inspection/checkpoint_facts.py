@@ -38,12 +38,12 @@ def published_tower(architecture: Architecture) -> str:
 
 
 def inspect(source: str | Path | Checkpoint, *, digest: bool = True, context: Context = QUIET) -> dict[str, Any]:
-    """Facts about a file, a folder or an opened checkpoint; its texts are cut and invisible characters escaped.
+    """Facts about a file, a folder or an opened checkpoint; long texts are cut, and invisible characters escaped.
 
-    With ``digest`` every number is read for the SHA-256 of the tensors, which recipes and model cards name.
+    With ``digest`` every number is read for the SHA-256 of the tensors, which recipes and model cards state.
 
     Raises:
-        CheckpointError: the source is no checkpoint (the message says what it is), or a part of it is damaged.
+        CheckpointError: the source is not a checkpoint (the message says what it is), or a part of it is damaged.
         Cancelled: the user cancelled.
     """
     opened = open_checkpoint(source)
@@ -93,7 +93,7 @@ def _describe_names(stored: Checkpoint) -> str:
 
 
 def _read_family(opened: Checkpoint) -> dict[str, Any]:
-    """The family, tensors by role and unused text tensors; or why no family fits."""
+    """The family, tensors by role and unused text tensors; "no_family" is the reason why no family fits."""
     unknown_facts = {"family": "", "roles": [], "dead_text": {"tensors": 0, "numbers": 0}}
     if isinstance(opened, AdapterCheckpoint):
         return unknown_facts | {"no_family": ""}
@@ -113,7 +113,7 @@ def _read_family(opened: Checkpoint) -> dict[str, Any]:
 
 
 def _describe_other_network(opened: Checkpoint) -> str:
-    """Sentences on a network other than CLIP: its kind, its number of blocks, and how it can be merged."""
+    """Sentences about a network other than CLIP: its kind, its number of blocks, and how to merge it."""
     try:
         blocks = {(p.tower, p.block) for p in opened.parameters if p.block is not None}
     except FamilyError as error:
@@ -137,7 +137,7 @@ def _count_roles(opened: Checkpoint) -> list[dict[str, Any]]:
 
 
 def _read_architecture(opened: Checkpoint) -> tuple[dict[str, Any] | None, str]:
-    """(facts about the architecture, ""), or (None, why it is unknown)."""
+    """(facts about the architecture, ""), or (None, the reason why it is unknown)."""
     try:
         tower = Architecture.from_checkpoint(opened)
     except (CheckpointError, ValueError) as error:

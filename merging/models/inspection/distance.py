@@ -15,35 +15,36 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.families import UNMERGED, Parameter
 from merging.models.inspection.tensor_pieces import RUN_COUNT, RUN_LENGTH, Piece, tensor_pieces
 
-MAX_RELATED_CHANGE, MIN_RELATED_COSINE = 0.5, 0.5  # fine-tuning gives no larger relative change and no smaller cosine
-LOST_SHARE_LIMIT = 0.1  # share of changes lost to rounding above which there is a warning
-TYPICAL_SCALING = 0.3
-HUGE_NUMBER = 1e19  # squares of larger numbers overflow float32
-SAMPLE_GROUPS = 8  # groups of a sample, whose spread shows its error
+MAX_RELATED_CHANGE, MIN_RELATED_COSINE = 0.5, 0.5  # limits of the relative change and the cosine after fine-tuning
+LOST_SHARE_LIMIT = 0.1  # share of changes lost to rounding; above, there is a warning
+TYPICAL_SCALING = 0.3  # of the merge for which lost changes are counted
+HUGE_NUMBER = 1e19  # the squares of larger numbers overflow float32
+SAMPLE_GROUPS = 8  # groups of a sample; their spread shows the error of an estimate
 # A sample decides if it is this many standard errors, and this far, from the limit.
 MARGIN_ERRORS, MIN_MARGIN = 4.0, 0.05
 
 
 @dataclass
 class Distance:
-    """The distance of one expert from the pretrained model: sums over its numbers, and the largest numbers.
+    """The distance of one expert from the pretrained model: sums over all numbers, and the largest numbers.
 
-    Sums over a sample are scaled to whole tensors. ``grouped`` has the sums of each group (eighth) of the sample.
+    Sums over a sample are scaled to whole tensors. ``grouped`` has the four sums of each group of the sample.
     """
 
     change_squared: float = 0.0
     expert_squared: float = 0.0
     pretrained_squared: float = 0.0
     product: float = 0.0
-    grouped: list[list[float]] = field(default_factory=list)  # GROUPS times the four sums; empty if all was read
-    changed: int = 0
+    grouped: list[list[float]] = field(default_factory=list)  # SAMPLE_GROUPS rows; empty if every number was read
+    changed: int = 0  # numbers that differ; counted only for types of two bytes
     lost: int = 0  # changes that vanish when the merged model is stored in the pretrained model's type
-    compared: bool = False  # whether the two have a tensor in common
-    huge_numbers: dict[str, float] = field(default_factory=dict)  # tensor -> largest number
+    compared: bool = False  # whether the two models have a tensor in common
+    huge_numbers: dict[str, float] = field(default_factory=dict)  # tensor -> largest number above HUGE_NUMBER
+    # Tensor -> largest number that a merge at scaling 1 can reach, if it overflows the pretrained model's type.
     out_of_range: dict[str, float] = field(default_factory=dict)
 
     def add(self, base: Tensor, change: Tensor) -> None:
-        """Add numbers (n,) of the pretrained model and their changes (n,): a whole tensor or a span of it."""
+        """Add numbers ``base`` (n,) of the pretrained model and their changes (n,): a whole tensor or a span of it."""
         expert = base + change
         self._add_sums([float(torch.dot(*pair)) for pair in _pair_vectors(base, expert, change)])
 
@@ -97,7 +98,7 @@ class Distance:
 
     @property
     def content_key(self) -> tuple[float, ...]:
-        """Sums that two experts share only if the numbers read are the same."""
+        """Sums that are equal for two experts only if the numbers that were read are equal."""
         return self.change_squared, self.expert_squared, self.product
 
     @property
@@ -111,7 +112,7 @@ class Distance:
 
     @property
     def undecided(self) -> bool:
-        """Whether a sample is too close to a limit, or too small, to decide if the expert is related."""
+        """Whether a sample leaves open if the expert is related: it is too close to a limit, or too small."""
         is_related = (
             self.ratio + self._margin(_compute_ratio) <= MAX_RELATED_CHANGE
             and self.cosine - self._margin(_compute_cosine) >= MIN_RELATED_COSINE
@@ -119,7 +120,7 @@ class Distance:
         return self.sampled and not is_related and not self.unrelated
 
     def _margin(self, statistic: Callable[[list[float]], float]) -> float:
-        """Margin of error of an estimate, from its spread over the groups of the sample; 0 if every number was read."""
+        """Margin of error of an estimate, by leaving out each group of the sample; 0 if every number was read."""
         if not self.grouped:
             return 0.0
         sample_sums = [sum(sums) for sums in zip(*self.grouped, strict=True)]
@@ -132,7 +133,7 @@ class Distance:
             )
             for sums in self.grouped
         ]
-        if not all(map(math.isfinite, estimates)):  # a group of the sample has pretrained weights of zero only
+        if not all(map(math.isfinite, estimates)):  # all pretrained weights in a group of the sample are zero
             return math.inf
         return max(MARGIN_ERRORS * stdev(estimates) / math.sqrt(SAMPLE_GROUPS), MIN_MARGIN)
 
@@ -148,7 +149,7 @@ class Distance:
         return {**finite, "sampled": self.sampled}
 
     def text(self) -> str:
-        """Change and cosine in a few words."""
+        """Change and cosine as a phrase."""
         if math.isnan(self.ratio):
             return "no weights to compare"
         return f"a change of {self.change_text()} of the weights and a cosine of {self.cosine_text()}"
@@ -216,7 +217,7 @@ def measure(
 
 @dataclass(frozen=True)
 class _Batch:
-    """Pieces of tensors of one dtype that are compared together, either samples or spans, and the experts with them."""
+    """Pieces of tensors of one dtype, either samples or spans, and the experts that have these tensors."""
 
     dtype: torch.dtype
     experts: tuple[str, ...]
@@ -284,7 +285,7 @@ def _add_batch(
 ) -> None:
     """Add a batch to the distances of its experts."""
     base = batch.read(pretrained)
-    bound = base.abs()  # on the size of merged numbers at scaling 1
+    bound = base.abs()  # of the size of merged numbers at scaling 1
     for key in batch.experts:
         change = batch.read(experts[key]) - base
         _add_numbers(distances[key], batch, base, change)

@@ -53,8 +53,8 @@ def check_fit(
     A pretrained model of no known family is compared, too, although nothing can be merged with it.
 
     Raises:
-        CheckpointError: a file is not a checkpoint or holds only a head, or an adapter does not belong to the pretrained
-            model.
+        CheckpointError: a file is not a checkpoint or holds only a head, or an adapter does not belong to the
+            pretrained model.
         Cancelled: the user cancelled.
     """
     base = refuse_head(open_checkpoint(pretrained, "pretrained"))

@@ -1,4 +1,4 @@
-"""Samples of models' numbers, so that models can be compared without reading them again."""
+"""Samples of models' numbers, by which models can be compared without reading them again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from merging.models.tower_names import PROJ, group_tower_names
 
 @dataclass(frozen=True, eq=False)
 class ModelSample:
-    """Numbers of each tensor (n,), float32: all of a small one, or scaled runs of a large one."""
+    """Numbers of each tensor (n,), float32: ``whole`` small tensors, and scaled ``runs`` of large ones."""
 
     whole: Mapping[str, Tensor]
     runs: Mapping[str, Tensor]
@@ -25,7 +25,7 @@ class ModelSample:
     def distance(self, base: ModelSample) -> Distance:
         """The distance from ``base``, as a fit report estimates it, over the tensors that both have in the same size.
 
-        A tower without an output projection counts with the one of ``base``, which it gets in a merge.
+        A tower without an output projection counts as if it had the projection of ``base``, which it gets in a merge.
         """
         distance = Distance()
         for own_numbers, base_numbers, add in (
@@ -45,14 +45,14 @@ class ModelSample:
 
 
 def in_blocks(checkpoint: Checkpoint) -> dict[str, Parameter]:
-    """{key: parameter inside the blocks} of a network other than CLIP; no prefix of the names changes the key."""
+    """{key: parameter inside the blocks} of a network other than CLIP; prefixes of names do not change the key."""
     return {f"{p.section}.{p.part}.{p.role}": p for p in checkpoint.parameters if p.block is not None}
 
 
 def _select_sampled_names(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]:
     """{key: names in the file} of the sampled tensors.
 
-    They are CLIP's visual tower, or the matrices in the first and middle blocks of other networks, which suffice.
+    The whole visual tower of CLIP is sampled. For other networks, the matrices of the first and middle block suffice.
     """
     if not checkpoint.is_inferred:
         return group_tower_names(checkpoint.infos)

@@ -1,4 +1,4 @@
-"""Differences between all tensor names of two models: another prefix, another letter case, no name in common."""
+"""Finds a difference that affects all tensor names of two models: the prefix, the letter case, or no common name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from merging.base.text import first_few
 def find_mismatch(expected: list[str], found: list[str]) -> tuple[str, str, str] | None:
     """(kind of mismatch, first expected name, first found name); None if some names agree.
 
-    The kind is a key of the fit report's FIXES.
+    The kind is a key of ``fit_report.FIX_BY_KIND``.
     """
     if prefixes := _find_prefix_difference(expected, found):
         return ("other names", *prefixes)
@@ -24,7 +24,7 @@ def find_mismatch(expected: list[str], found: list[str]) -> tuple[str, str, str]
 def _find_prefix_difference(expected: list[str], found: list[str]) -> tuple[str, str] | None:
     """(expected, found) names of the first tensor, if all names differ by one prefix and by nothing else.
 
-    One model may have more names, but at most twice as many: otherwise it is another model with some similar names.
+    One model may have up to twice as many names. With more names it is another model that has similar names.
     """
     for short, long in ((expected, found), (found, expected)):
         if 2 * len(short) < len(long):

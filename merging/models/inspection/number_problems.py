@@ -40,7 +40,7 @@ class NumberCheck:
     def check(self, context: Context = QUIET) -> tuple[list[Problem], dict[str, Distance]]:
         """All problems, and the distances of the experts. Progress is reported while every number is read.
 
-        If a sample does not show whether an expert is related, or shows no change, all its numbers are read.
+        If a sample leaves open whether an expert is related, or shows no change, all numbers of the expert are read.
 
         Raises:
             Cancelled: the user cancelled.
@@ -66,7 +66,7 @@ class NumberCheck:
         return problems, distances
 
     def _work(self) -> int:
-        """Number of scalars that a full check reads: for finiteness, for distances, and the experts' for digests."""
+        """Number of scalars that a full check reads: all for finiteness and distances, experts again for digests."""
         pretrained_numel = _numel(self.pretrained)
         return (
             pretrained_numel + 2 * sum(map(_numel, self.experts.values())) + pretrained_numel * (len(self.experts) + 1)
@@ -141,13 +141,13 @@ def _numel(checkpoint: Checkpoint) -> int:
 
 
 def _holds_equal_tensor(first: Checkpoint, second: Checkpoint, name: str) -> bool:
-    """Whether a tensor that has one shape and dtype in two checkpoints holds the same numbers."""
+    """Whether a tensor, which has the same shape and dtype in two checkpoints, holds the same numbers in both."""
     pieces = tensor_pieces(name, first.infos[name].numel, sampled=False)
     return all(torch.equal(piece.read(first, name), piece.read(second, name)) for piece in pieces)
 
 
 def _find_distance_problems(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[Problem]:
-    """Experts that equal the pretrained model, come from another one, or have changes that its dtype cannot hold."""
+    """Experts that equal the pretrained model, come from another model, or have changes that its dtype cannot hold."""
     for name, distance in distances.items():
         if distance.unchanged:
             finding = "the pretrained model's numbers"

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint as a table: their roles in the network, the source of the role, and what a merge does."""
+"""The tensors of a checkpoint as a table: the role of each, the source of the role, and the effect of a merge."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ COLUMNS = (
     "told_by",
 )  # fmt: skip
 MERGED_OUTCOME = "merged"
-OUTCOMES = {Role.STATISTIC: "mean", Role.BUFFER: "kept", Role.HEAD: "per task"}  # by role; all others are merged
+OUTCOMES = {
+    Role.STATISTIC: "mean",
+    Role.BUFFER: "kept",
+    Role.HEAD: "per task",
+}  # the effect of a merge by role; all other roles are merged
 CLIP_SOURCE, FACTS_SOURCE, INFERRED_SOURCE = "clip", "facts", "inferred"  # sources of a role
 
 
 def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
     """A row for each tensor, in forward order; ``block`` counts within its tower and is missing outside the blocks.
 
-    ``tied_to`` is the first tensor in the file that a network of this kind ties to it, or empty. ``told_by`` says
-    whether the row comes from CLIP's rules, from facts about its kind of network, or from names and shapes.
+    ``tied_to`` is the first tensor in the file that a network of this kind ties to it, or empty. ``told_by`` is
+    the source of the row: CLIP's rules, facts about its kind of network, or names and shapes.
 
     Raises:
         FamilyError: neither rules nor inference can describe the tensors.

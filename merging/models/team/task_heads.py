@@ -1,4 +1,4 @@
-"""Task heads: output layers that each task trained for itself; each task keeps its own, and they are not merged."""
+"""Task heads: output layers that are trained for one task. They are not merged; every task has its own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from merging.base.text import first_few
 
 HEAD_WORDS = ("classifier", "score", "head", "fc", "qa_outputs", "classification_head", "pre_classifier", "heads")
-POOLER = "pooler"  # a layer before a head, which counts as a head if the pretrained model lacks it
+POOLER = "pooler"  # a layer before a head; it counts as a head if the pretrained model lacks it
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskHeads:
-    """Names of the tensors that each task keeps, and of heads' tensors that are merged like all others."""
+    """Names of the heads' tensors: ``per_task``, or ``merged`` like all other tensors."""
 
     per_task: frozenset[str]
     merged: tuple[str, ...]
@@ -28,7 +28,7 @@ class TaskHeads:
 
 
 def _name_first(names: Iterable[str]) -> str:
-    """The first names, weights before their biases, whatever the order in a file."""
+    """The first names, weights before their biases, independent of the order in a file."""
     name_list = list(names)
     layers = [name.rpartition(".")[0] for name in name_list]
     ordered: list[str] = sorted(
@@ -42,7 +42,7 @@ def find_heads(
 ) -> TaskHeads:
     """The heads among the tensors ``outer_tensors`` all blocks: modules called one of ``words``.
 
-    A head belongs to its task as a whole if the pretrained model lacks one of its tensors or has another shape of it.
+    A head belongs to its task as a whole if the pretrained model lacks one of its tensors or has it in another shape.
     """
     shapes = list(experts)
     groups: dict[str, list[str]] = {}
@@ -57,7 +57,7 @@ def find_heads(
             continue
         present = [group_shapes for group_shapes in expert_shapes if any(shape is not None for shape in group_shapes)]
         if not present:
-            continue  # no expert has it, so it stays the pretrained model's
+            continue  # no expert has it, so the pretrained model's is used
         if all(group_shapes == [base_shapes.get(name) for name in names] for group_shapes in expert_shapes):
             merged += names
         else:

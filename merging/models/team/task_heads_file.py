@@ -1,4 +1,4 @@
-"""The heads that each task of a run keeps for itself, in a file beside the merged model."""
+"""The file beside a merged model with the heads of each task of the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from merging.models.formats.format_recognition import open_path
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.models.tensor_info import TensorInfo
 
-FILE = "heads.safetensors"  # its tensors are called <expert>/<tensor>
+FILE = "heads.safetensors"  # its tensors are named <expert>/<tensor>
 
 
 def write_heads(folder: Path, heads: Mapping[str, Mapping[str, Tensor]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Teams: experts and their pretrained model with all differences resolved, and notes on what was done."""
+"""Teams: experts and their pretrained model after their differences are resolved, with notes on every change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A difference that no policy resolves: a kind of problem of the fit report, and its sentence without the name."""
+    """A difference that no policy resolves.
+
+    ``kind`` is a key of ``fit_report.FIX_BY_KIND``; ``sentence`` lacks its subject, the expert.
+    """
 
     expert: str
     tensor: str
@@ -41,7 +44,7 @@ class Misfit:
 class Team:
     """A pretrained model and its experts under one set of names.
 
-    ``heads`` are the tensors that each task keeps for itself, {expert: {name in the team: name in the file}}.
+    ``heads`` are the tensors of each task's own head, {expert: {name in the team: name in the file}}.
     """
 
     pretrained: Checkpoint
@@ -49,11 +52,11 @@ class Team:
     heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     misfits: tuple[Misfit, ...] = ()
-    untouched: int = 0  # tensors that no adapter changes, if all experts are adapters
+    untouched: int = 0  # number of tensors that no adapter changes; 0 unless all experts are adapters
 
 
 class TeamBase(CheckpointView):
-    """The pretrained model of a team: some of its tensors are left out, and some have a new role."""
+    """The pretrained model of a team: some tensors are left out, and some have a new role."""
 
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], new_roles: Mapping[str, Role]) -> None:
         super().__init__(inner, tensors, keeps_digest=True)
@@ -72,7 +75,7 @@ class TeamBase(CheckpointView):
 class TeamMember(CheckpointView):
     """An expert under the pretrained model's names, without the head of its task.
 
-    ``stored`` is {name in the team: name in its file} of the tensors that its own file has.
+    ``stored`` is {name in the team: name in the expert's file} of all tensors from that file.
     """
 
     def __init__(
@@ -96,8 +99,8 @@ def form_team(
 ) -> Team:
     """The team of a network other than CLIP; models of CLIP, or of a team formed before, are unchanged.
 
-    ``vocabulary``, one of ``VOCABULARIES``, decides on tables with a row per token. Tensors that no adapter changes are
-    copied from the pretrained model, unless ``count_untouched``.
+    ``vocabulary``, one of ``VOCABULARIES``, is the policy for tables with a row per token. If all experts are adapters,
+    tensors that no adapter changes are copied from the pretrained model, unless ``count_untouched``.
     """
     if isinstance(pretrained, TeamBase):
         return replace(pretrained.team, pretrained=pretrained, experts=experts)
@@ -110,7 +113,7 @@ def form_team(
         return Team(pretrained, experts, misfits=misfits)
     try:
         return _TeamBuilder(pretrained, experts, vocabulary, count_untouched).build()
-    except FamilyError:  # the fit report has the message
+    except FamilyError:  # the fit report shows the message
         return Team(pretrained, experts)
 
 
@@ -135,10 +138,12 @@ class _TeamBuilder:
 
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
-    rows: str
+    vocabulary: str  # one of ``VOCABULARIES``
     count_untouched: bool
     names: dict[str, MatchedNames] = field(default_factory=dict)
-    derived: dict[str, dict[str, DerivedTensor]] = field(default_factory=dict)  # replace tensors of the files
+    derived: dict[str, dict[str, DerivedTensor]] = field(
+        default_factory=dict
+    )  # {expert: {tensor: value that replaces that of the file}}
     new_roles: dict[str, Role] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     misfits: list[Misfit] = field(default_factory=list)
@@ -177,7 +182,7 @@ class _TeamBuilder:
         return {parameter.name: parameter for parameter in describe_parameters(infos, name)}
 
     def _member(self, name: str, left_out: frozenset[str]) -> Checkpoint:
-        """An expert in the team; the checkpoint itself if nothing about it changes."""
+        """An expert in the team; the checkpoint itself if it does not change."""
         expert, names = self.experts[name], self.names[name]
         stored = {new: old for new, old in names.stored.items() if new not in left_out}
         if not self.derived[name] and not names.notes and stored == {n: n for n in expert.infos}:
@@ -192,7 +197,7 @@ class _TeamBuilder:
     # --- tensors that are stored twice, and buffers -------------------------------------------------------------------
 
     def _drop_tied(self) -> None:
-        """Use one of two equal tables of an expert, and fill in a table that only the pretrained model stores twice."""
+        """Remove one of two equal tables of an expert, and add a table that only the pretrained model stores twice."""
         for name, expert in self.experts.items():
             names, base = self.names[name].stored, self.pretrained
             for tensor in [
@@ -201,7 +206,7 @@ class _TeamBuilder:
                 equal_tensor = find_equal_tensor(
                     expert, names[tensor], [names[other] for other in names if other in base.infos]
                 )
-                if equal_tensor is not None or self.rows == PRETRAINED:
+                if equal_tensor is not None or self.vocabulary == PRETRAINED:
                     del names[tensor]
                 elif not all(tensor in other.stored for other in self.names.values()):
                     sentence = "has its own output embedding; the others share the input embedding"
@@ -222,7 +227,7 @@ class _TeamBuilder:
         return is_known or parameter.role == Role.VOCABULARY
 
     def _drop_buffers(self) -> set[str]:
-        """Leave out tensors that only some versions have: buffers, and tensors that the network no longer uses.
+        """Leave out tensors that only some versions have: buffers, and tensors that the network does not use any more.
 
         Returns the pretrained model's tensors that are left out.
         """
@@ -284,9 +289,9 @@ class _TeamBuilder:
     # --- vocabularies, statistics -------------------------------------------------------------------------------------
 
     def _match_vocabularies(self) -> None:
-        """Give every table with a row per token the pretrained model's rows, or copy the whole table from it."""
+        """Give every table with a row per token the pretrained model's number of rows, or copy it from that model."""
         tables = [name for name, p in self.roles.items() if p.role == Role.VOCABULARY and name not in self.new_roles]
-        if self.rows == PRETRAINED:
+        if self.vocabulary == PRETRAINED:
             sizes = {self.pretrained.infos[name].shape[0] for name in tables}
             copied = [*tables, *self._row_biases(sizes)]
             self.new_roles |= dict.fromkeys(copied, Role.BUFFER)
@@ -310,7 +315,7 @@ class _TeamBuilder:
         ]
 
     def _use_common_rows(self, name: str, tables: Sequence[str]) -> None:
-        """Give an expert's tables as many rows as the pretrained model's, if both number their tokens alike."""
+        """Give an expert's tables as many rows as the pretrained model's have, if both number their tokens alike."""
         expert, stored, base = self.experts[name], self.names[name].stored, self.pretrained
         own_tables = [table for table in tables if table in stored]
         row_counts: dict[str, int] = {}

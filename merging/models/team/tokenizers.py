@@ -1,4 +1,4 @@
-"""The tokens beside a model's weights, by number, from the files of Transformers' tokenizers."""
+"""Reads the numbers of a model's tokens from the files of Transformers' tokenizers beside its weights."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from merging.base.errors import CheckpointError
 from merging.base.files.paths import open_regular, path_state, resolve_contained
 from merging.base.files.strict_json import parse_json
 
-MAX_TOKENIZER_BYTES = 64_000_000  # bytes of a tokenizer's file
-MAX_TOKENIZER_VALUES = 3_000_000  # values in one: 256,000 tokens and 580,000 pairs of them to merge are 1.5 million
+MAX_TOKENIZER_BYTES = 64_000_000  # of a tokenizer's file
+MAX_TOKENIZER_VALUES = 3_000_000  # in a file: 256,000 tokens and 580,000 rules of two tokens are 1.5 million
 TOKENIZER_FILE, VOCABULARY_FILES, WORD_LIST_FILE, ADDED_TOKENS_FILE = (
     "tokenizer.json",
     ("vocab.json",),
@@ -47,23 +47,28 @@ def state(folder: Path | None) -> tuple[tuple[int, ...], ...]:
 
 
 def _read_bytes(path: Path) -> bytes | None:
-    """The content of a file; None if there is no file. Raises CheckpointError if it is too large or leads out."""
+    """The content of a file; None if there is no file.
+
+    Raises:
+        CheckpointError: the file is too large, or a link to another folder.
+    """
     if not os.path.lexists(path):
         return None
     with os.fdopen(open_regular(resolve_contained(path)), "rb") as file:
         raw = file.read(MAX_TOKENIZER_BYTES + 1)
     if len(raw) > MAX_TOKENIZER_BYTES:
-        raise CheckpointError(f"{path.name} is larger than a tokenizer has reason to be; refused.")
+        raise CheckpointError(f"{path.name} is larger than any tokenizer; refused.")
     return raw
 
 
 def _split_lines(text: str) -> list[str]:
-    """The lines of a text as Transformers reads them: Unicode's other line breaks are tokens or parts of tokens."""
+    """The lines of a text as Transformers reads them: Unicode's other line breaks belong to tokens."""
     lines = text.split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 def _parse_tokenizer(content: dict[str, Any]) -> dict[str, int]:
+    """{token: its number} in a tokenizer.json."""
     vocab = content["model"]["vocab"]
     numbers = (
         _parse_numbers(vocab)
@@ -74,4 +79,5 @@ def _parse_tokenizer(content: dict[str, Any]) -> dict[str, int]:
 
 
 def _parse_numbers(stated: dict[str, Any]) -> dict[str, int]:
+    """{token: its number} without values that are not whole numbers."""
     return {token: number for token, number in stated.items() if type(number) is int}

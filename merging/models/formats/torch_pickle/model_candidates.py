@@ -17,8 +17,8 @@ from merging.models.tensor_info import MAX_TENSORS
 
 MAX_MODULE_DEPTH = 32  # of nested modules
 MAX_NAME_LENGTH = 1000  # letters of a tensor's name
-MAX_WRAPPER_DEPTH = 4  # depth of wrappers up to which a model is searched
-MAX_SHARING_RATIO = 8  # largest ratio of the tensors' bytes to the stored bytes
+MAX_WRAPPER_DEPTH = 4  # of the dictionaries around a model
+MAX_SHARING_RATIO = 8  # of the tensors' bytes to the stored bytes
 DICTIONARY_CLASSES = {"collections.OrderedDict", "collections.defaultdict", "builtins.dict", "__builtin__.dict"}
 # Keys under which trainers store the model, best first.
 MODEL_KEYS = (
@@ -35,13 +35,13 @@ SKIPPED_PREFIXES = ("optim", "sched", "scaler", "loss", "rng", "callbacks", "hyp
 
 @dataclass
 class Candidate:
-    """A candidate for the model: its path in the file, its tensors by name, and the entries beside them."""
+    """A candidate for the model: its path in the file, its tensors by name, and ``ignored`` entries beside them."""
 
     path: str
     tensors: dict[str, PickledCall] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
-    module: str = ""  # the class, if it is a whole module
-    activations: set[str] = field(default_factory=set)  # those in a whole module
+    module: str = ""  # the class of a pickled module; empty for a state dict
+    activations: set[str] = field(default_factory=set)  # names of the activations in a pickled module
     key_errors: list[str] = field(default_factory=list)
 
 
@@ -76,7 +76,7 @@ def find_model(opened: PickleContents, window: ByteRange) -> ModelTensors:
     if best.path:
         other_paths = [f"'{c.path}'" for c in candidates if c is not best and c.path]
         beside = f" (not used: {first_few(other_paths)})" if other_paths else ""
-        notes.append(f"The model is what the file keeps under '{best.path}'{beside}.")
+        notes.append(f"The model is stored in the file under '{best.path}'{beside}.")
     if best.ignored:
         cautions.append(f"Entries that are not tensors were ignored: {first_few(best.ignored)}.")
     tensors = _locate_tensors(best, label, opened.find_storage)
@@ -97,6 +97,7 @@ def _locate_tensors(best: Candidate, label: str, find_storage: FindStorage) -> d
 
 
 def _check_sharing(tensors: dict[str, StoredTensor], label: str) -> None:
+    """Raise CheckpointError if views make the tensors much larger than the stored numbers."""
     storages = {(t.storage.byte_range.start, t.storage.byte_range.size) for t in tensors.values()}
     stored = sum(size for _, size in storages)
     total = sum(tensor.info.nbytes for tensor in tensors.values())
@@ -105,6 +106,7 @@ def _check_sharing(tensors: dict[str, StoredTensor], label: str) -> None:
 
 
 def _find_shared(tensors: dict[str, StoredTensor]) -> list[str]:
+    """Pairs of names, 'a = b', of tensors that begin at the same stored number."""
     first_names: dict[tuple[int, int], str] = {}
     pairs = []
     for name, tensor in tensors.items():
@@ -120,16 +122,16 @@ def _find_shared(tensors: dict[str, StoredTensor]) -> list[str]:
 
 @dataclass
 class SearchBudget:
-    """A limit on the objects that the search reads; a dictionary that occurs several times counts every time.
+    """A limit on the objects that the search reads; an object that occurs several times counts each time.
 
-    An honest file has fewer objects than its pickle may have instructions.
+    An honest file has fewer objects than the instructions that its pickle may have.
     """
 
     label: str
     remaining: int = MAX_OPCODES
 
     def list_pairs(self, pickled_object: Any) -> list[tuple[Any, Any]] | None:
-        """The pairs of an object, which are counted; raises CheckpointError if the limit is exceeded."""
+        """The pairs of an object; they are counted. Raises CheckpointError if the limit is exceeded."""
         pairs = _list_pairs(pickled_object)
         self.spend(1 + len(pairs or ()))
         return pairs
@@ -142,7 +144,7 @@ class SearchBudget:
 
 
 def _find_candidates(content: Any, budget: SearchBudget) -> Iterator[Candidate]:
-    """All objects in the file that can be the model, outermost first."""
+    """All objects in the file that may be the model, outermost first."""
     queue = deque([("", content, 0)])
     visited_ids: set[int] = set()
     while queue:
@@ -172,11 +174,11 @@ def _choose_best(candidates: list[Candidate], label: str) -> Candidate:
         candidate for candidate in candidates if any(name.endswith("class_embedding") for name in candidate.tensors)
     ]
     remaining = vision_models or candidates
-    if remaining[0].path == "":  # tensors at the top level are the model
+    if remaining[0].path == "":  # tensors at the top level are always the model
         return remaining[0]
     remaining = [
         candidate for candidate in remaining if "ema" not in candidate.path.lower()
-    ] or remaining  # no moving averages
+    ] or remaining  # moving averages of weights come last
     ranked = sorted(remaining, key=_rank)
     if len(ranked) > 1 and _rank(ranked[0]) == _rank(ranked[1]):
         descriptions = first_few(
@@ -187,6 +189,7 @@ def _choose_best(candidates: list[Candidate], label: str) -> Candidate:
 
 
 def _rank(candidate: Candidate) -> int:
+    """The position in ``MODEL_KEYS`` of the key under which a candidate is stored."""
     last = candidate.path.rsplit(".", maxsplit=1)[-1]
     return MODEL_KEYS.index(last) if last in MODEL_KEYS else len(MODEL_KEYS)
 
@@ -228,10 +231,10 @@ def _make_state_dict_candidate(pairs: list[tuple[Any, Any]], path: str) -> Candi
 
 
 def _make_module_candidate(pickled_module: PickledCall, path: str, budget: SearchBudget) -> Candidate:
-    """The candidate with the state dict of a whole module."""
+    """The candidate whose tensors are the state dict of a pickled module."""
     candidate = Candidate(path, module=str(pickled_module.name))
     stack: list[tuple[str, Any, int]] = [("", pickled_module, 0)]
-    while stack:  # modules may contain each other: ``budget`` ends the search
+    while stack:  # if modules contain each other, ``budget`` ends the search
         prefix, module, depth = stack.pop()
         attributes = _module_attributes(budget.list_pairs(module) if isinstance(module, PickledCall) else None)
         if attributes is None or depth > MAX_MODULE_DEPTH or len(prefix) > MAX_NAME_LENGTH:
@@ -268,7 +271,7 @@ def _module_attributes(pairs: list[tuple[Any, Any]] | None) -> dict[str, Any] | 
 
 
 def _read_texts(pickled_set: Any, budget: SearchBudget) -> set[str]:
-    """The texts in a pickled set, in any protocol."""
+    """The texts in a set that was pickled with any protocol."""
     items = pickled_set if isinstance(pickled_set, list) else []
     if isinstance(pickled_set, PickledCall):
         argument = pickled_set.args[0] if isinstance(pickled_set.args, tuple) and pickled_set.args else []

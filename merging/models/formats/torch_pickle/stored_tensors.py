@@ -1,4 +1,4 @@
-"""torch's tensors as pickles describe them: positions of their numbers in the file, shapes and strides."""
+"""torch's tensors as pickles describe them: the position of their numbers in the file, shapes and strides."""
 
 from __future__ import annotations
 
@@ -18,22 +18,28 @@ STORAGE_DTYPES = {names.storage: dtype for dtype, names in DTYPE_NAMES.items()}
 STORAGE_DTYPES |= {"UntypedStorage": torch.uint8, "_UntypedStorage": torch.uint8}
 STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage")
 DTYPES = {str(dtype): dtype for dtype in DTYPE_NAMES}
+# Functions that build a tensor from a storage, its offset, its shape and its strides.
 PLAIN_BUILDERS = {"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"}
+# The same with a dtype as seventh argument.
 TYPED_BUILDER = "torch._utils._rebuild_tensor_v3"
+# Calls whose first argument is the tensor.
 PARAMETER_WRAPPERS = {
     "torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state", "torch.nn.parameter.Parameter",
 }  # fmt: skip
+# Calls whose first and third arguments are the function that builds the tensor and its arguments.
 SUBCLASS_WRAPPERS = {
     "torch._tensor._rebuild_from_type", "torch._tensor._rebuild_from_type_v2", "torch.tensor._rebuild_from_type",
 }  # fmt: skip
+# Part of a function's name: the kind of tensor that it builds, as messages call it.
 UNSUPPORTED_KINDS = {"sparse": "sparse", "qtensor": "quantized", "nested": "nested", "meta": "without data"}
 COMPLEX_STORAGE_DTYPES = {"ComplexFloatStorage": torch.complex64, "ComplexDoubleStorage": torch.complex128}
 MAX_NESTED_WRAPPERS = 8
+PLAIN_ARGUMENTS, TYPED_ARGUMENTS = 4, 7  # least numbers of arguments of the functions that build tensors
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A flat sequence of numbers in the file, of one dtype."""
+    """A flat sequence of numbers of one dtype in the file."""
 
     byte_range: ByteRange
     dtype: torch.dtype
@@ -50,14 +56,14 @@ class StoredTensor:
 
     @property
     def extent(self) -> int:
-        """The count of stored numbers from its first to its last, both included."""
+        """The count of stored numbers from the tensor's first to its last number, both included."""
         if not self.info.numel:
             return 0
         return 1 + sum((size - 1) * step for size, step in zip(self.info.shape, self.stride, strict=True))
 
     @property
     def contiguous(self) -> bool:
-        """Whether its numbers are stored in the order of its shape."""
+        """Whether the numbers are stored in the order of the shape."""
         expected = 1
         for size, step in zip(reversed(self.info.shape), reversed(self.stride), strict=True):
             if size != 1 and step != expected:
@@ -77,11 +83,13 @@ class StoredTensor:
         return read_span(window.descriptor, window.start + first * dtype.itemsize, numel, dtype, window.name)
 
 
-FindStorage = Callable[[Any, str], Storage]  # (pickled reference to a storage, label of its tensor) -> the storage
+FindStorage = Callable[
+    [Any, str], Storage
+]  # (pickled reference, label of its tensor) -> the storage that the reference names
 
 
 def is_tensor(pickled_object: Any) -> bool:
-    """Whether an inert object is a tensor of some kind."""
+    """Whether an inert object describes a tensor, which may be of an unsupported kind."""
     if not isinstance(pickled_object, PickledCall):
         return False
     name = str(pickled_object.name)
@@ -117,7 +125,7 @@ def locate_tensor(pickled_tensor: PickledCall, label: str, find_storage: FindSto
     if name not in PLAIN_BUILDERS and name != TYPED_BUILDER:
         kind = next((word for part, word in UNSUPPORTED_KINDS.items() if part in name), "of an unusual kind")
         raise CheckpointError(f"{label} is {kind}, which cannot be merged; save it as a plain tensor.")
-    if not isinstance(args, tuple) or len(args) < (7 if name == TYPED_BUILDER else 4):
+    if not isinstance(args, tuple) or len(args) < (TYPED_ARGUMENTS if name == TYPED_BUILDER else PLAIN_ARGUMENTS):
         raise CheckpointError(f"{label} is described in a way that torch does not write; the file is damaged.")
     storage, offset = find_storage(args[0], label), args[1]
     shape, stride = _read_sizes(args[2]), _read_sizes(args[3])
@@ -131,7 +139,7 @@ def locate_tensor(pickled_tensor: PickledCall, label: str, find_storage: FindSto
 
 
 def _unwrap(pickled_tensor: Any, label: str) -> PickledCall:
-    """The call that builds a plain tensor, inside those that wrap it as a parameter or a subclass."""
+    """The call that builds a plain tensor, without the calls around it that wrap it as a parameter or a subclass."""
     for _ in range(MAX_NESTED_WRAPPERS):
         name = str(pickled_tensor.name) if isinstance(pickled_tensor, PickledCall) else ""
         if name in PARAMETER_WRAPPERS and isinstance(pickled_tensor.args, tuple) and pickled_tensor.args:
@@ -147,18 +155,22 @@ def _unwrap(pickled_tensor: Any, label: str) -> PickledCall:
 
 
 def _check_span(tensor: StoredTensor, label: str) -> None:
+    """Raise CheckpointError if a tensor reaches past its storage, or if two of its entries are the same stored number.
+
+    Entries differ if every stride is larger than the span of all smaller strides together.
+    """
     shape, available = tensor.info.shape, tensor.storage.byte_range.size // tensor.info.dtype.itemsize
     if tensor.offset + tensor.extent > available:
         raise CheckpointError(f"{label} of shape {list(shape)} reaches past its storage of {available:,} numbers.")
-    min_stride = 0
+    span = 0
     pairs = zip(tensor.stride, shape, strict=True)
     for step, size in sorted((step, size) for step, size in pairs if size > 1):
-        if step <= min_stride and tensor.info.numel:
+        if step <= span and tensor.info.numel:
             raise CheckpointError(
                 f"{label} of shape {list(shape)} repeats its {available:,} stored numbers by its strides; "
                 "save it with .contiguous()."
             )
-        min_stride += (size - 1) * step
+        span += (size - 1) * step
 
 
 def _read_sizes(pickled_sizes: Any) -> tuple[int, ...] | None:
@@ -184,7 +196,7 @@ def _read_dtype(name: Any, label: str) -> torch.dtype:
 
 
 def read_storage_reference(pickled_reference: Any, label: str) -> tuple[Any, str, int, Any]:
-    """(storage class, key, numel, view) in torch's reference to a storage."""
+    """(storage class, key, numel, view) from torch's reference to a storage; the view is None if it has none."""
     fields = pickled_reference.id if isinstance(pickled_reference, Persistent) else None
     if not isinstance(fields, tuple) or len(fields) < 5 or fields[0] != "storage":
         raise CheckpointError(f"{label} has no storage; the file is damaged.")

@@ -1,7 +1,7 @@
 """torch's zip archives: the directory is parsed, members stay in the file and are read by offset.
 
-torch stores members uncompressed, so a tensor is a span of the file. Other archives (with compressed or encrypted
-members, two of one name, or sizes that do not agree) are refused: zip bombs need these, checkpoints do not.
+torch stores members uncompressed, so a tensor is a span of the file. Archives with compressed or encrypted members,
+with two members of one name or with contradictory sizes are refused: zip bombs have these, checkpoints do not.
 
 The standard library's reader silently accepts archives that this reader refuses: DECISIONS.md, "Pickles and
 torch archives are data", lists them.
@@ -26,7 +26,7 @@ END_RECORD, ZIP64_END_RECORD, ZIP64_LOCATOR = (
     struct.Struct("<4sLQL"),
 )
 DIRECTORY_ENTRY, LOCAL_HEADER = struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s5H3L2H")
-ALL_ONES = 0xFFFFFFFF
+ALL_ONES = 0xFFFFFFFF  # a 32-bit value that stands for a 64-bit value in an extra field
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Member:
     flags: int
     method: int
     crc: int
-    packed: int
+    packed_size: int
     size: int
     offset: int
 
@@ -81,6 +81,7 @@ def open_archive(window: ByteRange) -> Archive:
 
 
 def _find_root(window: ByteRange, members: dict[str, Member]) -> str:
+    """The folder of the archive that holds data.pkl."""
     roots = [name.removesuffix("/data.pkl") for name in members if name.endswith("/data.pkl")]
     if not roots:
         raise CheckpointError(f"{window.name} is a zip archive, but not of torch: it has no data.pkl.")
@@ -92,6 +93,7 @@ def _find_root(window: ByteRange, members: dict[str, Member]) -> str:
 
 
 def _read_directory(window: ByteRange) -> dict[str, Member]:
+    """{name: member} from the archive's directory."""
     offset, size = _find_directory(window)
     if size > MAX_DIRECTORY_BYTES:
         raise CheckpointError(f"{window.name}: its zip directory takes {size:,} bytes; refused.")
@@ -109,7 +111,7 @@ def _read_directory(window: ByteRange) -> dict[str, Member]:
 
 
 def _find_directory(window: ByteRange) -> tuple[int, int]:
-    """Offset and size of the directory."""
+    """Offset and size of the directory, from the records at the archive's end."""
     tail_size = min(window.size, END_RECORD.size + 65535)
     tail = window.read(window.size - tail_size, tail_size)
     end_position = tail.rfind(b"PK\x05\x06")
@@ -128,6 +130,7 @@ def _find_directory(window: ByteRange) -> tuple[int, int]:
 
 
 def _parse_entry(window: ByteRange, raw: bytes, position: int) -> tuple[Member, int]:
+    """The member whose entry is at a position of the directory ``raw``, and the position of the next entry."""
     if raw[position : position + 4] != b"PK\x01\x02" or position + DIRECTORY_ENTRY.size > len(raw):
         raise window.truncation_error()
     (_, _, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, *_, offset) = (
@@ -142,7 +145,7 @@ def _parse_entry(window: ByteRange, raw: bytes, position: int) -> tuple[Member, 
 
 
 def _read_long_values(window: ByteRange, extra: bytes, *values: int) -> list[int]:
-    """The values ``values``, each replaced by its 64-bit field in ``extra`` if it does not fit into 32 bits."""
+    """``values``, each replaced by its 64-bit field in ``extra`` if it does not fit into 32 bits."""
     position = 0
     while position + 4 <= len(extra):
         kind, length = struct.unpack_from("<HH", extra, position)
@@ -162,7 +165,7 @@ def _find_data(window: ByteRange, member: Member) -> ByteRange:
         raise window.truncation_error()
     if (member.flags | header[2]) & 0x1:
         raise CheckpointError(f"{window.name} holds an encrypted member ({member.name[:80]!r}); refused.")
-    if member.method or header[3] or member.packed != member.size:
+    if member.method or header[3] or member.packed_size != member.size:
         raise CheckpointError(
             f"{window.name} holds a compressed member ({member.name[:80]!r}); torch never compresses, a zip bomb does."
         )
