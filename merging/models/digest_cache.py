@@ -25,12 +25,12 @@ FOLDER, VERSION = "digests", 2
 MAX_ENTRIES = 5000  # newest entries that are read
 DIGEST_PATTERN = re.compile("[0-9a-f]{64}")
 
-# Waits for the digest of the file in this state; the result is empty if there will be none.
+# Waits for the digest of the file with this fingerprint; the result is empty if there will be none.
 AwaitDigest = Callable[[tuple[int, ...], BytesCallback], str]
 
 
 class DigestCache:
-    """Digests by the state of their file: computed by this process, or loaded from a store."""
+    """Digests by the fingerprint of their file: computed by this process, or loaded from a store."""
 
     def __init__(self) -> None:
         self._digests: dict[tuple[int, ...] | None, str] = {}
@@ -52,28 +52,32 @@ class DigestCache:
             self._await_digest = None
 
     def remember(self, digests: Mapping[tuple[int, ...] | None, str]) -> None:
-        """Add digests that were computed earlier, by the state of the file at that time."""
+        """Add digests that were computed earlier, by the fingerprint of the file at that time."""
         self._digests.update(digests)
 
-    def find(self, state: tuple[int, ...] | None) -> str:
-        """The digest of a file in that state; empty if this process does not know it."""
-        return self._digests.get(state, "")
+    def find(self, fingerprint: tuple[int, ...] | None) -> str:
+        """The digest of the file with this fingerprint; empty if this process does not know it."""
+        return self._digests.get(fingerprint, "")
 
     def digest(self, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
         """The checkpoint's digest, cached until its file changes; ``meter`` counts its bytes in both cases."""
-        state = checkpoint.state()
-        if state is None:
+        fingerprint = checkpoint.state()
+        if fingerprint is None:
             digest = checkpoint.digest
         else:
-            digest = self._digests.get(state) or self._digests.setdefault(state, self._compute(checkpoint, meter))
+            digest = self._digests.get(fingerprint) or self._digests.setdefault(
+                fingerprint, self._compute(checkpoint, meter)
+            )
         if meter is not None:
             meter.advance(checkpoint.nbytes, READING, checkpoint.name)
         return digest
 
     def _compute(self, checkpoint: Checkpoint, meter: Meter | None) -> str:
         """The digest of a checkpoint in a file, which another process may be computing."""
-        on_bytes, state = _make_bytes_callback(checkpoint, meter), checkpoint.state()
-        digest = self._await_digest(state, on_bytes) if self._await_digest is not None and state is not None else ""
+        on_bytes, fingerprint = _make_bytes_callback(checkpoint, meter), checkpoint.state()
+        digest = ""
+        if self._await_digest is not None and fingerprint is not None:
+            digest = self._await_digest(fingerprint, on_bytes)
         return digest or checkpoint.content_digest(on_bytes)
 
     def load(self, root: Path) -> None:
@@ -92,10 +96,10 @@ class DigestCache:
 
     def store(self, root: Path, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
         """The digest of a checkpoint, stored for other processes; a store that cannot be written is ignored."""
-        state = checkpoint.state()
+        fingerprint = checkpoint.state()
         digest = self.digest(checkpoint, meter)
-        if state == checkpoint.state():
-            _store_digest(root, state, digest)
+        if fingerprint == checkpoint.state():
+            _store_digest(root, fingerprint, digest)
         return digest
 
     def read(self, root: Path, checkpoints: Iterable[Checkpoint], context: Context = QUIET) -> dict[str, str]:
@@ -117,16 +121,16 @@ def _open_records(root: Path) -> JsonRecords:
     return JsonRecords(root / FOLDER, VERSION, MAX_ENTRIES)
 
 
-def _store_digest(root: Path, state: tuple[int, ...] | None, digest: str) -> None:
+def _store_digest(root: Path, fingerprint: tuple[int, ...] | None, digest: str) -> None:
     """Store the digest of a file for other processes; a store that cannot be written is ignored."""
-    if state is not None:
-        name = hashlib.sha256(repr(state).encode()).hexdigest()[:24]
+    if fingerprint is not None:
+        name = hashlib.sha256(repr(fingerprint).encode()).hexdigest()[:24]
         with contextlib.suppress(OSError):
-            _open_records(root).write(name, {"state": list(state), "digest": digest})
+            _open_records(root).write(name, {"state": list(fingerprint), "digest": digest})
 
 
 def _parse_entry(record: Any) -> tuple[tuple[int, ...], str]:
-    """State and digest of a file; raises ValueError or TypeError if the record holds no digest."""
+    """Fingerprint and digest of a file; raises ValueError or TypeError if the record holds no digest."""
     if not DIGEST_PATTERN.fullmatch(record["digest"]):
         raise ValueError(record["digest"])
     return tuple(map(int, record["state"])), record["digest"]

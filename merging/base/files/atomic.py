@@ -58,11 +58,11 @@ def seal(folder: Path) -> dict[str, FileState]:
     manifest: Manifest = {}
     states: dict[str, FileState] = {}
     for path in files:
-        name, state = path.relative_to(folder).as_posix(), path.stat()
-        kind = BLAKE3 if state.st_size > BLAKE3_MIN_BYTES else SHA256
+        name, file_status = path.relative_to(folder).as_posix(), path.stat()
+        kind = BLAKE3 if file_status.st_size > BLAKE3_MIN_BYTES else SHA256
         content_hash = file_hash(path, kind)
-        manifest[name] = {kind: content_hash, "size": state.st_size}
-        states[name] = _file_state(state, content_hash)
+        manifest[name] = {kind: content_hash, "size": file_status.st_size}
+        states[name] = _file_state(file_status, content_hash)
         sync(path)
     for inner in sorted({path.parent for path in files}):
         sync(inner)

@@ -67,7 +67,7 @@ def read_array_infos(path: Path) -> Mapping[str, ArrayInfo]:
 
 
 @lru_cache(maxsize=512)
-def _read_array_infos(path: Path, state: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
+def _read_array_infos(path: Path, fingerprint: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
     with Npz(path) as arrays:
         return arrays.infos
 

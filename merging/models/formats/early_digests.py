@@ -27,7 +27,8 @@ from merging.models.formats.model_sources import ModelRef
 PIECE_BYTES = 1 << 20  # bytes that are read at a time
 REPORT_BYTES = 1 << 25  # bytes read between two reports
 POLL_SECONDS = 0.1  # between checks whether to stop
-MAX_HEADER = 100_000_000
+MAX_HEADER_BYTES = 100_000_000
+LENGTH_BYTES = 8  # of the number before the header, which is the header's length
 REPOSITORY_ROOT = Path(__file__).resolve().parents[3]
 
 FileFingerprint = tuple[int, ...]
@@ -75,9 +76,9 @@ class _ReportedDigests:
         self._digests: dict[FileFingerprint, str] = {}
         self._unparsed = b""
 
-    def __call__(self, state: FileFingerprint, on_bytes: BytesCallback) -> str:
+    def __call__(self, fingerprint: FileFingerprint, on_bytes: BytesCallback) -> str:
         """Wait for the digest of the file with this fingerprint; empty if the child process does not report it."""
-        while state in self._pending and state not in self._digests:
+        while fingerprint in self._pending and fingerprint not in self._digests:
             on_bytes(0)  # raises if the user cancelled
             if not select.select([self._pipe], [], [], POLL_SECONDS)[0]:
                 continue
@@ -86,14 +87,14 @@ class _ReportedDigests:
                 self._pending.clear()
             *lines, self._unparsed = (self._unparsed + raw).split(b"\n")
             for line in lines:
-                self._read_report(json.loads(line), state, on_bytes)
-        return self._digests.get(state, "")
+                self._read_report(json.loads(line), fingerprint, on_bytes)
+        return self._digests.get(fingerprint, "")
 
     def _read_report(self, report: Any, awaited_fingerprint: FileFingerprint, on_bytes: BytesCallback) -> None:
-        state = tuple(report["state"])
+        fingerprint = tuple(report["state"])
         if "digest" in report:
-            self._digests[state] = report["digest"]
-        elif state == awaited_fingerprint:
+            self._digests[fingerprint] = report["digest"]
+        elif fingerprint == awaited_fingerprint:
             on_bytes(report["read"])
 
 
@@ -105,23 +106,23 @@ def compute_digest(path: Path, on_bytes: BytesCallback) -> tuple[FileFingerprint
     """
     descriptor = open_regular(path)
     try:
-        state = file_fingerprint(descriptor)
-        length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
-        if length > min(MAX_HEADER, state[2] - 8):
+        fingerprint = file_fingerprint(descriptor)
+        length = int.from_bytes(os.pread(descriptor, LENGTH_BYTES, 0), "little")
+        if length > min(MAX_HEADER_BYTES, os.fstat(descriptor).st_size - LENGTH_BYTES):
             raise ValueError(length)
-        entries = json.loads(os.pread(descriptor, length, 8))
+        entries = json.loads(os.pread(descriptor, length, LENGTH_BYTES))
         entries.pop("__metadata__", None)
         spans = {name: entry["data_offsets"] for name, entry in entries.items()}
         content = ContentDigest(sum(end - begin for begin, end in spans.values()))
         for name in sorted(entries):
             content.begin(name, entries[name]["dtype"], tuple(entries[name]["shape"]))
             begin, end = spans[name]
-            for piece in _read_pieces(descriptor, 8 + length + begin, end - begin):
+            for piece in _read_pieces(descriptor, LENGTH_BYTES + length + begin, end - begin):
                 content.update(piece)
                 on_bytes(len(piece))
-        if file_fingerprint(descriptor) != state:
-            raise ValueError(state)
-        return state, content.hexdigest()
+        if file_fingerprint(descriptor) != fingerprint:
+            raise ValueError(fingerprint)
+        return fingerprint, content.hexdigest()
     finally:
         os.close(descriptor)
 
@@ -147,18 +148,18 @@ def main(paths: Iterable[str]) -> None:
 
 def _report(path: Path) -> None:
     status = path.stat()
-    state: FileFingerprint = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    fingerprint: FileFingerprint = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     unreported = 0
 
     def on_bytes(size: int) -> None:
         nonlocal unreported
         unreported += size
         if unreported >= REPORT_BYTES:
-            _print(state=state, read=unreported)
+            _print(state=fingerprint, read=unreported)
             unreported = 0
 
-    read, digest = compute_digest(path, on_bytes)
-    _print(state=read, digest=digest)
+    actual_fingerprint, digest = compute_digest(path, on_bytes)
+    _print(state=actual_fingerprint, digest=digest)
 
 
 def _print(**report: Any) -> None:

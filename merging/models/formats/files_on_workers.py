@@ -18,21 +18,23 @@ FINGERPRINT_LENGTH = 4  # numbers in the fingerprint of a single file: device, i
 
 
 def digest_for_request(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The digest of a checkpoint and the state of its file, for a request; empty for a checkpoint in memory."""
-    state = checkpoint.state()
-    return {} if state is None else {"digest": DIGESTS.digest(checkpoint), "file": list(_without_device(state))}
+    """The digest of a checkpoint and the fingerprint of its file, for a request; empty for a checkpoint in memory."""
+    fingerprint = checkpoint.state()
+    if fingerprint is None:
+        return {}
+    return {"digest": DIGESTS.digest(checkpoint), "file": list(_without_device(fingerprint))}
 
 
 def check_handed_digest(checkpoint: Checkpoint, request: Mapping[str, Any]) -> None:
     """Remember the digest that a request states, if its file has the same size, time and inode in this process."""
-    state = checkpoint.state()
-    if state is not None and list(_without_device(state)) == request.get("file"):
-        DIGESTS.remember({state: str(request["digest"])})
+    fingerprint = checkpoint.state()
+    if fingerprint is not None and list(_without_device(fingerprint)) == request.get("file"):
+        DIGESTS.remember({fingerprint: str(request["digest"])})
 
 
-def _without_device(state: Sequence[int]) -> Sequence[int]:
+def _without_device(fingerprint: Sequence[int]) -> Sequence[int]:
     """A file's fingerprint without the device number, which differs between machines; unchanged for several files."""
-    return state[1:] if len(state) == FINGERPRINT_LENGTH else state
+    return fingerprint[1:] if len(fingerprint) == FINGERPRINT_LENGTH else fingerprint
 
 
 def first_missing(models: Iterable[ModelRef]) -> str:

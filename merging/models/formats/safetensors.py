@@ -38,7 +38,8 @@ from merging.models.tensor_info import (
 )
 
 MAX_HEADER_BYTES = 100_000_000
-LENGTH_BYTES = 8  # bytes that hold the length of the header
+LENGTH_BYTES = 8  # of the number before the header, which is the header's length
+ALIGNMENT = 8  # bytes; the header is padded to a multiple
 SYNC_BYTES = 1 << 25  # bytes written between two syncs to the disk
 DOWNLOAD_AGAIN = "The file is damaged: download it again, or write it with safetensors."
 COMPLEX_NOTES = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
@@ -78,32 +79,35 @@ def read_header(descriptor: int, label: str) -> Header:
     size = os.fstat(descriptor).st_size
     if size == 0:
         raise CheckpointError(f"{label} is empty (0 bytes).")
-    length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
-    if size < 8 or length > MAX_HEADER_BYTES or length > size - 8:
+    length = int.from_bytes(os.pread(descriptor, LENGTH_BYTES, 0), "little")
+    if size < LENGTH_BYTES or length > MAX_HEADER_BYTES or length > size - LENGTH_BYTES:
         raise CheckpointError(f"{label}: {_describe_content(descriptor, size, length)}")
-    entries = parse_json(os.pread(descriptor, length, 8), label, "the header")
+    entries = parse_json(os.pread(descriptor, length, LENGTH_BYTES), label, "the header")
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise CheckpointError(f"{label}: the metadata is not a mapping of text to text. {DOWNLOAD_AGAIN}")
-    return parse_header(entries, metadata, start=8 + length, size=size, label=label)
+    return parse_header(entries, metadata, start=LENGTH_BYTES + length, size=size, label=label)
 
 
 def _describe_content(descriptor: int, size: int, length: int) -> str:
     """A phrase for messages: the kind of a file that is not safetensors, and its remedy."""
-    start, has_header = os.pread(descriptor, 64, 0).lstrip().lower(), os.pread(descriptor, 1, 8) == b"{"
-    if size < 8 and length <= MAX_HEADER_BYTES:
+    start, has_header = os.pread(descriptor, 64, 0).lstrip().lower(), os.pread(descriptor, 1, LENGTH_BYTES) == b"{"
+    truncated = (
+        f"truncated: the header alone promises {length + LENGTH_BYTES} bytes, the file has {size}; download it again."
+    )
+    if size < LENGTH_BYTES and length <= MAX_HEADER_BYTES:
         return f"truncated: it has {size} bytes, and the first 8 give the length of the header; download it again."
     if length > MAX_HEADER_BYTES and has_header:
         return (
             f"its header claims to take {length:,} bytes, and at most {MAX_HEADER_BYTES:,} are read; download it again."
         )
-    if length <= MAX_HEADER_BYTES and (has_header or size == 8):
-        return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
+    if length <= MAX_HEADER_BYTES and (has_header or size == LENGTH_BYTES):
+        return truncated
     for magic, text in OTHER_FILE_TYPES.items():
         if start.startswith(magic):
             return text
-    if 8 < length <= MAX_HEADER_BYTES:
-        return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
+    if LENGTH_BYTES < length <= MAX_HEADER_BYTES:
+        return truncated
     return f"neither safetensors nor another known kind of checkpoint (file size {size} bytes)."
 
 
@@ -185,8 +189,8 @@ def encode_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]) 
         header[name] = {"dtype": dtype, "shape": list(info.shape), "data_offsets": span}
         offsets[name], end = end, span[1]
     raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    raw += b" " * (-len(raw) % 8)
-    return len(raw).to_bytes(8, "little") + raw, offsets
+    raw += b" " * (-len(raw) % ALIGNMENT)
+    return len(raw).to_bytes(LENGTH_BYTES, "little") + raw, offsets
 
 
 class SafetensorsWriter:

@@ -82,8 +82,8 @@ class DownloadThreads:
     def run(self, tasks: Iterable[Callable[[], None]], workers: int, on_bytes: Callable[[int, str], None]) -> None:
         """Run tasks in threads until all are done or one fails.
 
-        The calling thread calls ``on_bytes`` with every report, and with 0 bytes between reports; ``on_bytes`` may raise
-        to stop. Threads that are waiting for the network are then abandoned.
+        The calling thread calls ``on_bytes`` with every report, and with 0 bytes between reports. It may raise to
+        stop. Threads that are waiting for the network are then abandoned.
 
         Raises:
             BaseException: the first error of a task.

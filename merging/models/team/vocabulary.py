@@ -62,7 +62,7 @@ def compare_tokenizers(pretrained: Path | None, expert: Path | None, rows: int) 
 
 @lru_cache(maxsize=64)  # a large tokenizer takes a second, and pages compare at every click
 def _compare_tokens(
-    pretrained: Path | None, expert: Path | None, rows: int, *states: tuple[tuple[int, ...], ...]
+    pretrained: Path | None, expert: Path | None, rows: int, *fingerprints: tuple[tuple[int, ...], ...]
 ) -> TokenComparison | None:
     pretrained_numbers, expert_numbers = tokens(pretrained), tokens(expert)
     if pretrained_numbers is None or expert_numbers is None:
