@@ -108,10 +108,10 @@ class Phases:
         """The callback to which the work of one phase reports."""
         if self._progress is None:
             return None
-        report, before = self._progress, self._before[phase]
+        report, earlier_weight = self._progress, self._before[phase]
 
         def report_inner(inner: Progress) -> None:
-            fraction = (before + self._weights[phase] * inner.fraction) / self._total
+            fraction = (earlier_weight + self._weights[phase] * inner.fraction) / self._total
             seconds = time.monotonic() - self._started
             seconds_left = seconds * (1 - fraction) / fraction if fraction > 0.01 and seconds > 0.2 else None
             report(

@@ -61,10 +61,10 @@ def duration_text(seconds: float) -> str:
     """'0.4 s', '12 s', '3 min 20 s', '2 h 5 min'."""
     if seconds < 9.95:
         return f"{max(seconds, 0.1):.1f} s"
-    whole = round(seconds)
-    minutes, remainder = divmod(whole, 60)
-    if whole < 60:
-        return f"{whole} s"
+    whole_seconds = round(seconds)
+    minutes, remainder = divmod(whole_seconds, 60)
+    if whole_seconds < 60:
+        return f"{whole_seconds} s"
     return f"{minutes} min {remainder} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
@@ -93,6 +93,6 @@ def visible_lines(text: str) -> str:
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """' Did you mean x?' or the empty string; case is ignored."""
-    known = {choice.casefold(): choice for choice in choices}
-    nearest = get_close_matches(word.casefold(), known, n=1, cutoff=0.5)
-    return f" Did you mean {known[nearest[0]]!r}?" if nearest else ""
+    choices_by_lower = {choice.casefold(): choice for choice in choices}
+    nearest = get_close_matches(word.casefold(), choices_by_lower, n=1, cutoff=0.5)
+    return f" Did you mean {choices_by_lower[nearest[0]]!r}?" if nearest else ""

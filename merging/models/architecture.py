@@ -45,15 +45,15 @@ class Architecture:
         """
         sizes = sizes_from_shapes(checkpoint)
         width = sizes["width"]
-        stated = (
+        metadata_fields = (
             architecture_in_metadata(fallback)
             if fallback is not None and _have_same_shapes(checkpoint, fallback)
             else {}
         ) | architecture_in_metadata(checkpoint)
         default_head_width = (
-            64 if "vision_cfg" in stated else PUBLISHED_HEAD_WIDTHS.get(width)
+            64 if "vision_cfg" in metadata_fields else PUBLISHED_HEAD_WIDTHS.get(width)
         )  # 64 is the default that open_clip omits
-        head_width = stated.get("vision_cfg", {}).get("head_width", default_head_width)
+        head_width = metadata_fields.get("vision_cfg", {}).get("head_width", default_head_width)
         if type(head_width) is not int or head_width < 1:
             raise CheckpointError(
                 f"{checkpoint.name}: nothing says how many heads a tower of width {width} has. State it: "
@@ -62,7 +62,7 @@ class Architecture:
             )
         if width % head_width:
             raise CheckpointError(f"{checkpoint.name}: width {width} is not a multiple of its head width {head_width}.")
-        quick_gelu = bool(stated.get("quick_gelu", width not in GELU_WIDTHS))
+        quick_gelu = bool(metadata_fields.get("quick_gelu", width not in GELU_WIDTHS))
         return cls(**sizes, heads=width // head_width, quick_gelu=quick_gelu)
 
 
@@ -100,12 +100,12 @@ def architecture_in_metadata(checkpoint: Checkpoint) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        stated = json.loads(text)
+        architecture = json.loads(text)
     except (ValueError, RecursionError):
-        stated = None
-    if not isinstance(stated, dict) or not isinstance(stated.get("vision_cfg", {}), dict):
+        architecture = None
+    if not isinstance(architecture, dict) or not isinstance(architecture.get("vision_cfg", {}), dict):
         raise CheckpointError(f"{checkpoint.name}: its metadata 'architecture' is not a JSON mapping.")
-    return stated
+    return architecture
 
 
 def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
@@ -113,8 +113,8 @@ def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
     if not activation:
         return checkpoint
     view = identity_view(checkpoint)
-    stated = architecture_in_metadata(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
-    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
+    architecture = architecture_in_metadata(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
+    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(architecture)}
     return view
 
 

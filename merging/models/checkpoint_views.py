@@ -141,7 +141,10 @@ def identity_view(checkpoint: Checkpoint) -> CheckpointView:
 
 def rename_tensors(inner: Checkpoint, names: Mapping[str, str]) -> dict[str, DerivedTensor]:
     """{new name: tensor} from {new name: old name}."""
-    return {new: DerivedTensor(inner.infos[old], (TensorSlice.whole(inner, old),)) for new, old in names.items()}
+    return {
+        new_name: DerivedTensor(inner.infos[old_name], (TensorSlice.whole(inner, old_name),))
+        for new_name, old_name in names.items()
+    }
 
 
 def _pack_qkv(inner: Checkpoint, stored: Sequence[str]) -> DerivedTensor:
@@ -354,6 +357,6 @@ def convert_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
     prefix = VISUAL if naming == "open_clip" else ""
     tensors: dict[str, DerivedTensor] = {}
     for name, stored in stored_names.items():
-        new = hugging_face_names(name) if naming == "hf" else (prefix + name,)
-        tensors |= rename_tensor(name, new, checkpoint, stored)
+        new_names = hugging_face_names(name) if naming == "hf" else (prefix + name,)
+        tensors |= rename_tensor(name, new_names, checkpoint, stored)
     return CheckpointView(checkpoint, tensors, keeps_digest=False)

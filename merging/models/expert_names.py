@@ -7,10 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 TRAINER_PREFIXES = ("module.", "_orig_mod.", "base_model.model.")  # prefixes that trainers put before every name
-OLD_NORM_WORDS = {
-    "gamma": "weight",
-    "beta": "bias",
-}  # last words of norms' names: in the first files of BERT, and today
+OLD_NORM_WORDS = {"gamma": "weight", "beta": "bias"}  # last words of norms' names in the first files of BERT, and today
 MAX_PREFIXES = 16  # candidates that are tried, the most frequent first
 ANCHOR_COUNT = 3  # names of one model that are searched at the end of the other model's names
 Later = Callable[[str], str]  # maps a name in a file to the name in the current version of its library
@@ -46,18 +43,16 @@ def match_names(
     stored: dict[str, str] = {}
     has_version_changes = has_old_norms = False
     for short, name in unwrapped_names.items():
-        plain = short.removeprefix(removed)
-        new = current_names.get(added + _rename_to_current(short, rename).removeprefix(removed), "")
-        if new and new not in stored:
-            differs = new != added + plain
-            renamed_last = differs and new.rpartition(".")[0] == (added + plain).rpartition(".")[0]
-            has_old_norms, has_version_changes = (
-                has_old_norms or renamed_last,
-                has_version_changes or (differs and not renamed_last),
-            )
+        bare_name = short.removeprefix(removed)
+        new_name = current_names.get(added + _rename_to_current(short, rename).removeprefix(removed), "")
+        if new_name and new_name not in stored:
+            differs = new_name != added + bare_name
+            renamed_last = differs and new_name.rpartition(".")[0] == (added + bare_name).rpartition(".")[0]
+            has_old_norms |= renamed_last
+            has_version_changes |= differs and not renamed_last
         else:
-            new = plain if plain not in stored and plain not in pretrained_names else name
-        stored[new] = name
+            new_name = bare_name if bare_name not in stored and bare_name not in pretrained_names else name
+        stored[new_name] = name
     if wrapper + removed:
         notes.append(f"the names begin with {wrapper + removed!r}, which was removed.")
     if added:
@@ -71,9 +66,9 @@ def match_names(
 
 def _rename_to_current(name: str, rename: Later) -> str:
     """A name as the current version of its library has it, so that both versions can be compared."""
-    stem, _, last = name.rpartition(".")
-    if last in OLD_NORM_WORDS and "norm" in stem.rpartition(".")[2].lower():
-        name = f"{stem}.{OLD_NORM_WORDS[last]}"
+    stem, _, last_word = name.rpartition(".")
+    if last_word in OLD_NORM_WORDS and "norm" in stem.rpartition(".")[2].lower():
+        name = f"{stem}.{OLD_NORM_WORDS[last_word]}"
     return rename(name)
 
 

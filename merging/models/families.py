@@ -280,5 +280,5 @@ def _forward_order(index: int, rule: Rule, block: int | None) -> tuple[int, int,
     """Sort key in forward order: parameters before the blocks, in each block, after them."""
     if block is not None:
         return 1, block, index
-    after = rule.part == "ln_post" or rule.section == NOT_MERGED
-    return (2 if after else 0), 0, index
+    is_after_blocks = rule.part == "ln_post" or rule.section == NOT_MERGED
+    return (2 if is_after_blocks else 0), 0, index

@@ -55,8 +55,8 @@ def strip_folders(reference: str) -> str:
     if PERSONAL_PATH.fullmatch(path):
         return PRIVATE_NAME
     prefix = BUNDLED_PREFIX if path.startswith(BUNDLED_PREFIX) else ""
-    last = DRIVE_PREFIX.sub("", re.split(r"[\\/]", path.removeprefix(prefix))[-1])
-    return prefix + last if last else PRIVATE_NAME
+    last_part = DRIVE_PREFIX.sub("", re.split(r"[\\/]", path.removeprefix(prefix))[-1])
+    return prefix + last_part if last_part else PRIVATE_NAME
 
 
 def _parse_hub_name(reference: str) -> str:

@@ -76,11 +76,11 @@ def _find_depth_containers(chains: Iterable[list[NumberedComponent]]) -> set[str
 
 
 def _counts_depth(container: str, members: Mapping[int, set[str]]) -> bool:
-    last = container.rpartition(".")[2]
-    if last in EXPERT_CONTAINERS:
+    last_component = container.rpartition(".")[2]
+    if last_component in EXPERT_CONTAINERS:
         return False
     if len(members) == 1:
-        return last in LONE_CONTAINERS
+        return last_component in LONE_CONTAINERS
     shared = Counter(ending for endings in members.values() for ending in endings)
     return sum(2 * count >= max(len(members), 3) for count in shared.values()) >= MIN_SHARED_ENDINGS
 
@@ -90,8 +90,8 @@ def tensor_depths(names: Iterable[str]) -> dict[str, Depth]:
     components = {name: numbered_components(name) for name in names}
     containers = _find_depth_containers(components.values())
     chains = {
-        name: [component for component in found if component[0] in containers][:MAX_LEVELS] if found else found
-        for name, found in components.items()
+        name: [component for component in depths if component[0] in containers][:MAX_LEVELS] if depths else depths
+        for name, depths in components.items()
     }
     outermost = sorted({chain[0][0] for chain in chains.values() if chain})
     titles = name_towers(outermost)
@@ -101,15 +101,15 @@ def tensor_depths(names: Iterable[str]) -> dict[str, Depth]:
         if chain:
             numbers[chain[0][0]].add(_member_numbers(chain))
     ranks = {tower: _rank_members(members) for tower, members in numbers.items()}
-    found = {}
+    depths = {}
     for name, chain in chains.items():
         if chain:
             outer = chain[0][0]
-            found[name] = Depth(titles[outer], ranks[outer][_member_numbers(chain)], chain[-1][2])
+            depths[name] = Depth(titles[outer], ranks[outer][_member_numbers(chain)], chain[-1][2])
         else:
             tower = next((part for part in name.split(".", MAX_COMPONENTS) if part in named), "") if named else ""
-            found[name] = Depth(tower, None, name)
-    return found
+            depths[name] = Depth(tower, None, name)
+    return depths
 
 
 def _member_numbers(chain: list[NumberedComponent]) -> Member:

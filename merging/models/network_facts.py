@@ -84,10 +84,10 @@ def all_facts() -> tuple[Facts, ...]:
     Raises:
         ValueError: a table has a key that is not a field.
     """
-    known = {field.name for field in fields(Facts)} - {"key"}
+    field_names = {field.name for field in fields(Facts)} - {"key"}
     tables = tomllib.loads(FACTS_FILE.read_text(encoding="utf-8"))
     for key, table in tables.items():
-        if unknown := sorted(set(table) - known):
+        if unknown := sorted(set(table) - field_names):
             raise ValueError(f"{FACTS_FILE.name}: [{key}] has unknown keys: {', '.join(unknown)}")
     return tuple(Facts(key, **{name: _freeze(value) for name, value in table.items()}) for key, table in tables.items())
 

@@ -58,8 +58,8 @@ def describe_parameters(
     """
     if not is_inferred(infos, family):
         return families.classify_parameters(infos, checkpoint_name, title_of(infos))
-    last = {name: name.rpartition(".")[2] for name in infos}
-    if quantized := [name for name in infos if QUANTIZED_WORDS.fullmatch(last[name])]:
+    last_words = {name: name.rpartition(".")[2] for name in infos}
+    if quantized := [name for name in infos if QUANTIZED_WORDS.fullmatch(last_words[name])]:
         raise FamilyError(
             f"{checkpoint_name} is quantized ({first_few(quantized)}); task vectors need full numbers. Give the "
             "model it was made from."
@@ -149,36 +149,37 @@ def _infer_role(name: str, info: TensorInfo) -> Role:
 def _infer_role_from_name(ending: str, floating: bool, sides: int, flat: bool) -> Role:
     """The role of a tensor with ``sides`` dimensions, of which one is 1 if ``flat``; its name decides first."""
     parts = ending.split(".")
-    last, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
-    if not floating and last in {"weight", "bias"}:
+    last_word, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
+    if not floating and last_word in {"weight", "bias"}:
         return Role.LINEAR  # packed numbers, which ``form_team`` refuses
-    is_learned_scale = last == "logit_scale" and sides > 1  # one scale per head of an attention layer
+    is_learned_scale = last_word == "logit_scale" and sides > 1  # one scale per head of an attention layer
     if (
         not floating
-        or (BUFFER_WORDS.fullmatch(last) and not is_learned_scale)
+        or (BUFFER_WORDS.fullmatch(last_word) and not is_learned_scale)
         or (sides == 4 and ending.endswith("attn.bias"))
     ):
         return Role.BUFFER
-    if STATISTIC_WORDS.fullmatch(last):
+    if STATISTIC_WORDS.fullmatch(last_word):
         return Role.STATISTIC
     if sides == 2 and (
-        (last == "weight" and layer in VOCABULARY_LAYERS) or ending.endswith("predictions.decoder.weight")
+        (last_word == "weight" and layer in VOCABULARY_LAYERS) or ending.endswith("predictions.decoder.weight")
     ):
         return Role.VOCABULARY
     if sides > 0 and (
-        EMBEDDING_WORDS.fullmatch(last) or (last == "weight" and sides == 2 and EMBEDDING_WORDS.fullmatch(layer))
+        EMBEDDING_WORDS.fullmatch(last_word)
+        or (last_word == "weight" and sides == 2 and EMBEDDING_WORDS.fullmatch(layer))
     ):
         return Role.EMBEDDING
-    return _infer_role_from_shape(last, sides, flat)
+    return _infer_role_from_shape(last_word, sides, flat)
 
 
-def _infer_role_from_shape(last: str, sides: int, flat: bool) -> Role:
+def _infer_role_from_shape(last_word: str, sides: int, flat: bool) -> Role:
     """The role of a tensor by the last word of its name and its shape."""
     if sides < 2:
-        return Role.NORM_SCALE if NORM_SCALE_WORDS.fullmatch(last) else Role.SHIFT
+        return Role.NORM_SCALE if NORM_SCALE_WORDS.fullmatch(last_word) else Role.SHIFT
     if sides == 2:
         return Role.LINEAR
-    if last == "weight":
+    if last_word == "weight":
         return Role.CONV
     return Role.EMBEDDING if flat else Role.STACK
 

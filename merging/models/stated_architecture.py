@@ -51,17 +51,17 @@ class StatedArchitecture:
         return cls(**values)
 
     @classmethod
-    def from_metadata(cls, stated: Mapping[str, Any]) -> Self:
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
         """The fields in an architecture's metadata, which has open_clip's fields."""
-        vision, text = stated.get("vision_cfg"), stated.get("text_cfg")
-        width, quick_gelu = read_size(vision, "width"), stated.get("quick_gelu")
+        vision, text = metadata.get("vision_cfg"), metadata.get("text_cfg")
+        width, quick_gelu = read_size(vision, "width"), metadata.get("quick_gelu")
         return cls(
             image_size=read_size(vision, "image_size"),
             patch_size=read_size(vision, "patch_size"),
             width=width,
             layers=read_size(vision, "layers"),
             heads=width // (read_size(vision, "head_width") or DEFAULT_HEAD_WIDTH),
-            embed_dim=read_size(stated, "embed_dim"),
+            embed_dim=read_size(metadata, "embed_dim"),
             text_heads=read_size(text, "heads"),
             activation="" if quick_gelu is None else ACTIVATIONS[0 if quick_gelu else 1],
         )

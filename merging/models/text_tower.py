@@ -113,15 +113,15 @@ def text_heads(checkpoint: Checkpoint, width: int, stated_heads: int = 0) -> int
     Raises:
         CheckpointError: no source states the number, or it does not divide the width.
     """
-    stated = stated_text(checkpoint).get("heads") or stated_heads or None
-    if stated is None and width in PUBLISHED_WIDTHS:
+    heads = stated_text(checkpoint).get("heads") or stated_heads or None
+    if heads is None and width in PUBLISHED_WIDTHS:
         return width // HEAD_WIDTH
-    if type(stated) is not int or stated < 1 or width % stated:
+    if type(heads) is not int or heads < 1 or width % heads:
         raise CheckpointError(
             f"{checkpoint.name}: nothing says how many heads a text tower of width {width} has; put its config.json or "
             "open_clip_config.json beside it, or state the number with --architecture text_heads=N."
         )
-    return stated
+    return heads
 
 
 def stated_text(checkpoint: Checkpoint) -> Mapping[str, object]:

@@ -87,13 +87,13 @@ def publish(folder: Path, final: Path) -> bool:
 
 
 @contextlib.contextmanager
-def write_folder(root: Path, name: str, is_valid: Callable[[Path], bool], what: str) -> Iterator[Path]:
+def write_folder(root: Path, name: str, is_valid: Callable[[Path], bool], subject: str) -> Iterator[Path]:
     """A folder to fill in the block, which then becomes ``root``/``name``; a valid entry of that name is not replaced.
 
     Raises:
-        StoreError: the store cannot be written to; the message begins with ``what``, the name of the entry.
+        StoreError: the store cannot be written to; the message begins with ``subject``, the name of the entry.
     """
-    with explain_os_errors(what, OTHER_STORE):
+    with explain_os_errors(subject, OTHER_STORE):
         folder, final = make_temporary(root), root / name
         try:
             yield folder
@@ -105,9 +105,9 @@ def write_folder(root: Path, name: str, is_valid: Callable[[Path], bool], what: 
             remove_temporary(folder)
 
 
-def require_writable(root: Path, what: str) -> None:
-    """Raise StoreError if ``what`` could not be written below ``root``; called before long work."""
-    with explain_os_errors(what, OTHER_STORE):
+def require_writable(root: Path, subject: str) -> None:
+    """Raise StoreError if ``subject`` could not be written below ``root``; called before long work."""
+    with explain_os_errors(subject, OTHER_STORE):
         remove_temporary(make_temporary(root))
 
 
@@ -132,10 +132,10 @@ def _restore(old_folder: Path) -> None:
     An entry that cannot be renamed stays.
     """
     with contextlib.suppress(OSError):
-        for old in old_folder.iterdir():
+        for old_entry in old_folder.iterdir():
             try:
-                if not (final := old_folder.with_name(old.name)).exists():
-                    old.rename(final)
+                if not (final := old_folder.with_name(old_entry.name)).exists():
+                    old_entry.rename(final)
             except OSError as error:
                 if (
                     error.errno not in TARGET_EXISTS_ERRORS
@@ -144,14 +144,14 @@ def _restore(old_folder: Path) -> None:
         shutil.rmtree(old_folder)
 
 
-def retire(final: Path, what: str = "") -> None:
+def retire(final: Path, subject: str = "") -> None:
     """Rename an entry to a temporary name, then remove it; do nothing if there is no such entry.
 
     Raises:
-        StoreError: it cannot be removed; the message begins with ``what``, by default the entry's name.
+        StoreError: it cannot be removed; the message begins with ``subject``, by default the entry's name.
     """
     temporary = final.with_name(temporary_name())
-    with explain_os_errors(what or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
+    with explain_os_errors(subject or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
         final.rename(temporary)
     remove_temporary(temporary)  # a rename may succeed although a network file system lost its reply
 

@@ -36,8 +36,8 @@ def nearest_existing(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def explain_os_errors(what: str, remedy: str = "choose another folder", action: str = "written") -> Iterator[None]:
-    """Turn an OSError in the block into a StoreError: ``what`` cannot be ``action``, and ``remedy`` helps."""
+def explain_os_errors(subject: str, remedy: str = "choose another folder", action: str = "written") -> Iterator[None]:
+    """Turn an OSError in the block into a StoreError: "``subject`` cannot be ``action``", with its ``remedy``."""
     try:
         yield
     except BrokenPipeError:  # the reader of the printed progress is gone; the disk is fine
@@ -46,13 +46,13 @@ def explain_os_errors(what: str, remedy: str = "choose another folder", action: 
         loss = " Nothing of it was kept." if action == "written" else ""
         if error.errno in DISK_FULL_ERRORS:
             message = (
-                f"The disk is full ({_describe_os_error(error)}): {what} was not {action}.{loss} "
+                f"The disk is full ({_describe_os_error(error)}): {subject} was not {action}.{loss} "
                 f"Free some space, or {remedy}."
             )
         else:
             reassurance = VIEWING_STILL_WORKS if remedy == OTHER_STORE else ""
             advice = f"{remedy[0].upper()}{remedy[1:]}"
-            message = f"{what} cannot be {action} ({_describe_os_error(error)}).{loss}{reassurance} {advice}."
+            message = f"{subject} cannot be {action} ({_describe_os_error(error)}).{loss}{reassurance} {advice}."
         raise StoreError(message) from None
 
 

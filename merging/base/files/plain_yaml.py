@@ -21,8 +21,8 @@ MAX_DIGITS = 40
 PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
 
 
-def read_plain_yaml(text: str, what: str = "recipe") -> Any:
-    """The data in a YAML document; messages call it ``what``.
+def read_plain_yaml(text: str, noun: str = "recipe") -> Any:
+    """The data in a YAML document; messages call it ``noun``.
 
     Raises:
         RecipeError: not YAML, too large, too deep, or more than plain data; the message has the problem and its line.
@@ -30,28 +30,28 @@ def read_plain_yaml(text: str, what: str = "recipe") -> Any:
     try:
         return _read(text)
     except RecipeError as error:
-        raise RecipeError(f"The {what} {error}") from None
+        raise RecipeError(f"The {noun} {error}") from None
 
 
-def check_fields(data: Any, what: str, fields: Sequence[str], version: int) -> dict[str, Any]:
+def check_fields(data: Any, noun: str, fields: Sequence[str], version: int) -> dict[str, Any]:
     """The data as a mapping, after checking that it has only these fields and this version.
 
     Raises:
         RecipeError: the data is not such a mapping; the message names the field.
     """
     if not isinstance(data, dict):
-        raise RecipeError(f"A {what} is a mapping with the fields {', '.join(fields)}; got {type(data).__name__}.")
+        raise RecipeError(f"A {noun} is a mapping with the fields {', '.join(fields)}; got {type(data).__name__}.")
     for field in data:
         if field not in fields:
-            raise RecipeError(f"The {what} has an unknown field {field!r}.{did_you_mean(str(field), fields)}")
+            raise RecipeError(f"The {noun} has an unknown field {field!r}.{did_you_mean(str(field), fields)}")
     if (stated_version := data.get("version", version)) != version:
         raise RecipeError(
-            f"The {what} is of version {reprlib.repr(stated_version)}; this program reads version {version}."
+            f"The {noun} is of version {reprlib.repr(stated_version)}; this program reads version {version}."
         )
     return data
 
 
-def read_text_field(value: Any, field: str, what: str = "recipe") -> str:
+def read_text_field(value: Any, field: str, noun: str = "recipe") -> str:
     """The value of a field as text; numbers become text. Raises RecipeError for any other value."""
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         text = str(value)
@@ -59,7 +59,7 @@ def read_text_field(value: Any, field: str, what: str = "recipe") -> str:
             "\ud800" <= character <= "\udfff" for character in text
         ):  # lone surrogates cannot be written to any file
             return text
-    raise RecipeError(f"In a {what}, {field} is a piece of text; got {reprlib.repr(value)}.")
+    raise RecipeError(f"In a {noun}, {field} is a piece of text; got {reprlib.repr(value)}.")
 
 
 def _read(text: str) -> Any:

@@ -17,8 +17,8 @@ MAX_VALUES = 500_000  # counted by commas; the header of a file with a thousand 
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
-def parse_json(raw: bytes, label: str, what: str = "the file", max_values: int = MAX_VALUES) -> dict[str, Any]:
-    """The mapping in a JSON text of at most ``max_values`` values; messages call the text ``what``, its file ``label``.
+def parse_json(raw: bytes, label: str, noun: str = "the file", max_values: int = MAX_VALUES) -> dict[str, Any]:
+    """The mapping in a JSON text of at most ``max_values`` values; messages call the text ``noun``, its file ``label``.
 
     Raises:
         CheckpointError: not JSON, not a mapping, a duplicate key, or too many values.
@@ -28,11 +28,11 @@ def parse_json(raw: bytes, label: str, what: str = "the file", max_values: int =
         mapping = dict(pairs)
         if len(mapping) < len(pairs):
             duplicate = Counter(key for key, _ in pairs).most_common(1)[0][0]
-            raise CheckpointError(f"{label}: {what} names {duplicate[:80]!r} twice.")
+            raise CheckpointError(f"{label}: {noun} names {duplicate[:80]!r} twice.")
         return mapping
 
     if _has_too_many_values(raw, max_values):
-        raise CheckpointError(f"{label}: {what} lists more than {max_values:,} values; refused.")
+        raise CheckpointError(f"{label}: {noun} lists more than {max_values:,} values; refused.")
     try:
         entries = json.loads(raw.decode("utf-8"), object_pairs_hook=reject_duplicates)
         if b"\\u" in raw:  # half of a surrogate pair, which cannot be encoded, raises a ValueError
@@ -41,10 +41,10 @@ def parse_json(raw: bytes, label: str, what: str = "the file", max_values: int =
         raise
     except (ValueError, RecursionError):  # a number with thousands of digits raises a plain ValueError
         raise CheckpointError(
-            f"{label}: {what} is not valid JSON; the file is damaged or not what its name says."
+            f"{label}: {noun} is not valid JSON; the file is damaged or not what its name says."
         ) from None
     if not isinstance(entries, dict):
-        raise CheckpointError(f"{label}: {what} is a {type(entries).__name__}, not a mapping.")
+        raise CheckpointError(f"{label}: {noun} is a {type(entries).__name__}, not a mapping.")
     return entries
 
 

@@ -40,8 +40,8 @@ def decompose_symmetric(matrix: Tensor, count: int | None = None) -> tuple[Tenso
     )
     pair = _decompose_by_lapack(matrix, count if computes_only_part(size, count) else None) if uses_lapack else None
     values, vectors = torch.linalg.eigh(matrix) if pair is None else pair
-    first = 0 if count is None else max(len(values) - count, 0)
-    return values[first:], vectors[:, first:]
+    start = 0 if count is None else max(len(values) - count, 0)
+    return values[start:], vectors[:, start:]
 
 
 def _decompose_by_lapack(matrix: Tensor, count: int | None) -> tuple[Tensor, Tensor] | None:
@@ -55,8 +55,8 @@ def _decompose_by_lapack(matrix: Tensor, count: int | None) -> tuple[Tensor, Ten
 def _compute_all_pairs(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
     """All eigenpairs by divide and conquer (dsyevd), which overwrites the matrix with the vectors."""
     size, values = len(matrix), matrix.new_empty(len(matrix))
-    failed = call_lapack("dsyevd", "V", "U", size, matrix, size, values)
-    return None if failed else (values, matrix.T)
+    error_number = call_lapack("dsyevd", "V", "U", size, matrix, size, values)
+    return None if error_number else (values, matrix.T)
 
 
 def _compute_largest_pairs(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
@@ -65,10 +65,10 @@ def _compute_largest_pairs(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] 
     vectors, support = matrix.new_empty(count, size), torch.empty(2 * count, dtype=torch.int32)
     selection = (0.0, 0.0, size - count + 1, size, 0.0)  # no interval of values; 1-based indices; the best tolerance
     found_count = ctypes.c_int()
-    failed = call_lapack(
+    error_number = call_lapack(
         "dsyevr", "V", "I", "U", size, matrix, size, *selection, found_count, values, vectors, size, support
     )
-    return None if failed or found_count.value != count else (values[:count], vectors.T)
+    return None if error_number or found_count.value != count else (values[:count], vectors.T)
 
 
 def call_lapack(name: str, *arguments: Any) -> int:

@@ -89,22 +89,22 @@ class _Bracket:
 
     def count(self, values: Tensor) -> _Counts:
         """The counts of ``values`` (n,); the bracket does not change."""
-        below = 0
+        below_count = 0
         if not values.is_cpu:  # count numbers below the bracket on the device; copy only those that may be inside
             low, high = torch.tensor([self.low, self.high], dtype=values.dtype).tolist()
-            below = int((values < low).sum().cpu())
+            below_count = int((values < low).sum().cpu())
             values = values[(values >= low) & (values <= high)]
-        return self._count_on_host(values.cpu().numpy(), below)
+        return self._count_on_host(values.cpu().numpy(), below_count)
 
-    def _count_on_host(self, values: NDArray[Any], below: int) -> _Counts:
+    def _count_on_host(self, values: NDArray[Any], below_count: int) -> _Counts:
         # numpy compares and selects several times faster than torch on a CPU.
         low, high = values.dtype.type(self.low), values.dtype.type(self.high)
         not_below = values >= low
-        below += len(values) - int(np.count_nonzero(not_below))
+        below_count += len(values) - int(np.count_nonzero(not_below))
         candidates = values[not_below & (values <= high)]
         at_low, at_high = candidates == low, candidates == high
         upper = int(np.count_nonzero(at_high)) if high > low else 0  # otherwise ``at_low`` counts them
-        return _Counts(below, int(np.count_nonzero(at_low)), upper, candidates[~(at_low | at_high)])
+        return _Counts(below_count, int(np.count_nonzero(at_low)), upper, candidates[~(at_low | at_high)])
 
     def add(self, counts: _Counts) -> None:
         """Add the counts of some numbers."""
@@ -115,17 +115,17 @@ class _Bracket:
 
     def resolve(self) -> float | None:
         """The exact value; None if the value is outside the bracket, which then moves to the side of the value."""
-        inside = len(self.inside.values)
+        inside_count = len(self.inside.values)
         position = self.rank - self.below
         if position < 0:
             self._move(0.0, math.nextafter(self.low, -math.inf))
             return None
         if position < self.at_low:
             return self.low
-        if position < self.at_low + inside:
+        if position < self.at_low + inside_count:
             kth = position - self.at_low
             return _value_at_rank(self.inside.values, kth)
-        if position < self.at_low + inside + self.at_high:
+        if position < self.at_low + inside_count + self.at_high:
             return self.high
         self._move(math.nextafter(self.high, math.inf), math.inf)
         return None
@@ -236,5 +236,5 @@ def _estimate_unevenness(sample: NDArray[Any], share: float) -> float:
         return 0.0
     sparse = sample[::QUANTILE_STRIDE]
     estimate = _value_at_rank(sparse, int(share * (len(sparse) - 1)))
-    below = np.count_nonzero(sample[:length].reshape(-1, GROUP_SIZE) < estimate, axis=1)
-    return float(np.sqrt(np.square(np.diff(below)).mean() / 2 * len(below)))
+    counts = np.count_nonzero(sample[:length].reshape(-1, GROUP_SIZE) < estimate, axis=1)
+    return float(np.sqrt(np.square(np.diff(counts)).mean() / 2 * len(counts)))

@@ -21,10 +21,15 @@ def describe_other_base(config: Mapping[str, Any], pretrained: Checkpoint) -> st
 
     The sentence is only a caution, because a folder may have another name than the repository that it came from.
     """
-    stated = config.get(BASE_MODEL_KEY)
-    if not isinstance(stated, str) or not stated or pretrained.folder is None or _is_same_model(stated, pretrained):
+    stated_base = config.get(BASE_MODEL_KEY)
+    if (
+        not isinstance(stated_base, str)
+        or not stated_base
+        or pretrained.folder is None
+        or _is_same_model(stated_base, pretrained)
+    ):
         return ""
-    base_name, model_name = printable(strip_folders(stated), 80), printable(_model_name(pretrained), 80)
+    base_name, model_name = printable(strip_folders(stated_base), 80), printable(_model_name(pretrained), 80)
     return f"Its {ADAPTER} names {base_name!r} as its base, but is applied to {model_name!r}."
 
 
@@ -37,9 +42,9 @@ def _model_name(pretrained: Checkpoint) -> str:
     return file if is_distinctive or pretrained.folder is None else pretrained.folder.resolve().name
 
 
-def _is_same_model(stated: str, pretrained: Checkpoint) -> bool:
+def _is_same_model(stated_base: str, pretrained: Checkpoint) -> bool:
     """Whether a name or a path refers to this model, by its last part; an untrusted path is not opened."""
-    return _last_part(stated) in {
+    return _last_part(stated_base) in {
         _last_part(_model_name(pretrained)),
         _last_part(pretrained.label),
         Path(_last_part(pretrained.label)).stem,

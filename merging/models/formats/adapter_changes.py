@@ -70,8 +70,10 @@ def check_config(config: Mapping[str, Any], label: str) -> None:
     """Raise CheckpointError if an adapter's configuration is not supported; messages call it ``label``."""
     adapter_type = config.get("peft_type")
     if adapter_type not in ADAPTER_TITLES:
-        known = " and ".join(ADAPTER_TITLES.values())
-        raise CheckpointError(f"{label}: an adapter of type {str(adapter_type)[:40]!r} is not supported; {known} are.")
+        known_titles = " and ".join(ADAPTER_TITLES.values())
+        raise CheckpointError(
+            f"{label}: an adapter of type {str(adapter_type)[:40]!r} is not supported; {known_titles} are."
+        )
     if adapter_type == "IA3":
         return
     if config.get("use_dora"):
@@ -89,8 +91,8 @@ def check_config(config: Mapping[str, Any], label: str) -> None:
 
 def describe_unknown_settings(config: Mapping[str, Any]) -> Iterator[str]:
     """At most one caution, about unknown settings, which may come from a later version of PEFT."""
-    known = IA3_SETTINGS if config.get("peft_type") == "IA3" else LORA_SETTINGS
-    if unknown := [key for key, value in config.items() if value and key not in known]:
+    known_settings = IA3_SETTINGS if config.get("peft_type") == "IA3" else LORA_SETTINGS
+    if unknown := [key for key, value in config.items() if value and key not in known_settings]:
         yield f"Its configuration sets {first_few(unknown)}, which is unknown here; compare with PEFT's result."
 
 

@@ -137,10 +137,10 @@ class AdaptedCheckpoint(Checkpoint):
             return self._adapter.read_flat(self._whole_tensors[name], start, stop)
         if name not in self._targets:
             return self._pretrained.read_flat(name, start, stop)
-        last = self._last
-        if last is None or last[0] != name:
-            last = self._last = (name, self._apply_changes(name).reshape(-1))
-        return last[1][start:stop]
+        cached = self._last
+        if cached is None or cached[0] != name:
+            cached = self._last = (name, self._apply_changes(name).reshape(-1))
+        return cached[1][start:stop]
 
     def thin_factors(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
         has_no_factors = name in self._whole_tensors or len(self.infos[name].shape) < 2
@@ -155,8 +155,8 @@ class AdaptedCheckpoint(Checkpoint):
 
     def _zero_change(self, name: str) -> LowRank:
         """Factors (rows, 1) and (1, columns) of zeros, for a tensor that the adapter does not change."""
-        rows, *others = self.infos[name].shape
-        return LowRank(torch.zeros(rows, 1).double(), torch.zeros(1, math.prod(others)).double())
+        rows, *other_sizes = self.infos[name].shape
+        return LowRank(torch.zeros(rows, 1).double(), torch.zeros(1, math.prod(other_sizes)).double())
 
     def _factors(self, change: Change) -> LowRank:
         """scale · B (d_out, r) and A (r, d_in), float64; transposed if the layer is stored as (d_in, d_out)."""

@@ -43,8 +43,8 @@ def named_architecture(text: str, base: Path | None = None) -> StatedArchitectur
 def _read_configuration(path: Path) -> StatedArchitecture:
     """The architecture in a configuration file, or in the configuration of a folder."""
     for file in _list_configurations(path) if path.is_dir() else [path]:
-        if (config := read_json(file)) is not None and (stated := architecture_in_config(config)):
-            return StatedArchitecture.from_metadata(stated)
+        if (config := read_json(file)) is not None and (architecture := architecture_in_config(config)):
+            return StatedArchitecture.from_metadata(architecture)
     raise CheckpointError(
         f"{printable(path.name)} is not a configuration of a CLIP model; {OPEN_CLIP}, or {TRANSFORMERS} of "
         "Transformers, is one."
@@ -66,14 +66,14 @@ def _find_open_clip_model(name: str) -> StatedArchitecture:
     folder = Path(package.submodule_search_locations[0]) / "model_configs"
     config = read_json(folder / f"{name}.json")
     if config is None:
-        known = [path.stem for path in sorted(folder.glob("*.json"))]
+        model_names = [path.stem for path in sorted(folder.glob("*.json"))]
         raise CheckpointError(
-            f"open_clip has no model {name!r}.{did_you_mean(name, known)} An architecture is one of its models, the "
-            "path of a configuration, or fields such as heads=12,activation=gelu."
+            f"open_clip has no model {name!r}.{did_you_mean(name, model_names)} An architecture is one of its models, "
+            "the path of a configuration, or fields such as heads=12,activation=gelu."
         )
-    stated = architecture_in_config(config)
-    if not {"width", "layers", "patch_size"} <= stated.get("vision_cfg", {}).keys():
+    architecture = architecture_in_config(config)
+    if not {"width", "layers", "patch_size"} <= architecture.get("vision_cfg", {}).keys():
         raise CheckpointError(f"open_clip's {name} is not a vision transformer of CLIP's kind.")
     if not name.endswith(QUICK_GELU_SUFFIX):
-        stated.pop("quick_gelu", None)
-    return StatedArchitecture.from_metadata(stated)
+        architecture.pop("quick_gelu", None)
+    return StatedArchitecture.from_metadata(architecture)

@@ -70,12 +70,12 @@ class Download:
             HubError: the Hub states no digest, or another digest than expected.
         """
         self._threads.wait()
-        stated, file = client.load_library().get_hf_file_metadata(self._url, timeout=STALL_SECONDS), self.file
-        key, size = stated.etag or "", stated.size
+        facts, file = client.load_library().get_hf_file_metadata(self._url, timeout=STALL_SECONDS), self.file
+        key, size = facts.etag or "", facts.size
         if not (
             SHA256_PATTERN.fullmatch(key) or COMMIT.fullmatch(key)
         ):  # the storage behind a mirror may not state a digest
-            key, size = file.key if urlsplit(stated.location).netloc == urlsplit(self._url).netloc else "", None
+            key, size = file.key if urlsplit(facts.location).netloc == urlsplit(self._url).netloc else "", None
         if not key:
             raise HubError(
                 f"{client.host()} does not answer as the Hub does (no digest of {printable(file.name)}): check "

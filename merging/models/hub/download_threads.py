@@ -76,8 +76,12 @@ class DownloadThreads:
             return None
         if (names & CONNECT_ERRORS and not self._had_response) or "CERTIFICATE_VERIFY_FAILED" in str(error):
             return None
-        stated = _stated_delay(error) if status else None
-        return min(FIRST_DELAY * 2 ** (failures - 1), MAX_DELAY) if stated is None else min(stated, MAX_STATED_DELAY)
+        stated_delay = _stated_delay(error) if status else None
+        return (
+            min(FIRST_DELAY * 2 ** (failures - 1), MAX_DELAY)
+            if stated_delay is None
+            else min(stated_delay, MAX_STATED_DELAY)
+        )
 
     def run(self, tasks: Iterable[Callable[[], None]], workers: int, on_bytes: Callable[[int, str], None]) -> None:
         """Run tasks in threads until all are done or one fails.
@@ -121,10 +125,10 @@ class DownloadThreads:
 def _stated_delay(error: Exception) -> float | None:
     """The delay in seconds that a server's response states; None if it states none."""
     headers = getattr(getattr(error, "response", None), "headers", {})
-    stated = str(headers.get("Retry-After", "")).strip()
-    if stated.isdecimal():
-        return float(stated)
+    retry_after = str(headers.get("Retry-After", "")).strip()
+    if retry_after.isdecimal():
+        return float(retry_after)
     with contextlib.suppress(ValueError):
-        return max(0.0, parsedate_to_datetime(stated).timestamp() - time.time())
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
     limit = load_utilities().parse_ratelimit_headers(headers) if http_status(error) == 429 else None
     return float(limit.reset_in_seconds) if limit and not limit.remaining else None

@@ -45,5 +45,9 @@ class FetchProgress:
         self._samples.append((now, done))
         while len(self._samples) > 2 and now - self._samples[1][0] > RATE_SECONDS:
             self._samples.popleft()
-        start, before = self._samples[0]
-        return (done - before) / (now - start) if now - start > MIN_RATE_SECONDS and done > before else None
+        start, bytes_at_start = self._samples[0]
+        return (
+            (done - bytes_at_start) / (now - start)
+            if now - start > MIN_RATE_SECONDS and done > bytes_at_start
+            else None
+        )

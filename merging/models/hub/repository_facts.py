@@ -63,8 +63,8 @@ def _read_file(entry: Any) -> RepositoryFile:
 
 def _read_license(card: Any) -> str | None:
     """The license that a card states; None if it states none."""
-    stated = getattr(card, "license", None)
-    names = [str(name) for name in (stated if isinstance(stated, list) else [stated]) if name]
+    license_field = getattr(card, "license", None)
+    names = [str(name) for name in (license_field if isinstance(license_field, list) else [license_field]) if name]
     if names == ["other"] and (name := getattr(card, "license_name", None)):
         names = [f"other ({name})"]
     return ", ".join(names) or None

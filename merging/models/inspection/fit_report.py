@@ -104,13 +104,13 @@ class ProblemGroup:
 
     def text(self) -> str:
         """The problem and its fix in a sentence, with the first five tensors and the number of all others."""
-        first = self.problems[0]
+        first_problem = self.problems[0]
         if self.problem == "opened":
             return " ".join(problem.found for problem in self.problems)
         if self.problem in SENTENCE_KINDS:
-            return f"{first.found}. {FIX_BY_KIND[self.problem][0].upper()}{FIX_BY_KIND[self.problem][1:]}."
+            return f"{first_problem.found}. {FIX_BY_KIND[self.problem][0].upper()}{FIX_BY_KIND[self.problem][1:]}."
         names = first_few(problem.tensor for problem in self.problems)
-        detail = f"expected {first.expected}, found {first.found}" if first.expected else ""
+        detail = f"expected {first_problem.expected}, found {first_problem.found}" if first_problem.expected else ""
         if names and detail:
             detail = f" ({detail})"
         fix = FIX_BY_KIND[self.problem]
@@ -122,9 +122,11 @@ class ProblemGroup:
 
     def doubt(self) -> str:
         """The sentence of ``DOUBT_TEMPLATES`` with the checkpoint's name; empty if this kind has no template."""
-        first, template = self.problems[0], DOUBT_TEMPLATES.get(self.problem, "")
+        first_problem, template = self.problems[0], DOUBT_TEMPLATES.get(self.problem, "")
         names = first_few(problem.tensor for problem in self.problems)
-        return template.format(checkpoint=self.checkpoint, tensors=names, expected=first.expected, found=first.found)
+        return template.format(
+            checkpoint=self.checkpoint, tensors=names, expected=first_problem.expected, found=first_problem.found
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ def _select_sampled_names(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]
     if not checkpoint.is_inferred:
         return group_tower_names(checkpoint.infos)
     parameters = in_blocks(checkpoint)
-    last = max((p.block or 0 for p in parameters.values()), default=0)
-    sampled_blocks = {0, (last + 1) // 2}
+    last_block = max((p.block or 0 for p in parameters.values()), default=0)
+    sampled_blocks = {0, (last_block + 1) // 2}
     return {key: (p.name,) for key, p in parameters.items() if p.role == Role.LINEAR and p.block in sampled_blocks}
 
 

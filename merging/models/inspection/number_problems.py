@@ -81,11 +81,11 @@ class NumberCheck:
             meter.advance(info.numel, CHECKING_PHASE, name)
             if not info.dtype.is_floating_point:
                 continue
-            count, first, read_numel = 0, -1, 0
+            count, first_position, read_numel = 0, -1, 0
             for piece in tensor_pieces(tensor, info.numel, self.sampled):
                 bad = ~torch.isfinite(piece.read(checkpoint, tensor))
                 if bad.any():
-                    first = piece.position(int(bad.int().argmax())) if first < 0 else first
+                    first_position = piece.position(int(bad.int().argmax())) if first_position < 0 else first_position
                     count += int(bad.sum())
                 read_numel += piece.numel
             if count:
@@ -94,7 +94,7 @@ class NumberCheck:
                     if read_numel == info.numel
                     else f" among the {read_numel:,} of {info.numel:,} numbers that were read"
                 )
-                values = f"{count} NaN or infinite{sample_note}, first at {first}"
+                values = f"{count} NaN or infinite{sample_note}, first at {first_position}"
                 yield make_problem("error", name, tensor, "not finite", "finite numbers", values)
 
     def _changed_text(self, name: str, expert: Checkpoint) -> Iterator[Problem]:

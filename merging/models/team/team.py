@@ -151,12 +151,12 @@ class _TeamBuilder:
     def build(self) -> Team:
         """The team, with all differences resolved or listed as misfits."""
         base = self.pretrained
-        self.roles = {p.name: p for p in base.parameters}
+        self.base_parameters = {p.name: p for p in base.parameters}
         self.facts = facts_of(base.infos)
         later = self.facts.later_name if self.facts else keep_name
         self.names = {name: match_names(base.infos, expert.infos, later) for name, expert in self.experts.items()}
         self.derived = {name: {} for name in self.experts}
-        self.own = {name: self._parameters(name) for name in self.experts}
+        self.expert_parameters = {name: self._describe_parameters(name) for name in self.experts}
         self._drop_tied()
         left_out = self._drop_buffers()
         per_task = self._find_heads()
@@ -167,31 +167,31 @@ class _TeamBuilder:
         view = TeamBase(
             base, rename_tensors(base, {name: name for name in base.infos if name not in left_out}), self.new_roles
         )
-        members = {name: self._member(name, per_task) for name in self.experts}
+        members = {name: self._make_member(name, per_task) for name in self.experts}
         own = {
-            name: {new: stored for new, stored in self.names[name].stored.items() if new in per_task}
+            name: {team_name: stored for team_name, stored in self.names[name].stored.items() if team_name in per_task}
             for name in self.experts
         }
         view.team = Team(view, members, own if per_task else {}, tuple(self.notes), tuple(self.misfits), untouched)
         return view.team
 
-    def _parameters(self, name: str) -> dict[str, Parameter]:
+    def _describe_parameters(self, name: str) -> dict[str, Parameter]:
         """{new name: parameter} of an expert's tensors."""
         expert = self.experts[name]
-        infos = {new: expert.infos[stored] for new, stored in self.names[name].stored.items()}
+        infos = {team_name: expert.infos[stored] for team_name, stored in self.names[name].stored.items()}
         return {parameter.name: parameter for parameter in describe_parameters(infos, name)}
 
-    def _member(self, name: str, left_out: frozenset[str]) -> Checkpoint:
+    def _make_member(self, name: str, left_out: frozenset[str]) -> Checkpoint:
         """An expert in the team; the checkpoint itself if it does not change."""
         expert, names = self.experts[name], self.names[name]
-        stored = {new: old for new, old in names.stored.items() if new not in left_out}
+        stored = {team_name: file_name for team_name, file_name in names.stored.items() if team_name not in left_out}
         if not self.derived[name] and not names.notes and stored == {n: n for n in expert.infos}:
             return expert
         return TeamMember(expert, rename_tensors(expert, stored) | self.derived[name], stored, names.notes)
 
     def _is_outside_blocks(self, name: str) -> bool:
         """Whether a tensor is outside all blocks of the pretrained model, or of the first expert that has it."""
-        parameters = [own[name] for own in (self.roles, *self.own.values()) if name in own]
+        parameters = [own[name] for own in (self.base_parameters, *self.expert_parameters.values()) if name in own]
         return bool(parameters) and parameters[0].block is None
 
     # --- tensors that are stored twice, and buffers -------------------------------------------------------------------
@@ -199,9 +199,11 @@ class _TeamBuilder:
     def _drop_tied(self) -> None:
         """Remove one of two equal tables of an expert, and add a table that only the pretrained model stores twice."""
         for name, expert in self.experts.items():
-            names, base = self.names[name].stored, self.pretrained
+            names, base = self.names[name].stored, self.pretrained  # {name in the team: name in the file}
             for tensor in [
-                tensor for tensor in names if tensor not in base.infos and self._may_be_tied(self.own[name], tensor)
+                tensor
+                for tensor in names
+                if tensor not in base.infos and self._may_be_tied(self.expert_parameters[name], tensor)
             ]:
                 equal_tensor = find_equal_tensor(
                     expert, names[tensor], [names[other] for other in names if other in base.infos]
@@ -213,7 +215,9 @@ class _TeamBuilder:
                     self.misfits.append(Misfit(name, tensor, "untied", sentence))
                     del names[tensor]
             for tensor in [
-                tensor for tensor in base.infos if tensor not in names and self._may_be_tied(self.roles, tensor)
+                tensor
+                for tensor in base.infos
+                if tensor not in names and self._may_be_tied(self.base_parameters, tensor)
             ]:
                 equal_tensor = find_equal_tensor(base, tensor, [other for other in base.infos if other in names])
                 if equal_tensor is not None:
@@ -233,11 +237,15 @@ class _TeamBuilder:
         """
         for name in self.experts:
             stored = self.names[name].stored
-            for new in [n for n in stored if n not in self.pretrained.infos]:
-                if self._is_unused(new) or self.own[name][new].role == Role.BUFFER:
-                    del stored[new]
-        present = {new for names in self.names.values() for new in names.stored}
-        unused = {n for n, p in self.roles.items() if n not in present and p.role != Role.BUFFER and self._is_unused(n)}
+            for tensor in [n for n in stored if n not in self.pretrained.infos]:
+                if self._is_unused(tensor) or self.expert_parameters[name][tensor].role == Role.BUFFER:
+                    del stored[tensor]
+        present = {tensor for names in self.names.values() for tensor in names.stored}
+        unused = {
+            n
+            for n, p in self.base_parameters.items()
+            if n not in present and p.role != Role.BUFFER and self._is_unused(n)
+        }
         if unused:
             verb = "was" if len(unused) == 1 else "were"
             tensors = plural(len(unused), "tensor")
@@ -252,12 +260,12 @@ class _TeamBuilder:
     def _find_heads(self) -> frozenset[str]:
         """Names of the tensors of which each task keeps its own."""
         shapes = [
-            {new: self.experts[name].infos[stored].shape for new, stored in names.stored.items()}
+            {team_name: self.experts[name].infos[stored].shape for team_name, stored in names.stored.items()}
             for name, names in self.names.items()
         ]
         base = {name: info.shape for name, info in self.pretrained.infos.items()}
         words = self.facts.heads if self.facts else task_heads.HEAD_WORDS
-        order = list(dict.fromkeys([*base, *(new for own in shapes for new in own)]))
+        order = list(dict.fromkeys([*base, *(team_name for own in shapes for team_name in own)]))
         result = task_heads.find_heads(base, shapes, [name for name in order if self._is_outside_blocks(name)], words)
         self.notes += result.notes(order)
         self.new_roles |= dict.fromkeys(result.per_task & base.keys(), Role.HEAD)
@@ -269,13 +277,15 @@ class _TeamBuilder:
         A head that only some of the experts have is a misfit.
         """
         names = {name: {*self.names[name].stored, *self.derived[name]} for name in self.experts}
-        outside = [name for name, p in self.roles.items() if p.block is None and p.role != Role.BUFFER]
-        outside = [name for name in outside if name not in per_task]
-        for head in find_partial_heads(outside, (n for n, p in self.roles.items() if p.block is not None), names):
+        outer_tensors = [name for name, p in self.base_parameters.items() if p.block is None and p.role != Role.BUFFER]
+        outer_tensors = [name for name in outer_tensors if name not in per_task]
+        for head in find_partial_heads(
+            outer_tensors, (n for n, p in self.base_parameters.items() if p.block is not None), names
+        ):
             self.new_roles |= dict.fromkeys(head.tensors, Role.BUFFER)
             for name, sentence in head.sentences(partial(self._is_pretrained, head.tensors)):
                 self.misfits.append(Misfit(name, head.tensors[0], "partial head", sentence))
-        lacking = [name for name in outside if not any(name in own for own in names.values())]
+        lacking = [name for name in outer_tensors if not any(name in expert_names for expert_names in names.values())]
         if lacking:
             self.new_roles |= dict.fromkeys(lacking, Role.BUFFER)
             tensors = plural(len(lacking), "tensor that no expert has is", "tensors that no expert has are")
@@ -290,7 +300,9 @@ class _TeamBuilder:
 
     def _match_vocabularies(self) -> None:
         """Give every table with a row per token the pretrained model's number of rows, or copy it from that model."""
-        tables = [name for name, p in self.roles.items() if p.role == Role.VOCABULARY and name not in self.new_roles]
+        tables = [
+            name for name, p in self.base_parameters.items() if p.role == Role.VOCABULARY and name not in self.new_roles
+        ]
         if self.vocabulary == PRETRAINED:
             sizes = {self.pretrained.infos[name].shape[0] for name in tables}
             copied = [*tables, *self._row_biases(sizes)]
@@ -307,7 +319,7 @@ class _TeamBuilder:
         infos = self.pretrained.infos
         return [
             name
-            for name, p in self.roles.items()
+            for name, p in self.base_parameters.items()
             if p.block is None
             and len(infos[name].shape) == 1
             and infos[name].shape[0] in sizes
@@ -356,7 +368,7 @@ class _TeamBuilder:
         changed_tensors = frozenset[str]().union(*(adapter.changed_tensors for adapter in adapters))
         untouched = [
             name
-            for name, p in self.roles.items()
+            for name, p in self.base_parameters.items()
             if p.role not in UNMERGED and name not in changed_tensors | self.new_roles.keys()
         ]
         if untouched and not self.count_untouched:
@@ -367,7 +379,7 @@ class _TeamBuilder:
 
     def _note_statistics(self) -> None:
         """Note that running statistics are averaged, not merged."""
-        count = sum(parameter.role == Role.STATISTIC for parameter in self.roles.values())
+        count = sum(parameter.role == Role.STATISTIC for parameter in self.base_parameters.values())
         if count:
             self.notes.append(
                 f"{count} running statistics are the mean of the experts'; measure them again on data: "

@@ -78,6 +78,6 @@ def _parse_tokenizer(content: dict[str, Any]) -> dict[str, int]:
     return numbers | {str(token["content"]): int(token["id"]) for token in content.get("added_tokens") or ()}
 
 
-def _parse_numbers(stated: dict[str, Any]) -> dict[str, int]:
+def _parse_numbers(content: dict[str, Any]) -> dict[str, int]:
     """{token: its number} without values that are not whole numbers."""
-    return {token: number for token, number in stated.items() if type(number) is int}
+    return {token: number for token, number in content.items() if type(number) is int}

@@ -75,8 +75,8 @@ def find_model(opened: PickleContents, window: ByteRange) -> ModelTensors:
         notes.append(f"It is a whole module of class {best.module[:80]}, opened without running its code.")
     if best.path:
         other_paths = [f"'{c.path}'" for c in candidates if c is not best and c.path]
-        beside = f" (not used: {first_few(other_paths)})" if other_paths else ""
-        notes.append(f"The model is stored in the file under '{best.path}'{beside}.")
+        unused_note = f" (not used: {first_few(other_paths)})" if other_paths else ""
+        notes.append(f"The model is stored in the file under '{best.path}'{unused_note}.")
     if best.ignored:
         cautions.append(f"Entries that are not tensors were ignored: {first_few(best.ignored)}.")
     tensors = _locate_tensors(best, label, opened.find_storage)
@@ -190,8 +190,8 @@ def _choose_best(candidates: list[Candidate], label: str) -> Candidate:
 
 def _rank(candidate: Candidate) -> int:
     """The position in ``MODEL_KEYS`` of the key under which a candidate is stored."""
-    last = candidate.path.rsplit(".", maxsplit=1)[-1]
-    return MODEL_KEYS.index(last) if last in MODEL_KEYS else len(MODEL_KEYS)
+    key = candidate.path.rsplit(".", maxsplit=1)[-1]
+    return MODEL_KEYS.index(key) if key in MODEL_KEYS else len(MODEL_KEYS)
 
 
 def _list_pairs(pickled_object: Any) -> list[tuple[Any, Any]] | None:
@@ -256,10 +256,10 @@ def _make_module_candidate(pickled_module: PickledCall, path: str, budget: Searc
 
 def _find_activation(module: Any, attributes: dict[str, Any]) -> set[str]:
     """{name of the activation} if a module is a known activation, else empty."""
-    last = module.name.name.rpartition(".")[2] if isinstance(module, PickledCall) else ""
+    class_name = module.name.name.rpartition(".")[2] if isinstance(module, PickledCall) else ""
     return (
-        {ACTIVATION_CLASSES[last]}
-        if last in ACTIVATION_CLASSES and attributes.get("approximate", "none") == "none"
+        {ACTIVATION_CLASSES[class_name]}
+        if class_name in ACTIVATION_CLASSES and attributes.get("approximate", "none") == "none"
         else set()
     )
 

@@ -39,10 +39,10 @@ class PickledCheckpoint(Checkpoint):
         tensor = self._tensors[name]
         if tensor.contiguous:
             return tensor.read_flat(start, stop)
-        last = self._last  # transposed tensors are read whole, so the last one is cached for the next piece
-        if last is None or last[0] != name:
-            last = self._last = (name, tensor.read_flat(0, tensor.info.numel))
-        return last[1][start:stop]
+        cached = self._last  # transposed tensors are read whole, so the last one is cached for the next piece
+        if cached is None or cached[0] != name:
+            cached = self._last = (name, tensor.read_flat(0, tensor.info.numel))
+        return cached[1][start:stop]
 
     def state(self) -> tuple[int, ...]:
         return file_fingerprint(self._descriptor)

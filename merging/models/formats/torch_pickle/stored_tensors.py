@@ -75,8 +75,8 @@ class StoredTensor:
         """Scalars [start, stop) in the order of the shape, (stop - start,)."""
         if self.contiguous:
             return self._span(self.offset + start, stop - start)
-        whole = self._span(self.offset, self.extent).as_strided(self.info.shape, self.stride)
-        return whole.reshape(-1)[start:stop].clone()
+        strided = self._span(self.offset, self.extent).as_strided(self.info.shape, self.stride)
+        return strided.reshape(-1)[start:stop].clone()
 
     def _span(self, first: int, numel: int) -> Tensor:
         window, dtype = self.storage.byte_range, self.info.dtype
