@@ -101,9 +101,8 @@ class AdaptedCheckpoint(Checkpoint):
     def _apply(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
         """Find the tensors that the adapter changes. Raises CheckpointError if it does not fit the model."""
         name_notes: tuple[str, ...] = ()
-        self._whole_tensors: dict[
-            str, str
-        ] = {}  # {tensor: name in the adapter} of tensors saved whole, only in networks other than CLIP
+        # {tensor: name in the adapter} of tensors that are saved whole; only for networks other than CLIP.
+        self._whole_tensors: dict[str, str] = {}
         if pretrained.is_inferred:
             self._targets, self._whole_tensors, name_notes = _find_targets_by_name(adapter, pretrained)
             ignored: list[str] = []
@@ -119,7 +118,7 @@ class AdaptedCheckpoint(Checkpoint):
         if ignored:
             ignored_count = plural(len(ignored), "of its tensors is", "of its tensors are")
             self.notes += (f"{ignored_count} outside the visual tower; ignored: {first_few(ignored)}.",)
-        self._last: tuple[str, Tensor] | None = None
+        self._last: tuple[str, Tensor] | None = None  # the tensor that was computed last, cached for its next piece
 
     def _info(self, name: str, info: TensorInfo) -> TensorInfo:
         """The info of a tensor; a changed tensor has at least float32, which does not round small changes away."""
