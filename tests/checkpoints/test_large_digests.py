@@ -26,7 +26,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def all_large(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (content_digest, early_digests):
-        monkeypatch.setattr(module, "SMALL", 100)
+        monkeypatch.setattr(module, "DIRECT_HASH_BYTES", 100)
 
 
 def parts(path: Path) -> tuple[dict[str, dict], bytes]:
