@@ -17,12 +17,14 @@ from merging.base.errors import MergingError
 R = TypeVar("R")
 
 HOST = torch.device("cpu")
-PINNED = {"cuda"}  # kinds of devices that copy from pinned memory while they compute
-SHARE = 2  # a piece of work may take 1/SHARE of the free memory; the remainder is a reserve
-ROUNDS, QUARTER = 3, 2  # retries with smaller pieces, and the bits by which each retry shifts the size: a quarter
-BY_CPU = ", so the CPU computed this."  # the end of the sentence that ``retry_on_oom`` returns if the CPU took over
-_ran_out = Counter[str]()  # by kind of device: how often memory ran out in the current work
-_counting = Lock()  # protects ``_ran_out``
+PINNED_MEMORY_DEVICES = {"cuda"}  # kinds of devices that copy from pinned memory while they compute
+FREE_MEMORY_DIVISOR = 2  # a piece of work may take 1/2 of the free memory; the remainder is a reserve
+# Retries with smaller pieces, and the bits by which each retry shifts the size: a quarter.
+MAX_RETRIES, SHRINK_BITS = 3, 2
+# The end of the sentence that ``retry_on_oom`` returns if it used the CPU instead.
+CPU_FALLBACK_ENDING = ", so the CPU computed this."
+_oom_counts = Counter[str]()  # by kind of device: how often memory ran out in the current work
+_oom_lock = Lock()  # protects ``_oom_counts``
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -50,13 +52,13 @@ def describe_device(device: torch.device) -> str:
     return device.type.upper()
 
 
-def describe_used_device(device: torch.device, words: Iterable[str]) -> str:
-    """The name of the device that computed a result: the CPU if a sentence of ``retry_on_oom`` says so."""
-    return describe_device(HOST if any(sentence.endswith(BY_CPU) for sentence in words) else device)
+def describe_used_device(device: torch.device, sentences: Iterable[str]) -> str:
+    """The name of the device that computed a result: the CPU if ``sentences`` of ``retry_on_oom`` say so."""
+    return describe_device(HOST if any(sentence.endswith(CPU_FALLBACK_ENDING) for sentence in sentences) else device)
 
 
 def describe_machine() -> str:
-    """'Linux on x86_64, 2 cores': recorded with times; it leaves out the machine's name."""
+    """The system, processor and number of cores: 'Linux on x86_64, 2 cores'. The name of the machine is left out."""
     cores = psutil.cpu_count() or 1
     return f"{platform.system()} on {platform.machine()}, {cores} {'core' if cores == 1 else 'cores'}"
 
@@ -67,9 +69,9 @@ def is_host(device: torch.device) -> bool:
 
 
 def move_tensor(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A host tensor (*S), of any shape, on ``device`` in ``dtype``; with pinned memory the host does not wait."""
-    if device.type in PINNED:
-        tensor = tensor.contiguous().pin_memory().to(device, non_blocking=True)  # an expanded one cannot be pinned
+    """Copy a host tensor (*S), of any shape, to ``device`` in ``dtype``; with pinned memory the host does not wait."""
+    if device.type in PINNED_MEMORY_DEVICES:
+        tensor = tensor.contiguous().pin_memory().to(device, non_blocking=True)  # an expanded tensor cannot be pinned
     return tensor.to(device, dtype)
 
 
@@ -85,44 +87,44 @@ def free_bytes(device: torch.device) -> int:
 
 def free_for_models(device: torch.device) -> int:
     """Bytes of a device's memory that models evaluated together may take."""
-    return (int(psutil.virtual_memory().available) if is_host(device) else free_bytes(device)) // SHARE
+    return (int(psutil.virtual_memory().available) if is_host(device) else free_bytes(device)) // FREE_MEMORY_DIVISOR
 
 
 def limit_bytes(device: torch.device, size: int) -> int:
-    """Bytes of an accelerator's memory that a piece of work may take, at most the ``size`` that it asks for."""
-    return min(size, free_bytes(device) // SHARE) >> QUARTER * _ran_out[device.type]
+    """Bytes of an accelerator's memory that a piece of work may take, at most the requested ``size``."""
+    return min(size, free_bytes(device) // FREE_MEMORY_DIVISOR) >> SHRINK_BITS * _oom_counts[device.type]
 
 
 def retry_on_oom(device: torch.device, compute: Callable[[torch.device], R]) -> tuple[R, tuple[str, ...]]:
     """The result of ``compute`` on a device, and a sentence if the device ran out of memory at least once.
 
     When memory runs out, ``compute`` starts again with pieces of a quarter of the size, up to three times, and then on
-    the CPU. Calls nested in a retry use the smaller pieces, too, and shrink them further if they run out themselves.
+    the CPU. Nested calls start with the smaller pieces and shrink them further if they also run out of memory.
     """
-    words: tuple[str, ...] = ()
-    counted = 0
+    sentences: tuple[str, ...] = ()
+    failures = 0
     try:
-        while counted <= ROUNDS:
+        while failures <= MAX_RETRIES:
             try:
-                return compute(device), words
+                return compute(device), sentences
             except RuntimeError as error:
                 if is_host(device) or not _is_out_of_memory(error):
                     raise
             # After the except block, the tensors of the failed round are no longer referenced.
             torch.get_device_module(device).empty_cache()
-            counted += _count_oom(device, 1)
-            size = 1 << QUARTER * counted
-            words = (f"{describe_device(device)} ran out of memory, so pieces were 1/{size} of the usual size.",)
+            failures += _count_oom(device, 1)
+            size = 1 << SHRINK_BITS * failures
+            sentences = (f"{describe_device(device)} ran out of memory, so pieces were 1/{size} of the usual size.",)
     finally:
-        _count_oom(device, -counted)
-    words = (f"{describe_device(device)} ran out of memory even with small pieces{BY_CPU}",)
-    return compute(HOST), words
+        _count_oom(device, -failures)
+    sentences = (f"{describe_device(device)} ran out of memory even with small pieces{CPU_FALLBACK_ENDING}",)
+    return compute(HOST), sentences
 
 
 def _count_oom(device: torch.device, times: int) -> int:
     """Add ``times`` to how often this kind of device ran out of memory."""
-    with _counting:
-        _ran_out[device.type] += times
+    with _oom_lock:
+        _oom_counts[device.type] += times
     return times
 
 

@@ -6,12 +6,12 @@ MergingError
 ├── RecipeError             a recipe that cannot be read, or whose chain is invalid
 ├── NeedsError              a method needs data that the call does not provide
 ├── CheckpointError         a file or mapping that is not a usable checkpoint
-│   ├── CompatibilityError  pretrained and experts do not fit together; carries the report
+│   ├── CompatibilityError  pretrained and experts do not fit together; carries the fit report
 │   └── FamilyError         tensor names of no known model family
 ├── TaskError               a benchmark folder, a data set or a head that cannot be used
 ├── LessonError             a lesson's file that cannot be read                         (also ValueError)
 ├── StoreError              a run that cannot be written or does not exist
-│   └── ModeError           what this server's mode, or a session's share of a class, does not allow
+│   └── ModeError           this server's mode, or a session's share of a class, forbids the action
 ├── HubError                the Hub, or the cache of its files, did not provide a file or an answer
 ├── WorkerError             workers cannot be started, do not fit, or were lost
 └── Cancelled               the caller asked to stop; nothing is stored, unless the text says so
@@ -67,7 +67,7 @@ class CheckpointError(MergingError, ValueError):
 
 
 class CompatibilityError(CheckpointError):
-    """Pretrained and experts do not fit together; ``report``, the fit report behind the text, names every tensor."""
+    """Pretrained and experts do not fit together; ``report`` is the fit report, which names every tensor."""
 
     def __init__(self, text: str, report: Any = None) -> None:
         super().__init__(text)
@@ -83,7 +83,7 @@ class TaskError(MergingError, ValueError):
 
 
 class LessonError(MergingError, ValueError):
-    """A lesson's file cannot be read, or names what does not exist."""
+    """A lesson's file cannot be read, or names something that does not exist."""
 
 
 class StoreError(MergingError):
@@ -133,5 +133,5 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def describe_unexpected(error: BaseException) -> str:
-    """A sentence about an error that no code raises on purpose."""
+    """A sentence about an error that the package does not raise on purpose."""
     return f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"

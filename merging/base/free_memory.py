@@ -10,18 +10,19 @@ from typing import NamedTuple
 
 import psutil
 
-OF_PROCESS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")  # only Linux has them
-OF_MACHINE, KILLS = Path("/proc/vmstat"), "oom_kill"  # the file and the entry that count processes killed for memory
-LOW = 1 << 28  # bytes of free memory below which lack of memory is the likely cause of a kill
-PAGES = ("active_file", "inactive_file")  # cached file pages, which the system drops when memory is needed
+PROCESS_GROUPS_FILE, GROUPS_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")  # only on Linux
+# The file and the entry that count processes killed for memory.
+MACHINE_COUNTERS_FILE, KILL_COUNTER = Path("/proc/vmstat"), "oom_kill"
+LOW_MEMORY_BYTES = 1 << 28  # bytes of free memory; below, lack of memory is the likely cause of a kill
+CACHE_PAGES = ("active_file", "inactive_file")  # cached file pages, which the system drops when memory is needed
 
 
 class GroupFiles(NamedTuple):
-    """The files of a control group with its memory limit, its memory in use, and its count of killed processes."""
+    """Names of a control group's files with its memory limit, its memory in use, and its count of killed processes."""
 
     limit: str
     used: str
-    prefix: str  # of the entries of memory.stat that include nested groups
+    prefix: str  # of the entries in memory.stat that include nested groups
     kills: str
 
 
@@ -31,7 +32,7 @@ VERSION_2 = GroupFiles("memory.max", "memory.current", "", "memory.events")
 
 def free_memory() -> int:
     """Bytes of memory that this process can still allocate; a container or a service may have less than its machine."""
-    return max(0, min([int(psutil.virtual_memory().available), *_free_in_groups()]))
+    return max(0, min([int(psutil.virtual_memory().available), *_list_free_in_groups()]))
 
 
 class MemorySample(NamedTuple):
@@ -42,34 +43,34 @@ class MemorySample(NamedTuple):
 
 
 class MemoryWatch:
-    """Whether memory ran out around the last samples, which is then the likely cause of a process being killed.
+    """Detects that memory ran out around the last samples, which is then the likely reason why a process was killed.
 
     ``looks`` is how many samples count: two if the last one may be taken after the kill, one if samples are far apart.
     """
 
     def __init__(self, looks: int = 2) -> None:
-        self._looks = deque([MemorySample(False, _count_kills())], maxlen=looks)
+        self._samples = deque([MemorySample(False, _count_kills())], maxlen=looks)
 
     def sample(self) -> None:
         """Record how much memory is free now, and how many processes were killed for memory so far."""
-        self._looks.append(MemorySample(free_memory() < LOW, _count_kills()))
+        self._samples.append(MemorySample(free_memory() < LOW_MEMORY_BYTES, _count_kills()))
 
     def ran_out(self) -> bool:
         """Whether hardly any memory was free at the last samples, or the system has killed a process for it since."""
-        return any(sample.low for sample in self._looks) or _count_kills() > self._looks[0].kills
+        return any(sample.low for sample in self._samples) or _count_kills() > self._samples[0].kills
 
 
 def _count_kills() -> int:
-    """How many processes were killed for memory, by the counts of the machine and the control groups; 0 without any."""
-    counted = 0
-    for path in (OF_MACHINE, *(folder / files.kills for folder, files in _find_groups())):
+    """How many processes were killed for memory, counted by the machine and the control groups; else 0."""
+    total = 0
+    for path in (MACHINE_COUNTERS_FILE, *(folder / files.kills for folder, files in _find_groups())):
         with contextlib.suppress(OSError, ValueError):
             entries = (line.split() for line in path.read_text("ascii").splitlines())
-            counted += sum(int(entry[1]) for entry in entries if entry[:1] == [KILLS])
-    return counted
+            total += sum(int(entry[1]) for entry in entries if entry[:1] == [KILL_COUNTER])
+    return total
 
 
-def _free_in_groups() -> Iterator[int]:
+def _list_free_in_groups() -> Iterator[int]:
     """Bytes of memory left in each control group of the process that has a limit."""
     for folder, files in _find_groups():
         with contextlib.suppress(OSError, ValueError):  # there is no such group, or "max": it has no limit
@@ -80,14 +81,14 @@ def _find_groups() -> Iterator[tuple[Path, GroupFiles]]:
     """The folders of the control groups that the process is in: its own and all enclosing ones."""
     lines = ""
     with contextlib.suppress(OSError):
-        lines = OF_PROCESS.read_text("utf-8", "replace")
+        lines = PROCESS_GROUPS_FILE.read_text("utf-8", "replace")
     for line in lines.splitlines():
         controllers, path = line.split(":", 2)[1:]
         if controllers and "memory" not in controllers.split(","):
             continue
-        root, files = (GROUPS / "memory", VERSION_1) if controllers else (GROUPS, VERSION_2)
-        own = root / path.lstrip("/")
-        for folder in (own, *own.parents):
+        root, files = (GROUPS_ROOT / "memory", VERSION_1) if controllers else (GROUPS_ROOT, VERSION_2)
+        group_folder = root / path.lstrip("/")
+        for folder in (group_folder, *group_folder.parents):
             if folder.is_relative_to(root):
                 yield folder, files
 
@@ -98,5 +99,5 @@ def _free_in_group(folder: Path, files: GroupFiles) -> int:
     pages = 0
     for entry in (folder / "memory.stat").read_text("ascii").splitlines():
         name, _, size = entry.partition(" ")
-        pages += int(size) if name.removeprefix(files.prefix) in PAGES and name.startswith(files.prefix) else 0
+        pages += int(size) if name.removeprefix(files.prefix) in CACHE_PAGES and name.startswith(files.prefix) else 0
     return limit - used + pages

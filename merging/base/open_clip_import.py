@@ -1,8 +1,8 @@
-"""Makes torchvision importable beside a CPU-only torch.
+"""Makes torchvision importable with a CPU-only torch.
 
-The published torchvision wheel is built for CUDA. Where its library cannot be loaded, the import still registers fake
-kernels for two operators, and fails because the operators are not defined. Defining their schemas first is enough:
-Mergescope does not use these operators, only open_clip's models and text towers, which import torchvision.
+The published torchvision wheel is built for CUDA. If its library cannot be loaded, the import still registers fake
+kernels for two operators, and fails because the operators are not defined. It succeeds if their schemas are defined
+first. Mergescope uses only open_clip's models and text towers, which import torchvision but do not use the operators.
 """
 
 from __future__ import annotations

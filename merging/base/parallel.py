@@ -25,7 +25,7 @@ class Unit(Generic[T]):
     """A piece of work, such as one layer.
 
     ``work`` is its size in scalars, ``nbytes`` the memory that it takes while it runs, and ``kept`` the memory that its
-    result takes. A unit starts when all earlier units of other groups are done and their results are consumed.
+    result takes. A unit starts after all earlier units of other groups are done and their results are consumed.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Unit(Generic[T]):
 
 
 def peak_bytes(sizes: Iterable[int], workers: int, budget: int) -> int:
-    """The most memory that units of these sizes take if up to ``workers`` run within ``budget`` bytes, or one alone."""
+    """The most memory that units of these sizes take if ``workers`` run within ``budget`` bytes, or one runs alone."""
     largest = sorted(sizes, reverse=True)[:workers]
     return max(max(largest, default=0), min(sum(largest), budget))
 
@@ -64,84 +64,85 @@ def run_units(
     units: Iterable[Unit[T]],
     workers: int,
     budget: int,
-    listen: Callable[[int, str, str], None],
+    on_progress: Callable[[int, str, str], None],
     prepare: Callable[[], Any],
 ) -> Generator[T, None, None]:
     """The results of units, in their order; up to ``workers`` threads work at once.
 
-    A unit waits while it and the units before it take more than ``budget`` bytes, unless it is alone. ``listen`` is
-    called in the caller's thread with the scalars done since the last result, the detail and the unit's name; it may
-    raise Cancelled. Every thread calls ``prepare`` first. The error of a unit is raised in place of its result.
+    A unit waits while it and the started units take more than ``budget`` bytes, unless no unit is started.
+    ``on_progress`` is called in the caller's thread with the scalars done since the last result, the detail and the
+    unit's name; it may raise Cancelled. Every thread calls ``prepare`` first. If a unit fails, its error is raised in
+    place of its result.
     """
     started, stop = deque[_RunningUnit[T]](), Event()
-    news: SimpleQueue[tuple[_RunningUnit[T] | None, float | None, str]] = SimpleQueue()
+    reports: SimpleQueue[tuple[_RunningUnit[T] | None, float | None, str]] = SimpleQueue()
     source = iter(units)
-    following = next(source, None)
+    next_unit = next(source, None)
 
     def start(unit: Unit[T]) -> None:
-        own = _RunningUnit(unit)
+        running_unit = _RunningUnit(unit)
 
         def report(share: float | None, detail: str = "") -> None:
             if stop.is_set():
                 raise Cancelled("Cancelled; nothing was kept.")
-            news.put((own, share, detail))
+            reports.put((running_unit, share, detail))
 
-        own.future = pool.submit(unit.run, report)
-        started.append(own)
-        own.future.add_done_callback(lambda _: news.put((None, None, "")))
+        running_unit.future = pool.submit(unit.run, report)
+        started.append(running_unit)
+        running_unit.future.add_done_callback(lambda _: reports.put((None, None, "")))
 
-    def fits(unit: Unit[T]) -> bool:
-        running = sum(not each.future.done() for each in started)
-        together = sum(each.nbytes for each in started) + unit.nbytes
+    def can_start(unit: Unit[T]) -> bool:
+        running = sum(not running_one.future.done() for running_one in started)
+        together = sum(running_one.nbytes for running_one in started) + unit.nbytes
         return not started or (running < workers and together <= budget and unit.group == started[-1].unit.group)
 
     with ThreadPoolExecutor(workers, initializer=prepare) as pool:
         try:
-            while following is not None or started:
-                while following is not None and fits(following):
-                    start(following)
-                    following = next(source, None)
+            while next_unit is not None or started:
+                while next_unit is not None and can_start(next_unit):
+                    start(next_unit)
+                    next_unit = next(source, None)
                 if started[0].future.done():
                     yield started.popleft().future.result()
                 else:
-                    _relay_progress(news, started, listen)
+                    _relay_progress(reports, started, on_progress)
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
 
 
 def _relay_progress(
-    news: SimpleQueue[Any], started: Iterable[_RunningUnit[Any]], listen: Callable[[int, str, str], None]
+    reports: SimpleQueue[Any], started: Iterable[_RunningUnit[Any]], on_progress: Callable[[int, str, str], None]
 ) -> None:
-    """Wait for a report of a unit, for ``WAKE`` seconds at most, and pass the progress on."""
+    """Wait for a report of a unit, for ``WAKE`` seconds at most, and pass the progress to ``on_progress``."""
     try:
-        running, share, detail = news.get(timeout=WAKE)
+        running, share, detail = reports.get(timeout=WAKE)
     except Empty:
         running, share, detail = None, None, ""
     if running is not None and share is not None:
         running.share = share
-    listen(sum(each.done for each in started), detail, running.unit.name if running else "")
+    on_progress(sum(started_unit.done for started_unit in started), detail, running.unit.name if running else "")
 
 
 @contextmanager
 def map_in_threads(
-    tasks: Iterable[Callable[[], T]], workers: int, started: int, prepare: Callable[[], Any]
+    tasks: Iterable[Callable[[], T]], workers: int, max_unconsumed: int, prepare: Callable[[], Any]
 ) -> Iterator[Iterator[T]]:
     """The results of many small tasks, in their order, computed by ``workers`` threads that call ``prepare`` first.
 
-    At most ``started`` tasks have begun without their result being consumed: the next task starts when the loop over
-    the results continues. The error of a task is raised in place of its result.
+    At most ``max_unconsumed`` tasks are started before their results are consumed: the next task starts when the loop
+    over the results continues. If a task fails, its error is raised in place of its result.
     """
     with ThreadPoolExecutor(workers, initializer=prepare) as pool:
 
         def results() -> Iterator[T]:
-            waiting = deque[Future[T]]()
+            futures = deque[Future[T]]()
             for task in tasks:
-                waiting.append(pool.submit(task))
-                if len(waiting) == started:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+                futures.append(pool.submit(task))
+                if len(futures) == max_unconsumed:
+                    yield futures.popleft().result()
+            while futures:
+                yield futures.popleft().result()
 
         try:
             yield results()
@@ -155,9 +156,9 @@ def prefetch(items: Iterator[T]) -> Iterator[Iterator[T]]:
     with ThreadPoolExecutor(1) as pool:
 
         def prefetched() -> Iterator[T]:
-            following = pool.submit(next, items, None)
-            while (item := following.result()) is not None:
-                following = pool.submit(next, items, None)
+            future = pool.submit(next, items, None)
+            while (item := future.result()) is not None:
+                future = pool.submit(next, items, None)
                 yield item
 
         yield prefetched()

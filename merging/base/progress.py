@@ -1,4 +1,4 @@
-"""Progress, time left and cancellation, in the same way for every kind of long work."""
+"""Progress, time left and cancellation, the same for every kind of long work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _current_watchers: list[tuple[ProgressCallback | None, Cancel | None]] = [(None,
 
 @contextmanager
 def watch_progress(progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> Iterator[None]:
-    """Set the default ``progress`` and ``cancel`` of this process for work that is passed neither.
+    """Set this process's default ``progress`` and ``cancel``, for work whose caller passes none.
 
     A download may begin wherever a model is opened. Without these defaults, every function that opens a model would
     have to pass them on.
@@ -51,7 +51,7 @@ def watch_progress(progress: ProgressCallback | None = None, cancel: Cancel | No
 
 
 def current_watchers() -> tuple[ProgressCallback | None, Cancel | None]:
-    """The default progress callback and the default cancel of work that is passed neither."""
+    """The default progress callback and the default cancel, for work whose caller passes none."""
     return _current_watchers[-1]
 
 
@@ -61,7 +61,7 @@ def is_cancel_requested(cancel: Cancel | None) -> bool:
 
 
 class Meter:
-    """Counts work, estimates the time left, and raises Cancelled when asked to stop."""
+    """Counts work, estimates the time left, and raises Cancelled on request."""
 
     def __init__(self, total: int, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> None:
         self.total, self.done = total, 0
@@ -69,7 +69,7 @@ class Meter:
         self._started = time.monotonic()
 
     def silent(self) -> Meter:
-        """A meter with the same cancel that reports nothing, for work that another meter counts."""
+        """A meter that reports nothing but raises Cancelled as this one, for work that another meter counts."""
         return Meter(0, None, self._cancel)
 
     def check(self) -> None:
@@ -84,19 +84,19 @@ class Meter:
         self.report_part(0, phase, detail)
 
     def report_part(self, work: int, phase: str, detail: str = "") -> None:
-        """Report ``work`` units of the current piece as done without counting them; raise Cancelled on request."""
+        """Report ``work`` units of the current piece as done without counting them; raise Cancelled if requested."""
         if self._progress is not None:
             done = min(self.done + work, self.total)
             seconds = time.monotonic() - self._started
-            left = seconds * (self.total - done) / done if done and seconds > 0.2 else None
-            self._progress(Progress(phase, done, self.total, left, detail))
+            seconds_left = seconds * (self.total - done) / done if done and seconds > 0.2 else None
+            self._progress(Progress(phase, done, self.total, seconds_left, detail))
         self.check()
 
 
 class Phases:
     """One fraction over several pieces of work, each weighted by the time it is expected to take."""
 
-    UNITS = 10_000
+    RESOLUTION = 10_000
 
     def __init__(self, weights: Mapping[str, float], progress: ProgressCallback | None) -> None:
         self._weights, self._progress = dict(weights), progress
@@ -108,12 +108,14 @@ class Phases:
         """The callback to which the work of one phase reports."""
         if self._progress is None:
             return None
-        report, before = self._progress, self._before[phase]
+        report, earlier_weight = self._progress, self._before[phase]
 
         def report_inner(inner: Progress) -> None:
-            fraction = (before + self._weights[phase] * inner.fraction) / self._total
+            fraction = (earlier_weight + self._weights[phase] * inner.fraction) / self._total
             seconds = time.monotonic() - self._started
-            left = seconds * (1 - fraction) / fraction if fraction > 0.01 and seconds > 0.2 else None
-            report(Progress(inner.phase, round(fraction * self.UNITS), self.UNITS, left, inner.detail))
+            seconds_left = seconds * (1 - fraction) / fraction if fraction > 0.01 and seconds > 0.2 else None
+            report(
+                Progress(inner.phase, round(fraction * self.RESOLUTION), self.RESOLUTION, seconds_left, inner.detail)
+            )
 
         return report_inner

@@ -10,19 +10,19 @@ from merging.base.text import printable
 
 BUNDLED = Path(__file__).resolve().parents[2] / "sample_data"
 LIBRARY = BUNDLED / "runs"
-STORE = "MERGESCOPE_STORE"
-WORKERS = "MERGESCOPE_WORKERS"  # workers: empty (this process), 4 (processes), gpus, an address, module:function
+STORE_VARIABLE = "MERGESCOPE_STORE"
+WORKERS = "MERGESCOPE_WORKERS"  # empty (this process), 4 (processes), gpus, an address, module:function
 CERTIFICATES = "MERGESCOPE_CERTIFICATES"  # the folder of the certificates for TLS connections to workers
 EVALUATOR = "MERGESCOPE_EVALUATOR"  # the program that measures exported models; only from the environment
-JOBS = "MERGESCOPE_JOBS"  # how many jobs run at a time if they share workers
-JOBS_AT_ONCE, MOST_JOBS = 4, 64
+JOBS_VARIABLE = "MERGESCOPE_JOBS"  # how many jobs run at a time if they share workers
+DEFAULT_JOBS, MAX_JOBS = 4, 64
 HUB_SWITCH = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either
 
 
 def benchmark_folder() -> Path:
     """The folder of the default benchmark: $MERGESCOPE_BENCHMARK, else the bundled one."""
-    chosen = os.environ.get("MERGESCOPE_BENCHMARK")
-    return Path(chosen).resolve() if chosen else BUNDLED
+    folder = os.environ.get("MERGESCOPE_BENCHMARK")
+    return Path(folder).resolve() if folder else BUNDLED
 
 
 def store_root() -> Path:
@@ -31,9 +31,9 @@ def store_root() -> Path:
     Raises:
         StoreError: no variable is set, and the user has no home folder.
     """
-    for variable, below in ((STORE, ""), ("XDG_CACHE_HOME", "mergescope")):
-        if chosen := os.environ.get(variable):
-            return Path(chosen) / below
+    for variable, subfolder in ((STORE_VARIABLE, ""), ("XDG_CACHE_HOME", "mergescope")):
+        if folder := os.environ.get(variable):
+            return Path(folder) / subfolder
     try:
         return Path.home() / ".cache" / "mergescope"
     except RuntimeError:  # neither $HOME nor an entry among the system's users
@@ -50,27 +50,27 @@ def workers() -> str:
 def jobs_at_once() -> int:
     """How many jobs a server runs at a time: one, or $MERGESCOPE_JOBS (4) if jobs share the workers of a scheduler.
 
-    Each job starts worker processes of this machine anew, so one job uses them all. Whether jobs share the pool of a
-    user's function is unknown: one job runs unless the variable says more.
+    Each job starts worker processes of this machine anew, so one job uses them all. Whether jobs share the
+    pool of a user's function is unknown, so one job runs unless the variable is set.
 
     Raises:
         StoreError: the variable is not a valid number of jobs.
     """
-    spec, written = workers(), os.environ.get(JOBS, "").strip()
-    if written and not (written.isdecimal() and 1 <= int(written) <= MOST_JOBS):
+    spec, setting = workers(), os.environ.get(JOBS_VARIABLE, "").strip()
+    if setting and not (setting.isdecimal() and 1 <= int(setting) <= MAX_JOBS):
         raise StoreError(
-            f"{JOBS} says how many jobs run at a time, 1 to {MOST_JOBS}; got {printable(written, 40)!r}. Set another "
-            "number, or unset it."
+            f"{JOBS_VARIABLE} says how many jobs run at a time, 1 to {MAX_JOBS}; got {printable(setting, 40)!r}. Set "
+            "another number, or unset it."
         )
     if ":" not in spec and not spec.endswith(".json"):
         return 1
     shared_by_jobs = "://" in spec or spec.endswith(".json")
-    return int(written or (JOBS_AT_ONCE if shared_by_jobs else 1))
+    return int(setting or (DEFAULT_JOBS if shared_by_jobs else 1))
 
 
 def store_words() -> list[str]:
-    """The words of the option that makes a command use this program's store; empty for the default store."""
-    return ["--store", str(store_root().absolute())] if os.environ.get(STORE) else []
+    """The command-line option that selects this program's store, as words; empty for the default store."""
+    return ["--store", str(store_root().absolute())] if os.environ.get(STORE_VARIABLE) else []
 
 
 def models_folders() -> dict[str, Path]:

@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:<>&\"'=@/])")  # ASCII punctuation, all of which Markdown lets escape
+# ASCII punctuation, all of which can be escaped in Markdown.
+MARKUP_CHARACTERS = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:<>&\"'=@/])")
 
 
 def escape_markdown(text: str) -> str:
     """One line of Markdown that shows exactly the characters of ``text``."""
-    return MARKUP.sub(r"\\\1", text)
+    return MARKUP_CHARACTERS.sub(r"\\\1", text)
 
 
 def code_block(text: str, language: str = "") -> str:
@@ -22,7 +23,7 @@ def code_block(text: str, language: str = "") -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; the cells are Markdown already."""
+    """A Markdown table of cells that are Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
@@ -47,10 +48,12 @@ def size_text(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def estimate_basis(learned: bool, noun: str) -> str:
-    """The source of an estimate of time: 'from earlier runs on this machine'."""
+def estimate_basis(is_measured: bool, noun: str) -> str:
+    """What an estimate of time is based on: 'from earlier runs on this machine' if ``is_measured``."""
     return (
-        f"from earlier {noun}s on this machine" if learned else f"a guess until this machine has computed such a {noun}"
+        f"from earlier {noun}s on this machine"
+        if is_measured
+        else f"a guess until this machine has computed such a {noun}"
     )
 
 
@@ -58,23 +61,23 @@ def duration_text(seconds: float) -> str:
     """'0.4 s', '12 s', '3 min 20 s', '2 h 5 min'."""
     if seconds < 9.95:
         return f"{max(seconds, 0.1):.1f} s"
-    whole = round(seconds)
-    minutes, remainder = divmod(whole, 60)
-    if whole < 60:
-        return f"{whole} s"
+    whole_seconds = round(seconds)
+    minutes, remainder = divmod(whole_seconds, 60)
+    if whole_seconds < 60:
+        return f"{whole_seconds} s"
     return f"{minutes} min {remainder} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def plural(count: int, one: str, more: str = "") -> str:
-    """'1 tensor', '2,000 tensors': a number with its noun; ``more`` is the plural if it is not ``one`` with an s."""
-    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+def plural(count: int, singular: str, plural_form: str = "") -> str:
+    """'1 tensor', '2,000 tensors': a number with its noun; ``plural_form`` is by default ``singular`` with an s."""
+    return f"{count:,} {singular if count == 1 else plural_form or f'{singular}s'}"
 
 
 def first_few(items: Iterable[object], limit: int = 5) -> str:
     """'a, b, c and 7 more': a list short enough for a sentence."""
     texts = [printable(str(item)) for item in items]
-    head = ", ".join(texts[:limit])
-    return head if len(texts) <= limit else f"{head} and {len(texts) - limit} more"
+    beginning = ", ".join(texts[:limit])
+    return beginning if len(texts) <= limit else f"{beginning} and {len(texts) - limit} more"
 
 
 def printable(text: str, limit: int = 120) -> str:
@@ -89,7 +92,7 @@ def visible_lines(text: str) -> str:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """' Did you mean x?' or the empty string; upper and lower case do not matter."""
-    known = {choice.casefold(): choice for choice in choices}
-    nearest = get_close_matches(word.casefold(), known, n=1, cutoff=0.5)
-    return f" Did you mean {known[nearest[0]]!r}?" if nearest else ""
+    """' Did you mean x?' or the empty string; case is ignored."""
+    choices_by_lower = {choice.casefold(): choice for choice in choices}
+    nearest = get_close_matches(word.casefold(), choices_by_lower, n=1, cutoff=0.5)
+    return f" Did you mean {choices_by_lower[nearest[0]]!r}?" if nearest else ""

@@ -21,7 +21,7 @@ from merging.base.parallel import map_in_threads
 
 T = TypeVar("T")
 
-AT_ONCE = 4 << 30  # bytes that all pieces computed at once may take, if as much again is free
+MAX_PIECES_BYTES = 4 << 30  # bytes that all pieces computed at once may take, if twice as much is free
 ONE_THREAD = partial(torch.set_num_threads, 1)
 _allowed = local()  # ``cores``: how many threads torch could use before ``limit_to_one_thread``
 
@@ -36,7 +36,7 @@ def parallel_pieces(device: torch.device = HOST) -> int:
 
 def piece_memory() -> int:
     """Bytes that all pieces computed at once may take."""
-    return min(AT_ONCE, free_memory() // 2)
+    return min(MAX_PIECES_BYTES, free_memory() // 2)
 
 
 @contextmanager
@@ -45,14 +45,14 @@ def limit_to_one_thread(device: torch.device = HOST) -> Iterator[None]:
     if not is_host(device):
         yield
         return
-    before, allowed = torch.get_num_threads(), getattr(_allowed, "cores", 0)
+    thread_count, allowed_cores = torch.get_num_threads(), getattr(_allowed, "cores", 0)
     _allowed.cores = parallel_pieces()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
-        _allowed.cores = allowed
+        torch.set_num_threads(thread_count)
+        _allowed.cores = allowed_cores
 
 
 @contextmanager

@@ -11,11 +11,12 @@ from merging.base.errors import CheckpointError
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import identity_view
 from merging.models.families import ACTIVATIONS
-from merging.models.stated_architecture import HEAD_WIDTH, NOTHING_STATED, StatedArchitecture, size_in
+from merging.models.stated_architecture import DEFAULT_HEAD_WIDTH, NOTHING_STATED, StatedArchitecture, read_size
 from merging.models.tower_names import group_tower_names, is_transposed_name, tower_names
 
-HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}  # width of a published tower (ViT-B, ViT-L, ViT-H): width of its heads
-TRAINED_WITH_GELU = (1280,)  # widths that OpenAI never published; all of OpenAI's models have QuickGELU
+# Width of a published tower (ViT-B, ViT-L, ViT-H): width of its heads.
+PUBLISHED_HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}
+GELU_WIDTHS = (1280,)  # widths that OpenAI never published; all of OpenAI's models have QuickGELU
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,9 @@ class Architecture:
     def from_checkpoint(cls, checkpoint: Checkpoint, fallback: Checkpoint | None = None) -> Self:
         """The architecture of a tower, from its shapes and its metadata.
 
-        Fields that its metadata leaves out (a state dict in memory has no metadata) come from ``fallback``, if that has
-        the same shapes. If neither states them, the number of heads is that of the published model of this width, and
-        the activation is QuickGELU, as in every OpenAI model (GELU for ViT-H).
+        Fields that the metadata leaves out (a state dict in memory has no metadata) come from ``fallback`` if it has
+        the same shapes. If neither states a field, the number of heads is that of the published model of this width,
+        and the activation is QuickGELU, as in every OpenAI model (GELU for ViT-H).
 
         Raises:
             CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
@@ -44,13 +45,15 @@ class Architecture:
         """
         sizes = sizes_from_shapes(checkpoint)
         width = sizes["width"]
-        stated = (
+        metadata_fields = (
             architecture_in_metadata(fallback)
             if fallback is not None and _have_same_shapes(checkpoint, fallback)
             else {}
         ) | architecture_in_metadata(checkpoint)
-        usual = 64 if "vision_cfg" in stated else HEAD_WIDTHS.get(width)  # 64 is the default that open_clip omits
-        head_width = stated.get("vision_cfg", {}).get("head_width", usual)
+        default_head_width = (
+            64 if "vision_cfg" in metadata_fields else PUBLISHED_HEAD_WIDTHS.get(width)
+        )  # 64 is the default that open_clip omits
+        head_width = metadata_fields.get("vision_cfg", {}).get("head_width", default_head_width)
         if type(head_width) is not int or head_width < 1:
             raise CheckpointError(
                 f"{checkpoint.name}: nothing says how many heads a tower of width {width} has. State it: "
@@ -59,7 +62,7 @@ class Architecture:
             )
         if width % head_width:
             raise CheckpointError(f"{checkpoint.name}: width {width} is not a multiple of its head width {head_width}.")
-        quick_gelu = bool(stated.get("quick_gelu", width not in TRAINED_WITH_GELU))
+        quick_gelu = bool(metadata_fields.get("quick_gelu", width not in GELU_WIDTHS))
         return cls(**sizes, heads=width // head_width, quick_gelu=quick_gelu)
 
 
@@ -82,9 +85,9 @@ def sizes_from_shapes(checkpoint: Checkpoint) -> dict[str, int]:
     return {"image_size": side * patch, "patch_size": patch, "width": width, "layers": layers, "embed_dim": embed_dim}
 
 
-def _have_same_shapes(one: Checkpoint, other: Checkpoint) -> bool:
+def _have_same_shapes(first: Checkpoint, second: Checkpoint) -> bool:
     """Whether two checkpoints hold the same names in the same shapes."""
-    return {n: i.shape for n, i in one.infos.items()} == {n: i.shape for n, i in other.infos.items()}
+    return {n: i.shape for n, i in first.infos.items()} == {n: i.shape for n, i in second.infos.items()}
 
 
 def architecture_in_metadata(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -97,21 +100,21 @@ def architecture_in_metadata(checkpoint: Checkpoint) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        stated = json.loads(text)
+        architecture = json.loads(text)
     except (ValueError, RecursionError):
-        stated = None
-    if not isinstance(stated, dict) or not isinstance(stated.get("vision_cfg", {}), dict):
+        architecture = None
+    if not isinstance(architecture, dict) or not isinstance(architecture.get("vision_cfg", {}), dict):
         raise CheckpointError(f"{checkpoint.name}: its metadata 'architecture' is not a JSON mapping.")
-    return stated
+    return architecture
 
 
 def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
-    """The checkpoint with an activation stated in its metadata; unchanged if ``activation`` is empty."""
+    """The checkpoint with ``activation`` stated in its metadata; unchanged if ``activation`` is empty."""
     if not activation:
         return checkpoint
     view = identity_view(checkpoint)
-    stated = architecture_in_metadata(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
-    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
+    architecture = architecture_in_metadata(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
+    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(architecture)}
     return view
 
 
@@ -120,63 +123,69 @@ def with_architecture(
 ) -> Checkpoint:
     """The checkpoint with the stated architecture in its metadata; unchanged if nothing is stated.
 
-    Fields that its file states stay. Without ``sizes``, only fields that no shape shows are compared: shapes are
-    compared by the fit check, and a checkpoint without a visual tower is no error.
+    Fields that the file states stay. Without ``sizes``, only fields that no shape shows are compared, and a checkpoint
+    without a visual tower is accepted: the fit check compares the shapes.
 
     Raises:
-        CheckpointError: its file or its shapes contradict a stated field (the message has both values), or it has no
-            visual tower.
+        CheckpointError: the file or the shapes contradict a stated field (the message has both values), or the
+            checkpoint has no visual tower.
     """
     if stated_architecture == NOTHING_STATED:
         return checkpoint
     try:
-        shown = sizes_from_shapes(checkpoint)
+        shape_sizes = sizes_from_shapes(checkpoint)
     except CheckpointError:
         if sizes:
             raise
-        shown = {}
-    own = architecture_in_metadata(checkpoint)
-    if problems := list(_contradictions(stated_architecture, own, shown, sizes=sizes)):
+        shape_sizes = {}
+    stated_metadata = architecture_in_metadata(checkpoint)
+    if problems := list(_list_contradictions(stated_architecture, stated_metadata, shape_sizes, sizes=sizes)):
         raise CheckpointError(
             f"The architecture that was stated is not that of {checkpoint.name}: {'; '.join(problems)}. Leave that out."
         )
-    if stated_architecture.heads and shown and shown["width"] % stated_architecture.heads:
+    if stated_architecture.heads and shape_sizes and shape_sizes["width"] % stated_architecture.heads:
         raise CheckpointError(
-            f"{checkpoint.name} has the width {shown['width']}, which {stated_architecture.heads} heads cannot share."
+            f"{checkpoint.name} has the width {shape_sizes['width']}, which {stated_architecture.heads} heads cannot "
+            "share."
         )
-    stated: dict[str, Any] = dict(own)
-    if stated_architecture.heads and shown:
-        stated["vision_cfg"] = {**own.get("vision_cfg", {}), "head_width": shown["width"] // stated_architecture.heads}
+    new_metadata: dict[str, Any] = dict(stated_metadata)
+    if stated_architecture.heads and shape_sizes:
+        new_metadata["vision_cfg"] = {
+            **stated_metadata.get("vision_cfg", {}),
+            "head_width": shape_sizes["width"] // stated_architecture.heads,
+        }
     if stated_architecture.text_heads:
-        stated["text_cfg"] = {**(own.get("text_cfg") or {}), "heads": stated_architecture.text_heads}
+        new_metadata["text_cfg"] = {**(stated_metadata.get("text_cfg") or {}), "heads": stated_architecture.text_heads}
     if stated_architecture.activation:
-        stated["quick_gelu"] = stated_architecture.activation == ACTIVATIONS[0]
+        new_metadata["quick_gelu"] = stated_architecture.activation == ACTIVATIONS[0]
     view = identity_view(checkpoint)
-    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
+    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(new_metadata)}
     return view
 
 
-def _contradictions(
-    stated_architecture: StatedArchitecture, own: Mapping[str, Any], shown: Mapping[str, int], *, sizes: bool
+def _list_contradictions(
+    stated_architecture: StatedArchitecture, metadata: Mapping[str, Any], shape_sizes: Mapping[str, int], *, sizes: bool
 ) -> Iterator[str]:
     """A sentence with both values for each stated field that the file contradicts."""
-    stated = StatedArchitecture.from_metadata(own)
-    known: dict[str, Any] = dict(shown) if sizes else {}
-    if "vision_cfg" in own and shown:
-        known["heads"] = shown["width"] // (size_in(own["vision_cfg"], "head_width") or HEAD_WIDTH)
-    known |= {"text_heads": stated.text_heads, "activation": stated.activation}
+    metadata_architecture = StatedArchitecture.from_metadata(metadata)
+    file_values: dict[str, Any] = dict(shape_sizes) if sizes else {}
+    if "vision_cfg" in metadata and shape_sizes:
+        file_values["heads"] = shape_sizes["width"] // (
+            read_size(metadata["vision_cfg"], "head_width") or DEFAULT_HEAD_WIDTH
+        )
+    file_values |= {"text_heads": metadata_architecture.text_heads, "activation": metadata_architecture.activation}
     for name, value in asdict(stated_architecture).items():
-        if value and known.get(name) and known[name] != value:
-            yield f"{name}={value} was stated, and its file has {name}={known[name]}"
+        if value and file_values.get(name) and file_values[name] != value:
+            yield f"{name}={value} was stated, and its file has {name}={file_values[name]}"
 
 
 def activation_in_metadata(checkpoint: Checkpoint) -> str:
     """The activation that a checkpoint's metadata states; empty if it states none or cannot be read."""
     try:
-        quick = architecture_in_metadata(checkpoint).get("quick_gelu")
+        quick_gelu = architecture_in_metadata(checkpoint).get("quick_gelu")
     except CheckpointError:
         return ""
-    return "" if quick is None else ACTIVATIONS[0 if quick else 1]
+    return "" if quick_gelu is None else ACTIVATIONS[0 if quick_gelu else 1]
 
 
 def heads_in_metadata(checkpoint: Checkpoint) -> int:

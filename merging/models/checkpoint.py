@@ -14,7 +14,7 @@ from torch import Tensor
 from merging.base.errors import CheckpointError
 from merging.base.numerics.low_rank import ThinFactor
 from merging.base.text import printable
-from merging.models.content_digest import ContentDigest, OnBytes, ignore
+from merging.models.content_digest import BytesCallback, ContentDigest, ignore_bytes
 from merging.models.families import UNUSED_TEXT, Parameter
 from merging.models.model_references import strip_folders
 from merging.models.network_facts import title_of
@@ -22,8 +22,8 @@ from merging.models.network_inference import describe_parameters, is_inferred
 from merging.models.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
 
 Spans = tuple[tuple[int, int], ...]  # positions [start, stop) in a flat tensor
-UNNAMED = "another network"  # the title of a network other than CLIP without facts in facts.toml
-DIGEST_PIECE = 1 << 18  # scalars hashed at a time: larger pieces leave the cache before they are hashed
+UNNAMED_NETWORK = "another network"  # the title of a network that is not CLIP and is not in facts.toml
+DIGEST_PIECE = 1 << 18  # scalars hashed at a time; larger pieces do not fit the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class UnusedText:
 
 
 class Checkpoint(ABC):
-    """Named tensors that are read on demand. ``name`` is used in messages, ``label`` in recipes."""
+    """Named tensors that are read on demand. Messages use ``name``, recipes use ``label``."""
 
     name: str
     label: str
     infos: Mapping[str, TensorInfo]
     metadata: Mapping[str, str]
     family: str = ""  # one of FAMILY_KEYS if the caller states it
-    notes: tuple[str, ...] = ()  # changes made to open it, in sentences
-    cautions: tuple[str, ...] = ()  # oddities that the user should check
-    folder: Path | None = None  # the folder of its file, with configurations and tokenizers; None in memory
+    notes: tuple[str, ...] = ()  # sentences about changes that were made to open it
+    cautions: tuple[str, ...] = ()  # sentences about oddities that the user should check
+    folder: Path | None = None  # the folder of its file, which also has configurations and tokenizers; None in memory
 
     @abstractmethod
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
@@ -73,7 +73,7 @@ class Checkpoint(ABC):
     def parameters(self) -> tuple[Parameter, ...]:
         """Every tensor with its role and block, in forward order."""
         title = self.name
-        if self.state() is not None:  # the name of its file says more
+        if self.state() is not None:  # the name of the file is more specific
             title = f"{self.name} ({printable(strip_folders(self.label))})"
         return describe_parameters(self.infos, title, self.family)
 
@@ -84,8 +84,8 @@ class Checkpoint(ABC):
 
     @cached_property
     def network(self) -> str:
-        """The title of a network other than CLIP; empty for CLIP."""
-        return (title_of(self.infos) or UNNAMED) if self.is_inferred else ""
+        """The title of the network if it is not CLIP; empty for CLIP."""
+        return (title_of(self.infos) or UNNAMED_NETWORK) if self.is_inferred else ""
 
     @cached_property
     def unused_text(self) -> UnusedText:
@@ -95,11 +95,11 @@ class Checkpoint(ABC):
 
     @cached_property
     def digest(self) -> str:
-        """The digest of names, dtypes, shapes and values; file format and order of the tensors do not matter."""
+        """The digest of names, dtypes, shapes and values, independent of file format and order of the tensors."""
         return self.content_digest()
 
-    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
-        """``digest``, computed anew; ``on_bytes`` is called after every piece that is read."""
+    def content_digest(self, on_bytes: BytesCallback = ignore_bytes) -> str:
+        """``digest``, computed anew; ``on_bytes`` is called after each piece."""
         content = ContentDigest(self.nbytes)
         for name in sorted(self.infos):
             info = self.infos[name]
@@ -115,9 +115,9 @@ class Checkpoint(ABC):
         return self
 
     def thin_factors(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
-        """The factors of the change of a pretrained tensor, if the checkpoint stores it as thin factors; else None.
+        """The thin factors of a pretrained tensor's change, if the checkpoint stores the change as factors; else None.
 
-        Their product has the orientation of the stored tensor; a tensor (n, ...) counts as the matrix (n, the others).
+        Their product has the orientation of the stored tensor; a tensor (n, ...) counts as a matrix with n rows.
         """
         return None
 

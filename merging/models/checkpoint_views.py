@@ -1,6 +1,6 @@
 """One model under the names of open_clip or Transformers: the same numbers, packed, split or transposed.
 
-Nothing is converted ahead of time: a ``CheckpointView`` reads tensors of another checkpoint when its own are read.
+Nothing is converted in advance: a ``CheckpointView`` reads tensors of another checkpoint on demand.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch import Tensor
 from merging.base.errors import CheckpointError
 from merging.base.text import first_few, plural
 from merging.models.checkpoint import Checkpoint, Spans
-from merging.models.content_digest import OnBytes, ignore
-from merging.models.families import HUGGING_FACE, QKV, TEXT, Role
+from merging.models.content_digest import BytesCallback, ignore_bytes
+from merging.models.families import HUGGING_FACE, NOT_MERGED, QKV, Role
 from merging.models.tensor_info import TensorInfo
 from merging.models.tower_names import (
     ANCHOR,
-    BODY,
     HF_ANCHOR,
+    HF_PREFIX,
     PROJ,
     VISUAL,
     group_tower_names,
@@ -68,7 +68,7 @@ class DerivedTensor:
 class CheckpointView(Checkpoint):
     """Tensors of another checkpoint under other names, read from it on demand.
 
-    With ``keeps_digest`` the view counts as that checkpoint itself and has its digest.
+    With ``keeps_digest`` the view has the digest of that checkpoint.
     """
 
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], *, keeps_digest: bool) -> None:
@@ -103,7 +103,7 @@ class CheckpointView(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self.inner.state()
 
-    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+    def content_digest(self, on_bytes: BytesCallback = ignore_bytes) -> str:
         if self._keeps_digest:
             return self.inner.content_digest(on_bytes)
         return super().content_digest(on_bytes)
@@ -141,7 +141,10 @@ def identity_view(checkpoint: Checkpoint) -> CheckpointView:
 
 def rename_tensors(inner: Checkpoint, names: Mapping[str, str]) -> dict[str, DerivedTensor]:
     """{new name: tensor} from {new name: old name}."""
-    return {new: DerivedTensor(inner.infos[old], (TensorSlice.whole(inner, old),)) for new, old in names.items()}
+    return {
+        new_name: DerivedTensor(inner.infos[old_name], (TensorSlice.whole(inner, old_name),))
+        for new_name, old_name in names.items()
+    }
 
 
 def _pack_qkv(inner: Checkpoint, stored: Sequence[str]) -> DerivedTensor:
@@ -174,11 +177,11 @@ def _split_qkv(inner: Checkpoint, stored: str) -> tuple[DerivedTensor, ...] | No
 # --- files under canonical names -------------------------------------------------------------------------------------
 
 
-def to_open_clip_names(checkpoint: Checkpoint, within: bool = False) -> Checkpoint:
+def to_open_clip_names(checkpoint: Checkpoint, extract_tower: bool = False) -> Checkpoint:
     """A checkpoint under open_clip's names, without prefixes of trainers; unchanged if it has these names already.
 
-    A checkpoint without a visual tower keeps its names, except for a prefix of parallel training. So does a checkpoint
-    whose tower is not CLIP's. A tower that is a small part of its checkpoint is taken out only with ``within``.
+    A checkpoint without a visual tower, or with a tower that is not CLIP's, keeps its names, except for a prefix of
+    parallel training. A CLIP tower that is a small part of its checkpoint is extracted only with ``extract_tower``.
 
     Raises:
         CheckpointError: the checkpoint holds several visual towers.
@@ -194,8 +197,12 @@ def to_open_clip_names(checkpoint: Checkpoint, within: bool = False) -> Checkpoi
     anchor = anchors[0]
     if anchor.endswith(HF_ANCHOR):
         body = anchor.removesuffix(HF_ANCHOR)
-        top = body.removesuffix(BODY)
-        return _convert_hugging_face(checkpoint, top) if is_clip(checkpoint.infos, top, body, within) else checkpoint
+        top = body.removesuffix(HF_PREFIX)
+        return (
+            _convert_hugging_face(checkpoint, top)
+            if is_clip(checkpoint.infos, top, body, extract_tower)
+            else checkpoint
+        )
     prefix = anchor.removesuffix(ANCHOR)
     if prefix == VISUAL or prefix.endswith("." + VISUAL):
         prefix = prefix.removesuffix(VISUAL)
@@ -230,7 +237,7 @@ def _convert_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
         match = HUGGING_FACE.classify(short)
         if match and match[1].role != Role.BUFFER:
             stored_names[short] = name
-        elif match and match[1].section == TEXT and match[1].part == "position_ids":
+        elif match and match[1].section == NOT_MERGED and match[1].part == "position_ids":
             notes["ids"].append(name)
         else:
             is_text = match is not None or short.startswith(("text_model.", "text_projection."))
@@ -247,22 +254,23 @@ def _convert_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
     used = {part.name for derived in tensors.values() for part in derived.parts}
     notes["unknown"] += [name for name in stored_names.values() if name not in used]
     view = CheckpointView(checkpoint, tensors, keeps_digest=False)
-    view.notes += tuple(_naming_notes(top, notes))
+    view.notes += tuple(_list_naming_notes(top, notes))
     if notes["unknown"]:
-        listed = notes["unknown"]
-        others = plural(len(listed), "tensor is", "tensors are")
-        view.cautions += (f"{others} not part of the visual tower; ignored: {_name_ignored(listed)}.",)
+        unknown_names = notes["unknown"]
+        unknown_count = plural(len(unknown_names), "tensor is", "tensors are")
+        view.cautions += (f"{unknown_count} not part of the visual tower; ignored: {_name_ignored(unknown_names)}.",)
     return view
 
 
-def _name_ignored(ignored: Iterable[str]) -> str:
-    """The first names of ignored tensors; output projections come before the others."""
-    listed = list(ignored)
-    projections = [name for name in listed if PROJECTION_NAMES.search(name)]
-    return first_few((*projections, *(name for name in listed if name not in projections)))
+def _name_ignored(ignored_names: Iterable[str]) -> str:
+    """The first names of ignored tensors; output projections come first."""
+    names = list(ignored_names)
+    projections = [name for name in names if PROJECTION_NAMES.search(name)]
+    return first_few((*projections, *(name for name in names if name not in projections)))
 
 
-def _naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
+def _list_naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
+    """Sentences on the changes of names; ``notes`` has the names of the ignored tensors by kind."""
     yield "Transformers' names were changed to open_clip's, with q, k and v packed."
     if top:
         yield f"The names begin with {top!r}, which was removed."
@@ -279,22 +287,22 @@ def rename_to_pretrained(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoi
     """The expert with its tensors under the pretrained model's names; unchanged if it has these names already.
 
     Tensors that the pretrained model does not have keep their names. Transformers' plain vision model has no output
-    projection; such an expert gets the pretrained model's.
+    projection; such an expert gets the projection of the pretrained model.
     """
     expert = expert.apply_to(pretrained)
     targets = group_tower_names(pretrained.infos)
     if all(name in expert.infos for stored in targets.values() for name in stored):
         return expert
-    own = group_tower_names(expert.infos)
-    if not set(targets) & set(own):
+    expert_names = group_tower_names(expert.infos)
+    if not set(targets) & set(expert_names):
         return expert
     tensors: dict[str, DerivedTensor] = {}
     for name, stored in targets.items():
-        tensors |= rename_tensor(name, stored, expert, own.get(name, ()))
+        tensors |= rename_tensor(name, stored, expert, expert_names.get(name, ()))
     used = {part.name for derived in tensors.values() for part in derived.parts}
     tensors |= rename_tensors(expert, {name: name for name in expert.infos if name not in used and name not in tensors})
     projection_note: tuple[str, ...] = ()
-    if PROJ in targets and PROJ not in own and _lacks_projection(expert):
+    if PROJ in targets and PROJ not in expert_names and _lacks_projection(expert):
         tensors |= rename_tensors(pretrained, {targets[PROJ][0]: targets[PROJ][0]})
         projection_note = (f"It has no output projection; the pretrained model's {targets[PROJ][0]} is used.",)
     view = CheckpointView(expert, tensors, keeps_digest=True)
@@ -303,26 +311,28 @@ def rename_to_pretrained(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoi
 
 
 def _lacks_projection(expert: Checkpoint) -> bool:
-    """Whether an expert is from Transformers, whose plain vision model has no output projection."""
+    """Whether an expert has Transformers' names, so that a missing output projection is normal."""
     names = expert.inner.infos if isinstance(expert, CheckpointView) else expert.infos
     return any(name.endswith(HF_ANCHOR) for name in names)
 
 
-def rename_tensor(name: str, new: Sequence[str], expert: Checkpoint, stored: Sequence[str]) -> dict[str, DerivedTensor]:
-    """{new name: tensor} of one tensor of the tower, which the expert stores under the names ``stored``.
+def rename_tensor(
+    name: str, new_names: Sequence[str], expert: Checkpoint, stored_names: Sequence[str]
+) -> dict[str, DerivedTensor]:
+    """{new name: tensor} of one tensor of the tower, which the expert stores under the names ``stored_names``.
 
-    It is empty if the expert lacks the tensor.
+    The result is empty if the expert lacks the tensor.
     """
-    if not stored:
+    if not stored_names:
         return {}
-    if len(new) == len(stored):
-        if name == PROJ and is_transposed_name(new[0]) != is_transposed_name(stored[0]):
-            return {new[0]: transposed_matrix(expert, stored[0])}
-        return rename_tensors(expert, dict(zip(new, stored, strict=True)))
-    if len(new) == 1:
-        return {new[0]: _pack_qkv(expert, stored)}
-    thirds = _split_qkv(expert, stored[0])
-    return dict(zip(new, thirds, strict=True)) if thirds else {}
+    if len(new_names) == len(stored_names):
+        if name == PROJ and is_transposed_name(new_names[0]) != is_transposed_name(stored_names[0]):
+            return {new_names[0]: transposed_matrix(expert, stored_names[0])}
+        return rename_tensors(expert, dict(zip(new_names, stored_names, strict=True)))
+    if len(new_names) == 1:
+        return {new_names[0]: _pack_qkv(expert, stored_names)}
+    thirds = _split_qkv(expert, stored_names[0])
+    return dict(zip(new_names, thirds, strict=True)) if thirds else {}
 
 
 # --- whole towers ----------------------------------------------------------------------------------------------------
@@ -341,12 +351,12 @@ def convert_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
             f"{checkpoint.name} is not a CLIP image encoder, and only these have names in both libraries. The merge "
             "of another network is model.safetensors in the folder of its run, or the result of merging.merge."
         )
-    own = group_tower_names(checkpoint.infos)
-    if ANCHOR not in own:
+    stored_names = group_tower_names(checkpoint.infos)
+    if ANCHOR not in stored_names:
         raise CheckpointError(f"{checkpoint.name} holds no visual tower.")
     prefix = VISUAL if naming == "open_clip" else ""
     tensors: dict[str, DerivedTensor] = {}
-    for name, stored in own.items():
-        new = hugging_face_names(name) if naming == "hf" else (prefix + name,)
-        tensors |= rename_tensor(name, new, checkpoint, stored)
+    for name, stored in stored_names.items():
+        new_names = hugging_face_names(name) if naming == "hf" else (prefix + name,)
+        tensors |= rename_tensor(name, new_names, checkpoint, stored)
     return CheckpointView(checkpoint, tensors, keeps_digest=False)

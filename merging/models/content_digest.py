@@ -1,7 +1,7 @@
-"""The digest of a checkpoint's content: of names, dtypes, shapes and values, whatever the file's format and order.
+"""The digest of a checkpoint's content: of names, dtypes, shapes and values, but not of the file's format and order.
 
-It is a SHA-256 in hexadecimal digits. The values of a small checkpoint are hashed directly, those of a large one as
-one BLAKE3 for each tensor, which takes a third of the time. Importing this loads no torch.
+It is a SHA-256 in hexadecimal digits. The values of a small checkpoint are hashed directly. For a large checkpoint, the
+BLAKE3 of each tensor is hashed instead, which takes a third of the time. Importing this module does not load torch.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 from blake3 import blake3
 
-SMALL = 1 << 24  # bytes of all tensors up to which values are hashed directly
+DIRECT_HASH_BYTES = 1 << 24  # bytes of all tensors up to which values are hashed directly
 
-OnBytes = Callable[[int], None]  # called with the bytes that were read since the last call
+BytesCallback = Callable[[int], None]  # called with the number of bytes read since the last call
 
 
-def ignore(size: int) -> None:
-    """An ``OnBytes`` that does nothing."""
+def ignore_bytes(size: int) -> None:
+    """An ``BytesCallback`` that does nothing."""
 
 
 class ContentDigest:
@@ -25,7 +25,7 @@ class ContentDigest:
 
     def __init__(self, nbytes: int) -> None:
         self._total = hashlib.sha256()
-        self._hashes_tensors = nbytes > SMALL
+        self._hashes_tensors = nbytes > DIRECT_HASH_BYTES
         self._tensor: blake3 | None = None
 
     def begin(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:
@@ -39,7 +39,7 @@ class ContentDigest:
         (self._tensor or self._total).update(values)
 
     def hexdigest(self) -> str:
-        """The digest of all that was added."""
+        """The digest of all tensors that were added."""
         self._end()
         return self._total.hexdigest()
 

@@ -37,12 +37,12 @@ class Role(StrEnum):
     HEAD = "head"  # a task's own output layer: every expert keeps its own
 
 
-UNMERGED = frozenset({Role.STATISTIC, Role.BUFFER, Role.HEAD})  # roles that no method sees
-ROWWISE_ROLES = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which no method treats as matrices
+UNMERGED = frozenset({Role.STATISTIC, Role.BUFFER, Role.HEAD})  # roles of tensors that are not passed to methods
+ROWWISE_ROLES = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which methods do not treat as matrices
 INFERRED_ROLES = ROWWISE_ROLES | {Role.STATISTIC, Role.HEAD}  # roles that no tensor of CLIP has
 LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
 WEIGHTS = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
-EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
+EMBEDDINGS, OUTPUT, NOT_MERGED = "embeddings", "output", "not merged"
 UNUSED_TEXT = "unused text"  # the part of the text tensors in an image encoder's checkpoint
 TEXT_TOWER = "text tower"
 UNKNOWN = "unknown"
@@ -50,7 +50,7 @@ PACKED = "attn.in_proj"  # the part of a tensor that holds q, k and v of an atte
 QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # parts of three tensors, in the order of a packed one
 QKV_WORDS = ("query", "key", "value")  # names of the thirds of a packed tensor, in that order
 CLIP_KEY, INFERRED_KEY = FAMILY_KEYS = ("clip", "inferred")  # kinds of models that a recipe may state
-ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; weights do not show which one it is
+ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which one
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ class Family:
 
     def classify(self, name: str) -> tuple[int, Rule, int | None] | None:
         """Index of the rule, the rule and the block of ``name``; None if no rule fits."""
-        return _classified(self, name)
+        return _classify_name(self, name)
 
 
-@lru_cache(maxsize=8192)  # every check of a merge asks for the same few hundred names
-def _classified(family: Family, name: str) -> tuple[int, Rule, int | None] | None:
+@lru_cache(maxsize=8192)  # every check of a merge classifies the same few hundred names
+def _classify_name(family: Family, name: str) -> tuple[int, Rule, int | None] | None:
     for index, rule in enumerate(family.rules):
         if match := rule.match(name):
             block = match.groupdict().get("block")
@@ -113,6 +113,7 @@ def _classified(family: Family, name: str) -> tuple[int, Rule, int | None] | Non
 
 
 def _weight_and_bias(stem: str, weight: Role, part: str, section: str = "") -> tuple[Rule, Rule]:
+    """The rules of a layer's weight, of role ``weight``, and of its bias."""
     return Rule(rf"{stem}\.weight", weight, part, section), Rule(rf"{stem}\.bias", Role.SHIFT, part, section)
 
 
@@ -155,72 +156,75 @@ def _hugging_face_rules() -> tuple[Rule, ...]:
         *_weight_and_bias(block + r"mlp\.fc1", Role.LINEAR, "mlp.c_fc"),
         *_weight_and_bias(block + r"mlp\.fc2", Role.LINEAR, "mlp.c_proj"),
         *_weight_and_bias(body + "post_layernorm", Role.NORM_SCALE, "ln_post", OUTPUT),
-        Rule(body + r"embeddings\.position_ids", Role.BUFFER, "position_ids", TEXT),
-        Rule(r"logit_scale", Role.BUFFER, "logit_scale", TEXT),
+        Rule(body + r"embeddings\.position_ids", Role.BUFFER, "position_ids", NOT_MERGED),
+        Rule(r"logit_scale", Role.BUFFER, "logit_scale", NOT_MERGED),
     )
 
 
 # Text tensors in the checkpoints of image encoders; their task vectors are zero and they are not merged.
-# The published image encoders drop the text transformer and keep these six, which their authors count in quantiles.
+# The published image encoders lack the text transformer but have these six, which their authors count in quantiles.
 _UNUSED_TEXT = (
     Rule(
         r"positional_embedding|text_projection|token_embedding\.weight|ln_final\.(?:weight|bias)|logit_scale",
         Role.BUFFER,
         UNUSED_TEXT,
-        TEXT,
+        NOT_MERGED,
     ),
-    Rule(r"transformer\.resblocks\..+|attn_mask|logit_bias", Role.BUFFER, TEXT_TOWER, TEXT),
+    Rule(r"transformer\.resblocks\..+|attn_mask|logit_bias", Role.BUFFER, TEXT_TOWER, NOT_MERGED),
 )
 
 
-def _visual(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _prefix_visual(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The same rules under open_clip's ``visual.`` prefix."""
     return tuple(Rule(r"visual\." + rule.pattern, rule.role, rule.part, rule.section) for rule in rules)
 
 
-OPEN_CLIP = Family("open_clip", "open_clip model or image encoder", (*_visual(_open_clip_rules()), *_UNUSED_TEXT))
+OPEN_CLIP = Family(
+    "open_clip", "open_clip model or image encoder", (*_prefix_visual(_open_clip_rules()), *_UNUSED_TEXT)
+)
 OPEN_CLIP_TOWER = Family("open_clip_tower", "open_clip visual tower", _open_clip_rules())
 HUGGING_FACE = Family("hugging_face", "Hugging Face CLIP vision model", _hugging_face_rules())
 FAMILIES = (OPEN_CLIP, OPEN_CLIP_TOWER, HUGGING_FACE)
 
 
-def _unknown_names(family: Family, names: Iterable[str]) -> list[str]:
+def _list_unknown_names(family: Family, names: Iterable[str]) -> list[str]:
+    """The names that match no rule of a family."""
     return [name for name in names if not family.knows(name)]
 
 
 def recognize_family(names: Iterable[str], checkpoint_name: str = "the checkpoint", network_title: str = "") -> Family:
     """The family whose rules match every name.
 
-    ``network_title`` names the kind of network that has such names, if it is known.
+    ``network_title`` is the kind of network that has such names, if it is known.
 
     Raises:
         FamilyError: no family fits; the message lists the unknown names and the nearest family.
     """
-    listed = list(names)
-    if not listed:
+    name_list = list(names)
+    if not name_list:
         raise FamilyError(f"{checkpoint_name} holds no tensors.")
-    family = nearest(listed)
-    unknown = _unknown_names(family, listed)
+    family = find_nearest_family(name_list)
+    unknown = _list_unknown_names(family, name_list)
     if not unknown:
         return family
     raise FamilyError(
         f"{checkpoint_name} is of no known model "
         f"family{f'; its names are those of {network_title}' if network_title else ''}. The nearest is "
-        f"{family.title!r}, whose rules do not know {len(unknown)} of its {plural(len(listed), 'tensor')}: "
+        f"{family.title!r}, whose rules do not know {len(unknown)} of its {plural(len(name_list), 'tensor')}: "
         f"{first_few(name[:80] for name in unknown)}. Image encoders of CLIP can be merged; if this model has "
         "one, save it by itself."
     )
 
 
-def nearest(names: Iterable[str]) -> Family:
+def find_nearest_family(names: Iterable[str]) -> Family:
     """The family whose rules match most of the names."""
-    return _nearest(tuple(names))
+    return _find_nearest(tuple(names))
 
 
 @lru_cache(maxsize=64)
-def _nearest(names: tuple[str, ...]) -> Family:
-    whole = (family for family in FAMILIES if not _unknown_names(family, names))
-    return next(whole, None) or min(FAMILIES, key=lambda family: len(_unknown_names(family, names)))
+def _find_nearest(names: tuple[str, ...]) -> Family:
+    complete = (family for family in FAMILIES if not _list_unknown_names(family, names))
+    return next(complete, None) or min(FAMILIES, key=lambda family: len(_list_unknown_names(family, names)))
 
 
 def classify_parameters(
@@ -231,10 +235,10 @@ def classify_parameters(
     Raises:
         FamilyError: the names do not all match the rules of one family.
     """
-    listed = list(names)
-    family = recognize_family(listed, checkpoint_name, network_title)
+    name_list = list(names)
+    family = recognize_family(name_list, checkpoint_name, network_title)
     rows = []
-    for name in listed:
+    for name in name_list:
         classified = family.classify(name)
         assert classified is not None  # recognize_family has matched every name
         index, rule, block = classified
@@ -249,7 +253,7 @@ def classify_parameters(
 def qkv_parameters(parameter: Parameter) -> tuple[Parameter, ...]:
     """Query, key and value of a packed tensor as parameters of their own, in order; empty for any other tensor.
 
-    They have its position in forward order, and the same parts as in files that hold them as three tensors.
+    They have the position of the packed tensor in forward order, and the parts of files that store three tensors.
     """
     if parameter.part != PACKED:
         return ()
@@ -264,11 +268,11 @@ def whole_name(name: str) -> str:
 
 
 def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
-    """Parameters of a model of no known family, with roles from dtypes alone; enough to compare checkpoints."""
+    """Parameters of a model of no known family, with roles from dtypes alone, to compare checkpoints."""
     rows = []
     for order, (name, info) in enumerate(infos.items()):
-        integers = not info.dtype.is_floating_point and not name.endswith((".weight", ".bias"))
-        rows.append(Parameter(name, Role.BUFFER if integers else Role.LINEAR, UNKNOWN, UNKNOWN, None, order))
+        is_buffer = not info.dtype.is_floating_point and not name.endswith((".weight", ".bias"))
+        rows.append(Parameter(name, Role.BUFFER if is_buffer else Role.LINEAR, UNKNOWN, UNKNOWN, None, order))
     return tuple(rows)
 
 
@@ -276,5 +280,5 @@ def _forward_order(index: int, rule: Rule, block: int | None) -> tuple[int, int,
     """Sort key in forward order: parameters before the blocks, in each block, after them."""
     if block is not None:
         return 1, block, index
-    after = rule.part == "ln_post" or rule.section == TEXT
-    return (2 if after else 0), 0, index
+    is_after_blocks = rule.part == "ln_post" or rule.section == NOT_MERGED
+    return (2 if is_after_blocks else 0), 0, index

@@ -1,4 +1,4 @@
-"""Classification heads: published task vectors have them in files beside the encoders, and they are not encoders."""
+"""Recognizes classification heads, which published task vectors store in files beside the encoders."""
 
 from __future__ import annotations
 
@@ -12,43 +12,42 @@ from merging.models.families import FAMILIES
 from merging.models.model_references import locate, strip_folders
 from merging.models.tensor_info import TensorInfo
 
-HEAD_NAME = re.compile(r"head[-_](.+)", re.IGNORECASE)  # the name of a file without its ending; the group is the task
-MOST_TENSORS = 4  # of a head
+HEAD_NAME = re.compile(r"head[-_](.+)", re.IGNORECASE)  # the name of a file without its suffix; the group is the task
+MAX_HEAD_TENSORS = 4  # of a head
 
 
 def is_head(infos: Mapping[str, TensorInfo]) -> bool:
     """Whether the tensors are a classification head: one matrix, few other tensors, and no tensor of a tower."""
-    if len(infos) > MOST_TENSORS or any(family.classify(name) for family in FAMILIES for name in infos):
+    if len(infos) > MAX_HEAD_TENSORS or any(family.classify(name) for family in FAMILIES for name in infos):
         return False
-    return len(_matrices(infos)) == 1
+    return len(_list_matrix_shapes(infos)) == 1
 
 
-def _matrices(infos: Mapping[str, TensorInfo]) -> list[tuple[int, ...]]:
+def _list_matrix_shapes(infos: Mapping[str, TensorInfo]) -> list[tuple[int, ...]]:
     """Shapes of the matrices called "weight"."""
     return [info.shape for name, info in infos.items() if name.split(".")[-1] == "weight" and len(info.shape) == 2]
 
 
 def describe_head(infos: Mapping[str, TensorInfo]) -> str:
     """A head in words, with its numbers of classes and features."""
-    ((rows, width),) = _matrices(infos)
+    ((rows, width),) = _list_matrix_shapes(infos)
     return f"a classification head of {rows} classes and {width} features"
 
 
 def refuse_head(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint itself.
+    """The checkpoint itself, if it is not a classification head.
 
     Raises:
-        CheckpointError: it is a classification head, not an encoder.
+        CheckpointError: it is a classification head.
     """
     if not is_head(checkpoint.infos):
         return checkpoint
-    holds = f"{checkpoint.name} is"
+    subject = f"{checkpoint.name} is"
     if checkpoint.state() is not None:  # it is in a file
         kind = "holds only" if locate(checkpoint.label).is_dir() else "is"
-        holds = f"{checkpoint.name}: {printable(strip_folders(checkpoint.label))} {kind}"
+        subject = f"{checkpoint.name}: {printable(strip_folders(checkpoint.label))} {kind}"
     raise CheckpointError(
-        f"{holds} {describe_head(checkpoint.infos)}, not an image encoder. Give the encoder that it belongs to, "
-        f"such as "
-        "finetuned.pt (of an expert) or zeroshot.pt (pretrained); heads belong to the tasks of a benchmark (benchmark "
-        "make)."
+        f"{subject} {describe_head(checkpoint.infos)}, not an image encoder. Give the encoder that it belongs to, "
+        "such as finetuned.pt (of an expert) or zeroshot.pt (pretrained); heads belong to the tasks of a benchmark "
+        "(benchmark make)."
     )

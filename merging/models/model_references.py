@@ -1,4 +1,4 @@
-"""References to models in recipes: a path, or a name in a listed folder, a benchmark or the Hub."""
+"""References to models in recipes: a path, or a name in a models folder, in a benchmark or on the Hub."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ OWN_PREFIX = "own:"  # "own:mine/models/cars.safetensors" is in the user's bench
 BENCHMARKS = "benchmarks"  # the folder of a store that holds the user's benchmarks
 NAMED = (BUNDLED_PREFIX, MODELS_PREFIX, OWN_PREFIX)  # references that do not depend on the current folder
 HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
-PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, unless such a file exists
+PRETRAINED_TAG = re.compile(
+    r"ViT-[\w-]{1,60}/[\w-]{1,60}"
+)  # open_clip's model/tag; it counts only if no such file exists
 PRETRAINED = "pretrained"  # the key of the pretrained model among the inputs of a run
 EXPERTS = "experts/"  # the prefix of the experts' keys
 # The path of a snapshot in the Hub's cache names its repository and revision.
-SNAPSHOT = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
+SNAPSHOT_PATH = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
 HUB_REFERENCE = re.compile(rf"{HUB_PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@\w[\w./-]{{0,119}})?")
-# Paths that name a user or a machine: a home folder, a machine on the network and one of its shares.
-HOMES = r"(?:[\w-]+:)?(?:~|[\\/](?:.*[\\/])?(?:home|Users)[\\/]+)"
+# Patterns of paths that name a user or a machine: a home folder, or a share of a machine on the network.
+HOME_FOLDER = r"(?:[\w-]+:)?(?:~|[\\/](?:.*[\\/])?(?:home|Users)[\\/]+)"
 MODEL_FILE = r"[^\\/]*\.(?:safetensors|pth?|bin|ckpt|pkl)"  # a model file directly below /home names no user
-SHARE = r"(?:file://|\\\\)[^\\/]+(?:[\\/]+[^\\/]+)?"
-PERSONAL = re.compile(rf"{HOMES}(?!{MODEL_FILE}$)[^\\/]*|{SHARE}", re.IGNORECASE | re.DOTALL)
-DRIVE = re.compile(r"^(?:[A-Z]|file):", re.IGNORECASE)
-UNNAMED = "model"  # the name of a checkpoint if the last part of its path is private
+NETWORK_SHARE = r"(?:file://|\\\\)[^\\/]+(?:[\\/]+[^\\/]+)?"
+PERSONAL_PATH = re.compile(rf"{HOME_FOLDER}(?!{MODEL_FILE}$)[^\\/]*|{NETWORK_SHARE}", re.IGNORECASE | re.DOTALL)
+DRIVE_PREFIX = re.compile(r"^(?:[A-Z]|file):", re.IGNORECASE)
+PRIVATE_NAME = "model"  # the name of a checkpoint whose path has no part that may be shown
 
 
 def expert_key(name: str) -> str:
@@ -41,22 +43,23 @@ def expert_key(name: str) -> str:
 def strip_folders(reference: str) -> str:
     """A reference without the parts that reveal the machine or its user.
 
-    Bundled names, names on the Hub and open_clip's tags are unchanged. Snapshots in the Hub's cache become names on the
-    Hub. Other paths and file URLs keep their last part, unless it is the name of a home folder or of a machine.
+    Bundled names, names on the Hub and open_clip's tags are unchanged. Paths of snapshots in the Hub's cache become
+    names on the Hub. Other paths and file URLs are cut to their last part, unless that names a home folder or a
+    machine.
     """
-    if _hub_name(reference) or PRETRAINED_TAG.fullmatch(reference):
+    if _parse_hub_name(reference) or PRETRAINED_TAG.fullmatch(reference):
         return reference
     path = (unquote(reference) if reference.casefold().startswith("file:") else reference).rstrip("\\/")
-    if snapshot := SNAPSHOT.search(path):
+    if snapshot := SNAPSHOT_PATH.search(path):
         return f"{HUB_PREFIX}{snapshot[1]}/{snapshot[2]}@{snapshot[3]}"
-    if PERSONAL.fullmatch(path):
-        return UNNAMED
+    if PERSONAL_PATH.fullmatch(path):
+        return PRIVATE_NAME
     prefix = BUNDLED_PREFIX if path.startswith(BUNDLED_PREFIX) else ""
-    last = DRIVE.sub("", re.split(r"[\\/]", path.removeprefix(prefix))[-1])
-    return prefix + last if last else UNNAMED
+    last_part = DRIVE_PREFIX.sub("", re.split(r"[\\/]", path.removeprefix(prefix))[-1])
+    return prefix + last_part if last_part else PRIVATE_NAME
 
 
-def _hub_name(reference: str) -> str:
+def _parse_hub_name(reference: str) -> str:
     """The repository in a reference like hf-hub:organization/model@revision; empty for other references."""
     name = HUB_REFERENCE.fullmatch(reference)
     return name[1] if name and ".." not in reference else ""
@@ -64,24 +67,24 @@ def _hub_name(reference: str) -> str:
 
 def hub_id_of(reference: str) -> str:
     """The repository of a Hub reference, or of a snapshot's path in the Hub's cache; empty for other references."""
-    if name := _hub_name(reference):
+    if name := _parse_hub_name(reference):
         return name
-    snapshot = SNAPSHOT.search(reference)
+    snapshot = SNAPSHOT_PATH.search(reference)
     return f"{snapshot[1]}/{snapshot[2]}" if snapshot else ""
 
 
 def checkpoint_labels(pretrained: str, experts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Names of a recipe's checkpoints for other readers: the pretrained model's, and {expert: name}.
 
-    These are the references without folders; if two different files share a name, the expert's name precedes it.
+    A name is the reference without folders. If two different files share a name, the expert's name is put before it.
     """
     references = {PRETRAINED: pretrained} | {expert_key(name): path for name, path in experts.items()}
-    short = {key: strip_folders(path) for key, path in references.items()}
+    short_labels = {key: strip_folders(path) for key, path in references.items()}
     labels = {}
-    for key, label in short.items():
-        others = {references[other] for other in short if short[other] == label}
-        owner = quote(key.removeprefix(EXPERTS), safe="")
-        labels[key] = label if len(others) == 1 else f"{owner}/{label}"
+    for key, label in short_labels.items():
+        same_label_references = {references[other] for other in short_labels if short_labels[other] == label}
+        expert_name = quote(key.removeprefix(EXPERTS), safe="")
+        labels[key] = label if len(same_label_references) == 1 else f"{expert_name}/{label}"
     return labels[PRETRAINED], {name: labels[expert_key(name)] for name in experts}
 
 
@@ -92,9 +95,11 @@ def locate(reference: str, base: Path | None = None) -> Path:
         CheckpointError: the models folder is unknown, or the path leads out of its folder.
     """
     if reference.startswith(MODELS_PREFIX):
-        return _in_models_folder(reference.removeprefix(MODELS_PREFIX))
+        return _locate_in_models_folder(reference.removeprefix(MODELS_PREFIX))
     if reference.startswith(OWN_PREFIX):
-        return _inside(store_root() / BENCHMARKS, reference.removeprefix(OWN_PREFIX), "the benchmarks made here")
+        return _resolve_inside(
+            store_root() / BENCHMARKS, reference.removeprefix(OWN_PREFIX), "the benchmarks made here"
+        )
     if reference.startswith(BUNDLED_PREFIX):
         name = reference.removeprefix(BUNDLED_PREFIX)
         return BUNDLED / "models" / f"{Path(name).name}.safetensors"
@@ -104,32 +109,32 @@ def locate(reference: str, base: Path | None = None) -> Path:
     return path if path.is_absolute() else (base or Path.cwd()) / path
 
 
-def _in_models_folder(reference: str) -> Path:
-    """The path of "folder/path", which must be in that models folder with all links followed, or of "folder"."""
+def _locate_in_models_folder(reference: str) -> Path:
+    """The path of "folder/path", which must be in that models folder after following links, or of "folder"."""
     name, slash, relative = reference.partition("/")
     root = models_folders().get(name)
     if root is None:
         raise CheckpointError(f"There is no models folder {name[:80]!r} here; set MERGESCOPE_MODELS to where it is.")
     if not slash:
         return root
-    return _inside(root, relative, f"the models folder {name[:80]!r}")
+    return _resolve_inside(root, relative, f"the models folder {name[:80]!r}")
 
 
-def _inside(root: Path, relative: str, title: str) -> Path:
-    """``root``/``relative``, which must be in ``root`` with all links followed; messages call it ``title``."""
+def _resolve_inside(root: Path, relative: str, title: str) -> Path:
+    """``root``/``relative``, which must be in ``root`` after following links; messages call the root ``title``."""
     parts = relative.split("/")
-    odd = any(part in {"", ".", ".."} for part in parts) or any(sign in relative for sign in "\\\0")
+    is_odd = any(part in {"", ".", ".."} for part in parts) or any(sign in relative for sign in "\\\0")
     try:
-        inside = not odd and Path(os.path.realpath(root / relative)).is_relative_to(os.path.realpath(root))
+        is_inside = not is_odd and Path(os.path.realpath(root / relative)).is_relative_to(os.path.realpath(root))
     except (OSError, ValueError):
-        inside = False
-    if not inside:
+        is_inside = False
+    if not is_inside:
         raise CheckpointError(f"{parts[-1][:80]!r} is outside of {title}; refused.")
     return root / relative
 
 
 def reference_to(path: Path) -> str:
-    """The reference to a file: a name if it is in a listed folder or a benchmark of the user, else its path."""
+    """The reference to a file: a name if it is in a models folder or a benchmark of the user, else its path."""
     named = {f"{MODELS_PREFIX}{name}/": root for name, root in models_folders().items()}
     with contextlib.suppress(StoreError):  # without a home folder there is no store, and no benchmark in it
         named = {OWN_PREFIX: (store_root() / BENCHMARKS).resolve(), **named}

@@ -1,7 +1,7 @@
 """Facts that a network's tensor names do not show: title, tied tensors, heads, order, names in other versions.
 
 The facts are in facts.toml, one table per kind of network. They are compared with names as plain words, component by
-component, so untrusted names cost time in proportion to their length.
+component, so the time for untrusted names is proportional to their length.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Facts:
 
     def is_unused(self, name: str) -> bool:
         """Whether a tensor of an older file no longer belongs to the network."""
-        return any(_ends(name, ending) for ending in self.unused)
+        return any(_ends_with(name, ending) for ending in self.unused)
 
     def later_name(self, name: str) -> str:
-        """The name of a file's tensor in Transformers 5 and in adapters written by it; else the name itself."""
+        """The name that Transformers 5, and adapters written by it, give to a file's tensor; often the name itself."""
         dotted = f".{name}."
         for file, module in self.later:
             dotted = dotted.replace(f".{file}.", f".{module}.")
@@ -46,19 +46,19 @@ class Facts:
 
     def tied_groups(self, names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
         """The groups of tied tensors among ``names``, each in the order of the facts; groups of one are left out."""
-        listed = list(names)
-        groups = (tuple(n for ending in group for n in listed if _ends(n, ending)) for group in self.tied)
+        name_list = list(names)
+        groups = (tuple(n for ending in group for n in name_list if _ends_with(n, ending)) for group in self.tied)
         return tuple(group for group in groups if len(group) > 1)
 
     def position_in_block(self, rest: str) -> int:
-        """Forward order of a tensor inside its block, from what follows the block's number."""
+        """The position of a tensor in its block, in forward order; ``rest`` is its name after the block's number."""
         dotted = f"{rest}."
         positions = (position for position, part in enumerate(self.parts) if dotted.startswith(f"{part}."))
         return next(positions, len(self.parts))
 
 
 def facts_of(names: Iterable[str]) -> Facts | None:
-    """The facts of the first kind of network with a set of marks among ``names``; None if there is no such kind."""
+    """The facts of the first kind of network whose marks, one whole set of them, are among ``names``; else None."""
     endings = {mark for facts in all_facts() for marks in facts.marks for mark in marks}
     lengths = sorted({mark.count(".") + 1 for mark in endings})
     present = set()
@@ -79,23 +79,24 @@ def title_of(names: Iterable[str]) -> str:
 
 @cache
 def all_facts() -> tuple[Facts, ...]:
-    """Every table of the file, in its order, which decides between kinds that share marks.
+    """Every table of the file, in order; the order decides between kinds that share marks.
 
     Raises:
         ValueError: a table has a key that is not a field.
     """
-    known = {field.name for field in fields(Facts)} - {"key"}
+    field_names = {field.name for field in fields(Facts)} - {"key"}
     tables = tomllib.loads(FACTS_FILE.read_text(encoding="utf-8"))
     for key, table in tables.items():
-        if unknown := sorted(set(table) - known):
-            raise ValueError(f"{FACTS_FILE.name}: [{key}] has keys that mean nothing: {', '.join(unknown)}")
-    return tuple(Facts(key, **{name: _frozen(value) for name, value in table.items()}) for key, table in tables.items())
+        if unknown := sorted(set(table) - field_names):
+            raise ValueError(f"{FACTS_FILE.name}: [{key}] has unknown keys: {', '.join(unknown)}")
+    return tuple(Facts(key, **{name: _freeze(value) for name, value in table.items()}) for key, table in tables.items())
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     """Lists of a table as tuples."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
 
 
-def _ends(name: str, ending: str) -> bool:
+def _ends_with(name: str, ending: str) -> bool:
+    """Whether the last components of a name are ``ending``."""
     return name == ending or name.endswith(f".{ending}")

@@ -1,4 +1,4 @@
-"""The architecture that a user states in one line where a file does not: sizes, numbers of heads, the activation."""
+"""An architecture that a user states because a file does not: sizes, numbers of heads, the activation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from merging.base.errors import CheckpointError
 from merging.base.text import did_you_mean, printable
 from merging.models.families import ACTIVATIONS
 
-LARGEST = 1_000_000  # of every size
-HEAD_WIDTH = 64  # the default that open_clip omits
+MAX_SIZE = 1_000_000  # of every field
+DEFAULT_HEAD_WIDTH = 64  # the default that open_clip omits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedArchitecture:
-    """Sizes in pixels and numbers, 0 if not stated, and the activation, empty if not stated."""
+    """Sizes (images and patches in pixels), 0 if not stated, and the activation, empty if not stated."""
 
     image_size: int = 0
     patch_size: int = 0
@@ -32,18 +32,18 @@ class StatedArchitecture:
         """The fields in a text such as 'heads=12,activation=gelu'; an empty text states none.
 
         Raises:
-            CheckpointError: a field is unknown (the message suggests the nearest one), or cannot have that value.
+            CheckpointError: a field is unknown (the message suggests the nearest one), or its value is invalid.
         """
         names = [field.name for field in fields(cls)]
         values: dict[str, Any] = {}
         for part in filter(None, map(str.strip, text.split(","))):
-            name, equals, word = (piece.strip() for piece in part.partition("="))
+            name, equals, value = (piece.strip() for piece in part.partition("="))
             if name not in names or not equals:
                 raise CheckpointError(
                     f"An architecture has no {printable(name, 40)!r}.{did_you_mean(name, names)} Write it as "
                     f"heads=12,activation=gelu; its fields are {', '.join(names)}."
                 )
-            values[name] = word if name == "activation" else _number(name, word)
+            values[name] = value if name == "activation" else _parse_size(name, value)
         if values.get("activation", ACTIVATIONS[0]) not in ACTIVATIONS:
             raise CheckpointError(
                 f"An activation is {' or '.join(ACTIVATIONS)}; got {printable(values['activation'], 20)!r}."
@@ -51,19 +51,19 @@ class StatedArchitecture:
         return cls(**values)
 
     @classmethod
-    def from_metadata(cls, stated: Mapping[str, Any]) -> Self:
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
         """The fields in an architecture's metadata, which has open_clip's fields."""
-        vision, text = stated.get("vision_cfg"), stated.get("text_cfg")
-        width, quick = size_in(vision, "width"), stated.get("quick_gelu")
+        vision, text = metadata.get("vision_cfg"), metadata.get("text_cfg")
+        width, quick_gelu = read_size(vision, "width"), metadata.get("quick_gelu")
         return cls(
-            image_size=size_in(vision, "image_size"),
-            patch_size=size_in(vision, "patch_size"),
+            image_size=read_size(vision, "image_size"),
+            patch_size=read_size(vision, "patch_size"),
             width=width,
-            layers=size_in(vision, "layers"),
-            heads=width // (size_in(vision, "head_width") or HEAD_WIDTH),
-            embed_dim=size_in(stated, "embed_dim"),
-            text_heads=size_in(text, "heads"),
-            activation="" if quick is None else ACTIVATIONS[0 if quick else 1],
+            layers=read_size(vision, "layers"),
+            heads=width // (read_size(vision, "head_width") or DEFAULT_HEAD_WIDTH),
+            embed_dim=read_size(metadata, "embed_dim"),
+            text_heads=read_size(text, "heads"),
+            activation="" if quick_gelu is None else ACTIVATIONS[0 if quick_gelu else 1],
         )
 
     def text(self) -> str:
@@ -71,16 +71,16 @@ class StatedArchitecture:
         return ",".join(f"{name}={value}" for name, value in asdict(self).items() if value)
 
 
-def size_in(fields: object, name: str) -> int:
-    """A size in metadata, which is untrusted; 0 if it is not a valid size."""
+def read_size(fields: object, name: str) -> int:
+    """A size in ``fields``, which are untrusted metadata; 0 if the value is not a valid size."""
     value = fields.get(name) if isinstance(fields, dict) else None
-    return value if type(value) is int and 0 < value <= LARGEST else 0
+    return value if type(value) is int and 0 < value <= MAX_SIZE else 0
 
 
-def _number(name: str, word: str) -> int:
-    if not word.isascii() or not word.isdigit() or not 0 < int(word[:10]) <= LARGEST:
-        raise CheckpointError(f"{name} is a whole number from 1 to {LARGEST:,}; got {printable(word, 20)!r}.")
-    return int(word)
+def _parse_size(name: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or not 0 < int(value[:10]) <= MAX_SIZE:
+        raise CheckpointError(f"{name} is a whole number from 1 to {MAX_SIZE:,}; got {printable(value, 20)!r}.")
+    return int(value)
 
 
 NOTHING_STATED = StatedArchitecture()

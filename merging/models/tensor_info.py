@@ -62,7 +62,7 @@ class TensorInfo:
 
 
 def raw_bytes(flat: torch.Tensor) -> memoryview:
-    """The bytes of a flat (n,), contiguous CPU tensor, without a copy."""
+    """The bytes of a flat, contiguous CPU tensor (n,), without a copy."""
     array: Any = flat.view(torch.uint8).numpy()
     return memoryview(array)
 
@@ -84,10 +84,10 @@ def read_spans(
     raw = torch.empty(sum(stop - start for start, stop in byte_spans), dtype=torch.uint8)
     view = raw_bytes(raw)
     for start, stop in byte_spans:
-        part, view = view[: stop - start], view[stop - start :]
-        while part:
-            count = os.preadv(descriptor, [part], offset + stop - len(part))
+        target, view = view[: stop - start], view[stop - start :]
+        while target:
+            count = os.preadv(descriptor, [target], offset + stop - len(target))
             if count == 0:
                 raise CheckpointError(f"{label} became shorter while it was being read; was it replaced?")
-            part = part[count:]
+            target = target[count:]
     return raw.view(dtype)

@@ -22,7 +22,7 @@ from merging.models.families import (
     Parameter,
     Role,
     Rule,
-    nearest,
+    find_nearest_family,
     recognize_family,
 )
 from merging.models.network_depth import depth_containers
@@ -30,12 +30,12 @@ from merging.models.network_facts import title_of
 from merging.models.tensor_info import TensorInfo
 
 VISUAL = "visual."
-BODY = "vision_model."
+HF_PREFIX = "vision_model."
 ANCHOR, HF_ANCHOR = "class_embedding", "embeddings.class_embedding"
 PROJ = "proj"
-INSIDE = ("embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm.")  # names inside Transformers' tower
-TEXT_SIDE = ("text_model.", "text_projection.")
-KNOWN = 64  # lists of names whose towers are cached
+HF_TOWER_PREFIXES = ("embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm.")  # names inside Transformers' tower
+HF_TEXT_PREFIXES = ("text_model.", "text_projection.")
+CACHED_LISTS = 64  # number of lists of names for which the result is cached
 TO_HUGGING_FACE = {
     "class_embedding": HF_ANCHOR,
     "positional_embedding": "embeddings.position_embedding.weight",
@@ -50,24 +50,25 @@ TO_HUGGING_FACE = {
 }
 
 
-def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, inside_other: bool = False) -> bool:
-    """Whether a file with a class embedding below the prefix ``body`` is a CLIP model, whose names begin with ``top``.
+def is_clip(infos: Mapping[str, TensorInfo], model_prefix: str, tower_prefix: str, inside_other: bool = False) -> bool:
+    """Whether a file holds a CLIP model; the file has a class embedding under ``tower_prefix``.
 
-    BLIP and others have this embedding and norms under CLIP's names, but an attention of their own, so every tensor of
-    the tower must be CLIP's. LLaVA holds a CLIP tower beside another network: unless ``inside_other``, the model must
-    have most of the file's numbers, and no tensor beside it may belong to blocks.
+    The names of the model begin with ``model_prefix``. BLIP and others have this embedding and norms under CLIP's
+    names, but another attention, so every tensor of the tower must be CLIP's. LLaVA holds a CLIP tower beside another
+    network: unless ``inside_other``, the model must have most of the file's numbers, and no other tensor may belong to
+    blocks.
     """
-    own, others, beside = 0, 0, list[str]()
+    model_numel, other_numel, other_names = 0, 0, list[str]()
     for name, info in infos.items():
-        short = name.removeprefix(top) if name.startswith(top) else ""
-        if short.startswith(TEXT_SIDE) or HUGGING_FACE.classify(short) is not None:
-            own += info.numel
-        elif name.startswith(body) and name.removeprefix(body).startswith(INSIDE):
+        short = name.removeprefix(model_prefix) if name.startswith(model_prefix) else ""
+        if short.startswith(HF_TEXT_PREFIXES) or HUGGING_FACE.classify(short) is not None:
+            model_numel += info.numel
+        elif name.startswith(tower_prefix) and name.removeprefix(tower_prefix).startswith(HF_TOWER_PREFIXES):
             return False
         else:
-            others += info.numel
-            beside.append(name)
-    return inside_other or (others < own and not depth_containers(beside))
+            other_numel += info.numel
+            other_names.append(name)
+    return inside_other or (other_numel < model_numel and not depth_containers(other_names))
 
 
 # --- from stored names to open_clip's --------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, inside_other: 
 
 @dataclass(frozen=True, slots=True)
 class TowerTensor:
-    """A tensor of the visual tower: open_clip's name without prefix, and its index if it is q, k or v alone."""
+    """A tensor of the visual tower: open_clip's name without prefix, and the index in ``QKV`` of q, k or v alone."""
 
     name: str
     qkv_index: int | None = None
@@ -95,7 +96,7 @@ def tensor_of_rule(rule: Rule, block: int | None) -> TowerTensor | None:
 
 def find_tower_tensor(name: str) -> TowerTensor | None:
     """The tensor of the tower that a name with any prefix refers to; None if it is not in a visual tower."""
-    for prefix, family in ((VISUAL, OPEN_CLIP_TOWER), (BODY, HUGGING_FACE)):
+    for prefix, family in ((VISUAL, OPEN_CLIP_TOWER), (HF_PREFIX, HUGGING_FACE)):
         if prefix in name:
             match = family.classify(name.rpartition(prefix)[2])
             return tensor_of_rule(match[1], match[2]) if match else None
@@ -112,16 +113,16 @@ def group_tower_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=64)  # every check of a merge passes the same names
-def _group_names(listed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    family = nearest(listed)
+def _group_names(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    family = find_nearest_family(names)
     stored: dict[str, dict[int, str]] = {}
-    for name in listed:
+    for name in names:
         match = family.classify(name)
         target = tensor_of_rule(match[1], match[2]) if match else None
         if target is not None:
             stored.setdefault(target.name, {})[-1 if target.qkv_index is None else target.qkv_index] = name
-    whole = {name: parts for name, parts in stored.items() if -1 in parts or len(parts) == len(QKV)}
-    return {name: (parts[-1],) if -1 in parts else (parts[0], parts[1], parts[2]) for name, parts in whole.items()}
+    complete = {name: parts for name, parts in stored.items() if -1 in parts or len(parts) == len(QKV)}
+    return {name: (parts[-1],) if -1 in parts else (parts[0], parts[1], parts[2]) for name, parts in complete.items()}
 
 
 def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
@@ -135,7 +136,7 @@ def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
     return dict(_group_parameter_names(tuple(parameter.name for parameter in checkpoint.parameters)))
 
 
-@lru_cache(maxsize=KNOWN)  # estimates pass the same names again and again
+@lru_cache(maxsize=CACHED_LISTS)  # estimates pass the same names many times
 def _group_parameter_names(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     return group_tower_names(names)
 
@@ -163,14 +164,14 @@ def hugging_face_names(name: str) -> tuple[str, ...]:
     """Transformers' names of a tensor of the tower, with the prefix that all its versions read."""
     if name == PROJ:
         return ("visual_projection.weight",)
-    prefix, rest = BODY, name
+    prefix, short_name = HF_PREFIX, name
     if name.startswith("transformer.resblocks."):
-        _, _, block, rest = name.split(".", 3)
-        prefix = f"{BODY}encoder.layers.{block}."
-    if rest.startswith("attn.in_proj_"):
-        kind = rest.removeprefix("attn.in_proj_")
+        _, _, block, short_name = name.split(".", 3)
+        prefix = f"{HF_PREFIX}encoder.layers.{block}."
+    if short_name.startswith("attn.in_proj_"):
+        kind = short_name.removeprefix("attn.in_proj_")
         return tuple(f"{prefix}self_{part}.{kind}" for part in QKV)
-    if rest in TO_HUGGING_FACE:
-        return (prefix + TO_HUGGING_FACE[rest],)
-    stem, _, kind = rest.rpartition(".")
+    if short_name in TO_HUGGING_FACE:
+        return (prefix + TO_HUGGING_FACE[short_name],)
+    stem, _, kind = short_name.rpartition(".")
     return (f"{prefix}{TO_HUGGING_FACE[stem]}.{kind}",)

@@ -82,7 +82,7 @@ def test_a_session_that_clears_the_caches_multiplies_nothing(mode: str, library:
             await asyncio.sleep(5)  # longer than a server waits before it starts a spare process
             assert counts(url) == before
 
-    with serve(library, tmp_path, {modes.VARIABLE: mode}, entry="app/serve.py") as url:
+    with serve(library, tmp_path, {modes.MODE_VARIABLE: mode}, entry="app/serve.py") as url:
         asyncio.run(clear(url))
 
 
@@ -90,10 +90,10 @@ def test_a_session_that_clears_the_caches_multiplies_nothing(mode: str, library:
     ("settings", "refused"),
     [
         ({}, set()),
-        ({modes.VARIABLE: "class"}, {messages.CLEAR_CACHE, messages.FILE_URLS}),
-        ({modes.VARIABLE: "read"}, {messages.CLEAR_CACHE, messages.FILE_URLS}),
+        ({modes.MODE_VARIABLE: "class"}, {messages.CLEAR_CACHE, messages.FILE_URLS}),
+        ({modes.MODE_VARIABLE: "read"}, {messages.CLEAR_CACHE, messages.FILE_URLS}),
         ({"MERGESCOPE_SHARED": "1"}, {messages.CLEAR_CACHE, messages.FILE_URLS}),
-        ({modes.VARIABLE: "lecture"}, {messages.CLEAR_CACHE, messages.FILE_URLS}),  # there is no such mode
+        ({modes.MODE_VARIABLE: "lecture"}, {messages.CLEAR_CACHE, messages.FILE_URLS}),  # there is no such mode
     ],
 )
 def test_messages_that_a_server_of_several_people_drops(
@@ -226,7 +226,7 @@ def test_modes_without_uploads_read_no_byte_of_a_file(mode: str, entry: str, lib
                     assert line.recv(4096) in (b"", b"This server takes no uploads.\n")
             assert not (await client.open("", {})).errors  # the session goes on
 
-    with serve(library, tmp_path, {modes.VARIABLE: mode}, entry=entry) as url:
+    with serve(library, tmp_path, {modes.MODE_VARIABLE: mode}, entry=entry) as url:
         asyncio.run(attack(url))
 
 

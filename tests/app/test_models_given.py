@@ -79,8 +79,8 @@ def test_large_files_are_read_by_a_job(
 ) -> None:
     for name in ("SMALL", "MOST_SECONDS"):
         monkeypatch.setattr(listed_models, name, 10)
-    monkeypatch.setattr(fit_check, "SMALL", 10)
-    monkeypatch.setattr(fit_check, "WHOLE", 10)
+    monkeypatch.setattr(fit_check, "READ_ALL_BYTES", 10)
+    monkeypatch.setattr(fit_check, "MAX_WHOLE_NUMEL", 10)
     monkeypatch.setattr(fit_report, "AT_ONCE", 10)
     digest_cache.DIGESTS.clear()
     at = open_app("models", library)

@@ -31,7 +31,7 @@ def test_read_mode_starts_nothing_and_says_where_to(page, open_app, library, mon
     query = PAGES[page] | ({"selected_runs": merge} if page == "models" else {})
     at = open_app(page, library, **query)
     assert controls(at) or at.get("file_uploader")  # else the rest would show nothing
-    monkeypatch.setenv(modes.VARIABLE, "read")
+    monkeypatch.setenv(modes.MODE_VARIABLE, "read")
     at = open_app(page, library, **query)
     assert not at.exception and not at.error
     assert controls(at) == set() and not at.get("file_uploader")
@@ -41,7 +41,7 @@ def test_read_mode_starts_nothing_and_says_where_to(page, open_app, library, mon
 
 
 def test_class_mode_merges_measures_and_previews(open_app, library, monkeypatch):
-    monkeypatch.setenv(modes.VARIABLE, "class")
+    monkeypatch.setenv(modes.MODE_VARIABLE, "class")
     at = open_app("merge", library)
     assert not at.exception and {"Run", "Preview"} <= controls(at)
     at.switch_page("screens/sweeps.py").run()
@@ -49,7 +49,7 @@ def test_class_mode_merges_measures_and_previews(open_app, library, monkeypatch)
 
 
 def test_a_link_from_another_mode_opens(open_app, library, monkeypatch):
-    monkeypatch.setenv(modes.VARIABLE, "read")
+    monkeypatch.setenv(modes.MODE_VARIABLE, "read")
     chain = "task_arithmetic(scaling=0.4)"
     at = open_app("merge", library, chain=chain, presentation="1", preset="ties")
     assert not at.exception and not at.error
@@ -57,7 +57,7 @@ def test_a_link_from_another_mode_opens(open_app, library, monkeypatch):
 
 
 def test_an_unknown_mode_is_an_error_on_every_page(open_app, library, monkeypatch):
-    monkeypatch.setenv(modes.VARIABLE, "clas")
+    monkeypatch.setenv(modes.MODE_VARIABLE, "clas")
     at = open_app("home", library)
     assert [error.value for error in at.error] and "MERGESCOPE" in at.error[0].value
-    monkeypatch.delenv(modes.VARIABLE)  # before the fixture closes the queue
+    monkeypatch.delenv(modes.MODE_VARIABLE)  # before the fixture closes the queue

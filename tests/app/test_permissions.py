@@ -52,10 +52,10 @@ SERVERS = {  # {how a server is set up: what its visitors may do}
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A server that is set up in this way."""
     how = str(request.param)
-    monkeypatch.delenv(modes.SHARED, raising=False)
-    monkeypatch.setenv(modes.VARIABLE, how if how in modes.LISTED else "full")
+    monkeypatch.delenv(modes.SHARED_VARIABLE, raising=False)
+    monkeypatch.setenv(modes.MODE_VARIABLE, how if how in modes.MODE_NAMES else "full")
     if how == "switch":
-        monkeypatch.setenv(modes.SHARED, "1")
+        monkeypatch.setenv(modes.SHARED_VARIABLE, "1")
     if how == "address":
         monkeypatch.setattr(permissions, "is_this_machine", lambda _host: False)
     return how
@@ -134,7 +134,7 @@ def test_the_job_of_another_session_is_left_alone(server: str, queues: Callable[
 def test_a_job_for_which_others_wait_is_not_paused(
     monkeypatch: pytest.MonkeyPatch, queues: Callable[[str], SessionQueue]
 ) -> None:
-    monkeypatch.setenv(modes.SHARED, "1")
+    monkeypatch.setenv(modes.SHARED_VARIABLE, "1")
     first, other, second = queues("first"), queues("other"), queues("second")
     busy = other.sweep("a" * 12, "Before it")
     job = first.sweep("b" * 12, "Both want it")
@@ -152,8 +152,8 @@ def test_a_server_that_other_machines_reach_is_shared_for_all_that_asks(
     address: str, others: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
-    monkeypatch.delenv(modes.SHARED, raising=False)
-    monkeypatch.delenv(modes.VARIABLE, raising=False)
+    monkeypatch.delenv(modes.SHARED_VARIABLE, raising=False)
+    monkeypatch.delenv(modes.MODE_VARIABLE, raising=False)
     monkeypatch.setattr(permissions.st, "get_option", {"server.address": address}.get)
     assert permissions.has_others() == messages.has_others() == messages.is_refused(messages.CLEAR_CACHE) == others
     assert permissions.is_allowed(VisitorAction.DELETE) != others

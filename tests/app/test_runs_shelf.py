@@ -70,7 +70,7 @@ def test_without_runs(open_app: Any, tiny_folder: Path) -> None:
 
 def downloads_in_class(at: AppTest) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(modes.VARIABLE, "class")
+        patch.setenv(modes.MODE_VARIABLE, "class")
         found = labels(at.run(), "download_button")
     at.run()
     return found

@@ -44,7 +44,7 @@ def test_times_are_kept_by_page():
 
 
 def test_a_server_starts_says_its_state_and_ends(library, tmp_path):
-    with serve(library, tmp_path, {modes.VARIABLE: "class"}, entry="app/serve.py") as url:
+    with serve(library, tmp_path, {modes.MODE_VARIABLE: "class"}, entry="app/serve.py") as url:
         with urllib.request.urlopen(f"{url}/status", timeout=30) as answer:
             said = json.load(answer)
         assert (said["mode"], said["sessions"], said["queue"]["running"]) == ("class", 0, 0)
@@ -57,7 +57,10 @@ def test_a_server_starts_says_its_state_and_ends(library, tmp_path):
 
 @pytest.mark.parametrize(
     ("setting", "value", "words"),
-    [(modes.VARIABLE, "lecture", "expected one of full, class, read"), ("MERGESCOPE_BENCHMARK", "/", "no tasks.json")],
+    [
+        (modes.MODE_VARIABLE, "lecture", "expected one of full, class, read"),
+        ("MERGESCOPE_BENCHMARK", "/", "no tasks.json"),
+    ],
 )
 def test_wrong_settings_are_an_error_at_the_start(setting, value, words, tmp_path, monkeypatch):
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path))

@@ -25,7 +25,7 @@ from merging.images.benchmarks.build.benchmark_folder import write_benchmark
 from merging.images.benchmarks.data_set_locations import Location
 from merging.images.benchmarks.model_search import missing_models
 from merging.models.formats.model_sources import open_checkpoint
-from merging.models.formats.referenced_model import MARK, recorded_path
+from merging.models.formats.referenced_model import VERSION_KEY, recorded_path
 
 FLAGS = "flags.safetensors"
 
@@ -116,12 +116,24 @@ def test_only_the_pretrained_model_is_named_where_the_others_need_its_names(
 @pytest.mark.parametrize(
     "content,sentence",
     [
-        ([MARK], "fruit.json: the file is a list, not a mapping."),
-        ({MARK: 1, "like": "", "metadata": {}}, "fruit.json does not say where a model is; make the benchmark again."),
-        ({MARK: 1, "model": "/x/" + "a" * 5000, "like": "", "metadata": {}}, "The model fruit is not stored in the"),
-        ({MARK: 1, "model": "/x/\0a", "like": "", "metadata": {}}, "The model fruit is not stored in the benchmark"),
-        ({MARK: 1, "model": "/x/\ud800", "like": "", "metadata": {}}, "fruit.json: the file is not valid JSON"),
-        ({MARK: 1, "model": "SELF", "like": "", "metadata": {}}, "fruit.json refers to itself; make the benchmark"),
+        ([VERSION_KEY], "fruit.json: the file is a list, not a mapping."),
+        (
+            {VERSION_KEY: 1, "like": "", "metadata": {}},
+            "fruit.json does not say where a model is; make the benchmark again.",
+        ),
+        (
+            {VERSION_KEY: 1, "model": "/x/" + "a" * 5000, "like": "", "metadata": {}},
+            "The model fruit is not stored in the",
+        ),
+        (
+            {VERSION_KEY: 1, "model": "/x/\0a", "like": "", "metadata": {}},
+            "The model fruit is not stored in the benchmark",
+        ),
+        ({VERSION_KEY: 1, "model": "/x/\ud800", "like": "", "metadata": {}}, "fruit.json: the file is not valid JSON"),
+        (
+            {VERSION_KEY: 1, "model": "SELF", "like": "", "metadata": {}},
+            "fruit.json refers to itself; make the benchmark",
+        ),
     ],
     ids=["list", "no model", "long", "null", "surrogate", "itself"],
 )

@@ -30,7 +30,7 @@ def test_an_unknown_key_is_an_error(tmp_path, monkeypatch):
     file = tmp_path / "facts.toml"
     file.write_text('[odd]\ntitle = "Odd"\nmarks = [["a"]]\nhats = ["b"]\n', encoding="utf-8")
     monkeypatch.setattr(network_facts, "FACTS_FILE", file)
-    with pytest.raises(ValueError, match=r"\[odd\] has keys that mean nothing: hats"):
+    with pytest.raises(ValueError, match=r"\[odd\] has unknown keys: hats"):
         all_facts.__wrapped__()
 
 

@@ -26,7 +26,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def all_large(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (content_digest, early_digests):
-        monkeypatch.setattr(module, "SMALL", 100)
+        monkeypatch.setattr(module, "DIRECT_HASH_BYTES", 100)
 
 
 def parts(path: Path) -> tuple[dict[str, dict], bytes]:
@@ -56,17 +56,19 @@ def test_the_bundled_models_are_small() -> None:
     from merging.base.settings import BUNDLED
 
     for path in (BUNDLED / "models").iterdir():
-        assert open_checkpoint(path).nbytes <= content_digest.SMALL // 2, "their digests are in links and recipes"
+        assert open_checkpoint(path).nbytes <= content_digest.DIRECT_HASH_BYTES // 2, (
+            "their digests are in links and recipes"
+        )
 
 
 @pytest.mark.usefixtures("all_large")
 def test_each_tensor_of_a_large_checkpoint_has_a_hash(
     tiny_family: tiny.Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(early_digests, "PIECE", 100)  # so that tensors have several
+    monkeypatch.setattr(early_digests, "PIECE_BYTES", 100)  # so that tensors have several
     path = tiny_family.pretrained
     opened = open_checkpoint(path)
-    assert opened.digest == by_hand(path, large=True) == early_digests.digest_of(path, lambda size: None)[1]
+    assert opened.digest == by_hand(path, large=True) == early_digests.compute_digest(path, lambda size: None)[1]
 
 
 @pytest.mark.usefixtures("all_large")

@@ -27,7 +27,7 @@ def turns(clock):
 
 @pytest.fixture
 def in_class(monkeypatch):
-    monkeypatch.setenv(modes.VARIABLE, "class")
+    monkeypatch.setenv(modes.MODE_VARIABLE, "class")
 
 
 def computed(turns, clock, job, seconds):

@@ -82,16 +82,16 @@ def header(shape, dtype="|u1"):
 def test_archives_that_promise_more_than_they_are_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "x.npz"
     for name, content, problem in (
-        ("images.npy", header((10**6, 1000, 1000, 3)) + b"x" * 10, "promises 3,000,000,000,000 bytes"),
-        ("images.npy", header((2, 2)) + b"x" * 10, "promises 4 bytes and has 10"),
-        ("images.npy", b"hello", "damaged, or no npz"),
+        ("images.npy", header((10**6, 1000, 1000, 3)) + b"x" * 10, "states 3,000,000,000,000 bytes"),
+        ("images.npy", header((2, 2)) + b"x" * 10, "states 4 bytes and has 10"),
+        ("images.npy", b"hello", "damaged or not an npz"),
         ("images.npy", header((2,), "|O") + b"x" * 16, "Python objects"),
     ):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(name, content)
         with pytest.raises(TaskError, match=problem):
             Npz(path)
-    monkeypatch.setattr("merging.base.files.npz.BOMB_SIZE", 1 << 20)
+    monkeypatch.setattr("merging.base.files.npz.ZIP_BOMB_MIN_BYTES", 1 << 20)
     size = 1 << 24
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("images.npy", "w") as stream:
         stream.write(header((size,)))

@@ -17,7 +17,7 @@ from torch_threads import torch_threads
 from merging.base.errors import Cancelled
 from merging.base.parallel import Report, Unit, peak_bytes, run_units
 from merging.base.progress import Progress
-from merging.base.threads import AT_ONCE
+from merging.base.threads import MAX_PIECES_BYTES
 from merging.engine import run as engine
 from merging.engine import stream
 from merging.engine.adapt import adapt
@@ -198,7 +198,7 @@ def test_several_layers_are_worked_on_at_once(monkeypatch: pytest.MonkeyPatch) -
     with torch_threads(3):
         engine.run_recipe(Recipe.build("drm"), pretrained, experts, context=Context(device="cpu"))
     assert [count for count, _ in asked] == [3]
-    assert 0 < asked[0][1] <= AT_ONCE
+    assert 0 < asked[0][1] <= MAX_PIECES_BYTES
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -227,7 +227,7 @@ def test_the_memory_of_a_layer() -> None:
     info = TensorInfo((4096, 1024), torch.float32)
     slot, square = 4 * 9 * 4096 * 1024 * 4, 4096**2 * 8
     assert layer_bytes(parameter, info, 8, 4, decomposes=False) == slot
-    assert layer_bytes(parameter, info, 8, 4) == slot + 4 * square < AT_ONCE / 2
+    assert layer_bytes(parameter, info, 8, 4) == slot + 4 * square < MAX_PIECES_BYTES / 2
     assert layer_bytes(parameter, info, 8, 4, rows=100) == slot + 4 * square + 8 * 100 * 1024 * 4
     assert layer_bytes(parameter, info, 8, 4, rows=math.inf) == slot + 4 * square + 8 * 1024**2 * 8
     flat = TensorInfo((1024,), torch.float32)

@@ -94,4 +94,4 @@ def test_zeros_that_are_not_streamed():
     rows = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
     for rank in range(7):
         expect = torch.cat([torch.zeros(2, 4), rows], dim=1).sort(dim=1).values[:, rank]
-        assert kth_smallest(lambda: [rows], [rank, rank], zeros=4) == expect.tolist()
+        assert kth_smallest(lambda: [rows], [rank, rank], zero_count=4) == expect.tolist()

@@ -123,7 +123,7 @@ def test_where_small_blocks_do_not_help_the_cpu_computes_and_the_result_says_so(
 ) -> None:
     expected = on("cpu", "iso_c")
     found, memory = _limited(2048, "iso_c", monkeypatch)  # less than a tensor
-    assert memory.refused == devices.ROUNDS + 1 and found.device == "CPU"
+    assert memory.refused == devices.MAX_RETRIES + 1 and found.device == "CPU"
     assert found.warnings == ("PRETEND ran out of memory even with small pieces, so the CPU computed this.",)
     assert all(torch.equal(found.state_dict[name], value) for name, value in expected.state_dict.items())
 
@@ -167,7 +167,7 @@ def test_inputs_go_through_pinned_memory_in_their_own_type(monkeypatch: pytest.M
         pinned.append(tensor)
         return tensor
 
-    monkeypatch.setattr(devices, "PINNED", {NAME})
+    monkeypatch.setattr(devices, "PINNED_MEMORY_DEVICES", {NAME})
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     base = {name: value.half() for name, value in BASE.items()}
     experts = {name: {n: v.half() for n, v in state.items()} for name, state in EXPERTS.items()}
@@ -185,7 +185,7 @@ def test_rows_that_share_memory_are_copied_before_they_are_pinned(monkeypatch: p
         assert tensor.is_contiguous(), "more than one element of the tensor refers to a single memory location"
         return tensor
 
-    monkeypatch.setattr(devices, "PINNED", {NAME})
+    monkeypatch.setattr(devices, "PINNED_MEMORY_DEVICES", {NAME})
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     row = torch.tensor([[1.0, 2.0]])
     with pretend_device():

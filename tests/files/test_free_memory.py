@@ -19,8 +19,8 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Writes the files of a control group; the machine has ``MACHINE`` bytes free."""
     memory = module.psutil.virtual_memory()._replace(available=MACHINE)
     monkeypatch.setattr(module.psutil, "virtual_memory", lambda: memory)
-    monkeypatch.setattr(module, "GROUPS", tmp_path)
-    monkeypatch.setattr(module, "OF_PROCESS", tmp_path / "of_process")
+    monkeypatch.setattr(module, "GROUPS_ROOT", tmp_path)
+    monkeypatch.setattr(module, "PROCESS_GROUPS_FILE", tmp_path / "of_process")
 
     def write(path: str, files: module.GroupFiles, limit: object, used: int, pages: int = 0) -> None:
         folder = tmp_path / path
@@ -34,7 +34,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def lines(*each: str) -> None:
-    module.OF_PROCESS.write_text("".join(f"{line}\n" for line in each))
+    module.PROCESS_GROUPS_FILE.write_text("".join(f"{line}\n" for line in each))
 
 
 def test_without_control_groups_it_is_the_machines(group):
@@ -79,7 +79,7 @@ def test_a_container_that_sees_its_own_group_as_the_root_counts(group):
 )
 def test_memory_ran_out_if_the_system_has_killed_for_it_meanwhile(group, monkeypatch, tmp_path, line, path, files):
     counts = tmp_path / (f"{path}/{files.kills}" if files else "vmstat")
-    monkeypatch.setattr(module, "OF_MACHINE", tmp_path / "vmstat")
+    monkeypatch.setattr(module, "MACHINE_COUNTERS_FILE", tmp_path / "vmstat")
     counts.parent.mkdir(parents=True, exist_ok=True)
     counts.write_text("low 0\noom 5\noom_kill 2\noom_group_kill 0\n")
     lines(line)
@@ -103,8 +103,11 @@ def test_memory_ran_out_if_the_system_has_killed_for_it_meanwhile(group, monkeyp
 
 
 def test_memory_ran_out_if_hardly_any_was_free_at_the_last_looks(group, monkeypatch, tmp_path):
-    monkeypatch.setattr(module, "OF_MACHINE", tmp_path / "vmstat")  # which is not there
-    watch, free = module.MemoryWatch(), iter((module.LOW - 1, module.LOW, module.LOW))
+    monkeypatch.setattr(module, "MACHINE_COUNTERS_FILE", tmp_path / "vmstat")  # which is not there
+    watch, free = (
+        module.MemoryWatch(),
+        iter((module.LOW_MEMORY_BYTES - 1, module.LOW_MEMORY_BYTES, module.LOW_MEMORY_BYTES)),
+    )
     monkeypatch.setattr(module, "free_memory", lambda: next(free))
     assert not watch.ran_out()
     found = []

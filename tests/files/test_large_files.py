@@ -16,7 +16,7 @@ from merging.models.tensor_info import TensorInfo
 
 
 def test_a_large_file_has_a_blake3_in_its_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic, "LARGE", 10)
+    monkeypatch.setattr(atomic, "BLAKE3_MIN_BYTES", 10)
     (tmp_path / "large").write_bytes(b"eleven byte")
     (tmp_path / "small").write_bytes(b"ten bytes.")
     atomic.seal(tmp_path)
@@ -25,16 +25,16 @@ def test_a_large_file_has_a_blake3_in_its_manifest(tmp_path: Path, monkeypatch: 
     assert set(files["small"]) == {"sha256", "size"}
     atomic.check_whole(tmp_path)
     (tmp_path / "large").write_bytes(b"eleven BYTE")
-    with pytest.raises(atomic.DamagedError, match="large does not have the BLAKE3 that its manifest gives"):
+    with pytest.raises(atomic.DamagedError, match="large does not have the BLAKE3 that its manifest states"):
         atomic.check_whole(tmp_path)
 
 
 def test_a_file_is_written_to_the_disk_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safetensors, "SYNCED", 1)
+    monkeypatch.setattr(safetensors, "SYNC_BYTES", 1)
     tensors = {name: torch.full((100,), float(place)) for place, name in enumerate("abcdef")}
     safetensors.save(tmp_path / "m.safetensors", tensors)
     plain = (tmp_path / "m.safetensors").read_bytes()
-    monkeypatch.setattr(safetensors, "SYNCED", 1 << 25)
+    monkeypatch.setattr(safetensors, "SYNC_BYTES", 1 << 25)
     safetensors.save(tmp_path / "other.safetensors", tensors)
     assert plain == (tmp_path / "other.safetensors").read_bytes()
 
@@ -47,7 +47,7 @@ def test_an_error_of_the_disk_met_meanwhile_is_not_lost(tmp_path: Path, monkeypa
         if len(calls) == 1:  # the system reports it only once
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(safetensors, "SYNCED", 1)
+    monkeypatch.setattr(safetensors, "SYNC_BYTES", 1)
     monkeypatch.setattr(safetensors.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         safetensors.save(tmp_path / "m.safetensors", {"a": torch.ones(3)})

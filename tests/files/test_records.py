@@ -87,12 +87,12 @@ def test_a_small_file_has_room_on_a_full_disk_as_often_as_was_reserved(tmp_path:
     place = tmp_path / "state.json"
     place.write_text("first")
     records.reserve(tmp_path)
-    assert all((tmp_path / name).stat().st_blocks for name in records.RESERVES)
+    assert all((tmp_path / name).stat().st_blocks for name in records.RESERVE_FILES)
     with fail_writing(tmp_path, in_place=True):
         with pytest.raises(OSError, match="No space"):
             records.write_bytes(place, b"second")
         with pytest.raises(OSError, match="No space"):
-            records.write_reserved(place, b"x" * (records.RESERVED + 1))
+            records.write_reserved(place, b"x" * (records.RESERVE_BYTES + 1))
         assert place.read_text() == "first"
         for text in (b"second", b"third"):
             records.write_reserved(place, text)
@@ -102,6 +102,6 @@ def test_a_small_file_has_room_on_a_full_disk_as_often_as_was_reserved(tmp_path:
     assert place.read_bytes() == b"third" and [path.name for path in tmp_path.iterdir()] == ["state.json"]
     records.reserve(tmp_path)
     records.write_reserved(place, b"fifth")  # which has room
-    assert all((tmp_path / name).exists() for name in records.RESERVES)
+    assert all((tmp_path / name).exists() for name in records.RESERVE_FILES)
     records.release(tmp_path)
     assert place.read_bytes() == b"fifth" and [path.name for path in tmp_path.iterdir()] == ["state.json"]

@@ -14,7 +14,7 @@ import pytest
 from merging.base.files import atomic, locks, processes, records, temporary
 from merging.base.files.disk import exists_on_shared_disk
 from merging.base.files.processes import ProcessId
-from merging.base.files.temporary import ABANDONED
+from merging.base.files.temporary import ABANDONED_SECONDS
 
 ONE, OTHER = "11111111", "22222222"
 Be = Callable[[str], None]
@@ -55,7 +55,7 @@ def test_what_the_other_computer_left_goes_when_nothing_in_it_has_changed_for_a_
     (folder / "inner").mkdir()
     (folder / "inner" / "file").write_text("half", "utf-8")
     be(OTHER)
-    young, old = 0.9 * ABANDONED, 1.1 * ABANDONED
+    young, old = 0.9 * ABANDONED_SECONDS, 1.1 * ABANDONED_SECONDS
     for ages, names in (((young, old, old), [folder.name]), ((old, old, old), [])):
         for path, age in zip((folder / "inner" / "file", folder / "inner", folder), ages, strict=True):
             os.utime(path, (time.time() - age,) * 2)
@@ -122,7 +122,7 @@ def test_a_lock_of_another_computer_does_not_stop_anybody_for_ever(tmp_path: Pat
     be(OTHER)
     with locks.hold_lock(path) as first:
         be(ONE)
-        with locks.hold_lock(path, notify=seen.append, longest=0.1) as second:
+        with locks.hold_lock(path, on_holder=seen.append, longest=0.1) as second:
             assert (first, second) == (True, False)
     assert {(holder.host, holder.is_remote) for holder in seen} <= {(OTHER, True)}
     with locks.hold_lock(path, longest=0.1) as free:  # a computer that is gone holds no lock

@@ -13,11 +13,11 @@ import pytest
 from merging.base.errors import CheckpointError
 from merging.models.formats.byte_range import ByteRange, Cursor
 from merging.models.formats.torch_pickle.interpreter import (
-    HARMLESS,
-    LIBRARY,
-    Machine,
+    HARMLESS_OPCODES,
+    LIBRARY_HANDLERS,
     PickledCall,
     PickledDict,
+    PickleMachine,
     ReadLimits,
 )
 
@@ -53,7 +53,7 @@ def loaded(content: bytes, folder: Path) -> Any:
     path = folder / "a.pkl"
     path.write_bytes(content)
     with path.open("rb") as file:
-        return Machine(Cursor(ByteRange.whole(file.fileno(), path.name)), ReadLimits()).load()
+        return PickleMachine(Cursor(ByteRange.from_descriptor(file.fileno(), path.name)), ReadLimits()).load()
 
 
 def plain(thing: Any) -> Any:
@@ -62,9 +62,9 @@ def plain(thing: Any) -> Any:
     return type(thing)(plain(item) for item in thing) if isinstance(thing, (list, tuple)) else thing
 
 
-@pytest.mark.parametrize("code", HARMLESS, ids=lambda code: NAMES[code[0]])
+@pytest.mark.parametrize("code", HARMLESS_OPCODES, ids=lambda code: NAMES[code[0]])
 def test_the_library_runs_an_instruction_as_it_did(code: bytes) -> None:
-    used = set(LIBRARY[code[0]].__code__.co_names)
+    used = set(LIBRARY_HANDLERS[code[0]].__code__.co_names)
     assert used <= KNOWN, (
         f"Python's {NAMES[code[0]]} now uses {used - KNOWN}: read Lib/pickle.py; if that is harmless, add it to KNOWN, "
         "else write the instruction in torch_pickle/interpreter.py"

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from merging.base.errors import CheckpointError
 from merging.models.formats import referenced_model
 from merging.models.formats.model_sources import open_checkpoint
-from merging.models.formats.referenced_model import MARK, MOST, resolve_model_path, write_reference
+from merging.models.formats.referenced_model import MOST, VERSION_KEY, resolve_model_path, write_reference
 
 STATE = tiny.pretrained()
 
@@ -70,8 +70,8 @@ def test_a_model_that_is_gone_is_named_with_what_to_do(reference: Path, model: P
 @pytest.mark.parametrize(
     "values",
     [
-        {MARK: 2}, {"model": None}, {"model": 7}, {"like": None}, {"like": ["pretrained.json"]}, {"metadata": None},
-        {"metadata": {"role": 1}}, {"metadata": "role"},
+        {VERSION_KEY: 2}, {"model": None}, {"model": 7}, {"like": None}, {"like": ["pretrained.json"]},
+        {"metadata": None}, {"metadata": {"role": 1}}, {"metadata": "role"},
     ],
     ids=str,
 )  # fmt: skip

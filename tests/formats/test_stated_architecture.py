@@ -69,7 +69,7 @@ def test_models_of_open_clip_and_configurations_are_known_by_name(tmp_path, smal
         "vit-b-32": "Did you mean 'ViT-B-32'?",
         "RN50": "is not a vision transformer",
         "gone/config.json": "There is no configuration at gone/config.json",
-        str(tmp_path): "is no configuration of a CLIP model",
+        str(tmp_path): "is not a configuration of a CLIP model",
     }.items():
         with pytest.raises(CheckpointError) as refused:
             named_architecture(text)

@@ -151,7 +151,7 @@ def test_a_mirror_with_another_file_is_noticed_before_it_comes(loopback: Loopbac
 
 
 def test_a_server_that_falls_silent_is_asked_again(loopback, model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "STALL", 0.3)
+    monkeypatch.setattr(download, "STALL_SECONDS", 0.3)
     loopback.fail(port=STORAGE, stall=200_000)
     assert (fetch(model, [FILE]) / FILE.name).read_bytes() == BYTES
     assert ranges(loopback) == ["", "bytes=200000-"]
@@ -172,7 +172,7 @@ def test_an_address_that_has_expired_is_asked_for_again(loopback: LoopbackHub, m
 
 @pytest.mark.parametrize("fault", [{"stall": 400_000}, {"rate": 100_000}])
 def test_cancel_is_heeded_at_once_and_says_what_is_kept(loopback, model, monkeypatch, fault) -> None:
-    monkeypatch.setattr(download, "STALL", 60.0)
+    monkeypatch.setattr(download, "STALL_SECONDS", 60.0)
     loopback.fail(port=STORAGE, **fault)
     stop, times = threading.Event(), []
 

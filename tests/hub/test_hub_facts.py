@@ -36,7 +36,7 @@ def test_sizes_and_digests_are_the_hub_s(loopback: LoopbackHub) -> None:
 def test_the_library_counts_no_use_even_if_others_imported_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", False)
     monkeypatch.delenv("HF_HUB_DISABLE_UPDATE_CHECK", raising=False)
-    client.library()
+    client.load_library()
     assert constants.HF_HUB_DISABLE_TELEMETRY and os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] == "1"
 
 
@@ -92,7 +92,7 @@ def test_after_five_tries_it_says_that_it_is_busy(loopback: LoopbackHub) -> None
 
 
 def test_waiting_for_an_answer_is_cancelled_at_once(loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts_module, "TIMEOUT", 60.0)
+    monkeypatch.setattr(facts_module, "TIMEOUT_SECONDS", 60.0)
     loopback.add("model", "tiny/clip", FILES)
     loopback.fail(stall=0)
     stop = threading.Event()

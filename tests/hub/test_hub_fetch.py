@@ -150,7 +150,7 @@ def test_a_pinned_file_may_lie_at_another_commit_if_it_is_the_same(loopback: Loo
     repository, files = pinned(loopback)
     loopback.add("model", "tiny/clip", FILES | {"README.md": b"moved on"})
     stated = fetch_facts(MODEL)
-    fetch(MODEL, stated.files, stated=stated)
+    fetch(MODEL, stated.files, facts=stated)
     weights = next(file for file in files if file.name == "model.safetensors")
     assert cached(repository, "model.safetensors") is None
     sent = dict(loopback.fetched())
@@ -213,7 +213,7 @@ def test_without_links_files_are_moved(loopback: LoopbackHub, monkeypatch: pytes
 
 @pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "a/../../b", "a\\..\\b", ""])
 def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
-    with pytest.raises(HubError, match="is no name of a file"):
+    with pytest.raises(HubError, match="is not a name of a file"):
         RepositoryFile(name)
 
 
@@ -221,11 +221,11 @@ def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
     "name,revision", [("a/b/c", None), ("../b", None), ("a b", None), ("a/b", "../c"), ("a/b", "/c"), ("", None)]
 )
 def test_odd_repositories_are_refused(name: str, revision: str | None) -> None:
-    with pytest.raises(HubError, match="is no repository of the Hub"):
+    with pytest.raises(HubError, match="is not a repository of the Hub"):
         Repository("model", name, revision)
 
 
 @pytest.mark.parametrize("keys", [{"git_id": "../../../victim.txt"}, {"sha256": "a" * 63}, {"git_id": "G" * 40}])
 def test_keys_that_are_no_digests_are_refused(keys: dict[str, str]) -> None:
-    with pytest.raises(HubError, match=r"config.json .* is no digest"):
+    with pytest.raises(HubError, match=r"config.json .* is not a digest"):
         RepositoryFile("config.json", 3, **keys)

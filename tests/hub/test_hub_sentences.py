@@ -165,7 +165,7 @@ def test_certificates_and_proxies_are_named_with_their_variable(monkeypatch: pyt
     sentence = str(hub_errors.explain_error(refused, model))
     assert "certificate is not yet valid" in sentence and "clock" in sentence and "SSL_CERT_FILE" in sentence
     assert "CERTIFICATE_VERIFY_FAILED" in str(ssl.SSLError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate")), "as ssl"
-    for name in hub_errors.PROXIES:
+    for name in hub_errors.PROXY_VARIABLES:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setenv("https_proxy", "http://user:secret@proxy:1")
@@ -193,6 +193,6 @@ def test_an_error_of_the_disk_names_its_place() -> None:
 def test_a_password_in_the_address_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "https://user:p@ss@mirror.example:8443/hub/")
     assert client.host() == "mirror.example:8443"
-    assert client.page(Repository("dataset", "tiny/data")) == "https://mirror.example:8443/hub/datasets/tiny/data"
+    assert client.page_url(Repository("dataset", "tiny/data")) == "https://mirror.example:8443/hub/datasets/tiny/data"
     monkeypatch.setenv("HF_ENDPOINT", "user:secret@mirror.example")
-    assert client.host() == "mirror.example" and "secret" not in client.page(Repository("model", "tiny/clip"))
+    assert client.host() == "mirror.example" and "secret" not in client.page_url(Repository("model", "tiny/clip"))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from merging.models.checkpoint import MappingCheckpoint
 from merging.models.inspection.fit_check import check_fit
-from merging.models.inspection.fit_report import DOUBTS, FIXES, FitReport
+from merging.models.inspection.fit_report import DOUBT_TEMPLATES, FIX_BY_KIND, FitReport
 
 
 def report(base: dict[str, Tensor], experts: dict[str, dict[str, Tensor]]) -> FitReport:
@@ -17,7 +17,7 @@ def report(base: dict[str, Tensor], experts: dict[str, dict[str, Tensor]]) -> Fi
 
 
 def test_every_doubt_is_a_kind_of_problem() -> None:
-    assert DOUBTS.keys() <= FIXES.keys()
+    assert DOUBT_TEMPLATES.keys() <= FIX_BY_KIND.keys()
 
 
 def test_doubts_are_sentences_that_name_the_expert() -> None:

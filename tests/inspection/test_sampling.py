@@ -22,7 +22,7 @@ from merging.models.inspection.distance import Distance
 from merging.models.inspection.fit_check import check_fit
 from merging.models.inspection.fit_report import FitReport
 from merging.models.inspection.model_sample import sample_model
-from merging.models.inspection.tensor_pieces import RUN_COUNT, WHOLE, tensor_pieces
+from merging.models.inspection.tensor_pieces import MAX_WHOLE_NUMEL, RUN_COUNT, tensor_pieces
 from merging.tasks.context import Context
 
 EXPERTS = ("digits", "fashion", "flags", "land", "letters", "multitask", "signs", "street", "textures")
@@ -57,7 +57,7 @@ def in_list(base: Checkpoint, expert: Checkpoint) -> Distance:
     return own.distance(below)
 
 
-@pytest.mark.parametrize("numel", [WHOLE + 1, 4099, 768 * 768, 3072 * 768])
+@pytest.mark.parametrize("numel", [MAX_WHOLE_NUMEL + 1, 4099, 768 * 768, 3072 * 768])
 def test_runs_are_spread_over_the_whole_tensor(numel: int) -> None:
     (piece,) = tensor_pieces("w", numel, sampled=True)
     assert piece.sampled and len(piece.spans) == RUN_COUNT and piece.weight * piece.numel == pytest.approx(numel)
@@ -68,7 +68,7 @@ def test_runs_are_spread_over_the_whole_tensor(numel: int) -> None:
 
 
 def test_small_tensors_and_all_numbers_are_read_whole() -> None:
-    for name, numel, some in (("a", WHOLE, True), ("a", 3_000_000, False), ("a", 0, True)):
+    for name, numel, some in (("a", MAX_WHOLE_NUMEL, True), ("a", 3_000_000, False), ("a", 0, True)):
         read = [span for piece in tensor_pieces(name, numel, some) for span in piece.spans]
         assert sum(stop - start for start, stop in read) == numel
         assert [start for start, _ in read] == [0, *(stop for _, stop in read)][: len(read)]
@@ -224,7 +224,7 @@ def test_numbers_that_are_not_finite_are_named_with_what_was_read() -> None:
 def test_models_that_are_small_are_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     base, experts = MappingCheckpoint(middle(), "base"), {"a": MappingCheckpoint(middle(3), "a")}
     assert not check_fit(base, experts, sample=True).sampled
-    monkeypatch.setattr("merging.models.inspection.fit_check.SMALL", base.nbytes)
+    monkeypatch.setattr("merging.models.inspection.fit_check.READ_ALL_BYTES", base.nbytes)
     report = check_fit(base, experts, sample=True)
     assert report.sampled and "sample" in report.read and report.distances["a"].sampled
 
@@ -249,7 +249,7 @@ def test_a_sample_is_read_once_from_every_model(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(SafetensorsCheckpoint, "read_spans", counted)
     monkeypatch.setattr(SafetensorsCheckpoint, "read_flat", None)
-    monkeypatch.setattr("merging.models.inspection.fit_check.SMALL", 0)
+    monkeypatch.setattr("merging.models.inspection.fit_check.READ_ALL_BYTES", 0)
     report = check_fit(files[0], {"a": files[1], "b": files[2]}, sample=True)
     assert report.sampled and len(read) == len(set(read)) == 3 * len(middle())
 

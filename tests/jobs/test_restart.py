@@ -19,7 +19,7 @@ from stand_in_jobs import SLEEP, start_orphan, wait_for_end, wait_until, write_j
 from merging.base.errors import StoreError
 from merging.base.files.atomic import make_temporary
 from merging.base.files.processes import NO_PROCESS, ProcessId, this_host
-from merging.base.files.records import RESERVES
+from merging.base.files.records import RESERVE_FILES
 from merging.recipes.recipe import Recipe
 from merging.study.run_queue import RunQueue
 from merging.study.runs.run_store import Store
@@ -44,7 +44,7 @@ def test_a_server_that_was_killed(store):
     gone = ProcessId.from_pid(dead.pid)
     dead.wait()
     run_id = write_job(store, State.QUEUED, gone)
-    room = [store.root / "jobs" / run_id / name for name in RESERVES]
+    room = [store.root / "jobs" / run_id / name for name in RESERVE_FILES]
     assert all(path.exists() for path in room)
     assert RunQueue(store).get(run_id).state == State.INTERRUPTED
     assert not any(path.exists() for path in room)
@@ -62,7 +62,7 @@ def test_the_child_of_a_dead_server_goes_on_and_can_be_cancelled(store):
         runner = RunQueue(store)
         run_id = write_job(store, State.RUNNING, NO_PROCESS, ProcessId.from_pid(process.pid))
         assert runner.get(run_id).state == RunQueue(store).get(run_id).state == State.RUNNING
-        assert all((store.root / "jobs" / run_id / name).exists() for name in RESERVES)  # it will be cancelled
+        assert all((store.root / "jobs" / run_id / name).exists() for name in RESERVE_FILES)  # it will be cancelled
         runner.cancel(run_id)
         process.wait(timeout=60)
         wait_until(lambda: runner.get(run_id).state == State.CANCELLED)

@@ -121,9 +121,9 @@ def test_a_killed_child_ran_out_of_memory_where_that_is_likely(
     """The system has counted a process that it killed for memory, or hardly any memory was free."""
     counts = tmp_path / "vmstat"
     counts.write_text("nr_free_pages 7\noom_kill 3\n")
-    monkeypatch.setattr(free_memory, "OF_MACHINE", counts)
+    monkeypatch.setattr(free_memory, "MACHINE_COUNTERS_FILE", counts)
     if shown == "low":
-        monkeypatch.setattr(free_memory, "free_memory", lambda: free_memory.LOW - 1)
+        monkeypatch.setattr(free_memory, "free_memory", lambda: free_memory.LOW_MEMORY_BYTES - 1)
     write = f"open({str(counts)!r}, 'w').write('oom_kill 4')" if shown == "counted" else "import time; time.sleep(0.5)"
     child(f"{write}; import os; os.kill(os.getpid(), 9)")
     job = wait_for_end(runner, runner.submit(plain_recipe(tiny_benchmark)).id)

@@ -22,7 +22,7 @@ def several(store, child, monkeypatch, tiny_folder):
     """Gives a runner of two jobs at a time."""
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
     monkeypatch.setenv(settings.WORKERS, "tls://far:8786")
-    monkeypatch.setenv(settings.JOBS, "2")
+    monkeypatch.setenv(settings.JOBS_VARIABLE, "2")
     child(SLEEP)
     made = RunQueue(store, device="cpu")
     yield made
@@ -53,13 +53,13 @@ def running(runner, *ids):
 )
 def test_only_jobs_that_share_workers_run_at_the_same_time(monkeypatch, spec, written, count):
     monkeypatch.setenv(settings.WORKERS, spec)
-    monkeypatch.setenv(settings.JOBS, written)
+    monkeypatch.setenv(settings.JOBS_VARIABLE, written)
     assert settings.jobs_at_once() == count
 
 
 @pytest.mark.parametrize("written", ["0", "65", "two", "-1", "1.5"])
 def test_a_wrong_number_of_jobs_is_refused_in_a_sentence(monkeypatch, written):
-    monkeypatch.setenv(settings.JOBS, written)
+    monkeypatch.setenv(settings.JOBS_VARIABLE, written)
     with pytest.raises(StoreError, match=f"MERGESCOPE_JOBS says how many .* 1 to 64; got '{written}'. Set another"):
         settings.jobs_at_once()
 

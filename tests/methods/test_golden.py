@@ -123,7 +123,7 @@ def test_golden(name, device, rounding, inputs):
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_golden_by_lapack_with_one_thread_and_with_several_layers_at_once(name, inputs, monkeypatch):
-    monkeypatch.setattr(eigen, "LARGE", 4)  # of which these small matrices are left out otherwise
+    monkeypatch.setattr(eigen, "LAPACK_MIN_SIDE", 4)  # of which these small matrices are left out otherwise
     before, results = torch.get_num_threads(), []
     try:
         for threads in (1, 3):

@@ -153,6 +153,6 @@ def test_ill_conditioned_sums_take_the_full_decomposition(monkeypatch):
     spectrum = torch.logspace(0, -7, 6, dtype=torch.float64)
     deltas = (orthogonal(9, 1)[:, :6] * spectrum @ orthogonal(6, 2))[None]
     assert_same(run("iso_c", deltas), 1.5 * naive_iso_c(deltas), 1e-8)
-    monkeypatch.setattr(linear_algebra, "SAFE", 0.0)
+    monkeypatch.setattr(linear_algebra, "MIN_EIGENVALUE_SHARE", 0.0)
     with pytest.raises(AssertionError):
         assert_same(run("iso_c", deltas), 1.5 * naive_iso_c(deltas), 1e-8)

@@ -10,9 +10,9 @@ import torch
 
 from merging.base.numerics import eigen as module
 from merging.base.numerics import linear_algebra
-from merging.base.numerics.eigen import LARGE, decompose_symmetric, finds_only_part
+from merging.base.numerics.eigen import LAPACK_MIN_SIDE, computes_only_part, decompose_symmetric
 
-SIDE = LARGE + 3
+SIDE = LAPACK_MIN_SIDE + 3
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,13 @@ def test_eigenpairs_are_torchs(matrix: torch.Tensor, count: int | None) -> None:
 
 
 def test_only_few_of_a_large_matrix_are_found_without_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [finds_only_part(SIDE, count) for count in (None, 1, SIDE // 4, SIDE // 4 + 1)] == [False, True, True, False]
-    assert not finds_only_part(LARGE - 1, 1)
+    assert [computes_only_part(SIDE, count) for count in (None, 1, SIDE // 4, SIDE // 4 + 1)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert not computes_only_part(LAPACK_MIN_SIDE - 1, 1)
     called: list[str] = []
     call = module.call_lapack
 
@@ -45,7 +50,7 @@ def test_only_few_of_a_large_matrix_are_found_without_the_others(monkeypatch: py
     monkeypatch.setattr(module, "call_lapack", noted)
     decompose_symmetric(torch.eye(SIDE, dtype=torch.float64), 3)
     decompose_symmetric(torch.eye(SIDE, dtype=torch.float64))
-    decompose_symmetric(torch.eye(LARGE - 1, dtype=torch.float64))
+    decompose_symmetric(torch.eye(LAPACK_MIN_SIDE - 1, dtype=torch.float64))
     assert called == ["dsyevr", "dsyevd"]
 
 

@@ -48,7 +48,7 @@ def test_zeros_that_are_not_streamed_count(zeros):
     rows = torch.rand(2, 300) + 0.5
     whole = torch.cat([torch.zeros(2, zeros), rows], dim=1).sort(dim=1).values
     for rank in (0, zeros - 1, zeros, zeros + 1, zeros + 299):
-        assert kth_smallest(lambda: [rows], [rank, rank], zeros=zeros) == whole[:, rank].tolist()
+        assert kth_smallest(lambda: [rows], [rank, rank], zero_count=zeros) == whole[:, rank].tolist()
 
 
 def test_a_thinned_stream_takes_the_place_of_the_first_pass_and_decides_nothing():
@@ -67,7 +67,7 @@ def test_a_thinned_stream_takes_the_place_of_the_first_pass_and_decides_nothing(
             passes[-1] += 1
             return list(rows.split(400, dim=1))
 
-        assert kth_smallest(whole, [700, 700], thinned=SampledRows(thinned, rows.shape[1])) == expected
+        assert kth_smallest(whole, [700, 700], sample=SampledRows(thinned, rows.shape[1])) == expected
         assert strides == [61]
     assert passes[0] == 1
 
@@ -85,5 +85,5 @@ def test_a_sample_of_runs_whose_numbers_are_alike_needs_no_further_pass():
 
     sample = SampledRows(lambda stride: [row.reshape(-1, 1024)[::stride].reshape(1, -1)], row.shape[1])
     ranks = [row.shape[1] * share // 100 for share in range(5, 100, 10)]
-    found = kth_smallest(whole, ranks, thinned=sample)
+    found = kth_smallest(whole, ranks, sample=sample)
     assert found == row.sort().values[0, ranks].tolist() and len(passes) == 1

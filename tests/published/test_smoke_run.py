@@ -93,7 +93,7 @@ def test_neither_images_nor_models_are_stored_again(hub: LoopbackHub, capsys: An
 
 def kept(home: Path) -> dict[Path, tuple[int, int]]:
     """The whole files in a cache, each with what tells it from another one of its name."""
-    states = {path: path.stat() for path in home.rglob("blobs/*") if path.suffix != blob_cache.PART}
+    states = {path: path.stat() for path in home.rglob("blobs/*") if path.suffix != blob_cache.PART_SUFFIX}
     return {path: (state.st_ino, state.st_mtime_ns) for path, state in states.items()}
 
 
@@ -101,7 +101,7 @@ def kept(home: Path) -> dict[Path, tuple[int, int]]:
 def test_stopped_while_it_fetches_it_goes_on(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    link, linked = blob_cache.link, []
+    link, linked = blob_cache.link_blob, []
 
     def interrupted(*args: Any) -> None:
         link(*args)
@@ -109,11 +109,11 @@ def test_stopped_while_it_fetches_it_goes_on(
         if len(linked) == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(blob_cache, "link", interrupted)
+    monkeypatch.setattr(blob_cache, "link_blob", interrupted)
     code, said, err = call(capsys, "run", "smoke", "--yes")
     assert code == 130 and "Cancelled" in said["error"] and len(linked) < 8, (said, err)
     before = kept(tmp_path / "home")
-    monkeypatch.setattr(blob_cache, "link", link)
+    monkeypatch.setattr(blob_cache, "link_blob", link)
     assert len(run(capsys)["rows"]) == 5
     # Files are compared, not requests: a busy server may note one late that was given up and repeated.
     after = kept(tmp_path / "home")

@@ -40,7 +40,7 @@ def test_more_layers_at_once_take_more_memory_within_the_budget(
     files = [Path(tiny_benchmark.pretrained), *map(Path, tiny_benchmark.experts.values())]
     one, two, many = (estimated(files, "drm", threads, monkeypatch) for threads in (1, 2, 1000))
     assert one < two <= 2 * one < many
-    monkeypatch.setattr(at_once, "AT_ONCE", two)
+    monkeypatch.setattr(at_once, "MAX_PIECES_BYTES", two)
     assert estimated(files, "drm", 1000, monkeypatch) == two
     monkeypatch.setattr(at_once, "free_memory", lambda: 2 * one + 2)
     assert estimated(files, "drm", 1000, monkeypatch) == one + 1

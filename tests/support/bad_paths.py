@@ -96,7 +96,7 @@ PATHS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no weight map": (lambda f: shards(f, lambda i, _: i.pop("weight_map")), "no 'weight_map'"),
     "weight map a list": (lambda f: shards(f, lambda i, _: i.update(weight_map=[1])), "no 'weight_map'"),
     "name that forges a line": (lambda f: f / "a\nb\0", "not found or not readable"),
-    "large index": (plain(b'{"a": "' + b"x" * (40 << 20) + b'"}', "x.index.json"), "more than an index of shards has"),
+    "large index": (plain(b'{"a": "' + b"x" * (40 << 20) + b'"}', "x.index.json"), "more than any index of shards"),
     "cut index": (plain(b'{"weight_map": {"a": "b"', "model.safetensors.index.json"), "not valid JSON"),
     "pickles in several files": (
         lambda f: plain(b"{}", "pytorch_model.bin.index.json")(f).parent,

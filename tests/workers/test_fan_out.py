@@ -166,7 +166,7 @@ def test_a_unit_that_kills_its_worker_is_named_once(pool: Workers, tmp_path: Pat
 def test_a_killed_worker_ran_out_of_memory_where_hardly_any_is_free(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(free_memory, "free_memory", lambda: free_memory.LOW - 1)
+    monkeypatch.setattr(free_memory, "free_memory", lambda: free_memory.LOW_MEMORY_BYTES - 1)
     heard = Heard()
     heard.run(pool, {"4": {"kills": True}})
     assert "the likely cause is memory" in str(heard.failed["4"])

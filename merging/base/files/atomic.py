@@ -1,8 +1,8 @@
 """Folders that exist whole or not at all: written as temporary folders, sealed by a manifest, then renamed.
 
-No locks are needed. Two writers of one entry each fill a temporary folder of their own; one rename wins, and the loser
-drops its copy. A reader trusts an entry only if its manifest and the sizes of all its files agree. It compares a file's
-hash when the file is first used. The next call of ``sweep`` removes the temporary folders of killed writers.
+No locks are needed. Two writers of one entry fill separate temporary folders; one rename succeeds, and the other
+writer removes its folder. A reader trusts an entry only if its manifest and the sizes of all its files agree. It checks
+the hash of a file when the file is first used. ``sweep`` removes the temporary folders of killed writers.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from blake3 import blake3
 from merging.base.files import disk
 from merging.base.files.disk import OTHER_STORE, explain_os_errors, sync
 from merging.base.files.records import write_json
-from merging.base.files.temporary import OLD, temporary_kind, temporary_name
+from merging.base.files.temporary import OLD, leftover_kind, temporary_name
 
 MANIFEST = "manifest.json"
-TAKEN = {errno.ENOTEMPTY, errno.EEXIST}  # errors of a rename whose target another writer has created first
-SWAPS = 10  # how often a check is repeated because the entry was replaced during it
+# Errors of a rename whose target another writer has created first.
+TARGET_EXISTS_ERRORS = {errno.ENOTEMPTY, errno.EEXIST}
+MAX_CHECKS = 10  # how often a check is repeated because the entry was replaced during it
 SHA256, BLAKE3 = "sha256", "blake3"
-NAMES = {SHA256: "sha-256", BLAKE3: "BLAKE3"}
-LARGE = 1 << 24  # bytes above which a file is hashed with BLAKE3, which takes a third of the time
-_PIECE = 1 << 20
+HASH_NAMES = {SHA256: "sha-256", BLAKE3: "BLAKE3"}
+BLAKE3_MIN_BYTES = 1 << 24  # bytes above which a file is hashed with BLAKE3, which takes a third of the time
+_PIECE_BYTES = 1 << 20
 
 Manifest = dict[str, dict[str, Any]]  # file name -> {"sha256" or "blake3", "size"}
 FileState = tuple[int, int, int, str]  # inode, size, time of change and hash of a file
@@ -49,7 +50,7 @@ def make_temporary(root: Path) -> Path:
 
 
 def seal(folder: Path) -> dict[str, FileState]:
-    """Sync every file to the disk, then write the manifest; a folder without a manifest is no entry.
+    """Sync every file to the disk, then write the manifest; a folder without a manifest is not an entry.
 
     Returns {file name: the file's state when it was hashed}.
     """
@@ -57,11 +58,11 @@ def seal(folder: Path) -> dict[str, FileState]:
     manifest: Manifest = {}
     states: dict[str, FileState] = {}
     for path in files:
-        name, state = path.relative_to(folder).as_posix(), path.stat()
-        kind = BLAKE3 if state.st_size > LARGE else SHA256
+        name, file_status = path.relative_to(folder).as_posix(), path.stat()
+        kind = BLAKE3 if file_status.st_size > BLAKE3_MIN_BYTES else SHA256
         content_hash = file_hash(path, kind)
-        manifest[name] = {kind: content_hash, "size": state.st_size}
-        states[name] = _file_state(state, content_hash)
+        manifest[name] = {kind: content_hash, "size": file_status.st_size}
+        states[name] = _file_state(file_status, content_hash)
         sync(path)
     for inner in sorted({path.parent for path in files}):
         sync(inner)
@@ -71,12 +72,12 @@ def seal(folder: Path) -> dict[str, FileState]:
 
 
 def publish(folder: Path, final: Path) -> bool:
-    """Rename a sealed folder to its final path; if another writer was first, drop the folder and return False."""
+    """Rename a sealed folder to its final path; if another writer was first, remove the folder and return False."""
     try:
         with disk.rename_in_block(folder, final):
             folder.rename(final)
     except OSError as error:
-        if error.errno not in TAKEN:
+        if error.errno not in TARGET_EXISTS_ERRORS:
             raise
         remove_temporary(folder)
         return False
@@ -86,32 +87,32 @@ def publish(folder: Path, final: Path) -> bool:
 
 
 @contextlib.contextmanager
-def write_folder(root: Path, name: str, whole: Callable[[Path], bool], what: str) -> Iterator[Path]:
-    """A folder to fill in the block, which then becomes ``root``/``name``; an existing entry stays if it is ``whole``.
+def write_folder(root: Path, name: str, is_valid: Callable[[Path], bool], subject: str) -> Iterator[Path]:
+    """A folder to fill in the block, which then becomes ``root``/``name``; a valid entry of that name is not replaced.
 
     Raises:
-        StoreError: the store cannot be written to; the message begins with ``what``, the name of the entry.
+        StoreError: the store cannot be written to; the message begins with ``subject``, the name of the entry.
     """
-    with explain_os_errors(what, OTHER_STORE):
+    with explain_os_errors(subject, OTHER_STORE):
         folder, final = make_temporary(root), root / name
         try:
             yield folder
             states = seal(folder)
-            there = final.exists() and not whole(final)
-            if replace(folder, final) if there else publish(folder, final):
+            replaces_damaged = final.exists() and not is_valid(final)
+            if replace(folder, final) if replaces_damaged else publish(folder, final):
                 _verified_files.update((str(final / name), *state) for name, state in states.items())
         finally:
             remove_temporary(folder)
 
 
-def require_writable(root: Path, what: str) -> None:
-    """Raise StoreError if ``what`` could not be written below ``root``; called before long work."""
-    with explain_os_errors(what, OTHER_STORE):
+def require_writable(root: Path, subject: str) -> None:
+    """Raise StoreError if ``subject`` could not be written below ``root``; called before long work."""
+    with explain_os_errors(subject, OTHER_STORE):
         remove_temporary(make_temporary(root))
 
 
 def replace(folder: Path, final: Path) -> bool:
-    """Rename a folder to ``final`` in place of any entry there; if another writer was first, drop it and return False.
+    """Rename a folder to ``final``, replacing any entry; if another writer was first, remove the folder, return False.
 
     The old entry is set aside until the new one is published. If this process dies before that, ``sweep`` restores it.
     """
@@ -131,26 +132,28 @@ def _restore(old_folder: Path) -> None:
     An entry that cannot be renamed stays.
     """
     with contextlib.suppress(OSError):
-        for old in old_folder.iterdir():
+        for old_entry in old_folder.iterdir():
             try:
-                if not (final := old_folder.with_name(old.name)).exists():
-                    old.rename(final)
+                if not (final := old_folder.with_name(old_entry.name)).exists():
+                    old_entry.rename(final)
             except OSError as error:
-                if error.errno not in TAKEN:  # another writer may have published an entry since the check
+                if (
+                    error.errno not in TARGET_EXISTS_ERRORS
+                ):  # another writer may have published an entry since the check
                     raise
         shutil.rmtree(old_folder)
 
 
-def retire(final: Path, what: str = "") -> None:
-    """Rename an entry to a temporary name, then remove it; does nothing if there is none.
+def retire(final: Path, subject: str = "") -> None:
+    """Rename an entry to a temporary name, then remove it; do nothing if there is no such entry.
 
     Raises:
-        StoreError: it cannot be removed; the message begins with ``what``, by default the entry's name.
+        StoreError: it cannot be removed; the message begins with ``subject``, by default the entry's name.
     """
     temporary = final.with_name(temporary_name())
-    with explain_os_errors(what or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
+    with explain_os_errors(subject or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
         final.rename(temporary)
-    remove_temporary(temporary)  # also if the rename succeeded but a network file system lost its reply
+    remove_temporary(temporary)  # a rename may succeed although a network file system lost its reply
 
 
 def remove_temporary(folder: Path) -> None:
@@ -162,7 +165,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an entry, after comparing the size of every file.
+    """The manifest of an entry; the sizes of all files are compared with it.
 
     Raises:
         DamagedError: the manifest is missing or malformed, or a file is missing or of another size.
@@ -172,7 +175,7 @@ def read_manifest(folder: Path) -> Manifest:
         for name, entry in files.items():
             size = (folder / name).stat().st_size
             if size != entry["size"] or not isinstance(entry[_hash_kind(entry)], str):
-                raise DamagedError(f"{name} has {size} bytes, its manifest says {entry['size']}")
+                raise DamagedError(f"{name} has {size} bytes, its manifest states {entry['size']}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(f"its manifest cannot be trusted: {error}") from None
     return dict(files)
@@ -201,11 +204,11 @@ def verify_file(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: s
         raise DamagedError(f"{name} is not in its manifest")
     try:
         kind = _hash_kind(manifest[name])
-        seen = (str(path), *_file_state(path.stat(), str(manifest[name][kind])))
-        if seen not in _verified_files:
+        file_state = (str(path), *_file_state(path.stat(), str(manifest[name][kind])))
+        if file_state not in _verified_files:
             if file_hash(path, kind) != manifest[name][kind]:
-                raise DamagedError(f"{name} does not have the {NAMES[kind]} that its manifest gives")
-            _verified_files.add(seen)
+                raise DamagedError(f"{name} does not have the {HASH_NAMES[kind]} that its manifest states")
+            _verified_files.add(file_state)
     except OSError as error:
         raise DamagedError(f"{name} cannot be read: {error.strerror}") from None
     return path
@@ -216,7 +219,7 @@ def _file_state(status: os.stat_result, content_hash: str) -> FileState:
 
 
 def _hash_kind(entry: Mapping[str, Any]) -> str:
-    """Which hash an entry of a manifest has."""
+    """The kind of hash that an entry of a manifest has."""
     return BLAKE3 if BLAKE3 in entry else SHA256
 
 
@@ -238,11 +241,11 @@ def check_whole(folder: Path) -> None:
 
 def is_damaged(folder: Path) -> bool:
     """Whether an entry exists and is not whole; an entry that is replaced during the check is checked again."""
-    for _ in range(SWAPS):
-        before = _identity(folder)
-        if before is None or is_whole(folder):
+    for _ in range(MAX_CHECKS):
+        identity = _identity(folder)
+        if identity is None or is_whole(folder):
             return False
-        if _identity(folder) == before:
+        if _identity(folder) == identity:
             return True
     return False
 
@@ -259,7 +262,7 @@ def sweep(root: Path) -> None:
     """Remove the temporary files of dead writers in a folder, and restore entries that they had set aside."""
     with contextlib.suppress(OSError):  # there is no such folder, or it is not readable
         for path in root.iterdir():
-            kind = temporary_kind(path)
+            kind = leftover_kind(path)
             if kind == OLD:
                 _restore(path)
             elif kind and path.is_dir():
@@ -270,22 +273,22 @@ def sweep(root: Path) -> None:
 
 def file_hash(path: Path, kind: str = SHA256) -> str:
     """The hash of a file, "sha256" or "blake3", read piece by piece."""
-    total = hashlib.sha256() if kind == SHA256 else blake3(max_threads=blake3.AUTO)
-    buffer = memoryview(bytearray(_PIECE))
+    hasher = hashlib.sha256() if kind == SHA256 else blake3(max_threads=blake3.AUTO)
+    buffer = memoryview(bytearray(_PIECE_BYTES))
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
-            total.update(buffer[:count])
-    return total.hexdigest()
+            hasher.update(buffer[:count])
+    return hasher.hexdigest()
 
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
     """A temporary path for one file, which replaces ``path`` when the block ends without an error."""
-    with temporary_beside(path) as partial:
-        yield partial / path.name
-        disk.sync_all(partial)
-        with disk.rename_in_block(partial / path.name, path):
-            (partial / path.name).replace(path)
+    with temporary_beside(path) as folder:
+        yield folder / path.name
+        disk.sync_all(folder)
+        with disk.rename_in_block(folder / path.name, path):
+            (folder / path.name).replace(path)
         with contextlib.suppress(OSError):  # the file is whole even if the sync fails
             sync(path.absolute().parent)
 
@@ -294,15 +297,15 @@ def replace_file(path: Path) -> Iterator[Path]:
 def temporary_beside(target: Path) -> Iterator[Path]:
     """A temporary folder beside a path; it is removed after the block, as are new parent folders that stayed empty."""
     target = target.absolute()
-    missing = [path for path in target.parents if not path.exists()]
+    new_folders = [path for path in target.parents if not path.exists()]
     with explain_os_errors(target.name):
         target.parent.mkdir(parents=True, exist_ok=True)
         sweep(target.parent)
-        partial = make_temporary(target.parent)
+        folder = make_temporary(target.parent)
         try:
-            yield partial
+            yield folder
         finally:
-            remove_temporary(partial)
-            for path in missing:  # new folders that stayed empty are removed again
+            remove_temporary(folder)
+            for path in new_folders:  # new folders that stayed empty are removed again
                 with contextlib.suppress(OSError):
                     path.rmdir()

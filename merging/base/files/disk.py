@@ -13,10 +13,11 @@ from pathlib import Path
 from merging.base.errors import MergingError, StoreError
 from merging.base.text import printable, size_text
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-UNSUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}  # file systems that cannot reserve space
+DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# File systems that cannot reserve space.
+NO_RESERVE_ERRORS = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 OTHER_STORE = "set MERGESCOPE_STORE to a folder that can be written to"  # the remedy if the store is not writable
-STILL = " Stored results can still be viewed."
+VIEWING_STILL_WORKS = " Stored results can still be viewed."
 
 
 def free_bytes(folder: Path) -> int:
@@ -35,25 +36,24 @@ def nearest_existing(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def explain_os_errors(what: str, remedy: str = "choose another folder", done: str = "written") -> Iterator[None]:
-    """Turn an OSError in the block into a StoreError: ``what`` cannot be ``done``, and ``remedy`` helps."""
+def explain_os_errors(subject: str, remedy: str = "choose another folder", action: str = "written") -> Iterator[None]:
+    """Turn an OSError in the block into a StoreError: "``subject`` cannot be ``action``", with its ``remedy``."""
     try:
         yield
     except BrokenPipeError:  # the reader of the printed progress is gone; the disk is fine
         raise
     except OSError as error:
-        loss = " Nothing of it was kept." if done == "written" else ""
-        if error.errno in FULL:
-            words = (
-                f"The disk is full ({_describe_os_error(error)}): {what} was not {done}.{loss} "
+        loss = " Nothing of it was kept." if action == "written" else ""
+        if error.errno in DISK_FULL_ERRORS:
+            message = (
+                f"The disk is full ({_describe_os_error(error)}): {subject} was not {action}.{loss} "
                 f"Free some space, or {remedy}."
             )
         else:
-            still = STILL if remedy == OTHER_STORE else ""
-            words = (
-                f"{what} cannot be {done} ({_describe_os_error(error)}).{loss}{still} {remedy[0].upper()}{remedy[1:]}."
-            )
-        raise StoreError(words) from None
+            reassurance = VIEWING_STILL_WORKS if remedy == OTHER_STORE else ""
+            advice = f"{remedy[0].upper()}{remedy[1:]}"
+            message = f"{subject} cannot be {action} ({_describe_os_error(error)}).{loss}{reassurance} {advice}."
+        raise StoreError(message) from None
 
 
 def _describe_os_error(error: OSError) -> str:
@@ -84,11 +84,11 @@ def rename_in_block(source: Path, target: Path) -> Iterator[None]:
 
     A network file system that loses a reply repeats the request, which then fails because ``source`` is gone.
     """
-    before = _identity(source)
+    identity = _identity(source)
     try:
         yield
     except FileNotFoundError:
-        if before is None or _identity(target) != before:
+        if identity is None or _identity(target) != identity:
             raise
 
 
@@ -112,7 +112,7 @@ def exists_on_shared_disk(path: Path) -> bool:
     return path.exists()
 
 
-def reserve(descriptor: int, size: int) -> None:
+def reserve_space(descriptor: int, size: int) -> None:
     """Set the size of an empty file, and allocate its blocks if the system can, which halves the time of writing it.
 
     Raises:
@@ -123,7 +123,7 @@ def reserve(descriptor: int, size: int) -> None:
             os.posix_fallocate(descriptor, 0, size)
             return
         except OSError as error:
-            if error.errno not in UNSUPPORTED:
+            if error.errno not in NO_RESERVE_ERRORS:
                 raise
     os.ftruncate(descriptor, size)
 
@@ -152,7 +152,7 @@ def folder_size(folder: Path) -> int:
 
 
 def list_files_below(folder: Path, parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, int]]:
-    """(parent folders below ``folder``, name, size) of every file; files that vanish meanwhile are left out."""
+    """(parent folders below ``folder``, name, size) of every file; files that are removed meanwhile are left out."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

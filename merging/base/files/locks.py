@@ -11,24 +11,24 @@ from filelock import FileLock, Timeout
 
 from merging.base.files.processes import NO_PROCESS, ProcessId, this_process
 
-LOOK = 0.5  # seconds between two checks of the holder
-LONGEST = 3600.0  # seconds that a process waits for a lock at most
+POLL_SECONDS = 0.5  # between two checks of the holder
+MAX_WAIT_SECONDS = 3600.0  # longest time that a process waits for a lock
 
 
 @contextlib.contextmanager
 def hold_lock(
     path: Path,
-    check: Callable[[], None] = lambda: None,
-    notify: Callable[[ProcessId], None] = lambda holder: None,
-    longest: float = LONGEST,
+    check_cancel: Callable[[], None] = lambda: None,
+    on_holder: Callable[[ProcessId], None] = lambda holder: None,
+    longest: float = MAX_WAIT_SECONDS,
 ) -> Iterator[bool]:
     """Hold a lock while the block runs; yield whether it is held.
 
-    It is not held if the file system has no locks or is not writable, if a signal has halted the holder, or after
-    ``longest`` seconds. While another process holds the lock, ``notify`` is called with that process (number 0 if it
-    is unknown), and so is ``check``, which may raise to stop waiting.
+    The lock is not held if the file system has no locks or is not writable, if a signal has halted the holder, or after
+    ``longest`` seconds. While another process holds the lock, ``on_holder`` is called with that process (number 0 if it
+    is unknown), and so is ``check_cancel``, which may raise to stop waiting.
     """
-    lock = _acquire(path, check, notify, longest)
+    lock = _acquire(path, check_cancel, on_holder, longest)
     try:
         yield lock is not None
     finally:
@@ -37,21 +37,21 @@ def hold_lock(
 
 
 def _acquire(
-    path: Path, check: Callable[[], None], notify: Callable[[ProcessId], None], longest: float
+    path: Path, check_cancel: Callable[[], None], on_holder: Callable[[ProcessId], None], max_seconds: float
 ) -> FileLock | None:
-    end = time.monotonic() + longest
+    end = time.monotonic() + max_seconds
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock(path, fallback_to_soft=False)  # a soft lock would outlive a killed holder
         while True:
-            check()
+            check_cancel()
             with contextlib.suppress(Timeout):
-                lock.acquire(timeout=min(LOOK, longest))
+                lock.acquire(timeout=min(POLL_SECONDS, max_seconds))
                 break
-            holder = _holder(path)
+            holder = _read_holder(path)
             if holder.is_halted() or time.monotonic() > end:
                 return None
-            notify(holder)
+            on_holder(holder)
     except (OSError, NotImplementedError):
         return None
     with contextlib.suppress(OSError):
@@ -59,7 +59,7 @@ def _acquire(
     return lock
 
 
-def _holder(path: Path) -> ProcessId:
+def _read_holder(path: Path) -> ProcessId:
     """The process that the lock's file names as its holder; ``NO_PROCESS`` if it names none."""
     with contextlib.suppress(OSError, ValueError):
         if process := ProcessId.parse(path.read_text("ascii")):

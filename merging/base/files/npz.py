@@ -1,7 +1,7 @@
 """NumPy's npz archives from untrusted sources: headers are checked before any array is read.
 
-``np.load`` would unpack whole arrays of any size that their headers claim. Here single rows can be read. Pickled
-objects are never read.
+``np.load`` unpacks whole arrays of any size that their headers state. This module can also read single rows. It never
+reads pickled objects.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from merging.base.files.paths import open_regular, path_state, resolve_contained
 from merging.base.text import first_few, printable
 
 MAX_MEMBERS = 1000
-MAX_READ = 1 << 32  # most bytes of an array that is read whole
-BOMB, BOMB_SIZE = 200, 1 << 28  # compression factor and size in bytes above which an archive is taken for a zip bomb
-KINDS = "biufU"
-CHUNK = 1 << 22  # bytes read at a time
-MAGIC = b"PK\x03\x04"
-BROKEN = (  # exceptions of zipfile and of NumPy's header parser when an archive is damaged
+MAX_READ_BYTES = 1 << 32  # of an array that is read whole
+# Compression factor and size in bytes above which an archive is taken for a zip bomb.
+ZIP_BOMB_RATIO, ZIP_BOMB_MIN_BYTES = 200, 1 << 28
+DTYPE_KINDS = "biufU"
+CHUNK_BYTES = 1 << 22  # bytes read at a time
+ZIP_MAGIC = b"PK\x03\x04"
+DAMAGE_ERRORS = (  # exceptions of zipfile and of NumPy's header parser when an archive is damaged
     zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, KeyError, SyntaxError, TokenError,
 )  # fmt: skip
-_PARSER = threading.Lock()  # NumPy parses headers as Python code, which may fail in several threads of CPython 3.11
+# NumPy parses headers as Python code, which may fail in several threads of CPython 3.11.
+_header_parser_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +58,16 @@ class ArrayInfo:
 
 
 def read_array_infos(path: Path) -> Mapping[str, ArrayInfo]:
-    """Shape and dtype of each array of an archive, read again only when the file has changed.
+    """Shape and dtype of each array of an archive; they are cached until the file changes.
 
     Raises:
-        TaskError: as ``Npz``.
+        TaskError: see ``Npz``.
     """
     return _read_array_infos(path, path_state(path))
 
 
 @lru_cache(maxsize=512)
-def _read_array_infos(path: Path, state: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
+def _read_array_infos(path: Path, fingerprint: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
     with Npz(path) as arrays:
         return arrays.infos
 
@@ -85,49 +87,49 @@ class Npz:
             raise TaskError(str(error)) from None
         file = os.fdopen(descriptor, "rb")
         try:
-            with self._read_errors():
+            with self._explain_errors():
                 self._archive = zipfile.ZipFile(file)
                 members = self._archive.infolist()
                 if len(members) > MAX_MEMBERS or len({member.filename for member in members}) < len(members):
                     raise TaskError(f"{self.name}: it lists too many arrays, or one name twice; refused.")
-                self.infos = {m.filename.removesuffix(".npy"): self._info(m) for m in members}
+                self.infos = {m.filename.removesuffix(".npy"): self._read_info(m) for m in members}
         except TaskError:
             file.close()
             raise
         self._file = file
 
     @contextlib.contextmanager
-    def _read_errors(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         """Turn every error of reading the archive into a TaskError of one sentence."""
         try:
             yield
         except TaskError:
             raise
-        except BROKEN as error:
+        except DAMAGE_ERRORS as error:
             reason = printable(str(error).split("\n", maxsplit=1)[0], 100)
-            raise TaskError(f"{self.name} is damaged, or no npz archive: {reason}.") from None
+            raise TaskError(f"{self.name} is damaged or not an npz archive: {reason}.") from None
 
-    def _info(self, member: zipfile.ZipInfo) -> ArrayInfo:
-        what = f"{self.name}: array {printable(member.filename, 60)!r}"
-        if member.file_size > BOMB_SIZE and member.file_size > BOMB * member.compress_size:
-            raise TaskError(f"{what} would unpack {member.compress_size:,} bytes to {member.file_size:,}; refused.")
+    def _read_info(self, member: zipfile.ZipInfo) -> ArrayInfo:
+        label = f"{self.name}: array {printable(member.filename, 60)!r}"
+        if member.file_size > ZIP_BOMB_MIN_BYTES and member.file_size > ZIP_BOMB_RATIO * member.compress_size:
+            raise TaskError(f"{label} would unpack {member.compress_size:,} bytes to {member.file_size:,}; refused.")
         with self._archive.open(member) as stream:
-            info = self._read_header(stream, what)
+            info = self._read_header(stream, label)
             if stream.tell() + info.nbytes != member.file_size:
-                raise TaskError(f"{what} promises {info.nbytes:,} bytes and has {member.file_size - stream.tell():,}.")
+                raise TaskError(f"{label} states {info.nbytes:,} bytes and has {member.file_size - stream.tell():,}.")
         return info
 
-    def _read_header(self, stream: IO[bytes], what: str) -> ArrayInfo:
+    def _read_header(self, stream: IO[bytes], label: str) -> ArrayInfo:
         version = npy.read_magic(stream)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        with _PARSER:
-            shape, by_columns, dtype = read(stream)
+        read_array_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        with _header_parser_lock:
+            shape, is_fortran_order, dtype = read_array_header(stream)
         if dtype.hasobject:
-            raise TaskError(f"{what} holds Python objects, which are not read. Save it as a plain array.")
-        if dtype.kind not in KINDS or dtype.names is not None or dtype.subdtype is not None:
-            raise TaskError(f"{what} is of type {printable(str(dtype), 40)}; numbers or text are expected.")
-        if by_columns and len(shape) > 1:
-            raise TaskError(f"{what} is stored by columns; save np.ascontiguousarray(array).")
+            raise TaskError(f"{label} holds Python objects, which are not read. Save it as a plain array.")
+        if dtype.kind not in DTYPE_KINDS or dtype.names is not None or dtype.subdtype is not None:
+            raise TaskError(f"{label} is of type {printable(str(dtype), 40)}; numbers or text are expected.")
+        if is_fortran_order and len(shape) > 1:
+            raise TaskError(f"{label} is stored by columns; save np.ascontiguousarray(array).")
         return ArrayInfo(tuple(int(size) for size in shape), dtype)
 
     def read(self, name: str) -> NDArray[Any]:
@@ -136,19 +138,21 @@ class Npz:
         Raises:
             TaskError: no array has that name, it is too large to be read whole, or the archive is damaged.
         """
-        info = self._require(name)
-        if info.nbytes > MAX_READ:
-            raise TaskError(f"{self.name}: array {name!r} takes {info.nbytes:,} bytes; at most {MAX_READ:,} are read.")
-        flat = bytearray(info.nbytes)
-        view, done = memoryview(flat), 0
-        with self._read_errors(), self._stream(name) as stream:
-            while done < len(view):
-                piece = stream.read(min(CHUNK, len(view) - done))
+        info = self._find_info(name)
+        if info.nbytes > MAX_READ_BYTES:
+            raise TaskError(
+                f"{self.name}: array {name!r} takes {info.nbytes:,} bytes; at most {MAX_READ_BYTES:,} are read."
+            )
+        buffer = bytearray(info.nbytes)
+        view, position = memoryview(buffer), 0
+        with self._explain_errors(), self._open_stream(name) as stream:
+            while position < len(view):
+                piece = stream.read(min(CHUNK_BYTES, len(view) - position))
                 if not piece:
                     raise EOFError("it ends too early")
-                view[done : done + len(piece)] = piece
-                done += len(piece)
-        return np.frombuffer(flat, info.dtype).reshape(info.shape)
+                view[position : position + len(piece)] = piece
+                position += len(piece)
+        return np.frombuffer(buffer, info.dtype).reshape(info.shape)
 
     def read_rows(self, name: str, indices: Iterable[int]) -> Iterator[tuple[int, NDArray[Any]]]:
         """(index, row (*S)) of an array (n, *S) for increasing indices; one row is in memory at a time.
@@ -156,9 +160,9 @@ class Npz:
         Raises:
             TaskError: no array has that name, an index is out of range, or the archive is damaged.
         """
-        info = self._require(name)
+        info = self._find_info(name)
         row = ArrayInfo(info.shape[1:], info.dtype)
-        with self._read_errors(), self._stream(name) as stream:
+        with self._explain_errors(), self._open_stream(name) as stream:
             start = stream.tell()
             for index in indices:
                 if not 0 <= index < info.shape[0]:
@@ -169,16 +173,16 @@ class Npz:
                     raise EOFError("it ends too early")
                 yield index, np.frombuffer(data, info.dtype).reshape(row.shape)
 
-    def _require(self, name: str) -> ArrayInfo:
+    def _find_info(self, name: str) -> ArrayInfo:
         if name not in self.infos:
             raise TaskError(f"{self.name} has no array {name!r}; it has {first_few(self.infos) or 'none'}.")
         return self.infos[name]
 
     @contextlib.contextmanager
-    def _stream(self, name: str) -> Iterator[IO[bytes]]:
+    def _open_stream(self, name: str) -> Iterator[IO[bytes]]:
         """A stream of an array's bytes, positioned after its header."""
-        stored = f"{name}.npy" if f"{name}.npy" in self._archive.NameToInfo else name
-        with self._archive.open(stored) as stream:
+        member_name = f"{name}.npy" if f"{name}.npy" in self._archive.NameToInfo else name
+        with self._archive.open(member_name) as stream:
             self._read_header(stream, self.name)
             yield stream
 
@@ -190,7 +194,9 @@ class Npz:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -209,6 +215,6 @@ def is_npz(path: Path) -> bool:
     """Whether a file begins as a zip archive does."""
     try:
         with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
+            return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
     except OSError:
         return False

@@ -9,7 +9,7 @@ from pathlib import Path
 from merging.base.errors import CheckpointError
 from merging.base.text import printable
 
-MOST = 5000  # most entries of a model's folder whose state is read
+MAX_FOLDER_ENTRIES = 5000  # entries of a model's folder that are examined
 
 
 def is_utf8(path: Path) -> bool:
@@ -34,7 +34,7 @@ def resolve_contained(path: Path) -> Path:
         if not path.is_symlink():
             return path
         target, folder = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))
-    except (OSError, ValueError):  # opening the path fails, too, and states the reason
+    except (OSError, ValueError):  # the caller fails to open the path, too, and states the reason
         return path
     if not target.is_relative_to(folder) and not _in_hub_cache(target, folder):
         raise CheckpointError(
@@ -71,16 +71,16 @@ def open_regular(path: Path) -> int:
     return descriptor
 
 
-def file_state(descriptor: int) -> tuple[int, ...]:
+def file_fingerprint(descriptor: int) -> tuple[int, ...]:
     """Device, inode, size and modification time of an open file; they change when it is written to."""
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def path_state(path: Path) -> tuple[int, ...]:
-    """Numbers that change when a file, or one in a model's folder, is written to; empty if there is no such path."""
+    """Numbers that change when a file, or one in a model's folder, is written to; empty if the path does not exist."""
     try:
-        paths = sorted(path.iterdir())[:MOST] if path.is_dir() else [path]
+        paths = sorted(path.iterdir())[:MAX_FOLDER_ENTRIES] if path.is_dir() else [path]
         stats = [entry.stat() for entry in paths]
     except OSError:
         return ()

@@ -18,44 +18,48 @@ from merging.base.text import did_you_mean, printable
 MAX_CHARACTERS = 100_000
 MAX_DEPTH = 20
 MAX_DIGITS = 40
-PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
+PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
 
 
-def read_plain_yaml(text: str, what: str = "recipe") -> Any:
-    """The data in a YAML document; messages call it ``what``.
+def read_plain_yaml(text: str, noun: str = "recipe") -> Any:
+    """The data in a YAML document; messages call it ``noun``.
 
     Raises:
-        RecipeError: not YAML, too large, too deep, or more than plain data; the message names the problem and its line.
+        RecipeError: not YAML, too large, too deep, or more than plain data; the message has the problem and its line.
     """
     try:
         return _read(text)
     except RecipeError as error:
-        raise RecipeError(f"The {what} {error}") from None
+        raise RecipeError(f"The {noun} {error}") from None
 
 
-def check_fields(data: Any, what: str, fields: Sequence[str], version: int) -> dict[str, Any]:
+def check_fields(data: Any, noun: str, fields: Sequence[str], version: int) -> dict[str, Any]:
     """The data as a mapping, after checking that it has only these fields and this version.
 
     Raises:
         RecipeError: the data is not such a mapping; the message names the field.
     """
     if not isinstance(data, dict):
-        raise RecipeError(f"A {what} is a mapping with the fields {', '.join(fields)}; got {type(data).__name__}.")
+        raise RecipeError(f"A {noun} is a mapping with the fields {', '.join(fields)}; got {type(data).__name__}.")
     for field in data:
         if field not in fields:
-            raise RecipeError(f"The {what} has an unknown field {field!r}.{did_you_mean(str(field), fields)}")
-    if (stated := data.get("version", version)) != version:
-        raise RecipeError(f"The {what} is of version {reprlib.repr(stated)}; this program reads version {version}.")
+            raise RecipeError(f"The {noun} has an unknown field {field!r}.{did_you_mean(str(field), fields)}")
+    if (stated_version := data.get("version", version)) != version:
+        raise RecipeError(
+            f"The {noun} is of version {reprlib.repr(stated_version)}; this program reads version {version}."
+        )
     return data
 
 
-def read_text_field(value: Any, field: str, what: str = "recipe") -> str:
+def read_text_field(value: Any, field: str, noun: str = "recipe") -> str:
     """The value of a field as text; numbers become text. Raises RecipeError for any other value."""
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         text = str(value)
-        if not any("\ud800" <= sign <= "\udfff" for sign in text):  # lone surrogates cannot be written to any file
+        if not any(
+            "\ud800" <= character <= "\udfff" for character in text
+        ):  # lone surrogates cannot be written to any file
             return text
-    raise RecipeError(f"In a {what}, {field} is a piece of text; got {reprlib.repr(value)}.")
+    raise RecipeError(f"In a {noun}, {field} is a piece of text; got {reprlib.repr(value)}.")
 
 
 def _read(text: str) -> Any:
@@ -82,15 +86,15 @@ def write_yaml(data: Any) -> str:
 
 
 def _describe_yaml_error(error: yaml.YAMLError) -> str:
-    """The line and the problem, without the excerpt that the parser draws."""
+    """The line and the problem, without the parser's excerpt of the text."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     line = f" in line {mark.line + 1}" if mark else ""
     return f"{line}: {printable(str(problem or 'it cannot be parsed'), 200)}"
 
 
-def _refusal(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
-    line = f", line {at.start_mark.line + 1}" if at.start_mark else ""
-    return RecipeError(f"cannot be read{line}: {why}.")
+def _make_error(position: yaml.Event | yaml.Node, reason: str) -> RecipeError:
+    line = f", line {position.start_mark.line + 1}" if position.start_mark else ""
+    return RecipeError(f"cannot be read{line}: {reason}.")
 
 
 class _Loader(yaml.SafeLoader):
@@ -102,23 +106,23 @@ class _Loader(yaml.SafeLoader):
         event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
         self.depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _refusal(event, "anchors and aliases (&, *) are not used here")
+            raise _make_error(event, "anchors and aliases (&, *) are not used here")
         if self.depth > MAX_DEPTH:
-            raise _refusal(event, f"lists are nested more than {MAX_DEPTH} deep")
+            raise _make_error(event, f"lists are nested more than {MAX_DEPTH} deep")
         return event
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if node.tag == "tag:yaml.org,2002:timestamp":  # so that 2001-02-03 may be a title
             node.tag = "tag:yaml.org,2002:str"
-        if node.tag not in PLAIN:
-            raise _refusal(node, f"tags such as {node.tag[:40]!r} are not used here")
+        if node.tag not in PLAIN_TAGS:
+            raise _make_error(node, f"tags such as {node.tag[:40]!r} are not used here")
         if node.tag.endswith(("int", "float")) and len(str(node.value)) > MAX_DIGITS:
-            raise _refusal(node, "a number has too many digits")
+            raise _make_error(node, "a number has too many digits")
         return super().construct_object(node, deep=deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for name in names:
             if names.count(name) > 1:
-                raise _refusal(node, f"{name[:40]!r} is written twice")
+                raise _make_error(node, f"{name[:40]!r} is written twice")
         return super().construct_mapping(node, deep=deep)

@@ -14,15 +14,15 @@ from typing import Self
 
 import psutil
 
-SAME = 2.0  # seconds by which two readings of one start time may differ: their clocks count whole seconds
-TEXT = r"(\d+)-(\d+)-([0-9a-f]{8})"  # the pattern of ``ProcessId.text``: number, start time, computer
-DEAD = {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
-HALTED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
+START_TIME_TOLERANCE = 2.0  # seconds by which two readings of a start time may differ, as clocks count whole seconds
+PROCESS_PATTERN = r"(\d+)-(\d+)-([0-9a-f]{8})"  # the pattern of ``ProcessId.text``: number, start time, computer
+DEAD_STATUSES = {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+HALTED_STATUSES = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process; number 0 is none.
+    """A process; ``pid`` 0 stands for no process.
 
     ``born`` is its start time in seconds, on Linux since the boot, so that setting the clock does not change it.
     ``host`` identifies the computer, its boot and its namespace of process numbers.
@@ -34,7 +34,7 @@ class ProcessId:
 
     @classmethod
     def from_pid(cls, pid: int) -> Self:
-        """The process that has this number now; number 0 if it is gone."""
+        """The process that has this number now; ``NO_PROCESS`` if it has ended."""
         try:
             return cls(pid, _start_time(psutil.Process(pid)), this_host())
         except psutil.Error:
@@ -42,8 +42,8 @@ class ProcessId:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The process that the property ``text`` describes; None if the text describes none."""
-        match = re.fullmatch(TEXT, text)
+        """The process that a text, made by the property ``text``, describes; None for any other text."""
+        match = re.fullmatch(PROCESS_PATTERN, text)
         return cls(int(match[1]), float(match[2]), match[3]) if match else None
 
     @property
@@ -53,7 +53,7 @@ class ProcessId:
 
     @property
     def is_local(self) -> bool:
-        """Whether it belongs to this computer since its last boot, so that ``is_alive`` can find out."""
+        """Whether it belongs to this computer since its last boot, so that ``is_alive`` can tell."""
         return self.host == this_host()
 
     @property
@@ -62,7 +62,7 @@ class ProcessId:
         return bool(self.pid) and not self.is_local
 
     def status(self) -> str:
-        """Its status by psutil; empty if it has ended or is remote."""
+        """The status that psutil reports; empty if the process has ended or is remote."""
         if not self.pid or self.is_remote:
             return ""
         try:
@@ -70,19 +70,19 @@ class ProcessId:
             born, status = _start_time(process), process.status()
         except psutil.Error:
             return ""
-        return "" if abs(born - self.born) >= SAME or status in DEAD else str(status)
+        return "" if abs(born - self.born) >= START_TIME_TOLERANCE or status in DEAD_STATUSES else str(status)
 
     def is_alive(self) -> bool:
-        """Whether it still runs or is halted."""
+        """Whether the process runs or is halted."""
         return bool(self.status())
 
     def is_halted(self) -> bool:
         """Whether a signal has stopped it, so that it waits for a signal to continue."""
-        return self.status() in HALTED
+        return self.status() in HALTED_STATUSES
 
     def is_working(self) -> bool:
-        """Whether it still runs and is not halted."""
-        return self.status() not in {"", *HALTED}
+        """Whether the process runs and is not halted."""
+        return self.status() not in {"", *HALTED_STATUSES}
 
     def works_in_another_process(self) -> bool:
         """Whether it works and is not this process."""
@@ -111,7 +111,7 @@ def _start_time(process: psutil.Process) -> float:
 def this_host() -> str:
     """Eight hexadecimal digits that identify this computer, its boot, and its namespace of process numbers."""
     facts = [platform.node()]
-    with contextlib.suppress(OSError):  # only Linux has these
+    with contextlib.suppress(OSError):  # these files exist only on Linux
         facts.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii"))
         facts.append(str(Path("/proc/self/ns/pid").readlink()))
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""Small files of this program, written whole or not at all, and folders of JSON records made of them."""
+"""Small files, written completely or not at all, and folders of JSON records."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from merging.base.errors import MergingError
-from merging.base.files.disk import FULL, rename_in_block, sync
+from merging.base.files.disk import DISK_FULL_ERRORS, rename_in_block, sync
 from merging.base.files.temporary import temporary_name
 
-RESERVES, RESERVED = ("reserve-1", "reserve-2"), 1 << 13  # files that reserve space on the disk, and bytes of each
+# Files that reserve space on the disk, and bytes of each.
+RESERVE_FILES, RESERVE_BYTES = ("reserve-1", "reserve-2"), 1 << 13
 T = TypeVar("T")
 
 
@@ -37,25 +38,30 @@ def write_bytes(path: Path, raw: bytes) -> None:
 
 def reserve(folder: Path) -> None:
     """Reserve space on the disk for small files in a folder that must be written even when the disk is full."""
-    for name in RESERVES:
-        (folder / name).write_bytes(os.urandom(RESERVED))  # not zeros, for which some file systems allocate no space
+    for name in RESERVE_FILES:
+        (folder / name).write_bytes(
+            os.urandom(RESERVE_BYTES)
+        )  # not zeros, for which some file systems allocate no space
         sync(folder / name)
 
 
 def release(folder: Path) -> None:
     """Free the space that was reserved in a folder."""
     with contextlib.suppress(OSError):
-        for name in RESERVES:
+        for name in RESERVE_FILES:
             (folder / name).unlink(missing_ok=True)
 
 
 def write_reserved(path: Path, raw: bytes) -> None:
-    """Write a small file; on a full disk, into the space reserved in its folder. After a failure it has not changed."""
+    """Write a small file; on a full disk, into the space reserved in its folder.
+
+    After a failure the file has not changed.
+    """
     try:
         write_bytes(path, raw)
     except OSError as error:
-        reserved = next((each for name in RESERVES if (each := path.with_name(name)).exists()), None)
-        if error.errno not in FULL or reserved is None or len(raw) > RESERVED:
+        reserved = next((candidate for name in RESERVE_FILES if (candidate := path.with_name(name)).exists()), None)
+        if error.errno not in DISK_FULL_ERRORS or reserved is None or len(raw) > RESERVE_BYTES:
             raise
         with reserved.open("r+b") as file:
             file.write(raw)
@@ -77,7 +83,7 @@ def write_json(path: Path, data: Any) -> None:
 
 @dataclass(frozen=True)
 class JsonRecords:
-    """Records in one folder, a JSON file each. Records of another version, and files that are no record, are ignored.
+    """Records in one folder, one JSON file for each. Records of another version and other files are ignored.
 
     ``names`` lists the newest ``most`` records.
     """
@@ -95,25 +101,25 @@ class JsonRecords:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(self.path(name), {"version": self.version, **record})
 
-    def read(self, name: str, build: Callable[[Any], T]) -> T | None:
-        """A record as ``build`` converts it; None if there is no such record, or ``build`` refuses it."""
+    def read(self, name: str, convert: Callable[[Any], T]) -> T | None:
+        """A record, converted by ``convert``; None if there is no such record, or if ``convert`` raises an error."""
         try:
             record = json.loads(self.path(name).read_bytes())
-            return build(record) if record["version"] == self.version else None
+            return convert(record) if record["version"] == self.version else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MergingError):
             return None
 
     def names(self) -> list[str]:
         """Names of the records, the newest first."""
-        changed = {}
+        change_times = {}
         with contextlib.suppress(OSError):
             for path in self.folder.glob("*.json"):
-                with contextlib.suppress(OSError):  # it was removed meanwhile
-                    changed[path.stem] = path.stat().st_mtime_ns
-        return sorted(changed, key=lambda name: (-changed[name], name))[: self.most]
+                with contextlib.suppress(OSError):  # the record was removed meanwhile
+                    change_times[path.stem] = path.stat().st_mtime_ns
+        return sorted(change_times, key=lambda name: (-change_times[name], name))[: self.most]
 
     def remove(self, name: str) -> None:
-        """Remove a record; does nothing if there is none. Raises OSError if it cannot be removed."""
+        """Remove a record; do nothing if it does not exist. Raises OSError if it cannot be removed."""
         self.path(name).unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 SCORES = "scores"
 TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
 PACKED = ".gz"
-UNPACKED_LIMIT = 1 << 26  # most bytes of a packed table after unpacking
+UNPACKED_LIMIT = 1 << 26  # bytes of a packed table after unpacking
 csv.field_size_limit(UNPACKED_LIMIT)  # Python's own is 128 kB
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Columns(Mapping[str, NDArray[Any]]):
@@ -72,9 +72,9 @@ def _is_single(values: object) -> bool:
 
 def _column_array(values: Any, rows: int) -> NDArray[Any]:
     """A column (rows,) from the values of all rows, or from a single value."""
-    listed = [values] * rows if _is_single(values) else values
-    texts = any(isinstance(value, str) for value in listed)
-    return np.array(listed, dtype=object) if texts else np.asarray(listed)
+    cells = [values] * rows if _is_single(values) else values
+    texts = any(isinstance(value, str) for value in cells)
+    return np.array(cells, dtype=object) if texts else np.asarray(cells)
 
 
 class Frames(dict[str, Any]):
@@ -116,7 +116,7 @@ class Frames(dict[str, Any]):
 
 
 def plain_tables(tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Table]:
-    """The tables as they were added; ``Columns`` are not converted to DataFrames."""
+    """The tables as they were added: ``Columns`` are not converted to DataFrames."""
     return tables.to_dicts() if isinstance(tables, Frames) else tables
 
 
@@ -124,32 +124,32 @@ def csv_bytes(table: Table) -> bytes:
     """The table as CSV; a text that a spreadsheet would execute as a formula is prefixed with an apostrophe."""
     if isinstance(table, Columns):
         texts = {name: values for name, values in table.items() if values.dtype == "O"}
-        inert = {name: [_escape_formula(value) for value in values] for name, values in texts.items()}
+        escaped = {name: [_escape_formula(value) for value in values] for name, values in texts.items()}
         return _csv_text(
-            Columns({_escape_formula(name): inert.get(name, values) for name, values in table.items()})
+            Columns({_escape_formula(name): escaped.get(name, values) for name, values in table.items()})
         ).encode()
-    safe = table.copy()
-    for name in safe.columns:
-        if safe[name].dtype.kind not in "biufc":
-            safe[name] = [_escape_formula(value) for value in safe[name]]
-    safe.columns = [_escape_formula(name) for name in safe.columns]
-    out = io.StringIO()
-    safe.to_csv(out, index=False, quoting=_quoting_style(safe), lineterminator="\n")
-    return out.getvalue().encode()
+    escaped_table = table.copy()
+    for name in escaped_table.columns:
+        if escaped_table[name].dtype.kind not in "biufc":
+            escaped_table[name] = [_escape_formula(value) for value in escaped_table[name]]
+    escaped_table.columns = [_escape_formula(name) for name in escaped_table.columns]
+    buffer = io.StringIO()
+    escaped_table.to_csv(buffer, index=False, quoting=_quoting_style(escaped_table), lineterminator="\n")
+    return buffer.getvalue().encode()
 
 
 def _escape_formula(value: object) -> str:
     text = "" if value is None else str(value)
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
 def _csv_text(table: Columns) -> str:
     """The table as pandas writes it."""
-    out = io.StringIO()
-    writer = csv.writer(out, quoting=_quoting_style(table), lineterminator="\n")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, quoting=_quoting_style(table), lineterminator="\n")
     writer.writerow(table)
     writer.writerows(zip(*map(_format_cells, table.values()), strict=True))
-    return out.getvalue()
+    return buffer.getvalue()
 
 
 def _format_cells(values: NDArray[Any]) -> list[str]:
@@ -159,7 +159,7 @@ def _format_cells(values: NDArray[Any]) -> list[str]:
 
 
 def _quoting_style(table: Table) -> Literal[0, 1]:
-    """Which cells to quote: all if a text holds a carriage return, which would end its line if it is not quoted."""
+    """Which cells to quote: all if a text has a carriage return, which would end the line without quotes."""
     texts = [list(table), *(values for _, values in table.items() if values.dtype.kind not in "biufc")]
     has_return = any("\r" in str(text) for column in texts for text in column)
     return csv.QUOTE_ALL if has_return else csv.QUOTE_MINIMAL
@@ -174,9 +174,9 @@ def table_file(name: str) -> str:
 
 def stored_table(files: Container[str], name: str) -> str:
     """The path of a table among the ``files`` of its run: the packed one only if there is no plain one."""
-    plain = table_file(name)
-    packed = f"{plain}{PACKED}"
-    return packed if packed in files and plain not in files else plain
+    plain_path = table_file(name)
+    packed_path = f"{plain_path}{PACKED}"
+    return packed_path if packed_path in files and plain_path not in files else plain_path
 
 
 def write_table(folder: Path, name: str, table: Table, *, packed: bool = False) -> dict[str, str]:
@@ -195,10 +195,10 @@ def write_table(folder: Path, name: str, table: Table, *, packed: bool = False) 
         path.with_name(path.name + PACKED).write_bytes(gzip.compress(text, mtime=0))
     else:
         path.write_bytes(text)
-    return {str(column): _kind(values.dtype.kind) for column, values in table.items()}
+    return {str(column): _schema_dtype(values.dtype.kind) for column, values in table.items()}
 
 
-def _kind(code: str) -> str:
+def _schema_dtype(code: str) -> str:
     return {"f": "float64", "i": "int64", "u": "int64", "b": "bool"}.get(code, "str")
 
 
@@ -218,11 +218,11 @@ def read_columns(path: Path, schema: Mapping[str, str]) -> Columns:
         StoreError: as ``read_table``.
     """
     content = read_unpacked(path) if path.suffix == PACKED else path.read_bytes()
-    columns = _columns(content.decode("utf-8-sig"))
+    columns = _parse_csv(content.decode("utf-8-sig"))
     return Columns({name: _parse_cells(columns[name], kind) for name, kind in schema.items()})
 
 
-def _columns(text: str) -> dict[str, list[str]]:
+def _parse_csv(text: str) -> dict[str, list[str]]:
     """The cells of each column of a CSV text, read without pandas, which takes ten times longer for a small table.
 
     Raises:
@@ -234,7 +234,7 @@ def _columns(text: str) -> dict[str, list[str]]:
 
 
 def read_unpacked(path: Path) -> bytes:
-    """The bytes of a packed table or array; reading stops at ``UNPACKED_LIMIT`` bytes.
+    """The bytes of a packed table or array; reading stops after ``UNPACKED_LIMIT`` bytes.
 
     Raises:
         StoreError: it is damaged, or has more than ``UNPACKED_LIMIT`` bytes.
@@ -251,7 +251,7 @@ def read_unpacked(path: Path) -> bytes:
 
 
 def _parse_cells(cells: Sequence[str], kind: str) -> NDArray[Any]:
-    """The cells as a column (rows,) of a dtype that ``_kind`` names."""
+    """The cells as a column (rows,) of a dtype that ``_schema_dtype`` names."""
     if kind == "bool":
         return np.array([cell == "True" for cell in cells], np.bool_)
     if kind == "str":

@@ -1,4 +1,4 @@
-"""Names of temporary files and folders, which identify the process that writes them, so that leftovers are found."""
+"""Names of temporary files and folders. A name identifies the writing process, so that leftovers can be recognized."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import time
 import uuid
 from pathlib import Path
 
-from merging.base.files.processes import TEXT, ProcessId, this_process
+from merging.base.files.processes import PROCESS_PATTERN, ProcessId, this_process
 
-NEW, OLD = "tmp", "old"  # an entry that is being written or deleted; an old entry that is being replaced
-ABANDONED = 86400.0  # seconds without a change after which a writer on another computer counts as dead: a day
-NAME = re.compile(rf"(?:\..*)?(?P<kind>{NEW}|{OLD})-[0-9a-f]{{32}}-(?P<writer>{TEXT})")
+NEW_KIND, OLD = "tmp", "old"  # an entry that is being written or deleted; an old entry that is being replaced
+ABANDONED_SECONDS = 86400.0  # seconds without a change after which a writer on another computer counts as dead: a day
+TEMPORARY_NAME = re.compile(rf"(?:\..*)?(?P<kind>{NEW_KIND}|{OLD})-[0-9a-f]{{32}}-(?P<writer>{PROCESS_PATTERN})")
 
 
-def temporary_name(kind: str = NEW) -> str:
+def temporary_name(kind: str = NEW_KIND) -> str:
     """A new name that no other process uses."""
     return f"{kind}-{uuid.uuid4().hex}-{this_process().text}"
 
 
 def is_temporary(name: str) -> bool:
     """Whether a file or folder with this name is a temporary one of this program."""
-    return NAME.fullmatch(name) is not None
+    return TEMPORARY_NAME.fullmatch(name) is not None
 
 
-def temporary_kind(path: Path) -> str:
-    """``NEW`` or ``OLD`` if a dead process left this temporary file or folder behind; empty for everything else."""
-    match = NAME.fullmatch(path.name)
+def leftover_kind(path: Path) -> str:
+    """``NEW_KIND`` or ``OLD`` if a dead process left this temporary file or folder behind, else empty."""
+    match = TEMPORARY_NAME.fullmatch(path.name)
     if match is None:
         return ""
     writer = ProcessId.parse(match["writer"])
@@ -38,9 +38,9 @@ def temporary_kind(path: Path) -> str:
 
 
 def _is_unchanged(path: Path) -> bool:
-    """Whether nothing at or below the path has changed for ``ABANDONED`` seconds."""
+    """Whether nothing at or below the path has changed for ``ABANDONED_SECONDS`` seconds."""
     times = [0.0]
     for inner in (path, *path.rglob("*")):
         with contextlib.suppress(OSError):
             times.append(inner.stat().st_mtime)
-    return time.time() - max(times) > ABANDONED
+    return time.time() - max(times) > ABANDONED_SECONDS

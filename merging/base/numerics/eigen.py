@@ -17,64 +17,68 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LARGE = 640  # side of a matrix from which scipy's LAPACK is used
-FEW = 4  # at most one in FEW of the vectors: computing only these is cheaper than computing all
+LAPACK_MIN_SIDE = 640  # smallest side of a matrix that scipy's LAPACK decomposes
+PARTIAL_RATIO = 4  # up to a quarter of the vectors can be computed alone more cheaply than with all others
 
 
-def finds_only_part(size: float, count: int | None) -> bool:
-    """Whether ``count`` of ``size`` eigenvectors are found without the others."""
-    return count is not None and size >= LARGE and FEW * count <= size
+def computes_only_part(size: float, count: int | None) -> bool:
+    """Whether ``count`` of ``size`` eigenvectors are computed without the others."""
+    return count is not None and size >= LAPACK_MIN_SIDE and PARTIAL_RATIO * count <= size
 
 
 def decompose_symmetric(matrix: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     """Eigenvalues (r,), ascending, and orthonormal eigenvectors (n, r) of a symmetric matrix (n, n).
 
-    Only the lower triangle of the matrix is read. With a ``count``, only the largest r = min(count, n) pairs.
+    Only the lower triangle of the matrix is read. With ``count``, the result is the r = min(count, n) largest pairs.
 
     Raises:
         torch.linalg.LinAlgError: the decomposition does not converge.
     """
     size = len(matrix)
-    by_lapack = matrix.device.type == "cpu" and matrix.dtype == torch.float64 and size >= LARGE and count != 0
-    pair = _decompose_by_lapack(matrix, count if finds_only_part(size, count) else None) if by_lapack else None
+    uses_lapack = (
+        matrix.device.type == "cpu" and matrix.dtype == torch.float64 and size >= LAPACK_MIN_SIDE and count != 0
+    )
+    pair = _decompose_by_lapack(matrix, count if computes_only_part(size, count) else None) if uses_lapack else None
     values, vectors = torch.linalg.eigh(matrix) if pair is None else pair
-    first = 0 if count is None else max(len(values) - count, 0)
-    return values[first:], vectors[:, first:]
+    start = 0 if count is None else max(len(values) - count, 0)
+    return values[start:], vectors[:, start:]
 
 
 def _decompose_by_lapack(matrix: Tensor, count: int | None) -> tuple[Tensor, Tensor] | None:
     """All eigenpairs (n,), (n, n), or the ``count`` largest (r,), (n, r); None if LAPACK fails."""
     if not torch.isfinite(matrix.sum()):
         return None
-    copy = matrix.clone(memory_format=torch.contiguous_format)  # a lower triangle by rows is an upper one by columns
-    return _all_pairs(copy) if count is None else _largest_pairs(copy, count)
+    copy = matrix.clone(memory_format=torch.contiguous_format)  # its lower triangle is LAPACK's upper one
+    return _compute_all_pairs(copy) if count is None else _compute_largest_pairs(copy, count)
 
 
-def _all_pairs(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
+def _compute_all_pairs(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
     """All eigenpairs by divide and conquer (dsyevd), which overwrites the matrix with the vectors."""
     size, values = len(matrix), matrix.new_empty(len(matrix))
-    failed = call_lapack("dsyevd", "V", "U", size, matrix, size, values)
-    return None if failed else (values, matrix.T)
+    error_number = call_lapack("dsyevd", "V", "U", size, matrix, size, values)
+    return None if error_number else (values, matrix.T)
 
 
-def _largest_pairs(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
+def _compute_largest_pairs(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     """The ``count`` largest eigenpairs by bisection and inverse iteration (dsyevr)."""
     size, values = len(matrix), matrix.new_empty(len(matrix))
     vectors, support = matrix.new_empty(count, size), torch.empty(2 * count, dtype=torch.int32)
-    chosen = (0.0, 0.0, size - count + 1, size, 0.0)  # no interval of values; 1-based indices; the best tolerance
-    number = ctypes.c_int()
-    failed = call_lapack("dsyevr", "V", "I", "U", size, matrix, size, *chosen, number, values, vectors, size, support)
-    return None if failed or number.value != count else (values[:count], vectors.T)
+    selection = (0.0, 0.0, size - count + 1, size, 0.0)  # no interval of values; 1-based indices; the best tolerance
+    found_count = ctypes.c_int()
+    error_number = call_lapack(
+        "dsyevr", "V", "I", "U", size, matrix, size, *selection, found_count, values, vectors, size, support
+    )
+    return None if error_number or found_count.value != count else (values[:count], vectors.T)
 
 
 def call_lapack(name: str, *arguments: Any) -> int:
     """Call a LAPACK routine whose last arguments are two workspaces and an error number; return that number."""
-    routine, info = _routine(name), ctypes.c_int()
+    routine, info = _load_routine(name), ctypes.c_int()
     work, integers = torch.empty(1, dtype=torch.float64), torch.empty(1, dtype=torch.int32)
     for sizes in ((-1, -1), None):  # the first call asks for the sizes of the workspaces
         lengths = sizes or (len(work), len(integers))
-        every = (*arguments, work, lengths[0], integers, lengths[1], info)
-        addresses = [_address_of(argument) for argument in every]
+        all_arguments = (*arguments, work, lengths[0], integers, lengths[1], info)
+        addresses = [_address_of(argument) for argument in all_arguments]
         routine(*addresses)
         if sizes:
             work = torch.empty(int(work), dtype=torch.float64)
@@ -94,7 +98,7 @@ def _address_of(argument: Any) -> Any:
 
 
 @cache
-def _routine(name: str) -> Callable[..., None]:
+def _load_routine(name: str) -> Callable[..., None]:
     """One of scipy's LAPACK routines, which runs without the interpreter's lock."""
     from scipy.linalg import cython_lapack
 
@@ -108,7 +112,7 @@ def _routine(name: str) -> Callable[..., None]:
 
 
 def _limit_scipy_threads() -> None:
-    """Limit scipy's own linear algebra library to one thread; numpy and torch have libraries of their own."""
+    """Limit scipy's own linear algebra library to one thread; numpy and torch have other libraries."""
     from threadpoolctl import ThreadpoolController
 
     for library in ThreadpoolController().lib_controllers:

@@ -10,17 +10,17 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from merging.base.numerics.eigen import finds_only_part
-from merging.base.numerics.linear_algebra import STRIPES
+from merging.base.numerics.eigen import computes_only_part
+from merging.base.numerics.linear_algebra import GRAM_STRIPES
 
-EIGEN = 10  # times n³: all eigenvalues and eigenvectors of a symmetric matrix (n, n)
-PART = 3  # times n³: a few eigenvalues and eigenvectors
-CHOLESKY = 1 / 3  # times n³
-TRIANGLE = (STRIPES + 1) / (2 * STRIPES)  # share of a symmetric product that is computed
+EIGEN_FACTOR = 10  # times n³: all eigenvalues and eigenvectors of a symmetric matrix (n, n)
+PARTIAL_EIGEN_FACTOR = 3  # times n³: a few eigenvalues and eigenvectors
+CHOLESKY_FACTOR = 1 / 3  # times n³
+TRIANGLE_SHARE = (GRAM_STRIPES + 1) / (2 * GRAM_STRIPES)  # share of a symmetric product that is computed
 
 
 class LinearMap(NamedTuple):
-    """A linear map that several tasks have: the numbers of tasks, outputs, inputs, and known input rows of a task."""
+    """A linear map of several tasks: the numbers of tasks, outputs, inputs, and known input rows of each task."""
 
     tasks: int
     outputs: int
@@ -45,17 +45,17 @@ def product(rows: float, inner: float, columns: float) -> float:
 
 def symmetric_product(side: float, length: float) -> float:
     """Operations of a matrix (side, length) times its transpose, or of another product known to be symmetric."""
-    return TRIANGLE * 2.0 * side**2 * length
+    return TRIANGLE_SHARE * 2.0 * side**2 * length
 
 
 def eigen(size: float, count: int | None = None) -> float:
     """Operations of finding all eigenpairs of a symmetric matrix (size, size), or the ``count`` largest."""
-    return (PART if finds_only_part(size, count) else EIGEN) * float(size) ** 3
+    return (PARTIAL_EIGEN_FACTOR if computes_only_part(size, count) else EIGEN_FACTOR) * float(size) ** 3
 
 
 def cholesky(size: int) -> float:
     """Operations of a Cholesky decomposition of a matrix (size, size)."""
-    return CHOLESKY * float(size) ** 3
+    return CHOLESKY_FACTOR * float(size) ** 3
 
 
 def truncated_svd(rows: int, columns: int, count: int) -> float:
@@ -82,7 +82,7 @@ def core_projection(matrix: LinearMap, ranks: float) -> float:
 def gram_products(matrix: LinearMap) -> float:
     """Operations of every task's matrix times the Gram matrix (inputs, inputs) of its inputs.
 
-    With few input rows, two products with these rows replace the product with the Gram matrix.
+    If there are few input rows, two products with these rows replace the product with the Gram matrix.
     """
     return matrix.tasks * product(matrix.outputs, matrix.inputs, min(matrix.inputs, 2 * matrix.rows))
 

@@ -1,8 +1,8 @@
 """Exact factorizations of task vectors, all in float64: bases, truncated decompositions and polar factors.
 
-The Gram matrix of a matrix's short side is several times cheaper to decompose than the matrix, but squares its
-condition number. It is used where that costs no accuracy; elsewhere the matrix itself is decomposed. Directions of
-singular value zero are left out: no function returns the arbitrary vectors that span a null space.
+Decomposing the Gram matrix of the short side is several times cheaper than decomposing the matrix itself, but squares
+the condition number. The Gram matrix is decomposed if that costs no accuracy, else the matrix. Directions of singular
+value zero are left out: no function returns the arbitrary vectors that span a null space.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from merging.base.errors import MergingError
 from merging.base.numerics.eigen import decompose_symmetric
 from merging.base.numerics.finite import all_finite
 
-EXISTS = 1e-10  # a singular value below this share of the largest is a rounding error
-SAFE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
-STRAIGHT = 1e-6  # cosine up to which rows are so nearly orthogonal that its square is a rounding error
+RANK_TOLERANCE = 1e-10  # a singular value below this share of the largest is a rounding error
+MIN_EIGENVALUE_SHARE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
+MAX_ROW_COSINE = 1e-6  # the square of a smaller cosine between rows is a rounding error
 NO_DOUBLES = {"mps"}  # kinds of devices that have no float64
-STRIPES = 4  # the lower triangle of a Gram matrix is computed in this many stripes of rows
+GRAM_STRIPES = 4  # the lower triangle of a Gram matrix is computed in this many stripes of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ def on_float64_device(tensor: Tensor) -> Tensor:
 
 def to_numbers(*scalars: Tensor) -> list[float]:
     """Scalars () as Python numbers, copied to the host together."""
-    found: list[float] = torch.stack(scalars).cpu().tolist()
-    return found
+    numbers: list[float] = torch.stack(scalars).cpu().tolist()
+    return numbers
 
 
 def lower_gram(blocks: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
     The sum of all products that are added must be symmetric.
     """
-    edges = [len(total) * stripe // STRIPES for stripe in range(STRIPES + 1)]
+    edges = [len(total) * stripe // GRAM_STRIPES for stripe in range(GRAM_STRIPES + 1)]
     for start, stop in itertools.pairwise(edges):
         total[start:stop, :stop].addmm_(left[start:stop], right[:stop].T)
 
@@ -91,19 +91,21 @@ def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:
 def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
     """Orthonormal left singular vectors (m, r) of ``blocks`` (K, m, n) side by side, and their values (r,), ascending.
 
-    Directions whose singular value is at most ``rank_tol`` times the largest are left out, as are those that a Gram
-    matrix in float64 cannot distinguish from zero.
+    Directions are left out if their singular value is at most ``rank_tol`` times the largest, or if a Gram matrix in
+    float64 cannot distinguish it from zero.
     """
-    count, height, width = blocks.shape
-    outer = None
-    if height > count * width:  # the other side is shorter: change to a basis of the columns first, which is exact
-        outer, blocks = torch.linalg.qr(torch.cat([to_float64(block) for block in blocks], dim=1))
+    block_count, height, width = blocks.shape
+    column_basis = None
+    if (
+        height > block_count * width
+    ):  # the other side is shorter: change to a basis of the columns first, which is exact
+        column_basis, blocks = torch.linalg.qr(torch.cat([to_float64(block) for block in blocks], dim=1))
         blocks = blocks[None]
     squares, vectors = decompose_symmetric(lower_gram(blocks))
     floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
     dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum().cpu())
     basis: Tensor = vectors[:, dropped:]
-    return basis if outer is None else outer @ basis, squares[dropped:].sqrt()
+    return basis if column_basis is None else column_basis @ basis, squares[dropped:].sqrt()
 
 
 def truncated_svd(matrix: Tensor, count: int) -> Factors:
@@ -129,8 +131,8 @@ def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _full_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    chosen = slice(min(count, int((values > EXISTS * values[:1]).sum().cpu())))
-    return left[:, chosen], values[chosen], right[chosen]
+    nonzero = slice(min(count, int((values > RANK_TOLERANCE * values[:1]).sum().cpu())))
+    return left[:, nonzero], values[nonzero], right[nonzero]
 
 
 def polar_factor(matrix: Tensor) -> Tensor:
@@ -141,8 +143,8 @@ def polar_factor(matrix: Tensor) -> Tensor:
     squares, vectors = decompose_symmetric(lower_gram(exact[None]))
     if _is_well_conditioned(squares.flip(0)):
         left, right = vectors / squares.sqrt(), vectors.T @ exact
-    elif (frame := _orthogonalize_rows(vectors.T @ exact)) is not None:
-        left, right = vectors, frame
+    elif (orthonormal := _orthogonalize_rows(vectors.T @ exact)) is not None:
+        left, right = vectors, orthonormal
     else:
         left, _, right = _full_svd(exact, len(exact))
     factor: Tensor = left @ right
@@ -157,33 +159,33 @@ def _orthogonalize_rows(rows: Tensor) -> Tensor | None:
     where X_ij = C_ij (d_i - d_j) / (2 (d_i + d_j)) is skew-symmetric. Terms in C squared are neglected.
     """
     lengths = rows.norm(dim=1)
-    if not bool((lengths > EXISTS * lengths.max()).all().cpu()):
+    if not bool((lengths > RANK_TOLERANCE * lengths.max()).all().cpu()):
         return None
     unit = rows / lengths[:, None]
     cosines = unit @ unit.T
     cosines.diagonal().zero_()
-    if float(cosines.abs().max().cpu()) > STRAIGHT:
+    if float(cosines.abs().max().cpu()) > MAX_ROW_COSINE:
         return None
-    turn = (lengths[:, None] - lengths) / (lengths[:, None] + lengths)
-    straight: Tensor = unit + ((turn - 1) * cosines / 2) @ unit
-    return straight
+    length_ratios = (lengths[:, None] - lengths) / (lengths[:, None] + lengths)
+    orthonormal: Tensor = unit + ((length_ratios - 1) * cosines / 2) @ unit
+    return orthonormal
 
 
 def _is_well_conditioned(squares: Tensor) -> bool:
     """Whether eigenvalues (r,) of a Gram matrix, descending, are all accurate."""
-    return len(squares) == 0 or bool((squares[-1] > SAFE * squares[0]).cpu())
+    return len(squares) == 0 or bool((squares[-1] > MIN_EIGENVALUE_SHARE * squares[0]).cpu())
 
 
-def inner_products(rows: Tensor, other: Tensor) -> Tensor:
-    """Inner products (K,) of tensors ``rows`` (K, *S) with the tensor ``other`` (*S), in float64 on the CPU."""
-    exact = to_float64(other).reshape(-1)
+def inner_products(rows: Tensor, vector: Tensor) -> Tensor:
+    """Inner products (K,) of tensors ``rows`` (K, *S) with the tensor ``vector`` (*S), in float64 on the CPU."""
+    exact = to_float64(vector).reshape(-1)
     return torch.stack([torch.dot(to_float64(row).reshape(-1), exact) for row in rows]).cpu()
 
 
 def weighted_sum(rows: Tensor, weights: Sequence[float]) -> Tensor:
     """The sum (*S) of tensors ``rows`` (K, *S), each times its weight.
 
-    If all weights are equal, the plain sum is multiplied once: the result equals one factor times the sum exactly.
+    If all weights are equal, the plain sum is multiplied once, so the result is exactly the weight times the sum.
     """
     if all(weight == weights[0] for weight in weights):
         return weights[0] * rows.sum(dim=0)

@@ -1,7 +1,7 @@
 """Matrices as products of thin factors, and the small core matrices that represent them.
 
-Several matrices of low rank have their columns in one small space, and their rows in another. In orthonormal bases of
-both they become small matrices with the same singular values, so factorizations can be computed on the small matrices.
+The columns of several matrices of low rank span a small space, and so do their rows. In orthonormal bases of these
+spaces the matrices become small matrices with the same singular values, and these can be factorized instead.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class LowRank:
         """The transpose (n, m) of the matrix (m, n)."""
         return LowRank(self.down.mT, self.up.mT)
 
-    def select_rows(self, chosen: slice) -> LowRank:
-        """The matrix with only the ``chosen`` rows."""
-        return LowRank(self.up[chosen], self.down)
+    def select_rows(self, rows: slice) -> LowRank:
+        """The matrix (rows, n) with only these ``rows``."""
+        return LowRank(self.up[rows], self.down)
 
     def to(self, device: torch.device) -> LowRank:
         """The factors on a device; on the CPU if it has no float64."""
@@ -44,7 +44,7 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True)
 class ThinFactor:
-    """A matrix of low rank that is not read yet; ``rank`` is the number of columns that its ``up`` will have."""
+    """A matrix of low rank that is read on demand; ``rank`` is the number of columns of its ``up``."""
 
     rank: int
     read: Callable[[], LowRank]
@@ -74,10 +74,10 @@ def find_core(matrices: Sequence[LowRank]) -> CoreMatrices:
 
 def low_rank_basis(matrices: Sequence[LowRank], rank_tol: float) -> Tensor:
     """``linear_algebra.left_basis`` (m, r) of K matrices (m, n) side by side."""
-    small = find_core(matrices)
-    return small.left @ left_basis(small.cores, rank_tol)
+    core = find_core(matrices)
+    return core.left @ left_basis(core.cores, rank_tol)
 
 
 def project_on_basis(basis: Tensor, matrices: Sequence[LowRank]) -> Tensor:
-    """K matrices (m, n) in the basis ``basis`` (m, r) of their columns: (K, r, n)."""
+    """The coordinates (K, r, n) of K matrices (m, n) in ``basis`` (m, r), a basis of their columns."""
     return torch.stack([(basis.mT @ matrix.up) @ matrix.down for matrix in matrices])

@@ -1,8 +1,8 @@
 """The exact k-th smallest of numbers that are streamed and never held in memory at once.
 
-A strided sample brackets the value, one more pass counts what lies below the bracket and keeps what lies inside (well
-under one percent), and a selection among the kept numbers gives the exact answer. A bracket that misses is widened and
-the pass repeated, so the result never depends on luck.
+A strided sample brackets the value. Another pass counts the numbers below the bracket and stores those inside it (well
+under one percent). A selection among the stored numbers gives the exact value. If the bracket misses the value, it is
+moved and the pass is repeated, so the result never depends on the sample.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-SAMPLE_STRIDE = 61  # prime, so that it shares no period with the rows of a matrix
+SAMPLE_STRIDE = 61  # a prime, which shares no period with the rows of a matrix
 SIGMAS = 5.0  # half width of a bracket in standard errors of a sample quantile
-GROUP, FEW_GROUPS = 1 << 10, 8  # neighboring numbers of a sample that form a group; the fewest groups to compare
-FEWER = 16  # one in this many numbers of the sample estimates the quantile at which groups are compared
+GROUP_SIZE, MIN_GROUPS = 1 << 10, 8  # neighboring numbers in a group of a sample; least number of groups
+QUANTILE_STRIDE = 16  # one in this many numbers of the sample estimates the quantile at which groups are compared
 
-Rows = Callable[[], Iterable[Tensor]]  # streams (K, n) pieces of K rows, anew at each call
-# Applies a function to every piece that ``Rows`` would stream and returns the results in order; may use threads.
+Rows = Callable[[], Iterable[Tensor]]  # streams K rows in pieces (K, n), again at each call
+# Applies a function to every piece of ``Rows`` and returns the results in order; it may use threads.
 Mapped = Callable[[Callable[[Tensor], T]], Iterable[T]]
 
 
 class SampledRows(NamedTuple):
     """A faster stream of a sample of K rows: ``rows(n)`` streams pieces (K, m) with one in n of a row's numbers.
 
-    ``total`` is the length of a row. The sampled numbers may be neighbors in groups that are spread evenly over the
-    rows.
+    ``total`` is the length of a row. The sampled numbers may form groups of neighbors that are spread evenly over
+    the rows.
     """
 
     rows: Callable[[int], Iterable[Tensor]]
@@ -67,7 +67,7 @@ class _Pile:
 
 
 class _Counts(NamedTuple):
-    """Some numbers against a bracket: how many are below it and at its bounds, and those strictly inside (m,)."""
+    """How many numbers are below a bracket and at its bounds, and the numbers strictly inside it (m,)."""
 
     below: int
     at_low: int
@@ -87,24 +87,24 @@ class _Bracket:
     at_high: int = 0
     inside: _Pile = field(default_factory=_Pile)
 
-    def counts(self, values: Tensor) -> _Counts:
+    def count(self, values: Tensor) -> _Counts:
         """The counts of ``values`` (n,); the bracket does not change."""
-        below = 0
+        below_count = 0
         if not values.is_cpu:  # count numbers below the bracket on the device; copy only those that may be inside
             low, high = torch.tensor([self.low, self.high], dtype=values.dtype).tolist()
-            below = int((values < low).sum().cpu())
+            below_count = int((values < low).sum().cpu())
             values = values[(values >= low) & (values <= high)]
-        return self._counts(values.cpu().numpy(), below)
+        return self._count_on_host(values.cpu().numpy(), below_count)
 
-    def _counts(self, values: NDArray[Any], below: int) -> _Counts:
+    def _count_on_host(self, values: NDArray[Any], below_count: int) -> _Counts:
         # numpy compares and selects several times faster than torch on a CPU.
         low, high = values.dtype.type(self.low), values.dtype.type(self.high)
         not_below = values >= low
-        below += len(values) - int(np.count_nonzero(not_below))
+        below_count += len(values) - int(np.count_nonzero(not_below))
         candidates = values[not_below & (values <= high)]
         at_low, at_high = candidates == low, candidates == high
         upper = int(np.count_nonzero(at_high)) if high > low else 0  # otherwise ``at_low`` counts them
-        return _Counts(below, int(np.count_nonzero(at_low)), upper, candidates[~(at_low | at_high)])
+        return _Counts(below_count, int(np.count_nonzero(at_low)), upper, candidates[~(at_low | at_high)])
 
     def add(self, counts: _Counts) -> None:
         """Add the counts of some numbers."""
@@ -113,19 +113,19 @@ class _Bracket:
         self.at_high += counts.at_high
         self.inside.add(counts.inside)
 
-    def answer(self) -> float | None:
-        """The exact value, or None after moving the bracket to the side where the value must be."""
-        inside = len(self.inside.values)
+    def resolve(self) -> float | None:
+        """The exact value; None if the value is outside the bracket, which then moves to the side of the value."""
+        inside_count = len(self.inside.values)
         position = self.rank - self.below
         if position < 0:
             self._move(0.0, math.nextafter(self.low, -math.inf))
             return None
         if position < self.at_low:
             return self.low
-        if position < self.at_low + inside:
+        if position < self.at_low + inside_count:
             kth = position - self.at_low
             return _value_at_rank(self.inside.values, kth)
-        if position < self.at_low + inside + self.at_high:
+        if position < self.at_low + inside_count + self.at_high:
             return self.high
         self._move(math.nextafter(self.high, math.inf), math.inf)
         return None
@@ -139,32 +139,32 @@ class _Bracket:
 def kth_smallest(
     rows: Rows,
     ranks: Sequence[int],
-    zeros: int = 0,
-    thinned: SampledRows | None = None,
-    mapped: Mapped[list[_Counts]] | None = None,
+    zero_count: int = 0,
+    sample: SampledRows | None = None,
+    map_pieces: Mapped[list[_Counts]] | None = None,
 ) -> list[float]:
     """For each of K rows of non-negative numbers, its value of 0-based rank ``ranks[k]`` in ascending order.
 
     Further ranks of the same rows need no further pass: ``ranks[K + k]`` is another rank in row k, and so on.
     ``rows()`` streams the rows in pieces (K, n), finite, of any float dtype; it is called twice, rarely more often.
-    Every row has ``zeros`` more numbers, all 0, that are not streamed. A rank beyond the end gives the largest value.
-    ``thinned`` replaces the first call of ``rows``, and affects only the speed, not the result. ``mapped`` replaces the
+    Every row has another ``zero_count`` zeros that are not streamed. A rank beyond the end gives the largest value.
+    ``sample`` replaces the first call of ``rows``; it affects the speed, not the result. ``map_pieces`` replaces the
     other calls.
     """
-    if zeros:
-        values = kth_smallest(rows, [max(rank - zeros, 0) for rank in ranks], thinned=thinned, mapped=mapped)
-        return [0.0 if rank < zeros else value for rank, value in zip(ranks, values, strict=True)]
-    brackets = _brackets(rows, ranks, thinned)  # in a function of its own, so that the sample is freed before counting
+    if zero_count:
+        values = kth_smallest(rows, [max(rank - zero_count, 0) for rank in ranks], sample=sample, map_pieces=map_pieces)
+        return [0.0 if rank < zero_count else value for rank, value in zip(ranks, values, strict=True)]
+    brackets = _bracket_ranks(rows, ranks, sample)  # in a function, so that its sample is freed
     if not brackets:
         return [0.0 for _ in ranks]
     answers: dict[int, float] = {}
-    while searched := {k: bracket for k, bracket in enumerate(brackets) if k not in answers}:
-        _count(rows, searched, mapped)
-        answers |= {k: value for k, bracket in searched.items() if (value := bracket.answer()) is not None}
+    while open_brackets := {k: bracket for k, bracket in enumerate(brackets) if k not in answers}:
+        _count_all(rows, open_brackets, map_pieces)
+        answers |= {k: value for k, bracket in open_brackets.items() if (value := bracket.resolve()) is not None}
     return [answers[k] for k in range(len(brackets))]
 
 
-def _brackets(rows: Rows, ranks: Sequence[int], thinned: SampledRows | None) -> list[_Bracket]:
+def _bracket_ranks(rows: Rows, ranks: Sequence[int], thinned: SampledRows | None) -> list[_Bracket]:
     """The bracket of every rank, by a sample; empty if the rows are empty."""
     sample, total = (
         _sample_rows(rows) if thinned is None else (_collect_rows(thinned.rows(SAMPLE_STRIDE)), thinned.total)
@@ -174,15 +174,15 @@ def _brackets(rows: Rows, ranks: Sequence[int], thinned: SampledRows | None) -> 
     ]
 
 
-def _count(rows: Rows, brackets: Mapping[int, _Bracket], mapped: Mapped[list[_Counts]] | None) -> None:
+def _count_all(rows: Rows, brackets: Mapping[int, _Bracket], map_pieces: Mapped[list[_Counts]] | None) -> None:
     """Count all numbers against the brackets, {index of the rank: bracket}."""
 
     def count_piece(piece: Tensor) -> list[_Counts]:
-        return [bracket.counts(piece[k % len(piece)].reshape(-1)) for k, bracket in brackets.items()]
+        return [bracket.count(piece[k % len(piece)].reshape(-1)) for k, bracket in brackets.items()]
 
-    for counts in mapped(count_piece) if mapped is not None else map(count_piece, rows()):
-        for bracket, one in zip(brackets.values(), counts, strict=True):
-            bracket.add(one)
+    for counts in map_pieces(count_piece) if map_pieces is not None else map(count_piece, rows()):
+        for bracket, piece_counts in zip(brackets.values(), counts, strict=True):
+            bracket.add(piece_counts)
 
 
 def _sample_rows(rows: Rows) -> tuple[list[NDArray[Any]], int]:
@@ -212,7 +212,7 @@ def _collect_rows(pieces: Iterable[Tensor]) -> list[NDArray[Any]]:
 def _bracket_rank(sample: NDArray[Any], rank: int, total: int) -> _Bracket:
     size = len(sample)
     share = rank / total
-    margin = SIGMAS * max(math.sqrt(size * share * (1 - share)), _unevenness(sample, share)) + 2
+    margin = SIGMAS * max(math.sqrt(size * share * (1 - share)), _estimate_unevenness(sample, share)) + 2
     low, high = math.floor(share * size - margin), math.ceil(share * size + margin)
     return _Bracket(
         rank=rank,
@@ -222,19 +222,19 @@ def _bracket_rank(sample: NDArray[Any], rank: int, total: int) -> _Bracket:
 
 
 def _value_at_rank(values: NDArray[Any], rank: int) -> float:
-    """The value of a rank. Two ranks at once would take numpy ten times as long."""
+    """The value of a rank; numpy takes ten times as long for two ranks in one call."""
     return float(np.partition(values, rank)[rank])
 
 
-def _unevenness(sample: NDArray[Any], share: float) -> float:
+def _estimate_unevenness(sample: NDArray[Any], share: float) -> float:
     """The standard error of how many numbers of a sample are below a quantile, if neighboring numbers are alike.
 
     It is estimated from the differences between neighboring groups; 0 if there are too few groups.
     """
-    whole = len(sample) // GROUP * GROUP
-    if whole < FEW_GROUPS * GROUP:
+    length = len(sample) // GROUP_SIZE * GROUP_SIZE
+    if length < MIN_GROUPS * GROUP_SIZE:
         return 0.0
-    few = sample[::FEWER]
-    near = _value_at_rank(few, int(share * (len(few) - 1)))
-    below = np.count_nonzero(sample[:whole].reshape(-1, GROUP) < near, axis=1)
-    return float(np.sqrt(np.square(np.diff(below)).mean() / 2 * len(below)))
+    sparse = sample[::QUANTILE_STRIDE]
+    estimate = _value_at_rank(sparse, int(share * (len(sparse) - 1)))
+    counts = np.count_nonzero(sample[:length].reshape(-1, GROUP_SIZE) < estimate, axis=1)
+    return float(np.sqrt(np.square(np.diff(counts)).mean() / 2 * len(counts)))

@@ -1,4 +1,4 @@
-"""The trim of TIES and its election of signs: one rule for the methods and for the statistics of experts."""
+"""The trim of TIES and its election of signs, as methods and the statistics of experts use them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ Counts = NDArray[np.int64]
 class Election(NamedTuple):
     """An election of signs between K experts.
 
-    ``kept`` (K,) counts the entries that the trim keeps, ``agreeing`` (K,) those of them that have the elected sign,
-    and ``tied`` (2, K) those at exact ties, minus and plus. ``votes`` is the sum of all elected signs.
+    ``kept`` (K,) counts the entries that the trim keeps. Of these, ``agreeing`` (K,) counts entries with the elected
+    sign, and ``tied`` (2, K) counts negative and positive entries at exact ties. ``votes`` is the sum of all elected
+    signs.
     """
 
     kept: Counts
@@ -45,31 +46,31 @@ def trim_vectors(vectors: Tensor, thresholds: Sequence[float] | None) -> Tensor:
     if thresholds is None:
         return vectors
     # hardshrink drops |x| <= limit in one pass; the limit just below the threshold keeps the threshold itself.
-    below = [_just_below(threshold, vectors.dtype) for threshold in thresholds]
+    limits = [_round_just_below(threshold, vectors.dtype) for threshold in thresholds]
     kept = torch.empty_like(vectors)
-    for row, limit, out in zip(vectors, below, kept, strict=True):
+    for row, limit, out in zip(vectors, limits, kept, strict=True):
         torch.hardshrink(row, limit, out=out)
     return kept
 
 
 @lru_cache(maxsize=1024)
-def _just_below(threshold: float, dtype: torch.dtype) -> float:
+def _round_just_below(threshold: float, dtype: torch.dtype) -> float:
     return float(torch.nextafter(torch.tensor(threshold, dtype=dtype), torch.tensor(-1.0, dtype=dtype)))
 
 
 def trim_each(
-    tensors: Tensor, densities: Sequence[float], rank: Callable[[int, float], int] = trim_rank
+    tensors: Tensor, densities: Sequence[float], rank_of_smallest: Callable[[int, float], int] = trim_rank
 ) -> Iterator[Tensor]:
     """For each density in turn, the tensors (K, *S) with all but the largest entries of each set to zero.
 
-    ``rank(numel, density)`` is the rank of the smallest kept entry. Entries that tie with it are kept, too; at density
-    1 all are.
+    ``rank_of_smallest(numel, density)`` is the rank of the smallest kept entry. Entries that tie with
+    it are kept, too. At density 1 all entries are kept.
     """
     numel = tensors[0].numel()
     if not numel:
         yield from [tensors] * len(densities)
         return
-    ranks = [max(rank(numel, density), 0) for density in densities]
+    ranks = [max(rank_of_smallest(numel, density), 0) for density in densities]
     sizes = tensors.abs().reshape(len(tensors), -1).cpu().numpy()
     smallest = np.partition(sizes, sorted(set(ranks)), axis=1)[:, ranks].T
     for density, row in zip(densities, smallest.tolist(), strict=True):
@@ -86,6 +87,6 @@ def count_election(kept: Tensor) -> Election:
     """The election between trimmed task vectors ``kept`` (K, *S)."""
     sign, signs = elect_sign(kept, 0.0), kept.sign()
     tied = signs * (sign == 0)
-    parts = (signs != 0, signs * sign > 0, tied < 0, tied > 0)
-    kept_of, agreeing, minus, plus = (part.flatten(1).sum(dim=1).cpu().numpy() for part in parts)
-    return Election(kept_of, agreeing, np.stack([minus, plus]), int(sign.sum(dtype=torch.int64).cpu()))
+    groups = (signs != 0, signs * sign > 0, tied < 0, tied > 0)
+    kept_counts, agreeing, minus, plus = (group.flatten(1).sum(dim=1).cpu().numpy() for group in groups)
+    return Election(kept_counts, agreeing, np.stack([minus, plus]), int(sign.sum(dtype=torch.int64).cpu()))

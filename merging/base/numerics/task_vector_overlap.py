@@ -1,4 +1,4 @@
-"""How much task vectors overlap, and how that changes as one vector is subtracted from all of them (AWD).
+"""The overlap of task vectors, and how it changes when a vector is subtracted from all of them (AWD).
 
 The subtracted ("redundant") vector is a linear combination of the task vectors. So every quantity follows from its
 ``coefficients`` (K,) and the Gram matrix ``gram`` (K, K) of the task vectors, both in float64.
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-PARALLEL = 1e-12  # |cos| this close to 1 has gradient zero, so that rounding errors cannot start a descent
+PARALLEL_MARGIN = 1e-12  # |cos| this close to 1 has gradient zero, so that rounding errors cannot start a descent
 
 
 def expert_cosines(gram: Array, coefficients: Array) -> tuple[Array, Array]:
@@ -44,8 +44,8 @@ def overlap_gradient(gram: Array, coefficients: Array, penalty: float) -> Array:
     ``gram`` is (K, K), ``coefficients`` (K,).
     """
     cos, inverse = expert_cosines(gram, coefficients)
-    pull = np.where(np.abs(cos) < 1 - PARALLEL, np.sign(cos), 0.0)
-    weights = (pull * (cos * inverse[:, None] ** 2 - np.outer(inverse, inverse))).sum(axis=1)
+    signs = np.where(np.abs(cos) < 1 - PARALLEL_MARGIN, np.sign(cos), 0.0)
+    weights = (signs * (cos * inverse[:, None] ** 2 - np.outer(inverse, inverse))).sum(axis=1)
     slope: Array = 2 * weights @ (np.eye(len(gram)) - coefficients) / max(_count_pairs(gram), 1)
     square = float(coefficients @ gram @ coefficients)
     return slope + penalty * coefficients / square**0.5 if square > 0 else slope

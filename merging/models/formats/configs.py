@@ -1,4 +1,4 @@
-"""The configurations of Transformers and open_clip beside the weights, as this program's architecture metadata."""
+"""Reads configurations of Transformers and open_clip as architecture metadata, and lists the names of model files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKENIZER = (
 COMPANIONS = (  # files beside the weights of a network of Transformers: its configurations and its tokenizer
     TRANSFORMERS, "generation_config.json", *TOKENIZER, PREPROCESSOR, "processor_config.json",
 )  # fmt: skip
-MAX_CONFIG = 1 << 20
+MAX_CONFIG_BYTES = 1 << 20
 OPEN_CLIP_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pt")
 PICKLED_INDEX = "pytorch_model.bin.index.json"  # its shards are pickles
 TRANSFORMERS_WEIGHTS = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin", PICKLED_INDEX)
@@ -42,11 +42,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return None
     descriptor = open_regular(resolve_contained(path))
     try:
-        raw = os.pread(descriptor, MAX_CONFIG + 1, 0)
+        raw = os.pread(descriptor, MAX_CONFIG_BYTES + 1, 0)
     finally:
         os.close(descriptor)
-    if len(raw) > MAX_CONFIG:
-        raise CheckpointError(f"{path.name} is larger than a configuration has reason to be; refused.")
+    if len(raw) > MAX_CONFIG_BYTES:
+        raise CheckpointError(f"{path.name} is larger than any configuration; refused.")
     return parse_json(raw, path.name)
 
 
@@ -54,11 +54,11 @@ def read_config_beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     """Architecture metadata of a weights file from the configuration in its folder, and cautions about it."""
     try:
         if path.name in OPEN_CLIP_WEIGHTS:
-            architecture = _open_clip(read_json(path.with_name(OPEN_CLIP)) or {})
+            architecture = _convert_open_clip_config(read_json(path.with_name(OPEN_CLIP)) or {})
         elif path.name in TRANSFORMERS_WEIGHTS:
-            architecture = _transformers(read_json(path.with_name(TRANSFORMERS)) or {})
-            images = read_json(path.with_name(PREPROCESSOR)) or {} if architecture else {}
-            architecture |= normalization(images.get("image_mean"), images.get("image_std"))
+            architecture = _convert_transformers_config(read_json(path.with_name(TRANSFORMERS)) or {})
+            preprocessor = read_json(path.with_name(PREPROCESSOR)) or {} if architecture else {}
+            architecture |= normalization(preprocessor.get("image_mean"), preprocessor.get("image_std"))
         else:
             return {}, ()
     except (OSError, CheckpointError) as error:
@@ -67,15 +67,20 @@ def read_config_beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def architecture_in_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The architecture that a configuration of open_clip or Transformers states, in open_clip's fields; else empty.
+    """The architecture in a configuration of open_clip or Transformers, in open_clip's fields; empty for other data.
 
     Raises:
-        CheckpointError: it has odd sizes, or an unknown activation.
+        CheckpointError: the configuration has odd sizes or an unknown activation.
     """
-    return _open_clip(config) or _open_clip({"model_cfg": config}) or _transformers(config)
+    return (
+        _convert_open_clip_config(config)
+        or _convert_open_clip_config({"model_cfg": config})
+        or _convert_transformers_config(config)
+    )
 
 
-def _transformers(config: dict[str, Any]) -> dict[str, Any]:
+def _convert_transformers_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The architecture that Transformers' configuration states, in open_clip's fields; empty if it is not CLIP's."""
     vision = config.get("vision_config", config)
     if not str(config.get("model_type", "")).startswith("clip") or not isinstance(vision, dict):
         return {}
@@ -98,11 +103,11 @@ def _transformers(config: dict[str, Any]) -> dict[str, Any]:
         "embed_dim": config.get("projection_dim", vision.get("projection_dim", 512)),
         "quick_gelu": activation == "quick_gelu",
         "vision_cfg": fields | {"head_width": width // heads},
-        **_transformers_text(config.get("text_config")),
+        **_convert_transformers_text(config.get("text_config")),
     }
 
 
-def _transformers_text(config: Any) -> dict[str, Any]:
+def _convert_transformers_text(config: Any) -> dict[str, Any]:
     """The text tower that Transformers' configuration states, in open_clip's fields; empty if it states none."""
     if not isinstance(config, dict):
         return {}
@@ -116,30 +121,33 @@ def _transformers_text(config: Any) -> dict[str, Any]:
     return {"text_cfg": fields} if all(type(value) is int and value > 0 for value in fields.values()) else {}
 
 
-def _open_clip(config: dict[str, Any]) -> dict[str, Any]:
+def _convert_open_clip_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The architecture that open_clip's configuration states; empty if it states none."""
     model = config.get("model_cfg", {})
-    vision = model.get("vision_cfg", {}) if isinstance(model, dict) else {}
-    if not isinstance(vision, dict) or not vision:
+    vision_config = model.get("vision_cfg", {}) if isinstance(model, dict) else {}
+    if not isinstance(vision_config, dict) or not vision_config:
         return {}
     fields = {
-        key: vision[key] for key in ("image_size", "layers", "width", "patch_size") if type(vision.get(key)) is int
+        key: vision_config[key]
+        for key in ("image_size", "layers", "width", "patch_size")
+        if type(vision_config.get(key)) is int
     }
-    fields["head_width"] = vision.get("head_width", 64)
-    text, images = model.get("text_cfg"), config.get("preprocess_cfg")
+    fields["head_width"] = vision_config.get("head_width", 64)
+    text, preprocessing = model.get("text_cfg"), config.get("preprocess_cfg")
     text = text if isinstance(text, dict) else {}
-    plain = {key: value for key, value in text.items() if isinstance(value, (int, float, str, dict))}
-    images = images if isinstance(images, dict) else {}
+    text_fields = {key: value for key, value in text.items() if isinstance(value, (int, float, str, dict))}
+    preprocessing = preprocessing if isinstance(preprocessing, dict) else {}
     return {
         "embed_dim": model.get("embed_dim"),
         "quick_gelu": bool(model.get("quick_gelu", False)),
         "vision_cfg": fields,
-        **({"text_cfg": plain} if plain else {}),
-        **normalization(images.get("mean"), images.get("std")),
+        **({"text_cfg": text_fields} if text_fields else {}),
+        **normalization(preprocessing.get("mean"), preprocessing.get("std")),
     }
 
 
 def normalization(mean: Any, std: Any) -> dict[str, Any]:
-    """Mean and standard deviation for normalizing images; empty unless a configuration gives valid numbers."""
+    """Metadata with the mean and standard deviation of images; empty unless both are lists of three valid numbers."""
     for numbers in (mean, std):
         if not isinstance(numbers, list) or len(numbers) != 3:
             return {}

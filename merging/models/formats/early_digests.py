@@ -1,8 +1,8 @@
 """Digests of large safetensors files, computed by a child process while this process still loads torch.
 
 A thread is too slow: loading modules holds the interpreter's lock. The child process writes lines of JSON to its
-standard output: how much of a file it has read, and finally the digest. ``Checkpoint.content_digest`` reads files that
-the child cannot read, and explains what is wrong with them. Importing this loads no torch.
+standard output: how much of a file it has read, and finally the digest. If the child cannot read a file,
+``Checkpoint.content_digest`` reads it and explains the problem. Importing this module does not load torch.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from pathlib import Path
 from typing import IO, Any
 
 from merging.base.errors import MergingError
-from merging.base.files.paths import file_state, open_regular, resolve_contained
-from merging.models.content_digest import SMALL, ContentDigest, OnBytes
+from merging.base.files.paths import file_fingerprint, open_regular, resolve_contained
+from merging.models.content_digest import DIRECT_HASH_BYTES, BytesCallback, ContentDigest
 from merging.models.digest_cache import DIGESTS
 from merging.models.formats.model_sources import ModelRef
 
-PIECE = 1 << 20  # bytes that are read at a time
-REPORTED = 1 << 25  # bytes between two reports
-WAIT = 0.1  # seconds between checks whether to stop
-MAX_HEADER = 100_000_000
-ROOT = Path(__file__).resolve().parents[3]
+PIECE_BYTES = 1 << 20  # bytes that are read at a time
+REPORT_BYTES = 1 << 25  # bytes read between two reports
+POLL_SECONDS = 0.1  # between checks whether to stop
+MAX_HEADER_BYTES = 100_000_000
+LENGTH_BYTES = 8  # of the number before the header, which is the header's length
+REPOSITORY_ROOT = Path(__file__).resolve().parents[3]
 
-State = tuple[int, ...]
+FileFingerprint = tuple[int, ...]
 
 
 @contextlib.contextmanager
@@ -39,13 +40,13 @@ def early_digests(models: Iterable[ModelRef]) -> Iterator[None]:
 
     Digests of small files, folders and models on the Hub are computed when they are needed.
     """
-    files = dict(_large(models))
+    files = dict(_find_large_files(models))
     if not files:
         yield
         return
     command = [sys.executable, "-m", __name__, *map(str, files.values())]
     with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command, cwd=REPOSITORY_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         assert process.stdout is not None
         try:
@@ -55,87 +56,87 @@ def early_digests(models: Iterable[ModelRef]) -> Iterator[None]:
             process.kill()
 
 
-def _large(models: Iterable[ModelRef]) -> Iterator[tuple[State, Path]]:
-    """State and path of each model that is a large file."""
+def _find_large_files(models: Iterable[ModelRef]) -> Iterator[tuple[FileFingerprint, Path]]:
+    """Fingerprint and path of each model that is a large file."""
     for model in models:
         with contextlib.suppress(MergingError, OSError, ValueError):
             if model.is_on_hub:
                 continue
             path = resolve_contained(model.path).absolute()
             status = path.stat()
-            if stat.S_ISREG(status.st_mode) and status.st_size > SMALL:
+            if stat.S_ISREG(status.st_mode) and status.st_size > DIRECT_HASH_BYTES:
                 yield (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), path
 
 
 class _ReportedDigests:
-    """Digests by the state of their file, as the child process reports them."""
+    """The digests that the child process reports, by the fingerprint of the file."""
 
-    def __init__(self, awaited: set[State], pipe: IO[bytes]) -> None:
-        self._awaited, self._pipe = awaited, pipe
-        self._known: dict[State, str] = {}
-        self._rest = b""
+    def __init__(self, awaited: set[FileFingerprint], pipe: IO[bytes]) -> None:
+        self._pending, self._pipe = awaited, pipe
+        self._digests: dict[FileFingerprint, str] = {}
+        self._unparsed = b""
 
-    def __call__(self, state: State, on_bytes: OnBytes) -> str:
-        """The digest of a file in that state; empty if the child process does not report it."""
-        while state in self._awaited and state not in self._known:
+    def __call__(self, fingerprint: FileFingerprint, on_bytes: BytesCallback) -> str:
+        """Wait for the digest of the file with this fingerprint; empty if the child process does not report it."""
+        while fingerprint in self._pending and fingerprint not in self._digests:
             on_bytes(0)  # raises if the user cancelled
-            if not select.select([self._pipe], [], [], WAIT)[0]:
+            if not select.select([self._pipe], [], [], POLL_SECONDS)[0]:
                 continue
             raw = os.read(self._pipe.fileno(), 1 << 16)
             if not raw:
-                self._awaited.clear()
-            *lines, self._rest = (self._rest + raw).split(b"\n")
+                self._pending.clear()
+            *lines, self._unparsed = (self._unparsed + raw).split(b"\n")
             for line in lines:
-                self._take(json.loads(line), state, on_bytes)
-        return self._known.get(state, "")
+                self._read_report(json.loads(line), fingerprint, on_bytes)
+        return self._digests.get(fingerprint, "")
 
-    def _take(self, report: Any, awaited: State, on_bytes: OnBytes) -> None:
-        state = tuple(report["state"])
+    def _read_report(self, report: Any, awaited_fingerprint: FileFingerprint, on_bytes: BytesCallback) -> None:
+        fingerprint = tuple(report["state"])
         if "digest" in report:
-            self._known[state] = report["digest"]
-        elif state == awaited:
+            self._digests[fingerprint] = report["digest"]
+        elif fingerprint == awaited_fingerprint:
             on_bytes(report["read"])
 
 
-def digest_of(path: Path, on_bytes: OnBytes) -> tuple[State, str]:
-    """State and digest of a safetensors file, equal to those of its checkpoint.
+def compute_digest(path: Path, on_bytes: BytesCallback) -> tuple[FileFingerprint, str]:
+    """Fingerprint and digest of a safetensors file, equal to those of its checkpoint.
 
     Raises:
         MergingError, OSError, ValueError, KeyError, TypeError: the file is not safetensors, or it changed meanwhile.
     """
     descriptor = open_regular(path)
     try:
-        state = file_state(descriptor)
-        length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
-        if length > min(MAX_HEADER, state[2] - 8):
+        fingerprint = file_fingerprint(descriptor)
+        length = int.from_bytes(os.pread(descriptor, LENGTH_BYTES, 0), "little")
+        if length > min(MAX_HEADER_BYTES, os.fstat(descriptor).st_size - LENGTH_BYTES):
             raise ValueError(length)
-        entries = json.loads(os.pread(descriptor, length, 8))
+        entries = json.loads(os.pread(descriptor, length, LENGTH_BYTES))
         entries.pop("__metadata__", None)
         spans = {name: entry["data_offsets"] for name, entry in entries.items()}
         content = ContentDigest(sum(end - begin for begin, end in spans.values()))
         for name in sorted(entries):
             content.begin(name, entries[name]["dtype"], tuple(entries[name]["shape"]))
             begin, end = spans[name]
-            for piece in _pieces(descriptor, 8 + length + begin, end - begin):
+            for piece in _read_pieces(descriptor, LENGTH_BYTES + length + begin, end - begin):
                 content.update(piece)
                 on_bytes(len(piece))
-        if file_state(descriptor) != state:
-            raise ValueError(state)
-        return state, content.hexdigest()
+        if file_fingerprint(descriptor) != fingerprint:
+            raise ValueError(fingerprint)
+        return fingerprint, content.hexdigest()
     finally:
         os.close(descriptor)
 
 
-def _pieces(descriptor: int, offset: int, size: int) -> Iterator[memoryview]:
-    """The bytes of a tensor, piece by piece, in one buffer."""
-    buffer = memoryview(bytearray(min(PIECE, size)))
-    done = 0
-    while done < size:
-        count = os.preadv(descriptor, [buffer[: size - done]], offset + done)
+def _read_pieces(descriptor: int, offset: int, size: int) -> Iterator[memoryview]:
+    """The bytes of a tensor, piece by piece, in a reused buffer."""
+    buffer = memoryview(bytearray(min(PIECE_BYTES, size)))
+    read_bytes = 0
+    while read_bytes < size:
+        count = os.preadv(descriptor, [buffer[: size - read_bytes]], offset + read_bytes)
         if count == 0:
             raise ValueError(f"shorter than {offset + size} bytes")
         yield buffer[:count]
-        done += count
+        read_bytes += count
 
 
 def main(paths: Iterable[str]) -> None:
@@ -147,18 +148,18 @@ def main(paths: Iterable[str]) -> None:
 
 def _report(path: Path) -> None:
     status = path.stat()
-    state: State = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    fingerprint: FileFingerprint = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     unreported = 0
 
     def on_bytes(size: int) -> None:
         nonlocal unreported
         unreported += size
-        if unreported >= REPORTED:
-            _print(state=state, read=unreported)
+        if unreported >= REPORT_BYTES:
+            _print(state=fingerprint, read=unreported)
             unreported = 0
 
-    read, digest = digest_of(path, on_bytes)
-    _print(state=read, digest=digest)
+    actual_fingerprint, digest = compute_digest(path, on_bytes)
+    _print(state=actual_fingerprint, digest=digest)
 
 
 def _print(**report: Any) -> None:

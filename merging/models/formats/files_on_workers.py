@@ -1,6 +1,6 @@
-"""Messages about files between workers: digests of model files, and errors for missing files.
+"""Digests of model files in requests to workers, and errors for files that a worker does not see.
 
-A digest is sent with the size, time and inode of its file: a worker that sees the same file need not read it.
+A digest is sent with the size, time and inode of its file. A worker that sees the same file need not read it.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.digest_cache import DIGESTS
 from merging.models.formats.model_sources import ModelRef
 
-FILE = 4  # numbers of a file's state: device, inode, size, time of change
+FINGERPRINT_LENGTH = 4  # numbers in the fingerprint of a single file: device, inode, size, time of change
 
 
 def digest_for_request(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The digest of a checkpoint and the state of its file, for a request; empty for a checkpoint in memory."""
-    state = checkpoint.state()
-    return {} if state is None else {"digest": DIGESTS.digest(checkpoint), "file": list(_portable(state))}
+    """The digest of a checkpoint and the fingerprint of its file, for a request; empty for a checkpoint in memory."""
+    fingerprint = checkpoint.state()
+    if fingerprint is None:
+        return {}
+    return {"digest": DIGESTS.digest(checkpoint), "file": list(_without_device(fingerprint))}
 
 
-def check_handed_digest(checkpoint: Checkpoint, handed: Mapping[str, Any]) -> None:
+def check_handed_digest(checkpoint: Checkpoint, request: Mapping[str, Any]) -> None:
     """Remember the digest that a request states, if its file has the same size, time and inode in this process."""
-    state = checkpoint.state()
-    if state is not None and list(_portable(state)) == handed.get("file"):
-        DIGESTS.remember({state: str(handed["digest"])})
+    fingerprint = checkpoint.state()
+    if fingerprint is not None and list(_without_device(fingerprint)) == request.get("file"):
+        DIGESTS.remember({fingerprint: str(request["digest"])})
 
 
-def _portable(state: Sequence[int]) -> Sequence[int]:
-    """A file's state without the device, whose number differs between machines; several files keep theirs."""
-    return state[1:] if len(state) == FILE else state
+def _without_device(fingerprint: Sequence[int]) -> Sequence[int]:
+    """A file's fingerprint without the device number, which differs between machines; unchanged for several files."""
+    return fingerprint[1:] if len(fingerprint) == FINGERPRINT_LENGTH else fingerprint
 
 
 def first_missing(models: Iterable[ModelRef]) -> str:
@@ -46,14 +48,14 @@ def first_missing(models: Iterable[ModelRef]) -> str:
     return ""
 
 
-def unseen_file_error(what: str, variable: str = "MERGESCOPE_MODELS") -> WorkerError:
+def unseen_file_error(file: str, variable: str = "MERGESCOPE_MODELS") -> WorkerError:
     """The error of a worker that has no such file; an environment ``variable`` may set its folder."""
     return WorkerError(
-        f"Worker {platform.node()} does not see {what}; set {variable} there, or put the file where all workers read."
+        f"Worker {platform.node()} does not see {file}; set {variable} there, or put the file where all workers read."
     )
 
 
 def explain_unseen(models: Iterable[ModelRef], error: CheckpointError) -> CheckpointError | WorkerError:
-    """The error that says what to do if one of these files is missing on a worker; else ``error`` itself."""
+    """An error with the remedy if one of these files is missing on this worker; else ``error`` itself."""
     missing = first_missing(models)
     return unseen_file_error(missing) if missing else error

@@ -16,21 +16,21 @@ from merging.models.formats.adapter_checkpoint import AdapterCheckpoint
 from merging.models.formats.byte_range import ByteRange
 from merging.models.formats.configs import ADAPTERS, SUFFIXES, WEIGHTS
 from merging.models.formats.referenced_model import is_reference, open_reference
-from merging.models.formats.safetensors import MAX_HEADER, SafetensorsCheckpoint
+from merging.models.formats.safetensors import MAX_HEADER_BYTES, SafetensorsCheckpoint
 from merging.models.formats.sharded_checkpoint import ShardedCheckpoint
 from merging.models.formats.torch_pickle import containers, zip_archive
 from merging.models.formats.torch_pickle.pickled_checkpoint import PickledCheckpoint
 from merging.models.head_detection import HEAD_NAME
 
-MAX_INDEX = 1 << 25
-PROTOCOLS = range(2, 6)
+MAX_INDEX_BYTES = 1 << 25
+PICKLE_PROTOCOLS = range(2, 6)
 
 
 def open_path(path: Path, name: str, label: str) -> Checkpoint:
     """The checkpoint at a path: a file of any known format, or a folder with one in it.
 
     Raises:
-        CheckpointError: the path holds no checkpoint (the message says what it holds), or a part of it is damaged.
+        CheckpointError: the path holds no checkpoint (the message describes its content), or a part of it is damaged.
     """
     try:
         is_folder = path.is_dir()
@@ -48,10 +48,12 @@ def _open_folder(path: Path, name: str) -> Checkpoint:
         if weights is None:
             raise CheckpointError(f"{folder} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
         return AdapterCheckpoint(_open_file(weights, name), config)
-    paths = [path / file for file in WEIGHTS if lexists(path / file)]  # the targets of links are checked later
+    paths = [path / file for file in WEIGHTS if lexists(path / file)]  # links are checked later
     if not paths:
         paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
-        paths = [file for file in paths if not HEAD_NAME.fullmatch(file.stem)] or paths  # a head beside its encoder
+        paths = [
+            file for file in paths if not HEAD_NAME.fullmatch(file.stem)
+        ] or paths  # heads beside an encoder do not count
         if len(paths) > 1:
             raise CheckpointError(f"{folder} is a folder with several checkpoints; give the path of one of them.")
     if not paths:
@@ -65,32 +67,37 @@ def _open_folder(path: Path, name: str) -> Checkpoint:
 def _open_file(path: Path, name: str) -> Checkpoint:
     opened = _recognize_format(open_regular(resolve_contained(path)), path, name)
     architecture, cautions = configs.read_config_beside(path)
-    own = dict(opened.metadata)
+    file_metadata = dict(opened.metadata)
     # A file's own metadata has priority, except in pickles: a configuration says more than the classes in a module.
-    opened.metadata = own | architecture if isinstance(opened, PickledCheckpoint) else architecture | own
+    opened.metadata = (
+        file_metadata | architecture if isinstance(opened, PickledCheckpoint) else architecture | file_metadata
+    )
     opened.cautions = (*opened.cautions, *cautions)
     return opened
 
 
 def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
-    file = printable(path.name)
-    window = ByteRange.whole(descriptor, file)
+    """The checkpoint in an open file, by the first bytes of the file."""
+    file_name = printable(path.name)
+    window = ByteRange.from_descriptor(descriptor, file_name)
     if _is_tar(window):
         os.close(descriptor)
-        raise CheckpointError(f"{file} is a tar archive (torch before 0.2?), which is not read; save the model again.")
-    if window.head(4) == b"GGUF":
+        raise CheckpointError(
+            f"{file_name} is a tar archive (torch before 0.2?), which is not read; save the model again."
+        )
+    if window.read_start(4) == b"GGUF":
         os.close(descriptor)
         raise CheckpointError(
-            f"{file} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
+            f"{file_name} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
         )
-    is_safetensors = _is_safetensors(window) or _is_cut_safetensors(window, path)
+    is_safetensors = _is_safetensors(window) or _is_truncated_safetensors(window, path)
     if not is_safetensors and _is_pickled(window):
-        return PickledCheckpoint(descriptor, file, name)
-    if not is_safetensors and window.head(16).lstrip()[:1] == b"{":
+        return PickledCheckpoint(descriptor, file_name, name)
+    if not is_safetensors and window.read_start(16).lstrip()[:1] == b"{":
         try:
-            if window.size > MAX_INDEX:
+            if window.size > MAX_INDEX_BYTES:
                 raise CheckpointError(
-                    f"{file} is JSON of {window.size:,} bytes, more than an index of shards has; refused."
+                    f"{file_name} is JSON of {window.size:,} bytes, more than any index of shards; refused."
                 )
             raw = window.read(0, window.size)
         finally:
@@ -98,32 +105,34 @@ def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
         if is_reference(path, raw):
             return open_reference(path, raw, lambda target: to_open_clip_names(open_path(target, name, str(target))))
         return ShardedCheckpoint(path, raw, name)
-    return SafetensorsCheckpoint(descriptor, file, name)  # the error says what the file is instead
+    return SafetensorsCheckpoint(
+        descriptor, file_name, name
+    )  # raises an error that describes the file if it is not safetensors
 
 
 def _is_safetensors(window: ByteRange) -> bool:
-    start = window.head(9)
-    return len(start) == 9 and int.from_bytes(start[:8], "little") <= MAX_HEADER and start[8:] == b"{"
+    start = window.read_start(9)
+    return len(start) == 9 and int.from_bytes(start[:8], "little") <= MAX_HEADER_BYTES and start[8:] == b"{"
 
 
-def _is_cut_safetensors(window: ByteRange, path: Path) -> bool:
-    """Whether a file called .safetensors is cut off in the header's length, or states a length that is too large.
+def _is_truncated_safetensors(window: ByteRange, path: Path) -> bool:
+    """Whether a file called .safetensors ends within the header's length, or states a length that is too large.
 
     A file with this suffix may also be JSON, which has no zero bytes.
     """
-    start = window.head(9)
+    start = window.read_start(9)
     if path.suffix != ".safetensors" or (start[:1] == b"{" and b"\0" not in start):
         return False
     return len(start) < 9 or start[8:] == b"{"
 
 
 def _is_tar(window: ByteRange) -> bool:
-    return window.head(512)[containers.TAR_AT :].startswith(containers.TAR_MARK)
+    return window.read_start(512)[containers.TAR_OFFSET :].startswith(containers.TAR_MARK)
 
 
 def _is_pickled(window: ByteRange) -> bool:
-    start = window.head(16)
-    binary = len(start) > 1 and start[0] == 0x80 and start[1] in PROTOCOLS
+    start = window.read_start(16)
+    binary = len(start) > 1 and start[0] == 0x80 and start[1] in PICKLE_PROTOCOLS
     # Protocols 0 and 1 begin with a mark, a name or an empty container.
     textual = start[:1] in {b"(", b"c", b"]", b"}"}
-    return binary or textual or start.startswith(zip_archive.MAGIC)
+    return binary or textual or start.startswith(zip_archive.ZIP_MAGIC)

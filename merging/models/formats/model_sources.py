@@ -1,4 +1,4 @@
-"""Models that users name, opened as checkpoints. Importing this loads no torch."""
+"""Models that users name, opened as checkpoints. Importing this module does not load torch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Source: TypeAlias = "str | os.PathLike[str] | ModelRef | Checkpoint | Mapping[st
 class ModelRef:
     """A model that a user names: a path, or a name in a listed folder, a benchmark or the Hub.
 
-    It is resolved at most once, and nothing is read before it is opened. Relative paths start at ``base``; None is the
-    current folder. ``text`` is the reference that recipes and messages have.
+    The reference is resolved at most once, and nothing is read before the model is opened. Relative paths start at
+    ``base``, by default the current folder. ``text`` is the reference as recipes and messages have it.
     """
 
     text: str
@@ -78,13 +78,13 @@ def open_checkpoint(
 ) -> Checkpoint:
     """A checkpoint from a reference, a mapping of tensors, or a Checkpoint (returned unchanged).
 
-    Files and folders of every known format are recognized by their content, and their tensors get open_clip's names.
-    With ``like``, the pretrained model, an expert gets that model's names instead; an adapter becomes a checkpoint
-    only with ``like``. ``family``, one of FAMILY_KEYS, replaces recognition: "clip" takes a CLIP tower out of a larger
-    network, and "inferred" leaves names unchanged.
+    The format of a file or folder is recognized by its content, and tensors get open_clip's names. ``like`` is the
+    pretrained model of an expert: the expert gets its names, and an adapter is applied to it. ``family``, one of
+    FAMILY_KEYS, replaces recognition: "clip" extracts a CLIP tower from a larger network, and "inferred" leaves names
+    unchanged.
 
     Raises:
-        CheckpointError: the source is no checkpoint (the message says what it is), or a part of it is damaged.
+        CheckpointError: the source is not a checkpoint (the message says what it is), or a part of it is damaged.
         FamilyError: ``family`` is "clip" and the model holds no complete CLIP image encoder.
     """
     from merging.models.checkpoint import Checkpoint
@@ -96,7 +96,7 @@ def open_checkpoint(
         checkpoint = identity_view(checkpoint) if checkpoint is source else checkpoint
         checkpoint.family = family
     elif family == CLIP_KEY and checkpoint.is_inferred:
-        checkpoint = to_open_clip_names(checkpoint, within=True)
+        checkpoint = to_open_clip_names(checkpoint, extract_tower=True)
         if checkpoint.is_inferred:
             raise FamilyError(
                 f"{checkpoint.name} holds no whole CLIP image encoder; leave the family out, and all of it is merged."
@@ -114,12 +114,14 @@ def open_models(
     Raises:
         CheckpointError: as ``open_checkpoint``.
     """
-    first = open_checkpoint(pretrained, PRETRAINED, family=family)
-    return first, {name: open_checkpoint(source, name, first, family) for name, source in experts.items()}
+    pretrained_checkpoint = open_checkpoint(pretrained, PRETRAINED, family=family)
+    return pretrained_checkpoint, {
+        name: open_checkpoint(source, name, pretrained_checkpoint, family) for name, source in experts.items()
+    }
 
 
 def open_stored(source: Source, name: str | None = None) -> Checkpoint:
-    """The checkpoint of a source, with the tensors under the names in the file.
+    """The checkpoint of a source, with tensors under the names in its file.
 
     Raises:
         CheckpointError: as ``open_checkpoint``.

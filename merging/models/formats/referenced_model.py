@@ -1,8 +1,9 @@
 """References: small files with the path of a model, which benchmarks store instead of a copy of the model.
 
-A reference is JSON with the path of the model's file or folder; ``like``, the file beside it of the pretrained model
-whose names the tensors get; and the metadata that a copy would have. It is read only in a folder called models, as
-benchmarks have. The new path of a model that was moved is stored in a file beside the reference, which stays unchanged.
+A reference is JSON with three fields: ``model``, the path of the model's file or folder; ``like``, the name of a file
+beside the reference, whose tensor names the model gets; and ``metadata``, as a copy would have it. References are read
+only in a folder called models, as benchmarks have. If a model was moved, its new path is stored in a file beside the
+reference, and the reference stays unchanged.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from merging.models.checkpoint_views import CheckpointView, rename_tensors, rena
 from merging.models.families import TEXT_TOWER
 from merging.models.model_references import locate
 
-MARK, VERSION = "mergescope_model_reference", 1
+VERSION_KEY, VERSION = "mergescope_model_reference", 1
 FOLDER, SUFFIX = "models", ".json"
-MOVED_SUFFIX = ".place"  # suffix after a reference's name: the file with the current path of its model
+MOVED_SUFFIX = ".place"  # suffix of the file beside a reference with the current path of its model
 MOST = 1 << 20  # bytes of such a file
-Open = Callable[[Path], Checkpoint]  # opens a checkpoint under canonical names
+OpenCheckpoint = Callable[[Path], Checkpoint]  # opens a checkpoint under canonical names
 
-_opening: ContextVar[tuple[Path, ...]] = ContextVar("opening", default=())  # references being followed
+_open_references: ContextVar[tuple[Path, ...]] = ContextVar("opening", default=())  # references that are being opened
 _path_to_try: ContextVar[tuple[Path, str] | None] = ContextVar("tried", default=None)  # (reference, path to try)
 
 
@@ -39,34 +40,34 @@ class ReferencedModel(CheckpointView):
     """The model that a reference names, without its text tower: the tensors that a copy of it would have."""
 
     def __init__(self, inner: Checkpoint, raw: bytes, metadata: Mapping[str, str]) -> None:
-        names = {each.name: each.name for each in inner.parameters if each.part != TEXT_TOWER}
+        names = {parameter.name: parameter.name for parameter in inner.parameters if parameter.part != TEXT_TOWER}
         super().__init__(inner, rename_tensors(inner, names), keeps_digest=False)
         self.metadata, self._crc = dict(metadata), zlib.crc32(raw)
 
     def state(self) -> tuple[int, ...] | None:
-        """The state of the model's file and a checksum of the reference, as both determine the tensors."""
+        """The numbers of the model's file and a checksum of the reference, as both determine the tensors."""
         state = self.inner.state()
         return None if state is None else (*state, self._crc)
 
 
 def write_reference(path: Path, model: Path, metadata: Mapping[str, str], names_from: str = "") -> None:
-    """Write a reference to a model; ``names_from`` is the file beside it whose names the tensors get."""
-    write_json(path, {MARK: VERSION, "model": str(model), "like": names_from, "metadata": dict(metadata)})
+    """Write a reference to a model; ``names_from`` is the file beside it whose tensor names the model gets."""
+    write_json(path, {VERSION_KEY: VERSION, "model": str(model), "like": names_from, "metadata": dict(metadata)})
 
 
 def is_reference(path: Path, raw: bytes) -> bool:
     """Whether the content of a file is a reference, in a folder where references are read."""
-    return path.parent.name == FOLDER and len(raw) <= MOST and f'"{MARK}"'.encode() in raw[:100]
+    return path.parent.name == FOLDER and len(raw) <= MOST and f'"{VERSION_KEY}"'.encode() in raw[:100]
 
 
-def open_reference(path: Path, raw: bytes, open_canonical: Open) -> Checkpoint:
+def open_reference(path: Path, raw: bytes, open_canonical: OpenCheckpoint) -> Checkpoint:
     """The model that a reference names.
 
     Raises:
         CheckpointError: the reference is damaged or refers to itself, or the model is missing or damaged.
     """
     file = printable(path.name)
-    model, like, metadata = _content(path, raw)
+    model, like, metadata = _read_content(path, raw)
     if not exists(model):  # noqa: PTH110 - Path.exists raises for a path that no disk can have
         raise CheckpointError(
             f"{file} refers to {printable(model, 300)}, which is missing: fetch it again, name the folder that "
@@ -81,17 +82,26 @@ def open_reference(path: Path, raw: bytes, open_canonical: Open) -> Checkpoint:
     return ReferencedModel(inner, raw + model.encode(), metadata)
 
 
-def _content(path: Path, raw: bytes) -> tuple[str, str, dict[str, str]]:
+def _read_content(path: Path, raw: bytes) -> tuple[str, str, dict[str, str]]:
     """The current path of the model, the name of the file whose names its tensors get, and its metadata."""
     file = printable(path.name)
     content = parse_json(raw, file)
     model, like, metadata = (content.get(name) for name in ("model", "like", "metadata"))
-    texts = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
-    if content.get(MARK) != VERSION or not isinstance(model, str) or not isinstance(like, str) or not texts:
+    is_text_mapping = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
+    if (
+        content.get(VERSION_KEY) != VERSION
+        or not isinstance(model, str)
+        or not isinstance(like, str)
+        or not is_text_mapping
+    ):
         raise CheckpointError(f"{file} does not say where a model is; make the benchmark again.")
-    tried = _path_to_try.get()
+    path_to_try = _path_to_try.get()
     assert isinstance(metadata, dict)
-    return tried[1] if tried and tried[0] == path.absolute() else recorded_path(path) or model, like, metadata
+    return (
+        path_to_try[1] if path_to_try and path_to_try[0] == path.absolute() else recorded_path(path) or model,
+        like,
+        metadata,
+    )
 
 
 def find_command(folder: Path) -> str:
@@ -102,23 +112,23 @@ def find_command(folder: Path) -> str:
 @contextlib.contextmanager
 def _refuse_cycle(path: Path) -> Iterator[None]:
     """Refuse a reference that leads back to itself, directly or through others."""
-    above, own = _opening.get(), path.resolve()
-    if own in above:
-        raise _circular_error(path)
-    token = _opening.set((*above, own))
+    outer_references, reference_path = _open_references.get(), path.resolve()
+    if reference_path in outer_references:
+        raise _make_cycle_error(path)
+    token = _open_references.set((*outer_references, reference_path))
     try:
         yield
     finally:
-        _opening.reset(token)
+        _open_references.reset(token)
 
 
-def _circular_error(path: Path) -> CheckpointError:
+def _make_cycle_error(path: Path) -> CheckpointError:
     return CheckpointError(f"{printable(path.name)} refers to itself; make the benchmark again.")
 
 
 @contextlib.contextmanager
 def open_at(path: Path, model: Path) -> Iterator[None]:
-    """Open a reference as if its model were at another path while the block runs; nothing is written."""
+    """Open a reference as if its model were at path ``model`` while the block runs; nothing is written."""
     token = _path_to_try.set((path.absolute(), str(model)))
     try:
         yield
@@ -132,9 +142,9 @@ def model_path(path: Path, raw: bytes) -> str:
     Raises:
         CheckpointError: the reference is damaged or refers to itself.
     """
-    model, _, _ = _content(path, raw)
+    model, _, _ = _read_content(path, raw)
     if exists(model) and Path(model).resolve() == path.resolve():  # noqa: PTH110 - as above
-        raise _circular_error(path)
+        raise _make_cycle_error(path)
     return model
 
 
@@ -143,7 +153,7 @@ def resolve_model_path(reference: str) -> str:
     with contextlib.suppress(MergingError, OSError, ValueError):
         path = locate(reference)
         if path.suffix == SUFFIX and is_reference(path, raw := path.read_bytes()):
-            return _content(path, raw)[0]
+            return _read_content(path, raw)[0]
     return reference
 
 
@@ -156,7 +166,7 @@ def recorded_path(path: Path) -> str:
 
 
 def record_path(path: Path, model: Path | None) -> None:
-    """Store the current path of a reference's model; None removes it, so that the reference's own path counts."""
+    """Store the current path of a reference's model; None removes it, so that the path in the reference counts."""
     if model is None:
         _moved_path_file(path).unlink(missing_ok=True)
     else:

@@ -1,7 +1,7 @@
 """The safetensors format, read by offset and written in place: no memory mapping, no copies in memory.
 
-A mapped file that is truncated while it is open would kill the whole server; reading by offset turns that into an
-error about one file. The header is checked against the file's size before anything is allocated.
+If a mapped file is truncated while it is open, the whole server is killed. Reading by offset turns that into an error
+about one file. The header is checked against the file's size before anything is allocated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from merging.base.errors import CheckpointError
 from merging.base.files import disk
-from merging.base.files.paths import file_state
+from merging.base.files.paths import file_fingerprint
 from merging.base.files.strict_json import parse_json
 from merging.base.files.temporary import temporary_name
 from merging.models.checkpoint import Checkpoint, Spans
@@ -37,12 +37,13 @@ from merging.models.tensor_info import (
     read_spans,
 )
 
-MAX_HEADER = 100_000_000
-LENGTH = 8  # bytes that say how long the header is
-SYNCED = 1 << 25  # bytes between syncs to the disk
+MAX_HEADER_BYTES = 100_000_000
+LENGTH_BYTES = 8  # of the number before the header, which is the header's length
+ALIGNMENT = 8  # bytes; the header is padded to a multiple
+SYNC_BYTES = 1 << 25  # bytes written between two syncs to the disk
 DOWNLOAD_AGAIN = "The file is damaged: download it again, or write it with safetensors."
-COMPLEX = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
-OTHERS = {  # first bytes of other well-known files, in lower case
+COMPLEX_NOTES = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
+OTHER_FILE_TYPES = {  # first bytes of other well-known files, in lower case
     b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
     b"pk\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
     b"\x89png": "it is a PNG image, not safetensors.",
@@ -78,30 +79,35 @@ def read_header(descriptor: int, label: str) -> Header:
     size = os.fstat(descriptor).st_size
     if size == 0:
         raise CheckpointError(f"{label} is empty (0 bytes).")
-    length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
-    if size < 8 or length > MAX_HEADER or length > size - 8:
-        raise CheckpointError(f"{label}: {_what_else(descriptor, size, length)}")
-    entries = parse_json(os.pread(descriptor, length, 8), label, "the header")
+    length = int.from_bytes(os.pread(descriptor, LENGTH_BYTES, 0), "little")
+    if size < LENGTH_BYTES or length > MAX_HEADER_BYTES or length > size - LENGTH_BYTES:
+        raise CheckpointError(f"{label}: {_describe_content(descriptor, size, length)}")
+    entries = parse_json(os.pread(descriptor, length, LENGTH_BYTES), label, "the header")
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise CheckpointError(f"{label}: the metadata is not a mapping of text to text. {DOWNLOAD_AGAIN}")
-    return parse_header(entries, metadata, start=8 + length, size=size, label=label)
+    return parse_header(entries, metadata, start=LENGTH_BYTES + length, size=size, label=label)
 
 
-def _what_else(descriptor: int, size: int, length: int) -> str:
-    """What a file that is not safetensors is instead, as a phrase for messages."""
-    start, has_header = os.pread(descriptor, 64, 0).lstrip().lower(), os.pread(descriptor, 1, 8) == b"{"
-    if size < 8 and length <= MAX_HEADER:
+def _describe_content(descriptor: int, size: int, length: int) -> str:
+    """A phrase for messages: the kind of a file that is not safetensors, and its remedy."""
+    start, has_header = os.pread(descriptor, 64, 0).lstrip().lower(), os.pread(descriptor, 1, LENGTH_BYTES) == b"{"
+    truncated = (
+        f"truncated: the header alone promises {length + LENGTH_BYTES} bytes, the file has {size}; download it again."
+    )
+    if size < LENGTH_BYTES and length <= MAX_HEADER_BYTES:
         return f"truncated: it has {size} bytes, and the first 8 give the length of the header; download it again."
-    if length > MAX_HEADER and has_header:
-        return f"its header claims to take {length:,} bytes, and at most {MAX_HEADER:,} are read; download it again."
-    if length <= MAX_HEADER and (has_header or size == 8):
-        return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
-    for magic, text in OTHERS.items():
+    if length > MAX_HEADER_BYTES and has_header:
+        return (
+            f"its header claims to take {length:,} bytes, and at most {MAX_HEADER_BYTES:,} are read; download it again."
+        )
+    if length <= MAX_HEADER_BYTES and (has_header or size == LENGTH_BYTES):
+        return truncated
+    for magic, text in OTHER_FILE_TYPES.items():
         if start.startswith(magic):
             return text
-    if 8 < length <= MAX_HEADER:
-        return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
+    if LENGTH_BYTES < length <= MAX_HEADER_BYTES:
+        return truncated
     return f"neither safetensors nor another known kind of checkpoint (file size {size} bytes)."
 
 
@@ -117,13 +123,13 @@ def parse_header(entries: dict[str, Any], metadata: dict[str, str], *, start: in
     spans: list[tuple[int, int, str]] = []
     stored = 0
     for name, entry in entries.items():
-        infos[name], begin, end = _entry(name, entry, label)
+        infos[name], begin, end = _parse_entry(name, entry, label)
         stored += infos[name].nbytes
         spans.append((begin, end, name))
     if not infos:
         raise CheckpointError(f"{label} holds no tensors.")
     for begin, end, name in spans:
-        if start + end > size >= start + stored:  # the numbers fit into the file, but not at these offsets
+        if start + end > size >= start + stored:  # the file is large enough for all numbers, but not at these offsets
             raise CheckpointError(
                 f"{label}: tensor {name[:80]!r} reaches past the end of the file: its offsets are {begin} and {end}, "
                 f"the file has {size - start} bytes of numbers. {DOWNLOAD_AGAIN}"
@@ -146,7 +152,7 @@ def parse_header(entries: dict[str, Any], metadata: dict[str, str], *, start: in
     return Header(infos, {name: start + begin for begin, _, name in spans}, metadata)
 
 
-def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
+def _parse_entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     try:
         dtype_text, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
         valid = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS and isinstance(dtype_text, str)
@@ -160,8 +166,8 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
         )
     if dtype_text not in DTYPES:
         raise CheckpointError(
-            f"{label}: tensor {name[:80]!r} has dtype {dtype_text[:20]!r}{COMPLEX.get(dtype_text, '')}, which cannot "
-            "be merged; convert it."
+            f"{label}: tensor {name[:80]!r} has dtype {dtype_text[:20]!r}{COMPLEX_NOTES.get(dtype_text, '')}, which "
+            "cannot be merged; convert it."
         )
     info = TensorInfo(tuple(shape), DTYPES[dtype_text])
     if end - begin != info.nbytes:
@@ -172,8 +178,8 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     return info, begin, end
 
 
-def written_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
-    """The bytes before the numbers of a file, and {tensor: byte offset after them}."""
+def encode_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
+    """The bytes of a file before its numbers, and {tensor: byte offset of its numbers after these bytes}."""
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     offsets, end = dict[str, int](), 0
     # Widest dtypes first, then by name, as the reference writer does: every tensor stays aligned.
@@ -183,12 +189,12 @@ def written_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str])
         header[name] = {"dtype": dtype, "shape": list(info.shape), "data_offsets": span}
         offsets[name], end = end, span[1]
     raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    raw += b" " * (-len(raw) % 8)
-    return len(raw).to_bytes(8, "little") + raw, offsets
+    raw += b" " * (-len(raw) % ALIGNMENT)
+    return len(raw).to_bytes(LENGTH_BYTES, "little") + raw, offsets
 
 
 class SafetensorsWriter:
-    """Writes tensors of known shapes in any order, whole or in pieces; the file appears complete or not at all.
+    """Writes tensors of known shapes in any order, whole or in pieces; the file appears only when it is complete.
 
     Another thread syncs written bytes to the disk, so that ``commit`` need not wait for all of them.
     """
@@ -197,14 +203,14 @@ class SafetensorsWriter:
         self.path = path
         self._partial = path.with_name(f".{temporary_name()}")
         self._infos = dict(infos)
-        head, self._offsets = written_header(infos, metadata or {})
+        head, self._offsets = encode_header(infos, metadata or {})
         self._start, end = len(head), sum(info.nbytes for info in infos.values())
-        self._unsynced, self._left, self._syncing = 0, self._start + end, ThreadPoolExecutor(1)
+        self._unsynced, self._remaining, self._sync_thread = 0, self._start + end, ThreadPoolExecutor(1)
         self._syncs: list[Future[None]] = []
         self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
-            self._put(memoryview(head), 0)
-            disk.reserve(self._file, self._start + end)
+            self._write_bytes(memoryview(head), 0)
+            disk.reserve_space(self._file, self._start + end)
         except OSError:
             self.abort()
             raise
@@ -213,46 +219,48 @@ class SafetensorsWriter:
         """Write ``values`` (*S), flattened, from scalar ``start`` on of tensor ``name``; they get its dtype."""
         info = self._infos[name]
         flat = values.detach().to("cpu", info.dtype).reshape(-1).contiguous()
-        self._put(raw_bytes(flat), self._start + self._offsets[name] + start * info.dtype.itemsize)
+        self._write_bytes(raw_bytes(flat), self._start + self._offsets[name] + start * info.dtype.itemsize)
 
-    def _put(self, view: memoryview, offset: int) -> None:
-        """Write all bytes; an almost full disk takes only a part of them at a time."""
-        done = 0
-        while done < len(view):
-            done += os.pwrite(self._file, view[done:], offset + done)
+    def _write_bytes(self, view: memoryview, offset: int) -> None:
+        """Write all bytes at ``offset``; an almost full disk accepts only a part of them at a time."""
+        written_bytes = 0
+        while written_bytes < len(view):
+            written_bytes += os.pwrite(self._file, view[written_bytes:], offset + written_bytes)
         self._unsynced += len(view)
-        self._left -= len(view)
-        if self._left == 0 or (self._unsynced >= SYNCED and all(sync.done() for sync in self._syncs)):
+        self._remaining -= len(view)
+        if self._remaining == 0 or (self._unsynced >= SYNC_BYTES and all(sync.done() for sync in self._syncs)):
             self._unsynced = 0
-            self._syncs.append(self._syncing.submit(os.fsync, self._file))
+            self._syncs.append(self._sync_thread.submit(os.fsync, self._file))
 
-    def _wait(self) -> None:
-        """Wait for the other thread; raises its OSError, which the system reports only once."""
+    def _wait_for_syncs(self) -> None:
+        """Wait for the other thread; raise its OSError, which the system reports only once."""
         for sync in self._syncs:
             sync.result()
 
     def commit(self) -> None:
         """Finish the file and move it to its path."""
         try:
-            self._wait()
+            self._wait_for_syncs()
             os.fsync(self._file)
         except OSError:
             self.abort()
             raise
-        self._syncing.shutdown()
+        self._sync_thread.shutdown()
         os.close(self._file)
         self._partial.replace(self.path)
 
     def abort(self) -> None:
-        """Delete everything written."""
-        self._syncing.shutdown()
+        """Delete the partial file."""
+        self._sync_thread.shutdown()
         os.close(self._file)
         self._partial.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.abort() if kind else self.commit()
 
 
@@ -285,13 +293,13 @@ class SafetensorsCheckpoint(Checkpoint):
         return read_spans(self._descriptor, self._offsets[name], spans, self.infos[name].dtype, self._file)
 
     def state(self) -> tuple[int, ...]:
-        return file_state(self._descriptor)
+        return file_fingerprint(self._descriptor)
 
 
 def file_bytes(name: str, values: Tensor, metadata: Mapping[str, str]) -> bytes:
     """The bytes of a safetensors file with one tensor ``values`` (*S): any shape, and metadata."""
     flat = values.detach().cpu().reshape(-1).contiguous()
-    head, _ = written_header({name: TensorInfo(tuple(values.shape), values.dtype)}, metadata)
+    head, _ = encode_header({name: TensorInfo(tuple(values.shape), values.dtype)}, metadata)
     return head + bytes(raw_bytes(flat))
 
 
@@ -301,8 +309,8 @@ def tensor_of(raw: bytes, label: str) -> tuple[str, Tensor, dict[str, str]]:
     Raises:
         CheckpointError: the bytes are not a safetensors file with one tensor.
     """
-    start = LENGTH + int.from_bytes(raw[:LENGTH], "little")
-    entries = parse_json(raw[LENGTH:start], label, "the header")
+    start = LENGTH_BYTES + int.from_bytes(raw[:LENGTH_BYTES], "little")
+    entries = parse_json(raw[LENGTH_BYTES:start], label, "the header")
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or len(entries) != 1:
         raise CheckpointError(f"{label} holds {len(entries)} tensors; one is expected, with metadata.")

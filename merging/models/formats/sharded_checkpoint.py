@@ -18,7 +18,7 @@ from merging.models.formats.safetensors import SafetensorsCheckpoint
 from merging.models.formats.torch_pickle.pickled_checkpoint import PickledCheckpoint
 
 MAX_SHARDS = 500
-MAX_NAME = 200
+MAX_NAME_LENGTH = 200
 
 Shards = dict[str, SafetensorsCheckpoint | PickledCheckpoint]
 
@@ -29,20 +29,20 @@ class ShardedCheckpoint(Checkpoint):
     def __init__(self, path: Path, raw: bytes, name: str) -> None:
         self.name = self.label = name
         file_name = printable(path.name)
-        index, self._index = parse_json(raw, file_name), zlib.crc32(raw)
-        weights = _weight_map(index, file_name)
+        index, self._index_crc = parse_json(raw, file_name), zlib.crc32(raw)
+        weights = _read_weight_map(index, file_name)
         files = sorted(set(weights.values()))
         if len(files) > MAX_SHARDS:
             raise CheckpointError(f"{file_name} names {len(files):,} shards; refused.")
-        self._shards = {file: self._shard(path, file, name) for file in files}
-        _check(self._shards, weights, file_name)
-        self._file_of = weights
+        self._shards = {file: self._open_shard(path, file, name) for file in files}
+        _check_shards(self._shards, weights, file_name)
+        self._file_by_tensor = weights
         self.infos = {tensor: self._shards[file].infos[tensor] for tensor, file in weights.items()}
         self.metadata = {k: v for file in files for k, v in self._shards[file].metadata.items()}
-        self.cautions = tuple(_cautions(self._shards, weights, index, self.nbytes))
+        self.cautions = tuple(_list_cautions(self._shards, weights, index, self.nbytes))
 
     @staticmethod
-    def _shard(path: Path, file: str, name: str) -> SafetensorsCheckpoint | PickledCheckpoint:
+    def _open_shard(path: Path, file: str, name: str) -> SafetensorsCheckpoint | PickledCheckpoint:
         shard = path.parent / file
         if not shard.is_symlink() and not shard.exists():
             raise CheckpointError(f"{printable(path.name)}: the shard {file!r} is missing; download it, too.")
@@ -52,19 +52,20 @@ class ShardedCheckpoint(Checkpoint):
         return SafetensorsCheckpoint(descriptor, file, name)
 
     @property
-    def shards(self) -> int:
+    def shard_count(self) -> int:
         """The number of files."""
         return len(self._shards)
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         """Scalars [start, stop) of a tensor, flat (n,): n = stop - start, from its shard."""
-        return self._shards[self._file_of[name]].read_flat(name, start, stop)
+        return self._shards[self._file_by_tensor[name]].read_flat(name, start, stop)
 
     def state(self) -> tuple[int, ...]:
-        return (self._index, *(number for shard in self._shards.values() for number in shard.state()))
+        return (self._index_crc, *(number for shard in self._shards.values() for number in shard.state()))
 
 
-def _weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
+def _read_weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
+    """{tensor: name of its file} from an index, which is untrusted."""
     weights = index.get("weight_map")
     if not isinstance(weights, dict) or not weights:
         raise CheckpointError(
@@ -74,14 +75,14 @@ def _weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
     for tensor, file in weights.items():
         if not isinstance(file, str):
             raise CheckpointError(f"{label}: the file of tensor {tensor[:80]!r} is not text.")
-        odd = not file or len(file) > MAX_NAME or not file.isprintable() or file.startswith(".")
-        if odd or any(sign in file for sign in "/\\:"):
+        is_odd = not file or len(file) > MAX_NAME_LENGTH or not file.isprintable() or file.startswith(".")
+        if is_odd or any(sign in file for sign in "/\\:"):
             raise CheckpointError(f"{label}: the file of tensor {tensor[:80]!r} is outside of its folder; refused.")
     return weights
 
 
-def _check(shards: Shards, weights: dict[str, str], label: str) -> None:
-    """Raise CheckpointError unless every tensor in the index is in its shard and in no other."""
+def _check_shards(shards: Shards, weights: dict[str, str], label: str) -> None:
+    """Raise CheckpointError unless every tensor in the index is in its shard and not in another one."""
     for tensor, file in weights.items():
         if tensor not in shards[file].infos:
             raise CheckpointError(f"{label}: tensor {tensor[:80]!r} is not in {file!r}, where the index says it is.")
@@ -91,13 +92,13 @@ def _check(shards: Shards, weights: dict[str, str], label: str) -> None:
                 raise CheckpointError(f"{label}: tensor {tensor[:80]!r} is in {file!r} and in {weights[tensor]!r}.")
 
 
-def _cautions(shards: Shards, weights: dict[str, str], index: dict[str, Any], stored: int) -> list[str]:
+def _list_cautions(shards: Shards, weights: dict[str, str], index: dict[str, Any], tensor_bytes: int) -> list[str]:
     cautions = []
     unlisted = [tensor for shard in shards.values() for tensor in shard.infos if tensor not in weights]
     if unlisted:
         cautions.append(f"The shards hold tensors that the index does not list; ignored: {first_few(unlisted)}.")
     metadata = index.get("metadata")
-    promised = metadata.get("total_size") if isinstance(metadata, dict) else None
-    if promised is not None and promised != stored:
-        cautions.append(f"The index promises {str(promised)[:30]} bytes of tensors, the shards hold {stored}.")
+    stated_size = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if stated_size is not None and stated_size != tensor_bytes:
+        cautions.append(f"The index promises {str(stated_size)[:30]} bytes of tensors, the shards hold {tensor_bytes}.")
     return cautions

@@ -1,4 +1,4 @@
-"""Tensors that several modules of a network share, in a file once or repeated."""
+"""Tensors that several modules of a network share, and that a file stores once or several times."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from merging.models.checkpoint import DIGEST_PIECE, Checkpoint
 from merging.models.formats.configs import TRANSFORMERS, read_json
 
 
-def twin(model: Checkpoint, name: str, candidates: Sequence[str]) -> str | None:
-    """The first of the other candidates that holds the same bits; None if none does."""
-    return next((o for o in candidates if o != name and is_equal(model, name, model, o)), None)
+def find_equal_tensor(model: Checkpoint, name: str, candidates: Sequence[str]) -> str | None:
+    """The first other candidate that holds the same bits as tensor ``name``; None if there is none."""
+    return next(
+        (candidate for candidate in candidates if candidate != name and is_equal(model, name, model, candidate)), None
+    )
 
 
 def is_tied(model: Checkpoint, stored: Sequence[str]) -> bool:
-    """Whether input and output embeddings are one tensor; the file holds those named ``stored``.
+    """Whether input and output embeddings are one tensor; ``stored`` names those that the file holds.
 
-    A file with only one of them may be of a network without the other, as its configuration states.
+    If the file holds only one of them, the configuration tells whether the network has the other.
     """
     if len(stored) != 1:
-        return len(stored) > 1 and twin(model, stored[0], stored[1:]) is not None
+        return len(stored) > 1 and find_equal_tensor(model, stored[0], stored[1:]) is not None
     config = (read_json(model.folder / TRANSFORMERS) if model.folder else None) or {}
     names = config.get("architectures")
-    headless = isinstance(names, list) and all(str(name).endswith("Model") for name in names)
-    return config.get("tie_word_embeddings") is not False and not headless
+    has_no_head = isinstance(names, list) and all(str(name).endswith("Model") for name in names)
+    return config.get("tie_word_embeddings") is not False and not has_no_head
 
 
 def is_equal(model: Checkpoint, name: str, other_model: Checkpoint, other_name: str) -> bool:

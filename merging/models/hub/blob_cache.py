@@ -1,4 +1,4 @@
-"""The Hub's cache in the library's own layout: blobs, snapshots of commits, and refs. Nothing here uses the network."""
+"""The Hub's cache in the library's layout: blobs, snapshots of commits, and refs. This module uses no network."""
 
 from __future__ import annotations
 
@@ -9,54 +9,54 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from merging.base.files.records import write_text
-from merging.models.hub.client import OFF, blocked_by_setting, library
-from merging.models.hub.repository import BRANCH, COMMIT, Repository, RepositoryFile
+from merging.models.hub.client import OFF, blocked_by_setting, load_library
+from merging.models.hub.repository import COMMIT, DEFAULT_BRANCH, Repository, RepositoryFile
 
-BLOBS, SNAPSHOTS, REFS, PART = "blobs", "snapshots", "refs", ".part"
+BLOBS, SNAPSHOTS, REFS, PART_SUFFIX = "blobs", "snapshots", "refs", ".part"
 
 
 def cache_folder() -> Path:
     """The folder of the cache, by $HF_HUB_CACHE or $HF_HOME."""
-    return Path(library().constants.HF_HUB_CACHE)
+    return Path(load_library().constants.HF_HUB_CACHE)
 
 
-def repository_folder(repository: Repository, into: Path | None = None) -> Path:
-    """The folder of a repository in the cache, or in another folder of the same layout."""
-    return (cache_folder() if into is None else into) / repository.folder
+def repository_folder(repository: Repository, cache: Path | None = None) -> Path:
+    """The folder of a repository in the Hub's cache, or in ``cache``, another folder of the same layout."""
+    return (cache_folder() if cache is None else cache) / repository.folder
 
 
-def snapshot(repository: Repository, into: Path | None = None) -> Path | None:
-    """The folder of a revision's files in the cache; None if there is none, or if a setting forbids the cache."""
-    if into is None and blocked_by_setting() == OFF:
+def snapshot(repository: Repository, cache: Path | None = None) -> Path | None:
+    """The folder of a revision's files in the cache; None if it does not exist or a setting forbids the cache."""
+    if cache is None and blocked_by_setting() == OFF:
         return None
-    path = repository_folder(repository, into)
-    commit = repository.revision if repository.pinned else read_ref(path, repository.revision or BRANCH)
+    path = repository_folder(repository, cache)
+    commit = repository.revision if repository.pinned else read_ref(path, repository.revision or DEFAULT_BRANCH)
     folder = path / SNAPSHOTS / (commit or "")
     return folder if commit and folder.is_dir() else None
 
 
 def find_complete_snapshot(
-    repository: Repository, files: Iterable[RepositoryFile], into: Path | None = None
+    repository: Repository, files: Iterable[RepositoryFile], cache: Path | None = None
 ) -> Path | None:
-    """The snapshot of a revision if all of these files are in it, with their sizes; else None."""
-    folder = snapshot(repository, into)
-    return folder if folder is not None and all(_holds(folder / file.name, file.size) for file in files) else None
+    """The snapshot of a revision if it has all of these files with their sizes; else None."""
+    folder = snapshot(repository, cache)
+    return folder if folder is not None and all(_has_size(folder / file.name, file.size) for file in files) else None
 
 
-def count_cached_bytes(repository: Repository, files: Iterable[RepositoryFile], into: Path | None = None) -> int:
+def count_cached_bytes(repository: Repository, files: Iterable[RepositoryFile], cache: Path | None = None) -> int:
     """How many bytes of these files are cached: complete files, and the beginnings of others."""
-    blobs, folder = repository_folder(repository, into) / BLOBS, snapshot(repository, into)
-    return sum(_bytes_of(file, blobs, folder) for file in files)
+    blobs, folder = repository_folder(repository, cache) / BLOBS, snapshot(repository, cache)
+    return sum(_count_file_bytes(file, blobs, folder) for file in files)
 
 
 def has_blob(blob: Path, size: int | None) -> bool:
     """Whether the cache holds a blob; a blob of another size is removed."""
-    if blob.is_file() and not _holds(blob, size):
+    if blob.is_file() and not _has_size(blob, size):
         blob.unlink()
     return blob.is_file()
 
 
-def link(repository_path: Path, commit: str, name: str, key: str) -> None:
+def link_blob(repository_path: Path, commit: str, name: str, key: str) -> None:
     """Link a file of a snapshot to the blob of this key."""
     path, blob = repository_path / SNAPSHOTS / commit / name, repository_path / BLOBS / key
     if not blob.is_file() or (path.is_file() and path.is_symlink() and path.readlink().name == key):
@@ -68,11 +68,11 @@ def link(repository_path: Path, commit: str, name: str, key: str) -> None:
     except FileExistsError:
         return  # another process has just made the same link
     except (OSError, NotImplementedError):
-        shutil.move(blob, path)  # a disk without links, such as a memory stick: the library moves the file, too
+        shutil.move(blob, path)  # the disk has no links, as on a memory stick; huggingface_hub also moves the file
 
 
 def read_ref(repository_path: Path, name: str) -> str:
-    """The commit that a branch or tag had when it was last fetched; empty if it never was."""
+    """The commit that a branch or tag had when it was last fetched; empty if it was never fetched."""
     with contextlib.suppress(OSError, ValueError):
         commit = (repository_path / REFS / name).read_text("ascii").strip()
         return commit if COMMIT.fullmatch(commit) else ""
@@ -87,23 +87,23 @@ def write_ref(repository_path: Path, name: str, commit: str) -> None:
         write_text(path, commit)
 
 
-def _bytes_of(file: RepositoryFile, blobs: Path, folder: Path | None) -> int:
+def _count_file_bytes(file: RepositoryFile, blobs: Path, folder: Path | None) -> int:
     """Bytes of a file that are cached."""
-    if folder is not None and _holds(folder / file.name, file.size):
-        return size_of(folder / file.name) or 0
-    if file.key and _holds(blobs / file.key, file.size):
-        return size_of(blobs / file.key) or 0
-    return (size_of(blobs / (file.key + PART)) or 0) if file.key else 0
+    if folder is not None and _has_size(folder / file.name, file.size):
+        return file_size(folder / file.name) or 0
+    if file.key and _has_size(blobs / file.key, file.size):
+        return file_size(blobs / file.key) or 0
+    return (file_size(blobs / (file.key + PART_SUFFIX)) or 0) if file.key else 0
 
 
-def size_of(path: Path) -> int | None:
+def file_size(path: Path) -> int | None:
     """The size of a file in bytes; None if there is no file."""
     with contextlib.suppress(OSError):
         return path.stat().st_size if path.is_file() else None
     return None
 
 
-def _holds(path: Path, size: int | None) -> bool:
+def _has_size(path: Path, size: int | None) -> bool:
     """Whether the file exists and has this size, unless the size is None."""
-    actual = size_of(path)
+    actual = file_size(path)
     return actual is not None and size in {None, actual}

@@ -1,4 +1,4 @@
-"""The library huggingface_hub: its host, its token, and no telemetry or update checks."""
+"""Access to the Hub by the library huggingface_hub: its host and token, and no telemetry or update checks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from merging.base.text import printable
 from merging.models.hub.repository import Repository
 
 OFF, CACHED = "off", "cached"
-USUAL = "https://huggingface.co"
-SILENT = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK")
+DEFAULT_ENDPOINT = "https://huggingface.co"
+SILENCING_VARIABLES = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK")
 
 
 def blocked_by_setting() -> str:
-    """The value of $MERGESCOPE_HUB: ``cached`` forbids downloads, ``off`` also the cache, empty nothing."""
+    """The value of $MERGESCOPE_HUB: ``cached`` forbids downloads, ``off`` also the cache; empty if both are allowed."""
     setting = os.environ.get(HUB_SWITCH, "").strip().casefold()
     return setting if setting in {OFF, CACHED} else ""
 
 
-def require_on(name: str) -> None:
-    """Raise HubError if a setting forbids to contact the Hub; ``name`` is the repository or file that it was for."""
+def require_hub_access(name: str) -> None:
+    """Raise HubError if a setting forbids contacting the Hub; ``name`` is the requested repository or file."""
     if setting := blocked_by_setting():
         raise HubError(
             f"{printable(name)} is on {host()}, which is not contacted here ({HUB_SWITCH}={setting}); download it and "
@@ -35,13 +35,13 @@ def require_on(name: str) -> None:
 
 def endpoint() -> str:
     """The address of the Hub: $HF_ENDPOINT, else the usual one."""
-    return (os.environ.get("HF_ENDPOINT", "").strip() or USUAL).rstrip("/")
+    return (os.environ.get("HF_ENDPOINT", "").strip() or DEFAULT_ENDPOINT).rstrip("/")
 
 
 def _endpoint_without_login() -> str:
     """The address of the Hub without a user's name and password."""
-    scheme, mark, rest = endpoint().rpartition("://")
-    return scheme + mark + rest.rpartition("@")[2]
+    scheme, mark, address = endpoint().rpartition("://")
+    return scheme + mark + address.rpartition("@")[2]
 
 
 def host() -> str:
@@ -49,18 +49,18 @@ def host() -> str:
     return urlsplit(_endpoint_without_login()).netloc or _endpoint_without_login()
 
 
-def page(repository: Repository) -> str:
+def page_url(repository: Repository) -> str:
     """The address of a repository's page, where its terms are accepted."""
     return f"{_endpoint_without_login()}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.name}"
 
 
-def library() -> Any:
+def load_library() -> Any:
     """The package huggingface_hub, with telemetry and update checks off.
 
     Raises:
-        HubError: it is not installed.
+        HubError: the package is not installed.
     """
-    for name in SILENT:
+    for name in SILENCING_VARIABLES:
         os.environ.setdefault(name, "1")
     try:
         import huggingface_hub
@@ -75,12 +75,12 @@ def library() -> Any:
     return huggingface_hub
 
 
-def utilities() -> Any:
-    """The library's module of utilities: session, headers, and errors of responses."""
-    library()
+def load_utilities() -> Any:
+    """The library's module for sessions, headers, and errors of responses."""
+    load_library()
     return importlib.import_module("huggingface_hub.utils")
 
 
 def has_token() -> bool:
     """Whether the library has a token to send."""
-    return "authorization" in utilities().build_hf_headers()
+    return "authorization" in load_utilities().build_hf_headers()

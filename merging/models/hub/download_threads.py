@@ -11,17 +11,17 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from merging.base.errors import Cancelled
-from merging.models.hub.client import utilities
-from merging.models.hub.hub_errors import classes, status_of
+from merging.models.hub.client import load_utilities
+from merging.models.hub.hub_errors import class_names, http_status
 
 T = TypeVar("T")
 
-RETRIES, FIRST_DELAY, LONGEST_DELAY = 5, 1.0, 8.0  # seconds; each delay is twice the one before
-LONGEST_WAIT = 900.0  # seconds; longer delays that a server asks for are cut to this
+MAX_RETRIES, FIRST_DELAY, MAX_DELAY = 5, 1.0, 8.0  # delays in seconds, each twice as long as the one before
+MAX_STATED_DELAY = 900.0  # seconds; longer delays that a server states are shortened to this
 POLL_SECONDS = 0.2  # between checks whether to stop
-GRACE = 0.3  # seconds that waiting threads get to end
-NO_CONNECTION = {"ConnectError", "ConnectTimeout"}  # errors that are final unless an earlier call reached the Hub
-TEMPORARY = {"TimeoutException", "NetworkError", "RemoteProtocolError", "BrokenOffError"}
+GRACE_SECONDS = 0.3  # that threads have for ending
+CONNECT_ERRORS = {"ConnectError", "ConnectTimeout"}  # errors that are final unless an earlier call reached the Hub
+TEMPORARY_ERRORS = {"TimeoutException", "NetworkError", "RemoteProtocolError", "BrokenOffError"}
 
 
 class BrokenOffError(Exception):
@@ -29,7 +29,7 @@ class BrokenOffError(Exception):
 
 
 class DownloadThreads:
-    """The threads of one call and their shared state; ``limit_rate`` is in bytes per second."""
+    """The threads of one fetch and their shared state; ``limit_rate`` is in bytes per second."""
 
     def __init__(self, limit_rate: float | None = None) -> None:
         self._limit, self._free_at = limit_rate, 0.0
@@ -42,7 +42,7 @@ class DownloadThreads:
             raise Cancelled("Cancelled.")
 
     def report_bytes(self, count: int, name: str) -> None:
-        """Report received bytes of a file, or a negative count of bytes to receive again; waits to keep the rate."""
+        """Report received bytes, or a negative count of bytes to receive again; wait if the rate exceeds the limit."""
         self._reports.put((count, name))
         if self._limit and count > 0:
             with self._lock:
@@ -50,49 +50,53 @@ class DownloadThreads:
                 delay = self._free_at - time.monotonic()
             self.wait(max(0.0, delay))
 
-    def call_with_retries(self, call: Callable[[], T], done: Callable[[], int] = lambda: 0) -> T:
+    def call_with_retries(self, call: Callable[[], T], count_done: Callable[[], int] = lambda: 0) -> T:
         """The result of ``call``, which is retried after temporary errors.
 
-        After five failures without growth of ``done`` the error is raised.
+        The error is raised after more than five failures during which ``count_done`` did not grow.
         """
-        failures, before = 0, done()
+        failures, last_count = 0, count_done()
         while True:
             try:
                 answer = call()
                 self._had_response = True
                 return answer
             except Exception as error:
-                failures, before = (1 if done() > before else failures + 1), done()
-                self._had_response |= bool(status_of(error))
+                failures, last_count = (1 if count_done() > last_count else failures + 1), count_done()
+                self._had_response |= bool(http_status(error))
                 delay = self._delay(error, failures)
-                if delay is None or failures > RETRIES:
+                if delay is None or failures > MAX_RETRIES:
                     raise
             self.wait(delay)
 
     def _delay(self, error: Exception, failures: int) -> float | None:
         """Seconds to wait before a retry; None for a permanent error."""
-        status, names = status_of(error), classes(error)
-        if not (status in {408, 429} or status >= 500 or names & TEMPORARY):
+        status, names = http_status(error), class_names(error)
+        if not (status in {408, 429} or status >= 500 or names & TEMPORARY_ERRORS):
             return None
-        if (names & NO_CONNECTION and not self._had_response) or "CERTIFICATE_VERIFY_FAILED" in str(error):
+        if (names & CONNECT_ERRORS and not self._had_response) or "CERTIFICATE_VERIFY_FAILED" in str(error):
             return None
-        stated = _stated_delay(error) if status else None
-        return min(FIRST_DELAY * 2 ** (failures - 1), LONGEST_DELAY) if stated is None else min(stated, LONGEST_WAIT)
+        stated_delay = _stated_delay(error) if status else None
+        return (
+            min(FIRST_DELAY * 2 ** (failures - 1), MAX_DELAY)
+            if stated_delay is None
+            else min(stated_delay, MAX_STATED_DELAY)
+        )
 
     def run(self, tasks: Iterable[Callable[[], None]], workers: int, on_bytes: Callable[[int, str], None]) -> None:
         """Run tasks in threads until all are done or one fails.
 
-        The calling thread calls ``on_bytes`` with every report, and with 0 bytes in between; it may raise to stop.
-        Threads that still wait for the network are abandoned.
+        The calling thread calls ``on_bytes`` with every report, and with 0 bytes between reports. It may raise to
+        stop. Threads that are waiting for the network are then abandoned.
 
         Raises:
             BaseException: the first error of a task.
         """
-        shared, errors = iter(tuple(tasks)), list[BaseException]()
+        task_iterator, errors = iter(tuple(tasks)), list[BaseException]()
 
         def work() -> None:
             try:
-                for task in shared:
+                for task in task_iterator:
                     self.wait()
                     task()
             except BaseException as error:
@@ -111,7 +115,7 @@ class DownloadThreads:
                 on_bytes(*report)
         finally:
             self._stop.set()
-            end = time.monotonic() + GRACE
+            end = time.monotonic() + GRACE_SECONDS
             for thread in threads:
                 thread.join(max(0.0, end - time.monotonic()))
         if errors:
@@ -119,12 +123,12 @@ class DownloadThreads:
 
 
 def _stated_delay(error: Exception) -> float | None:
-    """The seconds that a server's response asks to wait; None if it states no delay."""
+    """The delay in seconds that a server's response states; None if it states none."""
     headers = getattr(getattr(error, "response", None), "headers", {})
-    stated = str(headers.get("Retry-After", "")).strip()
-    if stated.isdecimal():
-        return float(stated)
+    retry_after = str(headers.get("Retry-After", "")).strip()
+    if retry_after.isdecimal():
+        return float(retry_after)
     with contextlib.suppress(ValueError):
-        return max(0.0, parsedate_to_datetime(stated).timestamp() - time.time())
-    limit = utilities().parse_ratelimit_headers(headers) if status_of(error) == 429 else None
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    limit = load_utilities().parse_ratelimit_headers(headers) if http_status(error) == 429 else None
     return float(limit.reset_in_seconds) if limit and not limit.remaining else None

@@ -1,4 +1,4 @@
-"""Fetching files of a repository into the cache: several at a time, and only what is missing."""
+"""Fetches the missing files of a repository into the cache, several at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from merging.models.hub import blob_cache, client
 from merging.models.hub.download import Download
 from merging.models.hub.download_threads import DownloadThreads
 from merging.models.hub.hub_errors import DISK_ADVICE, explain_error
-from merging.models.hub.repository import BRANCH, Repository, RepositoryFacts, RepositoryFile
+from merging.models.hub.repository import DEFAULT_BRANCH, Repository, RepositoryFacts, RepositoryFile
 from merging.models.hub.repository_facts import fetch_facts
 from merging.tasks.context import QUIET, Context
 
@@ -28,59 +28,62 @@ def fetch(
     into: Path | None = None,
     context: Context = QUIET,
     limit_rate: float | None = None,
-    stated: RepositoryFacts | None = None,
+    facts: RepositoryFacts | None = None,
 ) -> Path:
     """The folder of a revision's files; missing files are fetched first.
 
-    They go to the cache, or ``into`` a folder of the same layout, and appear there when all of them are complete. Bytes
-    received before a failure stay, and the same call continues from them. ``limit_rate`` is in bytes per second.
-    ``stated`` is the result of ``fetch_facts``, if the caller has it.
+    Files are stored in the cache, or ``into`` a folder of the same layout; they appear when all of them are complete.
+    Bytes that were received before a failure stay, and the same call continues from them. ``limit_rate`` is in bytes
+    per second. ``facts`` is the result of ``fetch_facts``, if the caller has it.
 
     Raises:
-        HubError: one sentence with the problem and its fix.
-        Cancelled: the user cancelled; the text says how much is kept.
+        HubError: the message is one sentence with the problem and its fix.
+        Cancelled: the user cancelled; the message states how much is cached.
     """
     files = tuple({file.name: file for file in files}.values())
     if folder := blob_cache.find_complete_snapshot(repository, files, into):
         return folder
-    client.require_on(repository.name)
+    client.require_hub_access(repository.name)
     path, threads, downloads = (
         blob_cache.repository_folder(repository, into),
         DownloadThreads(limit_rate),
         list[Download](),
     )
     try:
-        if not repository.pinned and stated is None:
-            stated = fetch_facts(repository, context)
-        pinned = repository if stated is None else Repository(repository.kind, repository.name, stated.revision)
-        missing = _total(files) - blob_cache.count_cached_bytes(pinned, files, into)
-        _require_room(pinned, missing, path)
+        if not repository.pinned and facts is None:
+            facts = fetch_facts(repository, context)
+        pinned = repository if facts is None else Repository(repository.kind, repository.name, facts.revision)
+        missing = _sum_sizes(files) - blob_cache.count_cached_bytes(pinned, files, into)
+        _require_free_space(pinned, missing, path)
         downloads = [Download(pinned, file, path, threads) for file in files]
-        _run(downloads, threads, context.meter(missing), repository.name)
+        _run_downloads(downloads, threads, context.meter(missing), repository.name)
         for download in downloads:
-            blob_cache.link(path, str(pinned.revision), download.file.name, download.file.key)
+            blob_cache.link_blob(path, str(pinned.revision), download.file.name, download.file.key)
         _store_branch(repository, pinned, path, context)
     except Exception as error:  # several libraries raise errors that have no common class
         failure = explain_error(error, repository, cache_path=path)
-        known = {file.name: file for file in (*files, *(download.file for download in downloads))}.values()
-        cached = blob_cache.count_cached_bytes(repository, known, into)
-        of_all, goes_on = f"{size_text(cached)} of {size_text(_total(known))}", "the next download goes on from there"
-        kept = f"{of_all} are kept, and {goes_on}." if cached else "nothing was kept."
+        known_files = {file.name: file for file in (*files, *(download.file for download in downloads))}.values()
+        cached = blob_cache.count_cached_bytes(repository, known_files, into)
+        cached_share, continuation = (
+            f"{size_text(cached)} of {size_text(_sum_sizes(known_files))}",
+            "the next download goes on from there",
+        )
+        outcome = f"{cached_share} are kept, and {continuation}." if cached else "nothing was kept."
         if isinstance(failure, Cancelled):
-            raise Cancelled(f"Cancelled; {kept}") from None
+            raise Cancelled(f"Cancelled; {outcome}") from None
         if isinstance(failure, HubError) and failure.later:
-            failure = HubError(f"{failure} {kept[0].upper()}{kept[1:]}", failure.reason, True)
+            failure = HubError(f"{failure} {outcome[0].upper()}{outcome[1:]}", failure.reason, True)
         raise failure from None
     return path / blob_cache.SNAPSHOTS / str(pinned.revision)
 
 
-def _total(files: Iterable[RepositoryFile]) -> int:
+def _sum_sizes(files: Iterable[RepositoryFile]) -> int:
     """Bytes of the files whose sizes are known."""
     return sum(file.size or 0 for file in files)
 
 
-def _require_room(repository: Repository, needed: int, path: Path) -> None:
-    """Raise HubError if the disk has fewer free bytes than needed."""
+def _require_free_space(repository: Repository, needed: int, path: Path) -> None:
+    """Raise HubError if the disk has fewer free bytes than ``needed``."""
     if needed > (free := free_bytes(path)):
         raise HubError(
             f"{repository.name} takes {size_text(needed)}, and {size_text(free)} are free in {path.parent}: free some "
@@ -90,7 +93,7 @@ def _require_room(repository: Repository, needed: int, path: Path) -> None:
         )
 
 
-def _run(downloads: list[Download], threads: DownloadThreads, meter: Meter, name: str) -> None:
+def _run_downloads(downloads: list[Download], threads: DownloadThreads, meter: Meter, name: str) -> None:
     def report(count: int, file: str) -> None:
         meter.total += max(0, -count)  # bytes to receive again
         meter.advance(max(0, count), f"Fetching from {client.host()}", f"{name} {file}")
@@ -102,12 +105,12 @@ def _run(downloads: list[Download], threads: DownloadThreads, meter: Meter, name
 def _store_branch(repository: Repository, pinned: Repository, path: Path, context: Context) -> None:
     """Store the commit of the branch, so that programs that name no commit find the files without a network.
 
-    After the fetch of a commit, the main branch is requested once; nothing is stored if it has another commit.
+    After the fetch of a commit, the Hub is asked once for the main branch; if it has another commit, nothing is stored.
     """
     if not repository.pinned:
-        blob_cache.write_ref(path, repository.revision or BRANCH, str(pinned.revision))
-    elif not blob_cache.read_ref(path, BRANCH):
-        with contextlib.suppress(HubError):  # the files are complete, so the call succeeds
+        blob_cache.write_ref(path, repository.revision or DEFAULT_BRANCH, str(pinned.revision))
+    elif not blob_cache.read_ref(path, DEFAULT_BRANCH):
+        with contextlib.suppress(HubError):  # the files are complete, so the fetch has succeeded
             branch = fetch_facts(Repository(repository.kind, repository.name), context)
             if branch.revision == repository.revision:
-                blob_cache.write_ref(path, BRANCH, branch.revision)
+                blob_cache.write_ref(path, DEFAULT_BRANCH, branch.revision)

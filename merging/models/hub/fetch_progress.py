@@ -1,4 +1,4 @@
-"""The progress of several fetches as one: bytes of all of them, the recent rate, and the time left."""
+"""The joint progress of several fetches: bytes received, the recent rate, and the time left."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from merging.base.progress import Progress
 from merging.base.text import size_text
 from merging.tasks.context import Context
 
-RECENT = 10.0  # seconds over which the rate is measured
-SOON = 0.5  # seconds after which there is a rate
+RATE_SECONDS = 10.0  # seconds over which the rate is measured
+MIN_RATE_SECONDS = 0.5  # least seconds over which a rate is measured
 
 
 class FetchProgress:
@@ -19,8 +19,8 @@ class FetchProgress:
 
     def __init__(self, total: int, context: Context) -> None:
         self._total, self._context = total, context
-        self._before, self._current = 0, 0  # bytes of the fetches before this one, and of this one
-        self._seen = deque([(time.monotonic(), 0)])  # (time, bytes received until then)
+        self._before, self._current = 0, 0  # bytes of earlier fetches, and of the current fetch
+        self._samples = deque([(time.monotonic(), 0)])  # (time, bytes received until then)
 
     def next_context(self) -> Context:
         """The context of the next fetch."""
@@ -32,18 +32,22 @@ class FetchProgress:
         done = self._before + self._current
         rate = self._rate(done)
         total = max(self._total, done)
-        left = None if rate is None else (total - done) / rate
-        words = f"{size_text(done)} of {size_text(total)}"
-        words += "" if rate is None else f", {size_text(rate)}/s"
-        words += f": {inner.detail.strip()}" if inner.detail.strip() else ""
+        seconds_left = None if rate is None else (total - done) / rate
+        progress_text = f"{size_text(done)} of {size_text(total)}"
+        progress_text += "" if rate is None else f", {size_text(rate)}/s"
+        progress_text += f": {inner.detail.strip()}" if inner.detail.strip() else ""
         assert self._context.progress is not None  # else ``next_context`` would not pass this callback
-        self._context.progress(Progress(inner.phase, done, total, left, words))
+        self._context.progress(Progress(inner.phase, done, total, seconds_left, progress_text))
 
     def _rate(self, done: int) -> float | None:
-        """Recent bytes per second; None before there is a rate."""
+        """Recent bytes per second; None before it can be measured."""
         now = time.monotonic()
-        self._seen.append((now, done))
-        while len(self._seen) > 2 and now - self._seen[1][0] > RECENT:
-            self._seen.popleft()
-        began, before = self._seen[0]
-        return (done - before) / (now - began) if now - began > SOON and done > before else None
+        self._samples.append((now, done))
+        while len(self._samples) > 2 and now - self._samples[1][0] > RATE_SECONDS:
+            self._samples.popleft()
+        start, bytes_at_start = self._samples[0]
+        return (
+            (done - bytes_at_start) / (now - start)
+            if now - start > MIN_RATE_SECONDS and done > bytes_at_start
+            else None
+        )

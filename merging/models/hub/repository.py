@@ -1,4 +1,4 @@
-"""Repositories of the Hub and their files: names, revisions, and the facts that the Hub states."""
+"""Repositories of the Hub and their files: names, revisions, and facts that the Hub states."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from merging.base.errors import HubError
 from merging.base.text import printable
 
 Kind = Literal["model", "dataset"]
-BRANCH = "main"
-NOUNS = {"model": "model", "dataset": "data set"}
-NAME = re.compile(r"[\w.-]{1,96}(?:/[\w.-]{1,96})?")
-REVISION = re.compile(r"(?!/)[\w./-]{1,120}")
+DEFAULT_BRANCH = "main"
+KIND_NOUNS = {"model": "model", "dataset": "data set"}
+NAME_PATTERN = re.compile(r"[\w.-]{1,96}(?:/[\w.-]{1,96})?")
+REVISION_PATTERN = re.compile(r"(?!/)[\w./-]{1,120}")
 COMMIT = re.compile(r"[0-9a-f]{40}")
-SHA256 = re.compile(r"[0-9a-f]{64}")
+SHA256_PATTERN = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,12 @@ class RepositoryFile:
     def __post_init__(self) -> None:
         path = PurePosixPath(self.name)
         if path.is_absolute() or ".." in path.parts or not path.parts or any(sign in self.name for sign in "\\\0"):
-            raise HubError(f"{printable(self.name)!r} is no name of a file in a repository of the Hub.", "missing")
-        for key, digest in ((self.sha256, SHA256), (self.git_id, COMMIT)):
+            raise HubError(f"{printable(self.name)!r} is not a name of a file in a repository of the Hub.", "missing")
+        for key, digest in ((self.sha256, SHA256_PATTERN), (self.git_id, COMMIT)):
             if key is not None and not digest.fullmatch(key):
-                raise HubError(f"{printable(self.name)} has the key {printable(key)!r}, which is no digest.", "digest")
+                raise HubError(
+                    f"{printable(self.name)} has the key {printable(key)!r}, which is not a digest.", "digest"
+                )
 
     @property
     def key(self) -> str:
@@ -48,10 +50,10 @@ class RepositoryFile:
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository of the Hub at a revision: a commit, a branch or a tag; None is the branch main.
+    """A repository of the Hub at a revision: a commit, a branch or a tag; None stands for the branch main.
 
     Raises:
-        HubError: a name or a revision that the Hub cannot have.
+        HubError: the Hub cannot have such a name or revision.
     """
 
     kind: Kind
@@ -59,10 +61,14 @@ class Repository:
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        text = f"{self.name}@{self.revision or BRANCH}"
-        odd = not NAME.fullmatch(self.name) or not REVISION.fullmatch(self.revision or BRANCH) or ".." in text
-        if odd:
-            raise HubError(f"{printable(text)!r} is no repository of the Hub: write organization/name.", "missing")
+        text = f"{self.name}@{self.revision or DEFAULT_BRANCH}"
+        is_odd = (
+            not NAME_PATTERN.fullmatch(self.name)
+            or not REVISION_PATTERN.fullmatch(self.revision or DEFAULT_BRANCH)
+            or ".." in text
+        )
+        if is_odd:
+            raise HubError(f"{printable(text)!r} is not a repository of the Hub: write organization/name.", "missing")
 
     @property
     def pinned(self) -> bool:
@@ -77,7 +83,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class RepositoryFacts:
-    """Facts that the Hub states of a repository: commit, license on its card or None, whether gated, and files."""
+    """The Hub's facts about a repository: commit, license on its card or None, whether it is gated, and files."""
 
     revision: str
     license: str | None

@@ -1,4 +1,4 @@
-"""Experts of another architecture than the pretrained model: another number of layers or heads, another activation."""
+"""Problems of experts whose number of layers or heads, or whose activation, differs from the pretrained model's."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from merging.models.architecture import activation_in_metadata, heads_in_metadat
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import stored_model
 from merging.models.inspection.fit_report import Problem, make_problem
-from merging.models.tower_names import BODY, VISUAL
+from merging.models.tower_names import HF_PREFIX, VISUAL
 
-BLOCK = re.compile(r"(?:^|\.)(?:transformer\.resblocks|encoder\.layers)\.(\d+)\.")
+BLOCK_NUMBER = re.compile(r"(?:^|\.)(?:transformer\.resblocks|encoder\.layers)\.(\d+)\.")
 
 
 def find_stated_differences(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[Problem]:
     """Problems of experts whose metadata states another activation or number of heads than the pretrained model's.
 
-    If the pretrained model's metadata states none, the others are compared with the first expert that states one. An
-    expert that states none is not compared.
+    If the pretrained model's metadata does not state a value, the experts are compared with the first expert that
+    states it. An expert that does not state a value is not compared.
     """
-    for kind, stated_by in (("activation", activation_in_metadata), ("heads", heads_in_metadata)):
-        expected, source = stated_by(pretrained), ""
+    for kind, read_metadata in (("activation", activation_in_metadata), ("heads", heads_in_metadata)):
+        expected, source = read_metadata(pretrained), ""
         for name, expert in experts.items():
-            found = stated_by(expert)
-            if found and not expected:
-                expected, source = found, f", as {name} has"
-            elif found and found != expected:
-                yield make_problem("error", name, "", kind, f"{expected}{source}", str(found))
+            actual = read_metadata(expert)
+            if actual and not expected:
+                expected, source = actual, f", as {name} has"
+            elif actual and actual != expected:
+                yield make_problem("error", name, "", kind, f"{expected}{source}", str(actual))
 
 
 def find_layer_differences(
@@ -36,15 +36,19 @@ def find_layer_differences(
 ) -> tuple[list[Problem], frozenset[str]]:
     """A problem for each tower of an expert with more or fewer layers, and the tensors of layers in one model only.
 
-    A layer that lacks some of its tensors still counts.
+    A layer that lacks only some of its tensors still counts.
     """
     if pretrained.is_inferred:
         return _find_block_differences(pretrained, name, expert)
-    expected, found = visual_block_numbers(pretrained), visual_block_numbers(expert)
-    if not expected or not found or len(expected) == len(found):
+    pretrained_blocks, expert_blocks = visual_block_numbers(pretrained), visual_block_numbers(expert)
+    if not pretrained_blocks or not expert_blocks or len(pretrained_blocks) == len(expert_blocks):
         return [], frozenset()
-    layers = [plural(len(numbers), "layer") for numbers in (expected, found)]
-    uneven = (tensor for tensor in (*pretrained.infos, *expert.infos) if block_number(tensor) in expected ^ found)
+    layers = [plural(len(numbers), "layer") for numbers in (pretrained_blocks, expert_blocks)]
+    uneven = (
+        tensor
+        for tensor in (*pretrained.infos, *expert.infos)
+        if block_number(tensor) in pretrained_blocks ^ expert_blocks
+    )
     return [make_problem("error", name, "", "depth", *layers)], frozenset(uneven)
 
 
@@ -52,26 +56,28 @@ def _find_block_differences(
     pretrained: Checkpoint, name: str, expert: Checkpoint
 ) -> tuple[list[Problem], frozenset[str]]:
     problems, uneven = list[Problem](), set[str]()
-    ours, theirs = _tensors_of_blocks(pretrained), _tensors_of_blocks(expert)
-    for tower, own in ours.items():
-        lacking = [names for names in own.values() if names.isdisjoint(expert.infos)]
-        more = [names for names in theirs.get(tower, {}).values() if names.isdisjoint(pretrained.infos)]
-        if len(lacking) == len(more) or len(lacking) == len(own):
+    pretrained_towers, expert_towers = _tensors_of_blocks(pretrained), _tensors_of_blocks(expert)
+    for tower, blocks in pretrained_towers.items():
+        missing_blocks = [names for names in blocks.values() if names.isdisjoint(expert.infos)]
+        extra_blocks = [names for names in expert_towers.get(tower, {}).values() if names.isdisjoint(pretrained.infos)]
+        if len(missing_blocks) == len(extra_blocks) or len(missing_blocks) == len(blocks):
             continue
         in_tower = f" in the {tower}" if tower else ""
-        found = plural(len(own) - len(lacking) + len(more), "block")
-        problems.append(make_problem("error", name, "", "depth", f"{plural(len(own), 'block')}{in_tower}", found))
-        uneven.update(*lacking, *more)
+        block_count = plural(len(blocks) - len(missing_blocks) + len(extra_blocks), "block")
+        problems.append(
+            make_problem("error", name, "", "depth", f"{plural(len(blocks), 'block')}{in_tower}", block_count)
+        )
+        uneven.update(*missing_blocks, *extra_blocks)
     return problems, frozenset(uneven)
 
 
 def _tensors_of_blocks(checkpoint: Checkpoint) -> dict[str, dict[int, set[str]]]:
     """{tower: {block: its tensors}} of a network other than CLIP; empty for CLIP."""
-    found: dict[str, dict[int, set[str]]] = {}
+    towers: dict[str, dict[int, set[str]]] = {}
     for parameter in checkpoint.parameters if checkpoint.is_inferred else ():
         if parameter.block is not None:
-            found.setdefault(parameter.tower, {}).setdefault(parameter.block, set()).add(parameter.name)
-    return found
+            towers.setdefault(parameter.tower, {}).setdefault(parameter.block, set()).add(parameter.name)
+    return towers
 
 
 def visual_block_numbers(checkpoint: Checkpoint) -> frozenset[int]:
@@ -82,12 +88,12 @@ def visual_block_numbers(checkpoint: Checkpoint) -> frozenset[int]:
 
 def select_tower_names(names: Iterable[str]) -> list[str]:
     """The names that contain a visual tower's prefix, or all names if none contains one."""
-    listed = list(names)
-    marked = [name for name in listed if VISUAL in name or BODY in name]
-    return marked or listed
+    name_list = list(names)
+    visual_names = [name for name in name_list if VISUAL in name or HF_PREFIX in name]
+    return visual_names or name_list
 
 
 def block_number(name: str) -> int | None:
     """The layer that a tensor belongs to; None if it belongs to none."""
-    match = BLOCK.search(name)
+    match = BLOCK_NUMBER.search(name)
     return int(match[1]) if match else None

@@ -15,36 +15,38 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.families import UNMERGED, Parameter
 from merging.models.inspection.tensor_pieces import RUN_COUNT, RUN_LENGTH, Piece, tensor_pieces
 
-FAR, ALIKE = 0.5, 0.5  # fine-tuning gives no larger relative change and no smaller cosine
-LOST = 0.1  # share of changes lost to rounding above which there is a warning
-TYPICAL_SCALING = 0.3
-HUGE = 1e19  # squares of larger numbers overflow float32
-GROUPS = 8  # groups of a sample, whose spread shows its error
-ERRORS, LEAST_MARGIN = 4.0, 0.05  # a sample decides if it is this many standard errors, and this far, from the limit
+MAX_RELATED_CHANGE, MIN_RELATED_COSINE = 0.5, 0.5  # limits of the relative change and the cosine after fine-tuning
+LOST_SHARE_LIMIT = 0.1  # share of changes lost to rounding; above, there is a warning
+TYPICAL_SCALING = 0.3  # of the merge for which lost changes are counted
+HUGE_NUMBER = 1e19  # the squares of larger numbers overflow float32
+SAMPLE_GROUPS = 8  # groups of a sample; their spread shows the error of an estimate
+# A sample decides if it is this many standard errors, and this far, from the limit.
+MARGIN_ERRORS, MIN_MARGIN = 4.0, 0.05
 
 
 @dataclass
 class Distance:
-    """The distance of one expert from the pretrained model: sums over its numbers, and the largest numbers.
+    """The distance of one expert from the pretrained model: sums over all numbers, and the largest numbers.
 
-    Sums over a sample are scaled to whole tensors. ``grouped`` has the sums of each group (eighth) of the sample.
+    Sums over a sample are scaled to whole tensors. ``grouped`` has the four sums of each group of the sample.
     """
 
     change_squared: float = 0.0
     expert_squared: float = 0.0
     pretrained_squared: float = 0.0
     product: float = 0.0
-    grouped: list[list[float]] = field(default_factory=list)  # GROUPS times the four sums; empty if all was read
-    changed: int = 0
+    grouped: list[list[float]] = field(default_factory=list)  # SAMPLE_GROUPS rows; empty if every number was read
+    changed: int = 0  # numbers that differ; counted only for types of two bytes
     lost: int = 0  # changes that vanish when the merged model is stored in the pretrained model's type
-    compared: bool = False  # whether the two have a tensor in common
-    huge: dict[str, float] = field(default_factory=dict)  # tensor -> largest number
+    compared: bool = False  # whether the two models have a tensor in common
+    huge_numbers: dict[str, float] = field(default_factory=dict)  # tensor -> largest number above HUGE_NUMBER
+    # Tensor -> largest number that a merge at scaling 1 can reach, if it overflows the pretrained model's type.
     out_of_range: dict[str, float] = field(default_factory=dict)
 
     def add(self, base: Tensor, change: Tensor) -> None:
-        """Add numbers (n,) of the pretrained model and their changes (n,): a whole tensor or a span of it."""
+        """Add numbers ``base`` (n,) of the pretrained model and their changes (n,): a whole tensor or a span of it."""
         expert = base + change
-        self._add([float(torch.dot(*pair)) for pair in _pairs(base, expert, change)])
+        self._add_sums([float(torch.dot(*pair)) for pair in _pair_vectors(base, expert, change)])
 
     def add_runs(self, base: Tensor, change: Tensor) -> None:
         """Add the runs of samples, ``base`` and ``change`` (n,) with n = tensors · RUN_COUNT · RUN_LENGTH.
@@ -53,15 +55,17 @@ class Distance:
         """
         expert = base + change
         rows = [
-            (one * other).view(-1, GROUPS, RUN_LENGTH).sum((0, 2)).tolist()
-            for one, other in _pairs(base, expert, change)
+            (left * right).view(-1, SAMPLE_GROUPS, RUN_LENGTH).sum((0, 2)).tolist()
+            for left, right in _pair_vectors(base, expert, change)
         ]
-        self._add([sum(row) for row in rows])
+        self._add_sums([sum(row) for row in rows])
         groups = [list(sums) for sums in zip(*rows, strict=True)]
-        earlier = self.grouped or [[0.0] * len(rows)] * GROUPS
-        self.grouped = [[a + b for a, b in zip(*pair, strict=True)] for pair in zip(earlier, groups, strict=True)]
+        previous_groups = self.grouped or [[0.0] * len(rows)] * SAMPLE_GROUPS
+        self.grouped = [
+            [a + b for a, b in zip(*pair, strict=True)] for pair in zip(previous_groups, groups, strict=True)
+        ]
 
-    def _add(self, sums: list[float]) -> None:
+    def _add_sums(self, sums: list[float]) -> None:
         self.compared = True
         self.change_squared += sums[0]
         self.expert_squared += sums[1]
@@ -80,12 +84,12 @@ class Distance:
     @property
     def ratio(self) -> float:
         """Norm of the change over the norm of the pretrained weights; NaN if these are zero or absent."""
-        return _ratio(self._sums)
+        return _compute_ratio(self._sums)
 
     @property
     def cosine(self) -> float:
         """Cosine between the expert's and the pretrained weights; NaN if either are zero or absent."""
-        return _cosine(self._sums)
+        return _compute_cosine(self._sums)
 
     @property
     def unchanged(self) -> bool:
@@ -93,34 +97,45 @@ class Distance:
         return self.change_squared == 0 and self.compared
 
     @property
-    def fingerprint(self) -> tuple[float, ...]:
-        """Sums that two experts share only if the numbers read are the same."""
+    def content_key(self) -> tuple[float, ...]:
+        """Sums that are equal for two experts only if the numbers that were read are equal."""
         return self.change_squared, self.expert_squared, self.product
 
     @property
     def unrelated(self) -> bool:
         """Whether the expert does not look fine-tuned from the pretrained model; False if the sample is too small."""
-        far, unlike = self.ratio - self._margin(_ratio) > FAR, self.cosine + self._margin(_cosine) < ALIKE
-        return far or unlike
+        is_far, is_unlike = (
+            self.ratio - self._margin(_compute_ratio) > MAX_RELATED_CHANGE,
+            self.cosine + self._margin(_compute_cosine) < MIN_RELATED_COSINE,
+        )
+        return is_far or is_unlike
 
     @property
     def undecided(self) -> bool:
-        """Whether a sample is too close to a limit, or too small, to decide if the expert is related."""
-        related = self.ratio + self._margin(_ratio) <= FAR and self.cosine - self._margin(_cosine) >= ALIKE
-        return self.sampled and not related and not self.unrelated
+        """Whether a sample leaves open if the expert is related: it is too close to a limit, or too small."""
+        is_related = (
+            self.ratio + self._margin(_compute_ratio) <= MAX_RELATED_CHANGE
+            and self.cosine - self._margin(_compute_cosine) >= MIN_RELATED_COSINE
+        )
+        return self.sampled and not is_related and not self.unrelated
 
     def _margin(self, statistic: Callable[[list[float]], float]) -> float:
-        """Margin of error of an estimate, from its spread over the groups of the sample; 0 if every number was read."""
+        """Margin of error of an estimate, by leaving out each group of the sample; 0 if every number was read."""
         if not self.grouped:
             return 0.0
-        in_sample = [sum(sums) for sums in zip(*self.grouped, strict=True)]
-        parts = [
-            statistic([s + GROUPS * own - share for s, own, share in zip(self._sums, sums, in_sample, strict=True)])
+        sample_sums = [sum(sums) for sums in zip(*self.grouped, strict=True)]
+        estimates = [
+            statistic(
+                [
+                    s + SAMPLE_GROUPS * group_sum - sample_sum
+                    for s, group_sum, sample_sum in zip(self._sums, sums, sample_sums, strict=True)
+                ]
+            )
             for sums in self.grouped
         ]
-        if not all(map(math.isfinite, parts)):  # a group of the sample has pretrained weights of zero only
+        if not all(map(math.isfinite, estimates)):  # all pretrained weights in a group of the sample are zero
             return math.inf
-        return max(ERRORS * stdev(parts) / math.sqrt(GROUPS), LEAST_MARGIN)
+        return max(MARGIN_ERRORS * stdev(estimates) / math.sqrt(SAMPLE_GROUPS), MIN_MARGIN)
 
     @property
     def lost_share(self) -> float:
@@ -134,7 +149,7 @@ class Distance:
         return {**finite, "sampled": self.sampled}
 
     def text(self) -> str:
-        """Change and cosine in a few words."""
+        """Change and cosine as a phrase."""
         if math.isnan(self.ratio):
             return "no weights to compare"
         return f"a change of {self.change_text()} of the weights and a cosine of {self.cosine_text()}"
@@ -152,17 +167,17 @@ class Distance:
         return f"about {self.cosine:.3f}" if self.sampled else f"{self.cosine:.4f}"
 
 
-def _pairs(base: Tensor, expert: Tensor, change: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+def _pair_vectors(base: Tensor, expert: Tensor, change: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
     """The pairs of vectors (n,) whose products are summed, in the order of a distance's sums."""
     return (change, change), (expert, expert), (base, base), (base, expert)
 
 
-def _ratio(sums: list[float]) -> float:
+def _compute_ratio(sums: list[float]) -> float:
     change_squared, _, pretrained_squared, _ = sums
     return math.sqrt(max(change_squared, 0.0) / pretrained_squared) if pretrained_squared > 0 else math.nan
 
 
-def _cosine(sums: list[float]) -> float:
+def _compute_cosine(sums: list[float]) -> float:
     _, expert_squared, pretrained_squared, product = sums
     norms = math.sqrt(max(expert_squared, 0.0)) * math.sqrt(max(pretrained_squared, 0.0))
     return product / norms if norms else math.nan
@@ -184,16 +199,16 @@ def measure(
     """
     distances = {name: Distance() for name in experts}
     if sampled:
-        for batch in _batches(pretrained, experts, parameters):
-            _compare(pretrained, experts, batch, distances)
+        for batch in _make_batches(pretrained, experts, parameters):
+            _add_batch(pretrained, experts, batch, distances)
             if meter:
                 meter.check()
         return distances
     for parameter in parameters:
-        if matching := _matching(pretrained, experts, parameter):
+        if matching := _find_matching_experts(pretrained, experts, parameter):
             name, info = parameter.name, pretrained.infos[parameter.name]
             for piece in tensor_pieces(name, info.numel, sampled=False):
-                _compare(pretrained, experts, _Batch(info.dtype, matching, ((name, piece),)), distances)
+                _add_batch(pretrained, experts, _Batch(info.dtype, matching, ((name, piece),)), distances)
         if meter:
             work = pretrained.infos[parameter.name].numel * (len(experts) + 1)
             meter.advance(work, "Comparing every number", parameter.name)
@@ -202,7 +217,7 @@ def measure(
 
 @dataclass(frozen=True)
 class _Batch:
-    """Pieces of tensors of one dtype that are compared together, either samples or spans, and the experts with them."""
+    """Pieces of tensors of one dtype, either samples or spans, and the experts that have these tensors."""
 
     dtype: torch.dtype
     experts: tuple[str, ...]
@@ -217,8 +232,8 @@ class _Batch:
         """How many numbers of its tensor each number represents: (n,), or (1,) outside samples."""
         if not self.sampled:
             return torch.ones(1, dtype=torch.float64)
-        each = torch.tensor([piece.weight for _, piece in self.pieces], dtype=torch.float64)
-        return each.repeat_interleave(RUN_COUNT * RUN_LENGTH)
+        piece_weights = torch.tensor([piece.weight for _, piece in self.pieces], dtype=torch.float64)
+        return piece_weights.repeat_interleave(RUN_COUNT * RUN_LENGTH)
 
     def read(self, checkpoint: Checkpoint) -> Tensor:
         """The numbers (n,) in float64, with 0 for those that are not finite."""
@@ -229,48 +244,56 @@ class _Batch:
         """Record the largest of ``values`` (n,) of every tensor, if it is above the limit."""
         if not values.numel() or float(values.max()) <= limit:
             return
-        for (name, _), own in zip(self.pieces, values.split([piece.numel for _, piece in self.pieces]), strict=True):
-            if (largest := float(own.max())) > limit:
+        for (name, _), piece_values in zip(
+            self.pieces, values.split([piece.numel for _, piece in self.pieces]), strict=True
+        ):
+            if (largest := float(piece_values.max())) > limit:
                 largest_by_tensor[name] = max(largest, largest_by_tensor.get(name, 0.0))
 
 
-def _matching(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameter: Parameter) -> tuple[str, ...]:
+def _find_matching_experts(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameter: Parameter
+) -> tuple[str, ...]:
     """The experts that have a parameter in the same shape; empty for parameters that are not compared."""
     info = pretrained.infos[parameter.name]
     if parameter.role in UNMERGED or not info.dtype.is_floating_point:
         return ()
-    own = {key: expert.infos.get(parameter.name) for key, expert in experts.items()}
-    return tuple(key for key, one in own.items() if one and one.shape == info.shape and one.dtype.is_floating_point)
+    expert_infos = {key: expert.infos.get(parameter.name) for key, expert in experts.items()}
+    return tuple(
+        key
+        for key, expert_info in expert_infos.items()
+        if expert_info and expert_info.shape == info.shape and expert_info.dtype.is_floating_point
+    )
 
 
-def _batches(
+def _make_batches(
     pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameters: Iterable[Parameter]
 ) -> Iterator[_Batch]:
     """The samples of all parameters, in as few batches as possible."""
     batches: dict[tuple[torch.dtype, tuple[str, ...], bool], list[tuple[str, Piece]]] = {}
     for parameter in parameters:
-        if matching := _matching(pretrained, experts, parameter):
+        if matching := _find_matching_experts(pretrained, experts, parameter):
             info = pretrained.infos[parameter.name]
             for piece in tensor_pieces(parameter.name, info.numel, sampled=True):
                 batches.setdefault((info.dtype, matching, piece.sampled), []).append((parameter.name, piece))
-    for (dtype, matching, _), listed in batches.items():
-        yield _Batch(dtype, matching, tuple(listed))
+    for (dtype, matching, _), pieces in batches.items():
+        yield _Batch(dtype, matching, tuple(pieces))
 
 
-def _compare(
+def _add_batch(
     pretrained: Checkpoint, experts: Mapping[str, Checkpoint], batch: _Batch, distances: Mapping[str, Distance]
 ) -> None:
     """Add a batch to the distances of its experts."""
     base = batch.read(pretrained)
-    bound = base.abs()  # on the size of merged numbers at scaling 1
+    bound = base.abs()  # of the size of merged numbers at scaling 1
     for key in batch.experts:
         change = batch.read(experts[key]) - base
-        _add(distances[key], batch, base, change)
+        _add_numbers(distances[key], batch, base, change)
         bound += change.abs()
         batch.record(distances[key].out_of_range, bound, torch.finfo(batch.dtype).max)
 
 
-def _add(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> None:
+def _add_numbers(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> None:
     """Add pretrained numbers (n,) and their changes (n,) to a distance."""
     weights = batch.weights
     if batch.sampled:
@@ -278,7 +301,7 @@ def _add(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> Non
         distance.add_runs(scale * base, scale * change)
     else:
         distance.add(base, change)
-    batch.record(distance.huge, (base + change).abs(), HUGE)
+    batch.record(distance.huge_numbers, (base + change).abs(), HUGE_NUMBER)
     if batch.dtype.itemsize < 4:
         changed_numbers = change != 0
         rounded = (base + TYPICAL_SCALING * change).to(batch.dtype) == base.to(batch.dtype)

@@ -1,4 +1,4 @@
-"""The report of a fit check: problems by checkpoint and kind, with advice."""
+"""The report of a fit check: problems by checkpoint and kind, each with a fix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from merging.models.inspection.tensor_pieces import RUN_COUNT, RUN_LENGTH
 if TYPE_CHECKING:
     import pandas as pd
 
-FIXES = {
+# Kind of problem: how to fix it, as the end of a sentence.
+FIX_BY_KIND = {
     "missing": "choose experts fine-tuned from this pretrained model, or add the tensor",
     "extra": "nothing to do: it is left out of the merge",
     "only here": "choose experts that have only the pretrained model's tensors; leave a head that every task has for "
@@ -49,21 +50,17 @@ FIXES = {
     "nothing to merge": "choose at least one expert",
 }
 
-ALL_READ = "Every number of every checkpoint was read."
-SAMPLED = (
+ALL_READ_SENTENCE = "Every number of every checkpoint was read."
+SAMPLED_SENTENCE = (
     f"A sample was read: {RUN_COUNT * RUN_LENGTH} numbers of each large tensor, spread over it. Distances marked as "
     "about are estimates, and whether all numbers are finite is not known."
 )
-SENTENCES = {
-    "other tokens",
-    "partial head",
-    "untied",
-    "quantized",
-}  # kinds whose ``found`` is a sentence on the checkpoint
+# Kinds whose ``found`` is a sentence on the checkpoint.
+SENTENCE_KINDS = {"other tokens", "partial head", "untied", "quantized"}
 VERDICTS = FITS, DOUBTFUL, DOES_NOT_FIT = "fits", "doubtful", "does not fit"
 
-# Kinds of warnings after which a merge can run although something is probably wrong, each with its sentence.
-DOUBTS = {
+# Kinds of warnings that mean that a merge can run but something is probably wrong: templates of their sentences.
+DOUBT_TEMPLATES = {
     "not changed": "{checkpoint} holds {found}; is it the right file?",
     "unrelated": "{checkpoint} does not look fine-tuned from this pretrained model ({found}); is it the right file?",
     "projection": "{checkpoint} has an output projection ({tensors}) and the pretrained model has none, so the merged "
@@ -78,12 +75,12 @@ DOUBTS = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A difference that matters to a merge. ``severity`` is "error" (no merge) or "warning" (merged, but check it)."""
+    """A difference that matters to a merge. ``severity`` is "error" (no merge) or "warning" (merge, but check it)."""
 
     severity: str
     checkpoint: str
-    tensor: str  # empty if it is about the model as a whole
-    problem: str  # a key of FIXES
+    tensor: str  # empty if the problem is of the model as a whole
+    problem: str  # the kind of problem, a key of FIX_BY_KIND
     expected: str
     found: str
     fix: str
@@ -92,8 +89,8 @@ class Problem:
 def make_problem(
     severity: str, checkpoint: str, tensor: str, kind: str, expected: str = "", found: str = ""
 ) -> Problem:
-    """A problem of a kind in FIXES."""
-    return Problem(severity, checkpoint, tensor, kind, expected, found, FIXES[kind])
+    """A problem of a kind in FIX_BY_KIND, with its fix."""
+    return Problem(severity, checkpoint, tensor, kind, expected, found, FIX_BY_KIND[kind])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +103,30 @@ class ProblemGroup:
     problems: tuple[Problem, ...]
 
     def text(self) -> str:
-        """The problem and its fix in a sentence, with the first five tensors and a count."""
-        first = self.problems[0]
+        """The problem and its fix in a sentence, with the first five tensors and the number of all others."""
+        first_problem = self.problems[0]
         if self.problem == "opened":
             return " ".join(problem.found for problem in self.problems)
-        if self.problem in SENTENCES:
-            return f"{first.found}. {FIXES[self.problem][0].upper()}{FIXES[self.problem][1:]}."
+        if self.problem in SENTENCE_KINDS:
+            return f"{first_problem.found}. {FIX_BY_KIND[self.problem][0].upper()}{FIX_BY_KIND[self.problem][1:]}."
         names = first_few(problem.tensor for problem in self.problems)
-        detail = f"expected {first.expected}, found {first.found}" if first.expected else ""
+        detail = f"expected {first_problem.expected}, found {first_problem.found}" if first_problem.expected else ""
         if names and detail:
             detail = f" ({detail})"
-        fix = FIXES[self.problem]
+        fix = FIX_BY_KIND[self.problem]
         return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}{'' if fix.endswith('?') else '.'}"
 
     def sentence(self) -> str:
-        """``text`` with the checkpoint's name."""
-        return f"{self.checkpoint}{'' if self.problem in SENTENCES else ':'} {self.text()}"
+        """``text`` after the checkpoint's name."""
+        return f"{self.checkpoint}{'' if self.problem in SENTENCE_KINDS else ':'} {self.text()}"
 
     def doubt(self) -> str:
-        """The sentence of a doubt, with the checkpoint's name; empty if this kind is no doubt."""
-        first, template = self.problems[0], DOUBTS.get(self.problem, "")
+        """The sentence of ``DOUBT_TEMPLATES`` with the checkpoint's name; empty if this kind has no template."""
+        first_problem, template = self.problems[0], DOUBT_TEMPLATES.get(self.problem, "")
         names = first_few(problem.tensor for problem in self.problems)
-        return template.format(checkpoint=self.checkpoint, tensors=names, expected=first.expected, found=first.found)
+        return template.format(
+            checkpoint=self.checkpoint, tensors=names, expected=first_problem.expected, found=first_problem.found
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +134,16 @@ class FitReport:
     """All problems; ``ok`` if none is an error."""
 
     problems: tuple[Problem, ...]
-    tensors: int
+    tensors: int  # number of the pretrained model's tensors
     notes: tuple[str, ...] = ()  # how the files were opened, and how many tensors are merged
-    distances: Mapping[str, Distance] = field(default_factory=dict)  # by expert; empty if no numbers were read
+    distances: Mapping[str, Distance] = field(default_factory=dict)  # {expert: distance}; empty if no numbers were read
     read: str = ""  # a sentence on which numbers were read; empty if none were
-    no_family: str = ""  # why no method can run on the pretrained model; empty if its family is known
+    no_family: str = ""  # the reason why the pretrained model cannot be merged; empty if its family is known
 
     @property
     def sampled(self) -> bool:
         """Whether only some numbers of the large tensors were read."""
-        return self.read == SAMPLED
+        return self.read == SAMPLED_SENTENCE
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -158,8 +157,8 @@ class FitReport:
 
     @property
     def doubts(self) -> tuple[Problem, ...]:
-        """The warnings after which a merge can run, but something is probably wrong."""
-        return tuple(p for p in self.warnings if p.problem in DOUBTS)
+        """The warnings that mean that a merge can run but something is probably wrong."""
+        return tuple(p for p in self.warnings if p.problem in DOUBT_TEMPLATES)
 
     @property
     def doubt_texts(self) -> tuple[str, ...]:
@@ -174,7 +173,7 @@ class FitReport:
 
     @property
     def mergeable(self) -> bool:
-        """Whether a merge can run: they fit, and the pretrained model is of a known family."""
+        """Whether a merge can run: the experts fit, and the pretrained model's family is known."""
         return self.ok and not self.no_family
 
     @property
@@ -195,7 +194,7 @@ class FitReport:
         return replace(self, problems=tuple(p for p in self.problems if p.problem != kind))
 
     def text(self) -> str:
-        """The report in a few lines: per checkpoint and kind of problem, the first five tensors and a count."""
+        """The report in a few lines: a sentence for each checkpoint and kind of problem."""
         lines = [f"pretrained: {self.no_family}"] if self.no_family else []
         severity = "warning" if self.ok else "error"
         lines += [group.sentence() for group in self.groups if group.severity == severity]

@@ -1,4 +1,4 @@
-"""Samples of models' numbers, so that models can be compared without reading them again."""
+"""Samples of models' numbers, by which models can be compared without reading them again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from merging.models.tower_names import PROJ, group_tower_names
 
 @dataclass(frozen=True, eq=False)
 class ModelSample:
-    """Numbers of each tensor (n,), float32: all of a small one, or scaled runs of a large one."""
+    """Numbers of each tensor (n,), float32: ``whole`` small tensors, and scaled ``runs`` of large ones."""
 
     whole: Mapping[str, Tensor]
     runs: Mapping[str, Tensor]
@@ -25,49 +25,53 @@ class ModelSample:
     def distance(self, base: ModelSample) -> Distance:
         """The distance from ``base``, as a fit report estimates it, over the tensors that both have in the same size.
 
-        A tower without an output projection counts with the one of ``base``, which it gets in a merge.
+        A tower without an output projection counts as if it had the projection of ``base``, which it gets in a merge.
         """
         distance = Distance()
-        for own, others, add in (
+        for own_numbers, base_numbers, add in (
             (self.whole, base.whole, distance.add),
             (self.runs, base.runs, distance.add_runs),
         ):
-            pairs = [(others[name], own.get(name, others[name])) for name in others if name in own or name == PROJ]
+            pairs = [
+                (base_numbers[name], own_numbers.get(name, base_numbers[name]))
+                for name in base_numbers
+                if name in own_numbers or name == PROJ
+            ]
             pairs = [pair for pair in pairs if pair[0].shape == pair[1].shape]
             if pairs:
-                below, above = (torch.cat(side).double() for side in zip(*pairs, strict=True))
-                add(below, above - below)
+                base_values, own_values = (torch.cat(side).double() for side in zip(*pairs, strict=True))
+                add(base_values, own_values - base_values)
         return distance
 
 
 def in_blocks(checkpoint: Checkpoint) -> dict[str, Parameter]:
-    """{key: parameter inside the blocks} of a network other than CLIP; no prefix of the names changes the key."""
+    """{key: parameter inside the blocks} of a network other than CLIP; prefixes of names do not change the key."""
     return {f"{p.section}.{p.part}.{p.role}": p for p in checkpoint.parameters if p.block is not None}
 
 
-def _sampled_names(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]:
+def _select_sampled_names(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]:
     """{key: names in the file} of the sampled tensors.
 
-    They are CLIP's visual tower, or the matrices in the first and middle blocks of other networks, which suffice.
+    The whole visual tower of CLIP is sampled. For other networks, the matrices of the first and middle block suffice.
     """
     if not checkpoint.is_inferred:
         return group_tower_names(checkpoint.infos)
-    inside = in_blocks(checkpoint)
-    last = max((p.block or 0 for p in inside.values()), default=0)
-    chosen = {0, (last + 1) // 2}
-    return {key: (p.name,) for key, p in inside.items() if p.role == Role.LINEAR and p.block in chosen}
+    parameters = in_blocks(checkpoint)
+    last_block = max((p.block or 0 for p in parameters.values()), default=0)
+    sampled_blocks = {0, (last_block + 1) // 2}
+    return {key: (p.name,) for key, p in parameters.items() if p.role == Role.LINEAR and p.block in sampled_blocks}
 
 
 def sample_model(checkpoint: Checkpoint) -> ModelSample | None:
     """The sample of a model, CLIP's under open_clip's names; None if it cannot be compared."""
     whole: dict[str, Tensor] = {}
     runs: dict[str, Tensor] = {}
-    for name, stored in _sampled_names(checkpoint).items():
+    for name, stored in _select_sampled_names(checkpoint).items():
         info = checkpoint.infos[stored[0]]
         if len(stored) != 1 or not info.dtype.is_floating_point:
             return None
-        read = list(tensor_pieces(name, info.numel, sampled=True))
-        values = [piece.weight**0.5 * piece.finite(checkpoint, stored[0]) for piece in read]
+        pieces = list(tensor_pieces(name, info.numel, sampled=True))
+        values = [piece.weight**0.5 * piece.finite(checkpoint, stored[0]) for piece in pieces]
         if values:
-            (runs if read[0].sampled else whole)[name] = torch.cat(values).float()
+            (runs if pieces[0].sampled else whole)[name] = torch.cat(values).float()
     return ModelSample(whole, runs) if whole or runs else None

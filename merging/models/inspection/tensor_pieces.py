@@ -1,8 +1,9 @@
 """Pieces of a tensor to read: all of its numbers, or short runs spread evenly over it.
 
-A tensor of more than ``WHOLE`` numbers is cut into ``RUN_COUNT`` equal parts, and one run of ``RUN_LENGTH`` numbers is
-read at a random position of each. Random positions do not fall into step with the rows of a matrix, and runs are cheap
-to read. The positions depend only on the tensor's name and size, so the same numbers are read from every model.
+A tensor of more than ``MAX_WHOLE_NUMEL`` numbers is divided into ``RUN_COUNT`` equal parts, and one run of
+``RUN_LENGTH`` neighboring numbers is read at a random position of each part. Random positions have no period in common
+with the rows of a matrix, and runs are cheap to read. The positions depend only on the tensor's name and size, so the
+same numbers are read from every model.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from merging.models.checkpoint import Checkpoint, Spans
 from merging.models.tower_names import VISUAL
 
 RUN_COUNT, RUN_LENGTH = 8, 64
-WHOLE = 2 * RUN_COUNT * RUN_LENGTH  # numbers up to which a tensor is read whole
-PIECE = 1 << 20  # numbers read at a time if all are read
+MAX_WHOLE_NUMEL = 2 * RUN_COUNT * RUN_LENGTH  # largest number of scalars in a tensor that is read whole
+PIECE_NUMEL = 1 << 20  # numbers read at a time if a tensor is read whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Piece:
     """Numbers of a tensor that are read together: one span, or the runs of a sample."""
 
     spans: Spans
-    weight: float = 1.0  # how many numbers of the tensor each one represents
+    weight: float = 1.0  # how many numbers of the tensor each number that is read represents
 
     @property
     def numel(self) -> int:
@@ -49,7 +50,7 @@ class Piece:
         return self.read(checkpoint, name).double().nan_to_num(0.0, 0.0, 0.0)
 
     def position(self, index: int) -> int:
-        """The position in the flat tensor of the number at ``index`` of the piece."""
+        """The position in the flat tensor of number ``index`` of the piece."""
         for start, stop in self.spans:
             if index < stop - start:
                 return start + index
@@ -70,7 +71,7 @@ class SampledCheckpoint(Checkpoint):
 
     def read_spans(self, name: str, spans: Spans) -> Tensor:
         """The scalars in the spans of a tensor, flat (n,); those of a sample are read once."""
-        if len(spans) == 1 and self.infos[name].numel > WHOLE:  # not a sample
+        if len(spans) == 1 and self.infos[name].numel > MAX_WHOLE_NUMEL:  # not a sample
             return self._inner.read_spans(name, spans)
         if name not in self._samples:
             self._samples[name] = self._inner.read_spans(name, spans)
@@ -79,15 +80,15 @@ class SampledCheckpoint(Checkpoint):
 
 def tensor_pieces(name: str, numel: int, sampled: bool) -> Iterator[Piece]:
     """The pieces of a tensor to read: a sample of it, or all of it. The sample ignores a visual tower's prefix."""
-    if sampled and numel > WHOLE:
-        yield _sample(name.removeprefix(VISUAL), numel)
+    if sampled and numel > MAX_WHOLE_NUMEL:
+        yield _make_sample(name.removeprefix(VISUAL), numel)
         return
-    for start in range(0, numel, PIECE):
-        yield Piece(((start, min(start + PIECE, numel)),))
+    for start in range(0, numel, PIECE_NUMEL):
+        yield Piece(((start, min(start + PIECE_NUMEL, numel)),))
 
 
 @lru_cache(maxsize=4096)
-def _sample(name: str, numel: int) -> Piece:
+def _make_sample(name: str, numel: int) -> Piece:
     """One run in each part of a tensor, in order."""
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode(errors="replace")))
     positions = torch.rand(RUN_COUNT, generator=generator, dtype=torch.float64).tolist()  # within each part

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint as a table: their roles in the network, the source of the role, and what a merge does."""
+"""The tensors of a checkpoint as a table: the role of each, the source of the role, and the effect of a merge."""
 
 from __future__ import annotations
 
@@ -18,31 +18,35 @@ COLUMNS = (
     "tensor", "tower", "section", "block", "part", "role", "transposed", "tied_to", "shape", "dtype", "becomes",
     "told_by",
 )  # fmt: skip
-MERGED = "merged"
-BECOMES = {Role.STATISTIC: "mean", Role.BUFFER: "kept", Role.HEAD: "per task"}  # by role; all others are merged
-CLIP, FACTS, INFERRED = "clip", "facts", "inferred"  # sources of a role
+MERGED_OUTCOME = "merged"
+OUTCOMES = {
+    Role.STATISTIC: "mean",
+    Role.BUFFER: "kept",
+    Role.HEAD: "per task",
+}  # the effect of a merge by role; all other roles are merged
+CLIP_SOURCE, FACTS_SOURCE, INFERRED_SOURCE = "clip", "facts", "inferred"  # sources of a role
 
 
 def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
     """A row for each tensor, in forward order; ``block`` counts within its tower and is missing outside the blocks.
 
-    ``tied_to`` is the first tensor in the file that a network of this kind ties to it, or empty. ``told_by`` says
-    whether the row comes from CLIP's rules, from facts about its kind of network, or from names and shapes.
+    ``tied_to`` is the first tensor in the file that a network of this kind ties to it, or empty. ``told_by`` is
+    the source of the row: CLIP's rules, facts about its kind of network, or names and shapes.
 
     Raises:
         FamilyError: neither rules nor inference can describe the tensors.
     """
     import pandas as pd
 
-    ignored = not checkpoint.is_inferred or checkpoint.family == INFERRED_KEY
-    facts = None if ignored else facts_of(checkpoint.infos)
+    ignores_facts = not checkpoint.is_inferred or checkpoint.family == INFERRED_KEY
+    facts = None if ignores_facts else facts_of(checkpoint.infos)
     groups = facts.tied_groups(checkpoint.infos) if facts else ()
     tied = {name: group[0] for group in groups for name in group[1:]}
-    told_by = CLIP if not checkpoint.is_inferred else FACTS if facts else INFERRED
+    told_by = CLIP_SOURCE if not checkpoint.is_inferred else FACTS_SOURCE if facts else INFERRED_SOURCE
     rows: list[tuple[Any, ...]] = []
     for p in checkpoint.parameters:
         info = checkpoint.infos[p.name]
-        becomes = BECOMES.get(p.role, MERGED)
+        becomes = OUTCOMES.get(p.role, MERGED_OUTCOME)
         described = (p.name, p.tower, p.section, p.block, p.part, str(p.role), is_transposed(p), tied.get(p.name, ""))
         rows.append((*described, info.shape, dtype_name(info.dtype), becomes, told_by))
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"block": "Int64"})

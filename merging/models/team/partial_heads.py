@@ -7,24 +7,33 @@ from dataclasses import dataclass
 
 from merging.base.text import first_few, plural
 
-NO_HEADS = ("emb", "shared", "tok", "wpe", "wte", "norm", "ln_", "final")  # prefixes of modules that are no heads
+BODY_PREFIXES = (
+    "emb",
+    "shared",
+    "tok",
+    "wpe",
+    "wte",
+    "norm",
+    "ln_",
+    "final",
+)  # beginnings of modules that are not heads
 
 
 @dataclass(frozen=True, slots=True)
 class PartialHead:
-    """The tensors of a head of the pretrained model, the experts that have it, and those that lack all of it."""
+    """The tensors of a head of the pretrained model, the experts ``having`` it, and the experts ``lacking`` it."""
 
     tensors: tuple[str, ...]
     having: tuple[str, ...]
     lacking: tuple[str, ...]
 
     def sentences(self, is_unchanged: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-        """(expert, sentence) for each expert of the smaller group; it says if an expert has the head unchanged."""
+        """(expert, sentence) for each expert of the smaller group; a sentence also states that a head is unchanged."""
         modules = first_few(dict.fromkeys(name.partition(".")[0] for name in self.tensors))
         head = f"the pretrained model's head {modules} ({plural(len(self.tensors), 'tensor')})"
         if len(self.lacking) < len(self.having):
-            have = "has" if len(self.having) == 1 else "have"
-            yield from ((name, f"lacks {head}, which {first_few(self.having)} {have}") for name in self.lacking)
+            verb = "has" if len(self.having) == 1 else "have"
+            yield from ((name, f"lacks {head}, which {first_few(self.having)} {verb}") for name in self.lacking)
             return
         lack = "lacks" if len(self.lacking) == 1 else "lack"
         for name in self.having:
@@ -32,23 +41,25 @@ class PartialHead:
             yield name, f"has {head}{unchanged}, which {first_few(self.lacking)} {lack}"
 
 
-def partial_heads(
-    outside: Collection[str], inside: Iterable[str], names: Mapping[str, Collection[str]]
+def find_partial_heads(
+    outer_tensors: Collection[str], block_tensors: Iterable[str], expert_tensors: Mapping[str, Collection[str]]
 ) -> list[PartialHead]:
     """The heads of the pretrained model that some experts have and others lack.
 
-    ``outside`` and ``inside`` are its tensors outside and inside the blocks; a module with tensors inside is no head.
-    ``names`` are the tensors of each expert.
+    ``outer_tensors`` and ``block_tensors`` are the pretrained model's tensors outside and inside the blocks. A module
+    with tensors inside the blocks is not a head. ``expert_tensors`` are the tensors of each expert.
     """
-    bodies = {tensor.partition(".")[0] for tensor in inside}
-    modules = {name: {tensor.partition(".")[0] for tensor in own} for name, own in names.items()}
-    found: dict[tuple[str, ...], list[str]] = {}
-    for tensor in outside:
+    bodies = {tensor.partition(".")[0] for tensor in block_tensors}
+    modules = {
+        name: {tensor.partition(".")[0] for tensor in expert_modules} for name, expert_modules in expert_tensors.items()
+    }
+    heads: dict[tuple[str, ...], list[str]] = {}
+    for tensor in outer_tensors:
         module = tensor.partition(".")[0]
-        having = tuple(name for name, own in modules.items() if module in own)
-        if 0 < len(having) < len(names) and module not in bodies and not module.startswith(NO_HEADS):
-            found.setdefault(having, []).append(tensor)
+        having = tuple(name for name, expert_modules in modules.items() if module in expert_modules)
+        if 0 < len(having) < len(expert_tensors) and module not in bodies and not module.startswith(BODY_PREFIXES):
+            heads.setdefault(having, []).append(tensor)
     return [
-        PartialHead(tuple(tensors), having, tuple(name for name in names if name not in having))
-        for having, tensors in found.items()
+        PartialHead(tuple(tensors), having, tuple(name for name in expert_tensors if name not in having))
+        for having, tensors in heads.items()
     ]

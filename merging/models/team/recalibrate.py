@@ -1,4 +1,4 @@
-"""Running statistics of batch norms, measured again: those of a merged network are means over its experts."""
+"""Measures the running statistics of batch norms again; in a merged network they are means over its experts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heads that each task of a run keeps for itself, in a file beside the merged model."""
+"""The file beside a merged model with the heads of each task of the run."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from merging.models.formats.format_recognition import open_path
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.models.tensor_info import TensorInfo
 
-FILE = "heads.safetensors"  # its tensors are called <expert>/<tensor>
+FILE = "heads.safetensors"  # its tensors are named <expert>/<tensor>
 
 
 def write_heads(folder: Path, heads: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
     """Write the heads of a run, {expert: {tensor: value (*S), any shape}}; returns [file name], or [] without heads."""
-    tensors = {f"{expert}/{name}": value for expert, own in heads.items() for name, value in own.items()}
+    tensors = {
+        f"{expert}/{name}": value for expert, expert_heads in heads.items() for name, value in expert_heads.items()
+    }
     if not tensors:
         return []
     infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in tensors.items()}
-    listed = json.dumps({expert: list(own) for expert, own in heads.items()})
-    with SafetensorsWriter(folder / FILE, infos, {"format": "pt", "heads": listed}) as writer:
+    names_json = json.dumps({expert: list(expert_heads) for expert, expert_heads in heads.items()})
+    with SafetensorsWriter(folder / FILE, infos, {"format": "pt", "heads": names_json}) as writer:
         for name, value in tensors.items():
             writer.write(name, value.contiguous())
     return [FILE]
@@ -35,13 +37,13 @@ def read_heads(path: Path) -> dict[str, dict[str, Tensor]]:
     file = open_path(path, "heads", FILE)
     try:
         return {
-            expert: {name: file.read(f"{expert}/{name}") for name in own}
-            for expert, own in _names_by_expert(file).items()
+            expert: {name: file.read(f"{expert}/{name}") for name in names}
+            for expert, names in _names_by_expert(file).items()
         }
     except (KeyError, ValueError, AttributeError, TypeError, RecursionError):
         raise CheckpointError(f"{FILE} of the run is damaged; run its recipe again.") from None
 
 
 def _names_by_expert(file: Checkpoint) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = json.loads(file.metadata["heads"])
-    return found
+    names: dict[str, list[str]] = json.loads(file.metadata["heads"])
+    return names

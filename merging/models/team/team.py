@@ -1,4 +1,4 @@
-"""Teams: experts and their pretrained model with all differences resolved, and notes on what was done."""
+"""Teams: experts and their pretrained model after their differences are resolved, with notes on every change."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from merging.base.numerics.low_rank import ThinFactor
 from merging.base.text import first_few, plural
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import CheckpointView, DerivedTensor, rename_tensors
-from merging.models.expert_names import Names, keep_name, match_names
+from merging.models.expert_names import MatchedNames, keep_name, match_names
 from merging.models.families import UNMERGED, Parameter, Role
 from merging.models.formats.adapter_checkpoint import AdaptedCheckpoint
-from merging.models.formats.tied_tensors import is_equal, twin
+from merging.models.formats.tied_tensors import find_equal_tensor, is_equal
 from merging.models.network_facts import facts_of
 from merging.models.network_inference import describe_parameters
 from merging.models.team import task_heads, vocabulary
-from merging.models.team.partial_heads import partial_heads
-from merging.models.team.quantization import quantized
+from merging.models.team.partial_heads import find_partial_heads
+from merging.models.team.quantization import quantization_format
 from merging.models.team.vocabulary_choices import COMMON, PRETRAINED
 
 Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}
@@ -29,7 +29,10 @@ Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A difference that no policy resolves: a kind of problem of the fit report, and its sentence without the name."""
+    """A difference that no policy resolves.
+
+    ``kind`` is a key of ``fit_report.FIX_BY_KIND``; ``sentence`` lacks its subject, the expert.
+    """
 
     expert: str
     tensor: str
@@ -41,7 +44,7 @@ class Misfit:
 class Team:
     """A pretrained model and its experts under one set of names.
 
-    ``heads`` are the tensors that each task keeps for itself, {expert: {name in the team: name in the file}}.
+    ``heads`` are the tensors of each task's own head, {expert: {name in the team: name in the file}}.
     """
 
     pretrained: Checkpoint
@@ -49,11 +52,11 @@ class Team:
     heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     misfits: tuple[Misfit, ...] = ()
-    untouched: int = 0  # tensors that no adapter changes, if all experts are adapters
+    untouched: int = 0  # number of tensors that no adapter changes; 0 unless all experts are adapters
 
 
 class TeamBase(CheckpointView):
-    """The pretrained model of a team: some of its tensors are left out, and some have a new role."""
+    """The pretrained model of a team: some tensors are left out, and some have a new role."""
 
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], new_roles: Mapping[str, Role]) -> None:
         super().__init__(inner, tensors, keeps_digest=True)
@@ -72,7 +75,7 @@ class TeamBase(CheckpointView):
 class TeamMember(CheckpointView):
     """An expert under the pretrained model's names, without the head of its task.
 
-    ``stored`` is {name in the team: name in its file} of the tensors that its own file has.
+    ``stored`` is {name in the team: name in the expert's file} of all tensors from that file.
     """
 
     def __init__(
@@ -96,21 +99,21 @@ def form_team(
 ) -> Team:
     """The team of a network other than CLIP; models of CLIP, or of a team formed before, are unchanged.
 
-    ``vocabulary``, one of ``VOCABULARIES``, decides on tables with a row per token. Tensors that no adapter changes are
-    copied from the pretrained model, unless ``count_untouched``.
+    ``vocabulary``, one of ``VOCABULARIES``, is the policy for tables with a row per token. If all experts are adapters,
+    tensors that no adapter changes are copied from the pretrained model, unless ``count_untouched``.
     """
     if isinstance(pretrained, TeamBase):
         return replace(pretrained.team, pretrained=pretrained, experts=experts)
     if not experts or not pretrained.is_inferred:
         return Team(pretrained, experts)
-    packed = {name: packing for name, expert in experts.items() if (packing := quantized(expert.infos))}
+    packed = {name: packing for name, expert in experts.items() if (packing := quantization_format(expert.infos))}
     if packed:
         text = "is quantized ({}); task vectors need full numbers"
         misfits = tuple(Misfit(name, "", "quantized", text.format(packing)) for name, packing in packed.items())
         return Team(pretrained, experts, misfits=misfits)
     try:
         return _TeamBuilder(pretrained, experts, vocabulary, count_untouched).build()
-    except FamilyError:  # the fit report has the message
+    except FamilyError:  # the fit report shows the message
         return Team(pretrained, experts)
 
 
@@ -120,12 +123,12 @@ def head_tensors(pretrained: Checkpoint) -> dict[str, dict[str, Tensor]]:
         return {}
     team = pretrained.team
     return {
-        name: {tensor: _file_of(team.experts[name]).read(stored) for tensor, stored in own.items()}
-        for name, own in team.heads.items()
+        name: {tensor: _checkpoint_of_file(team.experts[name]).read(stored) for tensor, stored in stored_names.items()}
+        for name, stored_names in team.heads.items()
     }
 
 
-def _file_of(expert: Checkpoint) -> Checkpoint:
+def _checkpoint_of_file(expert: Checkpoint) -> Checkpoint:
     return expert.inner if isinstance(expert, TeamMember) else expert
 
 
@@ -135,10 +138,12 @@ class _TeamBuilder:
 
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
-    rows: str
+    vocabulary: str  # one of ``VOCABULARIES``
     count_untouched: bool
-    names: dict[str, Names] = field(default_factory=dict)
-    derived: dict[str, dict[str, DerivedTensor]] = field(default_factory=dict)  # replace tensors of the files
+    names: dict[str, MatchedNames] = field(default_factory=dict)
+    derived: dict[str, dict[str, DerivedTensor]] = field(
+        default_factory=dict
+    )  # {expert: {tensor: value that replaces that of the file}}
     new_roles: dict[str, Role] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     misfits: list[Misfit] = field(default_factory=list)
@@ -146,12 +151,12 @@ class _TeamBuilder:
     def build(self) -> Team:
         """The team, with all differences resolved or listed as misfits."""
         base = self.pretrained
-        self.roles = {p.name: p for p in base.parameters}
+        self.base_parameters = {p.name: p for p in base.parameters}
         self.facts = facts_of(base.infos)
         later = self.facts.later_name if self.facts else keep_name
         self.names = {name: match_names(base.infos, expert.infos, later) for name, expert in self.experts.items()}
         self.derived = {name: {} for name in self.experts}
-        self.own = {name: self._parameters(name) for name in self.experts}
+        self.expert_parameters = {name: self._describe_parameters(name) for name in self.experts}
         self._drop_tied()
         left_out = self._drop_buffers()
         per_task = self._find_heads()
@@ -162,71 +167,85 @@ class _TeamBuilder:
         view = TeamBase(
             base, rename_tensors(base, {name: name for name in base.infos if name not in left_out}), self.new_roles
         )
-        members = {name: self._member(name, per_task) for name in self.experts}
+        members = {name: self._make_member(name, per_task) for name in self.experts}
         own = {
-            name: {new: stored for new, stored in self.names[name].stored.items() if new in per_task}
+            name: {team_name: stored for team_name, stored in self.names[name].stored.items() if team_name in per_task}
             for name in self.experts
         }
         view.team = Team(view, members, own if per_task else {}, tuple(self.notes), tuple(self.misfits), untouched)
         return view.team
 
-    def _parameters(self, name: str) -> dict[str, Parameter]:
+    def _describe_parameters(self, name: str) -> dict[str, Parameter]:
         """{new name: parameter} of an expert's tensors."""
         expert = self.experts[name]
-        infos = {new: expert.infos[stored] for new, stored in self.names[name].stored.items()}
+        infos = {team_name: expert.infos[stored] for team_name, stored in self.names[name].stored.items()}
         return {parameter.name: parameter for parameter in describe_parameters(infos, name)}
 
-    def _member(self, name: str, without: frozenset[str]) -> Checkpoint:
-        """An expert in the team; the checkpoint itself if nothing about it changes."""
+    def _make_member(self, name: str, left_out: frozenset[str]) -> Checkpoint:
+        """An expert in the team; the checkpoint itself if it does not change."""
         expert, names = self.experts[name], self.names[name]
-        stored = {new: old for new, old in names.stored.items() if new not in without}
+        stored = {team_name: file_name for team_name, file_name in names.stored.items() if team_name not in left_out}
         if not self.derived[name] and not names.notes and stored == {n: n for n in expert.infos}:
             return expert
         return TeamMember(expert, rename_tensors(expert, stored) | self.derived[name], stored, names.notes)
 
     def _is_outside_blocks(self, name: str) -> bool:
         """Whether a tensor is outside all blocks of the pretrained model, or of the first expert that has it."""
-        found = [own[name] for own in (self.roles, *self.own.values()) if name in own]
-        return bool(found) and found[0].block is None
+        parameters = [own[name] for own in (self.base_parameters, *self.expert_parameters.values()) if name in own]
+        return bool(parameters) and parameters[0].block is None
 
     # --- tensors that are stored twice, and buffers -------------------------------------------------------------------
 
     def _drop_tied(self) -> None:
-        """Use one of two equal tables of an expert, and fill in a table that only the pretrained model stores twice."""
+        """Remove one of two equal tables of an expert, and add a table that only the pretrained model stores twice."""
         for name, expert in self.experts.items():
-            names, base = self.names[name].stored, self.pretrained
-            for new in [new for new in names if new not in base.infos and self._may_be_tied(self.own[name], new)]:
-                same = twin(expert, names[new], [names[other] for other in names if other in base.infos])
-                if same is not None or self.rows == PRETRAINED:
-                    del names[new]
-                elif not all(new in other.stored for other in self.names.values()):
-                    text = "has its own output embedding; the others share the input embedding"
-                    self.misfits.append(Misfit(name, new, "untied", text))
-                    del names[new]
-            for new in [new for new in base.infos if new not in names and self._may_be_tied(self.roles, new)]:
-                same = twin(base, new, [other for other in base.infos if other in names])
-                if same is not None:
-                    self.derived[name] |= {new: rename_tensors(expert, {new: names[same]})[new]}
+            names, base = self.names[name].stored, self.pretrained  # {name in the team: name in the file}
+            for tensor in [
+                tensor
+                for tensor in names
+                if tensor not in base.infos and self._may_be_tied(self.expert_parameters[name], tensor)
+            ]:
+                equal_tensor = find_equal_tensor(
+                    expert, names[tensor], [names[other] for other in names if other in base.infos]
+                )
+                if equal_tensor is not None or self.vocabulary == PRETRAINED:
+                    del names[tensor]
+                elif not all(tensor in other.stored for other in self.names.values()):
+                    sentence = "has its own output embedding; the others share the input embedding"
+                    self.misfits.append(Misfit(name, tensor, "untied", sentence))
+                    del names[tensor]
+            for tensor in [
+                tensor
+                for tensor in base.infos
+                if tensor not in names and self._may_be_tied(self.base_parameters, tensor)
+            ]:
+                equal_tensor = find_equal_tensor(base, tensor, [other for other in base.infos if other in names])
+                if equal_tensor is not None:
+                    self.derived[name] |= {tensor: rename_tensors(expert, {tensor: names[equal_tensor]})[tensor]}
 
-    def _may_be_tied(self, own: Mapping[str, Parameter], name: str) -> bool:
-        parameter = own.get(name)
+    def _may_be_tied(self, parameters: Mapping[str, Parameter], name: str) -> bool:
+        parameter = parameters.get(name)
         if parameter is None or parameter.block is not None:
             return False
-        known = any(name.endswith(ending) for group in (self.facts.tied if self.facts else ()) for ending in group)
-        return known or parameter.role == Role.VOCABULARY
+        is_known = any(name.endswith(ending) for group in (self.facts.tied if self.facts else ()) for ending in group)
+        return is_known or parameter.role == Role.VOCABULARY
 
     def _drop_buffers(self) -> set[str]:
-        """Leave out tensors that only some versions have: buffers, and tensors that the network no longer uses.
+        """Leave out tensors that only some versions have: buffers, and tensors that the network does not use any more.
 
         Returns the pretrained model's tensors that are left out.
         """
         for name in self.experts:
             stored = self.names[name].stored
-            for new in [n for n in stored if n not in self.pretrained.infos]:
-                if self._is_unused(new) or self.own[name][new].role == Role.BUFFER:
-                    del stored[new]
-        having = {new for names in self.names.values() for new in names.stored}
-        unused = {n for n, p in self.roles.items() if n not in having and p.role != Role.BUFFER and self._is_unused(n)}
+            for tensor in [n for n in stored if n not in self.pretrained.infos]:
+                if self._is_unused(tensor) or self.expert_parameters[name][tensor].role == Role.BUFFER:
+                    del stored[tensor]
+        present = {tensor for names in self.names.values() for tensor in names.stored}
+        unused = {
+            n
+            for n, p in self.base_parameters.items()
+            if n not in present and p.role != Role.BUFFER and self._is_unused(n)
+        }
         if unused:
             verb = "was" if len(unused) == 1 else "were"
             tensors = plural(len(unused), "tensor")
@@ -241,16 +260,16 @@ class _TeamBuilder:
     def _find_heads(self) -> frozenset[str]:
         """Names of the tensors of which each task keeps its own."""
         shapes = [
-            {new: self.experts[name].infos[stored].shape for new, stored in names.stored.items()}
+            {team_name: self.experts[name].infos[stored].shape for team_name, stored in names.stored.items()}
             for name, names in self.names.items()
         ]
         base = {name: info.shape for name, info in self.pretrained.infos.items()}
-        words = self.facts.heads if self.facts else task_heads.HEADS
-        order = list(dict.fromkeys([*base, *(new for own in shapes for new in own)]))
-        found = task_heads.find_heads(base, shapes, [name for name in order if self._is_outside_blocks(name)], words)
-        self.notes += found.notes(order)
-        self.new_roles |= dict.fromkeys(found.per_task & base.keys(), Role.HEAD)
-        return found.per_task
+        words = self.facts.heads if self.facts else task_heads.HEAD_WORDS
+        order = list(dict.fromkeys([*base, *(team_name for own in shapes for team_name in own)]))
+        result = task_heads.find_heads(base, shapes, [name for name in order if self._is_outside_blocks(name)], words)
+        self.notes += result.notes(order)
+        self.new_roles |= dict.fromkeys(result.per_task & base.keys(), Role.HEAD)
+        return result.per_task
 
     def _copy_missing(self, per_task: frozenset[str]) -> None:
         """Copy tensors outside the blocks that no expert has, such as pretraining heads, from the pretrained model.
@@ -258,13 +277,15 @@ class _TeamBuilder:
         A head that only some of the experts have is a misfit.
         """
         names = {name: {*self.names[name].stored, *self.derived[name]} for name in self.experts}
-        outside = [name for name, p in self.roles.items() if p.block is None and p.role != Role.BUFFER]
-        outside = [name for name in outside if name not in per_task]
-        for head in partial_heads(outside, (n for n, p in self.roles.items() if p.block is not None), names):
+        outer_tensors = [name for name, p in self.base_parameters.items() if p.block is None and p.role != Role.BUFFER]
+        outer_tensors = [name for name in outer_tensors if name not in per_task]
+        for head in find_partial_heads(
+            outer_tensors, (n for n, p in self.base_parameters.items() if p.block is not None), names
+        ):
             self.new_roles |= dict.fromkeys(head.tensors, Role.BUFFER)
             for name, sentence in head.sentences(partial(self._is_pretrained, head.tensors)):
                 self.misfits.append(Misfit(name, head.tensors[0], "partial head", sentence))
-        lacking = [name for name in outside if not any(name in own for own in names.values())]
+        lacking = [name for name in outer_tensors if not any(name in expert_names for expert_names in names.values())]
         if lacking:
             self.new_roles |= dict.fromkeys(lacking, Role.BUFFER)
             tensors = plural(len(lacking), "tensor that no expert has is", "tensors that no expert has are")
@@ -278,9 +299,11 @@ class _TeamBuilder:
     # --- vocabularies, statistics -------------------------------------------------------------------------------------
 
     def _match_vocabularies(self) -> None:
-        """Give every table with a row per token the pretrained model's rows, or copy the whole table from it."""
-        tables = [name for name, p in self.roles.items() if p.role == Role.VOCABULARY and name not in self.new_roles]
-        if self.rows == PRETRAINED:
+        """Give every table with a row per token the pretrained model's number of rows, or copy it from that model."""
+        tables = [
+            name for name, p in self.base_parameters.items() if p.role == Role.VOCABULARY and name not in self.new_roles
+        ]
+        if self.vocabulary == PRETRAINED:
             sizes = {self.pretrained.infos[name].shape[0] for name in tables}
             copied = [*tables, *self._row_biases(sizes)]
             self.new_roles |= dict.fromkeys(copied, Role.BUFFER)
@@ -296,7 +319,7 @@ class _TeamBuilder:
         infos = self.pretrained.infos
         return [
             name
-            for name, p in self.roles.items()
+            for name, p in self.base_parameters.items()
             if p.block is None
             and len(infos[name].shape) == 1
             and infos[name].shape[0] in sizes
@@ -304,47 +327,49 @@ class _TeamBuilder:
         ]
 
     def _use_common_rows(self, name: str, tables: Sequence[str]) -> None:
-        """Give an expert's tables as many rows as the pretrained model's, if both number their tokens alike."""
+        """Give an expert's tables as many rows as the pretrained model's have, if both number their tokens alike."""
         expert, stored, base = self.experts[name], self.names[name].stored, self.pretrained
         own_tables = [table for table in tables if table in stored]
-        found: dict[str, int] = {}
+        row_counts: dict[str, int] = {}
         for table in own_tables:
-            ours, theirs = base.infos[table].shape, expert.infos[stored[table]].shape
-            if len(theirs) == 2 and ours[0] != theirs[0] and ours[1:] == theirs[1:]:
-                found[table] = theirs[0]
+            base_shape, expert_shape = base.infos[table].shape, expert.infos[stored[table]].shape
+            if len(expert_shape) == 2 and base_shape[0] != expert_shape[0] and base_shape[1:] == expert_shape[1:]:
+                row_counts[table] = expert_shape[0]
         if not own_tables:
             return
-        table = next(iter(found), own_tables[0])
+        table = next(iter(row_counts), own_tables[0])
         rows = base.infos[table].shape[0]
-        counted = vocabulary.compare_tokenizers(base.folder, expert.folder, rows)
-        if counted is None and found:
-            counted = vocabulary.compare_rows(base, table, expert, stored[table])
-        if counted is None and not (isinstance(expert, AdaptedCheckpoint) and expert.touched.isdisjoint(own_tables)):
-            self.notes.append(vocabulary.UNCHECKED.format(name))
-        if counted is not None and not counted.alike:
-            self.misfits.append(Misfit(name, table, "other tokens", vocabulary.difference_text(counted)))
-        if counted is None or not found:
+        comparison = vocabulary.compare_tokenizers(base.folder, expert.folder, rows)
+        if comparison is None and row_counts:
+            comparison = vocabulary.compare_rows(base, table, expert, stored[table])
+        if comparison is None and not (
+            isinstance(expert, AdaptedCheckpoint) and expert.changed_tensors.isdisjoint(own_tables)
+        ):
+            self.notes.append(vocabulary.UNCHECKED_NOTE.format(name))
+        if comparison is not None and not comparison.is_alike:
+            self.misfits.append(Misfit(name, table, "other tokens", vocabulary.difference_text(comparison)))
+        if comparison is None or not row_counts:
             return
-        self.notes.append(vocabulary.describe_left_out(name, rows, found[table], counted))
-        sizes = {(base.infos[one].shape[0], size) for one, size in found.items()}
+        self.notes.append(vocabulary.describe_left_out(name, rows, row_counts[table], comparison))
+        sizes = {(base.infos[resized].shape[0], size) for resized, size in row_counts.items()}
         biases = [
             bias
-            for bias in self._row_biases({ours for ours, _ in sizes})
+            for bias in self._row_biases({base_shape for base_shape, _ in sizes})
             if bias in stored and (base.infos[bias].numel, expert.infos[stored[bias]].numel) in sizes
         ]
-        for one in (*found, *biases):
-            self.derived[name][one] = vocabulary.common_rows(expert, stored[one], base, one)
+        for resized in (*row_counts, *biases):
+            self.derived[name][resized] = vocabulary.common_rows(expert, stored[resized], base, resized)
 
     def _copy_untouched(self) -> int:
         """Copy tensors that no adapter changes from the pretrained model. Returns their number."""
         adapters = [expert for expert in self.experts.values() if isinstance(expert, AdaptedCheckpoint)]
         if len(adapters) < len(self.experts):
             return 0
-        touched = frozenset[str]().union(*(adapter.touched for adapter in adapters))
+        changed_tensors = frozenset[str]().union(*(adapter.changed_tensors for adapter in adapters))
         untouched = [
             name
-            for name, p in self.roles.items()
-            if p.role not in UNMERGED and name not in touched | self.new_roles.keys()
+            for name, p in self.base_parameters.items()
+            if p.role not in UNMERGED and name not in changed_tensors | self.new_roles.keys()
         ]
         if untouched and not self.count_untouched:
             self.new_roles |= dict.fromkeys(untouched, Role.BUFFER)
@@ -354,7 +379,7 @@ class _TeamBuilder:
 
     def _note_statistics(self) -> None:
         """Note that running statistics are averaged, not merged."""
-        count = sum(parameter.role == Role.STATISTIC for parameter in self.roles.values())
+        count = sum(parameter.role == Role.STATISTIC for parameter in self.base_parameters.values())
         if count:
             self.notes.append(
                 f"{count} running statistics are the mean of the experts'; measure them again on data: "

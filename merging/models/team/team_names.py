@@ -1,4 +1,4 @@
-"""Data that is keyed by the names in an expert's own file, keyed by the names in its team."""
+"""Data about the tensors in an expert's file, looked up by the names in its team."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 class TeamNames(Mapping[str, T]):
     """Data of the tensors in an expert's file, by the pretrained model's names, looked up on demand.
 
-    Data of the task's head is left out, as heads are not merged. Names that the file does not have are unchanged.
+    Data of the task's head is left out, because heads are not merged. Names that are not in the file are unchanged.
     """
 
     def __init__(self, data: Mapping[str, T], expert: TeamMember) -> None:
@@ -34,5 +34,5 @@ class TeamNames(Mapping[str, T]):
 
 
 def rename_to_team(data: Mapping[str, T], expert: Checkpoint | None) -> Mapping[str, T]:
-    """Data of an expert's tensors, by the names in its team; unchanged if the expert is no ``TeamMember``."""
+    """Data of an expert's tensors, by the names in its team; unchanged if the expert is not a ``TeamMember``."""
     return TeamNames(data, expert) if isinstance(expert, TeamMember) else data

@@ -1,4 +1,4 @@
-"""The tokens beside a model's weights, by number, from the files of Transformers' tokenizers."""
+"""Reads the numbers of a model's tokens from the files of Transformers' tokenizers beside its weights."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from merging.base.errors import CheckpointError
 from merging.base.files.paths import open_regular, path_state, resolve_contained
 from merging.base.files.strict_json import parse_json
 
-LARGEST = 64_000_000  # bytes of a tokenizer's file
-MOST = 3_000_000  # values in one: 256,000 tokens and 580,000 pairs of them to merge are 1.5 million
-TOKENIZER, VOCABULARIES, WORDS, ADDED = "tokenizer.json", ("vocab.json",), "vocab.txt", "added_tokens.json"
+MAX_TOKENIZER_BYTES = 64_000_000  # of a tokenizer's file
+MAX_TOKENIZER_VALUES = 3_000_000  # in a file: 256,000 tokens and 580,000 rules of two tokens are 1.5 million
+TOKENIZER_FILE, VOCABULARY_FILES, WORD_LIST_FILE, ADDED_TOKENS_FILE = (
+    "tokenizer.json",
+    ("vocab.json",),
+    "vocab.txt",
+    "added_tokens.json",
+)
 
 
 def tokens(folder: Path | None) -> dict[str, int] | None:
@@ -20,51 +25,59 @@ def tokens(folder: Path | None) -> dict[str, int] | None:
     if folder is None:
         return None
     try:
-        if (raw := _bytes(folder / TOKENIZER)) is not None:
-            return _of_tokenizer(parse_json(raw, TOKENIZER, most=MOST))
-        found: dict[str, int] | None = None
-        for file in VOCABULARIES:
-            if (raw := _bytes(folder / file)) is not None:
-                found = _numbers(parse_json(raw, file, most=MOST))
-        if found is None and (raw := _bytes(folder / WORDS)) is not None:
-            found = {word: number for number, word in enumerate(_lines(raw.decode("utf-8")))}
-        if found is not None and (raw := _bytes(folder / ADDED)) is not None:
-            found |= _numbers(parse_json(raw, ADDED))
+        if (raw := _read_bytes(folder / TOKENIZER_FILE)) is not None:
+            return _parse_tokenizer(parse_json(raw, TOKENIZER_FILE, max_values=MAX_TOKENIZER_VALUES))
+        numbers: dict[str, int] | None = None
+        for file in VOCABULARY_FILES:
+            if (raw := _read_bytes(folder / file)) is not None:
+                numbers = _parse_numbers(parse_json(raw, file, max_values=MAX_TOKENIZER_VALUES))
+        if numbers is None and (raw := _read_bytes(folder / WORD_LIST_FILE)) is not None:
+            numbers = {word: number for number, word in enumerate(_split_lines(raw.decode("utf-8")))}
+        if numbers is not None and (raw := _read_bytes(folder / ADDED_TOKENS_FILE)) is not None:
+            numbers |= _parse_numbers(parse_json(raw, ADDED_TOKENS_FILE))
     except (CheckpointError, OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError):
         return None
-    return found
+    return numbers
 
 
 def state(folder: Path | None) -> tuple[tuple[int, ...], ...]:
     """Numbers that change when a tokenizer's file in a folder may have changed."""
-    names = (TOKENIZER, *VOCABULARIES, WORDS, ADDED)
+    names = (TOKENIZER_FILE, *VOCABULARY_FILES, WORD_LIST_FILE, ADDED_TOKENS_FILE)
     return () if folder is None else tuple(path_state(folder / name) for name in names)
 
 
-def _bytes(path: Path) -> bytes | None:
-    """The content of a file; None if there is no file. Raises CheckpointError if it is too large or leads out."""
+def _read_bytes(path: Path) -> bytes | None:
+    """The content of a file; None if there is no file.
+
+    Raises:
+        CheckpointError: the file is too large, or a link to another folder.
+    """
     if not os.path.lexists(path):
         return None
     with os.fdopen(open_regular(resolve_contained(path)), "rb") as file:
-        raw = file.read(LARGEST + 1)
-    if len(raw) > LARGEST:
-        raise CheckpointError(f"{path.name} is larger than a tokenizer has reason to be; refused.")
+        raw = file.read(MAX_TOKENIZER_BYTES + 1)
+    if len(raw) > MAX_TOKENIZER_BYTES:
+        raise CheckpointError(f"{path.name} is larger than any tokenizer; refused.")
     return raw
 
 
-def _lines(text: str) -> list[str]:
-    """The lines of a text as Transformers reads them: Unicode's other line breaks are tokens or parts of tokens."""
+def _split_lines(text: str) -> list[str]:
+    """The lines of a text as Transformers reads them: Unicode's other line breaks belong to tokens."""
     lines = text.split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def _of_tokenizer(stated: dict[str, Any]) -> dict[str, int]:
-    vocab = stated["model"]["vocab"]
-    found = (
-        _numbers(vocab) if isinstance(vocab, dict) else {str(entry[0]): number for number, entry in enumerate(vocab)}
+def _parse_tokenizer(content: dict[str, Any]) -> dict[str, int]:
+    """{token: its number} in a tokenizer.json."""
+    vocab = content["model"]["vocab"]
+    numbers = (
+        _parse_numbers(vocab)
+        if isinstance(vocab, dict)
+        else {str(entry[0]): number for number, entry in enumerate(vocab)}
     )
-    return found | {str(token["content"]): int(token["id"]) for token in stated.get("added_tokens") or ()}
+    return numbers | {str(token["content"]): int(token["id"]) for token in content.get("added_tokens") or ()}
 
 
-def _numbers(stated: dict[str, Any]) -> dict[str, int]:
-    return {token: number for token, number in stated.items() if type(number) is int}
+def _parse_numbers(content: dict[str, Any]) -> dict[str, int]:
+    """{token: its number} without values that are not whole numbers."""
+    return {token: number for token, number in content.items() if type(number) is int}

@@ -1,6 +1,6 @@
 """Names in a pickle that are harmless, and names that only a file made to run code would contain.
 
-Nothing that a file names is ever imported or called, so safety does not depend on this list: it distinguishes honest
+No name in a file is ever imported or called, so safety does not depend on this list. The list distinguishes honest
 checkpoints with unusual classes from malicious files, which are refused as a whole.
 """
 
@@ -15,7 +15,7 @@ CODE_MODULES = """
 """.split()  # noqa: SIM905 - a list of a hundred words is easier to read this way
 CODE_PACKAGES = {"os", "importlib", "ctypes", "multiprocessing", "asyncio", "concurrent", "http", "urllib", "pip"}
 # Functions and classes of the modules above, and functions of any module, that honest checkpoints call.
-DATA = """
+DATA_NAMES = """
     set frozenset list dict tuple int float str bool bytes bytearray complex slice range object getattr
     xrange unicode long
     functools.partial operator.attrgetter operator.itemgetter types.SimpleNamespace
@@ -35,7 +35,7 @@ DATA = """
     torch._tensor._rebuild_from_type torch._tensor._rebuild_from_type_v2 torch.tensor._rebuild_from_type
     torch.nn.parameter.Parameter pathlib._local.PosixPath uuid.UUID fractions.Fraction decimal.Decimal
 """.split()  # noqa: SIM905
-BUILTINS = ("builtins", "__builtin__")
+BUILTIN_MODULES = ("builtins", "__builtin__")
 
 
 def is_harmless(module: str, name: str, *, called: bool) -> bool:
@@ -43,7 +43,7 @@ def is_harmless(module: str, name: str, *, called: bool) -> bool:
 
     With ``called`` the pickle calls the name as a function; otherwise it makes an object of a class of that name.
     """
-    if (name if module in BUILTINS else f"{module}.{name}") in DATA:
+    if (name if module in BUILTIN_MODULES else f"{module}.{name}") in DATA_NAMES:
         return True
     if module in CODE_MODULES or module.split(".", maxsplit=1)[0] in CODE_PACKAGES or "." in name:
         return False

@@ -1,10 +1,10 @@
-"""Pickles read as data: no name that a pickle holds is imported, looked up or called.
+"""Reads pickles as data: no name in a pickle is imported, looked up or called.
 
 A pickle is a program for a small stack machine. The standard library's Python implementation runs the instructions
-that make numbers, tuples and lists (``HARMLESS``). The instructions that fetch a name, call it or change an object are
-replaced (``RECORDING``) and only record: a fetched name becomes a ``Name``, a call a ``PickledCall`` with its arguments
-and the later changes of its result. The caller interprets the calls; no object of a class that a file names is ever
-built. Long texts and all byte strings stay in the file as byte ranges.
+that make numbers, tuples and lists (``HARMLESS_OPCODES``). The instructions that fetch a name, call it or change an
+object are replaced (``RECORDING_HANDLERS``) and only record: a fetched name becomes a ``Name``, and a call becomes a
+``PickledCall`` with its arguments and the later changes of its result. The caller interprets the calls. No object of a
+class that a file names is ever built. Long texts and all byte strings stay in the file as byte ranges.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from merging.base.errors import CheckpointError
 from merging.models.formats.byte_range import Cursor
 from merging.models.formats.torch_pickle.harmless_names import is_harmless
 
-MAX_OPCODES = 400_000  # a whole ViT-H/14 module takes a quarter of that
-MAX_TEXT = 1 << 20  # bytes of one text; longer ones stay in the file
-MAX_TEXTS = 1 << 25  # bytes of all texts in memory
-MAX_NAME = 1000  # letters of a class or function and its module
-MAX_MEMO = 1 << 32
-STOP = pickle.STOP[0]
+MAX_OPCODES = 400_000  # a pickled ViT-H/14 module has a quarter of that
+MAX_TEXT_BYTES = 1 << 20  # bytes of one text; longer ones stay in the file
+MAX_TOTAL_TEXT_BYTES = 1 << 25  # bytes of all texts in memory
+MAX_NAME_LENGTH = 1000  # letters of a class or function and its module
+MAX_MEMO_INDEX = 1 << 32
+STOP_OPCODE = pickle.STOP[0]
 
 
 @dataclass(eq=False, slots=True)
@@ -49,7 +49,7 @@ class PickledDict:
 
 @dataclass(eq=False, slots=True)
 class PickledCall:
-    """A recorded call that is not made: its name and arguments, and the state, pairs and items set on its result."""
+    """A recorded call, never executed: its name and arguments, and the state, pairs and items set on its result."""
 
     name: Name
     args: Any
@@ -81,10 +81,10 @@ class ReadLimits:
     """The instructions and bytes of text that the pickles of one file may still use in total."""
 
     opcodes: int = MAX_OPCODES
-    texts: int = MAX_TEXTS
+    texts: int = MAX_TOTAL_TEXT_BYTES
 
 
-class Machine(pickle._Unpickler):
+class PickleMachine(pickle._Unpickler):
     """Reads one pickle and returns the inert object that it describes; the cursor then points after it."""
 
     dispatch: ClassVar[dict[int, Callable[[Any], Any]]]  # other instructions are refused
@@ -110,7 +110,7 @@ class Machine(pickle._Unpickler):
             while self._limits.opcodes:
                 self._limits.opcodes -= 1
                 opcode = self.read(1)[0]
-                if opcode == STOP:
+                if opcode == STOP_OPCODE:
                     return self.stack.pop()
                 self.dispatch[opcode](self)
         except CheckpointError:
@@ -122,7 +122,7 @@ class Machine(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> Name:
         """The name as an inert ``Name``."""
-        if len(module) + len(name) > MAX_NAME:
+        if len(module) + len(name) > MAX_NAME_LENGTH:
             raise ValueError
         return Name(module, name)
 
@@ -138,7 +138,7 @@ class Machine(pickle._Unpickler):
 
     def _text(self, width: int, encoding: str = "utf-8") -> None:
         size = self._size(width)
-        if size > MAX_TEXT:
+        if size > MAX_TEXT_BYTES:
             self.append(self.skip(size))
             return
         self._limits.texts -= size
@@ -151,7 +151,7 @@ class Machine(pickle._Unpickler):
 
     def _put(self) -> None:
         index = int(self.readline())
-        if not 0 <= index < MAX_MEMO:  # larger keys can be chosen so that a dictionary becomes slow
+        if not 0 <= index < MAX_MEMO_INDEX:  # a file can choose larger keys that make a dictionary slow
             raise ValueError
         self.memo[index] = self.stack[-1]
 
@@ -198,7 +198,7 @@ RECONSTRUCTORS = {
     "copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__", "copyreg.__newobj_ex__",
 }  # fmt: skip
 # Instructions that the library runs: with the inert types above they call only list methods and the methods above.
-HARMLESS = (
+HARMLESS_OPCODES = (
     pickle.PROTO, pickle.MARK, pickle.POP, pickle.POP_MARK, pickle.DUP, pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE,
     pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG, pickle.LONG1, pickle.FLOAT, pickle.BINFLOAT,
     pickle.UNICODE, pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3, pickle.EMPTY_LIST,
@@ -206,8 +206,8 @@ HARMLESS = (
     pickle.LONG_BINGET, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE, pickle.GLOBAL, pickle.STACK_GLOBAL,
     pickle.INST, pickle.OBJ, pickle.BINPERSID,
 )  # fmt: skip
-LIBRARY: dict[int, Callable[[Any], Any]] = pickle._Unpickler.dispatch
-RECORDING: dict[bytes, Callable[[Machine], Any]] = {
+LIBRARY_HANDLERS: dict[int, Callable[[Any], Any]] = pickle._Unpickler.dispatch
+RECORDING_HANDLERS: dict[bytes, Callable[[PickleMachine], Any]] = {
     pickle.FRAME: lambda m: m.read(8),
     pickle.STRING: lambda m: m.append(m.readline().decode("latin-1").strip("'\"\n")),
     pickle.SHORT_BINSTRING: lambda m: m._text(1, "latin-1"),
@@ -218,15 +218,17 @@ RECORDING: dict[bytes, Callable[[Machine], Any]] = {
     pickle.SHORT_BINBYTES: lambda m: m._bytes(1),
     pickle.BINBYTES: lambda m: m._bytes(4),
     pickle.BINBYTES8: lambda m: m._bytes(8),
-    pickle.PUT: Machine._put,
+    pickle.PUT: PickleMachine._put,
     pickle.EMPTY_DICT: lambda m: m.append(PickledDict()),
-    pickle.DICT: Machine._dict,
-    pickle.EMPTY_SET: LIBRARY[pickle.EMPTY_LIST[0]],
-    pickle.ADDITEMS: LIBRARY[pickle.APPENDS[0]],
-    pickle.FROZENSET: LIBRARY[pickle.LIST[0]],
+    pickle.DICT: PickleMachine._dict,
+    pickle.EMPTY_SET: LIBRARY_HANDLERS[pickle.EMPTY_LIST[0]],
+    pickle.ADDITEMS: LIBRARY_HANDLERS[pickle.APPENDS[0]],
+    pickle.FROZENSET: LIBRARY_HANDLERS[pickle.LIST[0]],
     pickle.REDUCE: lambda m: m._make(called=True),
     pickle.NEWOBJ: lambda m: m._make(called=False),
-    pickle.NEWOBJ_EX: Machine._make_with_keywords,
-    pickle.BUILD: Machine._build,
+    pickle.NEWOBJ_EX: PickleMachine._make_with_keywords,
+    pickle.BUILD: PickleMachine._build,
 }
-Machine.dispatch = {code[0]: LIBRARY[code[0]] for code in HARMLESS} | {code[0]: run for code, run in RECORDING.items()}
+PickleMachine.dispatch = {code[0]: LIBRARY_HANDLERS[code[0]] for code in HARMLESS_OPCODES} | {
+    code[0]: run for code, run in RECORDING_HANDLERS.items()
+}

@@ -8,7 +8,7 @@ import weakref
 
 from torch import Tensor
 
-from merging.base.files.paths import file_state
+from merging.base.files.paths import file_fingerprint
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import ACTIVATIONS
 from merging.models.formats.byte_range import ByteRange
@@ -23,8 +23,8 @@ class PickledCheckpoint(Checkpoint):
         self.name, self.label = name, file
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
-        window = ByteRange.whole(descriptor, file)
-        opened = containers.read(window)
+        window = ByteRange.from_descriptor(descriptor, file)
+        opened = containers.read_pickle(window)
         self.container = opened.container
         model = find_model(opened, window)
         self._tensors = model.tensors
@@ -39,10 +39,10 @@ class PickledCheckpoint(Checkpoint):
         tensor = self._tensors[name]
         if tensor.contiguous:
             return tensor.read_flat(start, stop)
-        last = self._last  # transposed tensors are read whole, so the last one is cached for the next piece
-        if last is None or last[0] != name:
-            last = self._last = (name, tensor.read_flat(0, tensor.info.numel))
-        return last[1][start:stop]
+        cached = self._last  # transposed tensors are read whole, so the last one is cached for the next piece
+        if cached is None or cached[0] != name:
+            cached = self._last = (name, tensor.read_flat(0, tensor.info.numel))
+        return cached[1][start:stop]
 
     def state(self) -> tuple[int, ...]:
-        return file_state(self._descriptor)
+        return file_fingerprint(self._descriptor)
