@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from merging.base.errors import TaskError
 from merging.base.text import printable, size_text
-from merging.images.preprocess import read_image, square
+from merging.images.preprocess import crop_square, read_image
 
 MOST_BYTES = 2_000_000
 JPEG, PNG, WEBP = "JPEG", "PNG", "WEBP"
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
-ADVICE = "Save it again as PNG, JPEG or WebP with an image program."
+SAVE_ADVICE = "Save it again as PNG, JPEG or WebP with an image program."
 
 
 def own_image(data: bytes, file_name: str, size: int) -> NDArray[np.uint8]:
@@ -33,31 +33,31 @@ def own_image(data: bytes, file_name: str, size: int) -> NDArray[np.uint8]:
         )
     image = read_image(data, label)
     if image.format not in (JPEG, PNG, WEBP):
-        raise TaskError(f"{label} is a {image.format} file; a PNG, JPEG or WebP is expected. {ADVICE}")
+        raise TaskError(f"{label} is a {image.format} file; a PNG, JPEG or WebP is expected. {SAVE_ADVICE}")
     frames = getattr(image, "n_frames", 1)
     if frames > 1:
         raise TaskError(f"{label} is animated: it has {frames} frames, and one is expected. Save a single frame.")
     if trailing := _count_trailing_bytes(data, str(image.format)):
         raise TaskError(
             f"{label} is a {image.format} with {size_text(trailing)} of other data behind the picture, so it may be "
-            f"another kind of file as well. {ADVICE}"
+            f"another kind of file as well. {SAVE_ADVICE}"
         )
-    return square(image, size, label)
+    return crop_square(image, size, label)
 
 
-def _count_trailing_bytes(data: bytes, form: str) -> int:
+def _count_trailing_bytes(data: bytes, image_format: str) -> int:
     """How many bytes follow the end of the picture; zeros and line ends are padding and do not count."""
-    if form == PNG:
-        end = _end_of_png(data)
-    elif form == WEBP:
+    if image_format == PNG:
+        end = _find_png_end(data)
+    elif image_format == WEBP:
         stated = 8 + int.from_bytes(data[4:8], "little")
         end = stated + stated % 2
     else:
-        end = _end_of_jpeg(data)
+        end = _find_jpeg_end(data)
     return len(data[end:].strip(b"\0\r\n"))
 
 
-def _end_of_png(data: bytes) -> int:
+def _find_png_end(data: bytes) -> int:
     """The end of the chunk IEND, found chunk by chunk: another chunk's data may contain the four letters."""
     end = len(PNG_START)
     while end + 12 <= len(data):
@@ -68,7 +68,7 @@ def _end_of_png(data: bytes) -> int:
     return end
 
 
-def _end_of_jpeg(data: bytes) -> int:
+def _find_jpeg_end(data: bytes) -> int:
     """The end of the picture: the first marker "end of image" after the segments before the scans."""
     scans = len(JPEG_START)
     while scans + 4 <= len(data) and data[scans] == 0xFF and data[scans + 1] != 0xDA:

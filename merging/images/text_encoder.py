@@ -17,7 +17,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from merging.base.errors import CheckpointError, TaskError
-from merging.images.batch_sizes import TOKENS_IN_MEMORY
+from merging.images.batch_sizes import VECTORS_PER_TOKEN
 from merging.images.image_encoder import EPS, Encoder
 from merging.models.architecture import Architecture, architecture_in_metadata, with_activation
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
@@ -68,7 +68,9 @@ class TextTower:
         width, embed_dim = text.infos[PROJECTION].shape
         blocks = {name: read(name) for name in text.infos if name.startswith(BLOCKS)}
         layers = len({name.split(".")[2] for name in blocks})
-        shape = Architecture(0, 0, width, layers, text_heads(checkpoint, width), embed_dim, _quick_gelu(checkpoint))
+        shape = Architecture(
+            0, 0, width, layers, text_heads(checkpoint, width), embed_dim, _uses_quick_gelu(checkpoint)
+        )
         return cls(
             embedding=read(TOKENS),
             positions=read(POSITIONS),
@@ -91,7 +93,7 @@ class TextTower:
     def forward_bytes(self, prompts: int) -> int:
         """Bytes of memory that a forward pass of ``prompts`` prompts takes."""
         heads, width = self.blocks.architecture.heads, self.embedding.shape[1]
-        return prompts * self.context * (TOKENS_IN_MEMORY * width + heads * self.context) * self.embedding.itemsize
+        return prompts * self.context * (VECTORS_PER_TOKEN * width + heads * self.context) * self.embedding.itemsize
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Features (n, embed_dim) of tokenized prompts (n, context), not normalized to unit length.
@@ -116,7 +118,7 @@ class TextTower:
         return nnf.layer_norm(last, last.shape[-1:], *self.norm, EPS) @ self.projection
 
 
-def _quick_gelu(checkpoint: Checkpoint) -> bool:
+def _uses_quick_gelu(checkpoint: Checkpoint) -> bool:
     """Whether the activation is QuickGELU, as in the visual tower."""
     try:
         return Architecture.from_checkpoint(to_open_clip_names(checkpoint)).quick_gelu

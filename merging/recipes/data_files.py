@@ -23,7 +23,7 @@ class DataFiles:
     @classmethod
     def build(cls, layer_inputs: Any = None, gradients: Any = None) -> Self:
         """The files of mappings {expert: file}. Raises RecipeError for any other form."""
-        return cls(_files(layer_inputs, "layer_inputs"), _files(gradients, "gradients"))
+        return cls(_check_files(layer_inputs, "layer_inputs"), _check_files(gradients, "gradients"))
 
     def read_by(self, methods: Iterable[tuple[Method, Needs]]) -> Self:
         """The files that one of these methods reads."""
@@ -52,7 +52,7 @@ class DataFiles:
         return {key: named for key, named in files.items() if named}
 
 
-def _files(files: Any, key: str) -> Files:
+def _check_files(files: Any, key: str) -> Files:
     if files is not None and not isinstance(files, Mapping):
         raise RecipeError(f"In a recipe, {key} is a mapping of expert to file.")
     return tuple(

@@ -21,7 +21,7 @@ from merging.models.families import EMBEDDINGS, OUTPUT, Parameter
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 
-TENSOR, BLOCK, KIND = "tensor", "block", "kind"
+TENSOR, BLOCK, ROLE = "tensor", "block", "kind"
 MANUAL = "manual"
 
 
@@ -37,7 +37,7 @@ class ChosenLayer:
     def rule(self, factor: float, experts: Sequence[str] = ()) -> FactorRule:
         """The rule that gives the layer this factor."""
         selection: dict[str, tuple[str, ...]] = {"tensors": (glob.escape(self.tensor),)}
-        if self.extent == KIND:
+        if self.extent == ROLE:
             selection = {"roles": (self.role,)}
         elif self.extent == BLOCK and self.section in (EMBEDDINGS, OUTPUT):
             selection = {"sections": (self.section,)}
@@ -64,7 +64,7 @@ def scale_layer(
     else:
         now = resolve(step.params.rules, step.params.default, [MERGED], parameters).values  # type: ignore[attr-defined]
         rules = simplify(np.where(picked.rules == 1, now * factor, now), [MERGED], parameters)
-    return replace(recipe, edits=(*before, _manual(rules, AFTER)), title=title)
+    return replace(recipe, edits=(*before, _build_manual_step(rules, AFTER)), title=title)
 
 
 def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "") -> Recipe:
@@ -88,7 +88,7 @@ def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: s
     if others := [name for name in names if name != expert]:
         rules.insert(0, layer.rule(0.0, others))
     after = () if step is None else (step,)
-    return replace(recipe, edits=(*before, _manual(tuple(rules), BEFORE), *after), title=title)
+    return replace(recipe, edits=(*before, _build_manual_step(tuple(rules), BEFORE), *after), title=title)
 
 
 def single_factor(recipe: Recipe) -> float:
@@ -110,5 +110,5 @@ def _split_last_edit(recipe: Recipe) -> tuple[Step | None, tuple[Step, ...]]:
     return None, recipe.edits
 
 
-def _manual(rules: Sequence[FactorRule], when: str) -> Step:
+def _build_manual_step(rules: Sequence[FactorRule], when: str) -> Step:
     return Step(MANUAL, registry.find_edit(MANUAL).params.build({"rules": list(rules), "when": when}, MANUAL))

@@ -105,7 +105,7 @@ class Recipe:
         steps = tuple(build_step("edit", spec) for spec in edits)
         pairs = tuple((experts or {}).items())
         chain_rules.check_settings(count_dead_params, activation, vocabulary)
-        architecture = chain_rules.checked_architecture(architecture, activation)
+        architecture = chain_rules.check_architecture(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
         chain_rules.refuse_several_adapts(adapt)
         adapt_step = None if adapt is None else build_step("adapt", adapt)
@@ -126,7 +126,7 @@ class Recipe:
             RecipeError: they name two activations.
         """
         activation, architecture = activation or self.activation, architecture or self.architecture
-        checked = chain_rules.checked_architecture(architecture, activation)
+        checked = chain_rules.check_architecture(architecture, activation)
         return replace(self, activation=activation, architecture=checked)
 
     def with_data(self, data_files: Mapping[str, Mapping[str, str]]) -> Self:

@@ -1,4 +1,4 @@
-"""The kinds of tasks that processes compute for each other. A kind is one file, and one line in ``KINDS``.
+"""The kinds of tasks that processes compute for each other. A kind is one file, and one line in ``TASK_KINDS``.
 
 Requests are plain data, and answers are plain data or the bytes of a safetensors file, so no function or object of a
 user is sent to another process. Modules are imported only by the names in this file, never by a name in a request.
@@ -15,7 +15,7 @@ from merging.base.errors import WorkerError
 from merging.tasks.context import Context
 
 ABOUT, POINT, TRIAL, TENSOR, SCORE, RUN, MEASURE = "about", "point", "trial", "tensor", "score", "run", "measure"
-KINDS: Mapping[str, str] = {
+TASK_KINDS: Mapping[str, str] = {
     ABOUT: "merging.tasks.workers.worker_facts:KIND",
     POINT: "merging.study.sweeps.point_task:KIND",
     TRIAL: "merging.study.trials.trial_task:KIND",
@@ -24,7 +24,7 @@ KINDS: Mapping[str, str] = {
     RUN: "merging.study.runs.run_task:KIND",
     MEASURE: "merging.study.measurement_task:KIND",
 }
-STAGED: Mapping[str, str] = {
+STAGED_KINDS: Mapping[str, str] = {
     "preview": "merging.study.previews.preview_stages:preview_stages",
     "image": "merging.study.image_stages:image_stages",
 }
@@ -67,15 +67,15 @@ class TaskKind:
 
 def find_kind(key: str) -> TaskKind:
     """The kind with a key. Raises WorkerError if there is none."""
-    if key not in KINDS:
-        raise WorkerError(f"There is no kind of task {key[:40]!r}; a worker does one of {', '.join(KINDS)}.")
-    module, _, name = KINDS[key].partition(":")
+    if key not in TASK_KINDS:
+        raise WorkerError(f"There is no kind of task {key[:40]!r}; a worker does one of {', '.join(TASK_KINDS)}.")
+    module, _, name = TASK_KINDS[key].partition(":")
     kind: TaskKind = getattr(importlib.import_module(module), name)
     return kind
 
 
 def find_staged_kind(key: str) -> StagedKind:
     """The function that answers requests of a kind in stages. Raises KeyError if there is none."""
-    module, _, name = STAGED[key].partition(":")
+    module, _, name = STAGED_KINDS[key].partition(":")
     kind: StagedKind = getattr(importlib.import_module(module), name)
     return kind

@@ -28,9 +28,9 @@ from merging.base.errors import Cancelled, MergingError, describe_unexpected, is
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, StageAnswer, Stages, find_staged_kind
 
-NICE = 10  # of the thread that loads modules
-READ = b"\n"  # acknowledges an order
-TIME_ENOUGH = 5.0  # seconds after which a stage that suffices is the answer while other sessions wait
+LOADING_NICENESS = 10  # of the thread that loads modules
+ACKNOWLEDGEMENT = b"\n"  # acknowledges an order
+SECONDS_BEFORE_YIELDING = 5.0  # seconds after which a stage that suffices is the answer while other sessions wait
 OUT_OF_MEMORY = "The computer ran out of memory for this. Close other programs, or use fewer or smaller models."
 
 
@@ -51,7 +51,7 @@ class RequestLoop:
 
     A newer request of a session stops the session's older one after its current piece. Requests of several sessions
     take turns, one piece each. While another session waits for its first answer, a request that has run for
-    ``TIME_ENOUGH`` seconds ends at the first stage that suffices.
+    ``SECONDS_BEFORE_YIELDING`` seconds ends at the first stage that suffices.
     """
 
     def __init__(self, answer: Callable[[Plain], None], device: str) -> None:
@@ -115,7 +115,7 @@ class RequestLoop:
                 return True
             if is_stopped():
                 return False
-            suffices = stage.suffices and others_wait and time.monotonic() - task.since > TIME_ENOUGH
+            suffices = stage.suffices and others_wait and time.monotonic() - task.since > SECONDS_BEFORE_YIELDING
             answer = {**stage.answer, "done": stage.done or suffices}
             task.answered = True
         except Cancelled:
@@ -139,7 +139,7 @@ def _release_memory() -> None:
 def load_modules(names: Sequence[str]) -> None:
     """Import modules; an ImportError is ignored here, as it is raised again where the module is needed."""
     if sys.platform == "linux":  # where it lowers the priority of this thread alone
-        os.nice(NICE)
+        os.nice(LOADING_NICENESS)
     for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -199,7 +199,7 @@ def main(modules: Sequence[str]) -> None:
     code = 0
     if line.endswith(b"\n"):
         try:
-            os.write(1, READ)
+            os.write(1, ACKNOWLEDGEMENT)
             thread.join()
             code = follow_order(json.loads(line))
         except BaseException:

@@ -13,8 +13,8 @@ from pathlib import Path
 from merging.base.files import atomic
 from merging.base.files.records import write_json
 
-FOLDER, NOTE = "corrupt", "damage.json"
-NAME = re.compile(r"(.+)-[0-9a-f]{8}")
+FOLDER, NOTE_FILE = "corrupt", "damage.json"
+ENTRY_NAME = re.compile(r"(.+)-[0-9a-f]{8}")
 RUN = "run"
 log = logging.getLogger(__name__)
 
@@ -93,13 +93,13 @@ class Quarantine:
             return None
         with contextlib.suppress(OSError):  # without the note, only the reason is lost
             origin = path.relative_to(self._root).as_posix()
-            write_json(moved / NOTE, {"kind": kind, "name": path.stem, "reason": reason, "origin": origin})
+            write_json(moved / NOTE_FILE, {"kind": kind, "name": path.stem, "reason": reason, "origin": origin})
         return moved
 
     def list_damage(self) -> list[Damage]:
         """Every damaged entry: those that were set aside, newest first, then those that could not be moved."""
         with contextlib.suppress(OSError):
-            paths = [path for path in self._folder.iterdir() if NAME.fullmatch(path.name)]
+            paths = [path for path in self._folder.iterdir() if ENTRY_NAME.fullmatch(path.name)]
             paths.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
             return [*map(self._read_note, paths), *self._list_unmoved()]
         return self._list_unmoved()
@@ -117,7 +117,7 @@ class Quarantine:
         name = folder.name.rpartition("-")[0]
         note = {"kind": RUN, "name": name, "reason": "", "origin": f"runs/{name}"}
         with contextlib.suppress(OSError, ValueError, TypeError):
-            note |= json.loads((folder / NOTE).read_bytes())
+            note |= json.loads((folder / NOTE_FILE).read_bytes())
         return Damage(
             str(note["kind"]), str(note["name"]), str(note["reason"]), folder, self._root / str(note["origin"])
         )

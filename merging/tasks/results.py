@@ -39,8 +39,8 @@ from merging.base.text import did_you_mean
 from merging.tasks.quarantine import Quarantine
 
 T = TypeVar("T")
-ATTEMPTS, PAUSE = 10, 0.01  # attempts to read a damaged file, and seconds between them
-NOT_READ = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised by facts of an unknown format
+READ_ATTEMPTS, RETRY_SECONDS = 10, 0.01  # attempts to read a damaged file, and seconds between them
+READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised by facts of an unknown format
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,14 @@ class Result:
     def read_checked(self, name: str, read: Callable[[Path], T]) -> T:
         """The return value of ``read`` for the path of a file, after checking the file's hash."""
         manifest, damage = self.manifest, DamagedError("it cannot be read")
-        for attempt in range(ATTEMPTS):
+        for attempt in range(READ_ATTEMPTS):
             try:
                 return read(verify_file(self.path, manifest, name))
-            except NOT_READ as error:
+            except READ_ERRORS as error:
                 damage = DamagedError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error!r}")
             except DamagedError as error:
                 damage = error
-            time.sleep(attempt * PAUSE)
+            time.sleep(attempt * RETRY_SECONDS)
             with contextlib.suppress(DamagedError):
                 manifest = read_manifest(self.path)
         if not self.path.exists():
@@ -179,7 +179,7 @@ class Results(Generic[T]):
                 reason = damage
             except StoreError:  # the result was deleted meanwhile
                 return None
-            except NOT_READ as error:
+            except READ_ERRORS as error:
                 reason = DamagedError(f"{self.kind.facts} cannot be read: {error!r}")
             if last and path.is_dir():
                 set_aside(reason)
@@ -241,7 +241,7 @@ class Results(Generic[T]):
     def find_partial(self, name: str) -> T | None:
         """The partial result of a task that is being computed; None if it has published none."""
         for path in self.own.glob(f"*/{name}"):
-            with contextlib.suppress(*NOT_READ, StoreError, DamagedError):  # the result is being replaced
+            with contextlib.suppress(*READ_ERRORS, StoreError, DamagedError):  # the result is being replaced
                 facts, manifest = json.loads((path / self.kind.facts).read_bytes()), read_manifest(path)
                 return self._view(Result(self.kind, path, True, facts, manifest, lambda damage: None))
         return None

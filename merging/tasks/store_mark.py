@@ -16,7 +16,7 @@ from merging.base.errors import WorkerError
 from merging.base.files.disk import OTHER_STORE, explain_os_errors
 from merging.base.files.temporary import temporary_name
 
-LOOK = 0.5  # seconds between two checks whether the requesting program still waits
+CHECK_SECONDS = 0.5  # seconds between two checks whether the requesting program still waits
 Mark = Mapping[str, str]  # the file's "path" and its "text"
 
 
@@ -56,7 +56,7 @@ def watch_for_end(mark: Any) -> Callable[[], bool]:
 
     def is_gone() -> bool:
         nonlocal checked, gone
-        if not gone and time.monotonic() - checked > LOOK:
+        if not gone and time.monotonic() - checked > CHECK_SECONDS:
             checked, gone = time.monotonic(), not sees_mark(mark)
         return gone
 

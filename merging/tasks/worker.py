@@ -20,9 +20,12 @@ from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind, find_kind
 from merging.tasks.store_mark import watch_for_end
 
-FILE, IN_FILE = 7, b"\0{"  # offset and bytes that tell a safetensors file from JSON: length's end, header's begin
+HEADER_OFFSET, HEADER_BYTES = (
+    7,
+    b"\0{",
+)  # offset and bytes that tell a safetensors file from JSON: length's end, header's begin
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."
-_one_at_a_time = threading.Lock()  # a worker has memory for one task
+_task_lock = threading.Lock()  # a worker has memory for one task
 last_inputs: list[tuple[str, str, Any]] = []  # of this worker's last task: its kind, the shared fields, the inputs
 
 
@@ -52,7 +55,7 @@ def compute_task(key: str, request: Request) -> Plain | bytes:
     context = Context(str(request.get("device", "auto")), warn=lambda sentence: warnings.update({sentence: None}))
     if kind.name_task is None:
         return kind.compute(None, request, context)
-    with _one_at_a_time:
+    with _task_lock:
         if kind.in_store:
             context = replace(context, cancel=watch_for_end(request.get("probe")))
         answer = kind.compute(_open_inputs(key, kind, request), request, context)
@@ -63,7 +66,7 @@ def _open_inputs(key: str, kind: TaskKind, request: Request) -> Any:
     """The inputs of a task, after checking that this worker computes the same name for it as the request has."""
     assert kind.name_task is not None
     shared = json.dumps([request[name] for name in kind.shared])
-    if _last_agree(key, kind, shared, request):
+    if _has_last_inputs(key, kind, shared, request):
         return last_inputs[0][2]
     last_inputs.clear()  # the last task had other inputs, or their files have changed since they were opened
     inputs = kind.open_inputs(request)
@@ -77,7 +80,7 @@ def _open_inputs(key: str, kind: TaskKind, request: Request) -> Any:
     return inputs
 
 
-def _last_agree(key: str, kind: TaskKind, shared: str, request: Request) -> bool:
+def _has_last_inputs(key: str, kind: TaskKind, shared: str, request: Request) -> bool:
     """Whether this task has the same inputs as the last one, and their files have not changed."""
     if not last_inputs or last_inputs[0][:2] != (key, shared):
         return False
@@ -97,7 +100,7 @@ def decode_answer(raw: bytes) -> Plain:
     Raises:
         MergingError: the error that the task raised. WorkerError: the bytes are no answer.
     """
-    if raw[FILE : FILE + len(IN_FILE)] == IN_FILE:
+    if raw[HEADER_OFFSET : HEADER_OFFSET + len(HEADER_BYTES)] == HEADER_BYTES:
         return {"file": raw}
     reply = _decode_mapping(raw)
     if isinstance(reply.get("answer"), dict):

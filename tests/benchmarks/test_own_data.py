@@ -104,10 +104,10 @@ def test_the_activation_can_be_named_and_one_that_is_assumed_is_told(base, tmp_p
 
 
 def test_pixels_and_labels_are_those_of_the_data(base, tmp_path):
-    from merging.images.preprocess import square
+    from merging.images.preprocess import crop_square
 
     found = made(base, tmp_path / "bench", {"fruit": "folder"})
-    known = {square(Image.fromarray(tiny_data.picture(number)), tiny.SIZE).tobytes(): (part, label)
+    known = {crop_square(Image.fromarray(tiny_data.picture(number)), tiny.SIZE).tobytes(): (part, label)
              for part, listed in PARTS.items() for number, label in listed}  # fmt: skip
     seen = {}
     for part, name in (("train", "exemplars"), ("test", "choosing"), ("test", "reporting")):

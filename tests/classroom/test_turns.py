@@ -12,7 +12,7 @@ from stand_in_jobs import SLEEP, wait_for_end, wait_until
 from merging.base import modes
 from merging.base.errors import ModeError
 from merging.tasks.queue.job_records import State
-from merging.tasks.queue.turns import WINDOW, Turns
+from merging.tasks.queue.turns import SHARE_SECONDS, Turns
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_sessions_take_turns_by_what_they_have_computed_lately(turns, clock):
     turns.charge("short", 30.0)  # its previews count, too
     clock.now += 2
     assert turns.order(["long", "short"]) == ["long", "short"]
-    clock.now += WINDOW
+    clock.now += SHARE_SECONDS
     assert turns.order(["short", "long"]) == ["short", "long"]  # that was long ago
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from merging.base.errors import TaskError
 from merging.images.own_image import MOST_BYTES, own_image
-from merging.images.preprocess import read_image, square
+from merging.images.preprocess import crop_square, read_image
 
 SIZE = 32
 
@@ -85,7 +85,7 @@ def test_pictures_are_prepared_as_the_benchmark_s_are(kind):
     data = TAKEN[kind]()
     pixels = own_image(data, kind, SIZE)
     assert pixels.shape == (SIZE, SIZE, 3)
-    np.testing.assert_array_equal(pixels, square(read_image(data, kind), SIZE))
+    np.testing.assert_array_equal(pixels, crop_square(read_image(data, kind), SIZE))
 
 
 @pytest.mark.parametrize("kind", REFUSED)

@@ -8,7 +8,7 @@ import pytest
 
 from merging.base.errors import TaskError
 from merging.images.benchmarks.build.class_names import name_classes
-from merging.images.prompt_sets import CLIP, FOLDER, HUB, prompt_keys, prompts, simplify_name
+from merging.images.prompt_sets import CLIP, HUB, PROMPTS_FOLDER, prompt_keys, prompts, simplify_name
 
 DIFFERENT = {  # names that differ from CLIP's, of how many
     "cifar100": 10, "fashion_mnist": 1, "flowers102": 3, "imagenet": 622, "kmnist": 10, "oxford_pets": 19,
@@ -17,7 +17,7 @@ DIFFERENT = {  # names that differ from CLIP's, of how many
 
 @pytest.mark.parametrize("key", prompt_keys())
 def test_every_name_of_every_wording_means_its_own_class(key):
-    data, known = json.loads((FOLDER / f"{key}.json").read_text("utf-8")), prompts(key)
+    data, known = json.loads((PROMPTS_FOLDER / f"{key}.json").read_text("utf-8")), prompts(key)
     lists = [data["class_names"], data.get("folders", []), *known.wordings.values()]
     lists += [[alias] for every in data.get("aliases", {}).values() for alias in every]
     for names in known.wordings.values():

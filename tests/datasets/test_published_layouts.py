@@ -142,7 +142,7 @@ def test_single_rows_are_read_without_their_neighbors(written, monkeypatch):
                         lambda self, **how: groups.extend(how["row_groups"]) or inner(self, **how))  # fmt: skip
     assert len(list(data.read_images("test", [1, 3, 33]))) == 3 and groups == [0, 4]
     groups.clear()
-    monkeypatch.setattr("merging.images.data_sets.table_files.ROWS", 2)
+    monkeypatch.setattr("merging.images.data_sets.table_files.BATCH_ROWS", 2)
     backward = [data.reference("test", index) for index in (33, 3, 1)]
     expected = [layouts.encoded("mnist", n, n % 10, layouts.PNG) for n in (33, 3, 1)]
     assert list(read_encoded(backward)) == expected and groups == [4, 0, 0]

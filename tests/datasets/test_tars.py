@@ -12,7 +12,7 @@ from merging.base.errors import TaskError
 from merging.images.data_sets import tar_members
 from merging.images.data_sets.data_set_formats import open_data
 from merging.images.data_sets.image_references import read_encoded
-from merging.images.data_sets.tar_members import members
+from merging.images.data_sets.tar_members import read_members
 
 IMAGE = layouts.encoded("fer2013", 0, 0)
 GOOD = [("s0.cls", b"0\n"), ("s0.jpg", IMAGE), ("s1.jpg", IMAGE), ("s1.cls", b"1")]
@@ -71,12 +71,12 @@ def test_links_and_special_files_are_refused(kind, tmp_path):
         entry.type, entry.linkname = kind, "/etc/passwd"
         archive.addfile(entry)
     with pytest.raises(TaskError, match=r"'s0.jpg' is a link or a special file|damaged"):
-        list(members(tmp_path / "x.tar"))
+        list(read_members(tmp_path / "x.tar"))
 
 
 def test_cut_damaged_and_compressed_tars_are_refused(tmp_path):
     raw = layouts.tar(tmp_path / "good.tar", GOOD).read_bytes()
-    assert len(list(members(tmp_path / "good.tar"))) == 4
+    assert len(list(read_members(tmp_path / "good.tar"))) == 4
     second = raw.index(b"s1.jpg")
     for name, data, problem in (
         ("cut", raw[: second + 700], "is cut off|unexpected end"),
@@ -87,21 +87,21 @@ def test_cut_damaged_and_compressed_tars_are_refused(tmp_path):
     ):
         (tmp_path / f"{name}.tar").write_bytes(data)
         with pytest.raises(TaskError, match=problem):
-            list(members(tmp_path / f"{name}.tar"))
+            list(read_members(tmp_path / f"{name}.tar"))
     with pytest.raises(TaskError, match="not found"):
-        list(members(tmp_path / "missing.tar"))
+        list(read_members(tmp_path / "missing.tar"))
 
 
 def test_a_header_cannot_ask_for_much_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(tar_members, "MAX_HEADER", 2048)
+    monkeypatch.setattr(tar_members, "MAX_HEADER_BYTES", 2048)
     with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(tarfile.TarInfo("n" * 5000))
     with pytest.raises(TaskError, match=r"a header of [\d,]+ bytes"):
-        list(members(tmp_path / "x.tar"))
+        list(read_members(tmp_path / "x.tar"))
     monkeypatch.setattr(tar_members, "MAX_MEMBERS", 1)
     layouts.tar(tmp_path / "y.tar", GOOD)
     with pytest.raises(TaskError, match="more than 1 members"):
-        list(members(tmp_path / "y.tar"))
+        list(read_members(tmp_path / "y.tar"))
 
 
 def test_tars_belong_to_the_split_that_they_name_in_the_order_of_their_numbers(tmp_path):

@@ -16,7 +16,7 @@ from merging.recipes.papers.other_networks import (
     MEASURES,
     MODELS,
     OTHER_NETWORK_FIGURES,
-    read_beyond,
+    read_beyond_figures,
 )
 from merging.recipes.presets import NETWORK_PRESETS, PRESETS, list_offered
 
@@ -83,5 +83,5 @@ def test_a_wrong_cell_is_named_with_its_line(tmp_path: Path, before: str, after:
     path = tmp_path / "beyond.csv"
     path.write_text(text.replace(before, after), encoding="utf-8")
     with pytest.raises(RecipeError, match=r"beyond\.csv, line \d+: ") as error:
-        read_beyond(path)
+        read_beyond_figures(path)
     assert problem in str(error.value)

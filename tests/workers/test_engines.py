@@ -84,7 +84,7 @@ def test_nothing_listens_to_others_and_memory_is_kept(
     assert " of work at a time." in capsys.readouterr().out
     if stranger := make_certificates(tmp_path):
         monkeypatch.setenv(CERTIFICATES, stranger)
-        monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECTING", 2.0)
+        monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECT_SECONDS", 2.0)
         with pytest.raises(WorkersGone, match="No scheduler answers at tls://"), open_pool(str(cluster.file)):
             pass
         plain = json.loads(cluster.file.read_text("utf-8"))["address"].replace("tls:", "tcp:")
@@ -134,7 +134,7 @@ def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmar
 def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cluster
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("merging.tasks.workers.fan_out.GONE", 1.0)
+    monkeypatch.setattr("merging.tasks.workers.fan_out.MAX_SECONDS_WITHOUT_WORKERS", 1.0)
 
     def kill(_progress: Any) -> None:
         if len(names(store)) >= 2:
@@ -196,7 +196,7 @@ def test_without_a_scheduler_work_is_left_for_later(
     assert main(["workers", "--workers", away, "--store", str(tmp_path)]) == exit_codes.FAILED  # nothing to resume
     assert "start one with --file" in capsys.readouterr().err
     away = "tcp://127.0.0.1:9"
-    monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECTING", 0.5)
+    monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECT_SECONDS", 0.5)
     with pytest.raises(WorkersGone, match="No scheduler answers at"), open_pool(away):
         pass
     command = ["measure", "task_counts", "--workers", away, "--store", str(tmp_path / "store")]

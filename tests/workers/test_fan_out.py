@@ -20,7 +20,7 @@ from merging.base.errors import Cancelled, MergingError, WorkersGone
 from merging.tasks import kinds
 from merging.tasks.context import Context
 from merging.tasks.workers import fan_out as fan_out_module
-from merging.tasks.workers.fan_out import WINDOW, FanOut, WorkerTask
+from merging.tasks.workers.fan_out import WINDOW_FACTOR, FanOut, WorkerTask
 from merging.tasks.workers.pools import open_processes
 from merging.tasks.workers.workers import Workers
 
@@ -82,7 +82,7 @@ class Heard:
 @pytest.fixture(autouse=True)
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fan_out_module, "answer_request", stand_in_units.call)
-    monkeypatch.setattr(kinds, "KINDS", {"stand_in": "stand_in_units:KIND"})
+    monkeypatch.setattr(kinds, "TASK_KINDS", {"stand_in": "stand_in_units:KIND"})
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_no_more_than_a_window_is_in_flight() -> None:
     executor, heard = Counting(3), Heard()
     heard.run(Workers(executor, 3), {str(n): {"seconds": 0.002} for n in range(60)})
     executor.shutdown()
-    assert len(heard.done) == 60 and executor.most == WINDOW * 3
+    assert len(heard.done) == 60 and executor.most == WINDOW_FACTOR * 3
 
 
 def test_a_cancelled_error_that_was_not_asked_for_is_a_loss() -> None:
@@ -126,7 +126,7 @@ def test_short_work_beside_long_work_gets_its_turns() -> None:
 
 
 def test_without_workers_the_rest_is_left_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fan_out_module, "GONE", 0.3)
+    monkeypatch.setattr(fan_out_module, "MAX_SECONDS_WITHOUT_WORKERS", 0.3)
     executor, heard = Counting(1, drop=99), Heard()
     with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\.$"):
         heard.run(Workers(executor, 1, called="the workers at tls://a", present=lambda: False), {"0": {}})
@@ -181,7 +181,7 @@ def test_a_process_has_one_thread_and_no_trim_threshold(pool: Workers) -> None:
 
 
 def test_answers_in_flight_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fan_out_module, "MOST_BYTES", 100)
+    monkeypatch.setattr(fan_out_module, "MAX_ANSWER_BYTES", 100)
     counting, heard, sizes = Counting(4), Heard(), {"a": 300, "b": 60, "c": 60, "d": 40}
     heard.run(Workers(counting, 4), {name: {"seconds": 0.02} for name in sizes}, nbytes=sizes)
     assert next(iter(heard.done)) == "a" and set(heard.done) == set(sizes)
@@ -201,7 +201,7 @@ def test_it_says_who_computes_at_first_and_when_that_changes(monkeypatch: pytest
         assert hold.wait(20)
         return b"{}"
 
-    monkeypatch.setattr(fan_out_module, "WAKE", 0.05)
+    monkeypatch.setattr(fan_out_module, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(fan_out_module, "answer_request", wait)
     with ThreadPoolExecutor(2) as pool:
         workers = Workers(pool, 2, present=present)

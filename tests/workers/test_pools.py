@@ -152,13 +152,13 @@ def test_only_keeps_the_workers_of_some_machines() -> None:
     other = {"sources": "9af1" + "0" * 60}
     workers, kept = pretending({}, other, {"name": "gpu2 GPU 0"}, {"name": "gpu2 GPU 1"}, only=True)
     said: list[str] = []
-    assert check_workers(workers, said.append, "cpu", only=("gpu0", "gpu2")).count == 3
+    assert check_workers(workers, said.append, "cpu", machines=("gpu0", "gpu2")).count == 3
     assert kept == [{"gpu0", "gpu2 GPU 0", "gpu2 GPU 1"}] and said == [], "of gpu1 nothing is said"
     with pytest.raises(WorkerError, match=r"^There is no worker on gpu9\. There are some on gpu0, gpu1, gpu2\."):
-        check_workers(workers, said.append, "cpu", only=("gpu0", "gpu9"))
+        check_workers(workers, said.append, "cpu", machines=("gpu0", "gpu9"))
     with pytest.raises(WorkerError, match="--only cannot leave some out"):
-        check_workers(pretending({}, {})[0], said.append, "cpu", only=("gpu0",))
-    assert check_workers(pretending({}, {})[0], said.append, "cpu", only=("gpu0", "gpu1")).count == 2
+        check_workers(pretending({}, {})[0], said.append, "cpu", machines=("gpu0",))
+    assert check_workers(pretending({}, {})[0], said.append, "cpu", machines=("gpu0", "gpu1")).count == 2
 
 
 def test_mixed_lets_other_hardware_in_but_no_other_program() -> None:

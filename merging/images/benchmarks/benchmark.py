@@ -22,10 +22,10 @@ from merging.base.progress import Meter
 from merging.base.settings import BUNDLED, benchmark_folder
 from merging.base.text import did_you_mean
 from merging.images.benchmarks import data_set_locations
-from merging.images.benchmarks.data_set_locations import DIGESTS, SIZES, Location
+from merging.images.benchmarks.data_set_locations import DIGESTS_ARRAY, SIZES_ARRAY, Location
 from merging.images.benchmarks.manifest import checked_path
 from merging.images.benchmarks.model_search import find_models
-from merging.images.benchmarks.referenced_images import PLACES_ARRAY, Images, build_referenced
+from merging.images.benchmarks.referenced_images import POSITIONS_ARRAY, Images, build_referenced_images
 from merging.images.exemplars import TaskExemplars
 from merging.models.architecture import Architecture
 from merging.models.checkpoint import Checkpoint
@@ -36,7 +36,7 @@ from merging.models.model_references import BUNDLED_PREFIX, PRETRAINED, referenc
 SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
 EXEMPLARS = "exemplars"  # from the training images; what methods may see
 MULTITASK = "multitask"
-PIECE = 1 << 22  # bytes hashed at a time
+HASHED_BYTES = 1 << 22  # bytes hashed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Benchmark:
         try:
             data = json.loads(path.read_text("utf-8"))
             pre = data["preprocess"]
-            tasks = tuple(_task(entry, folder) for entry in data["tasks"])
+            tasks = tuple(_parse_task(entry, folder) for entry in data["tasks"])
             return cls(folder, tasks, int(pre["image_size"]), tuple(pre["mean"]), tuple(pre["std"]))
         except OSError:
             raise TaskError(f"There is no benchmark here: {path.name} is missing in {folder.name}/.") from None
@@ -160,8 +160,8 @@ class Benchmark:
         if task.referenced:
             files = self._files(task)
             with self._archive(key, split) as arrays:
-                positions = arrays.read(_array_name(split, PLACES_ARRAY))
-            return build_referenced(files, positions, self.image_size, f"{key}.npz")
+                positions = arrays.read(_array_name(split, POSITIONS_ARRAY))
+            return build_referenced_images(files, positions, self.image_size, f"{key}.npz")
         with self._archive(key, split) as arrays:
             images = arrays.read(_array_name(split, "images"))
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
@@ -176,7 +176,7 @@ class Benchmark:
         """The open npz of a task, for reading a split."""
         self.require(key, split)
         path = checked_path(self.folder, f"data/{key}.npz")
-        with _reading(path, split), Npz(path) as arrays:
+        with _name_split_in_errors(path, split), Npz(path) as arrays:
             yield arrays
 
     def require(self, key: str, split: str) -> None:
@@ -201,7 +201,7 @@ class Benchmark:
         """
         problems = []
         for task in [task for task in self.tasks if task.referenced]:
-            locations = data_set_locations.find_moved(self._locations(task), search_folder, meter)
+            locations = data_set_locations.find_moved_files(self._locations(task), search_folder, meter)
             data_set_locations.write_locations(self.folder / "data" / f"{task.key}.npz", locations)
             problems.append(data_set_locations.describe_missing(self.folder, task.title, locations))
         return [*filter(None, problems), *find_models(self.folder, search_folder, meter)]
@@ -215,7 +215,7 @@ class Benchmark:
 
     def _locations(self, task: Task) -> list[Location]:
         with self._archive(task.key, task.splits[-1]) as arrays:
-            digests, sizes = arrays.read(DIGESTS), arrays.read(SIZES)
+            digests, sizes = arrays.read(DIGESTS_ARRAY), arrays.read(SIZES_ARRAY)
         return data_set_locations.read_locations(self.folder, task.key, digests, sizes)
 
     def count(self, key: str, split: str) -> int:
@@ -294,7 +294,7 @@ class Benchmark:
         total.update(self._heads.digest.encode())
         for task in self.tasks:
             with checked_path(self.folder, f"data/{task.key}.npz").open("rb") as file:
-                while piece := file.read(PIECE):
+                while piece := file.read(HASHED_BYTES):
                     total.update(piece)
         return total.hexdigest()
 
@@ -321,9 +321,9 @@ def model_file(folder: Path, name: str) -> Path:
     return reference if reference.is_file() and not own.is_file() else own
 
 
-def sample_indices(images: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
+def sample_indices(image_count: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
     """Indices (n,) of a seeded sample of ``per_task`` of ``images`` images, in increasing order; None takes all."""
-    return np.sort(np.random.default_rng(seed).permutation(images)[:per_task])
+    return np.sort(np.random.default_rng(seed).permutation(image_count)[:per_task])
 
 
 def _array_name(split: str, content: str) -> str:
@@ -332,7 +332,7 @@ def _array_name(split: str, content: str) -> str:
 
 
 @contextlib.contextmanager
-def _reading(path: Path, split: str) -> Iterator[None]:
+def _name_split_in_errors(path: Path, split: str) -> Iterator[None]:
     """Name the file and split in a TaskError that the block raises."""
     try:
         yield
@@ -340,7 +340,7 @@ def _reading(path: Path, split: str) -> Iterator[None]:
         raise TaskError(f"{path.name} has no readable {split!r} split: {error}") from None
 
 
-def _task(entry: Mapping[str, Any], folder: Path) -> Task:
+def _parse_task(entry: Mapping[str, Any], folder: Path) -> Task:
     key = str(entry["key"])
     return Task(
         key=key,

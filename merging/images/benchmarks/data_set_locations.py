@@ -26,13 +26,16 @@ from merging.base.progress import Meter
 from merging.base.text import first_few, printable
 from merging.models.formats.referenced_model import find_command
 
-SUFFIX = ".places.json"  # follows the name of a task
-DIGESTS, SIZES = "file_digests", "file_sizes"  # arrays of the npz: (F, 32) bytes of sha-256, (F,) sizes in bytes
-IN_HUB_CACHE = re.compile(r"(?P<kind>dataset|model)s--(?P<id>[^/]+)/snapshots/(?P<revision>[^/]+)/(?P<file>.+)$")
-_checked: dict[
+LOCATIONS_SUFFIX = ".places.json"  # follows the name of a task
+DIGESTS_ARRAY, SIZES_ARRAY = (
+    "file_digests",
+    "file_sizes",
+)  # arrays of the npz: (F, 32) bytes of sha-256, (F,) sizes in bytes
+HUB_CACHE_PATH = re.compile(r"(?P<kind>dataset|model)s--(?P<id>[^/]+)/snapshots/(?P<revision>[^/]+)/(?P<file>.+)$")
+_digest_results: dict[
     tuple[str, int, int, int, str], bool
 ] = {}  # (path, state, expected digest) -> whether the file has the digest
-_hashing = threading.Lock()  # one thread at a time reads large files
+_hash_lock = threading.Lock()  # one thread at a time reads large files
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,10 @@ class Location:
         if state.st_mtime_ns == self.mtime_ns:
             return ""
         seen = (str(self.file), state.st_ino, state.st_size, state.st_mtime_ns, self.digest)
-        with _hashing:
-            if seen not in _checked:
-                _checked[seen] = _has_digest(self.file, self.digest)
-        return "" if _checked[seen] else "has changed"
+        with _hash_lock:
+            if seen not in _digest_results:
+                _digest_results[seen] = _has_digest(self.file, self.digest)
+        return "" if _digest_results[seen] else "has changed"
 
 
 def _has_digest(path: Path, digest: str) -> bool:
@@ -89,7 +92,7 @@ def _has_digest(path: Path, digest: str) -> bool:
 
 def locations_file(path: Path) -> Path:
     """The file with the paths of the files that a task's npz refers to."""
-    return path.with_suffix(SUFFIX)
+    return path.with_suffix(LOCATIONS_SUFFIX)
 
 
 def write_locations(path: Path, locations: Sequence[Location]) -> None:
@@ -137,7 +140,7 @@ def describe_missing(folder: Path, title: str, locations: Sequence[Location]) ->
 
 def _fetch_command(first: Location) -> str:
     """A sentence with the command that fetches a file of the Hub again; empty for other files."""
-    match = IN_HUB_CACHE.search(first.file.as_posix())
+    match = HUB_CACHE_PATH.search(first.file.as_posix())
     if match is None:
         return ""
     name, revision = match["id"].replace("--", "/"), match["revision"]
@@ -147,7 +150,7 @@ def _fetch_command(first: Location) -> str:
     )
 
 
-def find_moved(locations: Sequence[Location], search_folder: Path, meter: Meter) -> list[Location]:
+def find_moved_files(locations: Sequence[Location], search_folder: Path, meter: Meter) -> list[Location]:
     """The same files; those that cannot be used are replaced by equal files below ``search_folder``, if there are some.
 
     Candidates have the same size, and those of the same name come first. A file in the Hub's cache has its digest as

@@ -40,13 +40,13 @@ def draws(folder: Path, split: str = REPORTING) -> dict[str, ImageDraw]:
         return {}
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        found = {key: _draw(facts["draws"].get(split)) for key, facts in manifest["tasks"].items()}
+        found = {key: _parse_draw(facts["draws"].get(split)) for key, facts in manifest["tasks"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     return {key: one for key, one in found.items() if one is not None}
 
 
-def _draw(stated: Mapping[str, Any] | None) -> ImageDraw | None:
+def _parse_draw(stated: Mapping[str, Any] | None) -> ImageDraw | None:
     return ImageDraw(stated["n"], stated["of"], stated["seed"], stated["balanced"]) if stated else None
 
 
@@ -72,14 +72,14 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
     The key ``whole`` is present if there is no half of the test images to choose on.
     """
-    words, manifest = describe_draws(list(draws(folder).values())), _manifest(folder)
+    words, manifest = describe_draws(list(draws(folder).values())), _read_manifest(folder)
     licenses = manifest.get("licenses", {})
     facts: dict[str, Any] = {"test_images": words} if words else {}
     facts |= {"licenses": licenses} if licenses else {}
     return facts | ({"whole": True} if manifest.get("whole") else {})
 
 
-def _manifest(folder: Path) -> Mapping[str, Any]:
+def _read_manifest(folder: Path) -> Mapping[str, Any]:
     """The manifest of a benchmark that ``benchmark make`` wrote; empty for other folders."""
     try:
         return dict(json.loads((folder / MANIFEST).read_bytes())) if has_manifest(folder) else {}

@@ -29,9 +29,9 @@ from merging.models.formats.referenced_model import (
 )
 from merging.models.model_references import PRETRAINED
 
-COMPARING = "Comparing models"
-MISSING = ("is missing", "are missing")
-OTHERS = ("is not the one that it was made of", "are not the ones that it was made of")
+COMPARING_PHASE = "Comparing models"
+MISSING_PHRASES = ("is missing", "are missing")
+CHANGED_PHRASES = ("is not the one that it was made of", "are not the ones that it was made of")
 
 
 @dataclass
@@ -42,13 +42,15 @@ class _ModelPaths:
     damaged: dict[Path, str] = field(default_factory=dict)
 
 
-def missing_models(folder: Path) -> list[str]:
+def describe_missing_models(folder: Path) -> list[str]:
     """Sentences on a benchmark's references that are damaged or whose model is missing; empty if there are none.
 
     Existing models are not read.
     """
     known = _read_model_paths(folder)
-    return _problems(folder, known, {path.stem: model for path, model in known.paths.items() if not _exists(model)})
+    return _describe_problems(
+        folder, known, {path.stem: model for path, model in known.paths.items() if not _exists(model)}
+    )
 
 
 def find_models(folder: Path, search_folder: Path, meter: Meter) -> list[str]:
@@ -59,10 +61,10 @@ def find_models(folder: Path, search_folder: Path, meter: Meter) -> list[str]:
     left out, since JSON cannot hold them. Raises Cancelled as the meter does.
     """
     known = _read_model_paths(folder)
-    named = _find_named({name for model in known.paths.values() for name in _names(model)}, search_folder, meter)
-    candidates = {path: _candidates(model, named) for path, model in known.paths.items()}
-    meter.total += sum(_size(Path(model)) for model in known.paths.values())
-    meter.total += sum(_size(one) for some in candidates.values() for one in some)
+    named = _find_named({name for model in known.paths.values() for name in _split_names(model)}, search_folder, meter)
+    candidates = {path: _sort_candidates(model, named) for path, model in known.paths.items()}
+    meter.total += sum(_count_bytes(Path(model)) for model in known.paths.values())
+    meter.total += sum(_count_bytes(one) for some in candidates.values() for one in some)
     not_found: dict[str, str] = {}
     for path, model in known.paths.items():
         if not _restore_path(path, model, candidates[path], meter):
@@ -70,21 +72,25 @@ def find_models(folder: Path, search_folder: Path, meter: Meter) -> list[str]:
     # Without the pretrained model, whose names the tensors get, the digests of existing experts are unknown.
     if PRETRAINED in {*not_found, *(path.stem for path in known.damaged)}:
         not_found = {name: model for name, model in not_found.items() if name == PRETRAINED or not _exists(model)}
-    return _problems(folder, known, not_found)
+    return _describe_problems(folder, known, not_found)
 
 
 def _exists(path: str) -> bool:
     return exists(path)  # noqa: PTH110 - Path.exists raises for a path that no disk can have
 
 
-def _problems(folder: Path, known: _ModelPaths, not_found: Mapping[str, str]) -> list[str]:
+def _describe_problems(folder: Path, known: _ModelPaths, not_found: Mapping[str, str]) -> list[str]:
     """Sentences on damaged references, and on models that were not found, {name: path}."""
     missing = {name: path for name, path in not_found.items() if not _exists(path)}
     others = {name: path for name, path in not_found.items() if name not in missing}
-    return [*known.damaged.values(), *_sentences(folder, missing, MISSING), *_sentences(folder, others, OTHERS)]
+    return [
+        *known.damaged.values(),
+        *_describe_models(folder, missing, MISSING_PHRASES),
+        *_describe_models(folder, others, CHANGED_PHRASES),
+    ]
 
 
-def _sentences(folder: Path, models: Mapping[str, str], states: tuple[str, str]) -> list[str]:
+def _describe_models(folder: Path, models: Mapping[str, str], states: tuple[str, str]) -> list[str]:
     """A sentence on models, {name: path}, in one state; ``states`` has its words for one model and for several."""
     if not models:
         return []
@@ -113,28 +119,28 @@ def _read_model_paths(folder: Path) -> _ModelPaths:
 
 def _restore_path(path: Path, model: str, candidates: Sequence[Path], meter: Meter) -> bool:
     """Whether a reference's model is at its path or at one of the candidates, whose path is then stored."""
-    digest = _digest(path)
+    digest = _read_digest(path)
     if _exists(model) and (digest is None or _matches(path, Path(model), digest, meter)):
-        meter.advance(sum(map(_size, candidates)), COMPARING)
+        meter.advance(sum(map(_count_bytes, candidates)), COMPARING_PHASE)
         return True
     remaining = list(candidates)
     while remaining and digest is not None:
         candidate = remaining.pop(0)
         if _matches(path, candidate, digest, meter):
             record_path(path, candidate)
-            meter.advance(sum(map(_size, remaining)), COMPARING)
+            meter.advance(sum(map(_count_bytes, remaining)), COMPARING_PHASE)
             return True
     return False
 
 
 def _matches(path: Path, candidate: Path, digest: str, meter: Meter) -> bool:
     """Whether a reference's model has the digest if it is opened at the candidate's path."""
-    size, read, name = _size(candidate), 0, printable(candidate.name, 80)
+    size, read, name = _count_bytes(candidate), 0, printable(candidate.name, 80)
 
     def on_bytes(count: int) -> None:
         nonlocal read
         read += count
-        meter.report_part(min(read, size), COMPARING, name)
+        meter.report_part(min(read, size), COMPARING_PHASE, name)
 
     on_bytes(0)
     same = False
@@ -146,7 +152,7 @@ def _matches(path: Path, candidate: Path, digest: str, meter: Meter) -> bool:
         raise
     except (MergingError, OSError, ValueError):  # the candidate is no model, or does not fit
         pass
-    meter.advance(size, COMPARING, name)
+    meter.advance(size, COMPARING_PHASE, name)
     return same
 
 
@@ -167,13 +173,13 @@ def _walk(folder: Path, meter: Meter) -> Iterator[Path]:
         yield from (Path(parent, name) for name in (*folders, *files))
 
 
-def _candidates(model: str, named: Mapping[str, list[Path]]) -> list[Path]:
+def _sort_candidates(model: str, named: Mapping[str, list[Path]]) -> list[Path]:
     """Other paths with the name of a model's path, the most similar first."""
-    paths = {path for name in _names(model) for path in named[name] if str(path) != model}
+    paths = {path for name in _split_names(model) for path in named[name] if str(path) != model}
     return sorted(paths, key=lambda path: (-_count_common_parts(str(path), model), path))
 
 
-def _names(path: str) -> set[str]:
+def _split_names(path: str) -> set[str]:
     """The possible last parts of a path that may have been written on Windows."""
     return {Path(path).name, PureWindowsPath(path).name} - {""}
 
@@ -184,7 +190,7 @@ def _count_common_parts(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _size(path: Path) -> int:
+def _count_bytes(path: Path) -> int:
     """Bytes of a file, or of the files in a folder; 0 if there are none."""
     with contextlib.suppress(OSError, ValueError):
         if path.is_dir():
@@ -193,7 +199,7 @@ def _size(path: Path) -> int:
     return 0
 
 
-def _digest(path: Path) -> str | None:
+def _read_digest(path: Path) -> str | None:
     """The digest that the manifest states of a reference's model; None if it states none."""
     try:
         return str(json.loads((path.parent.parent / MANIFEST).read_bytes())["digests"][path.stem])

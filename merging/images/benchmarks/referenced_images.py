@@ -18,12 +18,12 @@ from torch import Tensor
 from merging.base.errors import TaskError
 from merging.base.parallel import prefetch
 from merging.images.benchmarks.data_set_locations import Location
-from merging.images.benchmarks.image_decoding import CHUNK, Pixels, decode_images, stack_pixels
+from merging.images.benchmarks.image_decoding import CHUNK_SIZE, Pixels, decode_images, stack_pixels
 from merging.images.data_sets.image_references import ImageReference
 
 CACHED_IMAGES = 256  # single images that stay in memory, for pages that show them repeatedly
 MAX_DECODED_BYTES = 1 << 26  # bytes of decoded images of a split that stay in memory
-PLACES_ARRAY = "places"  # the array of a split (n, 3), see ``ReferencedImages``
+POSITIONS_ARRAY = "places"  # the array of a split (n, 3), see ``ReferencedImages``
 
 
 @dataclass
@@ -111,7 +111,7 @@ class ReferencedImages:
 
         ``prepare`` maps pixels (n, side, side, 3) to images (n, 3, h, w).
         """
-        each = min(size, CHUNK)
+        each = min(size, CHUNK_SIZE)
 
         def joined(chunks: Iterator[Tensor]) -> Iterator[Tensor]:
             while batch := list(islice(chunks, size // each)):
@@ -126,7 +126,9 @@ class ReferencedImages:
             yield batches
 
 
-def build_referenced(files: Sequence[Location], positions: NDArray[Any], side: int, name: str) -> ReferencedImages:
+def build_referenced_images(
+    files: Sequence[Location], positions: NDArray[Any], side: int, name: str
+) -> ReferencedImages:
     """Images (n, side, side, 3) at ``positions`` (n, 3), not decoded yet.
 
     Raises:
@@ -144,11 +146,11 @@ def build_referenced(files: Sequence[Location], positions: NDArray[Any], side: i
 Images: TypeAlias = NDArray[np.uint8] | ReferencedImages
 
 
-def select_images(images: Images, indices: NDArray[Any], most: int = MAX_DECODED_BYTES) -> Images:
+def select_images(images: Images, indices: NDArray[Any], max_bytes: int = MAX_DECODED_BYTES) -> Images:
     """The images (n, h, w, 3) at ``indices`` (n,), for repeated use.
 
     They are decoded into memory if they take at most ``most`` bytes.
     """
-    if isinstance(images, ReferencedImages) and len(indices) * 3 * images.side**2 > most:
+    if isinstance(images, ReferencedImages) and len(indices) * 3 * images.side**2 > max_bytes:
         return images.select(indices)
     return images[indices]

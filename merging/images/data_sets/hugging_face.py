@@ -20,17 +20,17 @@ from PIL import Image
 
 from merging.base.errors import TaskError
 from merging.base.text import first_few, printable
-from merging.images.data_sets.class_list import listed_names
+from merging.images.data_sets.class_list import read_listed_names
 from merging.images.data_sets.image_references import ImageReference
 from merging.images.data_sets.labeled_images import DataSet, Labels
-from merging.images.data_sets.table_files import TableFile, encoded_image
+from merging.images.data_sets.table_files import TableFile, extract_image
 from merging.images.data_sets.table_layouts import INFO, Tables, read_description
 from merging.images.preprocess import MAX_BYTES, read_image
 
-IMAGE, LABEL = "Image", "ClassLabel"  # types of features
+IMAGE_TYPE, LABEL_TYPE = "Image", "ClassLabel"  # types of features
 USUAL_NAMES = {
-    IMAGE: ("image", "images", "img", "jpg", "jpeg", "png", "webp"),
-    LABEL: ("label", "labels", "fine_label", "cls"),
+    IMAGE_TYPE: ("image", "images", "img", "jpg", "jpeg", "png", "webp"),
+    LABEL_TYPE: ("label", "labels", "fine_label", "cls"),
 }
 
 
@@ -43,7 +43,9 @@ class TableData(DataSet):
         self._name, self._root = tables.name, Path(os.path.realpath(tables.root))
         self._files = {part: [TableFile(file) for file in files] for part, files in tables.parts.items()}
         features = self._features(next(iter(self._files.values()))[0])
-        images, labels = (_column(features, *choice, tables.name) for choice in ((IMAGE, image), (LABEL, label)))
+        images, labels = (
+            _choose_column(features, *choice, tables.name) for choice in ((IMAGE_TYPE, image), (LABEL_TYPE, label))
+        )
         self._image, self._label = images.name, labels.name
         self._notes = [*tables.notes, *images.notes, *labels.notes]
         self._firsts: dict[str, list[int]] = {}  # part -> first index of each file
@@ -52,7 +54,7 @@ class TableData(DataSet):
         if isinstance(named, list) and named:
             self.class_names = tuple(map(str, named))
         else:
-            self.class_names = listed_names(tables.root)
+            self.class_names = read_listed_names(tables.root)
         self.lists_classes = self.class_names is not None
         self.notes = tuple(dict.fromkeys(self._notes))
 
@@ -79,7 +81,7 @@ class TableData(DataSet):
     def _labels_of(self, table: TableFile) -> Labels:
         labels = [np.empty(0, np.int64)]
         for column in table.batches(self._label):
-            if column.null_count or not _is_whole(column.type):
+            if column.null_count or not _is_whole_number(column.type):
                 raise TaskError(
                     f"{self._name}: column {self._label!r} of {table.file.name} must be whole numbers, or true and "
                     f"false, without gaps; it is {column.type}{' with gaps' * bool(column.null_count)}."
@@ -109,7 +111,7 @@ class TableData(DataSet):
         try:
             if isinstance(cell, dict) and cell.get("bytes") is None and cell.get("path"):
                 return read_image(self._outside_file(str(cell["path"])), label)
-            data = encoded_image(cell, label)
+            data = extract_image(cell, label)
             return data if isinstance(data, TaskError) else read_image(data, label)
         except TaskError as error:
             return error
@@ -130,7 +132,7 @@ class ChosenColumn:
     notes: tuple[str, ...] = ()
 
 
-def _column(features: Mapping[str, Mapping[str, Any]], kind: str, chosen: str | None, name: str) -> ChosenColumn:
+def _choose_column(features: Mapping[str, Mapping[str, Any]], kind: str, chosen: str | None, name: str) -> ChosenColumn:
     """The column of a kind: the chosen one, the only one, or the one with the most usual name."""
     if chosen is not None:
         if chosen not in features:
@@ -141,7 +143,7 @@ def _column(features: Mapping[str, Mapping[str, Any]], kind: str, chosen: str | 
     columns = columns or [column for column in usual if column in features][:1]
     if len(columns) == 1:
         return ChosenColumn(columns[0])
-    content, option = ("images", "image_column") if kind == IMAGE else ("labels", "label_column")
+    content, option = ("images", "image_column") if kind == IMAGE_TYPE else ("labels", "label_column")
     if not columns:
         every = first_few(features)
         raise TaskError(f"{name}: none of its columns ({every}) is known to hold {content}; give {option}.")
@@ -153,7 +155,7 @@ def _column(features: Mapping[str, Mapping[str, Any]], kind: str, chosen: str | 
     raise TaskError(f"{name} has several columns of {content}: {first_few(columns)}. Choose one with {option}.")
 
 
-def _is_whole(kind: Any) -> bool:
+def _is_whole_number(kind: Any) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))

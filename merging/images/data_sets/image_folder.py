@@ -30,7 +30,7 @@ class FolderData(DataSet):
     def __init__(self, root: Path) -> None:
         self._root = Path(os.path.realpath(root))
         parts = self._parts()
-        names = {part: [folder.name for folder in _folders(path)] for part, path in parts.items()}
+        names = {part: [folder.name for folder in _list_folders(path)] for part, path in parts.items()}
         first, *others = names
         for other in others:
             if different := set(names[first]) ^ set(names[other]):
@@ -50,7 +50,7 @@ class FolderData(DataSet):
 
     def _parts(self) -> dict[str, Path]:
         """{part: its folder}; the root itself if there are no parts."""
-        folders = _folders(self._root)
+        folders = _list_folders(self._root)
         part_names = {folder: part_of_name(folder.name) for folder in folders}
         named = [folder for folder, part in part_names.items() if part]
         if not named or (len(named) == 1 and len(folders) > 1):  # a single "train" may be a class
@@ -122,7 +122,7 @@ class FolderData(DataSet):
             raise TaskError(f"{printable(name)} cannot be read: {printable(str(error))}") from None
 
 
-def _folders(root: Path) -> list[Path]:
+def _list_folders(root: Path) -> list[Path]:
     """Visible folders in a folder, sorted by name; raises TaskError for links to folders."""
     folders = []
     with os.scandir(root) as entries:

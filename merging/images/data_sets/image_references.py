@@ -14,7 +14,7 @@ from pathlib import Path
 from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.paths import open_regular
 from merging.base.text import printable
-from merging.images.data_sets.table_files import TableFile, encoded_image
+from merging.images.data_sets.table_files import TableFile, extract_image
 from merging.images.preprocess import MAX_BYTES
 
 
@@ -56,7 +56,7 @@ def _read_rows(file: Path, column: str, references: list[ImageReference]) -> Ite
     try:
         for cell in TableFile(file).cells(column, [reference.row or 0 for reference in references]):
             number += 1
-            yield encoded_image(cell, references[number - 1].label)
+            yield extract_image(cell, references[number - 1].label)
     except TaskError as error:
         yield from [error] * (len(references) - number)
 
@@ -69,12 +69,12 @@ def _read_bytes(file: Path, references: Iterable[ImageReference]) -> Iterator[by
         return
     try:
         for reference in references:
-            yield _piece(descriptor, reference)
+            yield _read_range(descriptor, reference)
     finally:
         os.close(descriptor)
 
 
-def _piece(descriptor: int, reference: ImageReference) -> bytes | TaskError:
+def _read_range(descriptor: int, reference: ImageReference) -> bytes | TaskError:
     label = printable(reference.label)
     if reference.size > MAX_BYTES:
         return TaskError(f"{label} has {reference.size:,} bytes; at most {MAX_BYTES:,} are read.")

@@ -17,15 +17,15 @@ from merging.base.errors import TaskError
 from merging.base.text import printable
 from merging.images.preprocess import MAX_BYTES
 
-PARQUET = b"PAR1"
-ROWS = 256  # rows of a parquet file that are in memory at a time
-MAX_GROUP = 1 << 32  # bytes of a row group, which is unpacked at once
+PARQUET_MAGIC = b"PAR1"
+BATCH_ROWS = 256  # rows of a parquet file that are in memory at a time
+MAX_GROUP_BYTES = 1 << 32  # bytes of a row group, which is unpacked at once
 
 
 def is_parquet(file: Path) -> bool:
     """Whether a file begins as parquet does."""
     with file.open("rb") as start:
-        return start.read(len(PARQUET)) == PARQUET
+        return start.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
 class TableFile:
@@ -33,17 +33,17 @@ class TableFile:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        with _reading(file):
+        with _convert_errors(file):
             self.parquet = is_parquet(file)
 
     def schema(self) -> Any:
         """Its pyarrow schema."""
-        with _reading(self.file), self._open() as reader:
+        with _convert_errors(self.file), self._open() as reader:
             return reader.schema_arrow if self.parquet else reader.schema
 
     def batches(self, column: str) -> Iterator[Any]:
         """The pyarrow arrays of a column, one in memory at a time."""
-        with _reading(self.file), self._open() as reader:
+        with _convert_errors(self.file), self._open() as reader:
             if self.parquet:
                 groups = range(reader.metadata.num_row_groups)
                 for group in groups:
@@ -57,7 +57,7 @@ class TableFile:
 
         Other orders are possible, but every step back reads the row group or the arrow stream again.
         """
-        with _reading(self.file), self._open() as reader:
+        with _convert_errors(self.file), self._open() as reader:
             starts = self._starts(reader)
             group, first, arrays, array = -1, 0, iter(()), None
             for row in rows:
@@ -82,9 +82,9 @@ class TableFile:
         return list(accumulate((metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)), initial=0))
 
     def _group(self, reader: Any, group: int, column: str) -> Iterator[Any]:
-        if reader.metadata.row_group(group).total_byte_size > MAX_GROUP:
-            raise TaskError(f"{self.file.name} has a row group of more than {MAX_GROUP:,} bytes; refused.")
-        for batch in reader.iter_batches(batch_size=ROWS, row_groups=[group], columns=[column]):
+        if reader.metadata.row_group(group).total_byte_size > MAX_GROUP_BYTES:
+            raise TaskError(f"{self.file.name} has a row group of more than {MAX_GROUP_BYTES:,} bytes; refused.")
+        for batch in reader.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=[column]):
             yield batch.column(0)
 
     def _open(self) -> Any:
@@ -94,7 +94,7 @@ class TableFile:
         return pq.ParquetFile(self.file) if self.parquet else pa.ipc.open_stream(pa.OSFile(str(self.file)))
 
 
-def encoded_image(cell: Any, label: str) -> bytes | TaskError:
+def extract_image(cell: Any, label: str) -> bytes | TaskError:
     """The bytes of an image file in a cell, which is bytes or ``{"bytes": …}``; the error if it holds none."""
     data = cell.get("bytes") if isinstance(cell, Mapping) else cell
     if not isinstance(data, bytes):
@@ -105,7 +105,7 @@ def encoded_image(cell: Any, label: str) -> bytes | TaskError:
 
 
 @contextlib.contextmanager
-def _reading(file: Path) -> Iterator[None]:
+def _convert_errors(file: Path) -> Iterator[None]:
     """Raise any error of reading a file as a TaskError of one sentence."""
     import pyarrow as pa
 

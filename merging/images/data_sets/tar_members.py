@@ -18,7 +18,7 @@ from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.paths import open_regular, resolve_contained
 from merging.base.text import printable
 
-MAX_HEADER = 1 << 20  # bytes read at once; headers take 512, long names some more
+MAX_HEADER_BYTES = 1 << 20  # bytes read at once; headers take 512, long names some more
 MAX_MEMBERS = 20_000_000
 
 
@@ -38,7 +38,7 @@ class _HeaderReader(io.RawIOBase):
         self._file = file
 
     def read(self, size: int = -1, /) -> bytes:
-        if not 0 <= size <= MAX_HEADER:
+        if not 0 <= size <= MAX_HEADER_BYTES:
             raise tarfile.ReadError(f"a header of {size:,} bytes")
         return self._file.read(size)
 
@@ -49,7 +49,7 @@ class _HeaderReader(io.RawIOBase):
         return self._file.tell()
 
 
-def members(path: Path) -> Iterator[TarMember]:
+def read_members(path: Path) -> Iterator[TarMember]:
     """The files in a tar, in its order; folders are skipped.
 
     Raises:
@@ -62,7 +62,7 @@ def members(path: Path) -> Iterator[TarMember]:
             with tarfile.open(fileobj=_HeaderReader(file), mode="r:") as archive:
                 number = 0
                 while entry := archive.next():
-                    _check(entry, number, length, path.name)
+                    _check_member(entry, number, length, path.name)
                     vars(archive)["members"].clear()  # every header would stay in memory
                     number += 1
                     if entry.isreg():
@@ -77,7 +77,7 @@ def members(path: Path) -> Iterator[TarMember]:
         raise TaskError(f"{path.name} is damaged, or no uncompressed tar: {reason}. Fetch or make it again.") from None
 
 
-def _check(entry: tarfile.TarInfo, number: int, length: int, name: str) -> None:
+def _check_member(entry: tarfile.TarInfo, number: int, length: int, name: str) -> None:
     """Raise TaskError for members that no data set holds."""
     member = printable(entry.name, 80)
     if number >= MAX_MEMBERS:

@@ -14,15 +14,15 @@ from PIL import Image
 from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.paths import open_regular, resolve_contained
 from merging.base.text import first_few, printable
-from merging.images.data_sets.class_list import listed_names
+from merging.images.data_sets.class_list import read_listed_names
 from merging.images.data_sets.image_references import ImageReference, read_encoded
 from merging.images.data_sets.labeled_images import WHOLE, DataSet, Labels, part_of_name
-from merging.images.data_sets.tar_members import TarMember, members
+from merging.images.data_sets.tar_members import TarMember, read_members
 from merging.images.preprocess import read_image
 
-ENDINGS = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "gif")
+IMAGE_ENDINGS = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "gif")
 LABEL_ENDING, SHARDS_FILE = "cls", "nshards.txt"
-MAX_LABEL = 9  # digits of a label
+MAX_LABEL_DIGITS = 9  # digits of a label
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,16 @@ class TarData(DataSet):
         self._image, self._label = image, label or LABEL_ENDING
         self._references: dict[str, list[ImageReference]] = {}
         self.parts: Mapping[str, Labels] = {part: self._read(part, files) for part, files in tars.parts.items()}
-        self.class_names, self.notes = listed_names(tars.root), tars.notes
+        self.class_names, self.notes = read_listed_names(tars.root), tars.notes
         self.lists_classes = self.class_names is not None
 
     def _read(self, part: str, files: Iterable[Path]) -> Labels:
         labels: list[int] = []
         references = self._references[part] = []
         for file in files:
-            descriptor = _descriptor(file)
+            descriptor = _open_file(file)
             try:
-                for key, sample in _samples(file).items():
+                for key, sample in _group_samples(file).items():
                     image = self._image_of(sample, key, file)
                     labels.append(self._label_of(sample, key, file, descriptor))
                     references.append(ImageReference(file, offset=image.offset, size=image.size))
@@ -62,7 +62,7 @@ class TarData(DataSet):
         return np.array(labels, dtype=np.int64)
 
     def _image_of(self, sample: Mapping[str, TarMember], key: str, file: Path) -> TarMember:
-        endings = [self._image] if self._image else [ending for ending in ENDINGS if ending in sample]
+        endings = [self._image] if self._image else [ending for ending in IMAGE_ENDINGS if ending in sample]
         if len(endings) == 1 and endings[0] in sample:
             return sample[endings[0]]
         name, has = printable(key, 60), first_few(f".{ending}" for ending in sample)
@@ -78,8 +78,8 @@ class TarData(DataSet):
                 f"{file.name}: sample {name!r} has no label .{self._label}; it has {has}. A data set of images with "
                 "labels is needed; label_column names another ending."
             )
-        text = os.pread(descriptor, min(member.size, 4 * MAX_LABEL), member.offset).strip()
-        if not text.isdigit() or len(text) > MAX_LABEL:
+        text = os.pread(descriptor, min(member.size, 4 * MAX_LABEL_DIGITS), member.offset).strip()
+        if not text.isdigit() or len(text) > MAX_LABEL_DIGITS:
             shown = printable(text.decode("ascii", "replace"), 30)
             raise TaskError(f"{file.name}: the label {shown!r} of sample {name!r} is not a number in digits.")
         return int(text)
@@ -96,10 +96,10 @@ class TarData(DataSet):
         return self._references[part][index]
 
 
-def _samples(file: Path) -> dict[str, dict[str, TarMember]]:
+def _group_samples(file: Path) -> dict[str, dict[str, TarMember]]:
     """{sample: {ending: member}} of a tar. Raises TaskError for a sample with two members of one ending."""
     samples: dict[str, dict[str, TarMember]] = {}
-    for member in members(file):
+    for member in read_members(file):
         folder, _, name = member.name.rpartition("/")
         stem, dot, ending = name.partition(".")
         if not stem or not dot:  # hidden files, and a README
@@ -110,7 +110,7 @@ def _samples(file: Path) -> dict[str, dict[str, TarMember]]:
     return samples
 
 
-def _descriptor(file: Path) -> int:
+def _open_file(file: Path) -> int:
     try:
         return open_regular(resolve_contained(file))
     except CheckpointError as error:
@@ -136,10 +136,10 @@ def find_tars(path: Path, name: str) -> Tars | None:
                 and (tars := _list_tars(folder))
             ):
                 parts.setdefault(part, []).extend(tars)
-                notes += _missing(folder, len(tars))
+                notes += _note_missing_tars(folder, len(tars))
         if not parts:
             parts = _group_by_part(_list_tars(root), name)
-            notes = _missing(root, sum(map(len, parts.values()))) if parts else []
+            notes = _note_missing_tars(root, sum(map(len, parts.values()))) if parts else []
         if parts:
             return Tars(name, path, parts, tuple(notes))
     return None
@@ -167,12 +167,12 @@ def _group_by_part(tars: Sequence[Path], name: str) -> dict[str, list[Path]]:
     return parts
 
 
-def _missing(folder: Path, count: int) -> list[str]:
+def _note_missing_tars(folder: Path, count: int) -> list[str]:
     """A note if some of a folder's tars are missing; ``nshards.txt`` has their number."""
     try:
-        text = (folder / SHARDS_FILE).read_bytes()[: 4 * MAX_LABEL].strip()
+        text = (folder / SHARDS_FILE).read_bytes()[: 4 * MAX_LABEL_DIGITS].strip()
     except OSError:
         return []
-    if not text.isdigit() or len(text) > MAX_LABEL or int(text) <= count:
+    if not text.isdigit() or len(text) > MAX_LABEL_DIGITS or int(text) <= count:
         return []
     return [f"Only {count} of the {int(text)} tars in {folder.name}/ are here; fetch the others for all its images."]

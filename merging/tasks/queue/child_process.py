@@ -20,13 +20,13 @@ import psutil
 
 from merging.base import settings
 from merging.tasks.kinds import Plain
-from merging.tasks.process import READ
+from merging.tasks.process import ACKNOWLEDGEMENT
 from merging.tasks.workers.worker_choice import parse_choice
 
-PATIENCE = 2.5  # seconds that a child has to stop on request before it is killed
+STOP_SECONDS = 2.5  # seconds that a child has to stop on request before it is killed
 PACKAGE_ROOT = Path(__file__).resolve().parents[3]
-READING = 10.0  # seconds that a process has to read an order, on a busy machine
-WAITING = "merging.tasks.process"
+ORDER_SECONDS = 10.0  # seconds that a process has to read an order, on a busy machine
+WAITING_MODULE = "merging.tasks.process"
 Process: TypeAlias = "subprocess.Popen[bytes]"
 Environment: TypeAlias = Mapping[str, str]
 StartCommand = Callable[[Sequence[str], Environment, IO[bytes]], Process]
@@ -89,7 +89,7 @@ class WorkerProcess:
     """
 
     def __init__(self, modules: Sequence[str], environment: Environment) -> None:
-        words, pipe = [WAITING, *modules], subprocess.PIPE
+        words, pipe = [WAITING_MODULE, *modules], subprocess.PIPE
         self.process = _start(words, environment, stdin=pipe, stdout=pipe)
         assert self.process.stdin is not None and self.process.stdout is not None
         self._input, self._output = self.process.stdin, self.process.stdout
@@ -108,8 +108,8 @@ class WorkerProcess:
     def has_read(self, order: Plain) -> bool:
         """Send the process an order; return False if it ends, or is stopped, before it has read the order."""
         self.send(order)
-        ready, _, _ = select.select([self._output], [], [], READING)
-        return bool(ready) and self._output.read(1) == READ
+        ready, _, _ = select.select([self._output], [], [], ORDER_SECONDS)
+        return bool(ready) and self._output.read(1) == ACKNOWLEDGEMENT
 
     def answers(self) -> Iterator[Plain]:
         """The answers of the process to requests, until it ends."""
@@ -136,12 +136,12 @@ def start_answering(order: Plain) -> WorkerProcess:
 
 
 def stop_process(process: Process | psutil.Process, signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:
-    """Ask a child and all processes that it started to stop; kill them if they run after ``PATIENCE`` seconds."""
+    """Ask a child and all processes that it started to stop; kill them if they run after ``STOP_SECONDS`` seconds."""
     for number in signals:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
-            process.wait(timeout=PATIENCE)
+            process.wait(timeout=STOP_SECONDS)
             return
 
 

@@ -17,7 +17,7 @@ from merging.base.errors import StoreError
 
 MERGE, SWEEP = "merge", "sweep"
 PUBLISHED = "published"  # the command of that name, which fetches and computes an experiment
-MEASUREMENT = (
+MEASUREMENT_FINDER = (
     "merging.study.analysis.measurement_registry:find_job_kind"  # takes a measurement's key; raises StoreError
 )
 
@@ -55,8 +55,8 @@ class JobKind:
         return seconds
 
 
-COMMAND = JobKind()
-KINDS: Mapping[str, JobKind] = {
+COMMAND_KIND = JobKind()
+JOB_KINDS: Mapping[str, JobKind] = {
     MERGE: JobKind(
         command=("run", "{recipe}", "--base", "{base}", "{need_model}"),
         can_pause="merging.study.run_queue:does_learn",
@@ -75,16 +75,16 @@ KINDS: Mapping[str, JobKind] = {
 
 @lru_cache(maxsize=256)
 def find_job_kind(key: str) -> JobKind:
-    """The kind of jobs with a key; ``COMMAND`` for jobs that are commands."""
+    """The kind of jobs with a key; ``COMMAND_KIND`` for jobs that are commands."""
     try:
-        return KINDS[key] if key in KINDS else find_measurement(key)
+        return JOB_KINDS[key] if key in JOB_KINDS else find_measurement(key)
     except StoreError:
-        return COMMAND
+        return COMMAND_KIND
 
 
 def find_measurement(key: str) -> JobKind:
     """The kind of jobs of the measurement with a key. Raises StoreError with the nearest key if there is none."""
-    kind: JobKind = _find_named(MEASUREMENT)(key)
+    kind: JobKind = _find_named(MEASUREMENT_FINDER)(key)
     return kind
 
 

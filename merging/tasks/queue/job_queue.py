@@ -25,13 +25,13 @@ from merging.tasks.queue.job_records import Job, JobFiles, State
 from merging.tasks.queue.known_jobs import KnownJobs
 from merging.tasks.queue.outcome import judge_end
 from merging.tasks.queue.spare_process import SpareProcess
-from merging.tasks.queue.turns import UNKNOWN
+from merging.tasks.queue.turns import DEFAULT_JOB_SECONDS
 
-POLL = 0.1  # seconds between two checks of a running child
-ORPHAN_POLL = 0.5  # seconds between two checks whether another server's child has ended
-SUBMITTING = 5.0  # seconds that a server waits at most while another one submits a job
-BEAT = 30.0  # seconds between two signals to other computers that this server is alive
-LOOK = 1.0  # seconds between two checks whether another server has cancelled the running job
+POLL_SECONDS = 0.1  # seconds between two checks of a running child
+ORPHAN_POLL_SECONDS = 0.5  # seconds between two checks whether another server's child has ended
+MAX_LOCK_SECONDS = 5.0  # seconds that a server waits at most while another one submits a job
+ALIVE_SIGNAL_SECONDS = 30.0  # seconds between two signals to other computers that this server is alive
+CANCEL_POLL_SECONDS = 1.0  # seconds between two checks whether another server has cancelled the running job
 log = logging.getLogger(__name__)
 
 
@@ -93,7 +93,7 @@ class JobQueue(KnownJobs, ABC):
     @contextlib.contextmanager
     def _submission_lock(self) -> Iterator[None]:
         """Let one thread of one server submit at a time, so that the same job is not created twice."""
-        with self._changed, hold_lock(self.store.root / "locks" / "submitting.lock", longest=SUBMITTING):
+        with self._changed, hold_lock(self.store.root / "locks" / "submitting.lock", longest=MAX_LOCK_SECONDS):
             yield
 
     def _find_earlier(self, job_id: str, benchmark: str, session: str) -> Job | None:
@@ -124,7 +124,7 @@ class JobQueue(KnownJobs, ABC):
             elif (job := self._read_job(job_id)) is not None and job.is_live and job.can_pause:
                 self._files(job_id).ask_to_pause()
 
-    def _enqueue(self, job_id: str, created: bool, session: str = "", seconds: float = UNKNOWN) -> None:
+    def _enqueue(self, job_id: str, created: bool, session: str = "", seconds: float = DEFAULT_JOB_SECONDS) -> None:
         """Append a job to the queue, unless another server has ``created`` its files."""
         if not created:
             return
@@ -203,15 +203,15 @@ class JobQueue(KnownJobs, ABC):
                     self._running.add(job_id)
                     return job_id
                 self._signal_alive()
-                self._changed.wait(ORPHAN_POLL if self._queue else None)
+                self._changed.wait(ORPHAN_POLL_SECONDS if self._queue else None)
             for job_id in self._queue:
                 self._files(job_id).update(state=State.INTERRUPTED)
             self._queue.clear()
             return None
 
     def _signal_alive(self) -> None:
-        """Signal to other computers, every ``BEAT`` seconds, that this server still has its jobs."""
-        if time.monotonic() - self._beaten > BEAT:
+        """Signal to other computers, every ``ALIVE_SIGNAL_SECONDS`` seconds, that this server still has its jobs."""
+        if time.monotonic() - self._beaten > ALIVE_SIGNAL_SECONDS:
             self._beaten = time.monotonic()
             for job_id in (*self._queue, *self._running):
                 self._files(job_id).signal_alive()
@@ -251,14 +251,14 @@ class JobQueue(KnownJobs, ABC):
             if self._queue:
                 self.spare.renew()
             with self._changed:
-                if time.monotonic() - checked > LOOK:
+                if time.monotonic() - checked > CANCEL_POLL_SECONDS:
                     checked = time.monotonic()
                     self._cancelled |= {job_id} if self._files(job_id).is_cancelled() else set()
                 self._signal_alive()
                 stop = self._closing or job_id in self._cancelled
                 if not stop:
-                    self._changed.wait(POLL)
+                    self._changed.wait(POLL_SECONDS)
             if stop:
-                stop_child(process, self._files(job_id), going_on=self._closing)
+                stop_child(process, self._files(job_id), keep_state=self._closing)
                 return True
         return False

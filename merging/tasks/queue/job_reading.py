@@ -9,7 +9,7 @@ from merging.base.files.processes import NO_PROCESS, ProcessId
 from merging.tasks.queue.events import CODE
 from merging.tasks.queue.job_kinds import JobStore, find_job_kind
 from merging.tasks.queue.job_records import Job, JobFiles, Record, State
-from merging.tasks.queue.outcome import Traces, describe_interruption, find_traces, is_made, judge_left
+from merging.tasks.queue.outcome import Traces, describe_interruption, find_traces, is_run_stored, judge_abandoned
 
 
 def read_job(
@@ -23,8 +23,8 @@ def read_job(
     record = files.read()
     if record is None:
         return None
-    state, error, process = _state(files, record, store, is_local)
-    if state == State.DONE and find_job_kind(record.kind).in_store and not is_made(store, files, record):
+    state, error, process = _find_state(files, record, store, is_local)
+    if state == State.DONE and find_job_kind(record.kind).in_store and not is_run_stored(store, files, record):
         return None
     event = files.read_last_event()
     return Job(
@@ -48,11 +48,11 @@ def read_job(
         halted_pid=process.pid if process.is_halted() else 0,
         starts_in=starts_in,
         is_remote=process.is_remote,
-        is_resumable=state == State.PAUSED or (state != State.DONE and _can_go_on(files, record, store)),
+        is_resumable=state == State.PAUSED or (state != State.DONE and _has_resumable_state(files, record, store)),
     )
 
 
-def _can_go_on(files: JobFiles, record: Record, store: JobStore) -> bool:
+def _has_resumable_state(files: JobFiles, record: Record, store: JobStore) -> bool:
     """Whether a job has left a state from which it can continue."""
     kind = find_job_kind(record.kind)
     if kind.in_store:
@@ -65,7 +65,7 @@ def _name_phase(event: Mapping[str, Any]) -> str:
     return "Ending" if CODE in event else "Starting"
 
 
-def _state(files: JobFiles, record: Record, store: JobStore, is_local: bool) -> tuple[State, str, ProcessId]:
+def _find_state(files: JobFiles, record: Record, store: JobStore, is_local: bool) -> tuple[State, str, ProcessId]:
     """The state of a job, a sentence about it, and the process that works on the job or has it in its queue."""
     if record.state == State.INTERRUPTED:
         learned = store.learning_file(files.job_id).exists()
@@ -82,7 +82,7 @@ def _state(files: JobFiles, record: Record, store: JobStore, is_local: bool) -> 
     worker = files.find_worker(record)
     if is_local or worker.is_alive() or _has_written_lately(worker, files):
         return State.RUNNING, "", worker
-    return *judge_left(record, find_traces(files, record, store)), NO_PROCESS
+    return *judge_abandoned(record, find_traces(files, record, store)), NO_PROCESS
 
 
 def _has_written_lately(process: ProcessId, files: JobFiles) -> bool:

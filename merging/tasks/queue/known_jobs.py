@@ -11,9 +11,9 @@ from merging.base.files.temporary import is_temporary
 from merging.tasks.queue.job_kinds import JobStore, find_job_kind
 from merging.tasks.queue.job_reading import read_job
 from merging.tasks.queue.job_records import Job, JobFiles, State
-from merging.tasks.queue.turns import AN_IMAGE, Turns
+from merging.tasks.queue.turns import IMAGE_SECONDS, Turns
 
-WATCHED = 1 << 18  # bytes at the end of the file of events that ``details`` reads
+DETAIL_BYTES = 1 << 18  # bytes at the end of the file of events that ``details`` reads
 
 
 class KnownJobs:
@@ -43,7 +43,7 @@ class KnownJobs:
 
     def details(self, job_id: str) -> list[str]:
         """The details of a job's recent events, oldest first; events from long ago are left out."""
-        events = self._files(job_id).read_events(WATCHED)
+        events = self._files(job_id).read_events(DETAIL_BYTES)
         return [str(event["detail"]) for event in events if "detail" in event][::-1]
 
     def list_asked(self, session: str) -> set[str]:
@@ -59,7 +59,7 @@ class KnownJobs:
     def charge_session(self, session: str, images: int) -> None:
         """Charge the images of a preview to a session's share of the computing."""
         with self._changed:
-            self._turns.charge(session, images * AN_IMAGE)
+            self._turns.charge(session, images * IMAGE_SECONDS)
 
     def _may_start(self, job_id: str) -> bool:
         """Whether a job may start now beside the jobs that are computing. A timed job computes alone."""

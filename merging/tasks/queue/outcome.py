@@ -10,15 +10,17 @@ from typing import Any
 from merging.tasks.queue.child_process import describe_end
 from merging.tasks.queue.events import CODE, ERROR, GOES_ON
 from merging.tasks.queue.job_kinds import JobStore, find_job_kind
-from merging.tasks.queue.job_records import SILENT, JobFiles, Record, State
+from merging.tasks.queue.job_records import SILENT_SECONDS, JobFiles, Record, State
 
 PAUSED_CODE = 75
-ENDS = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}
-LEARNED = "What it learned until a moment before is kept; started again, it goes on from there."
-NOTHING = "Nothing half-done was kept."
-FULL = "The disk that holds the runs is full. Free some space, and start the job again."
-UNKNOWN = "Mergescope was stopped, and the disk is full: what became of this job is not known. Start it again."
-LOG = "see log.txt in its folder."
+FINAL_STATES = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}
+LEARNED_NOTE = "What it learned until a moment before is kept; started again, it goes on from there."
+NOTHING_STORED_NOTE = "Nothing half-done was kept."
+FULL_DISK_ERROR = "The disk that holds the runs is full. Free some space, and start the job again."
+UNKNOWN_END_ERROR = (
+    "Mergescope was stopped, and the disk is full: what became of this job is not known. Start it again."
+)
+LOG_HINT = "see log.txt in its folder."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ def find_traces(files: JobFiles, record: Record, store: JobStore) -> Traces:
     """The traces of a job in its folder and in the store."""
     return Traces(
         event=files.read_last_event(),
-        stored=find_job_kind(record.kind).in_store and is_made(store, files, record),
+        stored=find_job_kind(record.kind).in_store and is_run_stored(store, files, record),
         learned=store.learning_file(files.job_id).exists(),
         started=record.started is not None or files.was_started(),
         follows=bool(record.words and files.recipe_yaml()),
@@ -50,15 +52,15 @@ def find_traces(files: JobFiles, record: Record, store: JobStore) -> Traces:
     )
 
 
-def is_made(store: JobStore, files: JobFiles, record: Record) -> bool:
+def is_run_stored(store: JobStore, files: JobFiles, record: Record) -> bool:
     """Whether the run of a merge is stored, even if another computer has stored it only just now."""
-    if record.owner.is_remote and time.time() - (record.finished or time.time()) < SILENT:
+    if record.owner.is_remote and time.time() - (record.finished or time.time()) < SILENT_SECONDS:
         return store.find_promised(files.job_id) is not None
     return store.find(files.job_id) is not None
 
 
 def judge_end(
-    files: JobFiles, store: JobStore, code: int, stopped: bool, closing: bool, ran_out: bool
+    files: JobFiles, store: JobStore, code: int, stopped: bool, closing: bool, memory_ran_out: bool
 ) -> tuple[State, str]:
     """The final state of a job by its child's exit code, and the reason for a failure.
 
@@ -72,21 +74,21 @@ def judge_end(
     if code != 0 and (stopped or files.is_cancelled()):
         store.delete_learned(files.job_id)
         return State.CANCELLED, _explain_stop(record, find_traces(files, record, store))
-    return judge_code(record, find_traces(files, record, store), code, ran_out)
+    return judge_code(record, find_traces(files, record, store), code, memory_ran_out)
 
 
-def judge_code(record: Record, traces: Traces, code: int, ran_out: bool = False) -> tuple[State, str]:
+def judge_code(record: Record, traces: Traces, code: int, memory_ran_out: bool = False) -> tuple[State, str]:
     """The final state of a job whose child returned an exit code or was killed (a negative code), and the reason.
 
     ``ran_out`` is whether memory ran out while it worked.
     """
     if code == 0 and find_job_kind(record.kind).in_store and not traces.stored:
         changed = "a file of its recipe may have changed since it was submitted"
-        return State.FAILED, f"It ended with code 0, but its run is not stored: {changed}; {LOG}"
-    if code in ENDS:
-        return ENDS[code], _explain_stop(record, traces) if code else ""
-    end = describe_end("It", code, ran_out, LOG)
-    reason = traces.event.get(ERROR) or (FULL if traces.full else end)
+        return State.FAILED, f"It ended with code 0, but its run is not stored: {changed}; {LOG_HINT}"
+    if code in FINAL_STATES:
+        return FINAL_STATES[code], _explain_stop(record, traces) if code else ""
+    end = describe_end("It", code, memory_ran_out, LOG_HINT)
+    reason = traces.event.get(ERROR) or (FULL_DISK_ERROR if traces.full else end)
     return State.FAILED, f"{end} {_describe_remains(record, traces)}" if code < 0 else str(reason)
 
 
@@ -99,10 +101,10 @@ def _explain_stop(record: Record, traces: Traces) -> str:
 
 def _describe_remains(record: Record, traces: Traces) -> str:
     """A sentence on what remains of a job that has stopped."""
-    return LEARNED if traces.learned else find_job_kind(record.kind).kept_note or NOTHING
+    return LEARNED_NOTE if traces.learned else find_job_kind(record.kind).kept_note or NOTHING_STORED_NOTE
 
 
-def judge_left(record: Record, traces: Traces) -> tuple[State, str]:
+def judge_abandoned(record: Record, traces: Traces) -> tuple[State, str]:
     """The state of an unfinished job whose server and child are gone, and a sentence on it unless the job is done."""
     if traces.stored:
         return State.DONE, ""
@@ -117,5 +119,5 @@ def judge_left(record: Record, traces: Traces) -> tuple[State, str]:
 def describe_interruption(record: Record, traces: Traces) -> str:
     """A sentence on a job whose child wrote no last event, perhaps because the disk is full."""
     if not (traces.started or traces.event):
-        return UNKNOWN if traces.full else "Mergescope was stopped before this job's turn came."
+        return UNKNOWN_END_ERROR if traces.full else "Mergescope was stopped before this job's turn came."
     return f"Mergescope or the process of this job was stopped. {_describe_remains(record, traces)}"

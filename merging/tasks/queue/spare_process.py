@@ -22,16 +22,16 @@ from merging.tasks.queue.child_process import (
     stop_process,
 )
 
-ROOM = 1.5 * 2**30  # free bytes of memory above which a spare process is started
-LEAST = 0.75 * 2**30  # free bytes of memory below which it is ended
-WATCH = 5.0  # seconds between two checks of the memory
-LOADED = (
+START_FREE_BYTES = 1.5 * 2**30  # free bytes of memory above which a spare process is started
+END_FREE_BYTES = 0.75 * 2**30  # free bytes of memory below which it is ended
+WATCH_SECONDS = 5.0  # seconds between two checks of the memory
+PRELOADED_MODULES = (
     "torch", "pandas", "merging.cli.main", "merging.cli.commands.run", "merging.cli.commands.measure",
     "merging.cli.run_and_export", "merging.study.runs.execute", "merging.engine.evaluation.evaluate",
     "merging.methods.registry",
     "merging.study.previews.previewer", "PIL.Image",
 )  # fmt: skip
-READ_ONCE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables that torch reads only when it is loaded
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables that torch reads only when it is loaded
 
 
 class SpareProcess:
@@ -62,12 +62,12 @@ class SpareProcess:
 
     def renew(self) -> None:
         """Start a process if one is wanted and none waits, unless memory is short or the system refuses."""
-        if not self._wanted.is_set() or self.pid or free_memory() < ROOM:
+        if not self._wanted.is_set() or self.pid or free_memory() < START_FREE_BYTES:
             return
         environment = child_environment()
         with self._lock, contextlib.suppress(OSError):
             if self._process is None and not self._closed.is_set():
-                self._process = WorkerProcess(LOADED, environment)
+                self._process = WorkerProcess(PRELOADED_MODULES, environment)
                 self._threads = _read_threads(environment)
 
     def start_command(self, words: Sequence[str], environment: Environment, output: IO[bytes]) -> Process:
@@ -106,11 +106,11 @@ class SpareProcess:
 
     def _watch(self) -> None:
         """Replace a process that was taken to answer requests, and end the waiting one when memory is short."""
-        while not self._closed.wait(WATCH):
+        while not self._closed.wait(WATCH_SECONDS):
             if self._lent:
                 self._lent = False
                 self.renew()
-            if self.pid and free_memory() < LEAST:
+            if self.pid and free_memory() < END_FREE_BYTES:
                 _end_process(self._give_up())
 
 
@@ -122,4 +122,4 @@ def _end_process(process: WorkerProcess | None) -> None:
 
 
 def _read_threads(environment: Environment) -> list[str]:
-    return [environment.get(name, "") for name in READ_ONCE]
+    return [environment.get(name, "") for name in THREAD_VARIABLES]

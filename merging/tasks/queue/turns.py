@@ -14,14 +14,14 @@ from merging.base.errors import ModeError
 from merging.base.modes import Mode
 from merging.base.text import duration_text
 
-WINDOW = 600.0  # seconds for which computing counts in a session's share
-UNKNOWN = 10.0  # assumed seconds of a job without an estimate
-AN_IMAGE = 0.005  # seconds charged for an image of a preview
-REMEMBERED = 2000  # jobs whose sessions are remembered
-FRESH = 1.0  # seconds for which a computed order is reused, as all sessions request it often
-LONG = "About {} of computing are estimated; here a job may take {}. Run its recipe on your own machine."
-SHARE = "You have {} jobs in the queue, which is your share here. Wait for one, or leave it."
-BUSY = "The class is busy, about {}: {} jobs wait. Try again then."
+SHARE_SECONDS = 600.0  # seconds for which computing counts in a session's share
+DEFAULT_JOB_SECONDS = 10.0  # assumed seconds of a job without an estimate
+IMAGE_SECONDS = 0.005  # seconds charged for an image of a preview
+MAX_TICKETS = 2000  # jobs whose sessions are remembered
+PLAN_SECONDS = 1.0  # seconds for which a computed order is reused, as all sessions request it often
+LONG_JOB_ERROR = "About {} of computing are estimated; here a job may take {}. Run its recipe on your own machine."
+FULL_SHARE_ERROR = "You have {} jobs in the queue, which is your share here. Wait for one, or leave it."
+BUSY_ERROR = "The class is busy, about {}: {} jobs wait. Try again then."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class ClassLimits:
 
 
 NO_LIMITS = ClassLimits()
-OF_CLASS = ClassLimits(seconds=modes.MOST_SECONDS, jobs_of_session=2, waiting=200)  # one job computes, one waits
+CLASS_LIMITS = ClassLimits(seconds=modes.MOST_SECONDS, jobs_of_session=2, waiting=200)  # one job computes, one waits
 
 
 def find_limits() -> ClassLimits:
     """The limits of this server's mode."""
-    return OF_CLASS if modes.server_mode() == Mode.CLASS else NO_LIMITS
+    return CLASS_LIMITS if modes.server_mode() == Mode.CLASS else NO_LIMITS
 
 
 @dataclass(slots=True)
@@ -75,25 +75,27 @@ class Turns:
         """
         allowed = find_limits()
         if not session and allowed == NO_LIMITS:
-            return UNKNOWN
+            return DEFAULT_JOB_SECONDS
         if len(queue) >= allowed.waiting:
-            raise ModeError(BUSY.format(duration_text(sum(map(self._seconds_of, queue)) / self.at_once), len(queue)))
+            raise ModeError(
+                BUSY_ERROR.format(duration_text(sum(map(self._seconds_of, queue)) / self.at_once), len(queue))
+            )
         mine = [ticket for ticket in self._tickets.values() if not ticket.ended and ticket.sessions[:1] == [session]]
         if len(mine) >= allowed.jobs_of_session:
-            raise ModeError(SHARE.format(len(mine)))
-        takes = seconds() or UNKNOWN
+            raise ModeError(FULL_SHARE_ERROR.format(len(mine)))
+        takes = seconds() or DEFAULT_JOB_SECONDS
         if takes > allowed.seconds:
-            raise ModeError(LONG.format(duration_text(takes), duration_text(allowed.seconds)))
+            raise ModeError(LONG_JOB_ERROR.format(duration_text(takes), duration_text(allowed.seconds)))
         return takes
 
-    def wait(self, job: str, session: str, seconds: float = UNKNOWN, *, anew: bool = False) -> None:
+    def wait(self, job: str, session: str, seconds: float = DEFAULT_JOB_SECONDS, *, anew: bool = False) -> None:
         """Record that a session waits for a job; ``anew`` if the job is being submitted."""
         self._last_plan = None
         ticket = self._tickets.get(job)
         if ticket is None or anew:
             self._tickets[job] = Ticket([session], seconds)
             self._tickets.move_to_end(job)
-            while len(self._tickets) > REMEMBERED:
+            while len(self._tickets) > MAX_TICKETS:
                 self._tickets.popitem(last=False)
         elif session not in ticket.sessions:
             ticket.sessions.append(session)
@@ -134,7 +136,7 @@ class Turns:
     def charge(self, session: str, seconds: float) -> None:
         """Charge seconds of computing to a session."""
         now = self.clock()
-        self._charges = [charge for charge in self._charges if charge[0] > now - WINDOW]
+        self._charges = [charge for charge in self._charges if charge[0] > now - SHARE_SECONDS]
         self._charges.append((now, session, seconds))
 
     def order(self, queue: Sequence[str]) -> list[str]:
@@ -146,9 +148,9 @@ class Turns:
         return self._plan(tuple(queue))[1].get(job)
 
     def _plan(self, queue: tuple[str, ...]) -> tuple[list[str], dict[str, float]]:
-        """The order, and {job: seconds until it begins}; cached for ``FRESH`` seconds."""
+        """The order, and {job: seconds until it begins}; cached for ``PLAN_SECONDS`` seconds."""
         now = self.clock()
-        if self._last_plan is not None and self._last_plan[0] == queue and now - self._last_plan[1] < FRESH:
+        if self._last_plan is not None and self._last_plan[0] == queue and now - self._last_plan[1] < PLAN_SECONDS:
             return self._last_plan[2], self._last_plan[3]
         used = self._sum_used(now)
         running = [ticket for ticket in self._tickets.values() if ticket.started is not None]
@@ -170,7 +172,9 @@ class Turns:
     def _sum_used(self, now: float) -> dict[str, float]:
         """Recent seconds of computing of each session, including the estimated time of running jobs."""
         used: dict[str, float] = {}
-        charges = [(session, part) for time_charged, session, part in self._charges if time_charged > now - WINDOW]
+        charges = [
+            (session, part) for time_charged, session, part in self._charges if time_charged > now - SHARE_SECONDS
+        ]
         for ticket in self._tickets.values():
             if ticket.started is not None:
                 charges += self._split_seconds(ticket, max(ticket.seconds, self._seconds_spent(ticket)))
@@ -188,4 +192,4 @@ class Turns:
         return self._tickets[job].sessions if job in self._tickets else ()
 
     def _seconds_of(self, job: str) -> float:
-        return self._tickets[job].seconds if job in self._tickets else UNKNOWN
+        return self._tickets[job].seconds if job in self._tickets else DEFAULT_JOB_SECONDS

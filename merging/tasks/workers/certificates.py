@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 from merging.base.errors import WorkerError
 from merging.base.settings import CERTIFICATES
 
-AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
-TLS, PLAIN = "tls", "tcp"
-OTHERS = 0o077  # permissions of the group and of all other users
+AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
+TLS, TCP = "tls", "tcp"
+OTHERS_PERMISSIONS = 0o077  # permissions of the group and of all other users
 
 
-def certificates_folder() -> Path | None:
+def find_certificates() -> Path | None:
     """The folder of the certificates; None if $MERGESCOPE_CERTIFICATES is not set.
 
     Raises:
@@ -29,25 +29,25 @@ def certificates_folder() -> Path | None:
     if not written:
         return None
     path = Path(written).expanduser()
-    missing = [name for name in (AUTHORITY, CERTIFICATE, KEY) if not (path / name).is_file()]
+    missing = [name for name in (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE) if not (path / name).is_file()]
     if missing:
         raise WorkerError(f"{CERTIFICATES} names {path}, where {', '.join(missing)} is missing; see docs/cluster.md.")
-    if path.stat().st_mode & OTHERS:
+    if path.stat().st_mode & OTHERS_PERMISSIONS:
         raise WorkerError(f"Others may read the certificates in {path}. Take their rights away: chmod 700 {path}")
     return path
 
 
-def require_safe(address: str) -> Path | None:
+def require_safe_address(address: str) -> Path | None:
     """The folder of the certificates that an address needs; None for an address of this machine without TLS.
 
     Raises:
         WorkerError: the address is malformed or of another machine without TLS, or its certificates are missing.
     """
     parts = urlsplit(address)
-    if parts.scheme not in (TLS, PLAIN) or not parts.hostname:
+    if parts.scheme not in (TLS, TCP) or not parts.hostname:
         raise WorkerError(f"An address is tls://host:port, or tcp://127.0.0.1:port; got {address[:80]!r}.")
     if parts.scheme == TLS:
-        if (found := certificates_folder()) is None:
+        if (found := find_certificates()) is None:
             raise WorkerError(f"{address} needs certificates: set {CERTIFICATES} to their folder; see docs/cluster.md.")
         return found
     if not is_this_machine(parts.hostname):

@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 
 from merging.base.errors import WorkerError, WorkersGone
 from merging.tasks.worker import answer_request
-from merging.tasks.workers.certificates import AUTHORITY, CERTIFICATE, KEY, require_safe
+from merging.tasks.workers.certificates import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, require_safe_address
 from merging.tasks.workers.workers import Workers
 
-CONNECTING = 10.0  # seconds
-FIRST = 60.0  # seconds within which the first worker must connect
-FRESH = 2.0  # seconds for which the count of workers is reused
+CONNECT_SECONDS = 10.0  # seconds
+FIRST_WORKER_SECONDS = 60.0  # seconds within which the first worker must connect
+COUNT_SECONDS = 2.0  # seconds for which the count of workers is reused
 
 
 def import_dask() -> Any:
@@ -39,9 +39,12 @@ def tls_settings(certificates: Path | None) -> Any:
     """The engine's TLS settings with these certificates; None without certificates."""
     if certificates is None:
         return None
-    files: dict[str, Any] = {"tls_ca_file": str(certificates / AUTHORITY), "require_encryption": True}
+    files: dict[str, Any] = {"tls_ca_file": str(certificates / AUTHORITY_FILE), "require_encryption": True}
     for role in ("client", "scheduler", "worker"):
-        files |= {f"tls_{role}_cert": str(certificates / CERTIFICATE), f"tls_{role}_key": str(certificates / KEY)}
+        files |= {
+            f"tls_{role}_cert": str(certificates / CERTIFICATE_FILE),
+            f"tls_{role}_key": str(certificates / KEY_FILE),
+        }
     return import_dask().Security(**files)
 
 
@@ -70,10 +73,14 @@ def connect(spec: str) -> Workers:
         address = read_address(spec)
     except WorkerError as error:
         raise WorkersGone(str(error)) from None
-    certificates = require_safe(address)
+    certificates = require_safe_address(address)
     try:
         client = import_dask().Client(
-            address, security=tls_settings(certificates), timeout=CONNECTING, set_as_default=False, name="mergescope"
+            address,
+            security=tls_settings(certificates),
+            timeout=CONNECT_SECONDS,
+            set_as_default=False,
+            name="mergescope",
         )
     except (OSError, TimeoutError) as error:
         reason = str(error).splitlines()[0][:200]
@@ -81,10 +88,10 @@ def connect(spec: str) -> Workers:
     workers = _select_workers(client, f"the workers at {address}", set())
     since = time.monotonic()
     while not workers.present():
-        if time.monotonic() - since > FIRST:
+        if time.monotonic() - since > FIRST_WORKER_SECONDS:
             client.close()
             raise WorkersGone(f"There is no worker at {address}. Start some: python -m merging worker {spec}")
-        time.sleep(FRESH / 4)
+        time.sleep(COUNT_SECONDS / 4)
     return workers
 
 
@@ -115,7 +122,7 @@ def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Col
         nonlocal checked
         if client.status != "running":  # without workers, a lost task is not blamed for the loss
             workers.count = 0
-        elif workers.count == 0 or time.monotonic() - checked > FRESH:
+        elif workers.count == 0 or time.monotonic() - checked > COUNT_SECONDS:
             workers.count = sum(count_threads(client, kinds, hosts).values())
             checked = time.monotonic()
         return workers.count > 0
@@ -139,7 +146,7 @@ def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Col
 
     def close(_executor: Any) -> None:
         with contextlib.suppress(OSError, TimeoutError):
-            client.close(timeout=CONNECTING)
+            client.close(timeout=CONNECT_SECONDS)
 
     restriction = {"workers": list(hosts)} if hosts else {}
     executor = client.get_executor(pure=False, resources=dict.fromkeys(kinds, 1), **restriction)

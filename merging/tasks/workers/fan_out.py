@@ -22,11 +22,11 @@ from merging.tasks.kinds import Plain, find_kind
 from merging.tasks.worker import answer_request, decode_answer, encode_request
 from merging.tasks.workers.workers import Workers
 
-WINDOW = 2  # submitted tasks for each task that can run
-MOST_BYTES = 256 << 20  # most bytes of the answers of submitted tasks
-WAKE = 0.2  # seconds between two checks whether to stop, and whether there are still workers
-GONE = 60.0  # seconds without any worker after which the remaining tasks are left for later
-TRIES = 3  # losses of its worker after which a task fails
+WINDOW_FACTOR = 2  # submitted tasks for each task that can run
+MAX_ANSWER_BYTES = 256 << 20  # most bytes of the answers of submitted tasks
+POLL_SECONDS = 0.2  # seconds between two checks whether to stop, and whether there are still workers
+MAX_SECONDS_WITHOUT_WORKERS = 60.0  # seconds without any worker after which the remaining tasks are left for later
+MAX_LOSSES = 3  # losses of its worker after which a task fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class WorkerTask:
     """A task that a worker can compute. ``ask`` returns its request, with its name, when it is submitted.
 
     ``compute`` returns the answer without workers. ``work`` counts as progress. ``nbytes`` is the size of the answer:
-    the answers of all submitted tasks have at most ``MOST_BYTES``, or only one task is submitted.
+    the answers of all submitted tasks have at most ``MAX_ANSWER_BYTES``, or only one task is submitted.
     """
 
     name: str
@@ -114,9 +114,11 @@ class FanOut:
         """Fill the window; return whether any task is submitted. If none is, all tasks are done."""
         if not self._submitted and self.workers.count == 0:  # without workers the loop would submit nothing
             self._await_workers()
-        while len(self._submitted) < WINDOW * self.workers.count and (following := self._next(source)) is not None:
+        while (
+            len(self._submitted) < WINDOW_FACTOR * self.workers.count and (following := self._next(source)) is not None
+        ):
             nbytes = sum(each.task.nbytes for each in self._submitted.values()) + following.task.nbytes
-            if self._submitted and nbytes > MOST_BYTES:
+            if self._submitted and nbytes > MAX_ANSWER_BYTES:
                 self._postponed.appendleft(following)
                 break
             try:
@@ -146,11 +148,11 @@ class FanOut:
 
         This is so before its last attempt, or after one loss if a loss ends all submitted tasks.
         """
-        return submitted.losses >= (1 if self.workers.renew is not None else TRIES - 1)
+        return submitted.losses >= (1 if self.workers.renew is not None else MAX_LOSSES - 1)
 
     def _collect(self) -> list[_SubmittedTask]:
         """Wait briefly and pass on the answers of finished tasks; return the tasks whose worker is lost."""
-        finished, _ = wait(self._submitted, WAKE, FIRST_COMPLETED)
+        finished, _ = wait(self._submitted, POLL_SECONDS, FIRST_COMPLETED)
         if not finished and not self.workers.present():
             self._await_workers()
         # A cancellation that this program did not request is a loss, too.
@@ -194,7 +196,7 @@ class FanOut:
             return
         for each in lost:
             each.losses += 1
-            if each.losses < TRIES:
+            if each.losses < MAX_LOSSES:
                 self._postponed.append(each)
             else:
                 self._fail(each.task, WorkerError(_describe_losses(each.losses, self._memory.ran_out())))
@@ -202,20 +204,20 @@ class FanOut:
     def _renew(self) -> None:
         if self.workers.renew is None:
             self._await_workers()
-            time.sleep(WAKE)
+            time.sleep(POLL_SECONDS)
             return
         self.workers.close(self.workers.executor)
         self.workers.executor = self.workers.renew()
 
     def _await_workers(self) -> None:
-        """Wait until there are workers again. Raises WorkersGone after ``GONE`` seconds."""
+        """Wait until there are workers again. Raises WorkersGone after ``MAX_SECONDS_WITHOUT_WORKERS`` seconds."""
         since = time.monotonic()
         while not self.workers.present():
             self.context.check()
             self._poll()
-            if time.monotonic() - since > GONE:
+            if time.monotonic() - since > MAX_SECONDS_WITHOUT_WORKERS:
                 raise WorkersGone(f"{self.workers.called[:1].upper()}{self.workers.called[1:]} are gone.")
-            time.sleep(WAKE)
+            time.sleep(POLL_SECONDS)
 
 
 def _describe_losses(times: int, ran_out: bool) -> str:

@@ -20,17 +20,17 @@ from merging.base.errors import ParameterError, WorkerError
 from merging.tasks.context import Context
 from merging.tasks.workers.checking import check_workers
 from merging.tasks.workers.worker_choice import parse_choice
-from merging.tasks.workers.worker_facts import GPUS
+from merging.tasks.workers.worker_facts import GPUS_VARIABLE
 from merging.tasks.workers.workers import Workers
 
-PINNED = "gpus"
-MOST = 256  # most processes
-FORMS = (
+GPUS_SPEC = "gpus"
+MAX_PROCESSES = 256  # most processes
+SPEC_FORMS = (
     "a number of processes, gpus, the address of a scheduler (tls://host:8786 or the path of its JSON file), or "
     "module:function"
 )
-ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-ENDED = 5.0  # seconds to wait for the end of a killed process
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+KILL_SECONDS = 5.0  # seconds to wait for the end of a killed process
 
 
 @contextlib.contextmanager
@@ -69,23 +69,23 @@ def open_workers(context: Context, mixable: bool = False) -> Iterator[Workers | 
 
 
 def _open_spec(spec: str) -> Workers:
-    if spec.isdecimal() and 1 <= int(spec) <= MOST:
+    if spec.isdecimal() and 1 <= int(spec) <= MAX_PROCESSES:
         return open_processes([""] * int(spec), f"the {spec} worker processes")
-    if spec == PINNED:
+    if spec == GPUS_SPEC:
         return pin_to_gpus(visible_gpus())
     if "://" in spec or spec.endswith(".json"):
         from merging.tasks.workers.dask_pool import connect
 
         return connect(spec)
     if ":" in spec:
-        return _open_own_pool(spec)
-    raise ParameterError(f"Workers are {FORMS} (at most {MOST} processes); got {spec[:60]!r}.")
+        return _open_user_pool(spec)
+    raise ParameterError(f"Workers are {SPEC_FORMS} (at most {MAX_PROCESSES} processes); got {spec[:60]!r}.")
 
 
 # Processes of this machine
 
 
-def open_processes(gpus: Sequence[str], called: str) -> Workers:
+def open_processes(gpus: Sequence[str], title: str) -> Workers:
     """A spawned process for each entry: the only GPU that the process sees, or empty for all visible GPUs."""
     context = get_context("spawn")
 
@@ -95,7 +95,7 @@ def open_processes(gpus: Sequence[str], called: str) -> Workers:
             gpu_queue.put(gpu)
         return ProcessPoolExecutor(len(gpus), context, initializer=begin_worker, initargs=(gpu_queue,))
 
-    return Workers(start(), len(gpus), renew=start, called=called, close=_kill)
+    return Workers(start(), len(gpus), renew=start, called=title, close=_kill)
 
 
 def pin_to_gpus(gpus: Sequence[str]) -> Workers:
@@ -114,7 +114,7 @@ def pin_to_gpus(gpus: Sequence[str]) -> Workers:
 
 def visible_gpus() -> list[str]:
     """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them. Raises WorkerError if there is none."""
-    if (listed := os.environ.get(GPUS)) is not None:
+    if (listed := os.environ.get(GPUS_VARIABLE)) is not None:
         gpus = [part.strip() for part in listed.split(",") if part.strip()]
     else:
         import torch
@@ -130,9 +130,9 @@ def begin_worker(gpu_queue: Any) -> None:
     parent.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the requesting process decides
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     if gpu := gpu_queue.get():
-        os.environ[GPUS] = gpu
+        os.environ[GPUS_VARIABLE] = gpu
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -151,13 +151,13 @@ def _kill(executor: Executor) -> None:
     for process in running:
         process.kill()
     for process in running:
-        process.join(ENDED)
+        process.join(KILL_SECONDS)
 
 
 # Executors of the user
 
 
-def _open_own_pool(spec: str) -> Workers:
+def _open_user_pool(spec: str) -> Workers:
     """The workers that the user's function returns, as an Executor, or as Workers with further facts."""
     module, _, name = spec.partition(":")
     try:

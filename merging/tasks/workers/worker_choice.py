@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-PARTS = re.compile(r"(?P<spec>.*?)(?:\s+only=(?P<only>\S+))?(?P<mixed>\s+mixed)?", re.DOTALL)
+CHOICE_PATTERN = re.compile(r"(?P<spec>.*?)(?:\s+only=(?P<only>\S+))?(?P<mixed>\s+mixed)?", re.DOTALL)
 
 
 class WorkerChoice(NamedTuple):
@@ -24,7 +24,7 @@ class WorkerChoice(NamedTuple):
 
 def parse_choice(text: str) -> WorkerChoice:
     """The parts of a text, which are not checked."""
-    found = PARTS.fullmatch(text.strip())
+    found = CHOICE_PATTERN.fullmatch(text.strip())
     assert found is not None  # every text matches
     names = tuple(name.strip() for name in (found["only"] or "").split(",") if name.strip())
     return WorkerChoice(found["spec"].strip(), names, found["mixed"] is not None)

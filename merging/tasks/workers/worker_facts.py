@@ -24,10 +24,10 @@ from merging.base.version import __version__
 from merging.tasks.kinds import TaskKind
 from merging.tasks.store_mark import sees_mark
 
-GPUS = "CUDA_VISIBLE_DEVICES"
-LIMIT = "MERGESCOPE_WORKER_MEMORY"  # the variable with the bytes that a worker may take
-SAME = ("version", "sources", "torch", "numpy")  # facts that must agree between programs that compute the same
-DEVICES = ("auto", "cpu", "cuda", "cuda:0", "mps")  # the devices that a request to a worker may name
+GPUS_VARIABLE = "CUDA_VISIBLE_DEVICES"
+MEMORY_VARIABLE = "MERGESCOPE_WORKER_MEMORY"  # the variable with the bytes that a worker may take
+PROGRAM_FACTS = ("version", "sources", "torch", "numpy")  # facts that must agree between programs that compute the same
+DEVICE_NAMES = ("auto", "cpu", "cuda", "cuda:0", "mps")  # the devices that a request to a worker may name
 
 
 def describe_worker(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def describe_worker(request: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
     time.sleep(float(request.get("pause", 0)))
-    gpu, device = os.environ.get(GPUS, ""), str(request.get("device", "auto"))
+    gpu, device = os.environ.get(GPUS_VARIABLE, ""), str(request.get("device", "auto"))
     facts = {
         "name": f"{platform.node()} GPU {gpu}" if gpu else platform.node(),
         "pid": os.getpid(),
@@ -52,16 +52,16 @@ def describe_worker(request: Mapping[str, Any]) -> dict[str, Any]:
         "hardware": hardware_name(device),
         "gpu": gpu,
         "memory": free_memory(),
-        "limit": int(os.environ.get(LIMIT, "0")),
+        "limit": int(os.environ.get(MEMORY_VARIABLE, "0")),
         "sees_store": sees_mark(request.get("probe")),
     }
-    return facts | {"kind": _digest(facts, *SAME, "hardware"), "program": _digest(facts, *SAME)}
+    return facts | {"kind": _digest(facts, *PROGRAM_FACTS, "hardware"), "program": _digest(facts, *PROGRAM_FACTS)}
 
 
 def local_kinds() -> set[str]:
     """Every "kind" and "program" that ``describe_worker`` can return in this process, over all devices."""
     found = set()
-    for device in DEVICES:
+    for device in DEVICE_NAMES:
         with contextlib.suppress(MergingError):
             facts = describe_worker({"device": device})
             found |= {str(facts["kind"]), str(facts["program"])}

@@ -30,7 +30,7 @@ from merging.models.model_references import PRETRAINED
 from merging.models.stated_architecture import NOTHING_STATED, StatedArchitecture
 from merging.models.text_tower import stated_text
 
-ASSUMED = (
+ASSUMED_ACTIVATION = (
     "Nothing beside the pretrained model's weights says which activation it has; {} was assumed. If it has another "
     "one, name it with --activation, or as `activation` in the description."
 )
@@ -53,7 +53,7 @@ class BenchmarkModels:
     @property
     def nbytes(self) -> int:
         """Bytes of all models as files."""
-        return sum(_size(model) for model in self.all.values())
+        return sum(_count_bytes(model) for model in self.all.values())
 
 
 def open_models(
@@ -79,7 +79,9 @@ def open_models(
         if architecture_in_metadata(model) and Architecture.from_checkpoint(model, fallback=first) != architecture:
             raise TaskError(f"{name} states another architecture than the pretrained model.")
     assumed = (
-        () if activation_in_metadata(first) else (ASSUMED.format("QuickGELU" if architecture.quick_gelu else "GELU"),)
+        ()
+        if activation_in_metadata(first)
+        else (ASSUMED_ACTIVATION.format("QuickGELU" if architecture.quick_gelu else "GELU"),)
     )
     if not opened:
         return BenchmarkModels(first, opened, architecture, assumed)
@@ -90,7 +92,7 @@ def open_models(
     return BenchmarkModels(first, opened, architecture, (*assumed, *warnings))
 
 
-def normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def read_normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean (3,) and standard deviation (3,) of colors, from the pretrained model's metadata or else CLIP's."""
     preprocess = architecture_in_metadata(pretrained).get("preprocess")
     if isinstance(preprocess, dict) and "mean" in preprocess and "std" in preprocess:
@@ -102,7 +104,7 @@ def write_models(folder: Path, models: BenchmarkModels, meter: Meter) -> None:
     """Write every model as ``<name>.safetensors``, without its text transformer."""
     folder.mkdir()
     for name, model in models.all.items():
-        about = _file_metadata(name, models)
+        about = _build_metadata(name, models)
         infos = {p.name: model.infos[p.name] for p in model.parameters if p.part != TEXT_TOWER}
         with SafetensorsWriter(folder / f"{name}.safetensors", infos, about) as writer:
             for tensor, info in infos.items():
@@ -115,14 +117,14 @@ def write_references(folder: Path, models: BenchmarkModels, paths: Mapping[str, 
     folder.mkdir()
     for name in models.all:
         like = "" if name == PRETRAINED else f"{PRETRAINED}{REFERENCE}"
-        write_reference(folder / f"{name}{REFERENCE}", paths[name].absolute(), _file_metadata(name, models), like)
+        write_reference(folder / f"{name}{REFERENCE}", paths[name].absolute(), _build_metadata(name, models), like)
 
 
-def _file_metadata(name: str, models: BenchmarkModels) -> dict[str, str]:
+def _build_metadata(name: str, models: BenchmarkModels) -> dict[str, str]:
     """The metadata of a model's file."""
     role = name if name in (PRETRAINED, MULTITASK) else "expert"
     return {
-        "architecture": json.dumps(_architecture_metadata(models)),
+        "architecture": json.dumps(_build_architecture(models)),
         "role": role,
         "task": name if role == "expert" else "",
         "from": Path(models.all[name].label).name,
@@ -131,7 +133,7 @@ def _file_metadata(name: str, models: BenchmarkModels) -> dict[str, str]:
 
 def write_text_tower(path: Path, text: Checkpoint, models: BenchmarkModels, meter: Meter) -> None:
     """Write the text tower of the models, for exports of whole CLIP models."""
-    stated = _architecture_metadata(models) | {"text_cfg": dict(stated_text(text))}
+    stated = _build_architecture(models) | {"text_cfg": dict(stated_text(text))}
     about = {"architecture": json.dumps(stated), "role": "text tower", "from": Path(text.label).name}
     with SafetensorsWriter(path, text.infos, about) as writer:
         for tensor, info in text.infos.items():
@@ -139,7 +141,7 @@ def write_text_tower(path: Path, text: Checkpoint, models: BenchmarkModels, mete
             meter.advance(info.nbytes, "Writing models", "text tower")
 
 
-def _architecture_metadata(models: BenchmarkModels) -> dict[str, Any]:
+def _build_architecture(models: BenchmarkModels) -> dict[str, Any]:
     """The architecture in the form of a checkpoint's metadata."""
     tower = models.architecture
     fields = {"image_size": tower.image_size, "layers": tower.layers, "width": tower.width}
@@ -152,6 +154,6 @@ def _architecture_metadata(models: BenchmarkModels) -> dict[str, Any]:
     return {"embed_dim": tower.embed_dim, "quick_gelu": tower.quick_gelu, "vision_cfg": fields, **others}
 
 
-def _size(model: Checkpoint) -> int:
+def _count_bytes(model: Checkpoint) -> int:
     """Bytes of a model without its text transformer."""
     return sum(model.infos[p.name].nbytes for p in model.parameters if p.part != TEXT_TOWER)

@@ -15,12 +15,12 @@ from merging.images.benchmarks.build.benchmark_description import Description, T
 from merging.images.benchmarks.build.benchmark_models import BenchmarkModels, open_models
 from merging.images.benchmarks.build.class_names import Classes, name_classes
 from merging.images.benchmarks.build.data_set_split import Split, split_data_set
-from merging.images.benchmarks.build.image_sampling import Amounts
+from merging.images.benchmarks.build.image_sampling import SampleLimits
 from merging.images.data_sets.data_set_formats import open_data
 from merging.images.data_sets.labeled_images import DataSet
 from merging.images.prompt_sets import prompts
 from merging.images.text_encoder import LOGIT_SCALE, TextTower
-from merging.images.zero_shot_heads import PLAIN, Head, read_head
+from merging.images.zero_shot_heads import DEFAULT_TEMPLATES, Head, read_head
 from merging.models.architecture import with_activation, with_architecture
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import CheckpointView
@@ -28,7 +28,7 @@ from merging.models.formats.model_sources import ModelRef, open_stored
 from merging.models.model_references import PRETRAINED, strip_folders
 from merging.models.text_tower import PROJECTION, text_tower
 
-LOGIT = "logit_scale"
+LOGIT_SCALE_KEY = "logit_scale"
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Plan:
         return sum(self.amounts.most(task.split) for task in self.tasks)
 
     @property
-    def amounts(self) -> Amounts:
+    def amounts(self) -> SampleLimits:
         """The numbers of images to sample from each data set."""
-        return Amounts(self.description.images, self.description.exemplars)
+        return SampleLimits(self.description.images, self.description.exemplars)
 
 
 def plan_benchmark(description: Description, device: torch.device | str = "cpu", *, tower: bool = True) -> Plan:
@@ -101,15 +101,15 @@ def plan_benchmark(description: Description, device: torch.device | str = "cpu",
     """
     trained = description.models()
     models = open_models(trained.pop(PRETRAINED), trained, description.activation, description.stated)
-    tasks = tuple(_task(task, description, models) for task in description.tasks)
+    tasks = tuple(_plan_task(task, description, models) for task in description.tasks)
     needed = any(task.head is None for task in tasks)
-    text = _text(description, models.architecture.embed_dim, needed=needed)
+    text = _find_text_tower(description, models.architecture.embed_dim, needed=needed)
     if not needed or not tower or text is None:
         return Plan(description, models, tasks, None, text)
     return Plan(description, models, tasks, TextTower.open(text.inner, device), text)
 
 
-def _text(description: Description, width: int, *, needed: bool) -> CheckpointView | None:
+def _find_text_tower(description: Description, width: int, *, needed: bool) -> CheckpointView | None:
     """The text tower, not read yet; None if there is none and no head needs it."""
     source = ModelRef(description.text or description.pretrained, description.base)
     try:
@@ -131,7 +131,7 @@ def _text(description: Description, width: int, *, needed: bool) -> CheckpointVi
     return text
 
 
-def _task(source: TaskSource, description: Description, models: BenchmarkModels) -> PlannedTask:
+def _plan_task(source: TaskSource, description: Description, models: BenchmarkModels) -> PlannedTask:
     """One task; errors name it."""
     try:
         data = open_data(
@@ -148,7 +148,7 @@ def _task(source: TaskSource, description: Description, models: BenchmarkModels)
         head = None
         if source.head:
             order = published.class_names if published and chosen is None else classes.names
-            head = _head(description.resolve_path(source.head), classes.names, order, models)
+            head = _read_head(description.resolve_path(source.head), classes.names, order, models)
         return PlannedTask(
             source=source,
             title=source.title or (published.title if published else source.key),
@@ -162,16 +162,16 @@ def _task(source: TaskSource, description: Description, models: BenchmarkModels)
                 balanced=description.balanced,
                 whole=description.whole,
             ),
-            templates=source.templates or (published.templates if published else PLAIN),
+            templates=source.templates or (published.templates if published else DEFAULT_TEMPLATES),
             head=head,
         )
     except (TaskError, CheckpointError) as error:
         raise TaskError(f"Task {source.key!r}: {error}") from None
 
 
-def _head(path: Path, names: Sequence[str], order: Sequence[str], models: BenchmarkModels) -> Head:
+def _read_head(path: Path, names: Sequence[str], order: Sequence[str], models: BenchmarkModels) -> Head:
     """A released head with its rows in the order of ``names``; ``order`` has the names in the file's order."""
-    head = read_head(path, len(order), models.architecture.embed_dim, logit_scale(models.pretrained))
+    head = read_head(path, len(order), models.architecture.embed_dim, read_logit_scale(models.pretrained))
     if tuple(names) == tuple(order):
         return head
     if len(set(order)) < len(order):
@@ -180,11 +180,11 @@ def _head(path: Path, names: Sequence[str], order: Sequence[str], models: Benchm
     return Head(head.rows[[position[name] for name in names]], head.scale)
 
 
-def logit_scale(pretrained: Checkpoint) -> float:
+def read_logit_scale(pretrained: Checkpoint) -> float:
     """The factor that turns cosines into logits: from the pretrained model's file, else OpenAI's."""
-    if LOGIT not in pretrained.infos or pretrained.infos[LOGIT].numel != 1:
+    if LOGIT_SCALE_KEY not in pretrained.infos or pretrained.infos[LOGIT_SCALE_KEY].numel != 1:
         return LOGIT_SCALE
-    return float(pretrained.read(LOGIT).float().exp())
+    return float(pretrained.read(LOGIT_SCALE_KEY).float().exp())
 
 
 def check_room(plan: Plan, folder: Path) -> None:

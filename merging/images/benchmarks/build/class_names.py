@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from merging.base.errors import TaskError
 from merging.base.text import did_you_mean, first_few, printable
 from merging.images.data_sets.labeled_images import DataSet
-from merging.images.prompt_sets import Prompts, first_difference, simplify_name
+from merging.images.prompt_sets import Prompts, describe_first_difference, simplify_name
 
-MAX_NAME = 300
-NUMBERS_ONLY = "Labels are numbers without names; it was assumed that they count in this order: {}."
+MAX_NAME_LENGTH = 300
+NUMBERS_ONLY_CAUTION = "Labels are numbers without names; it was assumed that they count in this order: {}."
 ClassNames = Sequence[str] | Mapping[str, str] | None  # in the order of labels, or {the data set's own name: name}
 
 
@@ -44,7 +44,7 @@ def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | No
     else:
         raise TaskError("Labels are numbers and nothing says what they mean; give the class names in their order.")
     names = tuple(unicodedata.normalize("NFC", name).strip() for name in classes.names)
-    _check(names, None if chosen is not None else prompts)
+    _check_names(names, None if chosen is not None else prompts)
     return Classes(names, classes.how, classes.cautions)
 
 
@@ -58,13 +58,15 @@ def _map_names(own: Sequence[str] | None, chosen: Mapping[str, str]) -> tuple[st
     return tuple(by_name[simplify_name(name)] for name in own)
 
 
-def _match_list(own: Sequence[str] | None, chosen: tuple[str, ...], classes: int) -> Classes:
-    if len(chosen) != classes:
-        raise TaskError(f"{len(chosen)} class names are given; the data set has {classes} classes.")
+def _match_list(own: Sequence[str] | None, chosen: tuple[str, ...], class_count: int) -> Classes:
+    if len(chosen) != class_count:
+        raise TaskError(f"{len(chosen)} class names are given; the data set has {class_count} classes.")
     by_name = {simplify_name(name): name for name in chosen}
     if own is None:
-        return Classes(chosen, "as given, in the order of labels", (NUMBERS_ONLY.format("the list that was given"),))
-    if len(by_name) == classes and set(by_name) == {simplify_name(name) for name in own}:
+        return Classes(
+            chosen, "as given, in the order of labels", (NUMBERS_ONLY_CAUTION.format("the list that was given"),)
+        )
+    if len(by_name) == class_count and set(by_name) == {simplify_name(name) for name in own}:
         return Classes(tuple(by_name[simplify_name(name)] for name in own), "as given, matched by name")
     _refuse_another_order(own, chosen)
     return Classes(chosen, "as given, in the order of labels")
@@ -77,12 +79,12 @@ def _refuse_another_order(own: Sequence[str], chosen: Sequence[str]) -> None:
         if label.get(simplify_name(name), number) != number:
             raise TaskError(
                 "The given class names are in another order than the data set's. "
-                f"{first_difference(own, chosen, 'the list')} {printable(name, 60)!r} is label "
+                f"{describe_first_difference(own, chosen, 'the list')} {printable(name, 60)!r} is label "
                 f"{label[simplify_name(name)]} of the data set. Give `classes` as a mapping from its names."
             )
 
 
-def _match_published(own: Sequence[str] | None, prompts: Prompts, classes: int) -> Classes:
+def _match_published(own: Sequence[str] | None, prompts: Prompts, class_count: int) -> Classes:
     if own is not None:
         names = tuple(prompts.match(own))
         how = f"those of {prompts.title}, matched by name"
@@ -93,14 +95,14 @@ def _match_published(own: Sequence[str] | None, prompts: Prompts, classes: int) 
         raise TaskError(
             f"Labels are numbers, and files of {prompts.title} differ in what they mean; give `classes` in their order."
         )
-    if classes != len(prompts.class_names):
-        raise TaskError(f"{prompts.title} has {len(prompts.class_names)} classes; the data set has {classes}.")
+    if class_count != len(prompts.class_names):
+        raise TaskError(f"{prompts.title} has {len(prompts.class_names)} classes; the data set has {class_count}.")
     how = f"those of {prompts.title}; labels count {prompts.order}"
-    return Classes(prompts.class_names, how, (NUMBERS_ONLY.format(prompts.order),))
+    return Classes(prompts.class_names, how, (NUMBERS_ONLY_CAUTION.format(prompts.order),))
 
 
-def _check(names: Sequence[str], prompts: Prompts | None) -> None:
-    if unusable := [name for name in names if not name or len(name) > MAX_NAME or not name.isprintable()]:
+def _check_names(names: Sequence[str], prompts: Prompts | None) -> None:
+    if unusable := [name for name in names if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable()]:
         raise TaskError(f"{printable(unusable[0], 40)!r} is not a class name: text in one line is expected.")
     first: dict[str, int] = {}
     for number, name in enumerate(names):

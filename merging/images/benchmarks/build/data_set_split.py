@@ -51,14 +51,14 @@ def split_data_set(
     Raises:
         TaskError: the data set has no such part, or exemplars are sampled from it.
     """
-    shuffled = {part: _shuffled(len(labels), key, part, seed) for part, labels in data.parts.items() if len(labels)}
+    shuffled = {part: _shuffle(len(labels), key, part, seed) for part, labels in data.parts.items() if len(labels)}
     if balanced:
         shuffled = {part: order_evenly(order, data.parts[part]) for part, order in shuffled.items()}
     test = next((part for part in (TEST, VALIDATION) if part in shuffled), None)
     if test_split is not None:
-        test = _named(test_split, shuffled)
+        test = _find_part(test_split, shuffled)
     if test is None:
-        return _cut(shuffled, seed, whole=whole)
+        return _split_single_part(shuffled, seed, whole=whole)
     unused = [part for part in shuffled if part not in {TRAIN, test}]
     chosen = (VALIDATION, shuffled[VALIDATION]) if whole and VALIDATION in unused else None
     unused = [part for part in unused if chosen is None or part != VALIDATION]
@@ -75,7 +75,7 @@ def split_data_set(
     return Split(exemplars, (test, shuffled[test]), f"exemplars from part 'train', {rule}", **after)
 
 
-def _cut(shuffled: dict[str, Order], seed: int, *, whole: bool) -> Split:
+def _split_single_part(shuffled: dict[str, Order], seed: int, *, whole: bool) -> Split:
     """The split of a data set in one part."""
     (part, order), *_ = shuffled.items()
     middle = len(order) // 2
@@ -98,7 +98,7 @@ def order_evenly(order: Order, labels: Labels) -> Order:
     return order[np.argsort(before, kind="stable")]
 
 
-def _named(test_split: str, parts: Collection[str]) -> str:
+def _find_part(test_split: str, parts: Collection[str]) -> str:
     """The part that a data set's own name of a split refers to; raises TaskError if it has none."""
     part = test_split if test_split in parts else part_of_name(test_split)
     if part is None or part not in parts:
@@ -108,7 +108,7 @@ def _named(test_split: str, parts: Collection[str]) -> str:
     return part
 
 
-def _shuffled(count: int, key: str, part: str, seed: int) -> Order:
+def _shuffle(count: int, key: str, part: str, seed: int) -> Order:
     """All indices (count,) in a seeded random order."""
     entropy = [seed, *f"{key}/{part}".encode()]
     return np.random.default_rng(entropy).permutation(count)

@@ -21,16 +21,16 @@ from merging.images.benchmarks.build.image_stores import (
     ImageLocations,
     ImageStore,
     StoredPixels,
-    identifying_arrays,
+    build_identifying_arrays,
 )
 from merging.images.data_sets.labeled_images import DataSet
 
-TOLERATED = 0.1  # share of images that may be damaged before a data set is refused
-EARLY = 100  # damaged images after which that share is checked before the sample is complete
+MAX_DAMAGED_SHARE = 0.1  # share of images that may be damaged before a data set is refused
+EARLY_CHECK_COUNT = 100  # damaged images after which that share is checked before the sample is complete
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class SampleLimits:
     """The largest numbers of images in each half (or in a whole test set) and of exemplars; 0 takes all."""
 
     images: int
@@ -77,7 +77,9 @@ def sample_images(
         for seen, (index, pixels) in enumerate(store.squares(part, sorted(batch)), start=1):
             if isinstance(pixels, TaskError):
                 sample.problems.append(str(pixels))
-                _refuse_if_many(sample.problems, seen if len(sample.problems) > EARLY else len(order), title)
+                _refuse_if_many(
+                    sample.problems, seen if len(sample.problems) > EARLY_CHECK_COUNT else len(order), title
+                )
             else:
                 numbers[index] = store.add(part, index, pixels)
             meter.advance(1, "Reading images", title)
@@ -89,7 +91,7 @@ def sample_images(
 
 
 def _refuse_if_many(problems: Sequence[str], tried: int, title: str) -> None:
-    if len(problems) > max(1.0, TOLERATED * tried):
+    if len(problems) > max(1.0, MAX_DAMAGED_SHARE * tried):
         raise TaskError(f"{title}: {len(problems)} of {tried} images cannot be read: {first_few(problems, 3)}")
 
 
@@ -108,7 +110,14 @@ class WrittenTask:
 
 
 def write_task(
-    path: Path, data: DataSet, split: Split, size: int, amounts: Amounts, meter: Meter, title: str, by_reference: bool
+    path: Path,
+    data: DataSet,
+    split: Split,
+    size: int,
+    limits: SampleLimits,
+    meter: Meter,
+    title: str,
+    by_reference: bool,
 ) -> WrittenTask:
     """Write a task's npz as ``Benchmark`` reads it; ``by_reference`` stores positions in files instead of pixels.
 
@@ -117,9 +126,9 @@ def write_task(
     """
     store = ImageLocations(data, size) if by_reference else StoredPixels(data, size, path.with_suffix(".pixels"))
     with contextlib.closing(store):
-        exemplars = sample_images(store, split.exemplars, amounts.exemplars, meter, title)
-        tested = sample_images(store, split.test, amounts.tested(split), meter, title)
-        chosen = sample_images(store, split.choosing, amounts.images, meter, title)
+        exemplars = sample_images(store, split.exemplars, limits.exemplars, meter, title)
+        tested = sample_images(store, split.test, limits.tested(split), meter, title)
+        chosen = sample_images(store, split.choosing, limits.images, meter, title)
         middle = 0 if split.whole else len(tested.taken) // 2
         if len(tested.taken) < 2:
             raise TaskError(f"{title} has {len(tested.taken)} images to test on; at least two are needed.")
@@ -128,26 +137,26 @@ def write_task(
             "reporting": tested.taken[middle:],
         }  # fmt: skip
         parts = {name: taken for name, taken in parts.items() if taken}
-        arrays = dict(_arrays(parts, store))
+        arrays = dict(_build_arrays(parts, store))
         if isinstance(store, ImageLocations):
             files = store.locations()
             data_set_locations.write_locations(path, files)
-            arrays |= dict(identifying_arrays(files))
+            arrays |= dict(build_identifying_arrays(files))
         npz.write_npz(path, arrays)
         seen = {store.mark(number) for number, _ in exemplars.taken}
         overlap = sum(store.mark(number) in seen for number, _ in tested.taken)
     counts = {name: len(taken) for name, taken in parts.items()}
     return WrittenTask(
-        counts, (*exemplars.problems, *tested.problems, *chosen.problems), overlap, _sources(split, parts)
+        counts, (*exemplars.problems, *tested.problems, *chosen.problems), overlap, _find_sources(split, parts)
     )
 
 
-def _sources(split: Split, parts: Mapping[str, object]) -> dict[str, tuple[str, int]]:
+def _find_sources(split: Split, parts: Mapping[str, object]) -> dict[str, tuple[str, int]]:
     sources = {"exemplar": split.exemplars, "choosing": split.choosing or split.test, "reporting": split.test}
     return {name: (order[0], len(order[1])) for name, order in sources.items() if order and name in parts}
 
 
-def _arrays(parts: Mapping[str, Sequence[tuple[int, int]]], store: ImageStore) -> Arrays:
+def _build_arrays(parts: Mapping[str, Sequence[tuple[int, int]]], store: ImageStore) -> Arrays:
     for name, listed in parts.items():
         taken = [listed[position] for position in store.order([number for number, _ in listed])]
         yield from store.arrays(name, [number for number, _ in taken])

@@ -12,12 +12,12 @@ import numpy as np
 from merging.base.errors import TaskError
 from merging.base.files.npz import ArrayInfo
 from merging.base.text import printable
-from merging.images.benchmarks.data_set_locations import DIGESTS, SIZES, Location
+from merging.images.benchmarks.data_set_locations import DIGESTS_ARRAY, SIZES_ARRAY, Location
 from merging.images.benchmarks.image_decoding import Pixels, Square, decode_images
-from merging.images.benchmarks.referenced_images import PLACES_ARRAY
+from merging.images.benchmarks.referenced_images import POSITIONS_ARRAY
 from merging.images.data_sets.image_references import ImageReference
 from merging.images.data_sets.labeled_images import DataSet
-from merging.images.preprocess import square
+from merging.images.preprocess import crop_square
 
 Arrays = Iterator[tuple[str, tuple[ArrayInfo, Iterable[bytes]]]]
 
@@ -66,7 +66,7 @@ class StoredPixels(ImageStore):
             try:
                 if isinstance(picture, TaskError):
                     raise picture
-                yield index, square(picture, self.size, f"image {index}")
+                yield index, crop_square(picture, self.size, f"image {index}")
             except TaskError as error:
                 yield index, error
 
@@ -133,7 +133,7 @@ class ImageLocations(ImageStore):
 
     def arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
         positions = np.array([self._positions[number] for number in numbers], np.int64)
-        yield f"{split}_{PLACES_ARRAY}", _whole(positions.reshape(-1, 3))
+        yield f"{split}_{POSITIONS_ARRAY}", _wrap_array(positions.reshape(-1, 3))
 
     def locations(self) -> list[Location]:
         """The files, in the order of their numbers, with digests. Raises TaskError if one cannot be read."""
@@ -143,12 +143,12 @@ class ImageLocations(ImageStore):
             raise TaskError(f"A file of the data set cannot be read: {error}") from None
 
 
-def identifying_arrays(locations: Sequence[Location]) -> Arrays:
+def build_identifying_arrays(locations: Sequence[Location]) -> Arrays:
     """The arrays of the npz that identify the files it refers to."""
     digests = np.frombuffer(b"".join(bytes.fromhex(one.digest) for one in locations), np.uint8)
-    yield DIGESTS, _whole(digests.reshape(-1, 32))
-    yield SIZES, _whole(np.array([one.size for one in locations], np.int64))
+    yield DIGESTS_ARRAY, _wrap_array(digests.reshape(-1, 32))
+    yield SIZES_ARRAY, _wrap_array(np.array([one.size for one in locations], np.int64))
 
 
-def _whole(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> tuple[ArrayInfo, Iterable[bytes]]:
+def _wrap_array(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> tuple[ArrayInfo, Iterable[bytes]]:
     return ArrayInfo(array.shape, array.dtype), [array.tobytes()]
