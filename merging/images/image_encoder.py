@@ -118,7 +118,7 @@ class Encoder:
         if not 0 < section <= self.architecture.layers:
             raise ValueError(f"Section {section} is not a block; blocks are sections 1 to {self.architecture.layers}.")
         block = f"transformer.resblocks.{section - 1}."
-        q, k, v = self._heads(self._norm(block + "ln_1", x, None), block + "attn.", None)
+        q, k, v = self._split_heads(self._norm(block + "ln_1", x, None), block + "attn.", None)
         scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
         if self.causal:
             scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
@@ -162,10 +162,10 @@ class Encoder:
 
     def _attention(self, x: Tensor, prefix: str, record: Record | None) -> Tensor:
         """The output (n, T, width) of an attention layer for normalized tokens ``x`` (n, T, width)."""
-        q, k, v = self._heads(x, prefix, record)
+        q, k, v = self._split_heads(x, prefix, record)
         return self._mix_heads(nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal), prefix, record)
 
-    def _heads(self, x: Tensor, prefix: str, record: Record | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _split_heads(self, x: Tensor, prefix: str, record: Record | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, each (n, H, T, width / H)."""
         heads = self.architecture.heads
         n, length, width = x.shape

@@ -56,12 +56,12 @@ class Prompts:
         Raises:
             TaskError: a name belongs to no class, or two names to one class.
         """
-        classes = self._classes(names)
+        classes = self._match_classes(names)
         for name, number in zip(names, classes, strict=True):
             if number is None:
                 hint = did_you_mean(name, self.class_names)
                 raise TaskError(
-                    f"{name[:80]!r} is no class of {self.title}.{hint} {self.first_difference(names)} Give `classes` "
+                    f"{name[:80]!r} is no class of {self.title}.{hint} {self.describe_first_difference(names)} Give `classes` "
                     "as a mapping."
                 )
         matches = [self.class_names[number] for number in classes if number is not None]
@@ -70,15 +70,15 @@ class Prompts:
             raise TaskError(f"Two classes of the data set mean {twice!r} of {self.title}.")
         return matches
 
-    def first_difference(self, names: Sequence[str]) -> str:
+    def describe_first_difference(self, names: Sequence[str]) -> str:
         """A sentence on the first label at which a data set's names and these classes differ; empty if none does."""
-        order = self._classes(names)
+        order = self._match_classes(names)
         if all(number == own for own, number in enumerate(order)) and len(names) == len(self.class_names):
             return ""
         label = next((own for own, number in enumerate(order) if number != own), len(names))
         return _describe_difference(names, self.class_names, self.title, label)
 
-    def _classes(self, names: Sequence[str]) -> list[int | None]:
+    def _match_classes(self, names: Sequence[str]) -> list[int | None]:
         """The number of the class of each name; None for unknown names."""
         if numbers := _parse_numbers(names, self.class_names):
             return [*numbers]

@@ -52,14 +52,14 @@ class TextTower:
             CheckpointError: the model has no text tower, or a text tower that is not CLIP's.
         """
         if isinstance(source, Checkpoint):
-            return cls._of(source, device)
+            return cls._from_checkpoint(source, device)
         if isinstance(source, Mapping):
-            return cls._of(MappingCheckpoint(source, "the state dict"), device)
+            return cls._from_checkpoint(MappingCheckpoint(source, "the state dict"), device)
         model = source if isinstance(source, ModelRef) else ModelRef(str(os.fspath(source)), base)
-        return cls._of(with_activation(open_stored(model, strip_folders(model.text)), activation), device)
+        return cls._from_checkpoint(with_activation(open_stored(model, strip_folders(model.text)), activation), device)
 
     @classmethod
-    def _of(cls, checkpoint: Checkpoint, device: torch.device | str) -> Self:
+    def _from_checkpoint(cls, checkpoint: Checkpoint, device: torch.device | str) -> Self:
         text = text_tower(checkpoint)
 
         def read(name: str) -> Tensor:

@@ -25,7 +25,7 @@ class DataFiles:
         """The files of mappings {expert: file}. Raises RecipeError for any other form."""
         return cls(_check_files(layer_inputs, "layer_inputs"), _check_files(gradients, "gradients"))
 
-    def read_by(self, methods: Iterable[tuple[Method, Needs]]) -> Self:
+    def select_read(self, methods: Iterable[tuple[Method, Needs]]) -> Self:
         """The files that one of these methods reads."""
         read = [method for method, _ in methods]
         rows = self.layer_inputs if any(method.reads_layer_inputs for method in read) else ()

@@ -112,7 +112,7 @@ class Recipe:
         recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture,
                      adapt_step, vocabulary=vocabulary, family=chain_rules.checked_family(family))  # fmt: skip
         chain_rules.refuse_meaningless([(method, step.params) for method, step in recipe.stages])
-        recipe = replace(recipe, data_files=DataFiles.build(layer_inputs, gradients).read_by(recipe.data_methods))
+        recipe = replace(recipe, data_files=DataFiles.build(layer_inputs, gradients).select_read(recipe.data_methods))
         if recipe.needs & NEEDS_EXEMPLARS:
             recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
         if Needs.TEST_DATA in recipe.needs:

@@ -55,10 +55,10 @@ class RequestLoop:
     """
 
     def __init__(self, answer: Callable[[Plain], None], device: str) -> None:
-        self._answer, self._device = answer, device
+        self._send_answer, self._device = answer, device
         self._requests: queue.Queue[Request] = queue.Queue()
-        self._newest: dict[str, int] = {}  # session -> its newest request, until that is answered or stopped
-        self._lock = threading.Lock()  # for ``_newest``
+        self._newest_requests: dict[str, int] = {}  # session -> its newest request, until that is answered or stopped
+        self._lock = threading.Lock()  # for ``_newest_requests``
 
     def add_requests(self, lines: Iterable[str]) -> None:
         """Queue requests until the lines end; a request without a kind only stops its session's earlier one."""
@@ -66,10 +66,10 @@ class RequestLoop:
             request = json.loads(line)
             with self._lock:
                 if request.get("kind"):
-                    self._newest[request["session"]] = request["id"]
+                    self._newest_requests[request["session"]] = request["id"]
                     self._requests.put(request)
                 else:
-                    self._newest.pop(request["session"], None)
+                    self._newest_requests.pop(request["session"], None)
 
     def run(self, idle: float) -> None:
         """Answer requests until none has come for ``idle`` seconds."""
@@ -84,7 +84,7 @@ class RequestLoop:
                     return
             task = tasks.popleft()
             others_wait = any(not other.answered for other in tasks)
-            if self._step(task, others_wait):
+            if self._compute_piece(task, others_wait):
                 tasks.append(task)
                 continue
             self._forget(task)
@@ -94,14 +94,14 @@ class RequestLoop:
     def _forget(self, task: _Task) -> None:
         """Forget a request that is answered or stopped, unless its session has made another one since."""
         with self._lock:
-            if self._newest.get(task.session) == task.number:
-                del self._newest[task.session]
+            if self._newest_requests.get(task.session) == task.number:
+                del self._newest_requests[task.session]
 
-    def _step(self, task: _Task, others_wait: bool) -> bool:
+    def _compute_piece(self, task: _Task, others_wait: bool) -> bool:
         """Compute a piece of a request, and answer if that ends a stage. Returns whether more pieces remain."""
 
         def is_stopped() -> bool:
-            return self._newest.get(task.session) != task.number
+            return self._newest_requests.get(task.session) != task.number
 
         answer: Plain
         try:
@@ -126,7 +126,7 @@ class RequestLoop:
             traceback.print_exception(error)
             sentence = OUT_OF_MEMORY if is_out_of_memory(error) else describe_unexpected(error)
             answer = {"error": sentence, "done": True}
-        self._answer({"id": task.number, **answer})
+        self._send_answer({"id": task.number, **answer})
         return not answer["done"]
 
 

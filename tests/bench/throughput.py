@@ -79,7 +79,7 @@ def timed(work: Callable[[], object], device: torch.device) -> tuple[float, floa
 
 def decode(images: ReferencedImages) -> None:
     """Decode all images and prepare them, and nothing else."""
-    with decode_images(images.references(), SIDE, lambda squares: prepare(stack_pixels(squares))) as chunks:
+    with decode_images(images.list_references(), SIDE, lambda squares: prepare(stack_pixels(squares))) as chunks:
         for _ in chunks:
             pass
 
@@ -89,7 +89,7 @@ def pool(images: ReferencedImages, kind: type[ThreadPoolExecutor | ProcessPoolEx
     from merging.images.data_sets.image_references import read_encoded
 
     with kind(count_threads()) as workers:
-        for _ in workers.map(one_square, list(read_encoded(images.references())), chunksize=8):
+        for _ in workers.map(one_square, list(read_encoded(images.list_references())), chunksize=8):
             pass
 
 

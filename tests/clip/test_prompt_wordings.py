@@ -23,7 +23,7 @@ def test_every_name_of_every_wording_means_its_own_class(key):
     for names in known.wordings.values():
         for wording in known.wordings:
             assert known.with_wording(wording).match(names) == list(known.wordings[wording])
-            assert not known.first_difference(names)
+            assert not known.describe_first_difference(names)
         assert known.with_wording(CLIP).class_names == known.class_names and len(names) == len(known.class_names)
     for name, aliases in data.get("aliases", {}).items():
         assert {known.numbers[simplify_name(alias)] for alias in aliases} == {known.class_names.index(name)}

@@ -52,7 +52,7 @@ class Asked:
         """The number of the request, that of the stage, and whether it is the last, of each new answer."""
         self.answers.clear()
         self.loop.run(0.01)
-        assert not self.loop._newest  # nothing is remembered of sessions that wait for nothing
+        assert not self.loop._newest_requests  # nothing is remembered of sessions that wait for nothing
         return [(answer["id"], answer.get("n", 0), answer["done"]) for answer in self.answers]
 
 

@@ -61,12 +61,12 @@ def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
             )  # fmt: skip
         wait_until(lambda: not list(store.root.rglob("*tmp-*")), 10)  # what the worker was writing
         kind = str(describe_worker({"device": "cpu"})["kind"])
-        assert workers.only is not None
-        assert not workers.only([{"kind": kind, "at": "tcp://10.9.9.9:1"}], True).present()
-        assert workers.each is not None
-        (at, *_) = workers.each("about", b"{}")
+        assert workers.restrict is not None
+        assert not workers.restrict([{"kind": kind, "at": "tcp://10.9.9.9:1"}], True).has_workers()
+        assert workers.ask_each is not None
+        (at, *_) = workers.ask_each("about", b"{}")
         with pytest.raises(WorkerError, match="do not say what they are"):  # as workers of dask's own command
-            workers.only([{"kind": "of others", "at": at}], False)
+            workers.restrict([{"kind": "of others", "at": at}], False)
     assert not store.list_runs()
 
 

@@ -151,7 +151,11 @@ def test_what_is_finished_is_kept_when_all_workers_are_gone(
     monkeypatch.setattr(fan_out, "MAX_SECONDS_WITHOUT_WORKERS", 0.1)
     (noun, compute), store, gone = ALL_KINDS[kind], Store(tmp_path, libraries=()), threading.Event()
     leaving = replace(
-        threads, present=lambda: not gone.is_set(), lost=(RuntimeError,), called="the workers at tls://a", kind="a kind"
+        threads,
+        has_workers=lambda: not gone.is_set(),
+        loss_errors=(RuntimeError,),
+        title="the workers at tls://a",
+        kind="a kind",
     )
 
     def leave(now: Progress) -> None:

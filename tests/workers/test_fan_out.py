@@ -129,7 +129,7 @@ def test_without_workers_the_rest_is_left_for_later(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(fan_out_module, "MAX_SECONDS_WITHOUT_WORKERS", 0.3)
     executor, heard = Counting(1, drop=99), Heard()
     with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\.$"):
-        heard.run(Workers(executor, 1, called="the workers at tls://a", present=lambda: False), {"0": {}})
+        heard.run(Workers(executor, 1, title="the workers at tls://a", has_workers=lambda: False), {"0": {}})
     executor.shutdown()
     assert not heard.failed, "that nobody is there is not the unit's fault"
 
@@ -142,7 +142,7 @@ def test_workers_that_are_not_there_yet_are_waited_for() -> None:
         workers.count = 1
         return True
 
-    workers.present = present
+    workers.has_workers = present
     heard.run(workers, {"a": {}, "b": {}})
     assert set(heard.done) == {"a", "b"}
     executor.shutdown()
@@ -204,7 +204,7 @@ def test_it_says_who_computes_at_first_and_when_that_changes(monkeypatch: pytest
     monkeypatch.setattr(fan_out_module, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(fan_out_module, "answer_request", wait)
     with ThreadPoolExecutor(2) as pool:
-        workers = Workers(pool, 2, present=present)
+        workers = Workers(pool, 2, has_workers=present)
         context = Context(progress=lambda now: said.append(now.phase))
         FanOut("stand_in", workers, lambda *_: None, lambda *_: None, context, 1).run([WorkerTask("one", lambda: {})])
     assert said[:3] == [f"Unit 0 of 1, on {words}" for words in ("2 workers", "1 worker, 1 lost", "0 workers, 2 lost")]

@@ -116,9 +116,11 @@ def pretending(*found: dict[str, Any], only: bool = False) -> tuple[Workers, lis
 
     import json
 
-    workers.each = lambda unit, request: {name: json.dumps({"answer": said}).encode() for name, said in answers.items()}
-    workers.only = restricted if only else None
-    assert decode_answer(workers.each("about", b"")["0"])["name"] == answers["0"]["name"]
+    workers.ask_each = lambda unit, request: {
+        name: json.dumps({"answer": said}).encode() for name, said in answers.items()
+    }
+    workers.restrict = restricted if only else None
+    assert decode_answer(workers.ask_each("about", b"")["0"])["name"] == answers["0"]["name"]
     return workers, kept
 
 

@@ -87,17 +87,17 @@ class ReferencedImages:
         """All images (n, side, side, 3) in memory; files are read in the order of their rows."""
         pixels, start = np.empty(self.shape, np.uint8), 0
         order = np.lexsort(self.positions.T[::-1])
-        with decode_images(self.select(order).references(), self.side, stack_pixels) as chunks:
+        with decode_images(self.select(order).list_references(), self.side, stack_pixels) as chunks:
             for chunk in chunks:
                 pixels[order[start : start + len(chunk)]] = chunk
                 start += len(chunk)
         return pixels
 
-    def references(self) -> list[ImageReference]:
+    def list_references(self) -> list[ImageReference]:
         """The reference to each image's bytes."""
-        return [self._reference(*position) for position in self.positions.tolist()]
+        return [self._make_reference(*position) for position in self.positions.tolist()]
 
-    def _reference(self, number: int, start: int, size: int) -> ImageReference:
+    def _make_reference(self, number: int, start: int, size: int) -> ImageReference:
         file = self.files[number]
         if file.column:
             return ImageReference(file.file, row=start, column=file.column)
@@ -119,7 +119,7 @@ class ReferencedImages:
 
         with (
             decode_images(
-                self.references(), self.side, lambda squares: prepare(stack_pixels(squares)), each, workers
+                self.list_references(), self.side, lambda squares: prepare(stack_pixels(squares)), each, workers
             ) as chunks,
             prefetch(joined(chunks)) as batches,
         ):

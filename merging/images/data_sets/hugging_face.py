@@ -42,15 +42,15 @@ class TableData(DataSet):
     def __init__(self, tables: Tables, image: str | None = None, label: str | None = None) -> None:
         self._name, self._root = tables.name, Path(os.path.realpath(tables.root))
         self._files = {part: [TableFile(file) for file in files] for part, files in tables.parts.items()}
-        features = self._features(next(iter(self._files.values()))[0])
+        features = self._read_features(next(iter(self._files.values()))[0])
         images, labels = (
             _choose_column(features, *choice, tables.name) for choice in ((IMAGE_TYPE, image), (LABEL_TYPE, label))
         )
-        self._image, self._label = images.name, labels.name
+        self._image_column, self._label_column = images.name, labels.name
         self._notes = [*tables.notes, *images.notes, *labels.notes]
-        self._firsts: dict[str, list[int]] = {}  # part -> first index of each file
-        self.parts: Mapping[str, Labels] = {part: self._labels(part) for part in tables.parts}
-        named = features[self._label].get("names")
+        self._first_indices: dict[str, list[int]] = {}  # part -> first index of each file
+        self.parts: Mapping[str, Labels] = {part: self._read_labels(part) for part in tables.parts}
+        named = features[self._label_column].get("names")
         if isinstance(named, list) and named:
             self.class_names = tuple(map(str, named))
         else:
@@ -58,9 +58,9 @@ class TableData(DataSet):
         self.lists_classes = self.class_names is not None
         self.notes = tuple(dict.fromkeys(self._notes))
 
-    def _features(self, table: TableFile) -> dict[str, dict[str, Any]]:
+    def _read_features(self, table: TableFile) -> dict[str, dict[str, Any]]:
         """{column: its feature in the data set's description}."""
-        schema, described = table.schema(), table.file.with_name(INFO)
+        schema, described = table.read_schema(), table.file.with_name(INFO)
         raw = (schema.metadata or {}).get(b"huggingface")
         try:
             features = json.loads(raw)["info"]["features"] if raw else {}
@@ -73,50 +73,50 @@ class TableData(DataSet):
         valid = {name: feature for name, feature in features.items() if isinstance(feature, dict)}
         return {name: valid.get(name, {}) for name in schema.names}
 
-    def _labels(self, part: str) -> Labels:
-        files = [self._labels_of(table) for table in self._files[part]]
-        self._firsts[part] = list(accumulate((len(labels) for labels in files), initial=0))
+    def _read_labels(self, part: str) -> Labels:
+        files = [self._read_file_labels(table) for table in self._files[part]]
+        self._first_indices[part] = list(accumulate((len(labels) for labels in files), initial=0))
         return np.concatenate([np.empty(0, np.int64), *files])
 
-    def _labels_of(self, table: TableFile) -> Labels:
+    def _read_file_labels(self, table: TableFile) -> Labels:
         labels = [np.empty(0, np.int64)]
-        for column in table.batches(self._label):
+        for column in table.read_batches(self._label_column):
             if column.null_count or not _is_whole_number(column.type):
                 raise TaskError(
-                    f"{self._name}: column {self._label!r} of {table.file.name} must be whole numbers, or true and "
+                    f"{self._name}: column {self._label_column!r} of {table.file.name} must be whole numbers, or true and "
                     f"false, without gaps; it is {column.type}{' with gaps' * bool(column.null_count)}."
                 )
             if str(column.type) == "bool":
-                self._notes.append(f"Labels of column {self._label!r} are false and true, taken as 0 and 1.")
+                self._notes.append(f"Labels of column {self._label_column!r} are false and true, taken as 0 and 1.")
             labels.append(column.to_numpy(zero_copy_only=False).astype(np.int64))
         return np.concatenate(labels)
 
     def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
-        firsts = self._firsts[part]
+        firsts = self._first_indices[part]
         for number, table in enumerate(self._files[part]):
             own = [index for index in indices if firsts[number] <= index < firsts[number + 1]]
             rows = [index - firsts[number] for index in own]
             if own:
-                for index, row, cell in zip(own, rows, table.cells(self._image, rows), strict=True):
-                    yield index, self._picture(cell, f"{table.file.name}, row {row}")
+                for index, row, cell in zip(own, rows, table.read_cells(self._image_column, rows), strict=True):
+                    yield index, self._read_cell(cell, f"{table.file.name}, row {row}")
 
     def reference(self, part: str, index: int) -> ImageReference | None:
-        firsts = self._firsts[part]
+        firsts = self._first_indices[part]
         number = bisect_right(firsts, index) - 1
         table = self._files[part][number]
-        return ImageReference(table.file, index - firsts[number], self._image) if table.parquet else None
+        return ImageReference(table.file, index - firsts[number], self._image_column) if table.is_parquet else None
 
-    def _picture(self, cell: Any, label: str) -> Image.Image | TaskError:
+    def _read_cell(self, cell: Any, label: str) -> Image.Image | TaskError:
         """The image in a cell: bytes, or the path of a file inside the folder."""
         try:
             if isinstance(cell, dict) and cell.get("bytes") is None and cell.get("path"):
-                return read_image(self._outside_file(str(cell["path"])), label)
+                return read_image(self._read_file(str(cell["path"])), label)
             data = extract_image(cell, label)
             return data if isinstance(data, TaskError) else read_image(data, label)
         except TaskError as error:
             return error
 
-    def _outside_file(self, name: str) -> bytes:
+    def _read_file(self, name: str) -> bytes:
         """The bytes of an image file beside the table. Raises TaskError if it is not in the data set's folder."""
         target = Path(os.path.realpath(self._root / name))
         if not target.is_relative_to(self._root) or not target.is_file() or target.stat().st_size > MAX_BYTES:

@@ -29,7 +29,7 @@ class FolderData(DataSet):
 
     def __init__(self, root: Path) -> None:
         self._root = Path(os.path.realpath(root))
-        parts = self._parts()
+        parts = self._find_parts()
         names = {part: [folder.name for folder in _list_folders(path)] for part, path in parts.items()}
         first, *others = names
         for other in others:
@@ -42,13 +42,13 @@ class FolderData(DataSet):
         if not self.class_names:
             raise TaskError(f"{root.name} has no class folders. A folder of images for every class is needed.")
         self._files: dict[str, list[str]] = {}
-        self.parts, self._left_out = {}, 0
+        self.parts, self._ignored_count = {}, 0
         for part, folder in parts.items():
-            self._add(part, folder)
-        if self._left_out:
-            self.notes = (f"{self._left_out} files without the ending of an image were ignored.",)
+            self._add_part(part, folder)
+        if self._ignored_count:
+            self.notes = (f"{self._ignored_count} files without the ending of an image were ignored.",)
 
-    def _parts(self) -> dict[str, Path]:
+    def _find_parts(self) -> dict[str, Path]:
         """{part: its folder}; the root itself if there are no parts."""
         folders = _list_folders(self._root)
         part_names = {folder: part_of_name(folder.name) for folder in folders}
@@ -65,12 +65,12 @@ class FolderData(DataSet):
             raise TaskError(f"{self._root.name} has two folders for the same part: {first_few(f.name for f in named)}.")
         return parts
 
-    def _add(self, part: str, folder: Path) -> None:
+    def _add_part(self, part: str, folder: Path) -> None:
         """Add a part with its files and labels (n,)."""
         files: list[str] = []
         labels: list[int] = []
         for number, name in enumerate(self.class_names or ()):
-            images = sorted(self._images(folder / name, 0))
+            images = sorted(self._list_images(folder / name, 0))
             if not images:
                 raise TaskError(f"{self._root.name}: class {printable(name)!r} has no image in {folder.name}/.")
             files += images
@@ -78,24 +78,24 @@ class FolderData(DataSet):
         self._files[part] = files
         self.parts = {**self.parts, part: np.array(labels, dtype=np.int64)}
 
-    def _images(self, folder: Path, depth: int) -> Iterator[str]:
+    def _list_images(self, folder: Path, depth: int) -> Iterator[str]:
         """Paths of images below a folder, relative to the root."""
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
                 if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
-                    yield from self._images(Path(entry.path), depth + 1)
+                    yield from self._list_images(Path(entry.path), depth + 1)
                 elif entry.name.lower().endswith(SUFFIXES):
                     yield os.path.relpath(entry.path, self._root)
                 else:
-                    self._left_out += 1
+                    self._ignored_count += 1
 
     def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
         for index in indices:
             name = self._files[part][index]
             try:
-                yield index, read_image(self._bytes(name), name)
+                yield index, read_image(self._read_bytes(name), name)
             except TaskError as error:
                 yield index, error
 
@@ -104,7 +104,7 @@ class FolderData(DataSet):
         inside = file.is_relative_to(self._root) and file.is_file()
         return ImageReference(file, size=file.stat().st_size if inside else 0)  # size 0 counts as damaged
 
-    def _bytes(self, name: str) -> bytes:
+    def _read_bytes(self, name: str) -> bytes:
         """A file's content; raises TaskError for special files and links that lead out of the folder."""
         target = Path(os.path.realpath(self._root / name))
         if not target.is_relative_to(self._root):

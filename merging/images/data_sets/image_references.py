@@ -54,7 +54,7 @@ def read_encoded(references: Iterable[ImageReference]) -> Iterator[bytes | TaskE
 def _read_rows(file: Path, column: str, references: list[ImageReference]) -> Iterator[bytes | TaskError]:
     number = 0
     try:
-        for cell in TableFile(file).cells(column, [reference.row or 0 for reference in references]):
+        for cell in TableFile(file).read_cells(column, [reference.row or 0 for reference in references]):
             number += 1
             yield extract_image(cell, references[number - 1].label)
     except TaskError as error:

@@ -42,7 +42,7 @@ class ArrayData(DataSet):
             self._arrays = _find_parts(names)
             if not self._arrays:
                 raise TaskError(f"{path.name} has no arrays 'images' and 'labels'; it has {first_few(archive.infos)}.")
-            labels = {part: self._labels(archive, *pair) for part, pair in self._arrays.items()}
+            labels = {part: self._read_labels(archive, *pair) for part, pair in self._arrays.items()}
             self._rows = {part: np.arange(len(own)) for part, own in labels.items()}
             if PART_ARRAY in names and list(labels) == [WHOLE]:
                 self._rows = _group_rows(archive.read(names[PART_ARRAY]), len(labels[WHOLE]), path.name)
@@ -52,7 +52,7 @@ class ArrayData(DataSet):
                 self.class_names = tuple(map(str, archive.read(names[CLASS_NAMES_ARRAY]).tolist()))
             self.parts: Mapping[str, Labels] = labels
 
-    def _labels(self, archive: Npz, images: str, labels: str) -> Labels:
+    def _read_labels(self, archive: Npz, images: str, labels: str) -> Labels:
         """Labels (n,) of one part; raises TaskError if its images have another form, or the labels do not fit them."""
         info, label_info = archive.infos[images], archive.infos[labels]
         if info.dtype != np.uint8 or _color_axis(info.shape) is None:

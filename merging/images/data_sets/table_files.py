@@ -34,39 +34,39 @@ class TableFile:
     def __init__(self, file: Path) -> None:
         self.file = file
         with _convert_errors(file):
-            self.parquet = is_parquet(file)
+            self.is_parquet = is_parquet(file)
 
-    def schema(self) -> Any:
+    def read_schema(self) -> Any:
         """Its pyarrow schema."""
         with _convert_errors(self.file), self._open() as reader:
-            return reader.schema_arrow if self.parquet else reader.schema
+            return reader.schema_arrow if self.is_parquet else reader.schema
 
-    def batches(self, column: str) -> Iterator[Any]:
+    def read_batches(self, column: str) -> Iterator[Any]:
         """The pyarrow arrays of a column, one in memory at a time."""
         with _convert_errors(self.file), self._open() as reader:
-            if self.parquet:
+            if self.is_parquet:
                 groups = range(reader.metadata.num_row_groups)
                 for group in groups:
-                    yield from self._group(reader, group, column)
+                    yield from self._read_group(reader, group, column)
                 return
             for batch in reader:
                 yield batch.column(column)
 
-    def cells(self, column: str, rows: Iterable[int]) -> Iterator[Any]:
+    def read_cells(self, column: str, rows: Iterable[int]) -> Iterator[Any]:
         """The cells of a column at rows in increasing order; parquet's other row groups are not read.
 
         Other orders are possible, but every step back reads the row group or the arrow stream again.
         """
         with _convert_errors(self.file), self._open() as reader:
-            starts = self._starts(reader)
+            starts = self._find_starts(reader)
             group, first, arrays, array = -1, 0, iter(()), None
             for row in rows:
                 own = bisect_right(starts, row) - 1
-                if not 0 <= own < len(starts) - 1 if self.parquet else row < 0:
+                if not 0 <= own < len(starts) - 1 if self.is_parquet else row < 0:
                     raise TaskError(f"{self.file.name} has no row {row}; it has {starts[-1]}.")
                 if own != group or row < first:
                     group, first, array = own, starts[own], None
-                    arrays = self._group(reader, group, column) if self.parquet else self.batches(column)
+                    arrays = self._read_group(reader, group, column) if self.is_parquet else self.read_batches(column)
                 while array is None or row >= first + len(array):
                     first += 0 if array is None else len(array)
                     array = next(arrays, None)
@@ -74,14 +74,14 @@ class TableFile:
                         raise TaskError(f"{self.file.name} has no row {row}; it has {first}.")
                 yield array[row - first].as_py()
 
-    def _starts(self, reader: Any) -> list[int]:
+    def _find_starts(self, reader: Any) -> list[int]:
         """The first row of every row group, and the number of rows; an arrow stream is one group of unknown length."""
-        if not self.parquet:
+        if not self.is_parquet:
             return [0]
         metadata = reader.metadata
         return list(accumulate((metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)), initial=0))
 
-    def _group(self, reader: Any, group: int, column: str) -> Iterator[Any]:
+    def _read_group(self, reader: Any, group: int, column: str) -> Iterator[Any]:
         if reader.metadata.row_group(group).total_byte_size > MAX_GROUP_BYTES:
             raise TaskError(f"{self.file.name} has a row group of more than {MAX_GROUP_BYTES:,} bytes; refused.")
         for batch in reader.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=[column]):
@@ -91,7 +91,7 @@ class TableFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        return pq.ParquetFile(self.file) if self.parquet else pa.ipc.open_stream(pa.OSFile(str(self.file)))
+        return pq.ParquetFile(self.file) if self.is_parquet else pa.ipc.open_stream(pa.OSFile(str(self.file)))
 
 
 def extract_image(cell: Any, label: str) -> bytes | TaskError:

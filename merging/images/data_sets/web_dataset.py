@@ -41,28 +41,30 @@ class TarData(DataSet):
     kind = "WebDataset"
 
     def __init__(self, tars: Tars, image: str | None = None, label: str | None = None) -> None:
-        self._image, self._label = image, label or LABEL_ENDING
+        self._image_ending, self._label_ending = image, label or LABEL_ENDING
         self._references: dict[str, list[ImageReference]] = {}
-        self.parts: Mapping[str, Labels] = {part: self._read(part, files) for part, files in tars.parts.items()}
+        self.parts: Mapping[str, Labels] = {part: self._read_part(part, files) for part, files in tars.parts.items()}
         self.class_names, self.notes = read_listed_names(tars.root), tars.notes
         self.lists_classes = self.class_names is not None
 
-    def _read(self, part: str, files: Iterable[Path]) -> Labels:
+    def _read_part(self, part: str, files: Iterable[Path]) -> Labels:
         labels: list[int] = []
         references = self._references[part] = []
         for file in files:
             descriptor = _open_file(file)
             try:
                 for key, sample in _group_samples(file).items():
-                    image = self._image_of(sample, key, file)
-                    labels.append(self._label_of(sample, key, file, descriptor))
+                    image = self._find_image(sample, key, file)
+                    labels.append(self._read_label(sample, key, file, descriptor))
                     references.append(ImageReference(file, offset=image.offset, size=image.size))
             finally:
                 os.close(descriptor)
         return np.array(labels, dtype=np.int64)
 
-    def _image_of(self, sample: Mapping[str, TarMember], key: str, file: Path) -> TarMember:
-        endings = [self._image] if self._image else [ending for ending in IMAGE_ENDINGS if ending in sample]
+    def _find_image(self, sample: Mapping[str, TarMember], key: str, file: Path) -> TarMember:
+        endings = (
+            [self._image_ending] if self._image_ending else [ending for ending in IMAGE_ENDINGS if ending in sample]
+        )
         if len(endings) == 1 and endings[0] in sample:
             return sample[endings[0]]
         name, has = printable(key, 60), first_few(f".{ending}" for ending in sample)
@@ -70,12 +72,12 @@ class TarData(DataSet):
             raise TaskError(f"{file.name}: sample {name!r} has several images: {has}. Choose one with image_column.")
         raise TaskError(f"{file.name}: sample {name!r} has no image; it has {has}. Name its ending with image_column.")
 
-    def _label_of(self, sample: Mapping[str, TarMember], key: str, file: Path, descriptor: int) -> int:
-        member, name = sample.get(self._label), printable(key, 60)
+    def _read_label(self, sample: Mapping[str, TarMember], key: str, file: Path, descriptor: int) -> int:
+        member, name = sample.get(self._label_ending), printable(key, 60)
         if member is None:
             has = first_few(f".{ending}" for ending in sample)
             raise TaskError(
-                f"{file.name}: sample {name!r} has no label .{self._label}; it has {has}. A data set of images with "
+                f"{file.name}: sample {name!r} has no label .{self._label_ending}; it has {has}. A data set of images with "
                 "labels is needed; label_column names another ending."
             )
         text = os.pread(descriptor, min(member.size, 4 * MAX_LABEL_DIGITS), member.offset).strip()

@@ -105,7 +105,7 @@ class WorkerProcess:
         """Send the process an order or a request."""
         self._lines.put(json.dumps(line).encode() + b"\n")
 
-    def has_read(self, order: Plain) -> bool:
+    def deliver(self, order: Plain) -> bool:
         """Send the process an order; return False if it ends, or is stopped, before it has read the order."""
         self.send(order)
         ready, _, _ = select.select([self._output], [], [], ORDER_SECONDS)

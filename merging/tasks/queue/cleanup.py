@@ -51,7 +51,7 @@ def stop_child(process: Process, files: JobFiles, *, keep_state: bool) -> None:
     """
     record = files.read()
     kind = find_job_kind(record.kind) if record is not None else COMMAND_KIND
-    if keep_state and kind.in_store and kind.pauses(files.recipe_yaml()):
+    if keep_state and kind.in_store and kind.is_pausable(files.recipe_yaml()):
         files.ask_to_pause()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)

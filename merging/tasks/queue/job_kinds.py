@@ -29,7 +29,7 @@ class JobKind:
     ``command`` are the first words of its command line, with fields of the job's record and ``{recipe}``, the recipe's
     file, in braces; empty words are left out. ``can_pause`` is whether it can stop half-way and continue later, or a
     function of a recipe's YAML that returns that. ``in_store``: the store has its result, and its learned state before
-    that, under the id of the job. For other kinds ``kept_note`` is the sentence on what remains of a stopped job.
+    that, under the id of the job. For other kinds ``remains_note`` is the sentence on what remains of a stopped job.
     ``writes`` is the folder in the store that it writes to. A ``timed`` job computes alone. ``expected_seconds`` is a
     function of its key and the store's folder that estimates its seconds, or returns None.
     """
@@ -38,12 +38,12 @@ class JobKind:
     command: tuple[str, ...] = ()
     can_pause: bool | str = False
     in_store: bool = False
-    kept_note: str = ""
+    remains_note: str = ""
     writes: str = ""
     timed: bool = False
     expected_seconds: str = ""
 
-    def pauses(self, recipe_yaml: str) -> bool:
+    def is_pausable(self, recipe_yaml: str) -> bool:
         """Whether a job of this kind with a recipe can pause."""
         if isinstance(self.can_pause, bool):
             return self.can_pause
@@ -63,11 +63,11 @@ JOB_KINDS: Mapping[str, JobKind] = {
         in_store=True,
     ),
     SWEEP: JobKind(
-        command=("sweep", "--stored", "{subject}"), can_pause=True, kept_note="The points computed so far are kept."
+        command=("sweep", "--stored", "{subject}"), can_pause=True, remains_note="The points computed so far are kept."
     ),
     PUBLISHED: JobKind(
         can_pause=True,
-        kept_note="What was fetched and computed so far is kept; started again, it goes on from there.",
+        remains_note="What was fetched and computed so far is kept; started again, it goes on from there.",
         writes="benchmarks/{subject}",
     ),
 }

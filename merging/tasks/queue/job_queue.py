@@ -45,7 +45,7 @@ class JobQueue(KnownJobs, ABC):
         super().__init__(store, settings.jobs_at_once())
         self.device, self.spare = device, SpareProcess()
         self._cancelled: set[str] = set()
-        self._beaten = 0.0  # time of the last signal to other computers, on the monotonic clock
+        self._alive_signal_time = 0.0  # time of the last signal to other computers, on the monotonic clock
         self._closing = False
         self._threads: list[threading.Thread] = []  # one for each job that may run
         jobs = [(files, record) for files in map(self._files, self._list_ids()) if (record := files.read()) is not None]
@@ -108,7 +108,7 @@ class JobQueue(KnownJobs, ABC):
         if job is not None and job.is_live and job.benchmark != benchmark:
             raise StoreError(f"“{job.title}” is being computed on another benchmark; wait until that is done.")
         if job is not None and job.is_live:
-            self._turns.wait(job_id, session)
+            self._turns.record_waiting(job_id, session)
         return job
 
     def pause(self, job_id: str) -> None:
@@ -119,7 +119,7 @@ class JobQueue(KnownJobs, ABC):
         with self._changed:
             if job_id in self._queue:
                 self._queue.remove(job_id)
-                self._turns.end(job_id)
+                self._turns.record_end(job_id)
                 self._files(job_id).update(state=State.PAUSED, finished=time.time())
             elif (job := self._read_job(job_id)) is not None and job.is_live and job.can_pause:
                 self._files(job_id).ask_to_pause()
@@ -128,7 +128,7 @@ class JobQueue(KnownJobs, ABC):
         """Append a job to the queue, unless another server has ``created`` its files."""
         if not created:
             return
-        self._turns.wait(job_id, session, seconds, anew=True)
+        self._turns.record_waiting(job_id, session, seconds, is_new=True)
         self._cancelled.discard(job_id)
         self._queue.append(job_id)
         self._start_threads()
@@ -140,11 +140,11 @@ class JobQueue(KnownJobs, ABC):
         With a ``session``, only this session leaves the job, which stops if no other session waits for it.
         """
         with self._changed:
-            if session is not None and not self._turns.leave(job_id, session):
+            if session is not None and not self._turns.record_leaving(job_id, session):
                 return
             if job_id in self._queue:
                 self._queue.remove(job_id)
-                self._turns.end(job_id)
+                self._turns.record_end(job_id)
                 self._files(job_id).update(state=State.CANCELLED, finished=time.time())
                 self.store.delete_learned(job_id)
             elif job_id in self._running:
@@ -179,27 +179,27 @@ class JobQueue(KnownJobs, ABC):
 
     def _start_threads(self) -> None:
         while len(self._threads) < self.at_once:
-            self._threads.append(threading.Thread(target=self._work, name="merge-queue", daemon=True))
+            self._threads.append(threading.Thread(target=self._work_through_queue, name="merge-queue", daemon=True))
             self._threads[-1].start()
 
-    def _work(self) -> None:
-        while (job_id := self._next()) is not None:
+    def _work_through_queue(self) -> None:
+        while (job_id := self._take_next_job()) is not None:
             try:
-                self._run(job_id)
+                self._run_job(job_id)
             except Exception as error:  # the queue must go on
                 log.exception("Job %s could not be run", job_id)
                 self._files(job_id).update(state=State.FAILED, error=f"The job could not be run: {error}")
             with self._changed:
-                self._turns.end(job_id)
+                self._turns.record_end(job_id)
                 self._running.remove(job_id)
 
-    def _next(self) -> str | None:
+    def _take_next_job(self) -> str | None:
         """The next job, as soon as one may start; None when the queue closes."""
         with self._changed:
             while not self._closing:
-                if self._queue and self._may_start(job_id := self._turns.order(self._queue)[0]):
+                if self._queue and self._may_start(job_id := self._turns.plan_order(self._queue)[0]):
                     self._queue.remove(job_id)
-                    self._turns.begin(job_id)
+                    self._turns.record_start(job_id)
                     self._running.add(job_id)
                     return job_id
                 self._signal_alive()
@@ -211,12 +211,12 @@ class JobQueue(KnownJobs, ABC):
 
     def _signal_alive(self) -> None:
         """Signal to other computers, every ``ALIVE_SIGNAL_SECONDS`` seconds, that this server still has its jobs."""
-        if time.monotonic() - self._beaten > ALIVE_SIGNAL_SECONDS:
-            self._beaten = time.monotonic()
+        if time.monotonic() - self._alive_signal_time > ALIVE_SIGNAL_SECONDS:
+            self._alive_signal_time = time.monotonic()
             for job_id in (*self._queue, *self._running):
                 self._files(job_id).signal_alive()
 
-    def _run(self, job_id: str) -> None:
+    def _run_job(self, job_id: str) -> None:
         files = self._files(job_id)
         if files.is_cancelled():
             files.update(state=State.CANCELLED, finished=time.time())
@@ -224,16 +224,16 @@ class JobQueue(KnownJobs, ABC):
         memory = MemoryWatch()
         process = files.start(self.store.root, self.device, self.spare.start_command, len(self._running))
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.from_pid(process.pid))
-        stopped = self._wait(process, job_id, memory)
+        stopped = self._await_child(process, job_id, memory)
         if (record := files.read()) is not None:
             sweep_up(self.store, [record])
         state, error = judge_end(files, self.store, process.returncode, stopped, self._closing, memory.ran_out())
         if state == State.DONE:
-            state, error = self._follow(files)
+            state, error = self._submit_following(files)
         files.update(state=state, error=error, finished=time.time())
         self.spare.renew()
 
-    def _follow(self, files: JobFiles) -> tuple[State, str]:
+    def _submit_following(self, files: JobFiles) -> tuple[State, str]:
         """Submit the recipe that follows a command; return the command's state and the reason for a failure."""
         record, recipe_yaml = files.read(), files.recipe_yaml()
         if record is not None and record.words and recipe_yaml:
@@ -243,7 +243,7 @@ class JobQueue(KnownJobs, ABC):
                 return State.FAILED, str(problem)
         return State.DONE, ""
 
-    def _wait(self, process: Process, job_id: str, memory: MemoryWatch) -> bool:
+    def _await_child(self, process: Process, job_id: str, memory: MemoryWatch) -> bool:
         """Wait for a child to end while watching the memory; return whether this queue stopped it."""
         checked = time.monotonic()
         while process.poll() is None:

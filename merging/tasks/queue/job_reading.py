@@ -57,7 +57,7 @@ def _has_resumable_state(files: JobFiles, record: Record, store: JobStore) -> bo
     kind = find_job_kind(record.kind)
     if kind.in_store:
         return store.learning_file(files.job_id).exists()
-    return bool(kind.kept_note) and record.started is not None
+    return bool(kind.remains_note) and record.started is not None
 
 
 def _name_phase(event: Mapping[str, Any]) -> str:
@@ -69,7 +69,7 @@ def _find_state(files: JobFiles, record: Record, store: JobStore, is_local: bool
     """The state of a job, a sentence about it, and the process that works on the job or has it in its queue."""
     if record.state == State.INTERRUPTED:
         learned = store.learning_file(files.job_id).exists()
-        traces = Traces(learned=learned, started=record.started is not None)
+        traces = Traces(has_learned_state=learned, was_started=record.started is not None)
         return record.state, record.error or describe_interruption(record, traces), NO_PROCESS
     if record.state not in {State.QUEUED, State.RUNNING}:
         return record.state, record.error, NO_PROCESS

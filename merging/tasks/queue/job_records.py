@@ -116,7 +116,7 @@ class Job:
     @property
     def can_pause(self) -> bool:
         """Whether it can stop half-way and continue later: a sweep, a published experiment, or a merge that learns."""
-        return find_job_kind(self.kind).pauses(self.recipe_yaml)
+        return find_job_kind(self.kind).is_pausable(self.recipe_yaml)
 
 
 _unwritten: dict[Path, Record] = {}  # by the job's folder: records that a full disk could not store
@@ -243,7 +243,7 @@ class JobFiles:
         """Whether its child was started, or was about to be: its log exists."""
         return (self.folder / LOG_FILE).exists()
 
-    def disk_is_full(self) -> bool:
+    def is_disk_full(self) -> bool:
         """Whether the disk has too little free space for even an error message."""
         return free_bytes(self.folder) < MIN_FREE_BYTES
 
@@ -294,19 +294,19 @@ class JobFiles:
         """
         record = self.read()
         assert record is not None
-        words = [*self._words(record, device), "--events", str(self.folder / EVENTS_FILE)]
+        words = [*self._build_command(record, device), "--events", str(self.folder / EVENTS_FILE)]
         words += ["--store", str(store_root.absolute()), "--nice", str(CHILD_NICENESS)]
         with explain_os_errors("The log of the job", OTHER_STORE):
             output = (self.folder / LOG_FILE).open("wb")
         with output:
             return start(["merging", *words], child_environment(record.benchmark, jobs), output)
 
-    def _words(self, record: Record, device: str) -> list[str]:
+    def _build_command(self, record: Record, device: str) -> list[str]:
         """The words of the command that does the job."""
         kind, recipe = find_job_kind(record.kind), str(self.folder / "recipe.yaml")
         fields = asdict(record) | {"recipe": recipe, "need_model": "--need-model" if record.need_model else ""}
         words = list(record.words) or [word for each in kind.command if (word := each.format(**fields))]
-        words += ["--pause-file", str(self.folder / PAUSE_FILE)] if kind.pauses(self.recipe_yaml()) else []
+        words += ["--pause-file", str(self.folder / PAUSE_FILE)] if kind.is_pausable(self.recipe_yaml()) else []
         return words if record.words else [*words, "--device", device]
 
 

@@ -24,7 +24,7 @@ class KnownJobs:
         self._root = store.root / "jobs"
         self._changed = threading.Condition()
         self._queue: deque[str] = deque()
-        self._turns = Turns(at_once=at_once)
+        self._turns = Turns(max_running=at_once)
         self._running: set[str] = set()
 
     def list_jobs(self, only: Set[str] | None = None) -> list[Job]:
@@ -49,7 +49,7 @@ class KnownJobs:
     def list_asked(self, session: str) -> set[str]:
         """The jobs that a session asked for and has not left."""
         with self._changed:
-            return self._turns.list_asked(session)
+            return self._turns.list_awaited_jobs(session)
 
     def others_wait(self, job_id: str, session: str) -> bool:
         """Whether another session waits for a job."""
@@ -85,8 +85,8 @@ class KnownJobs:
         """The job by its files and this process's queue; None if there is none, or if its run was deleted."""
         with self._changed:
             waits = job_id in self._queue
-            position = self._turns.order(self._queue).index(job_id) + 1 if waits else 0
-            starts_in = self._turns.starts_in(job_id, self._queue)
+            position = self._turns.plan_order(self._queue).index(job_id) + 1 if waits else 0
+            starts_in = self._turns.estimate_wait(job_id, self._queue)
             return read_job(self._files(job_id), self.store, position, waits or job_id in self._running, starts_in)
 
 

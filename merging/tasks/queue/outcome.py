@@ -33,22 +33,22 @@ class Traces:
     """
 
     event: Mapping[str, Any] = field(default_factory=dict)
-    stored: bool = False
-    learned: bool = False
-    started: bool = False
-    follows: bool = False
-    full: bool = False
+    is_run_stored: bool = False
+    has_learned_state: bool = False
+    was_started: bool = False
+    has_following_recipe: bool = False
+    is_disk_full: bool = False
 
 
 def find_traces(files: JobFiles, record: Record, store: JobStore) -> Traces:
     """The traces of a job in its folder and in the store."""
     return Traces(
         event=files.read_last_event(),
-        stored=find_job_kind(record.kind).in_store and is_run_stored(store, files, record),
-        learned=store.learning_file(files.job_id).exists(),
-        started=record.started is not None or files.was_started(),
-        follows=bool(record.words and files.recipe_yaml()),
-        full=files.disk_is_full(),
+        is_run_stored=find_job_kind(record.kind).in_store and is_run_stored(store, files, record),
+        has_learned_state=store.learning_file(files.job_id).exists(),
+        was_started=record.started is not None or files.was_started(),
+        has_following_recipe=bool(record.words and files.recipe_yaml()),
+        is_disk_full=files.is_disk_full(),
     )
 
 
@@ -82,34 +82,34 @@ def judge_code(record: Record, traces: Traces, code: int, memory_ran_out: bool =
 
     ``ran_out`` is whether memory ran out while it worked.
     """
-    if code == 0 and find_job_kind(record.kind).in_store and not traces.stored:
+    if code == 0 and find_job_kind(record.kind).in_store and not traces.is_run_stored:
         changed = "a file of its recipe may have changed since it was submitted"
         return State.FAILED, f"It ended with code 0, but its run is not stored: {changed}; {LOG_HINT}"
     if code in FINAL_STATES:
         return FINAL_STATES[code], _explain_stop(record, traces) if code else ""
     end = describe_end("It", code, memory_ran_out, LOG_HINT)
-    reason = traces.event.get(ERROR) or (FULL_DISK_ERROR if traces.full else end)
+    reason = traces.event.get(ERROR) or (FULL_DISK_ERROR if traces.is_disk_full else end)
     return State.FAILED, f"{end} {_describe_remains(record, traces)}" if code < 0 else str(reason)
 
 
 def _explain_stop(record: Record, traces: Traces) -> str:
     """The child's sentence on why it stopped and what is stored; empty if it just stopped on request."""
-    paused = traces.event.get(CODE) == PAUSED_CODE and not traces.learned
-    explained = paused or find_job_kind(record.kind).kept_note
+    paused = traces.event.get(CODE) == PAUSED_CODE and not traces.has_learned_state
+    explained = paused or find_job_kind(record.kind).remains_note
     return str(traces.event.get(ERROR, "")).removesuffix(GOES_ON) if explained else ""
 
 
 def _describe_remains(record: Record, traces: Traces) -> str:
     """A sentence on what remains of a job that has stopped."""
-    return LEARNED_NOTE if traces.learned else find_job_kind(record.kind).kept_note or NOTHING_STORED_NOTE
+    return LEARNED_NOTE if traces.has_learned_state else find_job_kind(record.kind).remains_note or NOTHING_STORED_NOTE
 
 
 def judge_abandoned(record: Record, traces: Traces) -> tuple[State, str]:
     """The state of an unfinished job whose server and child are gone, and a sentence on it unless the job is done."""
-    if traces.stored:
+    if traces.is_run_stored:
         return State.DONE, ""
     code = traces.event.get(CODE)
-    if isinstance(code, int) and not (code == 0 and traces.follows):
+    if isinstance(code, int) and not (code == 0 and traces.has_following_recipe):
         return judge_code(record, traces, code)
     if code == 0:
         return State.INTERRUPTED, "Mergescope was stopped before it could submit what follows."
@@ -118,6 +118,6 @@ def judge_abandoned(record: Record, traces: Traces) -> tuple[State, str]:
 
 def describe_interruption(record: Record, traces: Traces) -> str:
     """A sentence on a job whose child wrote no last event, perhaps because the disk is full."""
-    if not (traces.started or traces.event):
-        return UNKNOWN_END_ERROR if traces.full else "Mergescope was stopped before this job's turn came."
+    if not (traces.was_started or traces.event):
+        return UNKNOWN_END_ERROR if traces.is_disk_full else "Mergescope was stopped before this job's turn came."
     return f"Mergescope or the process of this job was stopped. {_describe_remains(record, traces)}"

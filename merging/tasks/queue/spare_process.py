@@ -41,8 +41,8 @@ class SpareProcess:
         self._lock = threading.Lock()
         self._wanted, self._closed = threading.Event(), threading.Event()
         self._process: WorkerProcess | None = None
-        self._threads: list[str] = []
-        self._lent = False  # whether the process was taken to answer requests, so that no job's end renews it
+        self._thread_counts: list[str] = []
+        self._was_lent = False  # whether the process was taken to answer requests, so that no job's end renews it
 
     @property
     def pid(self) -> int:
@@ -68,11 +68,11 @@ class SpareProcess:
         with self._lock, contextlib.suppress(OSError):
             if self._process is None and not self._closed.is_set():
                 self._process = WorkerProcess(PRELOADED_MODULES, environment)
-                self._threads = _read_threads(environment)
+                self._thread_counts = _read_threads(environment)
 
     def start_command(self, words: Sequence[str], environment: Environment, output: IO[bytes]) -> Process:
         """A process that runs a module as ``python -m`` does: the waiting one, or a new one. Raises OSError."""
-        process = self._take({"command": list(words), "environment": dict(environment), "output": output.name})
+        process = self._hand_out({"command": list(words), "environment": dict(environment), "output": output.name})
         if process is None:
             return start_command(words, environment, output)
         process.leave()
@@ -80,21 +80,21 @@ class SpareProcess:
 
     def start_answering(self, order: Plain) -> WorkerProcess:
         """A process that follows an order to answer requests: the waiting one, or a new one. Raises OSError."""
-        process = self._take({**order, "environment": child_environment()})
-        self._lent = True
+        process = self._hand_out({**order, "environment": child_environment()})
+        self._was_lent = True
         return process or start_answering(order)
 
-    def _take(self, order: Plain) -> WorkerProcess | None:
+    def _hand_out(self, order: Plain) -> WorkerProcess | None:
         """The waiting process after it has read an order; None if there is none or it cannot follow the order."""
-        process = self._give_up()
+        process = self._detach()
         if process is None:
             return None
-        if self._threads == _read_threads(order["environment"]) and process.has_read(order):
+        if self._thread_counts == _read_threads(order["environment"]) and process.deliver(order):
             return process
         _end_process(process)
         return None
 
-    def _give_up(self) -> WorkerProcess | None:
+    def _detach(self) -> WorkerProcess | None:
         with self._lock:
             process, self._process = self._process, None
         return process
@@ -102,16 +102,16 @@ class SpareProcess:
     def close(self) -> None:
         """End the process and start no more, for tests and for shutting down."""
         self._closed.set()
-        _end_process(self._give_up())
+        _end_process(self._detach())
 
     def _watch(self) -> None:
         """Replace a process that was taken to answer requests, and end the waiting one when memory is short."""
         while not self._closed.wait(WATCH_SECONDS):
-            if self._lent:
-                self._lent = False
+            if self._was_lent:
+                self._was_lent = False
                 self.renew()
             if self.pid and free_memory() < END_FREE_BYTES:
-                _end_process(self._give_up())
+                _end_process(self._detach())
 
 
 def _end_process(process: WorkerProcess | None) -> None:

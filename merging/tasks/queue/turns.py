@@ -28,13 +28,15 @@ BUSY_ERROR = "The class is busy, about {}: {} jobs wait. Try again then."
 class ClassLimits:
     """The limits of a server: seconds of a job, unfinished jobs of a session, and waiting jobs."""
 
-    seconds: float = math.inf
+    job_seconds: float = math.inf
     jobs_of_session: float = math.inf
-    waiting: float = math.inf
+    waiting_jobs: float = math.inf
 
 
 NO_LIMITS = ClassLimits()
-CLASS_LIMITS = ClassLimits(seconds=modes.MOST_SECONDS, jobs_of_session=2, waiting=200)  # one job computes, one waits
+CLASS_LIMITS = ClassLimits(
+    job_seconds=modes.MOST_SECONDS, jobs_of_session=2, waiting_jobs=200
+)  # one job computes, one waits
 
 
 def find_limits() -> ClassLimits:
@@ -61,7 +63,7 @@ class Turns:
     """
 
     clock: Callable[[], float] = time.monotonic
-    at_once: int = 1  # jobs that compute at the same time
+    max_running: int = 1  # jobs that compute at the same time
     _tickets: OrderedDict[str, Ticket] = field(default_factory=OrderedDict)
     _charges: list[tuple[float, str, float]] = field(default_factory=list)  # time, session, seconds
     # The last result of ``_plan``: the queue, the time, the order, {job: seconds until it begins}.
@@ -76,23 +78,25 @@ class Turns:
         allowed = find_limits()
         if not session and allowed == NO_LIMITS:
             return DEFAULT_JOB_SECONDS
-        if len(queue) >= allowed.waiting:
+        if len(queue) >= allowed.waiting_jobs:
             raise ModeError(
-                BUSY_ERROR.format(duration_text(sum(map(self._seconds_of, queue)) / self.at_once), len(queue))
+                BUSY_ERROR.format(duration_text(sum(map(self._estimate_seconds, queue)) / self.max_running), len(queue))
             )
         mine = [ticket for ticket in self._tickets.values() if not ticket.ended and ticket.sessions[:1] == [session]]
         if len(mine) >= allowed.jobs_of_session:
             raise ModeError(FULL_SHARE_ERROR.format(len(mine)))
         takes = seconds() or DEFAULT_JOB_SECONDS
-        if takes > allowed.seconds:
-            raise ModeError(LONG_JOB_ERROR.format(duration_text(takes), duration_text(allowed.seconds)))
+        if takes > allowed.job_seconds:
+            raise ModeError(LONG_JOB_ERROR.format(duration_text(takes), duration_text(allowed.job_seconds)))
         return takes
 
-    def wait(self, job: str, session: str, seconds: float = DEFAULT_JOB_SECONDS, *, anew: bool = False) -> None:
-        """Record that a session waits for a job; ``anew`` if the job is being submitted."""
+    def record_waiting(
+        self, job: str, session: str, seconds: float = DEFAULT_JOB_SECONDS, *, is_new: bool = False
+    ) -> None:
+        """Record that a session waits for a job; ``is_new`` if the job is being submitted."""
         self._last_plan = None
         ticket = self._tickets.get(job)
-        if ticket is None or anew:
+        if ticket is None or is_new:
             self._tickets[job] = Ticket([session], seconds)
             self._tickets.move_to_end(job)
             while len(self._tickets) > MAX_TICKETS:
@@ -100,7 +104,7 @@ class Turns:
         elif session not in ticket.sessions:
             ticket.sessions.append(session)
 
-    def leave(self, job: str, session: str) -> bool:
+    def record_leaving(self, job: str, session: str) -> bool:
         """Record that a session no longer waits; return whether it was the last one, so that the job can stop."""
         ticket = self._tickets.get(job)
         if ticket is None or session not in ticket.sessions:
@@ -109,7 +113,7 @@ class Turns:
         ticket.sessions.remove(session)
         return not ticket.sessions
 
-    def list_asked(self, session: str) -> set[str]:
+    def list_awaited_jobs(self, session: str) -> set[str]:
         """The jobs that a session asked for and has not left, including ended ones."""
         return {job for job, ticket in self._tickets.items() if session in ticket.sessions}
 
@@ -118,13 +122,13 @@ class Turns:
         ticket = self._tickets.get(job)
         return ticket is not None and any(waiting != session for waiting in ticket.sessions)
 
-    def begin(self, job: str) -> None:
+    def record_start(self, job: str) -> None:
         """Record that a job begins to compute."""
         self._last_plan = None
         if ticket := self._tickets.get(job):
             ticket.started = self.clock()
 
-    def end(self, job: str) -> None:
+    def record_end(self, job: str) -> None:
         """Record that a job no longer computes or waits, and charge its time to the sessions that waited for it."""
         self._last_plan = None
         if (ticket := self._tickets.get(job)) is None or ticket.ended:
@@ -139,11 +143,11 @@ class Turns:
         self._charges = [charge for charge in self._charges if charge[0] > now - SHARE_SECONDS]
         self._charges.append((now, session, seconds))
 
-    def order(self, queue: Sequence[str]) -> list[str]:
+    def plan_order(self, queue: Sequence[str]) -> list[str]:
         """The jobs of a queue in the order in which they will compute if no more jobs are submitted."""
         return self._plan(tuple(queue))[0]
 
-    def starts_in(self, job: str, queue: Sequence[str]) -> float | None:
+    def estimate_wait(self, job: str, queue: Sequence[str]) -> float | None:
         """Seconds until a waiting job should begin; None if it is not in the queue."""
         return self._plan(tuple(queue))[1].get(job)
 
@@ -155,14 +159,16 @@ class Turns:
         used = self._sum_used(now)
         running = [ticket for ticket in self._tickets.values() if ticket.started is not None]
         seconds_left = sorted(max(ticket.seconds - self._seconds_spent(ticket), 0.0) for ticket in running)
-        free = [*[0.0] * (self.at_once - len(seconds_left)), *seconds_left]  # seconds until each slot becomes free
+        free = [*[0.0] * (self.max_running - len(seconds_left)), *seconds_left]  # seconds until each slot becomes free
         waiting, order, starts = list(queue), [], {}
         while waiting:
-            job = min(waiting, key=lambda job: min((used.get(one, 0.0) for one in self._sessions_of(job)), default=0.0))
+            job = min(
+                waiting, key=lambda job: min((used.get(one, 0.0) for one in self._list_sessions(job)), default=0.0)
+            )
             waiting.remove(job)
             order.append(job)
             starts[job] = heapq.heappop(free)
-            heapq.heappush(free, starts[job] + self._seconds_of(job))
+            heapq.heappush(free, starts[job] + self._estimate_seconds(job))
             if ticket := self._tickets.get(job):
                 for session, part in self._split_seconds(ticket, ticket.seconds):
                     used[session] = used.get(session, 0.0) + part
@@ -188,8 +194,8 @@ class Turns:
     def _seconds_spent(self, ticket: Ticket) -> float:
         return self.clock() - ticket.started if ticket.started is not None else 0.0
 
-    def _sessions_of(self, job: str) -> Sequence[str]:
+    def _list_sessions(self, job: str) -> Sequence[str]:
         return self._tickets[job].sessions if job in self._tickets else ()
 
-    def _seconds_of(self, job: str) -> float:
+    def _estimate_seconds(self, job: str) -> float:
         return self._tickets[job].seconds if job in self._tickets else DEFAULT_JOB_SECONDS

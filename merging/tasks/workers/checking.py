@@ -48,18 +48,18 @@ def check_workers(
     for each in skewed:
         sentence = (
             f"Worker {each['name']} runs {_program_digest(each)}; this program is {_program_digest(own)}. "
-            f"Update it, or {'stop it' if workers.only is None else 'leave it out with --only'}."
+            f"Update it, or {'stop it' if workers.restrict is None else 'leave it out with --only'}."
         )
-        if workers.only is None or not same:
+        if workers.restrict is None or not same:
             raise WorkerError(sentence)
         warn(sentence)
     chosen = [each for each in same if mixed or each["hardware"] == same[0]["hardware"]]
     if len(chosen) < len(same):
         sentence = _describe_other_hardware(same, chosen)
-        if workers.only is None:
+        if workers.restrict is None:
             raise WorkerError(f"{sentence} Start workers on one kind of machine.")
         warn(sentence)
-    fitting = workers if workers.only is None else workers.only(chosen, bool(machines))
+    fitting = workers if workers.restrict is None else workers.restrict(chosen, bool(machines))
     fitting.memory, fitting.hardware = _available_memory(chosen), str(chosen[0]["hardware"])
     kinds = {str(each["kind"]) for each in chosen}
     fitting.kind = kinds.pop() if len(kinds) == 1 else ""
@@ -75,8 +75,8 @@ def _select_machines(workers: Workers, found: list[WorkerFacts], only: Collectio
     machines = sorted({machine_name(each) for each in found})
     if missing := [name for name in only if name not in machines]:
         raise WorkerError(f"There is no worker on {first_few(missing)}. There are some on {first_few(machines)}.")
-    if set(machines) != set(only) and workers.only is None:
-        raise WorkerError(f"{workers.called.capitalize()} compute together, so that --only cannot leave some out.")
+    if set(machines) != set(only) and workers.restrict is None:
+        raise WorkerError(f"{workers.title.capitalize()} compute together, so that --only cannot leave some out.")
     return [each for each in found if machine_name(each) in only]
 
 
@@ -93,13 +93,13 @@ def question_workers(
     found: dict[tuple[str, int], WorkerFacts] = {}
     reasons: list[str] = []
     question = {"device": device, "probe": probe}
-    if workers.each is not None:
-        for address, raw in workers.each(ABOUT, encode_request(question)).items():
+    if workers.ask_each is not None:
+        for address, raw in workers.ask_each(ABOUT, encode_request(question)).items():
             each = decode_answer(raw) | {"at": address}
             found[each["name"], each["pid"]] = each
-    begun, patience = time.monotonic(), START_SECONDS if workers.renew is not None else 0.0
+    begun, patience = time.monotonic(), START_SECONDS if workers.make_executor is not None else 0.0
     pause = 0.0
-    while workers.each is None and not reasons and len(found) < workers.count:
+    while workers.ask_each is None and not reasons and len(found) < workers.count:
         request = {**question, "pause": pause}
         fan = FanOut(
             ABOUT,
@@ -113,7 +113,7 @@ def question_workers(
             break
         pause = ANSWER_PAUSE_SECONDS  # the workers that started first answered several times
     if not found:
-        raise WorkerError(f"No worker answers of {workers.called}. {first_few(reasons, 1)}".strip())
+        raise WorkerError(f"No worker answers of {workers.title}. {first_few(reasons, 1)}".strip())
     return [found[key] for key in sorted(found)]
 
 

@@ -87,7 +87,7 @@ def connect(spec: str) -> Workers:
         raise WorkersGone(f"No scheduler answers at {address} ({reason}). Start one: see docs/cluster.md.") from None
     workers = _select_workers(client, f"the workers at {address}", set())
     since = time.monotonic()
-    while not workers.present():
+    while not workers.has_workers():
         if time.monotonic() - since > FIRST_WORKER_SECONDS:
             client.close()
             raise WorkersGone(f"There is no worker at {address}. Start some: python -m merging worker {spec}")
@@ -138,7 +138,7 @@ def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Col
             common_kinds = {str(each["program"]) for each in chosen}
         chosen_hosts = {str(urlsplit(each["at"]).hostname) for each in chosen} if named else set()
         found = _select_workers(client, called, common_kinds, chosen_hosts)
-        if not found.present() and {each["at"] for each in chosen} & {*count_threads(client, ())}:
+        if not found.has_workers() and {each["at"] for each in chosen} & {*count_threads(client, ())}:
             raise WorkerError(
                 f"{called[:1].upper()}{called[1:]} do not say what they are. Start them with python -m merging worker."
             )
@@ -151,5 +151,5 @@ def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Col
     restriction = {"workers": list(hosts)} if hosts else {}
     executor = client.get_executor(pure=False, resources=dict.fromkeys(kinds, 1), **restriction)
     lost = (BrokenExecutor, import_dask().scheduler.KilledWorker)
-    workers = Workers(executor, 0, lost, called=called, present=present, close=close, each=each, only=only)
+    workers = Workers(executor, 0, lost, title=called, has_workers=present, close=close, ask_each=each, restrict=only)
     return workers

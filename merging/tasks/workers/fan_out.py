@@ -65,11 +65,11 @@ class FanOut:
 
     kind: str
     workers: Workers
-    take: Callable[[WorkerTask, Plain], None]
-    failed: Callable[[WorkerTask, MergingError], None]
+    on_answer: Callable[[WorkerTask, Plain], None]
+    on_error: Callable[[WorkerTask, MergingError], None]
     context: Context = QUIET
     total: int = 0
-    arrived: int = 0
+    answer_count: int = 0
 
     def __post_init__(self) -> None:
         self.noun, self._workers_text, self._meter = find_kind(self.kind).noun, "", Meter(0)
@@ -88,20 +88,20 @@ class FanOut:
             work = sum(task.work for task in tasks)
         source, self._meter = iter(tasks), self.context.meter(work)
         try:
-            while self._submit(source):
+            while self._fill_window(source):
                 self.context.check()
                 self._poll()
-                lost = self._collect()
+                lost = self._collect_answers()
                 self.context.check()  # a stop that also ends the workers is no loss
                 if lost:
-                    self._take_back(lost)
+                    self._postpone_lost(lost)
         finally:
             for future in self._submitted:
                 future.cancel()
 
     def _describe_progress(self) -> str:
         """The number of answers and of workers, as text."""
-        return f"{self.noun.capitalize()} {self.arrived} of {self.total}, on {self.workers.describe_count()}"
+        return f"{self.noun.capitalize()} {self.answer_count} of {self.total}, on {self.workers.describe_count()}"
 
     def _poll(self) -> None:
         """Report a change in the number of workers, and sample the free memory."""
@@ -110,12 +110,13 @@ class FanOut:
             self._workers_text = text
             self._meter.report_part(0, self._describe_progress())
 
-    def _submit(self, source: Iterator[WorkerTask]) -> bool:
+    def _fill_window(self, source: Iterator[WorkerTask]) -> bool:
         """Fill the window; return whether any task is submitted. If none is, all tasks are done."""
         if not self._submitted and self.workers.count == 0:  # without workers the loop would submit nothing
             self._await_workers()
         while (
-            len(self._submitted) < WINDOW_FACTOR * self.workers.count and (following := self._next(source)) is not None
+            len(self._submitted) < WINDOW_FACTOR * self.workers.count
+            and (following := self._find_next(source)) is not None
         ):
             nbytes = sum(each.task.nbytes for each in self._submitted.values()) + following.task.nbytes
             if self._submitted and nbytes > MAX_ANSWER_BYTES:
@@ -123,14 +124,14 @@ class FanOut:
                 break
             try:
                 future = self.workers.executor.submit(answer_request, self.kind, following.request)
-            except self.workers.lost:  # the executor broke after the last answer; this task has not begun
+            except self.workers.loss_errors:  # the executor broke after the last answer; this task has not begun
                 self._postponed.appendleft(following)
-                self._renew()
+                self._renew_executor()
             else:
                 self._submitted[future] = following
         return bool(self._submitted)
 
-    def _next(self, source: Iterator[WorkerTask]) -> _SubmittedTask | None:
+    def _find_next(self, source: Iterator[WorkerTask]) -> _SubmittedTask | None:
         """The next task to submit; None if there is none, or if a suspect task must run alone."""
         if any(map(self._is_suspect, self._submitted.values())):
             return None
@@ -148,15 +149,15 @@ class FanOut:
 
         This is so before its last attempt, or after one loss if a loss ends all submitted tasks.
         """
-        return submitted.losses >= (1 if self.workers.renew is not None else MAX_LOSSES - 1)
+        return submitted.losses >= (1 if self.workers.make_executor is not None else MAX_LOSSES - 1)
 
-    def _collect(self) -> list[_SubmittedTask]:
+    def _collect_answers(self) -> list[_SubmittedTask]:
         """Wait briefly and pass on the answers of finished tasks; return the tasks whose worker is lost."""
         finished, _ = wait(self._submitted, POLL_SECONDS, FIRST_COMPLETED)
-        if not finished and not self.workers.present():
+        if not finished and not self.workers.has_workers():
             self._await_workers()
         # A cancellation that this program did not request is a loss, too.
-        losses: tuple[type[BaseException], ...] = (*self.workers.lost, CancelledError)
+        losses: tuple[type[BaseException], ...] = (*self.workers.loss_errors, CancelledError)
         lost = []
         for future in finished:
             ended = self._submitted.pop(future)
@@ -170,27 +171,27 @@ class FanOut:
                 sentence = f"The workers failed with {type(error).__name__}: {str(error)[:200]}"
                 self._fail(ended.task, WorkerError(sentence))
             else:
-                self.take(ended.task, answer)
-                self._count(ended.task)
+                self.on_answer(ended.task, answer)
+                self._count_answer(ended.task)
         return lost
 
-    def _count(self, task: WorkerTask) -> None:
-        self.arrived += 1
+    def _count_answer(self, task: WorkerTask) -> None:
+        self.answer_count += 1
         self._meter.advance(task.work, self._describe_progress(), task.detail)
 
     def _fail(self, task: WorkerTask, error: MergingError) -> None:
-        self.failed(task, error)
-        self._count(task)
+        self.on_error(task, error)
+        self._count_answer(task)
 
-    def _take_back(self, lost: list[_SubmittedTask]) -> None:
+    def _postpone_lost(self, lost: list[_SubmittedTask]) -> None:
         """Postpone lost tasks, or fail those that lost their worker too often; renew a broken executor."""
-        if self.workers.renew is not None:
+        if self.workers.make_executor is not None:
             lost = [*lost, *self._submitted.values()]  # a broken executor loses all submitted tasks
             self._submitted.clear()
-            self._renew()
+            self._renew_executor()
         again = plural(len(lost), f"{self.noun} is", f"{self.noun}s are")
         self.context.warn(f"A worker was lost; {again} computed again.")
-        if not self.workers.present():  # all workers are gone: not the fault of a task
+        if not self.workers.has_workers():  # all workers are gone: not the fault of a task
             self._await_workers()
             self._postponed.extend(lost)
             return
@@ -201,22 +202,22 @@ class FanOut:
             else:
                 self._fail(each.task, WorkerError(_describe_losses(each.losses, self._memory.ran_out())))
 
-    def _renew(self) -> None:
-        if self.workers.renew is None:
+    def _renew_executor(self) -> None:
+        if self.workers.make_executor is None:
             self._await_workers()
             time.sleep(POLL_SECONDS)
             return
         self.workers.close(self.workers.executor)
-        self.workers.executor = self.workers.renew()
+        self.workers.executor = self.workers.make_executor()
 
     def _await_workers(self) -> None:
         """Wait until there are workers again. Raises WorkersGone after ``MAX_SECONDS_WITHOUT_WORKERS`` seconds."""
         since = time.monotonic()
-        while not self.workers.present():
+        while not self.workers.has_workers():
             self.context.check()
             self._poll()
             if time.monotonic() - since > MAX_SECONDS_WITHOUT_WORKERS:
-                raise WorkersGone(f"{self.workers.called[:1].upper()}{self.workers.called[1:]} are gone.")
+                raise WorkersGone(f"{self.workers.title[:1].upper()}{self.workers.title[1:]} are gone.")
             time.sleep(POLL_SECONDS)
 
 

@@ -95,7 +95,7 @@ def open_processes(gpus: Sequence[str], title: str) -> Workers:
             gpu_queue.put(gpu)
         return ProcessPoolExecutor(len(gpus), context, initializer=begin_worker, initargs=(gpu_queue,))
 
-    return Workers(start(), len(gpus), renew=start, called=title, close=_kill)
+    return Workers(start(), len(gpus), make_executor=start, title=title, close=_kill)
 
 
 def pin_to_gpus(gpus: Sequence[str]) -> Workers:
@@ -108,7 +108,7 @@ def pin_to_gpus(gpus: Sequence[str]) -> Workers:
         _kill(workers.executor)
         return pin_to_gpus([str(each["gpu"]) for each in chosen])
 
-    workers.only = only
+    workers.restrict = only
     return workers
 
 
@@ -174,4 +174,4 @@ def _open_user_pool(spec: str) -> Workers:
         raise WorkerError(f"{spec[:80]} gave a {type(opened).__name__}; an Executor of concurrent.futures is expected.")
     count = getattr(opened, "_max_workers", None) or os.cpu_count() or 1
     renew = function if isinstance(opened, ProcessPoolExecutor) else None
-    return Workers(opened, int(count), renew=renew, called=f"the workers of {spec[:80]}")
+    return Workers(opened, int(count), make_executor=renew, title=f"the workers of {spec[:80]}")

@@ -66,13 +66,13 @@ class TaskMap(Generic[A]):
         else:
             self._compute_in_store(workers, tasks, self.folder)
         if self._paused:
-            raise Paused(f"Paused. {self._stored_answers()}")
+            raise Paused(f"Paused. {self._describe_stored()}")
         return self._failures
 
-    def _stored_answers(self) -> str:
+    def _describe_stored(self) -> str:
         return f"{self._done} of {self.total} {self._noun}s are kept."
 
-    def _missing_tasks(self, tasks: Sequence[WorkerTask]) -> Iterator[WorkerTask]:
+    def _find_missing_tasks(self, tasks: Sequence[WorkerTask]) -> Iterator[WorkerTask]:
         """The tasks that have no stored answer meanwhile, until a pause is requested."""
         for task in tasks:
             self.context.check()
@@ -96,7 +96,7 @@ class TaskMap(Generic[A]):
     def _compute_here(self, tasks: Sequence[WorkerTask]) -> None:
         """Compute one task after another in this process, each with its part of the progress."""
         parts = self.context.split({task.name: task.work for task in tasks})
-        for task in self._missing_tasks(tasks):
+        for task in self._find_missing_tasks(tasks):
             assert task.compute is not None
             try:
                 answer = task.compute(parts[task.name])
@@ -135,9 +135,9 @@ class TaskMap(Generic[A]):
 
         fan = FanOut(self.kind, workers, take, self._fail, self.context, self.total, self._done)
         try:
-            fan.run(self._missing_tasks(tasks), sum(task.work for task in tasks))
+            fan.run(self._find_missing_tasks(tasks), sum(task.work for task in tasks))
         except WorkersGone as gone:
-            stored = f"{self._stored_answers()} Resume when they are back." if self._stored else ""
+            stored = f"{self._describe_stored()} Resume when they are back." if self._stored else ""
             raise WorkersGone(f"{gone} {self.say_lost() if self.say_lost else stored}".strip()) from None
 
 

@@ -26,14 +26,14 @@ class Workers:
 
     executor: Executor
     count: int  # tasks that run at the same time
-    lost: tuple[type[BaseException], ...] = (BrokenExecutor,)  # raised by a future whose worker is gone
-    renew: Callable[[], Executor] | None = None  # a new executor, if such a loss breaks the executor
-    called: str = "the workers"
-    present: Callable[[], bool] = lambda: True  # whether there is any worker
+    loss_errors: tuple[type[BaseException], ...] = (BrokenExecutor,)  # raised by a future whose worker is gone
+    make_executor: Callable[[], Executor] | None = None  # a new executor, if such a loss breaks the executor
+    title: str = "the workers"
+    has_workers: Callable[[], bool] = lambda: True  # whether there is any worker
     close: Callable[[Executor], None] = _shut_down
-    each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
-    only: Callable[[Collection[Mapping[str, Any]], bool], Workers] | None = None
-    most: int = 0  # the largest count so far
+    ask_each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
+    restrict: Callable[[Collection[Mapping[str, Any]], bool], Workers] | None = None
+    max_count: int = 0  # the largest count so far
     kind: str = ""  # their common "kind" of the task "about", after the check
     hardware: str = ""  # their hardware, after the check
     memory: int = 0  # bytes that every worker may take; 0: unknown
@@ -48,6 +48,6 @@ class Workers:
 
     def describe_count(self) -> str:
         """The number of workers as text: "7 workers, 1 lost"."""
-        self.most = max(self.most, self.count)
-        lost = f", {self.most - self.count} lost" if self.count < self.most else ""
+        self.max_count = max(self.max_count, self.count)
+        lost = f", {self.max_count - self.count} lost" if self.count < self.max_count else ""
         return f"{self.count} worker{'s' * (self.count != 1)}{lost}"

@@ -100,15 +100,15 @@ class _Build:
 
     plan: Plan
     folder: Path
-    parts: Mapping[str, Context]
+    contexts: Mapping[str, Context]
     written: dict[str, WrittenTask] = field(default_factory=dict)
 
     def run(self, tokenize: Tokenize | None) -> None:
         """Write everything, the manifest last."""
         self._write_images()
         self._write_heads(tokenize)
-        models, text = self.plan.models, self.plan.copied_text
-        meter = self.parts[MODELS_PHASE].meter(models.nbytes + (text.nbytes if text else 0))
+        models, text = self.plan.models, self.plan.copied_text_tower
+        meter = self.contexts[MODELS_PHASE].meter(models.nbytes + (text.nbytes if text else 0))
         if self.plan.description.models_by_reference:
             write_references(self.folder / "models", models, self.plan.model_paths())
         else:
@@ -121,17 +121,17 @@ class _Build:
     def _write_images(self) -> None:
         (self.folder / "data").mkdir()
         description, size = self.plan.description, self.plan.models.architecture.image_size
-        meter = self.parts[IMAGES_PHASE].meter(self.plan.images)
+        meter = self.contexts[IMAGES_PHASE].meter(self.plan.images)
         for task in self.plan.tasks:
             path = self.folder / "data" / f"{task.source.key}.npz"
             self.written[task.source.key] = write_task(
-                path, task.data, task.split, size, self.plan.amounts, meter, task.title, description.by_reference
+                path, task.data, task.split, size, self.plan.limits, meter, task.title, description.by_reference
             )
 
     def _write_heads(self, tokenize: Tokenize | None) -> None:
         heads: dict[str, Head] = {}
         prompts = {task.source.key: len(task.classes.names) * len(task.templates) for task in self.plan.tasks}
-        parts = self.parts[HEADS_PHASE].split(prompts)
+        parts = self.contexts[HEADS_PHASE].split(prompts)
         for task in self.plan.tasks:
             key, tower = task.source.key, self.plan.tower
             if task.head is not None or tower is None:
@@ -154,10 +154,10 @@ class _Build:
         mean, std = read_normalization(self.plan.models.pretrained)
         size = self.plan.models.architecture.image_size
         preprocess = {"image_size": size, "mean": list(description.mean or mean), "std": list(description.std or std)}
-        tasks = [self._entry(task) for task in self.plan.tasks]
+        tasks = [self._build_entry(task) for task in self.plan.tasks]
         write_json(self.folder / TASKS_FILE, {"preprocess": preprocess, "tasks": tasks})
 
-    def _entry(self, task: PlannedTask) -> dict[str, Any]:
+    def _build_entry(self, task: PlannedTask) -> dict[str, Any]:
         names, description = list(task.classes.names), self.plan.description
         counts = self.written[task.source.key].counts
         more: dict[str, Any] = {"referenced": True} if description.by_reference else {}
@@ -191,17 +191,17 @@ class _Build:
             "exemplars": description.exemplars,
             **({"whole": True} if description.whole else {}),
             **({"licenses": dict(description.licenses)} if description.licenses else {}),
-            "models": {name: Path(model.label).name for name, model in self._models().items()},
+            "models": {name: Path(model.label).name for name, model in self._list_models().items()},
             "digests": {path.stem: open_checkpoint(path).digest for path in (self.folder / "models").iterdir()},
             "cautions": list(models.cautions),
-            "tasks": {task.source.key: self._task_facts(task) for task in self.plan.tasks},
+            "tasks": {task.source.key: self._build_task_facts(task) for task in self.plan.tasks},
         }
         write_json(self.folder / MANIFEST, content)
 
-    def _models(self) -> dict[str, Any]:
+    def _list_models(self) -> dict[str, Any]:
         return {"pretrained": self.plan.models.pretrained, **self.plan.models.trained}
 
-    def _task_facts(self, task: PlannedTask) -> dict[str, Any]:
+    def _build_task_facts(self, task: PlannedTask) -> dict[str, Any]:
         """How one task was made, for the manifest."""
         written, source, description = self.written[task.source.key], task.source, self.plan.description
         draws = {

@@ -46,14 +46,14 @@ class BenchmarkModels:
     cautions: tuple[str, ...]
 
     @property
-    def all(self) -> Mapping[str, Checkpoint]:
+    def all_models(self) -> Mapping[str, Checkpoint]:
         """{name: model} of all models, the pretrained model first."""
         return {PRETRAINED: self.pretrained, **self.trained}
 
     @property
     def nbytes(self) -> int:
         """Bytes of all models as files."""
-        return sum(_count_bytes(model) for model in self.all.values())
+        return sum(_count_bytes(model) for model in self.all_models.values())
 
 
 def open_models(
@@ -103,7 +103,7 @@ def read_normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple
 def write_models(folder: Path, models: BenchmarkModels, meter: Meter) -> None:
     """Write every model as ``<name>.safetensors``, without its text transformer."""
     folder.mkdir()
-    for name, model in models.all.items():
+    for name, model in models.all_models.items():
         about = _build_metadata(name, models)
         infos = {p.name: model.infos[p.name] for p in model.parameters if p.part != TEXT_TOWER}
         with SafetensorsWriter(folder / f"{name}.safetensors", infos, about) as writer:
@@ -115,7 +115,7 @@ def write_models(folder: Path, models: BenchmarkModels, meter: Meter) -> None:
 def write_references(folder: Path, models: BenchmarkModels, paths: Mapping[str, Path]) -> None:
     """Write a reference to every model instead of the model; ``paths`` are {name: path}."""
     folder.mkdir()
-    for name in models.all:
+    for name in models.all_models:
         like = "" if name == PRETRAINED else f"{PRETRAINED}{REFERENCE}"
         write_reference(folder / f"{name}{REFERENCE}", paths[name].absolute(), _build_metadata(name, models), like)
 
@@ -127,7 +127,7 @@ def _build_metadata(name: str, models: BenchmarkModels) -> dict[str, str]:
         "architecture": json.dumps(_build_architecture(models)),
         "role": role,
         "task": name if role == "expert" else "",
-        "from": Path(models.all[name].label).name,
+        "from": Path(models.all_models[name].label).name,
     }
 
 

@@ -52,7 +52,7 @@ class Plan:
     models: BenchmarkModels
     tasks: tuple[PlannedTask, ...]
     tower: TextTower | None
-    text: CheckpointView | None  # the text tower in its file, which exports need
+    text_tower: CheckpointView | None  # the text tower in its file, which exports need
 
     @property
     def prompts(self) -> int:
@@ -62,31 +62,31 @@ class Plan:
     @property
     def nbytes(self) -> int:
         """The largest number of bytes that the benchmark can take, without the heads."""
-        text = self.copied_text.nbytes if self.copied_text else 0
-        return self.pixels + (0 if self.description.models_by_reference else self.models.nbytes) + text
+        text = self.copied_text_tower.nbytes if self.copied_text_tower else 0
+        return self.pixel_bytes + (0 if self.description.models_by_reference else self.models.nbytes) + text
 
     @property
-    def copied_text(self) -> CheckpointView | None:
+    def copied_text_tower(self) -> CheckpointView | None:
         """The text tower, or None if it stays in the file of a pretrained model that is referenced."""
         own = self.description.text in {None, self.description.pretrained}
-        return None if own and self.description.models_by_reference else self.text
+        return None if own and self.description.models_by_reference else self.text_tower
 
     def model_paths(self) -> dict[str, Path]:
         """{name: path} of the models, fetched if they are on the Hub."""
         return {name: model.fetch() for name, model in self.description.models().items()}
 
     @property
-    def pixels(self) -> int:
+    def pixel_bytes(self) -> int:
         """The largest number of bytes of its images; 0 for referenced images, whose positions take few bytes."""
         return 0 if self.description.by_reference else self.images * 3 * self.models.architecture.image_size**2
 
     @property
     def images(self) -> int:
         """The largest number of images that the benchmark can hold."""
-        return sum(self.amounts.most(task.split) for task in self.tasks)
+        return sum(self.limits.count_sampled(task.split) for task in self.tasks)
 
     @property
-    def amounts(self) -> SampleLimits:
+    def limits(self) -> SampleLimits:
         """The numbers of images to sample from each data set."""
         return SampleLimits(self.description.images, self.description.exemplars)
 
@@ -189,7 +189,7 @@ def read_logit_scale(pretrained: Checkpoint) -> float:
 
 def check_room(plan: Plan, folder: Path) -> None:
     """Raise TaskError if the disk has too little space; temporary pixels count a second time."""
-    needed, free = plan.nbytes + plan.pixels, free_bytes(folder.absolute().parent)
+    needed, free = plan.nbytes + plan.pixel_bytes, free_bytes(folder.absolute().parent)
     if needed > free:
         raise TaskError(
             f"The benchmark needs up to {size_text(needed)} for {plan.images:,} images and the models; "

@@ -88,7 +88,7 @@ def _match_published(own: Sequence[str] | None, prompts: Prompts, class_count: i
     if own is not None:
         names = tuple(prompts.match(own))
         how = f"those of {prompts.title}, matched by name"
-        if len(own) == len(prompts.class_names) and (difference := prompts.first_difference(own)):
+        if len(own) == len(prompts.class_names) and (difference := prompts.describe_first_difference(own)):
             how += f". The published order is another one: {difference}"
         return Classes(names, how)
     if not prompts.labels_alone:

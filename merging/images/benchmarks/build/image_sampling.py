@@ -36,15 +36,15 @@ class SampleLimits:
     images: int
     exemplars: int
 
-    def most(self, split: Split) -> int:
+    def count_sampled(self, split: Split) -> int:
         """The largest number of images that are sampled from a data set."""
         test, training = len(split.test[1]), len(split.exemplars[1]) if split.exemplars else 0
         choosing = len(split.choosing[1]) if split.choosing else 0
-        sampled = min(test, self.tested(split)) if self.images else test
+        sampled = min(test, self.count_tested(split)) if self.images else test
         sampled += min(choosing, self.images) if self.images else choosing
         return sampled + (min(training, self.exemplars) if self.exemplars else training)
 
-    def tested(self, split: Split) -> int:
+    def count_tested(self, split: Split) -> int:
         """Number of images to sample from the test part."""
         return self.images if split.whole else 2 * self.images
 
@@ -53,9 +53,9 @@ class SampleLimits:
 class SampledImages:
     """Sampled images as (number in the store, label), and the problems of damaged images."""
 
-    taken: list[tuple[int, int]] = field(default_factory=list)
+    images: list[tuple[int, int]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    tried: int = 0
+    tried_count: int = 0
 
 
 def sample_images(
@@ -71,10 +71,10 @@ def sample_images(
         return sample
     part, order = part_order
     count = min(count, len(order)) if count else len(order)
-    while len(numbers) < count and sample.tried < len(order):
-        batch = order[sample.tried : sample.tried + count - len(numbers)].tolist()
-        sample.tried += len(batch)
-        for seen, (index, pixels) in enumerate(store.squares(part, sorted(batch)), start=1):
+    while len(numbers) < count and sample.tried_count < len(order):
+        batch = order[sample.tried_count : sample.tried_count + count - len(numbers)].tolist()
+        sample.tried_count += len(batch)
+        for seen, (index, pixels) in enumerate(store.read_squares(part, sorted(batch)), start=1):
             if isinstance(pixels, TaskError):
                 sample.problems.append(str(pixels))
                 _refuse_if_many(
@@ -83,10 +83,10 @@ def sample_images(
             else:
                 numbers[index] = store.add(part, index, pixels)
             meter.advance(1, "Reading images", title)
-        _refuse_if_many(sample.problems, sample.tried, title)
+        _refuse_if_many(sample.problems, sample.tried_count, title)
     labels = store.data.parts[part]
-    tried = order[: sample.tried].tolist()
-    sample.taken = [(numbers[index], int(labels[index])) for index in tried if index in numbers]
+    tried = order[: sample.tried_count].tolist()
+    sample.images = [(numbers[index], int(labels[index])) for index in tried if index in numbers]
     return sample
 
 
@@ -127,24 +127,24 @@ def write_task(
     store = ImageLocations(data, size) if by_reference else StoredPixels(data, size, path.with_suffix(".pixels"))
     with contextlib.closing(store):
         exemplars = sample_images(store, split.exemplars, limits.exemplars, meter, title)
-        tested = sample_images(store, split.test, limits.tested(split), meter, title)
+        tested = sample_images(store, split.test, limits.count_tested(split), meter, title)
         chosen = sample_images(store, split.choosing, limits.images, meter, title)
-        middle = 0 if split.whole else len(tested.taken) // 2
-        if len(tested.taken) < 2:
-            raise TaskError(f"{title} has {len(tested.taken)} images to test on; at least two are needed.")
+        middle = 0 if split.whole else len(tested.images) // 2
+        if len(tested.images) < 2:
+            raise TaskError(f"{title} has {len(tested.images)} images to test on; at least two are needed.")
         parts = {
-            "exemplar": exemplars.taken, "choosing": chosen.taken or tested.taken[:middle],
-            "reporting": tested.taken[middle:],
+            "exemplar": exemplars.images, "choosing": chosen.images or tested.images[:middle],
+            "reporting": tested.images[middle:],
         }  # fmt: skip
         parts = {name: taken for name, taken in parts.items() if taken}
         arrays = dict(_build_arrays(parts, store))
         if isinstance(store, ImageLocations):
-            files = store.locations()
+            files = store.list_locations()
             data_set_locations.write_locations(path, files)
             arrays |= dict(build_identifying_arrays(files))
         npz.write_npz(path, arrays)
-        seen = {store.mark(number) for number, _ in exemplars.taken}
-        overlap = sum(store.mark(number) in seen for number, _ in tested.taken)
+        seen = {store.digest(number) for number, _ in exemplars.images}
+        overlap = sum(store.digest(number) in seen for number, _ in tested.images)
     counts = {name: len(taken) for name, taken in parts.items()}
     return WrittenTask(
         counts, (*exemplars.problems, *tested.problems, *chosen.problems), overlap, _find_sources(split, parts)
@@ -158,7 +158,7 @@ def _find_sources(split: Split, parts: Mapping[str, object]) -> dict[str, tuple[
 
 def _build_arrays(parts: Mapping[str, Sequence[tuple[int, int]]], store: ImageStore) -> Arrays:
     for name, listed in parts.items():
-        taken = [listed[position] for position in store.order([number for number, _ in listed])]
-        yield from store.arrays(name, [number for number, _ in taken])
+        taken = [listed[position] for position in store.sort_images([number for number, _ in listed])]
+        yield from store.build_arrays(name, [number for number, _ in taken])
         labels = np.array([label for _, label in taken], dtype=np.int64)
         yield f"{name}_labels", (ArrayInfo(labels.shape, labels.dtype), iter([labels.tobytes()]))

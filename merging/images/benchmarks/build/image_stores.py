@@ -29,7 +29,7 @@ class ImageStore(ABC):
         self.data, self.size = data, size
 
     @abstractmethod
-    def squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
+    def read_squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
         """(index, pixels (size, size, 3)) for increasing indices of a part; a damaged image gives its error instead."""
 
     @abstractmethod
@@ -37,14 +37,14 @@ class ImageStore(ABC):
         """Add an image (size, size, 3) of a part; returns its number."""
 
     @abstractmethod
-    def mark(self, number: int) -> bytes:
+    def digest(self, number: int) -> bytes:
         """The sha-256 of an image's pixels."""
 
     @abstractmethod
-    def arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
+    def build_arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
         """(name, array) for the arrays of a split in the npz."""
 
-    def order(self, numbers: Sequence[int]) -> Sequence[int]:
+    def sort_images(self, numbers: Sequence[int]) -> Sequence[int]:
         """The order of a split's images in the benchmark, as positions in ``numbers``."""
         return range(len(numbers))
 
@@ -61,7 +61,7 @@ class StoredPixels(ImageStore):
         self._path = path
         self._file = path.open("w+b")
 
-    def squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
+    def read_squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
         for index, picture in self.data.read_images(part, indices):
             try:
                 if isinstance(picture, TaskError):
@@ -81,10 +81,10 @@ class StoredPixels(ImageStore):
         self._file.seek(number * self.nbytes)
         return self._file.read(self.nbytes)
 
-    def mark(self, number: int) -> bytes:
+    def digest(self, number: int) -> bytes:
         return hashlib.sha256(self.read(number)).digest()
 
-    def arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
+    def build_arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
         shape = (len(numbers), self.size, self.size, 3)
         yield f"{split}_images", (ArrayInfo(shape, np.dtype(np.uint8)), map(self.read, list(numbers)))
 
@@ -98,11 +98,11 @@ class ImageLocations(ImageStore):
 
     def __init__(self, data: DataSet, size: int) -> None:
         super().__init__(data, size)
-        self._marks: list[bytes] = []
+        self._digests: list[bytes] = []
         self._positions: list[tuple[int, int, int]] = []
         self._files: dict[tuple[Path, str], int] = {}
 
-    def squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
+    def read_squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
         references = [self._reference(part, index) for index in indices]
         with decode_images(references, self.size, list) as chunks:
             yield from zip(indices, (one for chunk in chunks for one in chunk), strict=True)
@@ -121,21 +121,21 @@ class ImageLocations(ImageStore):
         one = self._reference(part, index)
         number = self._files.setdefault((one.file, one.column), len(self._files))
         self._positions.append((number, one.offset if one.row is None else one.row, one.size))
-        self._marks.append(hashlib.sha256(pixels.tobytes()).digest())
+        self._digests.append(hashlib.sha256(pixels.tobytes()).digest())
         return len(self._positions) - 1
 
-    def mark(self, number: int) -> bytes:
-        return self._marks[number]
+    def digest(self, number: int) -> bytes:
+        return self._digests[number]
 
-    def order(self, numbers: Sequence[int]) -> Sequence[int]:
+    def sort_images(self, numbers: Sequence[int]) -> Sequence[int]:
         """The order of the images in their files, so that rows are read once."""
         return sorted(range(len(numbers)), key=lambda index: self._positions[numbers[index]])
 
-    def arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
+    def build_arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
         positions = np.array([self._positions[number] for number in numbers], np.int64)
         yield f"{split}_{POSITIONS_ARRAY}", _wrap_array(positions.reshape(-1, 3))
 
-    def locations(self) -> list[Location]:
+    def list_locations(self) -> list[Location]:
         """The files, in the order of their numbers, with digests. Raises TaskError if one cannot be read."""
         try:
             return [Location.of_file(file, column) for file, column in self._files]
