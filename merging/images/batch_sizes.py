@@ -7,9 +7,9 @@ import torch
 from merging.base.devices import is_host, limit_bytes
 from merging.models.architecture import Architecture
 
-CPU_TOKENS, GPU_TOKENS = 1 << 12, 1 << 16  # tokens in a forward pass
+CPU_TOKENS, GPU_TOKENS = 1 << 12, 1 << 16  # tokens in a forward pass, on a CPU and on an accelerator
 SHORT_BATCH_TOKENS = 1 << 10  # tokens in a forward pass on one core of a CPU
-VECTORS_PER_TOKEN = 24  # vectors (width,) that a forward pass holds per token, without attention weights
+VECTORS_PER_TOKEN = 24  # vectors (width,) in memory for each token, not counting attention weights
 
 
 def limit_batch(image_count: int, architecture: Architecture, device: torch.device) -> int:
@@ -33,8 +33,8 @@ def batch_size(architecture: Architecture, device: torch.device) -> int:
     tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
     if is_host(device):
         return max(1, CPU_TOKENS // tokens)
-    one = forward_bytes(1, architecture)
-    return max(1, limit_bytes(device, one * max(1, GPU_TOKENS // tokens)) // one)
+    image_bytes = forward_bytes(1, architecture)
+    return max(1, limit_bytes(device, image_bytes * max(1, GPU_TOKENS // tokens)) // image_bytes)
 
 
 def short_batch(architecture: Architecture) -> int:

@@ -1,7 +1,7 @@
 """A user's own picture, resized and cropped for a tower: one PNG, JPEG or WebP under the limits of data sets' images.
 
-Other files are refused with a reason: drawings, animations, and files that hold other data behind the picture. Only
-pixels are returned, so no metadata (location, time, camera) leaves the file.
+Other files are refused with a reason: drawings, animations, and files with other data after the end of the picture.
+Only pixels are returned, so no metadata (location, time, camera) leaves the file.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def own_image(data: bytes, file_name: str, size: int) -> NDArray[np.uint8]:
     """The pixels (size, size, 3) of a picture, resized and cropped as the images of a benchmark are.
 
     Raises:
-        TaskError: the file is too large, not a PNG, JPEG or WebP, damaged, animated, or has data behind the picture.
+        TaskError: the file is too large, not a PNG, JPEG or WebP, damaged, animated, or has data after the picture.
     """
     label = printable(file_name or "the image", 60)
     if len(data) > MOST_BYTES:
         raise TaskError(
-            f"{label} has {size_text(len(data))}; at most {size_text(MOST_BYTES)} are taken. Make it smaller."
+            f"{label} is {size_text(len(data))}; at most {size_text(MOST_BYTES)} are accepted. Make it smaller."
         )
     image = read_image(data, label)
     if image.format not in (JPEG, PNG, WEBP):
@@ -39,7 +39,7 @@ def own_image(data: bytes, file_name: str, size: int) -> NDArray[np.uint8]:
         raise TaskError(f"{label} is animated: it has {frames} frames, and one is expected. Save a single frame.")
     if trailing := _count_trailing_bytes(data, str(image.format)):
         raise TaskError(
-            f"{label} is a {image.format} with {size_text(trailing)} of other data behind the picture, so it may be "
+            f"{label} is a {image.format} with {size_text(trailing)} of other data after the picture, so it may be "
             f"another kind of file as well. {SAVE_ADVICE}"
         )
     return crop_square(image, size, label)
@@ -50,8 +50,8 @@ def _count_trailing_bytes(data: bytes, image_format: str) -> int:
     if image_format == PNG:
         end = _find_png_end(data)
     elif image_format == WEBP:
-        stated = 8 + int.from_bytes(data[4:8], "little")
-        end = stated + stated % 2
+        end = 8 + int.from_bytes(data[4:8], "little")  # the RIFF header has the size of what follows it
+        end += end % 2  # chunks have an even number of bytes
     else:
         end = _find_jpeg_end(data)
     return len(data[end:].strip(b"\0\r\n"))
@@ -62,7 +62,7 @@ def _find_png_end(data: bytes) -> int:
     end = len(PNG_START)
     while end + 12 <= len(data):
         length, kind = int.from_bytes(data[end : end + 4], "big"), data[end + 4 : end + 8]
-        end += 12 + length
+        end += 12 + length  # 4 bytes each of length, kind and checksum
         if kind == b"IEND":
             break
     return end
@@ -71,7 +71,7 @@ def _find_png_end(data: bytes) -> int:
 def _find_jpeg_end(data: bytes) -> int:
     """The end of the picture: the first marker "end of image" after the segments before the scans."""
     scans = len(JPEG_START)
-    while scans + 4 <= len(data) and data[scans] == 0xFF and data[scans + 1] != 0xDA:
+    while scans + 4 <= len(data) and data[scans] == 0xFF and data[scans + 1] != 0xDA:  # 0xDA: start of a scan
         scans += 1 if data[scans + 1] == 0xFF else 2 + int.from_bytes(data[scans + 2 : scans + 4], "big")
     end = data.find(JPEG_END, scans)
     return len(data) if end < 0 else end + len(JPEG_END)

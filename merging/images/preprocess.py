@@ -19,12 +19,12 @@ from PIL import Image, UnidentifiedImageError
 from merging.base.errors import TaskError
 from merging.base.text import printable
 
-MEAN = (0.48145466, 0.4578275, 0.40821073)  # of the images that OpenAI's CLIP was trained on
-STD = (0.26862954, 0.26130258, 0.27577711)
+MEAN = (0.48145466, 0.4578275, 0.40821073)  # mean colors of the images that OpenAI's CLIP was trained on
+STD = (0.26862954, 0.26130258, 0.27577711)  # their standard deviations
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "WEBP")
 MAX_PIXELS = 25_000_000  # of a stored image, and of a resized image before the crop
 MAX_BYTES = 1 << 28
-_PIL_FILTER = ("ignore", None, Warning, re.compile(r"PIL\."), 0)  # as the first of ``warnings.filters``
+_PIL_FILTER = ("ignore", None, Warning, re.compile(r"PIL\."), 0)  # the form of an entry of ``warnings.filters``
 KNOWN_OTHER_FILES = {
     b"\x89PNG": "a damaged PNG",
     b"\xff\xd8": "a damaged JPEG",
@@ -51,7 +51,7 @@ def read_image(data: bytes, label: str) -> Image.Image:
     """A decoded image from the bytes of a file; ``label`` is its name in messages.
 
     Raises:
-        TaskError: the file is empty, damaged, of no known format, or too large.
+        TaskError: the file is empty, damaged, of an unknown format, or too large.
     """
     if not data:
         raise TaskError(f"{printable(label)} is empty (0 bytes).")
@@ -81,10 +81,10 @@ def check_size(image: Image.Image, label: str) -> None:
 
 
 def _describe_other_file(data: bytes) -> str:
-    """What a file that is not an image of a known format is instead, as a phrase for messages."""
+    """A phrase on the true format of a file that is not an image of a known format."""
     start = data[:64].lstrip()
     kind = next((text for magic, text in KNOWN_OTHER_FILES.items() if start.startswith(magic)), None)
-    return kind or f"no image of a known format ({', '.join(FORMATS)})"
+    return kind or f"not an image of a known format ({', '.join(FORMATS)})"
 
 
 def crop_square(image: Image.Image, size: int, label: str = "the image") -> NDArray[np.uint8]:

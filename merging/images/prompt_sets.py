@@ -61,8 +61,8 @@ class Prompts:
             if number is None:
                 hint = did_you_mean(name, self.class_names)
                 raise TaskError(
-                    f"{name[:80]!r} is no class of {self.title}.{hint} {self.describe_first_difference(names)} Give `classes` "
-                    "as a mapping."
+                    f"{name[:80]!r} is not a class of {self.title}.{hint} {self.describe_first_difference(names)} Give "
+                    "`classes` as a mapping."
                 )
         matches = [self.class_names[number] for number in classes if number is not None]
         if len(set(matches)) < len(matches) and len(set(self.class_names)) == len(self.class_names):
@@ -73,9 +73,9 @@ class Prompts:
     def describe_first_difference(self, names: Sequence[str]) -> str:
         """A sentence on the first label at which a data set's names and these classes differ; empty if none does."""
         order = self._match_classes(names)
-        if all(number == own for own, number in enumerate(order)) and len(names) == len(self.class_names):
+        if all(number == label for label, number in enumerate(order)) and len(names) == len(self.class_names):
             return ""
-        label = next((own for own, number in enumerate(order) if number != own), len(names))
+        label = next((label for label, number in enumerate(order) if number != label), len(names))
         return _describe_difference(names, self.class_names, self.title, label)
 
     def _match_classes(self, names: Sequence[str]) -> list[int | None]:
@@ -84,13 +84,13 @@ class Prompts:
             return [*numbers]
         return [
             # two classes may have the same name, so the class of the same number has priority
-            own if self._is_called(own, simplify_name(name)) else self.numbers.get(simplify_name(name))
-            for own, name in enumerate(names)
+            label if self._is_called(label, simplify_name(name)) else self.numbers.get(simplify_name(name))
+            for label, name in enumerate(names)
         ]  # fmt: skip
 
     def _is_called(self, number: int, name: str) -> bool:
         """Whether the class of this number has the simplified name in some wording."""
-        return any(number < len(each) and simplify_name(each[number]) == name for each in self.wordings.values())
+        return any(number < len(names) and simplify_name(names[number]) == name for names in self.wordings.values())
 
 
 def simplify_name(name: str) -> str:
@@ -120,7 +120,7 @@ def _name_at(names: Sequence[str], number: int) -> str:
 
 
 def _parse_numbers(names: Sequence[str], classes: Sequence[str]) -> list[int]:
-    """Class numbers from 0 if the names are exactly 0 … count - 1 or 1 … count; else empty.
+    """Class numbers from 0 if the names are exactly the numbers 0 … n - 1 or 1 … n for n classes; else empty.
 
     If the class names are digits themselves, numbers from 1 are not accepted: "1" is then a class name.
     """
@@ -145,7 +145,7 @@ def prompts(key: str) -> Prompts:
         raise TaskError(f"There are no prompts called {key[:40]!r}.{did_you_mean(key, keys)} {', '.join(keys)}.")
     data = json.loads((PROMPTS_FOLDER / f"{key}.json").read_text("utf-8"))
     names = tuple(data["class_names"])
-    others = {name: tuple(entry.get("class_names", names)) for name, entry in data.get("wordings", {}).items()}
+    other_names = {name: tuple(entry.get("class_names", names)) for name, entry in data.get("wordings", {}).items()}
     return Prompts(
         key=key,
         title=data["title"],
@@ -154,8 +154,8 @@ def prompts(key: str) -> Prompts:
         templates=tuple(data["templates"]),
         order=data["order"],
         labels_alone=data["labels_alone"],
-        numbers=_number_names(data, names, others),
-        wordings={CLIP: names, **others},
+        numbers=_number_names(data, names, other_names),
+        wordings={CLIP: names, **other_names},
         notes=tuple(data["notes"]),
         source=data["source"],
     )
@@ -166,8 +166,10 @@ def _number_names(
 ) -> dict[str, int]:
     """{simplified name of a class: its number}; a class's own name is never that of another class."""
     known: dict[str, int] = {}
-    aliases = [(alias, names.index(name)) for name, every in data.get("aliases", {}).items() for alias in every]
+    numbered_aliases = [
+        (alias, names.index(name)) for name, aliases in data.get("aliases", {}).items() for alias in aliases
+    ]
     lists = (names, data.get("folders", []), *other_names.values())
-    for name, number in [*((name, n) for each in lists for n, name in enumerate(each)), *aliases]:
+    for name, number in [*((name, n) for each in lists for n, name in enumerate(each)), *numbered_aliases]:
         known.setdefault(simplify_name(name), number)
     return known

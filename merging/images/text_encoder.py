@@ -26,7 +26,7 @@ from merging.models.formats.model_sources import ModelRef, Source, open_stored
 from merging.models.model_references import strip_folders
 from merging.models.text_tower import BLOCKS, POSITIONS, PROJECTION, SCALE, TOKENS, text_heads, text_tower
 
-LOGIT_SCALE = 100.0  # OpenAI's, for files without a logit scale
+LOGIT_SCALE = 100.0  # that of OpenAI's models, for files without a logit scale
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class TextTower:
     def __call__(self, tokens: Tensor) -> Tensor:
         """Features (n, embed_dim) of tokenized prompts (n, context), not normalized to unit length.
 
-        The end of a prompt is its largest token. Later tokens are not computed, as no token attends to them.
+        The largest token of a prompt marks its end. Later tokens are not computed, as no token attends to them.
 
         Raises:
             TaskError: a token is outside the tower's vocabulary.
@@ -106,7 +106,7 @@ class TextTower:
         if int(tokens.max()) >= len(self.embedding):
             raise TaskError(
                 f"The text tower knows {len(self.embedding):,} tokens and got number {int(tokens.max()):,}: it "
-                "was trained with another tokenizer. Give the heads themselves."
+                "was trained with another tokenizer. Supply finished heads instead."
             )
         tokens = tokens.to(self.embedding.device)
         ends = tokens.argmax(dim=-1)
@@ -114,8 +114,8 @@ class TextTower:
         x = self.embedding[tokens[:, :length]] + self.positions[:length]
         for index in range(self.blocks.architecture.layers):
             x = self.blocks.block(x, index)
-        last = x[torch.arange(len(x), device=x.device), ends]
-        return nnf.layer_norm(last, last.shape[-1:], *self.norm, EPS) @ self.projection
+        end_tokens = x[torch.arange(len(x), device=x.device), ends]
+        return nnf.layer_norm(end_tokens, end_tokens.shape[-1:], *self.norm, EPS) @ self.projection
 
 
 def _uses_quick_gelu(checkpoint: Checkpoint) -> bool:

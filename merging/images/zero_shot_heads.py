@@ -21,12 +21,10 @@ from merging.models.formats.format_recognition import open_path
 from merging.tasks.context import QUIET, Context
 
 DEFAULT_TEMPLATES = ("a photo of a {}.",)  # for data sets without prompts of their own
-GPU_BATCH, CPU_BATCH = 256, 64  # prompts per forward pass on an accelerator, and on one core of a CPU
-LENGTH_TOLERANCE = 0.01  # largest relative difference between the lengths of rows
-UNIT_LENGTHS, MIN_SCALED_LENGTH = (
-    (0.98, 1.02),
-    2.0,
-)  # lengths that count as 1; length from which on rows contain the logit scale
+GPU_BATCH, CPU_BATCH = 256, 64  # prompts per forward pass, on an accelerator and on one core of a CPU
+LENGTH_TOLERANCE = 0.01  # largest relative difference between the lengths of a head's rows
+UNIT_LENGTHS = (0.98, 1.02)  # lengths of rows that count as 1
+MIN_SCALED_LENGTH = 2.0  # the smallest length of rows that counts as a logit scale
 Tokenize = Callable[[list[str], int], Tensor]  # (prompts, context) -> tokens (n, context)
 
 
@@ -156,8 +154,8 @@ def _unfold_scale(weight: Tensor, name: str, scale: float) -> Head:
     if not weight.isfinite().all():
         raise TaskError(f"{name} holds numbers that are not finite.")
     lengths = weight.double().norm(dim=1)
-    middle = float(lengths.median())
-    if middle == 0 or float(lengths.max() - lengths.min()) > LENGTH_TOLERANCE * middle:
+    median = float(lengths.median())
+    if median == 0 or float(lengths.max() - lengths.min()) > LENGTH_TOLERANCE * median:
         hint = (
             " Its columns are of one length: is it transposed?" if _has_even_rows(weight.T) and len(weight) > 1 else ""
         )
@@ -166,11 +164,11 @@ def _unfold_scale(weight: Tensor, name: str, scale: float) -> Head:
             f"zero-shot head are all 1, or all the logit scale.{hint}"
         )
     rows = (weight / lengths[:, None]).to(torch.float32)
-    if UNIT_LENGTHS[0] <= middle <= UNIT_LENGTHS[1]:
+    if UNIT_LENGTHS[0] <= median <= UNIT_LENGTHS[1]:
         return Head(rows, scale)
-    if middle < MIN_SCALED_LENGTH:
-        raise TaskError(f"{name}: its rows have length {middle:.3g}, which is neither 1 nor a logit scale.")
-    return Head(rows, middle)
+    if median < MIN_SCALED_LENGTH:
+        raise TaskError(f"{name}: its rows have length {median:.3g}, which is neither 1 nor a logit scale.")
+    return Head(rows, median)
 
 
 def _has_even_rows(weight: Tensor) -> bool:

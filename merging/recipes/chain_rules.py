@@ -27,7 +27,7 @@ STEP_EXAMPLES = {
 
 
 def check_architecture(architecture: Any, activation: str) -> str:
-    """The checked text of an architecture. Raises RecipeError if it is malformed, or names another activation."""
+    """The text of an architecture, checked. Raises RecipeError if it is malformed, or names another activation."""
     if not isinstance(architecture, str):
         raise RecipeError(f"In a recipe, architecture is a text such as heads=12; got {shorten(architecture)}.")
     try:
@@ -35,7 +35,9 @@ def check_architecture(architecture: Any, activation: str) -> str:
     except CheckpointError as error:
         raise RecipeError(f"In a recipe: {error}") from None
     if stated.activation and activation not in ("", stated.activation):
-        raise RecipeError(f"The activation is {activation}, in the architecture {stated.activation}; name one of them.")
+        raise RecipeError(
+            f"The activation is {activation}, but the architecture states {stated.activation}; name only one of them."
+        )
     return stated.text()
 
 
@@ -51,11 +53,11 @@ def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
     for i, (method, params) in enumerate(stages):
         if reason := method.refuses(params, [(before.key, values) for before, values in stages[:i]]):
             raise RecipeError(reason)
-    after = [i for i, (method, params) in enumerate(stages) if isinstance(method, Edit) and method.after_merge(params)]
-    if len(after) > 1:
+    late = [i for i, (method, params) in enumerate(stages) if isinstance(method, Edit) and method.after_merge(params)]
+    if len(late) > 1:
         raise RecipeError("Two edits of this chain work on the merged task vector; at most one can. Join their rules.")
-    if after and not isinstance(stages[after[0] + 1][0], Merge):
-        key = stages[after[0]][0].key
+    if late and not isinstance(stages[late[0] + 1][0], Merge):
+        key = stages[late[0]][0].key
         raise RecipeError(f"{key} works on the merged task vector here, so it is the last edit; move it to the end.")
     adapts = [method.title for method, _ in stages if isinstance(method, Adapt)]
     per_task = [method.title for method, _ in stages if isinstance(method, Merge) and method.per_task]
@@ -67,7 +69,7 @@ def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
 
 
 def list_doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:
-    """Sentences on methods of a chain, with their parameters, whose learning may be of little use."""
+    """Sentences on methods of a chain, with their parameters, whose learning may have little effect."""
     learning = [method for method, params in stages if isinstance(method, Merge) and method.learns(params)]
     random = [method.key for method, params in stages if isinstance(method, Edit) and "seed" in params.bounds()]
     mixing = [method for method, _ in stages
@@ -82,8 +84,8 @@ def list_doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:
 
 def refuse_several_adapts(adapt: Any) -> None:
     """Raise RecipeError for more than one adapt, in a list or as a mapping with several keys."""
-    pair = isinstance(adapt, list | tuple) and len(adapt) == 2 and not isinstance(adapt[1], str | list | tuple)
-    if isinstance(adapt, Mapping | list | tuple) and len(adapt) > 1 and not (pair and isinstance(adapt[0], str)):
+    is_pair = isinstance(adapt, list | tuple) and len(adapt) == 2 and not isinstance(adapt[1], str | list | tuple)
+    if isinstance(adapt, Mapping | list | tuple) and len(adapt) > 1 and not (is_pair and isinstance(adapt[0], str)):
         raise RecipeError(f"A recipe has at most one adapt, on top of its merge; got {len(adapt)}: {shorten(adapt)}.")
 
 

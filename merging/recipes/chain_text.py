@@ -21,9 +21,9 @@ from merging.models.stated_architecture import StatedArchitecture
 from merging.recipes.recipe import Exemplars
 from merging.recipes.unlabeled_images import TestData
 
-EXEMPLARS_KEY, TEST_DATA_KEY = "exemplars", "test_data"  # the keys of the settings that sample exemplars and test data
+EXEMPLARS_KEY, TEST_DATA_KEY = "exemplars", "test_data"  # keys of the settings of exemplars and of test data
 COUNT_DEAD_KEY = "count_dead_params"
-MAX_PROBLEMS = 5  # the most problems of a chain in one message
+MAX_PROBLEMS = 5  # problems of a chain in one message
 ACTIVATION_PREFIX, ARCHITECTURE_PREFIX = "activation:", "architecture:"
 
 
@@ -86,7 +86,7 @@ def parse_chain(text: str) -> WrittenChain:
         MergingError: an unknown method or parameter, or a value outside its bounds.
     """
     problems: list[str] = []
-    dead, activation, architecture, parts = _split_settings(text)
+    counts_dead, activation, architecture, parts = _split_settings(text)
     exemplars = parse_values(Exemplars, _take_values(EXEMPLARS_KEY, parts))
     test_data = parse_values(TestData, _take_values(TEST_DATA_KEY, parts))
     adapt = parse_step("adapt", parts.pop(), problems) if parts and _is_adapt(parts[-1]) else None
@@ -103,7 +103,7 @@ def parse_chain(text: str) -> WrittenChain:
         [(key, registry.find_edit(key).params.build(values).values()) for key, values in edits],
         (merge, registry.find_merge(merge).params.build(params).values()),
         exemplars,
-        dead,
+        counts_dead,
         activation,
         architecture,
         adapt and (adapt[0], registry.find_adapt(adapt[0]).params.build(adapt[1]).values()),
@@ -125,16 +125,16 @@ def _is_adapt(step: str) -> bool:
 
 def _split_settings(text: str) -> tuple[bool, str, str, list[str]]:
     """Whether the chain counts unused tensors, its activation, its architecture, and its remaining parts."""
-    dead, activation, architecture = text.startswith(f"{COUNT_DEAD_KEY};"), "", ""
+    counts_dead, activation, architecture = text.startswith(f"{COUNT_DEAD_KEY};"), "", ""
     text = text.removeprefix(f"{COUNT_DEAD_KEY};")
     if text.startswith(ACTIVATION_PREFIX):
         activation, _, text = text.removeprefix(ACTIVATION_PREFIX).partition(";")
         if activation not in ACTIVATIONS:
             raise RecipeError(f"An activation is {' or '.join(ACTIVATIONS)}; got {activation[:20]!r}.")
     if text.startswith(ARCHITECTURE_PREFIX):
-        written, _, text = text.removeprefix(ARCHITECTURE_PREFIX).partition(";")
-        architecture = StatedArchitecture.parse(written).text()
-    return dead, activation, architecture, text.split(";")
+        stated, _, text = text.removeprefix(ARCHITECTURE_PREFIX).partition(";")
+        architecture = StatedArchitecture.parse(stated).text()
+    return counts_dead, activation, architecture, text.split(";")
 
 
 def parse_values(kind: type[Params], text: str) -> dict[str, Any]:

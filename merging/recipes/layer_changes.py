@@ -21,7 +21,7 @@ from merging.models.families import EMBEDDINGS, OUTPUT, Parameter
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 
-TENSOR, BLOCK, ROLE = "tensor", "block", "kind"
+TENSOR, BLOCK, ROLE = "tensor", "block", "kind"  # the extents of a chosen layer
 MANUAL = "manual"
 
 
@@ -58,12 +58,12 @@ def scale_layer(
     """
     step, before = _split_last_edit(recipe)
     rule = layer.rule(factor)
-    picked = resolve([rule], 1.0, [MERGED], parameters)
+    matches = resolve([rule], 1.0, [MERGED], parameters)
     if step is None:
         rules: tuple[FactorRule, ...] = (rule,)
     else:
-        now = resolve(step.params.rules, step.params.default, [MERGED], parameters).values  # type: ignore[attr-defined]
-        rules = simplify(np.where(picked.rules == 1, now * factor, now), [MERGED], parameters)
+        factors = resolve(step.params.rules, step.params.default, [MERGED], parameters).values  # type: ignore[attr-defined]
+        rules = simplify(np.where(matches.rules == 1, factors * factor, factors), [MERGED], parameters)
     return replace(recipe, edits=(*before, _build_manual_step(rules, AFTER)), title=title)
 
 
@@ -94,7 +94,7 @@ def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: s
 def single_factor(recipe: Recipe) -> float:
     """The factor on one task vector for which the merge of it with zeros is the task vector itself.
 
-    1 / λ for merges with a scaling coefficient λ, K for the mean, 1 for merges that weigh in other ways.
+    It is 1 / λ for merges with a scaling coefficient λ, K for the mean of K experts, and 1 for all other merges.
     """
     scaling = recipe.merge.params.values().get("scaling")
     if recipe.merge.key == "weight_averaging":

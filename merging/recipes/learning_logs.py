@@ -1,4 +1,4 @@
-"""The curves that authors logged while a merge learned, for recipes of the same chain."""
+"""The curves that papers' authors logged while a merge learned, for recipes with the same chain."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def adapt_logs_of(recipe: Recipe) -> tuple[Curve, ...]:
         return ()
     curves = []
     for curve in CURVES:
-        other = find_preset(ADAPT_PRESETS[curve.key]).recipe("", {}) if curve.along == BY_TWO_UPDATES else None
-        if other is None or other.adapt is None:
+        preset_recipe = find_preset(ADAPT_PRESETS[curve.key]).recipe("", {}) if curve.along == BY_TWO_UPDATES else None
+        if preset_recipe is None or preset_recipe.adapt is None:
             continue
-        if _is_same_chain(recipe, other) and _compared_values(recipe.adapt, FREE_PARAMETERS) == _compared_values(
-            other.adapt, FREE_PARAMETERS
-        ):
+        if _is_same_chain(recipe, preset_recipe) and _compared_values(
+            recipe.adapt, FREE_PARAMETERS
+        ) == _compared_values(preset_recipe.adapt, FREE_PARAMETERS):
             curves.append(replace(curve, values={2 * n: value for n, value in curve.values.items()}))
     return tuple(curves)
 
@@ -54,5 +54,5 @@ def _is_same_chain(recipe: Recipe, other: Recipe) -> bool:
     ] == [_compared_values(edit) for edit in other.edits]
 
 
-def _compared_values(step: Step, free: frozenset[str] | set[str] = frozenset()) -> tuple[str, dict[str, object]]:
-    return step.key, {name: value for name, value in step.params.to_plain().items() if name not in free}
+def _compared_values(step: Step, ignored: frozenset[str] | set[str] = frozenset()) -> tuple[str, dict[str, object]]:
+    return step.key, {name: value for name, value in step.params.to_plain().items() if name not in ignored}

@@ -33,14 +33,18 @@ Request = Mapping[str, Any]
 
 
 class StageAnswer(NamedTuple):
-    """The answer after a stage; ``done`` if it is complete, ``suffices`` if it may be the last while others wait."""
+    """The answer after a stage.
+
+    ``done`` is whether the answer is complete, ``suffices`` whether it is good enough to be the last one while requests
+    of other sessions wait.
+    """
 
     answer: Plain
     done: bool = False
     suffices: bool = False
 
 
-Stages = Iterator[StageAnswer | None]  # None: a piece of a stage is computed, but not the whole stage
+Stages = Iterator[StageAnswer | None]  # None: a piece of a stage is computed, but the stage is not complete
 StagedKind = Callable[[Request, Context], Stages]  # its iterator raises MergingError, or Cancelled if asked to stop
 
 
@@ -51,7 +55,7 @@ class TaskKind:
     ``open_inputs`` opens the inputs that tasks share if their requests agree in the keys ``shared``. They stay in
     memory for the next task, unless ``shared`` is empty. ``name_task`` computes the task's name from the files that
     this process sees. A request with another name is refused, so that a stale copy of a file cannot yield a wrong
-    result. Without ``name_task`` a request is about the worker itself. ``compute`` returns the answer. If a kind is
+    result. Without ``name_task``, a request asks about the worker itself. ``compute`` returns the answer. If a kind is
     ``stored``, its finished answers stay stored when the work pauses. If it is ``in_store``, the worker writes its
     answers to the store, whose folder it must see.
     """

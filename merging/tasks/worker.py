@@ -20,13 +20,12 @@ from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind, find_kind
 from merging.tasks.store_mark import watch_for_end
 
-HEADER_OFFSET, HEADER_BYTES = (
-    7,
-    b"\0{",
-)  # offset and bytes that tell a safetensors file from JSON: length's end, header's begin
+# A safetensors file has these bytes at this offset, where its header's length ends and its header begins. JSON text
+# never has them.
+HEADER_OFFSET, HEADER_BYTES = 7, b"\0{"
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."
 _task_lock = threading.Lock()  # a worker has memory for one task
-last_inputs: list[tuple[str, str, Any]] = []  # of this worker's last task: its kind, the shared fields, the inputs
+last_inputs: list[tuple[str, str, Any]] = []  # of the last task: its kind, the shared fields as JSON, the inputs
 
 
 def answer_request(kind: str, request: bytes) -> bytes:
@@ -72,7 +71,7 @@ def _open_inputs(key: str, kind: TaskKind, request: Request) -> Any:
     inputs = kind.open_inputs(request)
     if kind.name_task(inputs, request) != request["name"]:
         raise WorkerError(
-            f"Worker {platform.node()} sees other checkpoints or images than the program that asked for this "
+            f"Worker {platform.node()} sees other checkpoints or images than the program that requested this "
             f"{kind.noun}. Copy the files there again, or put them where all workers read."
         )
     if kind.shared:
@@ -98,7 +97,7 @@ def decode_answer(raw: bytes) -> Plain:
     """The answer in the bytes that ``answer_request`` returns; {"file": bytes} if they are a safetensors file.
 
     Raises:
-        MergingError: the error that the task raised. WorkerError: the bytes are no answer.
+        MergingError: the error that the task raised. WorkerError: the bytes are not an answer.
     """
     if raw[HEADER_OFFSET : HEADER_OFFSET + len(HEADER_BYTES)] == HEADER_BYTES:
         return {"file": raw}
@@ -107,7 +106,7 @@ def decode_answer(raw: bytes) -> Plain:
         return dict(reply["answer"])
     error = reply.get("error")
     if not isinstance(error, dict):
-        raise WorkerError("A worker answered with something else than an answer or an error. Restart the workers.")
+        raise WorkerError("A worker sent neither an answer nor an error. Restart the workers.")
     kind = getattr(errors, str(error.get("type")), MergingError)
     known = isinstance(kind, type) and issubclass(kind, MergingError)
     raise (kind if known else MergingError)(str(error.get("text")))
@@ -115,9 +114,9 @@ def decode_answer(raw: bytes) -> Plain:
 
 def _decode_mapping(raw: bytes) -> Plain:
     try:
-        read = json.loads(raw)
+        data = json.loads(raw)
     except ValueError:
-        read = None
-    if not isinstance(read, dict):
-        raise WorkerError("What workers are asked, and what they answer, is a mapping in JSON; this is not.")
-    return read
+        data = None
+    if not isinstance(data, dict):
+        raise WorkerError("A request to a worker, and its answer, is a mapping in JSON; this one is not.")
+    return data

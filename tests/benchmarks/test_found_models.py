@@ -100,7 +100,7 @@ def test_a_model_that_was_overwritten_is_missing(
     copied(model, tmp_path / "kept")
     shutil.copy(model.with_name("digits.safetensors"), model)
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path / "home")]) == 1
-    assert f"The model fruit is not stored in the benchmark, and {model} is not the one" in capsys.readouterr().out
+    assert f"The model fruit is not stored in the benchmark, and {model} is not the model" in capsys.readouterr().out
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path)]) == 0
     assert recorded_path(expert) == str(tmp_path / "kept" / FLAGS)
 

@@ -169,7 +169,7 @@ def test_an_image_in_both_parts_is_told(tmp_path, base):
     tiny_data.folder(tmp_path / "data", {"train": tiny_data.rows(4), "test": tiny_data.rows(4)})
     found = made(base, tmp_path / "bench", {"fruit": str(tmp_path / "data")}, images=0, exemplars=0)
     said = json.loads((found.folder / "manifest.json").read_text())["tasks"]["fruit"]
-    assert said["cautions"] == ["12 test images are exemplars as well."]
+    assert said["cautions"] == ["12 test images are also exemplars."]
 
 
 def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):

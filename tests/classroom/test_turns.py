@@ -82,7 +82,7 @@ def test_a_job_that_several_wait_for_has_the_turn_of_the_first_and_stops_with_th
 
 
 def test_a_class_refuses_what_is_long_beyond_a_share_or_too_much(turns, in_class):
-    with pytest.raises(ModeError, match=r"2 min 0 s of computing are estimated; here a job may take 30 s"):
+    with pytest.raises(ModeError, match=r"estimated to take about 2 min 0 s; the limit of this server is 30 s"):
         turns.admit("one", lambda: 120.0, [])
     for job in "ab":
         assert turns.admit("one", lambda: 12.0, []) == 12.0
@@ -93,7 +93,7 @@ def test_a_class_refuses_what_is_long_beyond_a_share_or_too_much(turns, in_class
     turns.record_waiting("c", "one")  # what another session asked for is no part of it
     turns.record_end("a")
     assert turns.admit("one", lambda: 1.0, ["b"]) == 1.0
-    with pytest.raises(ModeError, match="The class is busy, about 40 min 0 s: 200 jobs wait"):
+    with pytest.raises(ModeError, match="The class is busy for about 40 min 0 s: 200 jobs wait"):
         turns.admit("three", lambda: 1.0, ["b"] * 200)
 
 
@@ -135,7 +135,7 @@ def test_a_merge_over_the_limit_is_refused_before_it_is_queued(runner, store, ch
         patch.setattr(
             "merging.study.runs.estimate.SPEED", dict.fromkeys(("reading", "merging", "adapting", "evaluating"), 1)
         )
-        with pytest.raises(ModeError, match="here a job may take 30 s"):
+        with pytest.raises(ModeError, match="the limit of this server is 30 s"):
             runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark, session="one")
     assert runner.list_jobs() == [] and not (store.root / "jobs").exists()
     with pytest.raises(ModeError, match="30 s"):

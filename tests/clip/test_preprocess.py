@@ -138,7 +138,7 @@ def bomb(width, height):
 REFUSED = {
     "empty": (b"", "empty"),
     "cut": (FILES["JPEG"]()[:200], "damaged"),
-    "text": (b"hello, this is no image at all", "no image of a known format"),
+    "text": (b"hello, this is no image at all", "not an image of a known format"),
     "svg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG"),
     "web page": (b"<!DOCTYPE html><html></html>", "web page"),
     "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),

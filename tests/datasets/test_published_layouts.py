@@ -127,11 +127,11 @@ def test_missing_files_of_a_split_are_said(written, tmp_path):
     shutil.copytree(written["sun397"], home)
     (home / "data" / "test-00003-of-00018.parquet").unlink()
     notes = open_data(home).notes
-    assert notes[0] == "Only 17 of the 18 files of part 'test' are here; fetch the others for all its images."
+    assert notes[0] == "Only 17 of the 18 files of part 'test' are present; fetch the others for all its images."
     shutil.copytree(written["fer2013"], tmp_path / "fer")
     (tmp_path / "fer" / "test" / "2.tar").unlink()
     assert open_data(tmp_path / "fer").notes == (
-        "Only 3 of the 4 tars in test/ are here; fetch the others for all its images.",
+        "Only 3 of the 4 tars in test/ are present; fetch the others for all its images.",
     )
 
 
@@ -154,7 +154,7 @@ def test_a_damaged_cell_is_named_by_file_and_row(tmp_path):
     pq.write_table(rows, tmp_path / "test.parquet")
     data = open_data(tmp_path)
     problems = [str(picture) for _, picture in data.read_images("test", [0, 1, 2])]
-    assert "test.parquet, row 0 is no image" in problems[0] and "test.parquet, row 1 holds no image" in problems[1]
+    assert "test.parquet, row 0 is not an image" in problems[0] and "test.parquet, row 1 holds no image" in problems[1]
     assert "row 2 holds no image" in str(next(read_encoded([data.reference("test", 2)])))
     places = [data.reference("test", 0), data.reference("test", 1)]
     (tmp_path / "test.parquet").write_bytes(b"PAR1")

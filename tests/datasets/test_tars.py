@@ -80,10 +80,10 @@ def test_cut_damaged_and_compressed_tars_are_refused(tmp_path):
     second = raw.index(b"s1.jpg")
     for name, data, problem in (
         ("cut", raw[: second + 700], "is cut off|unexpected end"),
-        ("ended", raw[:second], "after 2 members without the mark of an end"),
-        ("header", raw[:second] + b"\xff" * 512 + raw[second + 512 :], "after 2 members without"),
-        ("zip", gzip.compress(raw), "no uncompressed tar"),
-        ("none", b"x" * 2000, "no uncompressed tar"),
+        ("ended", raw[:second], "after 2 members there is no end-of-archive block"),
+        ("header", raw[:second] + b"\xff" * 512 + raw[second + 512 :], "after 2 members there is no"),
+        ("zip", gzip.compress(raw), "not an uncompressed tar"),
+        ("none", b"x" * 2000, "not an uncompressed tar"),
     ):
         (tmp_path / f"{name}.tar").write_bytes(data)
         with pytest.raises(TaskError, match=problem):
@@ -113,7 +113,7 @@ def test_tars_belong_to_the_split_that_they_name_in_the_order_of_their_numbers(t
     (tmp_path / "classnames.txt").write_text("".join(f"class {n}\n" for n in range(11)))
     data = open_data(tmp_path)
     assert {part: labels.tolist() for part, labels in data.parts.items()} == {"train": [2, 10], "validation": [0]}
-    assert "8 of its 11 classes have no image here" in data.notes[0]
+    assert "8 of its 11 classes have no image in these files" in data.notes[0]
     layouts.tar(tmp_path / "more.tar", GOOD)
     with pytest.raises(TaskError, match=r"nothing says which split more.tar belong to"):
         open_data(tmp_path)
@@ -122,7 +122,7 @@ def test_tars_belong_to_the_split_that_they_name_in_the_order_of_their_numbers(t
 def test_labels_beyond_the_list_are_refused(tmp_path):
     layouts.tar(tmp_path / "test.tar", [("a.jpg", IMAGE), ("a.cls", b"7")])
     (tmp_path / "classnames.txt").write_text("".join(f"{name}\n" for name in layouts.FER_NAMES))
-    with pytest.raises(TaskError, match="labels of part 'test' lie in 7 … 7, and there are 7 classes"):
+    with pytest.raises(TaskError, match="labels of part 'test' are in 7 … 7, and there are 7 classes"):
         open_data(tmp_path)
     (tmp_path / "classnames.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(TaskError, match=r"classnames.txt, line 1: it is not text in UTF-8"):

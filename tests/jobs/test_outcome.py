@@ -45,7 +45,7 @@ def test_what_became_of_a_job_is_said_only_where_it_is_known() -> None:
         said({}, started=True, is_disk_full=True),
         said({}, started=True),
     ):
-        assert begun == "Mergescope or the process of this job was stopped. Nothing half-done was kept."
+        assert begun == "Mergescope or the process of this job was stopped. Nothing half-done was stored."
 
 
 def test_what_a_merge_has_learned_is_kept_unless_nothing_is() -> None:
@@ -64,7 +64,7 @@ def test_what_a_merge_has_learned_is_kept_unless_nothing_is() -> None:
         (Traces(is_disk_full=True), 1, False, "The disk that holds the runs is full."),
         (Traces(), 1, False, "It ended with code 1; see log.txt in its folder."),
         (Traces(event={"error": "No."}, is_disk_full=True), 1, False, "No."),
-        (Traces(), -9, False, "It was killed; nothing shows that memory ran out. The points computed so far are kept."),
+        (Traces(), -9, False, "It was killed; nothing shows that memory ran out. The points computed so far are"),
         (Traces(), -9, True, "It was killed, likely because the computer ran out of memory. The points"),
         (Traces(), -6, True, "It was ended by SIGABRT; see log.txt in its folder. The points computed"),
     ],

@@ -72,7 +72,7 @@ def test_a_network_is_offered_its_own_values_first_and_clip_its_own_only() -> No
     ("before", "after", "problem"),
     [
         ("DRM,Table 1,TIES,T5-base", "DRM,Table 1,TIES,T5-bas", "field model: 'T5-bas' is not known"),
-        (",0.91,0.54,", ",91,0.54,", "field COCO: '91' is no number from 0 to 10"),
+        (",0.91,0.54,", ",91,0.54,", "field COCO: '91' is not a number from 0 to 10"),
         ("BLIP-VQA,lot", "BLIP-VQA,", "field chain: merges have a chain"),
         (",".join(COLUMNS), ",".join(reversed(COLUMNS)), "the columns must be kind, paper"),
     ],

@@ -65,7 +65,7 @@ def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
         assert not workers.restrict([{"kind": kind, "at": "tcp://10.9.9.9:1"}], True).has_workers()
         assert workers.ask_each is not None
         (at, *_) = workers.ask_each("about", b"{}")
-        with pytest.raises(WorkerError, match="do not say what they are"):  # as workers of dask's own command
+        with pytest.raises(WorkerError, match="do not state their program"):  # as workers of dask's own command
             workers.restrict([{"kind": "of others", "at": at}], False)
     assert not store.list_runs()
 
@@ -142,7 +142,7 @@ def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cl
 
     made = many(tiny_benchmark, 16)
     with (
-        pytest.raises(WorkersGone, match=r"^The workers at \S+ are gone\. \d+ of 16 points are kept\. Resume"),
+        pytest.raises(WorkersGone, match=r"^The workers at \S+ are gone\. \d+ of 16 points are stored\. Resume"),
         open_pool(str(cluster.file), device="cpu") as workers,
     ):
         run(made, store, tiny_benchmark, workers=workers, progress=kill)
@@ -170,7 +170,7 @@ def test_amounts(type_: Any, text: str, value: int | None) -> None:
 def test_an_address_of_others_needs_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CERTIFICATES, raising=False)
     for text, words in (
-        ("tcp://10.0.0.1:8786", "take code from anyone"), ("tls://10.0.0.1:8786", "needs certificates"),
+        ("tcp://10.0.0.1:8786", "run code of anyone"), ("tls://10.0.0.1:8786", "needs certificates"),
         ("http://127.0.0.1:1", "An address is tls://"),
     ):  # fmt: skip
         with pytest.raises(WorkerError, match=words), open_pool(text):
@@ -181,7 +181,7 @@ def test_an_address_of_others_needs_certificates(tmp_path: Path, monkeypatch: py
     for name in ("ca.pem", "cert.pem", "key.pem"):
         (tmp_path / name).touch()
     tmp_path.chmod(0o755)
-    with pytest.raises(WorkerError, match="Others may read"), open_pool("tls://10.0.0.1:8786"):
+    with pytest.raises(WorkerError, match="Other users may read"), open_pool("tls://10.0.0.1:8786"):
         pass
 
 

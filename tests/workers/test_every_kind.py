@@ -138,9 +138,9 @@ def test_cancel_ends_what_is_computed_here(tiny_benchmark: Benchmark, tmp_path: 
 
 
 KEPT = {  # what is said when all workers are gone; an evaluation is then computed here
-    "point": r"[1-9] of 6 points are kept\. Resume", "trial": r"[1-9] of 10 trials are kept\. Resume",
-    "tensor": r"Nothing of this merge is kept\. Resume", "run": r"[1-3] of 4 runs are kept\.",
-    "measure": r"[1-4] of 5 measurements are kept\.",
+    "point": r"[1-9] of 6 points are stored\. Resume", "trial": r"[1-9] of 10 trials are kept\. Resume",
+    "tensor": r"Nothing of this merge is kept\. Resume", "run": r"[1-3] of 4 runs are stored\.",
+    "measure": r"[1-4] of 5 measurements are stored\.",
 }  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def test_what_is_finished_is_kept_when_all_workers_are_gone(
         compute(tiny_benchmark, store, leaving, Context("cpu", leave))
 
 
-@pytest.mark.parametrize(("kind", "words"), [("point", ""), ("run", "Paused. 2 of 4 runs are kept.")])
+@pytest.mark.parametrize(("kind", "words"), [("point", ""), ("run", "Paused. 2 of 4 runs are stored.")])
 def test_a_pause_lets_the_window_finish(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, kind: str, words: str
 ) -> None:

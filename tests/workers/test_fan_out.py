@@ -155,7 +155,9 @@ def test_a_unit_that_kills_its_worker_is_named_once(pool: Workers, tmp_path: Pat
     wanted["7"] |= {"kills": True, "unless": str(once)}  # a loss that is not its fault
     heard.run(pool, wanted)
     assert set(heard.failed) == {"4"} and set(heard.done) == set(wanted) - {"4"}
-    assert "three workers down" in str(heard.failed["4"]) and "nothing here shows that memory" in str(heard.failed["4"])
+    assert "ended three workers" in str(heard.failed["4"]) and "nothing on this machine shows that memory" in str(
+        heard.failed["4"]
+    )
     runs = begun.read_text("utf-8").split()
     assert runs.count("4") == 3 and all(runs.count(name) <= 3 for name in wanted)
     assert all(sentence.startswith("A worker was lost; ") for sentence in heard.warned) and len(heard.warned) >= 3
@@ -168,7 +170,7 @@ def test_a_killed_worker_ran_out_of_memory_where_hardly_any_is_free(
     monkeypatch.setattr(free_memory, "free_memory", lambda: free_memory.LOW - 1)
     heard = Heard()
     heard.run(pool, {"4": {"kills": True}})
-    assert "the likely cause is memory" in str(heard.failed["4"])
+    assert "probably because memory ran out" in str(heard.failed["4"])
 
 
 @pytest.mark.full

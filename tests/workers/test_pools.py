@@ -55,7 +55,7 @@ def test_no_text_is_this_process() -> None:
     [
         ("0", ParameterError, "a number of processes"), ("999", ParameterError, "at most 256"),
         ("many", ParameterError, "module:function"), ("no_such.module:open", WorkerError, "could not be opened"),
-        ("test_pools:number", WorkerError, "gave a int; an Executor"),
+        ("test_pools:number", WorkerError, "returned a int; an Executor"),
     ],
 )  # fmt: skip
 def test_other_texts_are_refused(text: str, error: type[MergingError], words: str) -> None:
@@ -144,7 +144,7 @@ def test_other_hardware_is_left_out_and_named() -> None:
     fitting = check_workers(workers, said.append, "cpu")
     assert (fitting.count, fitting.hardware) == (2, "NVIDIA A100")
     assert kept == [{"gpu0", "gpu2"}]
-    assert said == [f"1 of 3 workers is left out: computing on {OWN['hardware']}, the others on NVIDIA A100."]
+    assert said == [f"1 of 3 workers is left out: it computes on {OWN['hardware']}, the others on NVIDIA A100."]
     with pytest.raises(WorkerError, match="one kind of machine"):
         check_workers(pretending(gpu, {})[0], said.append, "cpu")
     assert check_workers(pretending({}, {"python": "3.99"})[0], said.append, "cpu").count == 2

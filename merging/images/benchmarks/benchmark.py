@@ -34,9 +34,9 @@ from merging.models.formats.referenced_model import SUFFIX as REFERENCE
 from merging.models.model_references import BUNDLED_PREFIX, PRETRAINED, reference_to
 
 SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
-EXEMPLARS = "exemplars"  # from the training images; what methods may see
-MULTITASK = "multitask"
-HASHED_BYTES = 1 << 22  # bytes hashed at a time
+EXEMPLARS = "exemplars"  # the split of training images, which methods may see
+MULTITASK = "multitask"  # the name of the model that was trained on all tasks
+HASHED_BYTES = 1 << 22  # bytes read at a time to compute a digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,11 @@ class Benchmark:
         path = checked_path(folder, "tasks.json")
         try:
             data = json.loads(path.read_text("utf-8"))
-            pre = data["preprocess"]
+            preprocess = data["preprocess"]
             tasks = tuple(_parse_task(entry, folder) for entry in data["tasks"])
-            return cls(folder, tasks, int(pre["image_size"]), tuple(pre["mean"]), tuple(pre["std"]))
+            return cls(
+                folder, tasks, int(preprocess["image_size"]), tuple(preprocess["mean"]), tuple(preprocess["std"])
+            )
         except OSError:
             raise TaskError(f"There is no benchmark here: {path.name} is missing in {folder.name}/.") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -180,7 +182,7 @@ class Benchmark:
             yield arrays
 
     def require(self, key: str, split: str) -> None:
-        """Raise TaskError if a task has no such half, because its whole test set is for reporting."""
+        """Raise TaskError if a task does not have this half of its test set, because all of it is for reporting."""
         task = self.task(key)
         if split in SPLITS and split not in task.splits:
             raise TaskError(
@@ -195,9 +197,9 @@ class Benchmark:
                 self._files(task)
 
     def find_files(self, search_folder: Path, meter: Meter) -> list[str]:
-        """Search a folder for the files and models that the benchmark refers to, and store their paths.
+        """Search a folder for the missing files and models that the benchmark refers to, and store their new paths.
 
-        Returns sentences on what is still missing. Raises Cancelled as the meter does.
+        Returns sentences on files and models that are still missing. Raises Cancelled as the meter does.
         """
         problems = []
         for task in [task for task in self.tasks if task.referenced]:
@@ -240,8 +242,8 @@ class Benchmark:
         sampled = {}
         for key in self.experts:
             images, labels = self.images(key, EXEMPLARS)
-            chosen = sample_indices(len(images), per_task, seed)
-            preprocessed, classes = self.preprocess(images[chosen]), torch.from_numpy(labels[chosen])
+            indices = sample_indices(len(images), per_task, seed)
+            preprocessed, classes = self.preprocess(images[indices]), torch.from_numpy(labels[indices])
             sampled[key] = TaskExemplars(preprocessed, classes, self.head(key), self.logit_scale)
         return sampled
 
@@ -256,8 +258,8 @@ class Benchmark:
         for key in tasks:
             if key in known:
                 images = self.unlabeled(key, split)
-                chosen = sample_indices(len(images), per_task, seed)
-                sampled[key] = TaskExemplars(self.preprocess(images[chosen]), None, self.head(key), self.logit_scale)
+                indices = sample_indices(len(images), per_task, seed)
+                sampled[key] = TaskExemplars(self.preprocess(images[indices]), None, self.head(key), self.logit_scale)
         return sampled
 
     @cached_property
@@ -290,16 +292,16 @@ class Benchmark:
         Raises:
             TaskError: a file is damaged.
         """
-        total = hashlib.sha256(checked_path(self.folder, "tasks.json").read_bytes())
-        total.update(self._heads.digest.encode())
+        digest = hashlib.sha256(checked_path(self.folder, "tasks.json").read_bytes())
+        digest.update(self._heads.digest.encode())
         for task in self.tasks:
             with checked_path(self.folder, f"data/{task.key}.npz").open("rb") as file:
                 while piece := file.read(HASHED_BYTES):
-                    total.update(piece)
-        return total.hexdigest()
+                    digest.update(piece)
+        return digest.hexdigest()
 
     def misfit(self, checkpoint: Checkpoint) -> str:
-        """Why a checkpoint cannot be evaluated on this benchmark; empty if it can."""
+        """The reason why a checkpoint cannot be evaluated on this benchmark; empty if it can."""
         if checkpoint.network:
             return f"images pass through CLIP towers; this is {checkpoint.network}."
         try:
@@ -317,12 +319,12 @@ class Benchmark:
 
 def model_file(folder: Path, name: str) -> Path:
     """The file of a benchmark's model: the model itself, or a reference to it."""
-    own, reference = (folder / "models" / f"{name}{suffix}" for suffix in (".safetensors", REFERENCE))
-    return reference if reference.is_file() and not own.is_file() else own
+    model, reference = (folder / "models" / f"{name}{suffix}" for suffix in (".safetensors", REFERENCE))
+    return reference if reference.is_file() and not model.is_file() else model
 
 
 def sample_indices(image_count: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
-    """Indices (n,) of a seeded sample of ``per_task`` of ``images`` images, in increasing order; None takes all."""
+    """Indices (n,) of a seeded sample of ``per_task`` of ``image_count`` images, increasing; None takes all."""
     return np.sort(np.random.default_rng(seed).permutation(image_count)[:per_task])
 
 

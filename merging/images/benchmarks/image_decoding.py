@@ -38,7 +38,7 @@ def decode_images(
     chunk_size: int = CHUNK_SIZE,
     workers: int | None = None,
 ) -> Iterator[Iterator[T]]:
-    """The results of ``process`` for ``each`` images (side, side, 3) at a time, in their order.
+    """The results of ``process`` for ``chunk_size`` images (side, side, 3) at a time, in their order.
 
     One thread reads the files, ``workers`` threads decode and call ``process``. A few chunks are in memory, and the
     results do not depend on the number of threads.
@@ -72,7 +72,7 @@ def _decode_square(data: bytes | TaskError, reference: ImageReference, side: int
 
 def stack_pixels(squares: Sequence[Square]) -> Pixels:
     """Images (n, side, side, 3) from their squares; raises the TaskError of an image that has no pixels."""
-    for one in squares:
-        if isinstance(one, TaskError):
-            raise one
-    return np.stack([one for one in squares if not isinstance(one, TaskError)])
+    for square in squares:
+        if isinstance(square, TaskError):
+            raise square
+    return np.stack([square for square in squares if not isinstance(square, TaskError)])

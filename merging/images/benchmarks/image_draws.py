@@ -40,10 +40,10 @@ def draws(folder: Path, split: str = REPORTING) -> dict[str, ImageDraw]:
         return {}
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        found = {key: _parse_draw(facts["draws"].get(split)) for key, facts in manifest["tasks"].items()}
+        draws = {key: _parse_draw(facts["draws"].get(split)) for key, facts in manifest["tasks"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-    return {key: one for key, one in found.items() if one is not None}
+    return {key: draw for key, draw in draws.items() if draw is not None}
 
 
 def _parse_draw(stated: Mapping[str, Any] | None) -> ImageDraw | None:
@@ -94,8 +94,8 @@ def describe_draws(draws: Sequence[ImageDraw]) -> str:
     partial = [draw for draw in draws if draw.n < draw.of]
     if not partial:
         return "all images of every test set"
-    counts, of = sorted({draw.n for draw in partial}), sorted({draw.of for draw in partial})
-    n, total = (f"{each[0]:,}" if len(each) == 1 else f"{each[0]:,} to {each[-1]:,}" for each in (counts, of))
+    counts, totals = sorted({draw.n for draw in partial}), sorted({draw.of for draw in partial})
+    n, total = (f"{each[0]:,}" if len(each) == 1 else f"{each[0]:,} to {each[-1]:,}" for each in (counts, totals))
     how = "; ".join(sorted({draw.how for draw in partial}))
     complete = len(draws) - len(partial)
     return f"{n} of {total} images of each test set, drawn {how}" + (f"; all of {complete} others" if complete else "")

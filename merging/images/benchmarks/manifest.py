@@ -71,7 +71,7 @@ def check_model(model: ModelRef, digest: str) -> None:
     folder = path.parent.parent
     if _read_manifest(folder).get("digests", {}).get(path.stem, digest) != digest:
         name = f"models/{path.name}"
-        raise _make_damage_error(folder, f"{name} does not have the weights that were written")
+        raise _make_damage_error(folder, f"{name} has other weights than those that were written")
 
 
 def _read_manifest(folder: Path) -> Mapping[str, Any]:

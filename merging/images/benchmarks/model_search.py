@@ -31,14 +31,16 @@ from merging.models.model_references import PRETRAINED
 
 COMPARING_PHASE = "Comparing models"
 MISSING_PHRASES = ("is missing", "are missing")
-CHANGED_PHRASES = ("is not the one that it was made of", "are not the ones that it was made of")
+CHANGED_PHRASES = ("is not the model that it was made from", "are not the models that it was made from")
 
 
 @dataclass
 class _ModelPaths:
     """{reference file: path of its model}, and {reference file: problem} of damaged ones, in a benchmark."""
 
-    paths: dict[Path, str] = field(default_factory=dict)  # the pretrained model first: it names the tensors
+    paths: dict[Path, str] = field(
+        default_factory=dict
+    )  # the pretrained model first, as its names are the tensors' names
     damaged: dict[Path, str] = field(default_factory=dict)
 
 
@@ -64,7 +66,7 @@ def find_models(folder: Path, search_folder: Path, meter: Meter) -> list[str]:
     named = _find_named({name for model in known.paths.values() for name in _split_names(model)}, search_folder, meter)
     candidates = {path: _sort_candidates(model, named) for path, model in known.paths.items()}
     meter.total += sum(_count_bytes(Path(model)) for model in known.paths.values())
-    meter.total += sum(_count_bytes(one) for some in candidates.values() for one in some)
+    meter.total += sum(_count_bytes(path) for paths in candidates.values() for path in paths)
     not_found: dict[str, str] = {}
     for path, model in known.paths.items():
         if not _restore_path(path, model, candidates[path], meter):
@@ -82,11 +84,11 @@ def _exists(path: str) -> bool:
 def _describe_problems(folder: Path, known: _ModelPaths, not_found: Mapping[str, str]) -> list[str]:
     """Sentences on damaged references, and on models that were not found, {name: path}."""
     missing = {name: path for name, path in not_found.items() if not _exists(path)}
-    others = {name: path for name, path in not_found.items() if name not in missing}
+    changed = {name: path for name, path in not_found.items() if name not in missing}
     return [
         *known.damaged.values(),
         *_describe_models(folder, missing, MISSING_PHRASES),
-        *_describe_models(folder, others, CHANGED_PHRASES),
+        *_describe_models(folder, changed, CHANGED_PHRASES),
     ]
 
 
@@ -94,7 +96,7 @@ def _describe_models(folder: Path, models: Mapping[str, str], states: tuple[str,
     """A sentence on models, {name: path}, in one state; ``states`` has its words for one model and for several."""
     if not models:
         return []
-    names, first = first_few(models, 10), printable(next(iter(models.values())), 300)
+    names, first = first_few(models, 10), printable(next(iter(models.values())), 300)  # at most 300 characters
     which = f"The models {names} are" if len(models) > 1 else f"The model {names} is"
     state = f"their files {states[1]}, such as {first}" if len(models) > 1 else f"{first} {states[0]}"
     they_are = "they are" if len(models) > 1 else "it is"
@@ -150,7 +152,7 @@ def _matches(path: Path, candidate: Path, digest: str, meter: Meter) -> bool:
             same = model.content_digest(on_bytes) == digest
     except Cancelled:
         raise
-    except (MergingError, OSError, ValueError):  # the candidate is no model, or does not fit
+    except (MergingError, OSError, ValueError):  # the candidate is not a model, or does not fit
         pass
     meter.advance(size, COMPARING_PHASE, name)
     return same
@@ -194,7 +196,7 @@ def _count_bytes(path: Path) -> int:
     """Bytes of a file, or of the files in a folder; 0 if there are none."""
     with contextlib.suppress(OSError, ValueError):
         if path.is_dir():
-            return sum(one.stat().st_size for one in path.iterdir() if one.is_file())
+            return sum(file.stat().st_size for file in path.iterdir() if file.is_file())
         return path.stat().st_size
     return 0
 

@@ -107,21 +107,21 @@ class ReferencedImages:
     def batches(
         self, size: int, prepare: Callable[[Pixels], Tensor], workers: int | None = None
     ) -> Iterator[Iterator[Tensor]]:
-        """Batches (at most ``size``, 3, h, w) of prepared images; each is made while the one before it is in use.
+        """Batches (at most ``size``, 3, h, w) of prepared images; each is prepared while the one before is in use.
 
         ``prepare`` maps pixels (n, side, side, 3) to images (n, 3, h, w).
         """
-        each = min(size, CHUNK_SIZE)
+        chunk_size = min(size, CHUNK_SIZE)
 
-        def joined(chunks: Iterator[Tensor]) -> Iterator[Tensor]:
-            while batch := list(islice(chunks, size // each)):
+        def join_chunks(chunks: Iterator[Tensor]) -> Iterator[Tensor]:
+            while batch := list(islice(chunks, size // chunk_size)):
                 yield torch.cat(batch)
 
         with (
             decode_images(
-                self.list_references(), self.side, lambda squares: prepare(stack_pixels(squares)), each, workers
+                self.list_references(), self.side, lambda squares: prepare(stack_pixels(squares)), chunk_size, workers
             ) as chunks,
-            prefetch(joined(chunks)) as batches,
+            prefetch(join_chunks(chunks)) as batches,
         ):
             yield batches
 

@@ -8,7 +8,7 @@ from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.paths import resolve_contained
 
 CLASS_NAMES_FILE = "classnames.txt"
-MAX_FILE_BYTES = 1 << 20
+MAX_FILE_BYTES = 1 << 20  # of a file of class names
 
 
 def read_names_text(path: Path) -> str:

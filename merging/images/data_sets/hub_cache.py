@@ -39,7 +39,7 @@ def snapshot(path: Path) -> Path:
     if len(commits) == 1:
         return path / SNAPSHOTS_FOLDER / commits[0]
     if not commits:
-        raise TaskError(f"{title(path)} is in the cache without any snapshot: nothing of it was fetched yet.")
+        raise TaskError(f"{title(path)} is in the cache without any snapshot: none of its files has been fetched yet.")
     raise TaskError(
         f"{title(path)} has several snapshots in the cache, and refs/main names none of them: {first_few(commits)}. "
         f"Give the folder of one, {SNAPSHOTS_FOLDER}/COMMIT."

@@ -48,11 +48,11 @@ class TableData(DataSet):
         )
         self._image_column, self._label_column = images.name, labels.name
         self._notes = [*tables.notes, *images.notes, *labels.notes]
-        self._first_indices: dict[str, list[int]] = {}  # part -> first index of each file
+        self._first_indices: dict[str, list[int]] = {}  # part -> the first index of each file, and the number of images
         self.parts: Mapping[str, Labels] = {part: self._read_labels(part) for part in tables.parts}
-        named = features[self._label_column].get("names")
-        if isinstance(named, list) and named:
-            self.class_names = tuple(map(str, named))
+        feature_names = features[self._label_column].get("names")
+        if isinstance(feature_names, list) and feature_names:
+            self.class_names = tuple(map(str, feature_names))
         else:
             self.class_names = read_listed_names(tables.root)
         self.lists_classes = self.class_names is not None
@@ -83,8 +83,8 @@ class TableData(DataSet):
         for column in table.read_batches(self._label_column):
             if column.null_count or not _is_whole_number(column.type):
                 raise TaskError(
-                    f"{self._name}: column {self._label_column!r} of {table.file.name} must be whole numbers, or true and "
-                    f"false, without gaps; it is {column.type}{' with gaps' * bool(column.null_count)}."
+                    f"{self._name}: column {self._label_column!r} of {table.file.name} must be whole numbers, or true "
+                    f"and false, without gaps; it is {column.type}{' with gaps' * bool(column.null_count)}."
                 )
             if str(column.type) == "bool":
                 self._notes.append(f"Labels of column {self._label_column!r} are false and true, taken as 0 and 1.")
@@ -94,10 +94,12 @@ class TableData(DataSet):
     def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
         firsts = self._first_indices[part]
         for number, table in enumerate(self._files[part]):
-            own = [index for index in indices if firsts[number] <= index < firsts[number + 1]]
-            rows = [index - firsts[number] for index in own]
-            if own:
-                for index, row, cell in zip(own, rows, table.read_cells(self._image_column, rows), strict=True):
+            file_indices = [index for index in indices if firsts[number] <= index < firsts[number + 1]]
+            rows = [index - firsts[number] for index in file_indices]
+            if file_indices:
+                for index, row, cell in zip(
+                    file_indices, rows, table.read_cells(self._image_column, rows), strict=True
+                ):
                     yield index, self._read_cell(cell, f"{table.file.name}, row {row}")
 
     def reference(self, part: str, index: int) -> ImageReference | None:
@@ -126,7 +128,7 @@ class TableData(DataSet):
 
 @dataclass(frozen=True, slots=True)
 class ChosenColumn:
-    """A column, and notes on its choice."""
+    """The column that was chosen, and notes on the choice."""
 
     name: str
     notes: tuple[str, ...] = ()
@@ -145,8 +147,8 @@ def _choose_column(features: Mapping[str, Mapping[str, Any]], kind: str, chosen:
         return ChosenColumn(columns[0])
     content, option = ("images", "image_column") if kind == IMAGE_TYPE else ("labels", "label_column")
     if not columns:
-        every = first_few(features)
-        raise TaskError(f"{name}: none of its columns ({every}) is known to hold {content}; give {option}.")
+        columns_text = first_few(features)
+        raise TaskError(f"{name}: none of its columns ({columns_text}) is known to hold {content}; give {option}.")
     if usual[0] in columns:
         others = first_few(column for column in columns if column != usual[0])
         return ChosenColumn(

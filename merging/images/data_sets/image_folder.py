@@ -31,8 +31,8 @@ class FolderData(DataSet):
         self._root = Path(os.path.realpath(root))
         parts = self._find_parts()
         names = {part: [folder.name for folder in _list_folders(path)] for part, path in parts.items()}
-        first, *others = names
-        for other in others:
+        first, *other_parts = names
+        for other in other_parts:
             if different := set(names[first]) ^ set(names[other]):
                 raise TaskError(
                     f"{root.name}: {first!r} and {other!r} have different class folders, so their labels would not "
@@ -52,17 +52,19 @@ class FolderData(DataSet):
         """{part: its folder}; the root itself if there are no parts."""
         folders = _list_folders(self._root)
         part_names = {folder: part_of_name(folder.name) for folder in folders}
-        named = [folder for folder, part in part_names.items() if part]
-        if not named or (len(named) == 1 and len(folders) > 1):  # a single "train" may be a class
+        part_folders = [folder for folder, part in part_names.items() if part]
+        if not part_folders or (len(part_folders) == 1 and len(folders) > 1):  # a single "train" may be a class
             return {WHOLE: self._root}
-        if len(named) < len(folders):
+        if len(part_folders) < len(folders):
             others = first_few(folder.name for folder, part in part_names.items() if not part)
             raise TaskError(
-                f"{self._root.name} mixes parts ({first_few(f.name for f in named)}) with others: {others}."
+                f"{self._root.name} mixes parts ({first_few(f.name for f in part_folders)}) with others: {others}."
             )
         parts = {str(part): folder for folder, part in part_names.items()}
-        if len(parts) < len(named):
-            raise TaskError(f"{self._root.name} has two folders for the same part: {first_few(f.name for f in named)}.")
+        if len(parts) < len(part_folders):
+            raise TaskError(
+                f"{self._root.name} has two folders for the same part: {first_few(f.name for f in part_folders)}."
+            )
         return parts
 
     def _add_part(self, part: str, folder: Path) -> None:
@@ -101,8 +103,8 @@ class FolderData(DataSet):
 
     def reference(self, part: str, index: int) -> ImageReference:
         file = Path(os.path.realpath(self._root / self._files[part][index]))
-        inside = file.is_relative_to(self._root) and file.is_file()
-        return ImageReference(file, size=file.stat().st_size if inside else 0)  # size 0 counts as damaged
+        is_readable = file.is_relative_to(self._root) and file.is_file()
+        return ImageReference(file, size=file.stat().st_size if is_readable else 0)  # size 0 counts as damaged
 
     def _read_bytes(self, name: str) -> bytes:
         """A file's content; raises TaskError for special files and links that lead out of the folder."""
@@ -114,7 +116,7 @@ class FolderData(DataSet):
             with os.fdopen(descriptor, "rb") as file:
                 size = os.fstat(descriptor).st_size
                 if size > MAX_BYTES:
-                    raise TaskError(f"{printable(name)} has {size:,} bytes; at most {MAX_BYTES:,} are read.")
+                    raise TaskError(f"{printable(name)} is {size:,} bytes; at most {MAX_BYTES:,} are read.")
                 return file.read()
         except TaskError:
             raise

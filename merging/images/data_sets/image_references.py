@@ -77,11 +77,11 @@ def _read_bytes(file: Path, references: Iterable[ImageReference]) -> Iterator[by
 def _read_range(descriptor: int, reference: ImageReference) -> bytes | TaskError:
     label = printable(reference.label)
     if reference.size > MAX_BYTES:
-        return TaskError(f"{label} has {reference.size:,} bytes; at most {MAX_BYTES:,} are read.")
+        return TaskError(f"{label} is {reference.size:,} bytes; at most {MAX_BYTES:,} are read.")
     try:
         data = os.pread(descriptor, reference.size, reference.offset)
     except OSError as error:
         return TaskError(f"{label} cannot be read: {error.strerror}.")
     if len(data) < reference.size:
-        return TaskError(f"{label}: the file ends within this image. It was cut off; fetch it again.")
+        return TaskError(f"{label}: the file ends within this image. The file is incomplete; fetch it again.")
     return data

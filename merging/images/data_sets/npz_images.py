@@ -1,4 +1,4 @@
-"""Images in an npz archive: arrays of pixels with labels, whole or in parts."""
+"""Images in an npz archive: arrays of pixels with labels, for the whole data set or for each part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from merging.images.preprocess import MAX_PIXELS, to_image
 
 IMAGE_ARRAYS, LABEL_ARRAYS = ("images", "image", "x", "data"), ("labels", "label", "y", "targets")
 PART_ARRAY, CLASS_NAMES_ARRAY, FEATURES_ARRAY = "split", "class_names", "features"
-MAX_ROWS = 10_000_000
+MAX_ROWS = 10_000_000  # images of an array
 
 
 class ArrayData(DataSet):
@@ -43,7 +43,7 @@ class ArrayData(DataSet):
             if not self._arrays:
                 raise TaskError(f"{path.name} has no arrays 'images' and 'labels'; it has {first_few(archive.infos)}.")
             labels = {part: self._read_labels(archive, *pair) for part, pair in self._arrays.items()}
-            self._rows = {part: np.arange(len(own)) for part, own in labels.items()}
+            self._rows = {part: np.arange(len(part_labels)) for part, part_labels in labels.items()}
             if PART_ARRAY in names and list(labels) == [WHOLE]:
                 self._rows = _group_rows(archive.read(names[PART_ARRAY]), len(labels[WHOLE]), path.name)
                 self._arrays = dict.fromkeys(self._rows, self._arrays[WHOLE])
@@ -80,7 +80,7 @@ class ArrayData(DataSet):
 
 
 def _color_axis(shape: tuple[int, ...]) -> int | None:
-    """The axis of colors (0: there is none); None if it is not a shape of images."""
+    """The axis of colors, 0 for gray images without one; None if the shape is not that of images."""
     if len(shape) == 3:
         return 0
     if len(shape) != 4:
@@ -91,18 +91,18 @@ def _color_axis(shape: tuple[int, ...]) -> int | None:
 def _find_parts(names: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """{part: (stored name of its images, of its labels)}."""
     pairs: dict[str, tuple[str, str]] = {}
-    for word, part in PART_NAMES.items():
-        for form in (f"{word}_{{}}", f"{{}}_{word}"):
-            if pair := _find_pair(names, form):
+    for part_name, part in PART_NAMES.items():
+        for pattern in (f"{part_name}_{{}}", f"{{}}_{part_name}"):
+            if pair := _find_pair(names, pattern):
                 pairs.setdefault(part, pair)
     whole = _find_pair(names, "{}")
     return pairs or ({WHOLE: whole} if whole else {})
 
 
 def _find_pair(names: Mapping[str, str], pattern: str) -> tuple[str, str] | None:
-    """Images and labels under names of one form, such as 'train_{}'."""
-    images, labels = ([names[pattern.format(word)] for word in words if pattern.format(word) in names]
-                      for words in (IMAGE_ARRAYS, LABEL_ARRAYS))  # fmt: skip
+    """The stored names of an array of images and one of labels, by a pattern such as 'train_{}'."""
+    images, labels = ([names[pattern.format(name)] for name in usual_names if pattern.format(name) in names]
+                      for usual_names in (IMAGE_ARRAYS, LABEL_ARRAYS))  # fmt: skip
     return (images[0], labels[0]) if images and labels else None
 
 

@@ -19,7 +19,7 @@ from merging.images.preprocess import MAX_BYTES
 
 PARQUET_MAGIC = b"PAR1"
 BATCH_ROWS = 256  # rows of a parquet file that are in memory at a time
-MAX_GROUP_BYTES = 1 << 32  # bytes of a row group, which is unpacked at once
+MAX_GROUP_BYTES = 1 << 32  # of a row group, which is unpacked at once
 
 
 def is_parquet(file: Path) -> bool:
@@ -61,11 +61,11 @@ class TableFile:
             starts = self._find_starts(reader)
             group, first, arrays, array = -1, 0, iter(()), None
             for row in rows:
-                own = bisect_right(starts, row) - 1
-                if not 0 <= own < len(starts) - 1 if self.is_parquet else row < 0:
+                row_group = bisect_right(starts, row) - 1
+                if not 0 <= row_group < len(starts) - 1 if self.is_parquet else row < 0:
                     raise TaskError(f"{self.file.name} has no row {row}; it has {starts[-1]}.")
-                if own != group or row < first:
-                    group, first, array = own, starts[own], None
+                if row_group != group or row < first:
+                    group, first, array = row_group, starts[row_group], None
                     arrays = self._read_group(reader, group, column) if self.is_parquet else self.read_batches(column)
                 while array is None or row >= first + len(array):
                     first += 0 if array is None else len(array)
@@ -95,12 +95,12 @@ class TableFile:
 
 
 def extract_image(cell: Any, label: str) -> bytes | TaskError:
-    """The bytes of an image file in a cell, which is bytes or ``{"bytes": …}``; the error if it holds none."""
+    """The bytes of an image file in a cell, which is bytes or ``{"bytes": …}``; an error if the cell has no image."""
     data = cell.get("bytes") if isinstance(cell, Mapping) else cell
     if not isinstance(data, bytes):
         return TaskError(f"{printable(label)} holds no image.")
     if len(data) > MAX_BYTES:
-        return TaskError(f"{printable(label)} has {len(data):,} bytes; at most {MAX_BYTES:,} are read.")
+        return TaskError(f"{printable(label)} is {len(data):,} bytes; at most {MAX_BYTES:,} are read.")
     return data
 
 
@@ -115,4 +115,4 @@ def _convert_errors(file: Path) -> Iterator[None]:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         reason = printable(str(error).split("\n", maxsplit=1)[0], 100)
-        raise TaskError(f"{file.name} is damaged, or no arrow or parquet file: {reason}.") from None
+        raise TaskError(f"{file.name} is damaged, or not an arrow or parquet file: {reason}.") from None

@@ -1,7 +1,7 @@
 """Finds the files of each part of a Hugging Face data set.
 
-These layouts are known: a parquet file; a folder of parquet files, in it or in ``data``, or in a folder for each
-split; one folder for each configuration; arrow files of ``save_to_disk``; and the cache of the ``datasets`` library.
+These layouts are known: one parquet file; a folder with parquet files, directly, in ``data`` or in a folder for each
+split; a folder for each configuration; arrow files of ``save_to_disk``; and the cache of the ``datasets`` library.
 """
 
 from __future__ import annotations
@@ -54,23 +54,29 @@ def find_tables(path: Path, name: str, configuration: str | None = None, split: 
         return Tables(name, path, {WHOLE: _find_saved_files(path)})
     if (path / SPLITS_FILE).exists():
         names = read_description(path / SPLITS_FILE).get("splits", [])
-        saved = [one for one in names if isinstance(one, str) and re.fullmatch(r"[\w.-]+", one)]
-        return _group_by_part(Tables(name, path, {one: _find_saved_files(path / one) for one in saved}), split)
+        saved = [
+            split_name for split_name in names if isinstance(split_name, str) and re.fullmatch(r"[\w.-]+", split_name)
+        ]
+        return _group_by_part(
+            Tables(name, path, {split_name: _find_saved_files(path / split_name) for split_name in saved}), split
+        )
     splits = {} if configuration else _find_splits(path) or _find_splits(path / "data")
     if splits:
         return _group_by_part(Tables(name, path, splits), split)
     if not (configurations := _find_configurations(path)):
         return None
     chosen = _choose_configuration(configurations, configuration, name)
-    others = first_few(one for one in configurations if one != chosen)
+    others = first_few(other for other in configurations if other != chosen)
     notes = (f"The configuration {printable(chosen)!r} was chosen; there is also {others}.",) if others else ()
     return _group_by_part(Tables(name, path, _find_splits(configurations[chosen]), notes), split)
 
 
 def configurations(path: Path) -> tuple[str, ...]:
     """The names of a data set's configurations; empty if it has none to choose from."""
-    whole = path.is_file() or any((path / name).exists() for name in (STATE, SPLITS_FILE))
-    return () if whole or _find_splits(path) or _find_splits(path / "data") else tuple(_find_configurations(path))
+    has_no_folders = path.is_file() or any((path / name).exists() for name in (STATE, SPLITS_FILE))
+    return (
+        () if has_no_folders or _find_splits(path) or _find_splits(path / "data") else tuple(_find_configurations(path))
+    )
 
 
 def _find_splits(folder: Path) -> Splits:
@@ -80,8 +86,8 @@ def _find_splits(folder: Path) -> Splits:
     splits: Splits = {}
     for file in _list_files(folder, ".parquet"):
         shard = SHARD_NAME.fullmatch(file.stem)
-        named = folder.name if NUMBER_NAME.fullmatch(file.stem) else file.stem
-        splits.setdefault(shard["split"] if shard else named, []).append(file)
+        split = folder.name if NUMBER_NAME.fullmatch(file.stem) else file.stem
+        splits.setdefault(shard["split"] if shard else split, []).append(file)
     if not splits:
         folders = {sub.name: _list_files(sub, ".parquet") for sub in _list_folders(folder) if part_of_name(sub.name)}
         splits = {split: files for split, files in folders.items() if files}
@@ -96,7 +102,7 @@ def _find_configurations(path: Path) -> dict[str, Path]:
 
 def _choose_configuration(configurations: Mapping[str, Path], chosen: str | None, name: str) -> str:
     """The configuration of that name or first folder; the only one if ``chosen`` is None. Raises TaskError."""
-    matches = [one for one in configurations if chosen in {None, one, one.split("/")[0]}]
+    matches = [known for known in configurations if chosen in {None, known, known.split("/")[0]}]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -108,7 +114,7 @@ def _choose_configuration(configurations: Mapping[str, Path], chosen: str | None
 
 
 def _group_by_part(tables: Tables, test_split: str | None) -> Tables:
-    """The tables by part: splits with names of parts, and the wanted split; other splits are ignored.
+    """The tables by part: splits with names of parts, and the split ``test_split``; other splits are ignored.
 
     A single split of another name is the whole data set. Raises TaskError if there are several and none is a part.
     """
@@ -132,9 +138,11 @@ def _group_by_part(tables: Tables, test_split: str | None) -> Tables:
 def _note_missing_shards(part: str, files: Sequence[Path]) -> list[str]:
     """A note if some files of a part are missing."""
     shards = [match for file in files if (match := SHARD_NAME.fullmatch(file.stem))]
-    if len(shards) < len(files) or len(shards) >= (whole := max(int(shard["shards"]) for shard in shards)):
+    if len(shards) < len(files) or len(shards) >= (total := max(int(shard["shards"]) for shard in shards)):
         return []
-    return [f"Only {len(shards)} of the {whole} files of part {part!r} are here; fetch the others for all its images."]
+    return [
+        f"Only {len(shards)} of the {total} files of part {part!r} are present; fetch the others for all its images."
+    ]
 
 
 def _find_saved_files(folder: Path) -> list[Path]:
@@ -142,7 +150,7 @@ def _find_saved_files(folder: Path) -> list[Path]:
     files = read_description(folder / STATE).get("_data_files", [])
     names = [entry.get("filename") for entry in files if isinstance(entry, dict)]
     if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
-        raise TaskError(f"{folder.name}/{STATE} does not say which arrow files belong to it.")
+        raise TaskError(f"{folder.name}/{STATE} does not list its arrow files.")
     return [folder / str(name) for name in names]
 
 
@@ -163,8 +171,8 @@ def _find_cached_files(folder: Path) -> Splits:
 def _find_cache_folders(folder: Path, depth: int) -> list[Path]:
     """Folders below one that hold a data set of the ``datasets`` cache."""
     folders = _list_folders(folder) if depth else []
-    own = [folder] if (folder / INFO).exists() and _find_cached_files(folder) else []
-    return own or [inner for sub in folders for inner in _find_cache_folders(sub, depth - 1)]
+    matches = [folder] if (folder / INFO).exists() and _find_cached_files(folder) else []
+    return matches or [inner for sub in folders for inner in _find_cache_folders(sub, depth - 1)]
 
 
 def _list_folders(folder: Path) -> list[Path]:

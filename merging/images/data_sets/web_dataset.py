@@ -67,18 +67,22 @@ class TarData(DataSet):
         )
         if len(endings) == 1 and endings[0] in sample:
             return sample[endings[0]]
-        name, has = printable(key, 60), first_few(f".{ending}" for ending in sample)
+        name, members_text = printable(key, 60), first_few(f".{ending}" for ending in sample)
         if len(endings) > 1:
-            raise TaskError(f"{file.name}: sample {name!r} has several images: {has}. Choose one with image_column.")
-        raise TaskError(f"{file.name}: sample {name!r} has no image; it has {has}. Name its ending with image_column.")
+            raise TaskError(
+                f"{file.name}: sample {name!r} has several images: {members_text}. Choose one with image_column."
+            )
+        raise TaskError(
+            f"{file.name}: sample {name!r} has no image; it has {members_text}. Name its ending with image_column."
+        )
 
     def _read_label(self, sample: Mapping[str, TarMember], key: str, file: Path, descriptor: int) -> int:
         member, name = sample.get(self._label_ending), printable(key, 60)
         if member is None:
-            has = first_few(f".{ending}" for ending in sample)
+            members_text = first_few(f".{ending}" for ending in sample)
             raise TaskError(
-                f"{file.name}: sample {name!r} has no label .{self._label_ending}; it has {has}. A data set of images with "
-                "labels is needed; label_column names another ending."
+                f"{file.name}: sample {name!r} has no label .{self._label_ending}; it has {members_text}. A data set "
+                "of images with labels is needed; label_column names another ending."
             )
         text = os.pread(descriptor, min(member.size, 4 * MAX_LABEL_DIGITS), member.offset).strip()
         if not text.isdigit() or len(text) > MAX_LABEL_DIGITS:
@@ -165,7 +169,7 @@ def _group_by_part(tars: Sequence[Path], name: str) -> dict[str, list[Path]]:
         parts.setdefault(named or WHOLE, []).append(file)
         unknown += [file.name] * (named is None)
     if unknown and len(unknown) < len(tars):
-        raise TaskError(f"{name}: nothing says which split {first_few(unknown)} belong to; the other tars name theirs.")
+        raise TaskError(f"{name}: the splits of {first_few(unknown)} are unknown, while the other tars name theirs.")
     return parts
 
 
@@ -177,4 +181,4 @@ def _note_missing_tars(folder: Path, count: int) -> list[str]:
         return []
     if not text.isdigit() or len(text) > MAX_LABEL_DIGITS or int(text) <= count:
         return []
-    return [f"Only {count} of the {int(text)} tars in {folder.name}/ are here; fetch the others for all its images."]
+    return [f"Only {count} of the {int(text)} tars in {folder.name}/ are present; fetch the others for all its images."]

@@ -28,8 +28,8 @@ VARIANTS = read_combinations("variants")
 class AblationFamily:
     """An ablation of a method, by keys of combinations.
 
-    ``base`` is the merge alone, ``whole`` the merge with the method, ``groups`` are the combinations to compare with,
-    by the title of their group.
+    ``base`` is the merge alone, ``whole`` the merge with the whole method, and ``groups`` are the combinations to
+    compare with, {title of a group: keys}.
     """
 
     title: str

@@ -59,7 +59,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Printed accuracies in percent, and their printed ±, of one method by the number that ``along`` names."""
+    """A method's printed accuracies in percent and their printed ±, as {number: value}; ``along`` names the number."""
 
     key: str
     paper: str
@@ -88,10 +88,10 @@ def read_claims(path: Path = CLAIMS_FILE) -> tuple[tuple[Claim, ...], tuple[Curv
     if not isinstance(sections, dict) or tuple(sections) != SECTIONS:
         raise RecipeError(f"{path.name} must have exactly the sections {', '.join(SECTIONS)}.")
     rows: dict[str, list[Any]] = {name: [] for name in SECTIONS}
-    for name, make in (("claims", _parse_claim), ("curves", _parse_curve)):
+    for name, parse_row in (("claims", _parse_claim), ("curves", _parse_curve)):
         for number, row in enumerate(sections[name], 1):
             try:
-                rows[name].append(make(row))
+                rows[name].append(parse_row(row))
             except RecipeError as error:
                 raise RecipeError(f"{path.name}, {name}, row {number}: {error}") from None
         keys = [row.key for row in rows[name]]
@@ -144,14 +144,14 @@ def _parse_curve(row: Any) -> Curve:
 
 def _parse_points(row: Mapping[str, Any], name: str) -> dict[int, str]:
     points = row.get(name, {})
-    if not isinstance(points, dict) or not all(isinstance(at, int) for at in points):
+    if not isinstance(points, dict) or not all(isinstance(position, int) for position in points):
         raise RecipeError(f"field {name}: a mapping of whole numbers to printed values is needed.")
     return dict(zip(points, _check_decimals(list(points.values()), name), strict=True))
 
 
 def _parse_paper(row: Mapping[str, Any]) -> str:
     if (paper := read_text(row, "paper")) not in SOURCES:
-        raise RecipeError(f"field paper: {paper!r} is no source.{did_you_mean(paper, SOURCES)}")
+        raise RecipeError(f"field paper: {paper!r} is not a source.{did_you_mean(paper, SOURCES)}")
     return paper
 
 
@@ -179,7 +179,7 @@ def _check_decimals(values: list[Any], name: str) -> list[str]:
         except InvalidOperation:
             finite = False
         if not finite:
-            raise RecipeError(f"field {name}: {short(value)} is no number in quotation marks.")
+            raise RecipeError(f"field {name}: {short(value)} is not a number in quotation marks.")
     return values
 
 

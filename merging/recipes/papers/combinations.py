@@ -64,7 +64,7 @@ def read_sections(path: Path = PRESETS_FILE) -> Mapping[str, Any]:
     for name in SECTIONS:
         kind = dict if name in ("papers", "families") else list
         if not isinstance(sections[name], kind):
-            raise RecipeError(f"{path.name}: the section {name} is no {'list' if kind is list else 'mapping'}.")
+            raise RecipeError(f"{path.name}: the section {name} is not a {'list' if kind is list else 'mapping'}.")
     return sections
 
 
@@ -86,7 +86,7 @@ def read_combinations(section: str, path: Path = PRESETS_FILE) -> tuple[Combinat
 
 
 def check_row(row: Any, fields: Collection[str]) -> None:
-    """Raise RecipeError if a row is no mapping or has a field that is not among ``fields``."""
+    """Raise RecipeError if a row is not a mapping or has a field that is not among ``fields``."""
     if not isinstance(row, dict):
         raise RecipeError(f"a row is a mapping with the fields {', '.join(fields)}; got {short(row)}.")
     for name in row:
@@ -146,7 +146,9 @@ def _expand_source(text: str, papers: Mapping[str, str]) -> str:
     """The text of a source, with the names of papers in braces replaced by their full references."""
     for name in re.findall(r"\{(.*?)\}", text):
         if name not in papers:
-            raise RecipeError(f"field source: no paper {name!r} in the section papers.{did_you_mean(name, papers)}")
+            raise RecipeError(
+                f"field source: there is no paper {name!r} in the section papers.{did_you_mean(name, papers)}"
+            )
     return re.sub(r"\{(.*?)\}", lambda match: papers[match[1]], text)
 
 

@@ -1,4 +1,4 @@
-"""Papers' printed scores of networks other than CLIP: the rows of ``beyond.csv``, each model with tasks and measures.
+"""Papers' printed scores of networks other than CLIP: the rows of ``beyond.csv``, and facts on their models.
 
 A row is one line of a paper's table for one model; an empty cell is a value that is not printed. ``kind``, ``paper``,
 ``tables``, ``chain`` and ``unstated`` have the form of ``published.csv``; the other columns are ``MEASURES``. Values
@@ -100,7 +100,7 @@ class BeyondFigure:
     unstated: bool = False  # whether values were used that the paper does not print
 
     def has_method(self, role: str, key: str) -> bool:
-        """Whether the chain has a method in a role; false for models that are no merge."""
+        """Whether the chain has a method in a role; false for models that are not merged."""
         steps = slice(None, -1) if role == "edit" else slice(-1, None)
         return role != "adapt" and key in (step for step, _ in self.chain[steps])
 
@@ -132,9 +132,9 @@ def _parse_figure(row: Mapping[str, str]) -> BeyondFigure:
             raise RecipeError(f"field {field}: {row[field]!r} is not known.{did_you_mean(row[field], known)}")
     if bool(row["chain"]) != (row["kind"] == MERGE):
         raise RecipeError("field chain: merges have a chain, and other kinds have none.")
-    mosts = {name: 100.0 if measure.metric == ACCURACY else 10.0 for name, measure in MEASURES.items()}
-    read = {name: parse_number(row, name, most) for name, most in mosts.items()}
-    values = {name: value for name, value in read.items() if value is not None}
+    maxima = {name: 100.0 if measure.metric == ACCURACY else 10.0 for name, measure in MEASURES.items()}
+    cells = {name: parse_number(row, name, maximum) for name, maximum in maxima.items()}
+    values = {name: value for name, value in cells.items() if value is not None}
     if not values:
         raise RecipeError("the row has no value.")
     return BeyondFigure(

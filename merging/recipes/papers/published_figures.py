@@ -5,10 +5,11 @@ measurements. A chain has only the parameters that its paper states.
 
 A row of the file is one line of a paper's table for one model. An empty cell is a value that is not printed. ``kind``
 is one of ``ROW_KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` the position in it. ``chain`` has the form of the
-command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', where numbers with a point are no integers; '+surgery:rank=16'
-at its end is an adapt. ``unstated`` is "yes" or empty. ``computed`` names the averages of the row that its source does
-not print, but whose parts it publishes. ``normalized`` is in the file if the source prints it, and is computed
-otherwise. ``seconds`` is the printed time of a merge. The other fields are those of ``Figure`` and ``Printed``.
+command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', where a number with a decimal point is not an integer;
+'+surgery:rank=16' at its end is an adapt. ``unstated`` is "yes" or empty. ``computed`` names the averages of the row
+that were computed from parts, because the source publishes only the parts. ``normalized`` is in the file if the source
+prints it, and is computed otherwise. ``seconds`` is the printed time of a merge. The other fields are those of
+``Figure`` and ``Printed``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ SOURCES = {
     "E-WEMoE": "Averages of the authors' result files, on FusionBench's checkpoints",
     "FusionBench": "Results in the documentation of FusionBench, on checkpoints of its own",
 }
-ILHARCO = "Ilharco et al."  # whose experts most papers merge
+ILHARCO = "Ilharco et al."  # the authors of the experts that most papers merge
 # Merged models, the kinds of reference models as ``study.runs`` names them, and experts that other papers merge.
 MERGE, INDIVIDUAL, OTHER_EXPERTS = "merge", "individual", "experts"
 REFERENCE_KINDS = ("pretrained", INDIVIDUAL, "multitask")
@@ -78,9 +79,9 @@ class Figure:
     ``name`` is the paper's name of the row, ``chain`` its steps with the parameters that the paper states, ``adapt``
     the step on top of the merged model if there is one, ``experts`` the authors of the merged checkpoints.
     ``exemplars`` is their number per task, None if it is not stated or there are none. ``note`` adds facts that no
-    chain can express. An ``unstated`` figure used values that the paper does not print. ``normalized_by_source`` is the
-    normalized accuracy that the source prints. ``computed`` has the averages that were computed from parts that the
-    source publishes.
+    chain can express. An ``unstated`` figure depends on values of parameters that the paper does not print.
+    ``normalized_by_source`` is the normalized accuracy that the source prints. ``computed`` has the averages that were
+    computed from parts that the source publishes.
     """
 
     name: str
@@ -100,10 +101,10 @@ class Figure:
     @property
     def normalized(self) -> float | None:
         """Mean over tasks of the accuracy divided by the expert's, in percent; None if a part is not printed."""
-        own = EXPERTS.get((self.experts, self.model), Printed(0.0)).tasks
-        if self.normalized_by_source is not None or not (own and self.printed.tasks):
+        expert_accuracies = EXPERTS.get((self.experts, self.model), Printed(0.0)).tasks
+        if self.normalized_by_source is not None or not (expert_accuracies and self.printed.tasks):
             return self.normalized_by_source
-        ratios = [merged / expert for merged, expert in zip(self.printed.tasks, own, strict=True)]
+        ratios = [merged / expert for merged, expert in zip(self.printed.tasks, expert_accuracies, strict=True)]
         return 100 * sum(ratios) / len(ratios)
 
     def is_printed(self, average: str) -> bool:
@@ -187,12 +188,12 @@ def _parse_computed(row: Row) -> frozenset[str]:
     names = row["computed"].split()
     for name in names:
         if name not in (*AVERAGES, NORMALIZED) or not row[name]:
-            raise RecipeError(f"field computed: {name!r} is no average that the row has.")
+            raise RecipeError(f"field computed: {name!r} is not an average that the row has.")
     return frozenset(names)
 
 
 def _parse_accuracies(row: Row, data_sets: tuple[str, ...]) -> tuple[float, ...]:
-    """The accuracies of all data sets, () if none of them is printed."""
+    """The accuracies of all data sets; empty if none of them is printed."""
     accuracies = {name: accuracy for name in data_sets if (accuracy := _parse_percent(row, name)) is not None}
     if accuracies and (missing := [name for name in data_sets if name not in accuracies]):
         raise RecipeError(f"field {missing[0]}: it is empty, and {next(iter(accuracies))} is not.")
@@ -219,9 +220,8 @@ def parse_number(row: Row, field: str, maximum: float) -> float | None:
     except ValueError:
         number = math.nan
     if not 0 <= number <= maximum:
-        raise RecipeError(
-            f"field {field}: {text!r} is no number from 0 {f'to {maximum:g}' if maximum < math.inf else 'on'}."
-        )
+        limits = f"from 0 to {maximum:g}" if maximum < math.inf else "of at least 0"
+        raise RecipeError(f"field {field}: {text!r} is not a number {limits}.")
     return number
 
 
@@ -229,7 +229,7 @@ def _parse_count(row: Row, field: str) -> int | None:
     if not (text := row[field]):
         return None
     if not text.isdecimal():
-        raise RecipeError(f"field {field}: {text!r} is no whole number.")
+        raise RecipeError(f"field {field}: {text!r} is not a whole number.")
     return int(text)
 
 
@@ -262,13 +262,13 @@ def with_method(role: str, key: str) -> tuple[Figure, ...]:
     """The figures whose chain has a method in a role."""
     if role == "adapt":
         return tuple(figure for figure in FIGURES if key in (step for step, _ in figure.adapt))
-    steps = slice(None, -1) if role == "edit" else slice(-1, None)
+    steps = slice(None, -1) if role == "edit" else slice(-1, None)  # the merge is the last step of a chain
     return tuple(figure for figure in FIGURES if key in (step for step, _ in figure.chain[steps]))
 
 
 _BY_KIND = read_figures()
 FIGURES = _BY_KIND[MERGE]
-# Models that are no merge, by the kinds of reference models of ``study.runs``.
+# Models that are not merged, by the kinds of reference models of ``study.runs``.
 REFERENCES: Mapping[str, tuple[Figure, ...]] = {kind: _BY_KIND[kind] for kind in REFERENCE_KINDS}
 # Accuracy of each task's own expert, by the experts' authors and by model, because papers do not share checkpoints. If
 # only the average is known, ``tasks`` is empty.

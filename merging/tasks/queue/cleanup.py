@@ -44,7 +44,7 @@ def _find_outputs(store: JobStore, record: Record) -> list[Path]:
 
 
 def stop_child(process: Process, files: JobFiles, *, keep_state: bool) -> None:
-    """Stop the child of a job; with ``going_on`` its learned state stays for the next attempt.
+    """Stop the child of a job; with ``keep_state`` its learned state remains for the next attempt.
 
     A child that learns is asked to pause, which stores its state at the end of the step. If that takes too long, the
     child is killed instead of asked to stop, as a stop would discard the state that it has stored before.
@@ -62,7 +62,7 @@ def stop_child(process: Process, files: JobFiles, *, keep_state: bool) -> None:
 
 
 def stop_orphan(store: JobStore, files: JobFiles) -> None:
-    """Stop a job that another server started; that server may be dead."""
+    """Stop a job that another server started, even if that server is dead."""
     if (record := files.read()) is None:
         return
     worker = files.find_worker(record)

@@ -28,8 +28,8 @@ class JobKind:
 
     ``command`` are the first words of its command line, with fields of the job's record and ``{recipe}``, the recipe's
     file, in braces; empty words are left out. ``can_pause`` is whether it can stop half-way and continue later, or a
-    function of a recipe's YAML that returns that. ``in_store``: the store has its result, and its learned state before
-    that, under the id of the job. For other kinds ``remains_note`` is the sentence on what remains of a stopped job.
+    function of a recipe's YAML that returns that. With ``in_store``, the store has its learned state and later its
+    result under the id of the job. For other kinds ``remains_note`` is the sentence on what remains of a stopped job.
     ``writes`` is the folder in the store that it writes to. A ``timed`` job computes alone. ``expected_seconds`` is a
     function of its key and the store's folder that estimates its seconds, or returns None.
     """
@@ -63,11 +63,13 @@ JOB_KINDS: Mapping[str, JobKind] = {
         in_store=True,
     ),
     SWEEP: JobKind(
-        command=("sweep", "--stored", "{subject}"), can_pause=True, remains_note="The points computed so far are kept."
+        command=("sweep", "--stored", "{subject}"),
+        can_pause=True,
+        remains_note="The points computed so far are stored.",
     ),
     PUBLISHED: JobKind(
         can_pause=True,
-        remains_note="What was fetched and computed so far is kept; started again, it goes on from there.",
+        remains_note="What was fetched and computed so far is stored; started again, the job continues from there.",
         writes="benchmarks/{subject}",
     ),
 }

@@ -27,11 +27,11 @@ from merging.tasks.queue.outcome import judge_end
 from merging.tasks.queue.spare_process import SpareProcess
 from merging.tasks.queue.turns import DEFAULT_JOB_SECONDS
 
-POLL_SECONDS = 0.1  # seconds between two checks of a running child
-ORPHAN_POLL_SECONDS = 0.5  # seconds between two checks whether another server's child has ended
-MAX_LOCK_SECONDS = 5.0  # seconds that a server waits at most while another one submits a job
-ALIVE_SIGNAL_SECONDS = 30.0  # seconds between two signals to other computers that this server is alive
-CANCEL_POLL_SECONDS = 1.0  # seconds between two checks whether another server has cancelled the running job
+POLL_SECONDS = 0.1  # between two checks of a running child
+ORPHAN_POLL_SECONDS = 0.5  # between two checks whether another server's child has ended
+MAX_LOCK_SECONDS = 5.0  # that a server waits while another one submits a job
+ALIVE_SIGNAL_SECONDS = 30.0  # between two signals to other computers that this server is alive
+CANCEL_POLL_SECONDS = 1.0  # between two checks whether another server has cancelled the running job
 log = logging.getLogger(__name__)
 
 
@@ -57,7 +57,7 @@ class JobQueue(KnownJobs, ABC):
         self,
         job_id: str,
         session: str,
-        takes: Callable[[], float | None],
+        estimate: Callable[[], float | None],
         is_stored: Callable[[], bool],
         *,
         benchmark: str,
@@ -66,10 +66,10 @@ class JobQueue(KnownJobs, ABC):
         """The live job with an id, else a new one at the end of the queue; none is queued if the result is stored."""
         files = self._files(job_id)
         with self._submission_lock():
-            before, earlier = files.read(), self._find_earlier(job_id, benchmark, session)
-            if (earlier is None or not earlier.is_live) and not is_stored():
-                seconds = self._turns.admit(session, takes, self._queue)
-                created = files.create(**about, benchmark=benchmark, earlier=before)
+            record, job = files.read(), self._find_earlier(job_id, benchmark, session)
+            if (job is None or not job.is_live) and not is_stored():
+                seconds = self._turns.admit(session, estimate, self._queue)
+                created = files.create(**about, benchmark=benchmark, earlier=record)
                 self._enqueue(job_id, created, session, seconds)
         return self.get(job_id)
 
@@ -81,9 +81,9 @@ class JobQueue(KnownJobs, ABC):
         """
         files = self._files(job_id)
         with self._submission_lock():
-            before = files.read()
-            if before is not None and not self.get(job_id).is_live and not self._closing:
-                self._enqueue(job_id, files.create_again(before), session)
+            record = files.read()
+            if record is not None and not self.get(job_id).is_live and not self._closing:
+                self._enqueue(job_id, files.create_again(record), session)
         return self.get(job_id)
 
     @abstractmethod
@@ -245,14 +245,14 @@ class JobQueue(KnownJobs, ABC):
 
     def _await_child(self, process: Process, job_id: str, memory: MemoryWatch) -> bool:
         """Wait for a child to end while watching the memory; return whether this queue stopped it."""
-        checked = time.monotonic()
+        checked_at = time.monotonic()
         while process.poll() is None:
             memory.sample()
             if self._queue:
                 self.spare.renew()
             with self._changed:
-                if time.monotonic() - checked > CANCEL_POLL_SECONDS:
-                    checked = time.monotonic()
+                if time.monotonic() - checked_at > CANCEL_POLL_SECONDS:
+                    checked_at = time.monotonic()
                     self._cancelled |= {job_id} if self._files(job_id).is_cancelled() else set()
                 self._signal_alive()
                 stop = self._closing or job_id in self._cancelled

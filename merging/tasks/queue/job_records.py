@@ -29,14 +29,11 @@ from merging.tasks.queue.job_kinds import MERGE, find_job_kind
 
 STATE_FILE, EVENTS_FILE, LOG_FILE = "state.json", "events.jsonl", "log.txt"
 CHILD_NICENESS = 10
-MIN_FREE_BYTES = 1 << 16  # free bytes below which a disk counts as full
-EVENT_BYTES = 8192  # bytes at the end of the file of events in which the last event is searched
-SILENT_SECONDS = 180.0  # seconds without a write after which a job of another computer counts as dead
-PAUSE_FILE = "pause"  # the file whose presence asks a sweep or a merge that learns to stop at the next point or step
-CONTROL_FILE, CANCEL_TEXT = (
-    "control",
-    "cancel",
-)  # the file, created with the job, that other servers write, and its content
+MIN_FREE_BYTES = 1 << 16  # below which a disk counts as full
+EVENT_BYTES = 8192  # at the end of the file of events, in which the last event is searched
+SILENT_SECONDS = 180.0  # without a write, after which a job of another computer counts as dead
+PAUSE_FILE = "pause"  # its presence asks a sweep or a merge that learns to stop at the next point or step
+CONTROL_FILE, CANCEL_TEXT = "control", "cancel"  # the file that other servers write to cancel the job, and its content
 log = logging.getLogger(__name__)
 
 
@@ -163,7 +160,7 @@ class JobFiles:
         return self._publish(self.recipe_yaml(), record, earlier)
 
     def _publish(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
-        """Publish a job's folder, whole, unless it holds another job than ``earlier``; return whether it did."""
+        """Publish a job's folder, complete, unless it holds another job than ``earlier``; return whether it does."""
         with explain_os_errors("The job", OTHER_STORE):
             folder = atomic.make_temporary(self.root)
             try:
@@ -190,10 +187,10 @@ class JobFiles:
         if (unwritten := _unwritten.get(self.folder)) is not None and self.folder.is_dir():
             return unwritten
         try:
-            plain = json.loads((self.folder / STATE_FILE).read_bytes())
-            owner, worker = ProcessId(**plain.pop("owner")), ProcessId(**plain.pop("worker"))
-            plain |= {"state": State(plain["state"]), "words": tuple(plain["words"])}
-            return Record(**plain, owner=owner, worker=worker)
+            data = json.loads((self.folder / STATE_FILE).read_bytes())
+            owner, worker = ProcessId(**data.pop("owner")), ProcessId(**data.pop("worker"))
+            data |= {"state": State(data["state"]), "words": tuple(data["words"])}
+            return Record(**data, owner=owner, worker=worker)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -263,7 +260,7 @@ class JobFiles:
             (self.folder / PAUSE_FILE).touch()
 
     def mark_cancelled(self) -> None:
-        """Tell the server that owns the job that the job is cancelled."""
+        """Inform the server that owns the job that the job is cancelled."""
         with contextlib.suppress(OSError):
             (self.folder / CONTROL_FILE).write_text(CANCEL_TEXT, "ascii")
 
@@ -286,8 +283,10 @@ class JobFiles:
                 times.append((self.folder / name).stat().st_mtime)
         return time.time() - max(times) > SILENT_SECONDS
 
-    def start(self, store_root: Path, device: str, start: StartCommand = start_command, jobs: int = 1) -> Process:
-        """Start the child process that does the job, one of ``jobs`` at a time, in a process group of its own.
+    def start(
+        self, store_root: Path, device: str, start_process: StartCommand = start_command, job_count: int = 1
+    ) -> Process:
+        """Start the child process that does the job, in a process group of its own, while ``job_count`` jobs run.
 
         Raises:
             StoreError: the job's log cannot be written.
@@ -299,7 +298,7 @@ class JobFiles:
         with explain_os_errors("The log of the job", OTHER_STORE):
             output = (self.folder / LOG_FILE).open("wb")
         with output:
-            return start(["merging", *words], child_environment(record.benchmark, jobs), output)
+            return start_process(["merging", *words], child_environment(record.benchmark, job_count), output)
 
     def _build_command(self, record: Record, device: str) -> list[str]:
         """The words of the command that does the job."""

@@ -14,11 +14,11 @@ from merging.tasks.queue.job_records import SILENT_SECONDS, JobFiles, Record, St
 
 PAUSED_CODE = 75
 FINAL_STATES = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}
-LEARNED_NOTE = "What it learned until a moment before is kept; started again, it goes on from there."
-NOTHING_STORED_NOTE = "Nothing half-done was kept."
+LEARNED_NOTE = "What it learned until a moment before is stored; started again, it continues from there."
+NOTHING_STORED_NOTE = "Nothing half-done was stored."
 FULL_DISK_ERROR = "The disk that holds the runs is full. Free some space, and start the job again."
 UNKNOWN_END_ERROR = (
-    "Mergescope was stopped, and the disk is full: what became of this job is not known. Start it again."
+    "Mergescope was stopped, and the disk is full, so the outcome of this job is not known. Start it again."
 )
 LOG_HINT = "see log.txt in its folder."
 
@@ -27,9 +27,10 @@ LOG_HINT = "see log.txt in its folder."
 class Traces:
     """The traces that a job has left on the disk.
 
-    ``event`` is the child's last event. ``stored`` is whether the run of a merge is in the store, ``learned`` whether
-    its learned state is stored, ``started`` whether its child was started, ``follows`` whether a recipe was to be
-    submitted after the command, ``full`` whether the disk is full, so that the child could not write its last event.
+    ``event`` is the child's last event. ``is_run_stored`` is whether the run of a merge is in the store,
+    ``has_learned_state`` whether its learned state is stored, ``was_started`` whether its child was started,
+    ``has_following_recipe`` whether a recipe was to be submitted after the command, ``is_disk_full`` whether the disk
+    is full, so that the child may have failed to write its last event.
     """
 
     event: Mapping[str, Any] = field(default_factory=dict)
@@ -64,8 +65,8 @@ def judge_end(
 ) -> tuple[State, str]:
     """The final state of a job by its child's exit code, and the reason for a failure.
 
-    ``stopped`` is whether the queue has stopped it, ``closing`` whether the queue is closing, ``ran_out`` whether
-    memory ran out meanwhile.
+    ``stopped`` is whether the queue has stopped it, ``closing`` whether the queue is closing, ``memory_ran_out``
+    whether memory ran out meanwhile.
     """
     if (record := files.read()) is None:
         return State.CANCELLED, ""
@@ -80,7 +81,7 @@ def judge_end(
 def judge_code(record: Record, traces: Traces, code: int, memory_ran_out: bool = False) -> tuple[State, str]:
     """The final state of a job whose child returned an exit code or was killed (a negative code), and the reason.
 
-    ``ran_out`` is whether memory ran out while it worked.
+    ``memory_ran_out`` is whether memory ran out while it worked.
     """
     if code == 0 and find_job_kind(record.kind).in_store and not traces.is_run_stored:
         changed = "a file of its recipe may have changed since it was submitted"
@@ -112,7 +113,7 @@ def judge_abandoned(record: Record, traces: Traces) -> tuple[State, str]:
     if isinstance(code, int) and not (code == 0 and traces.has_following_recipe):
         return judge_code(record, traces, code)
     if code == 0:
-        return State.INTERRUPTED, "Mergescope was stopped before it could submit what follows."
+        return State.INTERRUPTED, "Mergescope was stopped before it could submit the recipe that follows."
     return State.INTERRUPTED, describe_interruption(record, traces)
 
 

@@ -22,9 +22,9 @@ from merging.tasks.queue.child_process import (
     stop_process,
 )
 
-START_FREE_BYTES = 1.5 * 2**30  # free bytes of memory above which a spare process is started
-END_FREE_BYTES = 0.75 * 2**30  # free bytes of memory below which it is ended
-WATCH_SECONDS = 5.0  # seconds between two checks of the memory
+START_FREE_BYTES = 1.5 * 2**30  # of memory, above which a spare process is started
+END_FREE_BYTES = 0.75 * 2**30  # of memory, below which the spare process is ended
+WATCH_SECONDS = 5.0  # between two checks of the memory
 PRELOADED_MODULES = (
     "torch", "pandas", "merging.cli.main", "merging.cli.commands.run", "merging.cli.commands.measure",
     "merging.cli.run_and_export", "merging.study.runs.execute", "merging.engine.evaluation.evaluate",
@@ -42,7 +42,7 @@ class SpareProcess:
         self._wanted, self._closed = threading.Event(), threading.Event()
         self._process: WorkerProcess | None = None
         self._thread_counts: list[str] = []
-        self._was_lent = False  # whether the process was taken to answer requests, so that no job's end renews it
+        self._was_lent = False  # to answer requests; the watching thread then starts a new one
 
     @property
     def pid(self) -> int:
@@ -54,7 +54,7 @@ class SpareProcess:
             return self._process.pid if self._process is not None else 0
 
     def keep_one(self) -> None:
-        """Keep a process ready from now on, as long as there is memory for it."""
+        """Have a process ready from now on, as long as there is memory for it."""
         if not self._wanted.is_set():
             self._wanted.set()
             threading.Thread(target=self._watch, name="spare process", daemon=True).start()
@@ -95,6 +95,7 @@ class SpareProcess:
         return None
 
     def _detach(self) -> WorkerProcess | None:
+        """The waiting process, which no longer belongs to this object; None if there is none."""
         with self._lock:
             process, self._process = self._process, None
         return process

@@ -14,14 +14,18 @@ from merging.base.errors import ModeError
 from merging.base.modes import Mode
 from merging.base.text import duration_text
 
-SHARE_SECONDS = 600.0  # seconds for which computing counts in a session's share
-DEFAULT_JOB_SECONDS = 10.0  # assumed seconds of a job without an estimate
-IMAGE_SECONDS = 0.005  # seconds charged for an image of a preview
+SHARE_SECONDS = 600.0  # for which computing counts in a session's share
+DEFAULT_JOB_SECONDS = 10.0  # assumed for a job without an estimate
+IMAGE_SECONDS = 0.005  # charged for an image of a preview
 MAX_TICKETS = 2000  # jobs whose sessions are remembered
-PLAN_SECONDS = 1.0  # seconds for which a computed order is reused, as all sessions request it often
-LONG_JOB_ERROR = "About {} of computing are estimated; here a job may take {}. Run its recipe on your own machine."
-FULL_SHARE_ERROR = "You have {} jobs in the queue, which is your share here. Wait for one, or leave it."
-BUSY_ERROR = "The class is busy, about {}: {} jobs wait. Try again then."
+PLAN_SECONDS = 1.0  # for which a computed order is reused, as all sessions request it often
+LONG_JOB_ERROR = (
+    "The job is estimated to take about {}; the limit of this server is {}. Run its recipe on your own machine."
+)
+FULL_SHARE_ERROR = (
+    "You have {} jobs in the queue, which is your share on this server. Wait for one to end, or leave it."
+)
+BUSY_ERROR = "The class is busy for about {}: {} jobs wait. Try again later."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +38,8 @@ class ClassLimits:
 
 
 NO_LIMITS = ClassLimits()
-CLASS_LIMITS = ClassLimits(
-    job_seconds=modes.MOST_SECONDS, jobs_of_session=2, waiting_jobs=200
-)  # one job computes, one waits
+# A session has at most two jobs: one that computes and one that waits.
+CLASS_LIMITS = ClassLimits(job_seconds=modes.MOST_SECONDS, jobs_of_session=2, waiting_jobs=200)
 
 
 def find_limits() -> ClassLimits:
@@ -69,26 +72,28 @@ class Turns:
     # The last result of ``_plan``: the queue, the time, the order, {job: seconds until it begins}.
     _last_plan: tuple[tuple[str, ...], float, list[str], dict[str, float]] | None = None
 
-    def admit(self, session: str, seconds: Callable[[], float | None], queue: Sequence[str]) -> float:
-        """The estimated seconds of a new job; ``seconds`` is only called if there are sessions or limits.
+    def admit(self, session: str, estimate: Callable[[], float | None], queue: Sequence[str]) -> float:
+        """The estimated seconds of a new job; ``estimate`` is called only if there are sessions or limits.
 
         Raises:
             ModeError: the job takes too long for a class, the session has used its share, or too many jobs wait.
         """
-        allowed = find_limits()
-        if not session and allowed == NO_LIMITS:
+        limits = find_limits()
+        if not session and limits == NO_LIMITS:
             return DEFAULT_JOB_SECONDS
-        if len(queue) >= allowed.waiting_jobs:
+        if len(queue) >= limits.waiting_jobs:
             raise ModeError(
                 BUSY_ERROR.format(duration_text(sum(map(self._estimate_seconds, queue)) / self.max_running), len(queue))
             )
-        mine = [ticket for ticket in self._tickets.values() if not ticket.ended and ticket.sessions[:1] == [session]]
-        if len(mine) >= allowed.jobs_of_session:
-            raise ModeError(FULL_SHARE_ERROR.format(len(mine)))
-        takes = seconds() or DEFAULT_JOB_SECONDS
-        if takes > allowed.job_seconds:
-            raise ModeError(LONG_JOB_ERROR.format(duration_text(takes), duration_text(allowed.job_seconds)))
-        return takes
+        unfinished = [
+            ticket for ticket in self._tickets.values() if not ticket.ended and ticket.sessions[:1] == [session]
+        ]
+        if len(unfinished) >= limits.jobs_of_session:
+            raise ModeError(FULL_SHARE_ERROR.format(len(unfinished)))
+        job_seconds = estimate() or DEFAULT_JOB_SECONDS
+        if job_seconds > limits.job_seconds:
+            raise ModeError(LONG_JOB_ERROR.format(duration_text(job_seconds), duration_text(limits.job_seconds)))
+        return job_seconds
 
     def record_waiting(
         self, job: str, session: str, seconds: float = DEFAULT_JOB_SECONDS, *, is_new: bool = False
@@ -133,8 +138,8 @@ class Turns:
         self._last_plan = None
         if (ticket := self._tickets.get(job)) is None or ticket.ended:
             return
-        for session, part in self._split_seconds(ticket, self._seconds_spent(ticket)):
-            self.charge(session, part)
+        for session, share in self._split_seconds(ticket, self._seconds_spent(ticket)):
+            self.charge(session, share)
         ticket.started, ticket.ended = None, True
 
     def charge(self, session: str, seconds: float) -> None:
@@ -159,33 +164,33 @@ class Turns:
         used = self._sum_used(now)
         running = [ticket for ticket in self._tickets.values() if ticket.started is not None]
         seconds_left = sorted(max(ticket.seconds - self._seconds_spent(ticket), 0.0) for ticket in running)
-        free = [*[0.0] * (self.max_running - len(seconds_left)), *seconds_left]  # seconds until each slot becomes free
+        # Seconds until each of the ``max_running`` slots becomes free.
+        slots = [*[0.0] * (self.max_running - len(seconds_left)), *seconds_left]
         waiting, order, starts = list(queue), [], {}
         while waiting:
             job = min(
-                waiting, key=lambda job: min((used.get(one, 0.0) for one in self._list_sessions(job)), default=0.0)
+                waiting,
+                key=lambda job: min((used.get(session, 0.0) for session in self._list_sessions(job)), default=0.0),
             )
             waiting.remove(job)
             order.append(job)
-            starts[job] = heapq.heappop(free)
-            heapq.heappush(free, starts[job] + self._estimate_seconds(job))
+            starts[job] = heapq.heappop(slots)
+            heapq.heappush(slots, starts[job] + self._estimate_seconds(job))
             if ticket := self._tickets.get(job):
-                for session, part in self._split_seconds(ticket, ticket.seconds):
-                    used[session] = used.get(session, 0.0) + part
+                for session, share in self._split_seconds(ticket, ticket.seconds):
+                    used[session] = used.get(session, 0.0) + share
         self._last_plan = queue, now, order, starts
         return order, starts
 
     def _sum_used(self, now: float) -> dict[str, float]:
         """Recent seconds of computing of each session, including the estimated time of running jobs."""
         used: dict[str, float] = {}
-        charges = [
-            (session, part) for time_charged, session, part in self._charges if time_charged > now - SHARE_SECONDS
-        ]
+        charges = [(session, part) for charged_at, session, part in self._charges if charged_at > now - SHARE_SECONDS]
         for ticket in self._tickets.values():
             if ticket.started is not None:
                 charges += self._split_seconds(ticket, max(ticket.seconds, self._seconds_spent(ticket)))
-        for session, part in charges:
-            used[session] = used.get(session, 0.0) + part
+        for session, share in charges:
+            used[session] = used.get(session, 0.0) + share
         return used
 
     def _split_seconds(self, ticket: Ticket, seconds: float) -> list[tuple[str, float]]:

@@ -1,8 +1,8 @@
-"""Workers of Dask distributed, the engine for several machines. Only this module and dask_servers.py use Dask.
+"""Workers of Dask distributed, the backend for several machines. Only this module and dask_servers.py use Dask.
 
 Dask differs from our needs in three ways. It would treat calls with equal arguments as one call, so calls are declared
 impure. Its futures end in CancelledError when the scheduler is gone, which ``fan_out`` treats as a loss. Its ports are
-open to all, so ours are open to this machine only, or have TLS.
+open to all machines, so ours are open to this machine only, or have TLS.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def import_dask() -> Any:
 
 
 def tls_settings(certificates: Path | None) -> Any:
-    """The engine's TLS settings with these certificates; None without certificates."""
+    """Dask's TLS settings with these certificates; None without certificates."""
     if certificates is None:
         return None
     files: dict[str, Any] = {"tls_ca_file": str(certificates / AUTHORITY_FILE), "require_encryption": True}
@@ -86,12 +86,12 @@ def connect(spec: str) -> Workers:
         reason = str(error).splitlines()[0][:200]
         raise WorkersGone(f"No scheduler answers at {address} ({reason}). Start one: see docs/cluster.md.") from None
     workers = _select_workers(client, f"the workers at {address}", set())
-    since = time.monotonic()
+    began = time.monotonic()
     while not workers.has_workers():
-        if time.monotonic() - since > FIRST_WORKER_SECONDS:
+        if time.monotonic() - began > FIRST_WORKER_SECONDS:
             client.close()
             raise WorkersGone(f"There is no worker at {address}. Start some: python -m merging worker {spec}")
-        time.sleep(COUNT_SECONDS / 4)
+        time.sleep(COUNT_SECONDS / 4)  # several checks within the time for which a count is reused
     return workers
 
 
@@ -103,46 +103,47 @@ def count_threads(client: Any, kinds: Collection[str], hosts: Collection[str] = 
     if client.status != "running":
         return {}
     try:
-        found = client.scheduler_info(n_workers=-1)["workers"]
+        infos = client.scheduler_info(n_workers=-1)["workers"]  # -1: of all workers
     except (OSError, TimeoutError, RuntimeError):  # the scheduler is gone, or the client is reconnecting
         return {}
-    fitting = {address: each for address, each in found.items() if set(kinds) <= set(each["resources"])}
+    fitting = {address: info for address, info in infos.items() if set(kinds) <= set(info["resources"])}
     return {
-        address: int(each["nthreads"])
-        for address, each in fitting.items()
+        address: int(info["nthreads"])
+        for address, info in fitting.items()
         if not hosts or urlsplit(address).hostname in hosts
     }
 
 
-def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Collection[str] = ()) -> Workers:
+def _select_workers(client: Any, title: str, kinds: Collection[str], hosts: Collection[str] = ()) -> Workers:
     """The workers of a client that have all these kinds, on these hosts or on all; later ones are included, too."""
-    checked = 0.0
+    counted_at = 0.0  # time of the last count, on the monotonic clock
 
-    def present() -> bool:
-        nonlocal checked
+    def has_workers() -> bool:
+        nonlocal counted_at
         if client.status != "running":  # without workers, a lost task is not blamed for the loss
             workers.count = 0
-        elif workers.count == 0 or time.monotonic() - checked > COUNT_SECONDS:
+        elif workers.count == 0 or time.monotonic() - counted_at > COUNT_SECONDS:
             workers.count = sum(count_threads(client, kinds, hosts).values())
-            checked = time.monotonic()
+            counted_at = time.monotonic()
         return workers.count > 0
 
-    def each(kind: str, request: bytes) -> Mapping[str, bytes]:
+    def ask_each(kind: str, request: bytes) -> Mapping[str, bytes]:
         addresses = list(count_threads(client, kinds, hosts))
         answers: Mapping[str, bytes] = client.run(answer_request, kind, request, workers=addresses, on_error="ignore")
         return answers  # without the answers of workers that have just gone
 
-    def only(chosen: Collection[Mapping[str, Any]], named: bool) -> Workers:
-        common_kinds = {str(each["kind"]) for each in chosen}
+    def restrict(selected: Collection[Mapping[str, Any]], same_machines: bool) -> Workers:
+        common_kinds = {str(each["kind"]) for each in selected}
         if len(common_kinds) > 1:  # mixed hardware, but one program
-            common_kinds = {str(each["program"]) for each in chosen}
-        chosen_hosts = {str(urlsplit(each["at"]).hostname) for each in chosen} if named else set()
-        found = _select_workers(client, called, common_kinds, chosen_hosts)
-        if not found.has_workers() and {each["at"] for each in chosen} & {*count_threads(client, ())}:
+            common_kinds = {str(each["program"]) for each in selected}
+        selected_hosts = {str(urlsplit(each["at"]).hostname) for each in selected} if same_machines else set()
+        restricted = _select_workers(client, title, common_kinds, selected_hosts)
+        if not restricted.has_workers() and {each["at"] for each in selected} & {*count_threads(client, ())}:
             raise WorkerError(
-                f"{called[:1].upper()}{called[1:]} do not say what they are. Start them with python -m merging worker."
+                f"{title[:1].upper()}{title[1:]} do not state their program and hardware. "
+                "Start them with python -m merging worker."
             )
-        return found
+        return restricted
 
     def close(_executor: Any) -> None:
         with contextlib.suppress(OSError, TimeoutError):
@@ -150,6 +151,9 @@ def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Col
 
     restriction = {"workers": list(hosts)} if hosts else {}
     executor = client.get_executor(pure=False, resources=dict.fromkeys(kinds, 1), **restriction)
-    lost = (BrokenExecutor, import_dask().scheduler.KilledWorker)
-    workers = Workers(executor, 0, lost, title=called, has_workers=present, close=close, ask_each=each, restrict=only)
+    loss_errors = (BrokenExecutor, import_dask().scheduler.KilledWorker)
+    workers = Workers(
+        executor, 0, loss_errors, title=title, has_workers=has_workers, close=close, ask_each=ask_each,
+        restrict=restrict,
+    )  # fmt: skip
     return workers

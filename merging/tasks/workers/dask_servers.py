@@ -26,7 +26,7 @@ from merging.tasks.workers.worker_facts import GPUS_VARIABLE, MEMORY_VARIABLE, l
 
 DEFAULT_PORT = 8786
 LOOPBACK = "127.0.0.1"
-NO_DASHBOARD = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}  # the port that stays open is local
+NO_DASHBOARD = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}  # even without a dashboard a port stays open
 ONE_THREAD_VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 DASK_SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,  # ``fan_out`` counts and reports the losses of a task itself
@@ -83,8 +83,8 @@ def serve_workers(
     address = read_address(spec)
     certificates = require_safe_address(address)
     distributed = _configure_dask()
-    parts, gpu_of_each = urlsplit(address), gpus or [""] * count
-    limit = memory or free_memory() // len(gpu_of_each)
+    parts, worker_gpus = urlsplit(address), gpus or [""] * count
+    limit = memory or free_memory() // len(worker_gpus)
     environment = {**ONE_THREAD_VARIABLES, MEMORY_VARIABLE: str(limit)}
     options: dict[str, Any] = {
         "nthreads": 1,
@@ -104,12 +104,12 @@ def serve_workers(
         async with contextlib.AsyncExitStack() as stack:
             nannies = [
                 distributed.Nanny(address, env={**environment, **({GPUS_VARIABLE: gpu} if gpu else {})}, **options)
-                for gpu in gpu_of_each
+                for gpu in worker_gpus
             ]
             await asyncio.gather(*map(stack.enter_async_context, nannies))
             report(f"{len(nannies)} at {address}")
             await asyncio.wait(
-                [asyncio.ensure_future(_await_end(each)) for each in nannies], return_when="FIRST_COMPLETED"
+                [asyncio.ensure_future(_await_end(nanny)) for nanny in nannies], return_when="FIRST_COMPLETED"
             )
 
     try:
@@ -121,9 +121,9 @@ def serve_workers(
 
 def dask_setup(worker: Any) -> None:
     """Declare a worker's kinds as resources before it joins, so that it receives only tasks of its kinds."""
-    many = dict.fromkeys(local_kinds(), float(2**20))  # a task needs one
-    worker.state.total_resources.update(many)
-    worker.state.available_resources.update(many)
+    amounts = dict.fromkeys(local_kinds(), float(2**20))  # in effect unlimited: a task needs one unit
+    worker.state.total_resources.update(amounts)
+    worker.state.available_resources.update(amounts)
 
 
 async def _await_end(server: Any) -> None:
@@ -133,8 +133,8 @@ async def _await_end(server: Any) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     waiting = [asyncio.ensure_future(server.finished()), asyncio.ensure_future(stop.wait())]
     _, pending = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
-    for each in pending:
-        each.cancel()
+    for task in pending:
+        task.cancel()
 
 
 def _configure_dask() -> Any:

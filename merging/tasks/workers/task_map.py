@@ -26,13 +26,13 @@ def raise_error(task: WorkerTask, error: MergingError) -> None:
 
 @dataclass
 class TaskMap(Generic[A]):
-    """How tasks of a kind are computed and their answers handled; the answers do not depend on where they are computed.
+    """Computes tasks of a kind in this process or on workers, with equal answers, and handles the answers.
 
     ``read`` converts a worker's reply for a task to an answer. ``take`` is called with each answer when it arrives, and
-    ``fail`` with each error; without ``fail``, errors are only collected. A task that ``is_there`` meanwhile is not
-    computed. ``total`` counts all tasks, including those answered before; 0 if there were none. If the kind writes into
-    the store, its workers must see the store's ``folder``. ``say_lost`` returns the sentence on what remains when all
-    workers are gone.
+    ``fail`` with each error; without ``fail``, errors are only collected. A task for which ``is_there`` is true,
+    because its answer has been stored meanwhile, is not computed. ``total`` counts all tasks, including those answered
+    before; 0 if there were none. If the kind writes into the store, its workers must see the store's ``folder``.
+    ``say_lost`` returns the sentence on what remains when all workers are gone.
     """
 
     kind: str
@@ -53,7 +53,8 @@ class TaskMap(Generic[A]):
 
         Raises:
             MergingError: raised by ``take`` or ``fail``. StoreError: the disk cannot be written to.
-            Cancelled: as requested. Paused: as requested, for kinds that are stored, after all begun tasks are done.
+            Cancelled: a cancellation was requested.
+            Paused: a pause was requested for a kind that is stored; all tasks that had begun are done.
             WorkersGone: there was no worker for a minute.
         """
         kind, self.total = find_kind(self.kind), self.total or len(tasks)
@@ -70,10 +71,10 @@ class TaskMap(Generic[A]):
         return self._failures
 
     def _describe_stored(self) -> str:
-        return f"{self._done} of {self.total} {self._noun}s are kept."
+        return f"{self._done} of {self.total} {self._noun}s are stored."
 
     def _find_missing_tasks(self, tasks: Sequence[WorkerTask]) -> Iterator[WorkerTask]:
-        """The tasks that have no stored answer meanwhile, until a pause is requested."""
+        """The tasks without a stored answer, checked one by one until a pause is requested."""
         for task in tasks:
             self.context.check()
             if self._stored and self.context.is_pause_requested():
@@ -119,7 +120,7 @@ class TaskMap(Generic[A]):
     def _compute_on(self, workers: Workers, tasks: Sequence[WorkerTask], mark: Mark | None = None) -> None:
         """Compute on workers; a ``mark`` is renewed as long as they write into the store."""
 
-        def take(task: WorkerTask, reply: Plain) -> None:
+        def handle_reply(task: WorkerTask, reply: Plain) -> None:
             for sentence in reply.get("warnings", ()):
                 self.context.warn(str(sentence))
             if mark is not None:
@@ -133,7 +134,7 @@ class TaskMap(Generic[A]):
             else:
                 self._accept(task, answer)
 
-        fan = FanOut(self.kind, workers, take, self._fail, self.context, self.total, self._done)
+        fan = FanOut(self.kind, workers, handle_reply, self._fail, self.context, self.total, self._done)
         try:
             fan.run(self._find_missing_tasks(tasks), sum(task.work for task in tasks))
         except WorkersGone as gone:

@@ -26,7 +26,7 @@ from merging.tasks.store_mark import sees_mark
 
 GPUS_VARIABLE = "CUDA_VISIBLE_DEVICES"
 MEMORY_VARIABLE = "MERGESCOPE_WORKER_MEMORY"  # the variable with the bytes that a worker may take
-PROGRAM_FACTS = ("version", "sources", "torch", "numpy")  # facts that must agree between programs that compute the same
+PROGRAM_FACTS = ("version", "sources", "torch", "numpy")  # facts in which programs that compute equal results agree
 DEVICE_NAMES = ("auto", "cpu", "cuda", "cuda:0", "mps")  # the devices that a request to a worker may name
 
 
@@ -60,12 +60,12 @@ def describe_worker(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def local_kinds() -> set[str]:
     """Every "kind" and "program" that ``describe_worker`` can return in this process, over all devices."""
-    found = set()
+    kinds = set()
     for device in DEVICE_NAMES:
         with contextlib.suppress(MergingError):
             facts = describe_worker({"device": device})
-            found |= {str(facts["kind"]), str(facts["program"])}
-    return found
+            kinds |= {str(facts["kind"]), str(facts["program"])}
+    return kinds
 
 
 def machine_name(facts: Mapping[str, Any]) -> str:
@@ -85,11 +85,11 @@ def hardware_name(device: str = "auto") -> str:
 @cache
 def sources_digest() -> str:
     """The sha-256 over the paths and contents of all Python files of this package."""
-    root, total = Path(__file__).resolve().parents[2], hashlib.sha256()
+    root, digest = Path(__file__).resolve().parents[2], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        total.update(f"{path.relative_to(root).as_posix()}\0".encode())
-        total.update(path.read_bytes())
-    return total.hexdigest()
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _digest(facts: Mapping[str, Any], *keys: str) -> str:

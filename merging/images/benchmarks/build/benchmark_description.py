@@ -24,7 +24,7 @@ from merging.models.stated_architecture import StatedArchitecture
 TASK_KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 RESERVED_KEYS = ("pretrained", "multitask", "logit_scale", "class_embedding")
 MAX_IMAGES = 1_000_000
-ALL_IMAGES = "all"  # images, in place of a number
+ALL_IMAGES = "all"  # may replace a number of images
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class TaskSource:
 class Description:
     """A benchmark to be made. ``images`` limits each half of a test set, 0 takes all; ``exemplars`` likewise.
 
-    ``whole`` reports on whole test sets, or on ``images`` of each. ``balanced`` samples equally from all classes.
-    ``by_reference`` leaves images in the data sets' files and decodes them on demand; ``models_by_reference`` leaves
-    models in their files. ``licenses`` are {name of a model or data set: its license}.
+    With ``whole``, all of a test set is for reporting, or ``images`` of it. ``balanced`` samples equally from all
+    classes. ``by_reference`` leaves images in the data sets' files and decodes them on demand; ``models_by_reference``
+    leaves models in their files. ``licenses`` are {name of a model or data set: its license}.
     """
 
     pretrained: str
@@ -111,8 +111,8 @@ class Description:
         licenses = options.get("licenses", {})
         if not isinstance(licenses, Mapping) or not all(map(_is_text, (*licenses, *licenses.values()))):
             raise TaskError("`licenses` is a mapping from names of models and data sets to texts.")
-        if (named := options.get("activation", "")) not in ("", *ACTIVATIONS):
-            raise TaskError(f"`activation` is {' or '.join(ACTIVATIONS)}; got {printable(repr(named), 60)}.")
+        if (activation := options.get("activation", "")) not in ("", *ACTIVATIONS):
+            raise TaskError(f"`activation` is {' or '.join(ACTIVATIONS)}; got {printable(repr(activation), 60)}.")
         if "architecture" in options:
             _check_text(options["architecture"], "architecture")
             options["architecture"] = named_architecture(options["architecture"], base).text()
@@ -124,12 +124,12 @@ class Description:
 
     def models(self) -> dict[str, ModelRef]:
         """{"pretrained": model, task: its expert}, and "multitask" if there is one."""
-        named = {
+        references = {
             PRETRAINED: self.pretrained,
             **{task.key: task.expert for task in self.tasks},
             MULTITASK: self.multitask,
         }
-        return {name: ModelRef(text, self.base) for name, text in named.items() if text}
+        return {name: ModelRef(text, self.base) for name, text in references.items() if text}
 
     @property
     def stated(self) -> StatedArchitecture:
@@ -138,7 +138,7 @@ class Description:
 
 
 def _check_numbers(options: dict[str, Any]) -> None:
-    """Raise TaskError for amounts that are no numbers and choices that are no booleans; "all" becomes 0."""
+    """Raise TaskError for amounts that are not numbers and choices that are not booleans; "all" becomes 0."""
     for name in ("images", "exemplars"):
         if options.get(name) == ALL_IMAGES:
             options[name] = 0
@@ -168,7 +168,7 @@ def _parse_task(key: str, entry: Any) -> TaskSource:
         options["templates"] = _parse_texts(options["templates"], f"templates of {where}")
     classes = options.get("classes")
     if isinstance(classes, Mapping):
-        options["classes"] = {str(own): str(name) for own, name in classes.items()}
+        options["classes"] = {str(label): str(name) for label, name in classes.items()}
     elif classes is not None and not isinstance(classes, str):
         options["classes"] = _parse_texts(classes, f"classes of {where}")
     if (prompts_key := options.get("prompts")) is not None and prompts_key not in prompt_keys():
@@ -220,8 +220,8 @@ def _parse_texts(value: Any, name: str) -> tuple[str, ...]:
 
 def _parse_colors(value: Any, name: str) -> tuple[float, ...]:
     numbers = tuple(value) if isinstance(value, list | tuple) else ()
-    least = 1e-6 if name == "std" else -100.0
-    if len(numbers) != 3 or not all(type(v) in {int, float} and least < v < 100 for v in numbers):
+    minimum = 1e-6 if name == "std" else -100.0
+    if len(numbers) != 3 or not all(type(v) in {int, float} and minimum < v < 100 for v in numbers):
         raise TaskError(f"`{name}` is three numbers, one for each color; got {printable(repr(value), 60)}.")
     return tuple(map(float, numbers))
 
@@ -240,5 +240,5 @@ def read_classes(path: Path) -> ClassNames:
     except RecipeError as error:
         raise TaskError(f"{path.name}: {error}") from None
     if isinstance(content, Mapping):
-        return {str(own): str(name) for own, name in content.items()}
+        return {str(label): str(name) for label, name in content.items()}
     return _parse_texts(content, path.name)

@@ -44,7 +44,7 @@ from merging.tasks.context import QUIET, Context
 TASKS_FILE, HEADS_FILE = "tasks.json", "heads.safetensors"
 IMAGES_PHASE, HEADS_PHASE, MODELS_PHASE = "Reading images", "Building heads", "Writing models"
 TIME_SHARES = {IMAGES_PHASE: 0.6, HEADS_PHASE: 0.3, MODELS_PHASE: 0.1}  # approximate shares of the time
-MAX_LISTED_IMAGES = 20  # damaged images that are listed
+MAX_LISTED_IMAGES = 20  # damaged images that the manifest lists
 SCALE_TOLERANCE = 0.01  # largest relative difference between the logit scales of heads
 
 
@@ -55,7 +55,7 @@ def write_benchmark(
     force: bool = False,
     context: Context = QUIET,
     tokenize: Tokenize | None = None,
-    complete: Callable[[Benchmark], object] = lambda made: None,
+    complete: Callable[[Benchmark], object] = lambda benchmark: None,
 ) -> Benchmark:
     """The benchmark of a description, written to ``folder``, which appears complete or not at all.
 
@@ -67,7 +67,7 @@ def write_benchmark(
     Raises:
         TaskError: a data set, class names or a head cannot be used.
         CheckpointError: a model cannot be opened, or does not fit the pretrained model.
-        StoreError: the folder cannot be written, or the disk is full; an earlier folder is unchanged.
+        StoreError: the folder cannot be written, or the disk is full; an existing folder is unchanged.
         Cancelled: the user cancelled; nothing is written.
     """
     _check_target(folder, force)
@@ -87,10 +87,10 @@ def write_benchmark(
 
 def _check_target(folder: Path, force: bool) -> None:
     """Raise TaskError unless the folder is empty, or is a benchmark that may be replaced."""
-    made = has_manifest(folder)
-    if folder.exists() and not made and (not folder.is_dir() or any(folder.iterdir())):
+    is_replaceable = has_manifest(folder)
+    if folder.exists() and not is_replaceable and (not folder.is_dir() or any(folder.iterdir())):
         raise TaskError(f"{folder.name} exists and was not made by this command; choose another folder.")
-    if made and not force:
+    if is_replaceable and not force:
         raise TaskError(f"{folder.name}/ exists already; replace it with --overwrite, or choose another folder.")
 
 
@@ -160,8 +160,8 @@ class _Build:
     def _build_entry(self, task: PlannedTask) -> dict[str, Any]:
         names, description = list(task.classes.names), self.plan.description
         counts = self.written[task.source.key].counts
-        more: dict[str, Any] = {"referenced": True} if description.by_reference else {}
-        more |= {"splits": [split for split in SPLITS if split in counts]} if description.whole else {}
+        optional: dict[str, Any] = {"referenced": True} if description.by_reference else {}
+        optional |= {"splits": [split for split in SPLITS if split in counts]} if description.whole else {}
         return {
             "key": task.source.key,
             "title": task.title,
@@ -171,7 +171,7 @@ class _Build:
             "source": task.source.source,
             "license": task.source.license,
             "counts": counts,
-            **more,
+            **optional,
         }
 
     def _write_manifest(self) -> None:
@@ -205,14 +205,14 @@ class _Build:
         """How one task was made, for the manifest."""
         written, source, description = self.written[task.source.key], task.source, self.plan.description
         draws = {
-            split: {"part": part, "of": of, "n": written.counts[split], "seed": description.seed,
+            split: {"part": part, "of": total, "n": written.counts[split], "seed": description.seed,
                     "balanced": description.balanced}
-            for split, (part, of) in written.sources.items()
+            for split, (part, total) in written.sources.items()
         }  # fmt: skip
         cautions = [*task.split.cautions] if source.expert else []
         cautions += [*task.data.notes, *task.classes.cautions]
         if written.overlap:
-            cautions.append(f"{written.overlap} test images are exemplars as well.")
+            cautions.append(f"{written.overlap} test images are also exemplars.")
         return {
             "images": title(snapshot(self.plan.description.resolve_path(source.images))),
             "kind": task.data.kind,

@@ -31,7 +31,7 @@ from merging.models.stated_architecture import NOTHING_STATED, StatedArchitectur
 from merging.models.text_tower import stated_text
 
 ASSUMED_ACTIVATION = (
-    "Nothing beside the pretrained model's weights says which activation it has; {} was assumed. If it has another "
+    "No file states the activation of the pretrained model; {} was assumed. If it has another "
     "one, name it with --activation, or as `activation` in the description."
 )
 
@@ -65,7 +65,7 @@ def open_models(
     """The models of a benchmark; ``activation`` replaces a missing or wrong activation in their files.
 
     Raises:
-        CheckpointError: a file is no checkpoint, or contradicts ``stated``.
+        CheckpointError: a file is not a checkpoint, or contradicts ``stated``.
         TaskError: the models do not fit together; the message names the tensors.
     """
     first = with_activation(with_architecture(pretrained.open(PRETRAINED), stated), activation)

@@ -1,4 +1,4 @@
-"""The plan of a benchmark: everything that can be decided, and refused, before the long work begins."""
+"""The plan of a benchmark: all decisions and checks before the long work begins."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class Plan:
     @property
     def copied_text_tower(self) -> CheckpointView | None:
         """The text tower, or None if it stays in the file of a pretrained model that is referenced."""
-        own = self.description.text in {None, self.description.pretrained}
-        return None if own and self.description.models_by_reference else self.text_tower
+        is_in_pretrained = self.description.text in {None, self.description.pretrained}
+        return None if is_in_pretrained and self.description.models_by_reference else self.text_tower
 
     def model_paths(self) -> dict[str, Path]:
         """{name: path} of the models, fetched if they are on the Hub."""
@@ -122,17 +122,17 @@ def _find_text_tower(description: Description, width: int, *, needed: bool) -> C
         raise CheckpointError(
             f"{error} Heads are built with the text tower; name the whole model as `text` (--text)."
         ) from None
-    own = text.infos[PROJECTION].shape[1]
-    if own != width:
+    text_width = text.infos[PROJECTION].shape[1]
+    if text_width != width:
         raise TaskError(
-            f"The text tower of {text.name} gives {own} features and the pretrained model {width}: they are not from "
-            "one model."
+            f"The text tower of {text.name} gives {text_width} features and the pretrained model {width}: they are not "
+            "from one model."
         )
     return text
 
 
 def _plan_task(source: TaskSource, description: Description, models: BenchmarkModels) -> PlannedTask:
-    """One task; errors name it."""
+    """The plan of one task; its errors name the task."""
     try:
         data = open_data(
             description.resolve_path(source.images), image=source.image_column, label=source.label_column,

@@ -1,4 +1,4 @@
-"""Splits a data set: exemplars from the training part, and two halves of the test part or all of it."""
+"""Splits a data set: exemplars from its training part, and test images from its test part, in two halves or whole."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ def split_data_set(
     if test is None:
         return _split_single_part(shuffled, seed, whole=whole)
     unused = [part for part in shuffled if part not in {TRAIN, test}]
-    chosen = (VALIDATION, shuffled[VALIDATION]) if whole and VALIDATION in unused else None
-    unused = [part for part in unused if chosen is None or part != VALIDATION]
+    choosing = (VALIDATION, shuffled[VALIDATION]) if whole and VALIDATION in unused else None
+    unused = [part for part in unused if choosing is None or part != VALIDATION]
     rule = f"test images from part {test!r}" + (f"; part {first_few(unused)!r} is not used" if unused else "")
     rule += ", all to report on" if whole else ""
-    rule += f"; images to choose on from part {VALIDATION!r}" if chosen else ""
-    after: dict[str, Any] = {"whole": whole, "choosing": chosen}
+    rule += f"; images to choose on from part {VALIDATION!r}" if choosing else ""
+    options: dict[str, Any] = {"whole": whole, "choosing": choosing}
     if TRAIN not in shuffled:
-        lacking = (
+        caution = (
             "There is no training part, so there are no exemplars: methods that need them cannot run with this task."
         )
-        return Split(None, (test, shuffled[test]), f"{rule}; no exemplars", (lacking,), **after)
+        return Split(None, (test, shuffled[test]), f"{rule}; no exemplars", (caution,), **options)
     exemplars = (TRAIN, shuffled[TRAIN])
-    return Split(exemplars, (test, shuffled[test]), f"exemplars from part 'train', {rule}", **after)
+    return Split(exemplars, (test, shuffled[test]), f"exemplars from part 'train', {rule}", **options)
 
 
 def _split_single_part(shuffled: dict[str, Order], seed: int, *, whole: bool) -> Split:
@@ -93,9 +93,9 @@ def order_evenly(order: Order, labels: Labels) -> Order:
     """The same images (n,) in an order that takes turns between the classes that still have images."""
     classes = labels[order]
     by_class = np.argsort(classes, kind="stable")
-    before = np.empty(len(order), np.intp)  # count of images of the same class before each image
-    before[by_class] = np.arange(len(order)) - np.searchsorted(classes[by_class], classes[by_class])
-    return order[np.argsort(before, kind="stable")]
+    ranks = np.empty(len(order), np.intp)  # (n,): number of earlier images of the same class
+    ranks[by_class] = np.arange(len(order)) - np.searchsorted(classes[by_class], classes[by_class])
+    return order[np.argsort(ranks, kind="stable")]
 
 
 def _find_part(test_split: str, parts: Collection[str]) -> str:

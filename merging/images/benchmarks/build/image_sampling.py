@@ -25,8 +25,8 @@ from merging.images.benchmarks.build.image_stores import (
 )
 from merging.images.data_sets.labeled_images import DataSet
 
-MAX_DAMAGED_SHARE = 0.1  # share of images that may be damaged before a data set is refused
-EARLY_CHECK_COUNT = 100  # damaged images after which that share is checked before the sample is complete
+MAX_DAMAGED_SHARE = 0.1  # of the images of a sample; with more damaged ones a data set is refused
+EARLY_CHECK_COUNT = 100  # damaged images from which that share is checked before the sample is complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ def sample_images(
             meter.advance(1, "Reading images", title)
         _refuse_if_many(sample.problems, sample.tried_count, title)
     labels = store.data.parts[part]
-    tried = order[: sample.tried_count].tolist()
-    sample.images = [(numbers[index], int(labels[index])) for index in tried if index in numbers]
+    tried_indices = order[: sample.tried_count].tolist()
+    sample.images = [(numbers[index], int(labels[index])) for index in tried_indices if index in numbers]
     return sample
 
 
@@ -97,7 +97,7 @@ def _refuse_if_many(problems: Sequence[str], tried: int, title: str) -> None:
 
 @dataclass(frozen=True)
 class WrittenTask:
-    """The result for a data set: images per split, problems of damaged images, and the overlap.
+    """The result for a data set: images per split, problems of damaged images, and their overlap.
 
     ``overlap`` counts test images that are exemplars, too. ``sources`` has for each split the part of the data set and
     the number of images in it.
@@ -127,14 +127,14 @@ def write_task(
     store = ImageLocations(data, size) if by_reference else StoredPixels(data, size, path.with_suffix(".pixels"))
     with contextlib.closing(store):
         exemplars = sample_images(store, split.exemplars, limits.exemplars, meter, title)
-        tested = sample_images(store, split.test, limits.count_tested(split), meter, title)
-        chosen = sample_images(store, split.choosing, limits.images, meter, title)
-        middle = 0 if split.whole else len(tested.images) // 2
-        if len(tested.images) < 2:
-            raise TaskError(f"{title} has {len(tested.images)} images to test on; at least two are needed.")
+        test_sample = sample_images(store, split.test, limits.count_tested(split), meter, title)
+        choosing = sample_images(store, split.choosing, limits.images, meter, title)
+        middle = 0 if split.whole else len(test_sample.images) // 2
+        if len(test_sample.images) < 2:
+            raise TaskError(f"{title} has {len(test_sample.images)} images to test on; at least two are needed.")
         parts = {
-            "exemplar": exemplars.images, "choosing": chosen.images or tested.images[:middle],
-            "reporting": tested.images[middle:],
+            "exemplar": exemplars.images, "choosing": choosing.images or test_sample.images[:middle],
+            "reporting": test_sample.images[middle:],
         }  # fmt: skip
         parts = {name: taken for name, taken in parts.items() if taken}
         arrays = dict(_build_arrays(parts, store))
@@ -143,11 +143,11 @@ def write_task(
             data_set_locations.write_locations(path, files)
             arrays |= dict(build_identifying_arrays(files))
         npz.write_npz(path, arrays)
-        seen = {store.digest(number) for number, _ in exemplars.images}
-        overlap = sum(store.digest(number) in seen for number, _ in tested.images)
+        exemplar_digests = {store.digest(number) for number, _ in exemplars.images}
+        overlap = sum(store.digest(number) in exemplar_digests for number, _ in test_sample.images)
     counts = {name: len(taken) for name, taken in parts.items()}
     return WrittenTask(
-        counts, (*exemplars.problems, *tested.problems, *chosen.problems), overlap, _find_sources(split, parts)
+        counts, (*exemplars.problems, *test_sample.problems, *choosing.problems), overlap, _find_sources(split, parts)
     )
 
 
@@ -157,8 +157,8 @@ def _find_sources(split: Split, parts: Mapping[str, object]) -> dict[str, tuple[
 
 
 def _build_arrays(parts: Mapping[str, Sequence[tuple[int, int]]], store: ImageStore) -> Arrays:
-    for name, listed in parts.items():
-        taken = [listed[position] for position in store.sort_images([number for number, _ in listed])]
-        yield from store.build_arrays(name, [number for number, _ in taken])
-        labels = np.array([label for _, label in taken], dtype=np.int64)
+    for name, sample in parts.items():
+        images = [sample[position] for position in store.sort_images([number for number, _ in sample])]
+        yield from store.build_arrays(name, [number for number, _ in images])
+        labels = np.array([label for _, label in images], dtype=np.int64)
         yield f"{name}_labels", (ArrayInfo(labels.shape, labels.dtype), iter([labels.tobytes()]))

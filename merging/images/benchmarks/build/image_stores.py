@@ -105,22 +105,23 @@ class ImageLocations(ImageStore):
     def read_squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
         references = [self._reference(part, index) for index in indices]
         with decode_images(references, self.size, list) as chunks:
-            yield from zip(indices, (one for chunk in chunks for one in chunk), strict=True)
+            yield from zip(indices, (square for chunk in chunks for square in chunk), strict=True)
 
     def _reference(self, part: str, index: int) -> ImageReference:
         reference = self.data.reference(part, index)
         if reference is None:
             raise TaskError(
-                f"Image {index} of part {part!r} is in no file of its own, no row of a parquet file and no member of a "
+                f"Image {index} of part {part!r} is not a file, a row of a parquet file or a member of a "
                 f"tar ({printable(self.data.kind)}), so it cannot be referenced. Make the benchmark without "
                 "--by-reference."
             )
         return reference
 
     def add(self, part: str, index: int, pixels: Pixels) -> int:
-        one = self._reference(part, index)
-        number = self._files.setdefault((one.file, one.column), len(self._files))
-        self._positions.append((number, one.offset if one.row is None else one.row, one.size))
+        reference = self._reference(part, index)
+        number = self._files.setdefault((reference.file, reference.column), len(self._files))
+        start = reference.offset if reference.row is None else reference.row
+        self._positions.append((number, start, reference.size))
         self._digests.append(hashlib.sha256(pixels.tobytes()).digest())
         return len(self._positions) - 1
 
@@ -145,9 +146,9 @@ class ImageLocations(ImageStore):
 
 def build_identifying_arrays(locations: Sequence[Location]) -> Arrays:
     """The arrays of the npz that identify the files it refers to."""
-    digests = np.frombuffer(b"".join(bytes.fromhex(one.digest) for one in locations), np.uint8)
+    digests = np.frombuffer(b"".join(bytes.fromhex(location.digest) for location in locations), np.uint8)
     yield DIGESTS_ARRAY, _wrap_array(digests.reshape(-1, 32))
-    yield SIZES_ARRAY, _wrap_array(np.array([one.size for one in locations], np.int64))
+    yield SIZES_ARRAY, _wrap_array(np.array([location.size for location in locations], np.int64))
 
 
 def _wrap_array(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> tuple[ArrayInfo, Iterable[bytes]]:
