@@ -108,11 +108,11 @@ def describe_first_difference(data_set_names: Sequence[str], names: Sequence[str
 
 
 def _describe_difference(data_set_names: Sequence[str], names: Sequence[str], title: str, label: int) -> str:
-    shown = [
-        printable(repr(_name_at(each, label)), 80) if label < len(each) else "nothing"
-        for each in (data_set_names, names)
+    texts = [
+        printable(repr(_name_at(names_of_side, label)), 80) if label < len(names_of_side) else "nothing"
+        for names_of_side in (data_set_names, names)
     ]
-    return f"The lists first differ at label {label}: the data set has {shown[0]}, {title} {shown[1]}."
+    return f"The lists first differ at label {label}: the data set has {texts[0]}, {title} {texts[1]}."
 
 
 def _name_at(names: Sequence[str], number: int) -> str:

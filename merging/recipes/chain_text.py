@@ -97,8 +97,11 @@ def parse_chain(text: str) -> WrittenChain:
     edits = [parse_step("edit", edit, problems) for edit in parts[:-1]]
     merge, params = parse_step("merge", parts[-1], problems)
     if problems:
-        more = len(problems) - MAX_PROBLEMS
-        raise RecipeError(" ".join(problems[:MAX_PROBLEMS]) + (f" And {more} more problems." if more > 0 else ""))
+        remaining_count = len(problems) - MAX_PROBLEMS
+        raise RecipeError(
+            " ".join(problems[:MAX_PROBLEMS])
+            + (f" And {remaining_count} more problems." if remaining_count > 0 else "")
+        )
     return WrittenChain(
         [(key, registry.find_edit(key).params.build(values).values()) for key, values in edits],
         (merge, registry.find_merge(merge).params.build(params).values()),

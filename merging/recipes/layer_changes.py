@@ -27,7 +27,7 @@ MANUAL = "manual"
 
 @dataclass(frozen=True, slots=True)
 class ChosenLayer:
-    """A tensor, its whole section, or all tensors of its role, as ``extent`` says."""
+    """A tensor, its whole section, or all tensors of its role, as ``extent`` states."""
 
     tensor: str
     section: str
@@ -85,8 +85,8 @@ def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: s
         raise RecipeError(f"The recipe does not merge {expert!r}.")
     step, before = _split_last_edit(recipe)
     rules = [layer.rule(min(single_factor(recipe), LARGEST), [expert])]
-    if others := [name for name in names if name != expert]:
-        rules.insert(0, layer.rule(0.0, others))
+    if other_experts := [name for name in names if name != expert]:
+        rules.insert(0, layer.rule(0.0, other_experts))
     after = () if step is None else (step,)
     return replace(recipe, edits=(*before, _build_manual_step(tuple(rules), BEFORE), *after), title=title)
 

@@ -48,10 +48,10 @@ def adapt_logs_of(recipe: Recipe) -> tuple[Curve, ...]:
     return tuple(curves)
 
 
-def _is_same_chain(recipe: Recipe, other: Recipe) -> bool:
-    return _compared_values(recipe.merge, FREE_PARAMETERS) == _compared_values(other.merge, FREE_PARAMETERS) and [
-        _compared_values(edit) for edit in recipe.edits
-    ] == [_compared_values(edit) for edit in other.edits]
+def _is_same_chain(recipe: Recipe, other_recipe: Recipe) -> bool:
+    return _compared_values(recipe.merge, FREE_PARAMETERS) == _compared_values(
+        other_recipe.merge, FREE_PARAMETERS
+    ) and [_compared_values(edit) for edit in recipe.edits] == [_compared_values(edit) for edit in other_recipe.edits]
 
 
 def _compared_values(step: Step, ignored: frozenset[str] | set[str] = frozenset()) -> tuple[str, dict[str, object]]:

@@ -42,8 +42,8 @@ class _Task:
     session: str
     request: Request
     stages: Stages | None = None
-    answered: bool = False
-    since: float = field(default_factory=time.monotonic)
+    is_answered: bool = False
+    started_at: float = field(default_factory=time.monotonic)
 
 
 class RequestLoop:
@@ -83,8 +83,8 @@ class RequestLoop:
                 if not tasks:
                     return
             task = tasks.popleft()
-            others_wait = any(not other.answered for other in tasks)
-            if self._compute_piece(task, others_wait):
+            sessions_wait = any(not other.is_answered for other in tasks)
+            if self._compute_piece(task, sessions_wait):
                 tasks.append(task)
                 continue
             self._forget(task)
@@ -97,7 +97,7 @@ class RequestLoop:
             if self._newest_requests.get(task.session) == task.number:
                 del self._newest_requests[task.session]
 
-    def _compute_piece(self, task: _Task, others_wait: bool) -> bool:
+    def _compute_piece(self, task: _Task, sessions_wait: bool) -> bool:
         """Compute a piece of a request, and answer if that ends a stage. Returns whether more pieces remain."""
 
         def is_stopped() -> bool:
@@ -115,9 +115,9 @@ class RequestLoop:
                 return True
             if is_stopped():
                 return False
-            suffices = stage.suffices and others_wait and time.monotonic() - task.since > SECONDS_BEFORE_YIELDING
+            suffices = stage.suffices and sessions_wait and time.monotonic() - task.started_at > SECONDS_BEFORE_YIELDING
             answer = {**stage.answer, "done": stage.done or suffices}
-            task.answered = True
+            task.is_answered = True
         except Cancelled:
             return False
         except MergingError as error:

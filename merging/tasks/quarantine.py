@@ -44,7 +44,7 @@ class Damage:
 
     @property
     def sentence(self) -> str:
-        """A sentence that says which entry is damaged and whether it was moved."""
+        """A sentence that states which entry is damaged and whether it was moved."""
         action = "it was set aside" if self.is_moved else "it is left where it is"
         why = f" ({self.reason})" if self.reason else ""
         return f"{self.kind.capitalize()} {self.name} is damaged{why}; {action} and counts as absent."

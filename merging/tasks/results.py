@@ -94,11 +94,13 @@ class Result:
 
     def array(self, name: str) -> NDArray[Any]:
         """One of its arrays (*S), of any shape, plain or packed. Raises StoreError also if it has no such array."""
-        plain, packed = f"{name}.npy", f"{name}.npy{PACKED}"
-        if plain in self.manifest:
-            return self.read_checked(plain, lambda path: np.load(path, allow_pickle=False))
-        if packed in self.manifest:
-            return self.read_checked(packed, lambda path: np.load(io.BytesIO(read_unpacked(path)), allow_pickle=False))
+        plain_file, packed_file = f"{name}.npy", f"{name}.npy{PACKED}"
+        if plain_file in self.manifest:
+            return self.read_checked(plain_file, lambda path: np.load(path, allow_pickle=False))
+        if packed_file in self.manifest:
+            return self.read_checked(
+                packed_file, lambda path: np.load(io.BytesIO(read_unpacked(path)), allow_pickle=False)
+            )
         raise StoreError(f"{self._sentence_name} has no array {name!r}.")
 
     def file(self, name: str) -> Path:

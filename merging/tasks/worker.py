@@ -1,6 +1,6 @@
 """A worker's side of a task: it takes a request in JSON, and returns an answer in JSON or a safetensors file.
 
-``answer_request`` is the only function that an engine calls on workers. Engines pickle its name and two byte strings.
+``answer_request`` is the only function that is called on workers. Backends pickle its name and two byte strings.
 """
 
 from __future__ import annotations

@@ -116,8 +116,8 @@ class Benchmark:
 
     def models(self) -> dict[str, ModelRef]:
         """{"pretrained": model, task key: its expert}, and "multitask" if there is one."""
-        named = {PRETRAINED: self.pretrained, **self.experts, MULTITASK: self.multitask}
-        return {name: ModelRef(reference) for name, reference in named.items() if reference}
+        references = {PRETRAINED: self.pretrained, **self.experts, MULTITASK: self.multitask}
+        return {name: ModelRef(reference) for name, reference in references.items() if reference}
 
     def open_pretrained(self) -> Checkpoint:
         """The pretrained model. Raises CheckpointError if it cannot be opened."""
@@ -254,9 +254,9 @@ class Benchmark:
 
         Tasks that the benchmark does not have are left out. Labels are not read.
         """
-        known, sampled = {task.key for task in self.tasks}, {}
+        keys, sampled = {task.key for task in self.tasks}, {}
         for key in tasks:
-            if key in known:
+            if key in keys:
                 images = self.unlabeled(key, split)
                 indices = sample_indices(len(images), per_task, seed)
                 sampled[key] = TaskExemplars(self.preprocess(images[indices]), None, self.head(key), self.logit_scale)

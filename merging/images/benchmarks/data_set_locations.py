@@ -116,7 +116,7 @@ def read_locations(folder: Path, key: str, digests: NDArray[Any], sizes: NDArray
         ]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise TaskError(
-            f"{path.name} of {printable(folder.name)}/ does not say where the images of {key!r} are. Name the folder "
+            f"{path.name} of {printable(folder.name)}/ does not state where the images of {key!r} are. Name the folder "
             f"that holds them: {find_command(folder)}."
         ) from None
 

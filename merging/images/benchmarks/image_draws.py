@@ -51,7 +51,7 @@ def _parse_draw(stated: Mapping[str, Any] | None) -> ImageDraw | None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a benchmark reports on whole test sets, so that there is no half to choose on.
+    """Whether a benchmark reports on whole test sets, so that no half is for choosing.
 
     Pages call this before torch is imported, so it reads only the list of tasks; False if it cannot be read.
     """
@@ -95,7 +95,9 @@ def describe_draws(draws: Sequence[ImageDraw]) -> str:
     if not partial:
         return "all images of every test set"
     counts, totals = sorted({draw.n for draw in partial}), sorted({draw.of for draw in partial})
-    n, total = (f"{each[0]:,}" if len(each) == 1 else f"{each[0]:,} to {each[-1]:,}" for each in (counts, totals))
+    n, total = (
+        f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}" for numbers in (counts, totals)
+    )
     how = "; ".join(sorted({draw.how for draw in partial}))
     complete = len(draws) - len(partial)
     return f"{n} of {total} images of each test set, drawn {how}" + (f"; all of {complete} others" if complete else "")

@@ -134,12 +134,14 @@ class ChosenColumn:
     notes: tuple[str, ...] = ()
 
 
-def _choose_column(features: Mapping[str, Mapping[str, Any]], kind: str, chosen: str | None, name: str) -> ChosenColumn:
+def _choose_column(
+    features: Mapping[str, Mapping[str, Any]], kind: str, column_name: str | None, name: str
+) -> ChosenColumn:
     """The column of a kind: the chosen one, the only one, or the one with the most usual name."""
-    if chosen is not None:
-        if chosen not in features:
-            raise TaskError(f"{name} has no column {chosen!r}; it has {first_few(features)}.")
-        return ChosenColumn(chosen)
+    if column_name is not None:
+        if column_name not in features:
+            raise TaskError(f"{name} has no column {column_name!r}; it has {first_few(features)}.")
+        return ChosenColumn(column_name)
     usual = USUAL_NAMES[kind]
     columns = [column for column, feature in features.items() if feature.get("_type") == kind]
     columns = columns or [column for column in usual if column in features][:1]
@@ -150,9 +152,9 @@ def _choose_column(features: Mapping[str, Mapping[str, Any]], kind: str, chosen:
         columns_text = first_few(features)
         raise TaskError(f"{name}: none of its columns ({columns_text}) is known to hold {content}; give {option}.")
     if usual[0] in columns:
-        others = first_few(column for column in columns if column != usual[0])
+        other_columns = first_few(column for column in columns if column != usual[0])
         return ChosenColumn(
-            usual[0], (f"Column {usual[0]!r} gives the {content}; {option} can name {others} instead.",)
+            usual[0], (f"Column {usual[0]!r} gives the {content}; {option} can name {other_columns} instead.",)
         )
     raise TaskError(f"{name} has several columns of {content}: {first_few(columns)}. Choose one with {option}.")
 

@@ -56,9 +56,9 @@ class FolderData(DataSet):
         if not part_folders or (len(part_folders) == 1 and len(folders) > 1):  # a single "train" may be a class
             return {WHOLE: self._root}
         if len(part_folders) < len(folders):
-            others = first_few(folder.name for folder, part in part_names.items() if not part)
+            other_names = first_few(folder.name for folder, part in part_names.items() if not part)
             raise TaskError(
-                f"{self._root.name} mixes parts ({first_few(f.name for f in part_folders)}) with others: {others}."
+                f"{self._root.name} mixes parts ({first_few(f.name for f in part_folders)}) with others: {other_names}."
             )
         parts = {str(part): folder for folder, part in part_names.items()}
         if len(parts) < len(part_folders):

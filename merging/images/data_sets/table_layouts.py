@@ -66,8 +66,10 @@ def find_tables(path: Path, name: str, configuration: str | None = None, split: 
     if not (configurations := _find_configurations(path)):
         return None
     chosen = _choose_configuration(configurations, configuration, name)
-    others = first_few(other for other in configurations if other != chosen)
-    notes = (f"The configuration {printable(chosen)!r} was chosen; there is also {others}.",) if others else ()
+    other_names = first_few(other for other in configurations if other != chosen)
+    notes = (
+        (f"The configuration {printable(chosen)!r} was chosen; there is also {other_names}.",) if other_names else ()
+    )
     return _group_by_part(Tables(name, path, _find_splits(configurations[chosen]), notes), split)
 
 
@@ -100,16 +102,16 @@ def _find_configurations(path: Path) -> dict[str, Path]:
     return folders or {sub.relative_to(path).as_posix(): sub for sub in _find_cache_folders(path, CACHE_DEPTH)}
 
 
-def _choose_configuration(configurations: Mapping[str, Path], chosen: str | None, name: str) -> str:
-    """The configuration of that name or first folder; the only one if ``chosen`` is None. Raises TaskError."""
-    matches = [known for known in configurations if chosen in {None, known, known.split("/")[0]}]
+def _choose_configuration(configurations: Mapping[str, Path], configuration: str | None, name: str) -> str:
+    """The configuration of that name or first folder; the only one if ``configuration`` is None. Raises TaskError."""
+    matches = [known for known in configurations if configuration in {None, known, known.split("/")[0]}]
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise TaskError(f"{name} has several configurations: {first_few(matches, 20)}. Choose one with configuration.")
-    near = did_you_mean(str(chosen), configurations)
+    hint = did_you_mean(str(configuration), configurations)
     raise TaskError(
-        f"{name} has no configuration {printable(str(chosen))!r}.{near} It has {first_few(configurations)}."
+        f"{name} has no configuration {printable(str(configuration))!r}.{hint} It has {first_few(configurations)}."
     )
 
 

@@ -86,8 +86,8 @@ class TarData(DataSet):
             )
         text = os.pread(descriptor, min(member.size, 4 * MAX_LABEL_DIGITS), member.offset).strip()
         if not text.isdigit() or len(text) > MAX_LABEL_DIGITS:
-            shown = printable(text.decode("ascii", "replace"), 30)
-            raise TaskError(f"{file.name}: the label {shown!r} of sample {name!r} is not a number in digits.")
+            label_text = printable(text.decode("ascii", "replace"), 30)
+            raise TaskError(f"{file.name}: the label {label_text!r} of sample {name!r} is not a number in digits.")
         return int(text)
 
     def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
@@ -165,9 +165,10 @@ def _group_by_part(tars: Sequence[Path], name: str) -> dict[str, list[Path]]:
     parts: dict[str, list[Path]] = {}
     unknown = []
     for file in tars:
-        named = next((part for word in re.split(r"[-_.]", file.stem) if (part := part_of_name(word))), None)
-        parts.setdefault(named or WHOLE, []).append(file)
-        unknown += [file.name] * (named is None)
+        words = re.split(r"[-_.]", file.stem)
+        part = next((part for word in words if (part := part_of_name(word))), None)
+        parts.setdefault(part or WHOLE, []).append(file)
+        unknown += [file.name] * (part is None)
     if unknown and len(unknown) < len(tars):
         raise TaskError(f"{name}: the splits of {first_few(unknown)} are unknown, while the other tars name theirs.")
     return parts

@@ -47,8 +47,8 @@ def child_environment(benchmark: str = "", job_count: int = 1) -> dict[str, str]
         variables["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
     if variables.get(settings.CERTIFICATES):
         variables[settings.CERTIFICATES] = str(Path(variables[settings.CERTIFICATES]).expanduser().absolute())
-    if (chosen := parse_choice(settings.workers())).spec.endswith(".json"):
-        variables[settings.WORKERS] = chosen._replace(spec=str(Path(chosen.spec).expanduser().absolute())).text
+    if (choice := parse_choice(settings.workers())).spec.endswith(".json"):
+        variables[settings.WORKERS] = choice._replace(spec=str(Path(choice.spec).expanduser().absolute())).text
     if command := variables.get(settings.EVALUATOR):
         variables[settings.EVALUATOR] = _resolve_command(command)
     if "MERGESCOPE_MODELS" in variables:
@@ -155,5 +155,5 @@ def describe_end(subject: str, code: int, memory_ran_out: bool, log_hint: str) -
             "likely because the computer ran out of memory" if memory_ran_out else "nothing shows that memory ran out"
         )
         return f"{subject} was killed{',' if memory_ran_out else ';'} {reason}."
-    ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    return f"{subject} {ended}; {log_hint}"
+    end = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    return f"{subject} {end}; {log_hint}"

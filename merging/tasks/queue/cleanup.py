@@ -1,4 +1,4 @@
-"""Stops the processes of jobs, removes the temporary files of killed ones, and restores what they had set aside."""
+"""Stops the processes of jobs, removes the temporary files of killed ones, and restores the files that they had moved."""
 
 from __future__ import annotations
 

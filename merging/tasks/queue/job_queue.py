@@ -186,7 +186,7 @@ class JobQueue(KnownJobs, ABC):
         while (job_id := self._take_next_job()) is not None:
             try:
                 self._run_job(job_id)
-            except Exception as error:  # the queue must go on
+            except Exception as error:  # the queue continues with the next job
                 log.exception("Job %s could not be run", job_id)
                 self._files(job_id).update(state=State.FAILED, error=f"The job could not be run: {error}")
             with self._changed:

@@ -18,7 +18,7 @@ def read_job(
     """The job in a folder; None if there is none, or if its run was deleted.
 
     ``position`` is its position in this process's queue, from 1, 0 if it is not in it; ``starts_in`` is the seconds
-    until it should begin; ``is_local`` says whether this process has the job in its queue or runs it.
+    until it should begin; ``is_local`` is whether this process has the job in its queue or runs it.
     """
     record = files.read()
     if record is None:

@@ -79,7 +79,7 @@ class Job:
     done, failed, cancelled, paused or interrupted (its process ended without reporting, such as after a restart).
     ``error`` states why it failed or was interrupted. ``halted_pid`` is the number of its process if a signal has
     halted it, else 0. Times are seconds since the epoch; ``starts_in`` is the seconds until a waiting job should begin,
-    or None. ``benchmark`` is the folder of the benchmark, empty for the server's default. ``is_remote`` says whether
+    or None. ``benchmark`` is the folder of the benchmark, empty for the server's default. ``is_remote`` is whether
     another computer runs it, ``is_resumable`` whether it continues where it stopped if it is submitted again.
     """
 
@@ -304,7 +304,7 @@ class JobFiles:
         """The words of the command that does the job."""
         kind, recipe = find_job_kind(record.kind), str(self.folder / "recipe.yaml")
         fields = asdict(record) | {"recipe": recipe, "need_model": "--need-model" if record.need_model else ""}
-        words = list(record.words) or [word for each in kind.command if (word := each.format(**fields))]
+        words = list(record.words) or [word for template in kind.command if (word := template.format(**fields))]
         words += ["--pause-file", str(self.folder / PAUSE_FILE)] if kind.is_pausable(self.recipe_yaml()) else []
         return words if record.words else [*words, "--device", device]
 

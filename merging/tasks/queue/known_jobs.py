@@ -30,9 +30,9 @@ class KnownJobs:
         self._turns = Turns(max_running=at_once)
         self._running: set[str] = set()
 
-    def list_jobs(self, only: Set[str] | None = None) -> list[Job]:
+    def list_jobs(self, job_ids: Set[str] | None = None) -> list[Job]:
         """All jobs, or those with these ids, newest first."""
-        ids = [job_id for job_id in self._list_ids() if only is None or job_id in only]
+        ids = [job_id for job_id in self._list_ids() if job_ids is None or job_id in job_ids]
         jobs = [job for job_id in ids if (job := self._read_job(job_id)) is not None]
         return sorted(jobs, key=lambda job: job.submitted, reverse=True)
 

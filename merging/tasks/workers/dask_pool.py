@@ -133,12 +133,12 @@ def _select_workers(client: Any, title: str, kinds: Collection[str], hosts: Coll
         return answers  # without the answers of workers that have just gone
 
     def restrict(selected: Collection[Mapping[str, Any]], same_machines: bool) -> Workers:
-        common_kinds = {str(each["kind"]) for each in selected}
+        common_kinds = {str(facts["kind"]) for facts in selected}
         if len(common_kinds) > 1:  # mixed hardware, but one program
-            common_kinds = {str(each["program"]) for each in selected}
-        selected_hosts = {str(urlsplit(each["at"]).hostname) for each in selected} if same_machines else set()
+            common_kinds = {str(facts["program"]) for facts in selected}
+        selected_hosts = {str(urlsplit(facts["at"]).hostname) for facts in selected} if same_machines else set()
         restricted = _select_workers(client, title, common_kinds, selected_hosts)
-        if not restricted.has_workers() and {each["at"] for each in selected} & {*count_threads(client, ())}:
+        if not restricted.has_workers() and {facts["at"] for facts in selected} & {*count_threads(client, ())}:
             raise WorkerError(
                 f"{title[:1].upper()}{title[1:]} do not state their program and hardware. "
                 "Start them with python -m merging worker."

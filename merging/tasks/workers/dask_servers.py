@@ -37,7 +37,7 @@ DASK_SETTINGS = {
 def serve_scheduler(host: str, port: int, file: Path | None, report: Callable[[str], None]) -> None:
     """Run a scheduler until a signal ends it, with TLS if there are certificates.
 
-    Its address is written to ``file``, and passed to ``say``.
+    Its address is written to ``file``, and passed to ``report``.
 
     Raises:
         WorkerError: the host is not this machine and there are no certificates, or the port cannot be opened.

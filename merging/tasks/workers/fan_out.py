@@ -122,7 +122,7 @@ class FanOut:
             len(self._submitted) < WINDOW_FACTOR * self.workers.count
             and (next_task := self._find_next(source)) is not None
         ):
-            nbytes = sum(each.task.nbytes for each in self._submitted.values()) + next_task.task.nbytes
+            nbytes = sum(submitted.task.nbytes for submitted in self._submitted.values()) + next_task.task.nbytes
             if self._submitted and nbytes > MAX_ANSWER_BYTES:
                 self._postponed.appendleft(next_task)
                 break

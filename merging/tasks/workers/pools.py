@@ -106,7 +106,7 @@ def pin_to_gpus(gpus: Sequence[str]) -> Workers:
         if len(selected) == len(gpus):
             return workers
         _kill(workers.executor)
-        return pin_to_gpus([str(each["gpu"]) for each in selected])
+        return pin_to_gpus([str(facts["gpu"]) for facts in selected])
 
     workers.restrict = restrict
     return workers
@@ -121,7 +121,7 @@ def visible_gpus() -> list[str]:
 
         gpus = [str(index) for index in range(torch.cuda.device_count())]
     if not gpus:
-        raise WorkerError("There is no GPU here that torch sees. Give a number of processes instead of gpus.")
+        raise WorkerError("torch sees no GPU on this machine. Give a number of processes instead of gpus.")
     return gpus
 
 

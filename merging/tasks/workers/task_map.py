@@ -111,7 +111,7 @@ class TaskMap(Generic[A]):
     def _compute_in_store(self, workers: Workers, tasks: Sequence[WorkerTask], folder: Path) -> None:
         """Let workers write into the store, or compute in this process if a worker does not see the store's folder."""
         with write_mark(folder) as mark:
-            if all(each["sees_store"] for each in question_workers(workers, self.context.device, mark)):
+            if all(facts["sees_store"] for facts in question_workers(workers, self.context.device, mark)):
                 self._compute_on(workers, [replace(task, ask=partial(_add_mark, task, mark)) for task in tasks], mark)
                 return
         self.context.warn(f"{describe_unseen_store(folder)}, or {self._noun}s are computed here.")

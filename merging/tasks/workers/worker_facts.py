@@ -77,9 +77,9 @@ def hardware_name(device: str = "auto") -> str:
     """The hardware that the bytes of a result depend on: the GPU's model, or the CPU's instruction set in torch."""
     import torch
 
-    chosen = devices.choose_device(device)
-    name = devices.describe_device(chosen)
-    return f"{name} {torch.backends.cpu.get_cpu_capability()}" if devices.is_host(chosen) else name
+    torch_device = devices.choose_device(device)
+    name = devices.describe_device(torch_device)
+    return f"{name} {torch.backends.cpu.get_cpu_capability()}" if devices.is_host(torch_device) else name
 
 
 @cache

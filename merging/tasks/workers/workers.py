@@ -50,5 +50,5 @@ class Workers:
     def describe_count(self) -> str:
         """The number of workers as text: "7 workers, 1 lost"."""
         self.max_count = max(self.max_count, self.count)
-        lost = f", {self.max_count - self.count} lost" if self.count < self.max_count else ""
-        return f"{self.count} worker{'s' * (self.count != 1)}{lost}"
+        lost_text = f", {self.max_count - self.count} lost" if self.count < self.max_count else ""
+        return f"{self.count} worker{'s' * (self.count != 1)}{lost_text}"

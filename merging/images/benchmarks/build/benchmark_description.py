@@ -160,32 +160,32 @@ def _parse_task(key: str, entry: Any) -> TaskSource:
         entry = {"images": entry}
     if not isinstance(entry, Mapping):
         raise TaskError(f"Task {key!r} is a mapping with `images`, or the path of the images.")
-    where = f"task {key!r}"
-    options = _check_options(entry, TaskSource, without=("key",), needed=("images",), where=where)
+    owner = f"task {key!r}"
+    options = _check_options(entry, TaskSource, without=("key",), needed=("images",), where=owner)
     for name in set(options) - {"classes", "templates"}:
-        _check_text(options[name], f"{name} of {where}")
+        _check_text(options[name], f"{name} of {owner}")
     if "templates" in options:
-        options["templates"] = _parse_texts(options["templates"], f"templates of {where}")
+        options["templates"] = _parse_texts(options["templates"], f"templates of {owner}")
     classes = options.get("classes")
     if isinstance(classes, Mapping):
         options["classes"] = {str(label): str(name) for label, name in classes.items()}
     elif classes is not None and not isinstance(classes, str):
-        options["classes"] = _parse_texts(classes, f"classes of {where}")
+        options["classes"] = _parse_texts(classes, f"classes of {owner}")
     if (prompts_key := options.get("prompts")) is not None and prompts_key not in prompt_keys():
-        near = did_you_mean(prompts_key, prompt_keys())
-        raise TaskError(f"There are no prompts called {prompts_key!r}.{near} There are: {', '.join(prompt_keys())}.")
-    _check_wording(options, where)
+        hint = did_you_mean(prompts_key, prompt_keys())
+        raise TaskError(f"There are no prompts called {prompts_key!r}.{hint} There are: {', '.join(prompt_keys())}.")
+    _check_wording(options, owner)
     return TaskSource(key, **options)
 
 
-def _check_wording(options: Mapping[str, Any], where: str) -> None:
+def _check_wording(options: Mapping[str, Any], owner: str) -> None:
     """Raise TaskError if the wording is unknown, or has no prompts to apply to."""
     wording = options.get("wording", CLIP)
     if wording not in WORDINGS:
-        near = did_you_mean(wording, WORDINGS)
-        raise TaskError(f"wording of {where} is {' or '.join(WORDINGS)}; got {printable(repr(wording), 60)}.{near}")
+        hint = did_you_mean(wording, WORDINGS)
+        raise TaskError(f"wording of {owner} is {' or '.join(WORDINGS)}; got {printable(repr(wording), 60)}.{hint}")
     if wording != CLIP and options.get("prompts") is None:
-        raise TaskError(f"wording of {where} needs `prompts`: it says who wrote their class names.")
+        raise TaskError(f"wording of {owner} needs `prompts`: it states who wrote their class names.")
 
 
 def _check_options(
@@ -195,8 +195,8 @@ def _check_options(
     allowed = [field.name for field in fields(kind) if field.name not in without]
     for name in data:
         if name not in allowed:
-            near = did_you_mean(str(name), allowed)
-            raise TaskError(f"{where} has no {printable(str(name), 40)!r}.{near} It takes {', '.join(allowed)}.")
+            hint = did_you_mean(str(name), allowed)
+            raise TaskError(f"{where} has no {printable(str(name), 40)!r}.{hint} It takes {', '.join(allowed)}.")
     if missing := [name for name in needed if data.get(name) is None]:
         raise TaskError(f"{where} lacks {first_few(missing)}.")
     return {str(name): value for name, value in data.items() if value is not None}

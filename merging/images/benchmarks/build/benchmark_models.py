@@ -68,28 +68,28 @@ def open_models(
         CheckpointError: a file is not a checkpoint, or contradicts ``stated``.
         TaskError: the models do not fit together; the message names the tensors.
     """
-    first = with_activation(with_architecture(pretrained.open(PRETRAINED), stated), activation)
-    experts = {name: model.open(name, first) for name, model in trained.items()}
+    base_model = with_activation(with_architecture(pretrained.open(PRETRAINED), stated), activation)
+    experts = {name: model.open(name, base_model) for name, model in trained.items()}
     opened = {
         name: with_activation(with_architecture(expert, stated, sizes=False), activation)
         for name, expert in experts.items()
     }
-    architecture = Architecture.from_checkpoint(first)
+    architecture = Architecture.from_checkpoint(base_model)
     for name, model in opened.items():
-        if architecture_in_metadata(model) and Architecture.from_checkpoint(model, fallback=first) != architecture:
+        if architecture_in_metadata(model) and Architecture.from_checkpoint(model, fallback=base_model) != architecture:
             raise TaskError(f"{name} states another architecture than the pretrained model.")
     assumed = (
         ()
-        if activation_in_metadata(first)
+        if activation_in_metadata(base_model)
         else (ASSUMED_ACTIVATION.format("QuickGELU" if architecture.quick_gelu else "GELU"),)
     )
     if not opened:
-        return BenchmarkModels(first, opened, architecture, assumed)
-    report = check_fit(first, opened, sample=True)
+        return BenchmarkModels(base_model, opened, architecture, assumed)
+    report = check_fit(base_model, opened, sample=True)
     if not report.mergeable:
         raise CompatibilityError(report.text(), report) if not report.ok else TaskError(report.text())
     warnings = tuple(report.text().split("\n")) if report.warnings else ()
-    return BenchmarkModels(first, opened, architecture, (*assumed, *warnings))
+    return BenchmarkModels(base_model, opened, architecture, (*assumed, *warnings))
 
 
 def read_normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -146,12 +146,12 @@ def _build_architecture(models: BenchmarkModels) -> dict[str, Any]:
     tower = models.architecture
     fields = {"image_size": tower.image_size, "layers": tower.layers, "width": tower.width}
     fields |= {"head_width": tower.width // tower.heads, "patch_size": tower.patch_size}
-    others = {
+    copied = {
         name: value
         for name, value in architecture_in_metadata(models.pretrained).items()
         if name in {"text_cfg", "preprocess"}
     }
-    return {"embed_dim": tower.embed_dim, "quick_gelu": tower.quick_gelu, "vision_cfg": fields, **others}
+    return {"embed_dim": tower.embed_dim, "quick_gelu": tower.quick_gelu, "vision_cfg": fields, **copied}
 
 
 def _count_bytes(model: Checkpoint) -> int:

@@ -139,15 +139,15 @@ def _plan_task(source: TaskSource, description: Description, models: BenchmarkMo
             configuration=source.configuration, split=source.test_split,
         )  # fmt: skip
         published = prompts(source.prompts).with_wording(source.wording) if source.prompts else None
-        chosen = (
+        user_names = (
             read_classes(description.resolve_path(source.classes))
             if isinstance(source.classes, str)
             else source.classes
         )
-        classes = name_classes(data, chosen, published)
+        classes = name_classes(data, user_names, published)
         head = None
         if source.head:
-            order = published.class_names if published and chosen is None else classes.names
+            order = published.class_names if published and user_names is None else classes.names
             head = _read_head(description.resolve_path(source.head), classes.names, order, models)
         return PlannedTask(
             source=source,

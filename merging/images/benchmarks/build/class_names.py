@@ -48,38 +48,38 @@ def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | No
     return Classes(names, classes.how, classes.cautions)
 
 
-def _map_names(data_set_names: Sequence[str] | None, chosen: Mapping[str, str]) -> tuple[str, ...]:
+def _map_names(data_set_names: Sequence[str] | None, user_names: Mapping[str, str]) -> tuple[str, ...]:
     if data_set_names is None:
         raise TaskError("The data set's classes have numbers and no names; give class names as a list in their order.")
-    by_name = {simplify_name(key): name for key, name in chosen.items()}
+    by_name = {simplify_name(key): name for key, name in user_names.items()}
     if missing := [name for name in data_set_names if simplify_name(name) not in by_name]:
-        near = did_you_mean(missing[0], chosen)
-        raise TaskError(f"No class name is given for {first_few(map(repr, missing))}.{near}")
+        hint = did_you_mean(missing[0], user_names)
+        raise TaskError(f"No class name is given for {first_few(map(repr, missing))}.{hint}")
     return tuple(by_name[simplify_name(name)] for name in data_set_names)
 
 
-def _match_list(data_set_names: Sequence[str] | None, chosen: tuple[str, ...], class_count: int) -> Classes:
-    if len(chosen) != class_count:
-        raise TaskError(f"{len(chosen)} class names are given; the data set has {class_count} classes.")
-    by_name = {simplify_name(name): name for name in chosen}
+def _match_list(data_set_names: Sequence[str] | None, user_names: tuple[str, ...], class_count: int) -> Classes:
+    if len(user_names) != class_count:
+        raise TaskError(f"{len(user_names)} class names are given; the data set has {class_count} classes.")
+    by_name = {simplify_name(name): name for name in user_names}
     if data_set_names is None:
         return Classes(
-            chosen, "as given, in the order of labels", (NUMBERS_ONLY_CAUTION.format("the list that was given"),)
+            user_names, "as given, in the order of labels", (NUMBERS_ONLY_CAUTION.format("the list that was given"),)
         )
     if len(by_name) == class_count and set(by_name) == {simplify_name(name) for name in data_set_names}:
         return Classes(tuple(by_name[simplify_name(name)] for name in data_set_names), "as given, matched by name")
-    _refuse_another_order(data_set_names, chosen)
-    return Classes(chosen, "as given, in the order of labels")
+    _refuse_another_order(data_set_names, user_names)
+    return Classes(user_names, "as given, in the order of labels")
 
 
-def _refuse_another_order(data_set_names: Sequence[str], chosen: Sequence[str]) -> None:
+def _refuse_another_order(data_set_names: Sequence[str], user_names: Sequence[str]) -> None:
     """Raise TaskError if a chosen name is the data set's name of another label: the orders differ."""
     label = {simplify_name(name): number for number, name in enumerate(data_set_names)}
-    for number, name in enumerate(chosen):
+    for number, name in enumerate(user_names):
         if label.get(simplify_name(name), number) != number:
             raise TaskError(
                 "The given class names are in another order than the data set's. "
-                f"{describe_first_difference(data_set_names, chosen, 'the list')} {printable(name, 60)!r} is label "
+                f"{describe_first_difference(data_set_names, user_names, 'the list')} {printable(name, 60)!r} is label "
                 f"{label[simplify_name(name)]} of the data set. Give `classes` as a mapping from its names."
             )
 

@@ -74,11 +74,11 @@ def sample_images(
     while len(numbers) < count and sample.tried_count < len(order):
         batch = order[sample.tried_count : sample.tried_count + count - len(numbers)].tolist()
         sample.tried_count += len(batch)
-        for seen, (index, pixels) in enumerate(store.read_squares(part, sorted(batch)), start=1):
+        for seen_count, (index, pixels) in enumerate(store.read_squares(part, sorted(batch)), start=1):
             if isinstance(pixels, TaskError):
                 sample.problems.append(str(pixels))
                 _refuse_if_many(
-                    sample.problems, seen if len(sample.problems) > EARLY_CHECK_COUNT else len(order), title
+                    sample.problems, seen_count if len(sample.problems) > EARLY_CHECK_COUNT else len(order), title
                 )
             else:
                 numbers[index] = store.add(part, index, pixels)
@@ -90,9 +90,9 @@ def sample_images(
     return sample
 
 
-def _refuse_if_many(problems: Sequence[str], tried: int, title: str) -> None:
-    if len(problems) > max(1.0, MAX_DAMAGED_SHARE * tried):
-        raise TaskError(f"{title}: {len(problems)} of {tried} images cannot be read: {first_few(problems, 3)}")
+def _refuse_if_many(problems: Sequence[str], image_count: int, title: str) -> None:
+    if len(problems) > max(1.0, MAX_DAMAGED_SHARE * image_count):
+        raise TaskError(f"{title}: {len(problems)} of {image_count} images cannot be read: {first_few(problems, 3)}")
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def write_task(
             "exemplar": exemplars.images, "choosing": choosing.images or test_sample.images[:middle],
             "reporting": test_sample.images[middle:],
         }  # fmt: skip
-        parts = {name: taken for name, taken in parts.items() if taken}
+        parts = {name: images for name, images in parts.items() if images}
         arrays = dict(_build_arrays(parts, store))
         if isinstance(store, ImageLocations):
             files = store.list_locations()
@@ -145,7 +145,7 @@ def write_task(
         npz.write_npz(path, arrays)
         exemplar_digests = {store.digest(number) for number, _ in exemplars.images}
         overlap = sum(store.digest(number) in exemplar_digests for number, _ in test_sample.images)
-    counts = {name: len(taken) for name, taken in parts.items()}
+    counts = {name: len(images) for name, images in parts.items()}
     return WrittenTask(
         counts, (*exemplars.problems, *test_sample.problems, *choosing.problems), overlap, _find_sources(split, parts)
     )
