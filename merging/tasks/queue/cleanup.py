@@ -1,4 +1,4 @@
-"""Stops the processes of jobs, removes the temporary files of killed ones, and restores the files that they had moved."""
+"""Stops the processes of jobs, removes temporary files of killed jobs, and restores the files that they had moved."""
 
 from __future__ import annotations
 
