@@ -234,7 +234,7 @@ def test_released_heads_keep_their_rows_with_their_classes(base, tmp_path):
     )
     torch.save({"weight": 100 * weight}, tmp_path / "head_STL10.pt")
     task = {"images": str(tmp_path / "data"), "prompts": "stl10", "head": str(tmp_path / "head_STL10.pt")}
-    with pytest.raises(TaskError, match="'bear' is no class of STL-10"):
+    with pytest.raises(TaskError, match="'bear' is not a class of STL-10"):
         made(base, tmp_path / "bench", {"stl": task})
     (tmp_path / "data" / "bear").rename(tmp_path / "data" / "truck")
     found = made(base, tmp_path / "bench", {"stl": task})

@@ -143,7 +143,7 @@ def test_a_merge_over_the_limit_is_refused_before_it_is_queued(runner, store, ch
 
 
 def test_where_two_compute_at_the_same_time_the_third_starts_when_the_first_place_is_free(clock):
-    turns = Turns(clock, at_once=2)
+    turns = Turns(clock, max_running=2)
     for job, seconds in (("a", 9.0), ("b", 4.0), ("c", 3.0), ("d", 5.0)):
         turns.record_waiting(job, "", seconds, is_new=True)
     assert [turns.estimate_wait(job, "abcd") for job in "abcd"] == [0.0, 0.0, 4.0, 7.0]

@@ -290,7 +290,7 @@ def test_names_of_folders_are_matched():
     assert prompts("imagenet").match(["n01443537", "n01440764"]) == ["goldfish", "tench"]
     assert prompts("fer2013").match(["angry", "disgust", "neutral"]) == ["angry", "disgusted", "neutral"]
     assert prompts("mnist").match(["3 - three"]) == ["3"]
-    with pytest.raises(TaskError, match=r"'rivre' is no class of EuroSAT. Did you mean 'river'\? The lists first"):
+    with pytest.raises(TaskError, match=r"'rivre' is not a class of EuroSAT. Did you mean 'river'\? The lists first"):
         prompts("eurosat").match(["rivre"])
     with pytest.raises(TaskError, match="Two classes of the data set mean 'river'"):
         prompts("eurosat").match(["river", "River"])

@@ -70,7 +70,7 @@ REFUSED = {
     "BMP": (lambda: encoded("BMP"), "a BMP file"),
     "animated PNG": (lambda: frames("PNG"), "animated: it has 2 frames"),
     "animated WebP": (lambda: frames("WEBP"), "animated: it has 2 frames"),
-    "PNG and web page": (lambda: encoded("PNG") + b"<html><script>1</script>", "24 bytes of other data behind"),
+    "PNG and web page": (lambda: encoded("PNG") + b"<html><script>1</script>", "24 bytes of other data after"),
     "JPEG and archive": (lambda: encoded("JPEG") + b"PK\3\4" + bytes(range(1, 60)), "other data after the picture"),
     "JPEG and JPEG": (lambda: 2 * encoded("JPEG"), "other data after the picture"),
     "WebP and archive": (lambda: encoded("WEBP") + b"PK\3\4archive", "other data after the picture"),

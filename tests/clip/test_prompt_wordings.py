@@ -68,7 +68,7 @@ def test_names_as_published_are_matched_and_offered(key, published, name):
 
 def test_digits_are_names_and_are_not_counted_from_one():
     assert prompts("svhn").match([str(n) for n in range(10)][::-1])[0] == "9"
-    with pytest.raises(TaskError, match="'10' is no class of SVHN"):
+    with pytest.raises(TaskError, match="'10' is not a class of SVHN"):
         prompts("svhn").match([str(n) for n in range(1, 11)])
 
 

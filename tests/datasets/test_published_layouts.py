@@ -231,5 +231,5 @@ def test_names_of_the_description_are_used_where_the_files_have_none(tmp_path):
 
 def test_a_folder_of_another_kind_is_no_data_set(tmp_path):
     (tmp_path / "file.tar").write_bytes(b"")
-    with pytest.raises(TaskError, match=r"file\.tar is damaged, or no uncompressed tar: empty file"):
+    with pytest.raises(TaskError, match=r"file\.tar is damaged, or not an uncompressed tar: empty file"):
         open_data(tmp_path / "file.tar")

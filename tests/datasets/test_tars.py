@@ -115,7 +115,7 @@ def test_tars_belong_to_the_split_that_they_name_in_the_order_of_their_numbers(t
     assert {part: labels.tolist() for part, labels in data.parts.items()} == {"train": [2, 10], "validation": [0]}
     assert "8 of its 11 classes have no image in these files" in data.notes[0]
     layouts.tar(tmp_path / "more.tar", GOOD)
-    with pytest.raises(TaskError, match=r"nothing says which split more.tar belong to"):
+    with pytest.raises(TaskError, match=r"the splits of more.tar are unknown"):
         open_data(tmp_path)
 
 

@@ -42,8 +42,8 @@ def test_what_became_of_a_job_is_said_only_where_it_is_known() -> None:
     assert "is not known" in said({}, is_disk_full=True)
     for begun in (
         said({"phase": "Merging"}, is_disk_full=True),
-        said({}, started=True, is_disk_full=True),
-        said({}, started=True),
+        said({}, was_started=True, is_disk_full=True),
+        said({}, was_started=True),
     ):
         assert begun == "Mergescope or the process of this job was stopped. Nothing half-done was stored."
 
