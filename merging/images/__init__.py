@@ -1,1 +1,1 @@
-"""Images: CLIP's towers, data sets, and the benchmarks that are made of them."""
+"""Images: CLIP's image and text towers, data sets of images, and benchmarks that are made from data sets."""

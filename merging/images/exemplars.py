@@ -20,7 +20,7 @@ class TaskExemplars:
     task's frozen zero-shot classifier with unit rows, and cosines times ``logit_scale`` are logits.
 
     Raises:
-        NeedsError: a part is of another kind or shape, or the parts do not belong together.
+        NeedsError: a tensor has the wrong type or shape, or the tensors do not belong together.
     """
 
     images: Tensor
@@ -45,7 +45,7 @@ class TaskExemplars:
                 f"Labels are a tensor ({count},) of whole numbers, one per image; got {describe_value(self.labels)}."
             )
         if self.head is not None and count and not 0 <= self.labels.min() <= self.labels.max() < len(self.head):
-            raise NeedsError(f"Labels lie in 0 … {len(self.head) - 1}, as the head has {len(self.head)} classes.")
+            raise NeedsError(f"Labels are in 0 … {len(self.head) - 1}, as the head has {len(self.head)} classes.")
 
 
 def describe_value(value: Any) -> str:

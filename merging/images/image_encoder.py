@@ -97,13 +97,13 @@ class Encoder:
 
     @property
     def sections(self) -> int:
-        """The number of sections: the stem, every block, the head."""
+        """The number of sections: the stem, every block, and the head."""
         return self.architecture.layers + 2
 
     def run(self, section: int, x: Tensor, record: Record | None = None) -> Tensor:
-        """The output of a section for the output ``x`` of the one before; ``x`` of section 0 is images (n, 3, h, w).
+        """The output of a section for ``x``, the output of the section before; section 0 takes images (n, 3, h, w).
 
-        It is tokens (n, 1 + patches, width), and features (n, embed_dim) for the last section.
+        The output is tokens (n, 1 + patches, width), or features (n, embed_dim) for the last section.
         """
         if section == 0:
             return self.stem(x, record)
@@ -118,16 +118,17 @@ class Encoder:
         if not 0 < section <= self.architecture.layers:
             raise ValueError(f"Section {section} is not a block; blocks are sections 1 to {self.architecture.layers}.")
         block = f"transformer.resblocks.{section - 1}."
-        q, k, v = self._heads(self._norm(block + "ln_1", x, None), block + "attn.", None)
+        q, k, v = self._split_heads(self._norm(block + "ln_1", x, None), block + "attn.", None)
         scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
         if self.causal:
             scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
         attention = scores.softmax(dim=-1)
         x = x + self._mix_heads(attention @ v, block + "attn.", None)
         x = x + self.mlp(self._norm(block + "ln_2", x, None), section - 1)
-        read = (attention[:, :, 0, :, None] * v).transpose(1, 2).flatten(2)  # (n, T, width), of the class token
-        added = self.linear(block + "attn.out_proj.weight", None, read)
-        return AttendedTokens(x, attention, added.norm(dim=-1))
+        # The part of each token in what the class token reads (n, T, width); index 0 is the class token.
+        values = (attention[:, :, 0, :, None] * v).transpose(1, 2).flatten(2)
+        contributions = self.linear(block + "attn.out_proj.weight", None, values)
+        return AttendedTokens(x, attention, contributions.norm(dim=-1))
 
     def section_of(self, name: str) -> int:
         """The section to which a tensor of this name belongs."""
@@ -137,8 +138,8 @@ class Encoder:
 
     def load_section(self, section: int) -> Self:
         """The same tower with the tensors of one section only, in memory."""
-        own = [name for name in self.tensors if self.section_of(name) == section]
-        return replace(self, tensors={name: self.tensors[name] for name in own})
+        section_names = [name for name in self.tensors if self.section_of(name) == section]
+        return replace(self, tensors={name: self.tensors[name] for name in section_names})
 
     def stem(self, images: Tensor, record: Record | None = None) -> Tensor:
         """Tokens (n, 1 + patches, width) of normalized images (n, 3, h, w) for the first block, class token first."""
@@ -162,10 +163,10 @@ class Encoder:
 
     def _attention(self, x: Tensor, prefix: str, record: Record | None) -> Tensor:
         """The output (n, T, width) of an attention layer for normalized tokens ``x`` (n, T, width)."""
-        q, k, v = self._heads(x, prefix, record)
+        q, k, v = self._split_heads(x, prefix, record)
         return self._mix_heads(nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal), prefix, record)
 
-    def _heads(self, x: Tensor, prefix: str, record: Record | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _split_heads(self, x: Tensor, prefix: str, record: Record | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, each (n, H, T, width / H)."""
         heads = self.architecture.heads
         n, length, width = x.shape

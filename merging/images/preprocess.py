@@ -19,13 +19,13 @@ from PIL import Image, UnidentifiedImageError
 from merging.base.errors import TaskError
 from merging.base.text import printable
 
-MEAN = (0.48145466, 0.4578275, 0.40821073)  # of the images that OpenAI's CLIP was trained on
-STD = (0.26862954, 0.26130258, 0.27577711)
+MEAN = (0.48145466, 0.4578275, 0.40821073)  # mean colors of the images that OpenAI's CLIP was trained on
+STD = (0.26862954, 0.26130258, 0.27577711)  # their standard deviations
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "WEBP")
 MAX_PIXELS = 25_000_000  # of a stored image, and of a resized image before the crop
 MAX_BYTES = 1 << 28
-_OF_PIL = ("ignore", None, Warning, re.compile(r"PIL\."), 0)  # as the first of ``warnings.filters``
-OTHER_FILES = {
+_PIL_FILTER = ("ignore", None, Warning, re.compile(r"PIL\."), 0)  # the form of an entry of ``warnings.filters``
+KNOWN_OTHER_FILES = {
     b"\x89PNG": "a damaged PNG",
     b"\xff\xd8": "a damaged JPEG",
     b"<svg": "an SVG drawing; save it as PNG",
@@ -43,15 +43,15 @@ def silence_pil() -> None:
 
     ``warnings.catch_warnings`` would change the filters of all threads, permanently if two calls overlap.
     """
-    if list(warnings.filters[:1]) != [_OF_PIL]:
-        warnings.filterwarnings("ignore", module=_OF_PIL[3].pattern)
+    if list(warnings.filters[:1]) != [_PIL_FILTER]:
+        warnings.filterwarnings("ignore", module=_PIL_FILTER[3].pattern)
 
 
 def read_image(data: bytes, label: str) -> Image.Image:
     """A decoded image from the bytes of a file; ``label`` is its name in messages.
 
     Raises:
-        TaskError: the file is empty, damaged, of no known format, or too large.
+        TaskError: the file is empty, damaged, of an unknown format, or too large.
     """
     if not data:
         raise TaskError(f"{printable(label)} is empty (0 bytes).")
@@ -65,7 +65,7 @@ def read_image(data: bytes, label: str) -> Image.Image:
     except Image.DecompressionBombError:
         raise TaskError(f"{printable(label)} has more than {MAX_PIXELS:,} pixels; refused.") from None
     except UnidentifiedImageError:
-        raise TaskError(f"{printable(label)} is {_what_else(data)}.") from None
+        raise TaskError(f"{printable(label)} is {_describe_other_file(data)}.") from None
     except Exception as error:  # decoders raise many kinds on damaged files
         raise TaskError(f"{printable(label)} is damaged: {printable(str(error), 100)}.") from None
     return image
@@ -80,14 +80,14 @@ def check_size(image: Image.Image, label: str) -> None:
         raise TaskError(f"{printable(label)} has no pixels.")
 
 
-def _what_else(data: bytes) -> str:
-    """What a file that is not an image of a known format is instead, as a phrase for messages."""
+def _describe_other_file(data: bytes) -> str:
+    """A phrase on the true format of a file that is not an image of a known format."""
     start = data[:64].lstrip()
-    kind = next((text for magic, text in OTHER_FILES.items() if start.startswith(magic)), None)
-    return kind or f"no image of a known format ({', '.join(FORMATS)})"
+    kind = next((text for magic, text in KNOWN_OTHER_FILES.items() if start.startswith(magic)), None)
+    return kind or f"not an image of a known format ({', '.join(FORMATS)})"
 
 
-def square(image: Image.Image, size: int, label: str = "the image") -> NDArray[np.uint8]:
+def crop_square(image: Image.Image, size: int, label: str = "the image") -> NDArray[np.uint8]:
     """The pixels (size, size, 3) for a tower whose images have that size.
 
     Raises:
@@ -106,6 +106,6 @@ def square(image: Image.Image, size: int, label: str = "the image") -> NDArray[n
     return pixels
 
 
-def as_image(pixels: NDArray[Any]) -> Image.Image:
+def to_image(pixels: NDArray[Any]) -> Image.Image:
     """An image from gray pixels (h, w) or (h, w, 1), or from colored pixels (h, w, 3)."""
     return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)

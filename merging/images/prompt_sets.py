@@ -17,8 +17,8 @@ from typing import Any, Self
 from merging.base.errors import TaskError
 from merging.base.text import did_you_mean, printable
 
-FOLDER = Path(__file__).with_name("prompts")
-MANIFEST = "manifest.json"
+PROMPTS_FOLDER = Path(__file__).with_name("prompts")
+MANIFEST_FILE = "manifest.json"
 CLIP, HUB = "clip", "hub"
 WORDINGS = (CLIP, HUB)  # class names by CLIP's authors, or by the Hub's data sets and FusionBench
 
@@ -56,13 +56,13 @@ class Prompts:
         Raises:
             TaskError: a name belongs to no class, or two names to one class.
         """
-        classes = self._classes(names)
+        classes = self._match_classes(names)
         for name, number in zip(names, classes, strict=True):
             if number is None:
                 hint = did_you_mean(name, self.class_names)
                 raise TaskError(
-                    f"{name[:80]!r} is no class of {self.title}.{hint} {self.first_difference(names)} Give `classes` "
-                    "as a mapping."
+                    f"{name[:80]!r} is not a class of {self.title}.{hint} {self.describe_first_difference(names)} Give "
+                    "`classes` as a mapping."
                 )
         matches = [self.class_names[number] for number in classes if number is not None]
         if len(set(matches)) < len(matches) and len(set(self.class_names)) == len(self.class_names):
@@ -70,27 +70,27 @@ class Prompts:
             raise TaskError(f"Two classes of the data set mean {twice!r} of {self.title}.")
         return matches
 
-    def first_difference(self, names: Sequence[str]) -> str:
+    def describe_first_difference(self, names: Sequence[str]) -> str:
         """A sentence on the first label at which a data set's names and these classes differ; empty if none does."""
-        order = self._classes(names)
-        if all(number == own for own, number in enumerate(order)) and len(names) == len(self.class_names):
+        order = self._match_classes(names)
+        if all(number == label for label, number in enumerate(order)) and len(names) == len(self.class_names):
             return ""
-        label = next((own for own, number in enumerate(order) if number != own), len(names))
-        return _difference(names, self.class_names, self.title, label)
+        label = next((label for label, number in enumerate(order) if number != label), len(names))
+        return _describe_difference(names, self.class_names, self.title, label)
 
-    def _classes(self, names: Sequence[str]) -> list[int | None]:
+    def _match_classes(self, names: Sequence[str]) -> list[int | None]:
         """The number of the class of each name; None for unknown names."""
-        if numbers := _numbers(names, self.class_names):
+        if numbers := _parse_numbers(names, self.class_names):
             return [*numbers]
         return [
             # two classes may have the same name, so the class of the same number has priority
-            own if self._is_called(own, simplify_name(name)) else self.numbers.get(simplify_name(name))
-            for own, name in enumerate(names)
+            label if self._is_called(label, simplify_name(name)) else self.numbers.get(simplify_name(name))
+            for label, name in enumerate(names)
         ]  # fmt: skip
 
     def _is_called(self, number: int, name: str) -> bool:
         """Whether the class of this number has the simplified name in some wording."""
-        return any(number < len(each) and simplify_name(each[number]) == name for each in self.wordings.values())
+        return any(number < len(names) and simplify_name(names[number]) == name for names in self.wordings.values())
 
 
 def simplify_name(name: str) -> str:
@@ -98,24 +98,29 @@ def simplify_name(name: str) -> str:
     return re.sub(r"[\W_]+", "", name.casefold())
 
 
-def first_difference(own: Sequence[str], names: Sequence[str], title: str) -> str:
+def describe_first_difference(data_set_names: Sequence[str], names: Sequence[str], title: str) -> str:
     """A sentence on the first label at which two lists of class names differ; empty if none does."""
-    longest = range(max(len(own), len(names)))
-    label = next((n for n in longest if simplify_name(_name(own, n)) != simplify_name(_name(names, n))), None)
-    return "" if label is None else _difference(own, names, title, label)
+    longest = range(max(len(data_set_names), len(names)))
+    label = next(
+        (n for n in longest if simplify_name(_name_at(data_set_names, n)) != simplify_name(_name_at(names, n))), None
+    )
+    return "" if label is None else _describe_difference(data_set_names, names, title, label)
 
 
-def _difference(own: Sequence[str], names: Sequence[str], title: str, label: int) -> str:
-    shown = [printable(repr(_name(each, label)), 80) if label < len(each) else "nothing" for each in (own, names)]
-    return f"The lists first differ at label {label}: the data set has {shown[0]}, {title} {shown[1]}."
+def _describe_difference(data_set_names: Sequence[str], names: Sequence[str], title: str, label: int) -> str:
+    texts = [
+        printable(repr(_name_at(names_of_side, label)), 80) if label < len(names_of_side) else "nothing"
+        for names_of_side in (data_set_names, names)
+    ]
+    return f"The lists first differ at label {label}: the data set has {texts[0]}, {title} {texts[1]}."
 
 
-def _name(names: Sequence[str], number: int) -> str:
+def _name_at(names: Sequence[str], number: int) -> str:
     return names[number] if number < len(names) else ""
 
 
-def _numbers(names: Sequence[str], classes: Sequence[str]) -> list[int]:
-    """Class numbers from 0 if the names are exactly 0 … count - 1 or 1 … count; else empty.
+def _parse_numbers(names: Sequence[str], classes: Sequence[str]) -> list[int]:
+    """Class numbers from 0 if the names are exactly the numbers 0 … n - 1 or 1 … n for n classes; else empty.
 
     If the class names are digits themselves, numbers from 1 are not accepted: "1" is then a class name.
     """
@@ -130,7 +135,7 @@ def _numbers(names: Sequence[str], classes: Sequence[str]) -> list[int]:
 
 def prompt_keys() -> tuple[str, ...]:
     """Keys of all data sets, in alphabetical order."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if path.name != MANIFEST))
+    return tuple(sorted(path.stem for path in PROMPTS_FOLDER.glob("*.json") if path.name != MANIFEST_FILE))
 
 
 def prompts(key: str) -> Prompts:
@@ -138,9 +143,9 @@ def prompts(key: str) -> Prompts:
     keys = prompt_keys()
     if key not in keys:
         raise TaskError(f"There are no prompts called {key[:40]!r}.{did_you_mean(key, keys)} {', '.join(keys)}.")
-    data = json.loads((FOLDER / f"{key}.json").read_text("utf-8"))
+    data = json.loads((PROMPTS_FOLDER / f"{key}.json").read_text("utf-8"))
     names = tuple(data["class_names"])
-    others = {name: tuple(entry.get("class_names", names)) for name, entry in data.get("wordings", {}).items()}
+    other_names = {name: tuple(entry.get("class_names", names)) for name, entry in data.get("wordings", {}).items()}
     return Prompts(
         key=key,
         title=data["title"],
@@ -149,18 +154,22 @@ def prompts(key: str) -> Prompts:
         templates=tuple(data["templates"]),
         order=data["order"],
         labels_alone=data["labels_alone"],
-        numbers=_known_names(data, names, others),
-        wordings={CLIP: names, **others},
+        numbers=_number_names(data, names, other_names),
+        wordings={CLIP: names, **other_names},
         notes=tuple(data["notes"]),
         source=data["source"],
     )
 
 
-def _known_names(data: Mapping[str, Any], names: Sequence[str], others: Mapping[str, Sequence[str]]) -> dict[str, int]:
+def _number_names(
+    data: Mapping[str, Any], names: Sequence[str], other_names: Mapping[str, Sequence[str]]
+) -> dict[str, int]:
     """{simplified name of a class: its number}; a class's own name is never that of another class."""
     known: dict[str, int] = {}
-    aliases = [(alias, names.index(name)) for name, every in data.get("aliases", {}).items() for alias in every]
-    lists = (names, data.get("folders", []), *others.values())
-    for name, number in [*((name, n) for each in lists for n, name in enumerate(each)), *aliases]:
+    numbered_aliases = [
+        (alias, names.index(name)) for name, aliases in data.get("aliases", {}).items() for alias in aliases
+    ]
+    lists = (names, data.get("folders", []), *other_names.values())
+    for name, number in [*((name, n) for each in lists for n, name in enumerate(each)), *numbered_aliases]:
         known.setdefault(simplify_name(name), number)
     return known

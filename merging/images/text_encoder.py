@@ -17,7 +17,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from merging.base.errors import CheckpointError, TaskError
-from merging.images.batch_sizes import TOKENS_IN_MEMORY
+from merging.images.batch_sizes import VECTORS_PER_TOKEN
 from merging.images.image_encoder import EPS, Encoder
 from merging.models.architecture import Architecture, architecture_in_metadata, with_activation
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
@@ -26,7 +26,7 @@ from merging.models.formats.model_sources import ModelRef, Source, open_stored
 from merging.models.model_references import strip_folders
 from merging.models.text_tower import BLOCKS, POSITIONS, PROJECTION, SCALE, TOKENS, text_heads, text_tower
 
-LOGIT_SCALE = 100.0  # OpenAI's, for files without a logit scale
+LOGIT_SCALE = 100.0  # that of OpenAI's models, for files without a logit scale
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class TextTower:
             CheckpointError: the model has no text tower, or a text tower that is not CLIP's.
         """
         if isinstance(source, Checkpoint):
-            return cls._of(source, device)
+            return cls._from_checkpoint(source, device)
         if isinstance(source, Mapping):
-            return cls._of(MappingCheckpoint(source, "the state dict"), device)
+            return cls._from_checkpoint(MappingCheckpoint(source, "the state dict"), device)
         model = source if isinstance(source, ModelRef) else ModelRef(str(os.fspath(source)), base)
-        return cls._of(with_activation(open_stored(model, strip_folders(model.text)), activation), device)
+        return cls._from_checkpoint(with_activation(open_stored(model, strip_folders(model.text)), activation), device)
 
     @classmethod
-    def _of(cls, checkpoint: Checkpoint, device: torch.device | str) -> Self:
+    def _from_checkpoint(cls, checkpoint: Checkpoint, device: torch.device | str) -> Self:
         text = text_tower(checkpoint)
 
         def read(name: str) -> Tensor:
@@ -68,7 +68,9 @@ class TextTower:
         width, embed_dim = text.infos[PROJECTION].shape
         blocks = {name: read(name) for name in text.infos if name.startswith(BLOCKS)}
         layers = len({name.split(".")[2] for name in blocks})
-        shape = Architecture(0, 0, width, layers, text_heads(checkpoint, width), embed_dim, _quick_gelu(checkpoint))
+        shape = Architecture(
+            0, 0, width, layers, text_heads(checkpoint, width), embed_dim, _uses_quick_gelu(checkpoint)
+        )
         return cls(
             embedding=read(TOKENS),
             positions=read(POSITIONS),
@@ -91,12 +93,12 @@ class TextTower:
     def forward_bytes(self, prompts: int) -> int:
         """Bytes of memory that a forward pass of ``prompts`` prompts takes."""
         heads, width = self.blocks.architecture.heads, self.embedding.shape[1]
-        return prompts * self.context * (TOKENS_IN_MEMORY * width + heads * self.context) * self.embedding.itemsize
+        return prompts * self.context * (VECTORS_PER_TOKEN * width + heads * self.context) * self.embedding.itemsize
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Features (n, embed_dim) of tokenized prompts (n, context), not normalized to unit length.
 
-        The end of a prompt is its largest token. Later tokens are not computed, as no token attends to them.
+        The largest token of a prompt marks its end. Later tokens are not computed, as no token attends to them.
 
         Raises:
             TaskError: a token is outside the tower's vocabulary.
@@ -104,7 +106,7 @@ class TextTower:
         if int(tokens.max()) >= len(self.embedding):
             raise TaskError(
                 f"The text tower knows {len(self.embedding):,} tokens and got number {int(tokens.max()):,}: it "
-                "was trained with another tokenizer. Give the heads themselves."
+                "was trained with another tokenizer. Supply finished heads instead."
             )
         tokens = tokens.to(self.embedding.device)
         ends = tokens.argmax(dim=-1)
@@ -112,11 +114,11 @@ class TextTower:
         x = self.embedding[tokens[:, :length]] + self.positions[:length]
         for index in range(self.blocks.architecture.layers):
             x = self.blocks.block(x, index)
-        last = x[torch.arange(len(x), device=x.device), ends]
-        return nnf.layer_norm(last, last.shape[-1:], *self.norm, EPS) @ self.projection
+        end_tokens = x[torch.arange(len(x), device=x.device), ends]
+        return nnf.layer_norm(end_tokens, end_tokens.shape[-1:], *self.norm, EPS) @ self.projection
 
 
-def _quick_gelu(checkpoint: Checkpoint) -> bool:
+def _uses_quick_gelu(checkpoint: Checkpoint) -> bool:
     """Whether the activation is QuickGELU, as in the visual tower."""
     try:
         return Architecture.from_checkpoint(to_open_clip_names(checkpoint)).quick_gelu

@@ -20,10 +20,11 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.formats.format_recognition import open_path
 from merging.tasks.context import QUIET, Context
 
-PLAIN = ("a photo of a {}.",)  # for data sets without prompts of their own
-BATCH, PART = 256, 64  # prompts per forward pass on an accelerator, and on one core of a CPU
-EVEN = 0.01  # largest relative difference between the lengths of rows
-UNIT, FOLDED = (0.98, 1.02), 2.0  # lengths that count as 1; length from which on rows contain the logit scale
+DEFAULT_TEMPLATES = ("a photo of a {}.",)  # for data sets without prompts of their own
+GPU_BATCH, CPU_BATCH = 256, 64  # prompts per forward pass, on an accelerator and on one core of a CPU
+LENGTH_TOLERANCE = 0.01  # largest relative difference between the lengths of a head's rows
+UNIT_LENGTHS = (0.98, 1.02)  # lengths of rows that count as 1
+MIN_SCALED_LENGTH = 2.0  # the smallest length of rows that counts as a logit scale
 Tokenize = Callable[[list[str], int], Tensor]  # (prompts, context) -> tokens (n, context)
 
 
@@ -40,17 +41,17 @@ class Head:
         return self.rows * self.scale
 
 
-def fill(template: str, name: str) -> str:
+def fill_template(template: str, name: str) -> str:
     """The prompt of a template and a class name. Raises TaskError if the template has no ``{}``."""
     if "{}" not in template:
         raise TaskError(f"The template {printable(template, 60)!r} has no {{}} for the class name.")
     return template.replace("{}", name)
 
 
-def build(
+def build_head(
     tower: TextTower,
     class_names: Sequence[str],
-    templates: Sequence[str] = PLAIN,
+    templates: Sequence[str] = DEFAULT_TEMPLATES,
     *,
     tokenize: Tokenize | None = None,
     context: Context = QUIET,
@@ -66,12 +67,12 @@ def build(
     if not class_names or not templates:
         raise TaskError("A head needs at least one class name and one template.")
     tokenize = tokenize or tokenize_for_clip
-    prompts = [fill(template, name) for name in class_names for template in templates]
+    prompts = [fill_template(template, name) for name in class_names for template in templates]
     meter = context.meter(len(prompts))
     device, features = tower.embedding.device, list[Tensor]()
-    size = PART if is_host(device) else BATCH
+    size = CPU_BATCH if is_host(device) else GPU_BATCH
     batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]
-    passes = (partial(_directions, tower, tokenize(batch, tower.context)) for batch in batches)
+    passes = (partial(_encode_prompts, tower, tokenize(batch, tower.context)) for batch in batches)
     with run_in_threads(passes, device, tower.forward_bytes(size)) as results:
         for batch, directions in zip(batches, results, strict=True):
             features.append(directions)
@@ -80,7 +81,7 @@ def build(
         return Head(nnf.normalize(means, dim=-1).clone(), tower.logit_scale)
 
 
-def _directions(tower: TextTower, tokens: Tensor) -> Tensor:
+def _encode_prompts(tower: TextTower, tokens: Tensor) -> Tensor:
     """Unit features (n, embed_dim) of tokenized prompts (n, context), on the CPU."""
     with torch.inference_mode():
         return nnf.normalize(tower(tokens), dim=-1).cpu()
@@ -117,7 +118,7 @@ def read_head(path: Path, classes: int | None, embed_dim: int, scale: float = 10
             lengths, or there is a bias.
     """
     checkpoint = open_path(path, path.name, str(path))
-    weight = _weight(checkpoint)
+    weight = _read_weight(checkpoint)
     if tuple(weight.shape) == (embed_dim, classes) and classes != embed_dim:
         raise TaskError(
             f"{checkpoint.name}: its weight is {embed_dim} × {classes}, the transpose of a head: one row for "
@@ -130,7 +131,7 @@ def read_head(path: Path, classes: int | None, embed_dim: int, scale: float = 10
     return _unfold_scale(weight, checkpoint.name, scale)
 
 
-def _weight(checkpoint: Checkpoint) -> Tensor:
+def _read_weight(checkpoint: Checkpoint) -> Tensor:
     """The one matrix of a head (classes, embed_dim), float32. Raises TaskError if there are others or a bias."""
     names = [
         name for name, info in checkpoint.infos.items() if name.split(".")[-1] == "weight" and len(info.shape) == 2
@@ -153,8 +154,8 @@ def _unfold_scale(weight: Tensor, name: str, scale: float) -> Head:
     if not weight.isfinite().all():
         raise TaskError(f"{name} holds numbers that are not finite.")
     lengths = weight.double().norm(dim=1)
-    middle = float(lengths.median())
-    if middle == 0 or float(lengths.max() - lengths.min()) > EVEN * middle:
+    median = float(lengths.median())
+    if median == 0 or float(lengths.max() - lengths.min()) > LENGTH_TOLERANCE * median:
         hint = (
             " Its columns are of one length: is it transposed?" if _has_even_rows(weight.T) and len(weight) > 1 else ""
         )
@@ -163,14 +164,14 @@ def _unfold_scale(weight: Tensor, name: str, scale: float) -> Head:
             f"zero-shot head are all 1, or all the logit scale.{hint}"
         )
     rows = (weight / lengths[:, None]).to(torch.float32)
-    if UNIT[0] <= middle <= UNIT[1]:
+    if UNIT_LENGTHS[0] <= median <= UNIT_LENGTHS[1]:
         return Head(rows, scale)
-    if middle < FOLDED:
-        raise TaskError(f"{name}: its rows have length {middle:.3g}, which is neither 1 nor a logit scale.")
-    return Head(rows, middle)
+    if median < MIN_SCALED_LENGTH:
+        raise TaskError(f"{name}: its rows have length {median:.3g}, which is neither 1 nor a logit scale.")
+    return Head(rows, median)
 
 
 def _has_even_rows(weight: Tensor) -> bool:
     """Whether the rows of a matrix (m, n) are of one length."""
     lengths = weight.double().norm(dim=1)
-    return bool(lengths.max() - lengths.min() <= EVEN * lengths.median())
+    return bool(lengths.max() - lengths.min() <= LENGTH_TOLERANCE * lengths.median())

@@ -1,1 +1,1 @@
-"""Recipes, which are checkpoints and a chain of methods as data: their text form, presets, and papers' figures."""
+"""Recipes (checkpoints and a chain of methods, as data), their text form, presets, and figures from papers."""

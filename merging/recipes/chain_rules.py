@@ -14,32 +14,37 @@ from merging.models.families import ACTIVATIONS, FAMILY_KEYS
 from merging.models.stated_architecture import StatedArchitecture
 from merging.models.team.vocabulary_choices import VOCABULARIES
 
-NOT_USED = {  # a setting -> the sentence for recipes whose steps do not use it
+UNUSED_SETTINGS = {  # a setting -> the sentence for recipes whose steps do not use it
     "exemplars": "No step of this chain needs exemplars, so exemplars is not used.",
     "test_data": "No step of this chain learns from test data, so test_data is not used.",
     "layer_inputs": "No step of this chain reads layer inputs, so layer_inputs is not used.",
     "gradients": "No step of this chain reads gradients, so gradients is not used.",
 }
-EXAMPLES = {"merge": ("ties", "{density: 0.2}"), "adapt": ("surgery", "{rank: 16}")}  # field -> a key and parameters
+STEP_EXAMPLES = {
+    "merge": ("ties", "{density: 0.2}"),
+    "adapt": ("surgery", "{rank: 16}"),
+}  # field -> a key and parameters
 
 
-def checked_architecture(architecture: Any, activation: str) -> str:
-    """The checked text of an architecture. Raises RecipeError if it is malformed, or names another activation."""
+def check_architecture(architecture: Any, activation: str) -> str:
+    """The text of an architecture, checked. Raises RecipeError if it is malformed, or names another activation."""
     if not isinstance(architecture, str):
-        raise RecipeError(f"In a recipe, architecture is a text such as heads=12; got {short(architecture)}.")
+        raise RecipeError(f"In a recipe, architecture is a text such as heads=12; got {shorten(architecture)}.")
     try:
         stated = StatedArchitecture.parse(architecture)
     except CheckpointError as error:
         raise RecipeError(f"In a recipe: {error}") from None
     if stated.activation and activation not in ("", stated.activation):
-        raise RecipeError(f"The activation is {activation}, in the architecture {stated.activation}; name one of them.")
+        raise RecipeError(
+            f"The activation is {activation}, but the architecture states {stated.activation}; name only one of them."
+        )
     return stated.text()
 
 
 def checked_family(family: Any) -> str:
     """The checked family of a recipe. Raises RecipeError if it is unknown."""
     if family not in ("", *FAMILY_KEYS):
-        raise RecipeError(f"In a recipe, family is {' or '.join(FAMILY_KEYS)}, or left out; got {short(family)}.")
+        raise RecipeError(f"In a recipe, family is {' or '.join(FAMILY_KEYS)}, or left out; got {shorten(family)}.")
     return str(family)
 
 
@@ -48,11 +53,11 @@ def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
     for i, (method, params) in enumerate(stages):
         if reason := method.refuses(params, [(before.key, values) for before, values in stages[:i]]):
             raise RecipeError(reason)
-    after = [i for i, (method, params) in enumerate(stages) if isinstance(method, Edit) and method.after_merge(params)]
-    if len(after) > 1:
+    late = [i for i, (method, params) in enumerate(stages) if isinstance(method, Edit) and method.after_merge(params)]
+    if len(late) > 1:
         raise RecipeError("Two edits of this chain work on the merged task vector; at most one can. Join their rules.")
-    if after and not isinstance(stages[after[0] + 1][0], Merge):
-        key = stages[after[0]][0].key
+    if late and not isinstance(stages[late[0] + 1][0], Merge):
+        key = stages[late[0]][0].key
         raise RecipeError(f"{key} works on the merged task vector here, so it is the last edit; move it to the end.")
     adapts = [method.title for method, _ in stages if isinstance(method, Adapt)]
     per_task = [method.title for method, _ in stages if isinstance(method, Merge) and method.per_task]
@@ -64,7 +69,7 @@ def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
 
 
 def list_doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:
-    """Sentences on methods of a chain, with their parameters, whose learning may be of little use."""
+    """Sentences on methods of a chain, with their parameters, whose learning may have little effect."""
     learning = [method for method, params in stages if isinstance(method, Merge) and method.learns(params)]
     random = [method.key for method, params in stages if isinstance(method, Edit) and "seed" in params.bounds()]
     mixing = [method for method, _ in stages
@@ -79,27 +84,27 @@ def list_doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:
 
 def refuse_several_adapts(adapt: Any) -> None:
     """Raise RecipeError for more than one adapt, in a list or as a mapping with several keys."""
-    pair = isinstance(adapt, list | tuple) and len(adapt) == 2 and not isinstance(adapt[1], str | list | tuple)
-    if isinstance(adapt, Mapping | list | tuple) and len(adapt) > 1 and not (pair and isinstance(adapt[0], str)):
-        raise RecipeError(f"A recipe has at most one adapt, on top of its merge; got {len(adapt)}: {short(adapt)}.")
+    is_pair = isinstance(adapt, list | tuple) and len(adapt) == 2 and not isinstance(adapt[1], str | list | tuple)
+    if isinstance(adapt, Mapping | list | tuple) and len(adapt) > 1 and not (is_pair and isinstance(adapt[0], str)):
+        raise RecipeError(f"A recipe has at most one adapt, on top of its merge; got {len(adapt)}: {shorten(adapt)}.")
 
 
 def describe_unused(settings: Mapping[str, Any], used: Mapping[str, Any]) -> tuple[str, ...]:
     """A sentence for each of ``settings`` that is not empty and not ``used``."""
-    return tuple(sentence for name, sentence in NOT_USED.items() if settings.get(name) and not used.get(name))
+    return tuple(sentence for name, sentence in UNUSED_SETTINGS.items() if settings.get(name) and not used.get(name))
 
 
 def check_settings(count_dead_params: Any, activation: Any, vocabulary: Any) -> None:
     """Raise RecipeError if one of these fields has a value that a recipe does not admit."""
     if not isinstance(count_dead_params, bool):
-        raise RecipeError(f"In a recipe, count_dead_params is true or false; got {short(count_dead_params)}.")
+        raise RecipeError(f"In a recipe, count_dead_params is true or false; got {shorten(count_dead_params)}.")
     if activation not in ("", *ACTIVATIONS):
-        raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {short(activation)}.")
+        raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {shorten(activation)}.")
     if vocabulary not in VOCABULARIES:
-        raise RecipeError(f"In a recipe, vocabulary is {' or '.join(VOCABULARIES)}; got {short(vocabulary)}.")
+        raise RecipeError(f"In a recipe, vocabulary is {' or '.join(VOCABULARIES)}; got {shorten(vocabulary)}.")
 
 
-def short(value: Any) -> str:
+def shorten(value: Any) -> str:
     """A value for an error text, shortened to one line."""
     return reprlib.repr(value)
 
@@ -112,8 +117,8 @@ def keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
         ((key, params),) = entry.items()
         if isinstance(key, str) and (params is None or isinstance(params, dict)):
             return key, params or {}
-    key, values = EXAMPLES.get(field, EXAMPLES["merge"])
-    raise RecipeError(f"In a recipe, {field} is written as `{key}` or as `{key}: {values}`; got {short(entry)}.")
+    key, values = STEP_EXAMPLES.get(field, STEP_EXAMPLES["merge"])
+    raise RecipeError(f"In a recipe, {field} is written as `{key}` or as `{key}: {values}`; got {shorten(entry)}.")
 
 
 def canonical_json(data: Any) -> str:

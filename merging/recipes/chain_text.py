@@ -21,10 +21,10 @@ from merging.models.stated_architecture import StatedArchitecture
 from merging.recipes.recipe import Exemplars
 from merging.recipes.unlabeled_images import TestData
 
-EXEMPLARS, TEST_DATA = "exemplars", "test_data"  # the keys of the settings that sample exemplars and test data
-COUNT_DEAD = "count_dead_params"
-MOST_PROBLEMS = 5  # the most problems of a chain in one message
-ACTIVATION, ARCHITECTURE = "activation:", "architecture:"
+EXEMPLARS_KEY, TEST_DATA_KEY = "exemplars", "test_data"  # keys of the settings of exemplars and of test data
+COUNT_DEAD_KEY = "count_dead_params"
+MAX_PROBLEMS = 5  # problems of a chain in one message
+ACTIVATION_PREFIX, ARCHITECTURE_PREFIX = "activation:", "architecture:"
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class WrittenChain:
 
     def text(self) -> str:
         """The chain in one line, without default values."""
-        settings = [COUNT_DEAD] if self.count_dead_params else []
-        settings += [ACTIVATION + self.activation] if self.activation else []
-        settings += [ARCHITECTURE + self.architecture] if self.architecture else []
+        settings = [COUNT_DEAD_KEY] if self.count_dead_params else []
+        settings += [ACTIVATION_PREFIX + self.activation] if self.activation else []
+        settings += [ARCHITECTURE_PREFIX + self.architecture] if self.architecture else []
         exemplars = exemplars_text(self.exemplars)
-        settings += [exemplars] if exemplars != EXEMPLARS else []
-        test_data = _with_values(TEST_DATA, TestData, self.test_data)
-        settings += [test_data] if test_data != TEST_DATA else []
+        settings += [exemplars] if exemplars != EXEMPLARS_KEY else []
+        test_data = _format_part(TEST_DATA_KEY, TestData, self.test_data)
+        settings += [test_data] if test_data != TEST_DATA_KEY else []
         steps = [*(step_text(registry.find_edit(key), values) for key, values in self.edits),
                  step_text(registry.find_merge(self.merge[0]), self.merge[1])]  # fmt: skip
         steps += [step_text(registry.find_adapt(self.adapt[0]), self.adapt[1])] if self.adapt else []
@@ -57,21 +57,21 @@ class WrittenChain:
 
 def step_text(method: Method, values: Mapping[str, Any]) -> str:
     """A step without default values: 'ties:density=0.2,scaling=0.3'."""
-    return _with_values(method.key, method.params, values)
+    return _format_part(method.key, method.params, values)
 
 
 def exemplars_text(values: Mapping[str, Any]) -> str:
     """The settings of exemplars: 'exemplars:per_task=9', or 'exemplars' if all values are defaults."""
-    return _with_values(EXEMPLARS, Exemplars, values)
+    return _format_part(EXEMPLARS_KEY, Exemplars, values)
 
 
-def _with_values(key: str, kind: type[Params], values: Mapping[str, Any]) -> str:
+def _format_part(key: str, kind: type[Params], values: Mapping[str, Any]) -> str:
     bounds = kind.bounds()
-    pairs = [_pair(n, bounds[n], v) for n, v in values.items() if n in bounds and v != bounds[n].default]
+    pairs = [_format_value(n, bounds[n], v) for n, v in values.items() if n in bounds and v != bounds[n].default]
     return key + (":" + ",".join(pairs) if pairs else "")
 
 
-def _pair(name: str, bound: Bound, value: Any) -> str:
+def _format_value(name: str, bound: Bound, value: Any) -> str:
     """'density=0.2', with all digits of the value, because a rounded value would identify another run.
 
     A table has no name: 'b0-1=0'.
@@ -86,9 +86,9 @@ def parse_chain(text: str) -> WrittenChain:
         MergingError: an unknown method or parameter, or a value outside its bounds.
     """
     problems: list[str] = []
-    dead, activation, architecture, parts = _split_settings(text)
-    exemplars = parse_values(Exemplars, _take_values(EXEMPLARS, parts))
-    test_data = parse_values(TestData, _take_values(TEST_DATA, parts))
+    counts_dead, activation, architecture, parts = _split_settings(text)
+    exemplars = parse_values(Exemplars, _take_values(EXEMPLARS_KEY, parts))
+    test_data = parse_values(TestData, _take_values(TEST_DATA_KEY, parts))
     adapt = parse_step("adapt", parts.pop(), problems) if parts and _is_adapt(parts[-1]) else None
     if not parts:
         raise RecipeError("The chain has no merge.")
@@ -97,13 +97,16 @@ def parse_chain(text: str) -> WrittenChain:
     edits = [parse_step("edit", edit, problems) for edit in parts[:-1]]
     merge, params = parse_step("merge", parts[-1], problems)
     if problems:
-        more = len(problems) - MOST_PROBLEMS
-        raise RecipeError(" ".join(problems[:MOST_PROBLEMS]) + (f" And {more} more problems." if more > 0 else ""))
+        remaining_count = len(problems) - MAX_PROBLEMS
+        raise RecipeError(
+            " ".join(problems[:MAX_PROBLEMS])
+            + (f" And {remaining_count} more problems." if remaining_count > 0 else "")
+        )
     return WrittenChain(
         [(key, registry.find_edit(key).params.build(values).values()) for key, values in edits],
         (merge, registry.find_merge(merge).params.build(params).values()),
         exemplars,
-        dead,
+        counts_dead,
         activation,
         architecture,
         adapt and (adapt[0], registry.find_adapt(adapt[0]).params.build(adapt[1]).values()),
@@ -125,16 +128,16 @@ def _is_adapt(step: str) -> bool:
 
 def _split_settings(text: str) -> tuple[bool, str, str, list[str]]:
     """Whether the chain counts unused tensors, its activation, its architecture, and its remaining parts."""
-    dead, activation, architecture = text.startswith(f"{COUNT_DEAD};"), "", ""
-    text = text.removeprefix(f"{COUNT_DEAD};")
-    if text.startswith(ACTIVATION):
-        activation, _, text = text.removeprefix(ACTIVATION).partition(";")
+    counts_dead, activation, architecture = text.startswith(f"{COUNT_DEAD_KEY};"), "", ""
+    text = text.removeprefix(f"{COUNT_DEAD_KEY};")
+    if text.startswith(ACTIVATION_PREFIX):
+        activation, _, text = text.removeprefix(ACTIVATION_PREFIX).partition(";")
         if activation not in ACTIVATIONS:
             raise RecipeError(f"An activation is {' or '.join(ACTIVATIONS)}; got {activation[:20]!r}.")
-    if text.startswith(ARCHITECTURE):
-        written, _, text = text.removeprefix(ARCHITECTURE).partition(";")
-        architecture = StatedArchitecture.parse(written).text()
-    return dead, activation, architecture, text.split(";")
+    if text.startswith(ARCHITECTURE_PREFIX):
+        stated, _, text = text.removeprefix(ARCHITECTURE_PREFIX).partition(";")
+        architecture = StatedArchitecture.parse(stated).text()
+    return counts_dead, activation, architecture, text.split(";")
 
 
 def parse_values(kind: type[Params], text: str) -> dict[str, Any]:
@@ -161,7 +164,7 @@ def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str
     params = {}
     for part in filter(None, (part.strip() for part in values.split(","))):
         name, equals, value = _split_parameter(part, method.params.bounds())
-        if problem := _problem(method, name, equals, value):
+        if problem := _find_problem(method, name, equals, value):
             problems.append(problem)
         elif name in params and method.params.bounds()[name].kind == TABLE:
             problems.append(f"{method.key}.{name} appears twice; join its rules by '+', as in b0=0+b1=0.")
@@ -194,7 +197,7 @@ def _split_parameter(part: str, bounds: Mapping[str, Bound]) -> tuple[str, str, 
     return (table, "=", part) if table and equals and unnamed else (name, equals, value)
 
 
-def _problem(method: Method, name: str, equals: str, value: str) -> str:
+def _find_problem(method: Method, name: str, equals: str, value: str) -> str:
     """The error in one 'name=value'; empty if there is none."""
     bounds = method.params.bounds()
     if not equals:

@@ -23,13 +23,13 @@ class DataFiles:
     @classmethod
     def build(cls, layer_inputs: Any = None, gradients: Any = None) -> Self:
         """The files of mappings {expert: file}. Raises RecipeError for any other form."""
-        return cls(_files(layer_inputs, "layer_inputs"), _files(gradients, "gradients"))
+        return cls(_check_files(layer_inputs, "layer_inputs"), _check_files(gradients, "gradients"))
 
-    def read_by(self, methods: Iterable[tuple[Method, Needs]]) -> Self:
+    def select_read(self, methods: Iterable[tuple[Method, Needs]]) -> Self:
         """The files that one of these methods reads."""
-        read = [method for method, _ in methods]
-        rows = self.layer_inputs if any(method.reads_layer_inputs for method in read) else ()
-        return type(self)(rows, self.gradients if any(method.gradients for method in read) else ())
+        readers = [method for method, _ in methods]
+        rows = self.layer_inputs if any(method.reads_layer_inputs for method in readers) else ()
+        return type(self)(rows, self.gradients if any(method.gradients for method in readers) else ())
 
     def has_data_for(self, method: Method) -> bool:
         """Whether these files have the data of a method."""
@@ -37,9 +37,9 @@ class DataFiles:
 
     def of_experts(self, names: Iterable[str]) -> Self:
         """The files of some of the experts."""
-        wanted = set(names)
-        rows = tuple(pair for pair in self.layer_inputs if pair[0] in wanted)
-        return type(self)(rows, tuple(pair for pair in self.gradients if pair[0] in wanted))
+        selected = set(names)
+        rows = tuple(pair for pair in self.layer_inputs if pair[0] in selected)
+        return type(self)(rows, tuple(pair for pair in self.gradients if pair[0] in selected))
 
     def map_paths(self, resolve: Callable[[str], str]) -> Self:
         """The same files, with each path replaced by ``resolve`` of it."""
@@ -49,10 +49,10 @@ class DataFiles:
     def to_plain(self) -> dict[str, dict[str, str]]:
         """{key of a recipe: {expert: file}}, without keys that have no files."""
         files = {"layer_inputs": dict(self.layer_inputs), "gradients": dict(self.gradients)}
-        return {key: named for key, named in files.items() if named}
+        return {key: paths for key, paths in files.items() if paths}
 
 
-def _files(files: Any, key: str) -> Files:
+def _check_files(files: Any, key: str) -> Files:
     if files is not None and not isinstance(files, Mapping):
         raise RecipeError(f"In a recipe, {key} is a mapping of expert to file.")
     return tuple(

@@ -21,13 +21,13 @@ from merging.models.families import EMBEDDINGS, OUTPUT, Parameter
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 
-TENSOR, BLOCK, KIND = "tensor", "block", "kind"
+TENSOR, BLOCK, ROLE = "tensor", "block", "kind"  # the extents of a chosen layer
 MANUAL = "manual"
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenLayer:
-    """A tensor, its whole section, or all tensors of its role, as ``extent`` says."""
+    """A tensor, its whole section, or all tensors of its role, as ``extent`` states."""
 
     tensor: str
     section: str
@@ -37,7 +37,7 @@ class ChosenLayer:
     def rule(self, factor: float, experts: Sequence[str] = ()) -> FactorRule:
         """The rule that gives the layer this factor."""
         selection: dict[str, tuple[str, ...]] = {"tensors": (glob.escape(self.tensor),)}
-        if self.extent == KIND:
+        if self.extent == ROLE:
             selection = {"roles": (self.role,)}
         elif self.extent == BLOCK and self.section in (EMBEDDINGS, OUTPUT):
             selection = {"sections": (self.section,)}
@@ -58,13 +58,13 @@ def scale_layer(
     """
     step, before = _split_last_edit(recipe)
     rule = layer.rule(factor)
-    picked = resolve([rule], 1.0, [MERGED], parameters)
+    matches = resolve([rule], 1.0, [MERGED], parameters)
     if step is None:
         rules: tuple[FactorRule, ...] = (rule,)
     else:
-        now = resolve(step.params.rules, step.params.default, [MERGED], parameters).values  # type: ignore[attr-defined]
-        rules = simplify(np.where(picked.rules == 1, now * factor, now), [MERGED], parameters)
-    return replace(recipe, edits=(*before, _manual(rules, AFTER)), title=title)
+        factors = resolve(step.params.rules, step.params.default, [MERGED], parameters).values  # type: ignore[attr-defined]
+        rules = simplify(np.where(matches.rules == 1, factors * factor, factors), [MERGED], parameters)
+    return replace(recipe, edits=(*before, _build_manual_step(rules, AFTER)), title=title)
 
 
 def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "") -> Recipe:
@@ -85,16 +85,16 @@ def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: s
         raise RecipeError(f"The recipe does not merge {expert!r}.")
     step, before = _split_last_edit(recipe)
     rules = [layer.rule(min(single_factor(recipe), LARGEST), [expert])]
-    if others := [name for name in names if name != expert]:
-        rules.insert(0, layer.rule(0.0, others))
+    if other_experts := [name for name in names if name != expert]:
+        rules.insert(0, layer.rule(0.0, other_experts))
     after = () if step is None else (step,)
-    return replace(recipe, edits=(*before, _manual(tuple(rules), BEFORE), *after), title=title)
+    return replace(recipe, edits=(*before, _build_manual_step(tuple(rules), BEFORE), *after), title=title)
 
 
 def single_factor(recipe: Recipe) -> float:
     """The factor on one task vector for which the merge of it with zeros is the task vector itself.
 
-    1 / λ for merges with a scaling coefficient λ, K for the mean, 1 for merges that weigh in other ways.
+    It is 1 / λ for merges with a scaling coefficient λ, K for the mean of K experts, and 1 for all other merges.
     """
     scaling = recipe.merge.params.values().get("scaling")
     if recipe.merge.key == "weight_averaging":
@@ -110,5 +110,5 @@ def _split_last_edit(recipe: Recipe) -> tuple[Step | None, tuple[Step, ...]]:
     return None, recipe.edits
 
 
-def _manual(rules: Sequence[FactorRule], when: str) -> Step:
+def _build_manual_step(rules: Sequence[FactorRule], when: str) -> Step:
     return Step(MANUAL, registry.find_edit(MANUAL).params.build({"rules": list(rules), "when": when}, MANUAL))

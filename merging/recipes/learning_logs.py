@@ -1,4 +1,4 @@
-"""The curves that authors logged while a merge learned, for recipes of the same chain."""
+"""The curves that papers' authors logged while a merge learned, for recipes with the same chain."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 
-ALONG, TWO_UPDATES = "steps", "iterations of two updates"
-ADAPTED = {"surgery_on_task_arithmetic": "surgery", "surgery_on_lw_adamerging": "adamerging_surgery"}  # curve -> preset
+BY_STEPS, BY_TWO_UPDATES = "steps", "iterations of two updates"
+ADAPT_PRESETS = {
+    "surgery_on_task_arithmetic": "surgery",
+    "surgery_on_lw_adamerging": "adamerging_surgery",
+}  # curve -> preset
 FREE_PARAMETERS = {"steps", "seed", "shrink"}  # parameters that do not change the average course of learning
 
 
@@ -22,7 +25,7 @@ def logs_of(recipe: Recipe) -> tuple[Curve, ...]:
     return tuple(
         curve
         for curve in CURVES
-        if curve.along == ALONG and _is_same_chain(recipe, find_preset(curve.key).recipe("", {}))
+        if curve.along == BY_STEPS and _is_same_chain(recipe, find_preset(curve.key).recipe("", {}))
     )
 
 
@@ -35,21 +38,21 @@ def adapt_logs_of(recipe: Recipe) -> tuple[Curve, ...]:
         return ()
     curves = []
     for curve in CURVES:
-        other = find_preset(ADAPTED[curve.key]).recipe("", {}) if curve.along == TWO_UPDATES else None
-        if other is None or other.adapt is None:
+        preset_recipe = find_preset(ADAPT_PRESETS[curve.key]).recipe("", {}) if curve.along == BY_TWO_UPDATES else None
+        if preset_recipe is None or preset_recipe.adapt is None:
             continue
-        if _is_same_chain(recipe, other) and _plain(recipe.adapt, FREE_PARAMETERS) == _plain(
-            other.adapt, FREE_PARAMETERS
-        ):
+        if _is_same_chain(recipe, preset_recipe) and _compared_values(
+            recipe.adapt, FREE_PARAMETERS
+        ) == _compared_values(preset_recipe.adapt, FREE_PARAMETERS):
             curves.append(replace(curve, values={2 * n: value for n, value in curve.values.items()}))
     return tuple(curves)
 
 
-def _is_same_chain(recipe: Recipe, other: Recipe) -> bool:
-    return _plain(recipe.merge, FREE_PARAMETERS) == _plain(other.merge, FREE_PARAMETERS) and [
-        _plain(edit) for edit in recipe.edits
-    ] == [_plain(edit) for edit in other.edits]
+def _is_same_chain(recipe: Recipe, other_recipe: Recipe) -> bool:
+    return _compared_values(recipe.merge, FREE_PARAMETERS) == _compared_values(
+        other_recipe.merge, FREE_PARAMETERS
+    ) and [_compared_values(edit) for edit in recipe.edits] == [_compared_values(edit) for edit in other_recipe.edits]
 
 
-def _plain(step: Step, free: frozenset[str] | set[str] = frozenset()) -> tuple[str, dict[str, object]]:
-    return step.key, {name: value for name, value in step.params.to_plain().items() if name not in free}
+def _compared_values(step: Step, ignored: frozenset[str] | set[str] = frozenset()) -> tuple[str, dict[str, object]]:
+    return step.key, {name: value for name, value in step.params.to_plain().items() if name not in ignored}

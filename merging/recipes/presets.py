@@ -75,7 +75,7 @@ PRESETS = tuple(Preset(**vars(combination)) for combination in (*COMBINATIONS, *
 NETWORK_PRESETS = tuple(Preset(**vars(combination)) for combination in ON_NETWORKS)
 LEARNING = frozenset(combination.key for combination in LEARNED)  # presets that learn, and their comparisons
 
-NAMES = {one.title: one.name for one in PRESETS if one.name}
+NAMES = {preset.title: preset.name for preset in PRESETS if preset.name}
 
 
 def name_of(title: str, params: Callable[[], Mapping[str, Any]]) -> str:
@@ -105,9 +105,11 @@ def list_offered(network: str) -> tuple[Preset, ...]:
     """
     if not network:
         return PRESETS
-    own = tuple(each for each in NETWORK_PRESETS if each.network == network)
-    plain = tuple(each for each in PRESETS if each.adapt is None and not each.recipe("", {"expert": ""}).needs)
-    return own + plain
+    reported = tuple(preset for preset in NETWORK_PRESETS if preset.network == network)
+    general = tuple(
+        preset for preset in PRESETS if preset.adapt is None and not preset.recipe("", {"expert": ""}).needs
+    )
+    return reported + general
 
 
 def bases(edit: str) -> list[Preset]:

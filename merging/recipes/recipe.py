@@ -105,14 +105,14 @@ class Recipe:
         steps = tuple(build_step("edit", spec) for spec in edits)
         pairs = tuple((experts or {}).items())
         chain_rules.check_settings(count_dead_params, activation, vocabulary)
-        architecture = chain_rules.checked_architecture(architecture, activation)
+        architecture = chain_rules.check_architecture(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
         chain_rules.refuse_several_adapts(adapt)
         adapt_step = None if adapt is None else build_step("adapt", adapt)
         recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture,
                      adapt_step, vocabulary=vocabulary, family=chain_rules.checked_family(family))  # fmt: skip
         chain_rules.refuse_meaningless([(method, step.params) for method, step in recipe.stages])
-        recipe = replace(recipe, data_files=DataFiles.build(layer_inputs, gradients).read_by(recipe.data_methods))
+        recipe = replace(recipe, data_files=DataFiles.build(layer_inputs, gradients).select_read(recipe.data_methods))
         if recipe.needs & NEEDS_EXEMPLARS:
             recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
         if Needs.TEST_DATA in recipe.needs:
@@ -126,7 +126,7 @@ class Recipe:
             RecipeError: they name two activations.
         """
         activation, architecture = activation or self.activation, architecture or self.architecture
-        checked = chain_rules.checked_architecture(architecture, activation)
+        checked = chain_rules.check_architecture(architecture, activation)
         return replace(self, activation=activation, architecture=checked)
 
     def with_data(self, data_files: Mapping[str, Mapping[str, str]]) -> Self:
@@ -156,8 +156,8 @@ class Recipe:
 
     def models(self, base: Path | None = None) -> dict[str, ModelRef]:
         """The recipe's models, {"pretrained": model, "experts/<name>": model}; paths are relative to ``base``."""
-        named = {PRETRAINED: self.pretrained, **{expert_key(name): text for name, text in self.experts}}
-        return {key: ModelRef(text, base) for key, text in named.items()}
+        references = {PRETRAINED: self.pretrained, **{expert_key(name): text for name, text in self.experts}}
+        return {key: ModelRef(text, base) for key, text in references.items()}
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:
@@ -230,10 +230,10 @@ class Recipe:
 
     def _digest(self, steps: Sequence[Mapping[str, Any]]) -> str:
         versions = [method.version for method, _ in self.stages]
-        more: list[Any] = [self.exemplars.values()] if self.exemplars else []
-        more += [{"adapt": self.adapt.to_plain()}] if self.adapt else []
-        more += [{"test_data": self.test_data.values()}] if self.test_data else []
-        return hashlib.sha256(chain_rules.canonical_json([VERSION, steps, versions, *more]).encode()).hexdigest()
+        settings: list[Any] = [self.exemplars.values()] if self.exemplars else []
+        settings += [{"adapt": self.adapt.to_plain()}] if self.adapt else []
+        settings += [{"test_data": self.test_data.values()}] if self.test_data else []
+        return hashlib.sha256(chain_rules.canonical_json([VERSION, steps, versions, *settings]).encode()).hexdigest()
 
     def contents(self, parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
         """Every step as its parameters, or as its effect on these tensors if it can be written in several ways.
@@ -264,16 +264,16 @@ class Recipe:
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         sampled_from = [benchmark_digest] if self.has_sampled_images else []
-        dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
+        counted = ["count_dead_params"] if self.count_dead_params and carries_dead else []
         facts = {"": self.activation, "architecture ": self.architecture, "inference ": inference}
         facts |= {
             "family ": self.family,
             "vocabulary ": self.vocabulary if inference and self.vocabulary != COMMON else "",
         }
         facts |= {f"{file} ": digest for file, digest in sorted((data_digests or {}).items())}
-        named = [f"{name}{value}" for name, value in facts.items() if value]
+        stated = [f"{name}{value}" for name, value in facts.items() if value]
         chain = self._digest(list(self.contents(parameters)))
-        return short_digest(chain_rules.canonical_json([chain, inputs, *sampled_from, *dead, *named]))
+        return short_digest(chain_rules.canonical_json([chain, inputs, *sampled_from, *counted, *stated]))
 
     def to_plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""
@@ -308,7 +308,7 @@ class Recipe:
 
     @classmethod
     def from_plain(cls, data: Any) -> Self:
-        """A recipe from plain data, as ``plain`` writes it."""
+        """A recipe from plain data, as ``to_plain`` writes it."""
         data = check_fields(data, "recipe", FIELDS, VERSION)
         merge, params = chain_rules.keyed(data.get("merge"), "merge")
         edits, adapt = data.get("edits") or [], data.get("adapt")

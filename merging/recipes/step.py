@@ -10,7 +10,7 @@ from merging.base.errors import RecipeError
 from merging.methods import registry
 from merging.methods.method import Method
 from merging.methods.params import TABLE, Params
-from merging.recipes.chain_rules import short
+from merging.recipes.chain_rules import shorten
 
 StepSpec = str | tuple[str, Mapping[str, Any]]
 
@@ -41,9 +41,9 @@ def build_step(role: str, spec: StepSpec) -> Step:
     """A checked edit or adapt from its key, or from its key and parameters. Raises RecipeError for anything else."""
     if isinstance(spec, str):
         spec = (spec, {})
-    pair = isinstance(spec, Sequence) and len(spec) == 2
-    if not pair or not isinstance(spec[0], str) or not isinstance(spec[1], Mapping):
-        raise RecipeError(f"An {role} is a key, or a key and its parameters; got {short(spec)}.")
+    is_pair = isinstance(spec, Sequence) and len(spec) == 2
+    if not is_pair or not isinstance(spec[0], str) or not isinstance(spec[1], Mapping):
+        raise RecipeError(f"An {role} is a key, or a key and its parameters; got {shorten(spec)}.")
     key, params = spec
     method: Method = registry.find_adapt(key) if role == "adapt" else registry.find_edit(key)
     return Step(method.key, method.params.build(params, method.key))

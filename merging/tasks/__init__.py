@@ -1,1 +1,1 @@
-"""Tasks and their results, the workers that compute tasks, and the queue of jobs."""
+"""Tasks and their results, workers that compute tasks, and the queue of jobs."""

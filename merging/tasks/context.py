@@ -25,10 +25,10 @@ class Context:
     """The context of a computation; the result does not depend on it, up to rounding on another device.
 
     ``device`` is "auto" (CUDA, then MPS, then CPU) or a torch device name. ``progress`` is called with a Progress after
-    every piece of work. ``cancel`` and ``pause`` are checked between two pieces: ``cancel`` ends the computation, and
-    ``pause`` stops a computation that can continue later. ``warn`` is called with each sentence about a possible flaw
-    of the result. ``workers`` compute work that consists of tasks: open workers, or a text as in MERGESCOPE_WORKERS;
-    if it is empty, this process computes.
+    every piece of work. ``cancel`` and ``pause`` are checked between two pieces of work: ``cancel`` ends the
+    computation, and ``pause`` stops a computation that can continue later. ``warn`` is called with each sentence about
+    a possible flaw of the result. ``workers`` compute work that consists of tasks. They are open workers, or a text as
+    in MERGESCOPE_WORKERS; with an empty text, this process computes.
     """
 
     device: str = "auto"
@@ -39,7 +39,7 @@ class Context:
     workers: str | OpenWorkers = ""
 
     def check(self) -> None:
-        """Raise Cancelled if asked to stop."""
+        """Raise Cancelled if a cancellation is requested."""
         self.meter(0).check()
 
     def is_pause_requested(self) -> bool:

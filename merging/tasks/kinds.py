@@ -1,4 +1,4 @@
-"""The kinds of tasks that processes compute for each other. A kind is one file, and one line in ``KINDS``.
+"""The kinds of tasks that processes compute for each other. A kind is one file, and one line in ``TASK_KINDS``.
 
 Requests are plain data, and answers are plain data or the bytes of a safetensors file, so no function or object of a
 user is sent to another process. Modules are imported only by the names in this file, never by a name in a request.
@@ -15,7 +15,7 @@ from merging.base.errors import WorkerError
 from merging.tasks.context import Context
 
 ABOUT, POINT, TRIAL, TENSOR, SCORE, RUN, MEASURE = "about", "point", "trial", "tensor", "score", "run", "measure"
-KINDS: Mapping[str, str] = {
+TASK_KINDS: Mapping[str, str] = {
     ABOUT: "merging.tasks.workers.worker_facts:KIND",
     POINT: "merging.study.sweeps.point_task:KIND",
     TRIAL: "merging.study.trials.trial_task:KIND",
@@ -24,7 +24,7 @@ KINDS: Mapping[str, str] = {
     RUN: "merging.study.runs.run_task:KIND",
     MEASURE: "merging.study.measurement_task:KIND",
 }
-STAGED: Mapping[str, str] = {
+STAGED_KINDS: Mapping[str, str] = {
     "preview": "merging.study.previews.preview_stages:preview_stages",
     "image": "merging.study.image_stages:image_stages",
 }
@@ -33,14 +33,18 @@ Request = Mapping[str, Any]
 
 
 class StageAnswer(NamedTuple):
-    """The answer after a stage; ``done`` if it is complete, ``suffices`` if it may be the last while others wait."""
+    """The answer after a stage.
+
+    ``done`` is whether the answer is complete, ``suffices`` whether it is good enough to be the last one while requests
+    of other sessions wait.
+    """
 
     answer: Plain
     done: bool = False
     suffices: bool = False
 
 
-Stages = Iterator[StageAnswer | None]  # None: a piece of a stage is computed, but not the whole stage
+Stages = Iterator[StageAnswer | None]  # None: a piece of a stage is computed, but the stage is not complete
 StagedKind = Callable[[Request, Context], Stages]  # its iterator raises MergingError, or Cancelled if asked to stop
 
 
@@ -51,7 +55,7 @@ class TaskKind:
     ``open_inputs`` opens the inputs that tasks share if their requests agree in the keys ``shared``. They stay in
     memory for the next task, unless ``shared`` is empty. ``name_task`` computes the task's name from the files that
     this process sees. A request with another name is refused, so that a stale copy of a file cannot yield a wrong
-    result. Without ``name_task`` a request is about the worker itself. ``compute`` returns the answer. If a kind is
+    result. Without ``name_task``, a request asks about the worker itself. ``compute`` returns the answer. If a kind is
     ``stored``, its finished answers stay stored when the work pauses. If it is ``in_store``, the worker writes its
     answers to the store, whose folder it must see.
     """
@@ -67,15 +71,15 @@ class TaskKind:
 
 def find_kind(key: str) -> TaskKind:
     """The kind with a key. Raises WorkerError if there is none."""
-    if key not in KINDS:
-        raise WorkerError(f"There is no kind of task {key[:40]!r}; a worker does one of {', '.join(KINDS)}.")
-    module, _, name = KINDS[key].partition(":")
+    if key not in TASK_KINDS:
+        raise WorkerError(f"There is no kind of task {key[:40]!r}; a worker does one of {', '.join(TASK_KINDS)}.")
+    module, _, name = TASK_KINDS[key].partition(":")
     kind: TaskKind = getattr(importlib.import_module(module), name)
     return kind
 
 
 def find_staged_kind(key: str) -> StagedKind:
     """The function that answers requests of a kind in stages. Raises KeyError if there is none."""
-    module, _, name = STAGED[key].partition(":")
+    module, _, name = STAGED_KINDS[key].partition(":")
     kind: StagedKind = getattr(importlib.import_module(module), name)
     return kind

@@ -1,7 +1,7 @@
 """A process that waits for an order: to become a command of the command line, or to stay and answer requests.
 
-The process loads the modules that its arguments name, and reads lines of JSON on stdin. The first line is an order. The
-process first acknowledges it with one byte on stdout. An order with a "command" has the words after ``python -m``, an
+The process loads the modules that its arguments name, and reads lines of JSON on stdin. The first line is an order,
+which the process acknowledges with one byte on stdout. An order with a "command" has the words after ``python -m``, an
 environment, and the file to print to: the process exits with that command's code, and outlives the sender of the order.
 Any other order has the device, the seconds after which the process ends without a request, and its niceness. Requests
 follow on stdin and answers on stdout, as lines of JSON. Until it becomes a command, the process ends when stdin closes.
@@ -28,9 +28,9 @@ from merging.base.errors import Cancelled, MergingError, describe_unexpected, is
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, StageAnswer, Stages, find_staged_kind
 
-NICE = 10  # of the thread that loads modules
-READ = b"\n"  # acknowledges an order
-TIME_ENOUGH = 5.0  # seconds after which a stage that suffices is the answer while other sessions wait
+LOADING_NICENESS = 10  # niceness of the thread that loads modules
+ACKNOWLEDGEMENT = b"\n"  # the byte that acknowledges an order
+SECONDS_BEFORE_YIELDING = 5.0  # after which a sufficient stage is the last one if other sessions wait
 OUT_OF_MEMORY = "The computer ran out of memory for this. Close other programs, or use fewer or smaller models."
 
 
@@ -42,8 +42,8 @@ class _Task:
     session: str
     request: Request
     stages: Stages | None = None
-    answered: bool = False
-    since: float = field(default_factory=time.monotonic)
+    is_answered: bool = False
+    started_at: float = field(default_factory=time.monotonic)
 
 
 class RequestLoop:
@@ -51,14 +51,14 @@ class RequestLoop:
 
     A newer request of a session stops the session's older one after its current piece. Requests of several sessions
     take turns, one piece each. While another session waits for its first answer, a request that has run for
-    ``TIME_ENOUGH`` seconds ends at the first stage that suffices.
+    ``SECONDS_BEFORE_YIELDING`` seconds ends at the first stage that suffices.
     """
 
-    def __init__(self, answer: Callable[[Plain], None], device: str) -> None:
-        self._answer, self._device = answer, device
+    def __init__(self, send_answer: Callable[[Plain], None], device: str) -> None:
+        self._send_answer, self._device = send_answer, device
         self._requests: queue.Queue[Request] = queue.Queue()
-        self._newest: dict[str, int] = {}  # session -> its newest request, until that is answered or stopped
-        self._lock = threading.Lock()  # for ``_newest``
+        self._newest_requests: dict[str, int] = {}  # session -> its newest request, until that is answered or stopped
+        self._lock = threading.Lock()  # for ``_newest_requests``
 
     def add_requests(self, lines: Iterable[str]) -> None:
         """Queue requests until the lines end; a request without a kind only stops its session's earlier one."""
@@ -66,25 +66,25 @@ class RequestLoop:
             request = json.loads(line)
             with self._lock:
                 if request.get("kind"):
-                    self._newest[request["session"]] = request["id"]
+                    self._newest_requests[request["session"]] = request["id"]
                     self._requests.put(request)
                 else:
-                    self._newest.pop(request["session"], None)
+                    self._newest_requests.pop(request["session"], None)
 
-    def run(self, idle: float) -> None:
-        """Answer requests until none has come for ``idle`` seconds."""
+    def run(self, idle_seconds: float) -> None:
+        """Answer requests until none has arrived for ``idle_seconds``."""
         tasks: deque[_Task] = deque()
         while True:
             try:
-                request = self._requests.get(block=not tasks, timeout=idle)
+                request = self._requests.get(block=not tasks, timeout=idle_seconds)
                 tasks.append(_Task(request["id"], request["session"], request))
                 continue
             except queue.Empty:
                 if not tasks:
                     return
             task = tasks.popleft()
-            others_wait = any(not other.answered for other in tasks)
-            if self._step(task, others_wait):
+            sessions_wait = any(not other.is_answered for other in tasks)
+            if self._compute_piece(task, sessions_wait):
                 tasks.append(task)
                 continue
             self._forget(task)
@@ -92,16 +92,16 @@ class RequestLoop:
                 _release_memory()
 
     def _forget(self, task: _Task) -> None:
-        """Forget a request that is answered or stopped, unless its session has made another one since."""
+        """Forget a request that is answered or stopped, unless its session has sent another one since."""
         with self._lock:
-            if self._newest.get(task.session) == task.number:
-                del self._newest[task.session]
+            if self._newest_requests.get(task.session) == task.number:
+                del self._newest_requests[task.session]
 
-    def _step(self, task: _Task, others_wait: bool) -> bool:
+    def _compute_piece(self, task: _Task, sessions_wait: bool) -> bool:
         """Compute a piece of a request, and answer if that ends a stage. Returns whether more pieces remain."""
 
         def is_stopped() -> bool:
-            return self._newest.get(task.session) != task.number
+            return self._newest_requests.get(task.session) != task.number
 
         answer: Plain
         try:
@@ -115,9 +115,9 @@ class RequestLoop:
                 return True
             if is_stopped():
                 return False
-            suffices = stage.suffices and others_wait and time.monotonic() - task.since > TIME_ENOUGH
+            suffices = stage.suffices and sessions_wait and time.monotonic() - task.started_at > SECONDS_BEFORE_YIELDING
             answer = {**stage.answer, "done": stage.done or suffices}
-            task.answered = True
+            task.is_answered = True
         except Cancelled:
             return False
         except MergingError as error:
@@ -126,7 +126,7 @@ class RequestLoop:
             traceback.print_exception(error)
             sentence = OUT_OF_MEMORY if is_out_of_memory(error) else describe_unexpected(error)
             answer = {"error": sentence, "done": True}
-        self._answer({"id": task.number, **answer})
+        self._send_answer({"id": task.number, **answer})
         return not answer["done"]
 
 
@@ -137,9 +137,9 @@ def _release_memory() -> None:
 
 
 def load_modules(names: Sequence[str]) -> None:
-    """Import modules; an ImportError is ignored here, as it is raised again where the module is needed."""
-    if sys.platform == "linux":  # where it lowers the priority of this thread alone
-        os.nice(NICE)
+    """Import modules; an ImportError is ignored, because it is raised again where the module is used."""
+    if sys.platform == "linux":  # on Linux, niceness belongs to the calling thread alone
+        os.nice(LOADING_NICENESS)
     for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -171,24 +171,24 @@ def _become_command(words: Sequence[str], output: str) -> int:
     return 0
 
 
-def _answer_requests(device: str, idle: float, nice: int) -> None:
-    """Answer the requests on stdin; end when it closes, or after ``idle`` seconds without a request."""
-    os.nice(nice)
+def _answer_requests(device: str, idle_seconds: float, niceness: int) -> None:
+    """Answer the requests on stdin; end when it closes, or after ``idle_seconds`` without a request."""
+    os.nice(niceness)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries that print to stdout write to stderr, so that their output does not look like an answer
 
-    def answer(line: Plain) -> None:
+    def send_answer(line: Plain) -> None:
         answers.write(json.dumps(line) + "\n")
         answers.flush()
 
-    loop = RequestLoop(answer, device)
+    loop = RequestLoop(send_answer, device)
 
-    def read() -> None:
+    def read_requests() -> None:
         loop.add_requests(sys.stdin)
         os._exit(0)  # the server is gone or wants this process to end
 
-    threading.Thread(target=read, daemon=True).start()
-    loop.run(idle)
+    threading.Thread(target=read_requests, daemon=True).start()
+    loop.run(idle_seconds)
 
 
 def main(modules: Sequence[str]) -> None:
@@ -199,7 +199,7 @@ def main(modules: Sequence[str]) -> None:
     code = 0
     if line.endswith(b"\n"):
         try:
-            os.write(1, READ)
+            os.write(1, ACKNOWLEDGEMENT)
             thread.join()
             code = follow_order(json.loads(line))
         except BaseException:

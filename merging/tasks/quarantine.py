@@ -13,8 +13,8 @@ from pathlib import Path
 from merging.base.files import atomic
 from merging.base.files.records import write_json
 
-FOLDER, NOTE = "corrupt", "damage.json"
-NAME = re.compile(r"(.+)-[0-9a-f]{8}")
+FOLDER, NOTE_FILE = "corrupt", "damage.json"
+ENTRY_NAME = re.compile(r"(.+)-[0-9a-f]{8}")
 RUN = "run"
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class Damage:
     """A damaged entry: its kind ("run", "measurement", "point", "sweep", "draft"), name, reason, and current path.
 
-    ``origin`` is its original path, where an entry of a library or of a read-only store stays.
+    ``origin`` is its original path; an entry of a library or of a read-only store stays there.
     """
 
     kind: str
@@ -44,10 +44,10 @@ class Damage:
 
     @property
     def sentence(self) -> str:
-        """A sentence that says which entry is damaged and whether it was moved."""
-        fate = "it was set aside" if self.is_moved else "it is left where it is"
+        """A sentence that states which entry is damaged and whether it was moved."""
+        action = "it was set aside" if self.is_moved else "it is left where it is"
         why = f" ({self.reason})" if self.reason else ""
-        return f"{self.kind.capitalize()} {self.name} is damaged{why}; {fate} and counts as absent."
+        return f"{self.kind.capitalize()} {self.name} is damaged{why}; {action} and counts as absent."
 
 
 class Quarantine:
@@ -58,7 +58,7 @@ class Quarantine:
         self._unmoved: dict[Path, Damage] = {}
 
     def check_and_move(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
-        """Set a damaged entry aside, or only record it without ``move``; logs one warning for each entry.
+        """Set a damaged entry aside, or with ``move=False`` only record it; logs one warning for each entry.
 
         If another process has replaced the entry with a good copy meanwhile, nothing happens.
         """
@@ -67,9 +67,9 @@ class Quarantine:
 
     def move_damaged(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
         """Set an entry aside that is known to be damaged, or only record it if it cannot be moved."""
-        moved = self._move(path, kind, str(reason)) if move else None
-        damage = Damage(kind, path.stem, str(reason), moved or path, path)
-        if moved is not None:
+        new_path = self._move(path, kind, str(reason)) if move else None
+        damage = Damage(kind, path.stem, str(reason), new_path or path, path)
+        if new_path is not None:
             self._unmoved.pop(path, None)
         elif not path.exists() or path in self._unmoved:  # another process has moved it, or it is recorded already
             return
@@ -79,27 +79,27 @@ class Quarantine:
 
     def _move(self, path: Path, kind: str, reason: str) -> Path | None:
         """Move an entry into the quarantine folder and return its new path; None if it cannot be moved."""
-        moved = self._folder / f"{path.stem}-{uuid.uuid4().hex[:8]}"
+        new_path = self._folder / f"{path.stem}-{uuid.uuid4().hex[:8]}"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if path.is_dir():
-                path.rename(moved)
+                path.rename(new_path)
             else:
-                moved.mkdir(mode=0o700)
-                path.rename(moved / path.name)
+                new_path.mkdir(mode=0o700)
+                path.rename(new_path / path.name)
         except OSError:
             with contextlib.suppress(OSError):
-                moved.rmdir()
+                new_path.rmdir()
             return None
         with contextlib.suppress(OSError):  # without the note, only the reason is lost
             origin = path.relative_to(self._root).as_posix()
-            write_json(moved / NOTE, {"kind": kind, "name": path.stem, "reason": reason, "origin": origin})
-        return moved
+            write_json(new_path / NOTE_FILE, {"kind": kind, "name": path.stem, "reason": reason, "origin": origin})
+        return new_path
 
     def list_damage(self) -> list[Damage]:
         """Every damaged entry: those that were set aside, newest first, then those that could not be moved."""
         with contextlib.suppress(OSError):
-            paths = [path for path in self._folder.iterdir() if NAME.fullmatch(path.name)]
+            paths = [path for path in self._folder.iterdir() if ENTRY_NAME.fullmatch(path.name)]
             paths.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
             return [*map(self._read_note, paths), *self._list_unmoved()]
         return self._list_unmoved()
@@ -117,7 +117,7 @@ class Quarantine:
         name = folder.name.rpartition("-")[0]
         note = {"kind": RUN, "name": name, "reason": "", "origin": f"runs/{name}"}
         with contextlib.suppress(OSError, ValueError, TypeError):
-            note |= json.loads((folder / NOTE).read_bytes())
+            note |= json.loads((folder / NOTE_FILE).read_bytes())
         return Damage(
             str(note["kind"]), str(note["name"]), str(note["reason"]), folder, self._root / str(note["origin"])
         )

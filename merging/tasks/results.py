@@ -39,17 +39,17 @@ from merging.base.text import did_you_mean
 from merging.tasks.quarantine import Quarantine
 
 T = TypeVar("T")
-ATTEMPTS, PAUSE = 10, 0.01  # attempts to read a damaged file, and seconds between them
-NOT_READ = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised by facts of an unknown format
+READ_ATTEMPTS, RETRY_SECONDS = 10, 0.01  # attempts to read a damaged file, and the growing pause between them
+READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)  # exceptions for facts of an unknown format
 
 
 @dataclass(frozen=True, slots=True)
 class ResultKind:
     """A kind of results: its ``noun`` in sentences, its folder in a store, and the name of its file of facts.
 
-    ``again`` is a sentence on how to recover a lost result. The schemas of tables are in the facts under "tables"; if
-    there is only the table ``table``, its schema is in the facts under that name. The hash of a file is compared when
-    the result is read; for kinds with ``large`` files, when the file is first used.
+    ``again`` is a sentence that tells the user how to recover a lost result. The schemas of tables are in the facts
+    under "tables"; if there is only the table ``table``, its schema is in the facts under that name. The hash of a file
+    is compared when the result is read; for kinds with ``large`` files, when the file is first used.
     """
 
     noun: str
@@ -79,13 +79,13 @@ class Result:
     def schemas(self) -> Mapping[str, Mapping[str, str]]:
         """The schemas of its tables: {table: {column: type}}."""
         name = self.kind.table
-        found: Mapping[str, Mapping[str, str]] = {name: self.facts[name]} if name else self.facts["tables"]
-        return found
+        schemas: Mapping[str, Mapping[str, str]] = {name: self.facts[name]} if name else self.facts["tables"]
+        return schemas
 
     def columns(self, name: str) -> Columns:
         """One of its tables, without loading pandas. Raises StoreError also if it has no table of that name."""
         if name not in self.schemas:
-            known = [each for each in self.schemas if each != SCORES]
+            known = [table for table in self.schemas if table != SCORES]
             hint = did_you_mean(name, known)
             raise StoreError(
                 f"{self._sentence_name} has no table {name!r}.{hint} It has: {', '.join(known) or 'none'}."
@@ -94,11 +94,13 @@ class Result:
 
     def array(self, name: str) -> NDArray[Any]:
         """One of its arrays (*S), of any shape, plain or packed. Raises StoreError also if it has no such array."""
-        plain, packed = f"{name}.npy", f"{name}.npy{PACKED}"
-        if plain in self.manifest:
-            return self.read_checked(plain, lambda path: np.load(path, allow_pickle=False))
-        if packed in self.manifest:
-            return self.read_checked(packed, lambda path: np.load(io.BytesIO(read_unpacked(path)), allow_pickle=False))
+        plain_file, packed_file = f"{name}.npy", f"{name}.npy{PACKED}"
+        if plain_file in self.manifest:
+            return self.read_checked(plain_file, lambda path: np.load(path, allow_pickle=False))
+        if packed_file in self.manifest:
+            return self.read_checked(
+                packed_file, lambda path: np.load(io.BytesIO(read_unpacked(path)), allow_pickle=False)
+            )
         raise StoreError(f"{self._sentence_name} has no array {name!r}.")
 
     def file(self, name: str) -> Path:
@@ -108,14 +110,14 @@ class Result:
     def read_checked(self, name: str, read: Callable[[Path], T]) -> T:
         """The return value of ``read`` for the path of a file, after checking the file's hash."""
         manifest, damage = self.manifest, DamagedError("it cannot be read")
-        for attempt in range(ATTEMPTS):
+        for attempt in range(READ_ATTEMPTS):
             try:
                 return read(verify_file(self.path, manifest, name))
-            except NOT_READ as error:
+            except READ_ERRORS as error:
                 damage = DamagedError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error!r}")
             except DamagedError as error:
                 damage = error
-            time.sleep(attempt * PAUSE)
+            time.sleep(attempt * RETRY_SECONDS)
             with contextlib.suppress(DamagedError):
                 manifest = read_manifest(self.path)
         if not self.path.exists():
@@ -152,36 +154,38 @@ class Results(Generic[T]):
     def find(self, name: str) -> T | None:
         """The stored result with a name, from the store itself or else from a library; None if none can be read."""
         for folder in self.folders:
-            if found := self.read(folder / name):
-                return found
+            if result := self.read(folder / name):
+                return result
         return None
 
     def read(self, path: Path) -> T | None:
         """The result in a folder; None if it is missing, damaged, or not of this kind."""
         if not path.is_dir():
             return None
-        own = path.is_relative_to(self._root)
-        move = own and path.parent not in self.folders[1:]  # a library may lie in a store, and is never written to
+        is_own = path.is_relative_to(self._root)
+        move = (
+            is_own and path.parent not in self.folders[1:]
+        )  # a library may be inside a store, and is never written to
 
         def set_aside(damage: DamagedError) -> None:
             self._damaged.check_and_move(path, self.kind.noun, damage, move=move)
 
         # Another process may be replacing the folder at this moment, so only two failed reads count as damage.
-        for last in (False, True):
+        for is_last_attempt in (False, True):
             try:
                 manifest = read_manifest(path)
                 for name in (self.kind.facts,) if self.kind.large else manifest:
                     verify_file(path, manifest, name)
                 facts = json.loads((path / self.kind.facts).read_bytes())
-                result = Result(self.kind, path, own, facts, manifest, set_aside)
+                result = Result(self.kind, path, is_own, facts, manifest, set_aside)
                 return self._view(result) if isinstance(result.schemas, dict) else None
             except DamagedError as damage:
                 reason = damage
             except StoreError:  # the result was deleted meanwhile
                 return None
-            except NOT_READ as error:
+            except READ_ERRORS as error:
                 reason = DamagedError(f"{self.kind.facts} cannot be read: {error!r}")
-            if last and path.is_dir():
+            if is_last_attempt and path.is_dir():
                 set_aside(reason)
         return None
 
@@ -215,15 +219,15 @@ class Results(Generic[T]):
             StoreError: the disk cannot be written to.
         """
 
-        def stays(old: Path) -> bool:
-            return not replace and self.read(old) is not None
+        def is_complete(existing: Path) -> bool:
+            return not replace and self.read(existing) is not None
 
-        with atomic.write_folder(root or self.own, name, stays, what or f"The {self.kind.noun}") as folder:
+        with atomic.write_folder(root or self.own, name, is_complete, what or f"The {self.kind.noun}") as folder:
             schemas = {key: write_table(folder, key, table) for key, table in tables.items()}
             for key, array in (arrays or {}).items():
                 np.save(folder / f"{key}.npy", array, allow_pickle=False)
-            more = schemas if self.kind.table else {"tables": schemas}
-            records.write_json(folder / self.kind.facts, {**facts, **more})
+            table_facts = schemas if self.kind.table else {"tables": schemas}
+            records.write_json(folder / self.kind.facts, {**facts, **table_facts})
 
     @contextmanager
     def publish_partial(self) -> Iterator[Path]:
@@ -241,7 +245,7 @@ class Results(Generic[T]):
     def find_partial(self, name: str) -> T | None:
         """The partial result of a task that is being computed; None if it has published none."""
         for path in self.own.glob(f"*/{name}"):
-            with contextlib.suppress(*NOT_READ, StoreError, DamagedError):  # the result is being replaced
+            with contextlib.suppress(*READ_ERRORS, StoreError, DamagedError):  # the result is being replaced
                 facts, manifest = json.loads((path / self.kind.facts).read_bytes()), read_manifest(path)
                 return self._view(Result(self.kind, path, True, facts, manifest, lambda damage: None))
         return None

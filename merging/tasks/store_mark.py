@@ -1,6 +1,6 @@
 """A mark: a file in a store that exists as long as a program waits for workers.
 
-By the mark a worker checks whether it sees the store's folder, and whether the requesting program still waits.
+A worker that reads the mark sees the store's folder. When the mark is gone, the requesting program no longer waits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from merging.base.errors import WorkerError
 from merging.base.files.disk import OTHER_STORE, explain_os_errors
 from merging.base.files.temporary import temporary_name
 
-LOOK = 0.5  # seconds between two checks whether the requesting program still waits
+CHECK_SECONDS = 0.5  # between two checks whether the requesting program still waits
 Mark = Mapping[str, str]  # the file's "path" and its "text"
 
 
@@ -44,7 +44,7 @@ def sees_mark(mark: Any) -> bool:
 
 
 def watch_for_end(mark: Any) -> Callable[[], bool]:
-    """A function that returns whether the requesting program is gone; frequent calls are cheap.
+    """A function that returns whether the requesting program is gone; it reads the file at most twice a second.
 
     Raises:
         WorkerError: this worker does not see the store.
@@ -52,12 +52,12 @@ def watch_for_end(mark: Any) -> Callable[[], bool]:
     if not sees_mark(mark):
         folder = Path(str(mark.get("path", ""))).parent if isinstance(mark, Mapping) else "no folder"
         raise WorkerError(f"{describe_unseen_store(folder)}.")
-    checked, gone = time.monotonic(), False
+    checked_at, gone = time.monotonic(), False
 
     def is_gone() -> bool:
-        nonlocal checked, gone
-        if not gone and time.monotonic() - checked > LOOK:
-            checked, gone = time.monotonic(), not sees_mark(mark)
+        nonlocal checked_at, gone
+        if not gone and time.monotonic() - checked_at > CHECK_SECONDS:
+            checked_at, gone = time.monotonic(), not sees_mark(mark)
         return gone
 
     return is_gone

@@ -1,6 +1,6 @@
 """A worker's side of a task: it takes a request in JSON, and returns an answer in JSON or a safetensors file.
 
-``answer_request`` is the only function that an engine calls on workers. Engines pickle its name and two byte strings.
+``answer_request`` is the only function that is called on workers. Backends pickle its name and two byte strings.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind, find_kind
 from merging.tasks.store_mark import watch_for_end
 
-FILE, IN_FILE = 7, b"\0{"  # offset and bytes that tell a safetensors file from JSON: length's end, header's begin
+# A safetensors file has these bytes at this offset, where its header's length ends and its header begins. JSON text
+# never has them.
+HEADER_OFFSET, HEADER_BYTES = 7, b"\0{"
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."
-_one_at_a_time = threading.Lock()  # a worker has memory for one task
-last_inputs: list[tuple[str, str, Any]] = []  # of this worker's last task: its kind, the shared fields, the inputs
+_task_lock = threading.Lock()  # a worker has memory for one task
+last_inputs: list[tuple[str, str, Any]] = []  # of the last task: its kind, the shared fields as JSON, the inputs
 
 
 def answer_request(kind: str, request: bytes) -> bytes:
@@ -52,7 +54,7 @@ def compute_task(key: str, request: Request) -> Plain | bytes:
     context = Context(str(request.get("device", "auto")), warn=lambda sentence: warnings.update({sentence: None}))
     if kind.name_task is None:
         return kind.compute(None, request, context)
-    with _one_at_a_time:
+    with _task_lock:
         if kind.in_store:
             context = replace(context, cancel=watch_for_end(request.get("probe")))
         answer = kind.compute(_open_inputs(key, kind, request), request, context)
@@ -63,13 +65,13 @@ def _open_inputs(key: str, kind: TaskKind, request: Request) -> Any:
     """The inputs of a task, after checking that this worker computes the same name for it as the request has."""
     assert kind.name_task is not None
     shared = json.dumps([request[name] for name in kind.shared])
-    if _last_agree(key, kind, shared, request):
+    if _has_last_inputs(key, kind, shared, request):
         return last_inputs[0][2]
     last_inputs.clear()  # the last task had other inputs, or their files have changed since they were opened
     inputs = kind.open_inputs(request)
     if kind.name_task(inputs, request) != request["name"]:
         raise WorkerError(
-            f"Worker {platform.node()} sees other checkpoints or images than the program that asked for this "
+            f"Worker {platform.node()} sees other checkpoints or images than the program that requested this "
             f"{kind.noun}. Copy the files there again, or put them where all workers read."
         )
     if kind.shared:
@@ -77,7 +79,7 @@ def _open_inputs(key: str, kind: TaskKind, request: Request) -> Any:
     return inputs
 
 
-def _last_agree(key: str, kind: TaskKind, shared: str, request: Request) -> bool:
+def _has_last_inputs(key: str, kind: TaskKind, shared: str, request: Request) -> bool:
     """Whether this task has the same inputs as the last one, and their files have not changed."""
     if not last_inputs or last_inputs[0][:2] != (key, shared):
         return False
@@ -95,16 +97,16 @@ def decode_answer(raw: bytes) -> Plain:
     """The answer in the bytes that ``answer_request`` returns; {"file": bytes} if they are a safetensors file.
 
     Raises:
-        MergingError: the error that the task raised. WorkerError: the bytes are no answer.
+        MergingError: the error that the task raised. WorkerError: the bytes are not an answer.
     """
-    if raw[FILE : FILE + len(IN_FILE)] == IN_FILE:
+    if raw[HEADER_OFFSET : HEADER_OFFSET + len(HEADER_BYTES)] == HEADER_BYTES:
         return {"file": raw}
     reply = _decode_mapping(raw)
     if isinstance(reply.get("answer"), dict):
         return dict(reply["answer"])
     error = reply.get("error")
     if not isinstance(error, dict):
-        raise WorkerError("A worker answered with something else than an answer or an error. Restart the workers.")
+        raise WorkerError("A worker sent neither an answer nor an error. Restart the workers.")
     kind = getattr(errors, str(error.get("type")), MergingError)
     known = isinstance(kind, type) and issubclass(kind, MergingError)
     raise (kind if known else MergingError)(str(error.get("text")))
@@ -112,9 +114,9 @@ def decode_answer(raw: bytes) -> Plain:
 
 def _decode_mapping(raw: bytes) -> Plain:
     try:
-        read = json.loads(raw)
+        data = json.loads(raw)
     except ValueError:
-        read = None
-    if not isinstance(read, dict):
-        raise WorkerError("What workers are asked, and what they answer, is a mapping in JSON; this is not.")
-    return read
+        data = None
+    if not isinstance(data, dict):
+        raise WorkerError("A request to a worker, and its answer, is a mapping in JSON; this one is not.")
+    return data

@@ -152,7 +152,7 @@ def test_what_cannot_be_used_says_why(open_app: Any, library: Path, mine: str) -
     assert "features of one model" in at.error[0].value and not at.dataframe
     assert not [button for button in at.button if button.key == "build_start"]
     at.multiselect(key="build_data").set_value(["models:images/numbers.npz"]).run()
-    assert "nothing says what they mean" in at.error[0].value
+    assert "their meaning is not stated" in at.error[0].value
     at.text_area[0].set_value("a\nb\nc").run()
     assert not at.error and recognized(at).loc["numbers", "Class names"] == "a, b, c"
     assert "No data set has an expert" in words(at)

@@ -33,10 +33,10 @@ from merging.base.devices import choose_device, describe_device, describe_machin
 from merging.engine.evaluation.image_features import compute_features
 from merging.images.batch_sizes import short_batch
 from merging.images.benchmarks.data_set_locations import Location
-from merging.images.benchmarks.image_decoding import decode_images, stack_pixels, threads
+from merging.images.benchmarks.image_decoding import count_threads, decode_images, stack_pixels
 from merging.images.benchmarks.referenced_images import ReferencedImages
 from merging.images.image_encoder import Encoder
-from merging.images.preprocess import MEAN, STD, read_image, square
+from merging.images.preprocess import MEAN, STD, crop_square, read_image
 from merging.models.checkpoint import MappingCheckpoint
 
 SIDE, TARGET = 224, 0.9
@@ -79,7 +79,7 @@ def timed(work: Callable[[], object], device: torch.device) -> tuple[float, floa
 
 def decode(images: ReferencedImages) -> None:
     """Decode all images and prepare them, and nothing else."""
-    with decode_images(images.references(), SIDE, lambda squares: prepare(stack_pixels(squares))) as chunks:
+    with decode_images(images.list_references(), SIDE, lambda squares: prepare(stack_pixels(squares))) as chunks:
         for _ in chunks:
             pass
 
@@ -88,14 +88,14 @@ def pool(images: ReferencedImages, kind: type[ThreadPoolExecutor | ProcessPoolEx
     """The same by a plain pool of threads or processes, which get bytes and give pixels."""
     from merging.images.data_sets.image_references import read_encoded
 
-    with kind(threads()) as workers:
-        for _ in workers.map(one_square, list(read_encoded(images.references())), chunksize=8):
+    with kind(count_threads()) as workers:
+        for _ in workers.map(one_square, list(read_encoded(images.list_references())), chunksize=8):
             pass
 
 
 def one_square(data: bytes) -> np.ndarray[Any, Any]:
     """The pixels of one picture."""
-    return square(read_image(data, "image"), SIDE)
+    return crop_square(read_image(data, "image"), SIDE)
 
 
 def main() -> None:

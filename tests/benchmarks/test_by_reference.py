@@ -26,7 +26,7 @@ from merging.images.benchmarks.build.benchmark_description import Description
 from merging.images.benchmarks.build.benchmark_folder import write_benchmark
 from merging.images.benchmarks.build.data_set_split import order_evenly
 from merging.images.benchmarks.image_draws import ImageDraw, describe_draws, draws
-from merging.images.benchmarks.model_search import missing_models
+from merging.images.benchmarks.model_search import describe_missing_models
 from merging.images.benchmarks.referenced_images import ReferencedImages, select_images
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.referenced_model import resolve_model_path
@@ -92,8 +92,8 @@ def test_an_index_gives_what_an_array_would_give(base: Path, tmp_path: Path) -> 
     assert whole.shape == images.shape == (9, tiny.SIZE, tiny.SIZE, 3)
     for at in (np.array([7, 2, 2, 5]), np.arange(9) % 2 == 0, slice(2, 6), 3, np.int64(-1)):
         np.testing.assert_array_equal(images[at], whole[at])
-    np.testing.assert_array_equal(select_images(images, np.array([8, 1]), most=0)[:], whole[[8, 1]])
-    assert isinstance(select_images(images, np.array([8, 1]), most=0), ReferencedImages)
+    np.testing.assert_array_equal(select_images(images, np.array([8, 1]), max_bytes=0)[:], whole[[8, 1]])
+    assert isinstance(select_images(images, np.array([8, 1]), max_bytes=0), ReferencedImages)
     with pytest.raises(IndexError):
         images[9]
 
@@ -102,8 +102,8 @@ def test_an_index_gives_what_an_array_would_give(base: Path, tmp_path: Path) -> 
 def test_results_do_not_depend_on_the_number_of_threads(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    monkeypatch.setattr(image_decoding, "threads", lambda: workers)
-    monkeypatch.setattr(image_decoding, "CHUNK", 2)
+    monkeypatch.setattr(image_decoding, "count_threads", lambda: workers)
+    monkeypatch.setattr(image_decoding, "CHUNK_SIZE", 2)
     benchmark = made(base, tmp_path / "bench", images=0)
     images = benchmark.images("fruit", "reporting")[0]
     assert isinstance(images, ReferencedImages)
@@ -181,7 +181,9 @@ def test_models_that_were_moved_are_found_by_their_digest(
     assert main(["benchmark", "check", str(benchmark.folder)]) == 0, "the references are as they were written"
     (tmp_path / "away").rename(home)
     shutil.rmtree(tmp_path / "other")
-    assert missing_models(benchmark.folder) and main(["benchmark", "find", str(benchmark.folder), str(home)]) == 0
+    assert (
+        describe_missing_models(benchmark.folder) and main(["benchmark", "find", str(benchmark.folder), str(home)]) == 0
+    )
 
 
 def test_files_of_a_hub_s_cache_are_found_by_their_names(

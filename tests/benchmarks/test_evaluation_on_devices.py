@@ -29,7 +29,7 @@ ON_CPU = "PRETEND ran out of memory even with small pieces, so the CPU computed 
 @pytest.fixture
 def limit(monkeypatch: pytest.MonkeyPatch) -> int:
     """Bytes of an allocation, enough for 8 images at a time, of which 32 would run."""
-    monkeypatch.setattr(batch_sizes, "BATCH_GPU", 32 * tiny.TOKENS)
+    monkeypatch.setattr(batch_sizes, "GPU_TOKENS", 32 * tiny.TOKENS)
     return 8 * 3 * tiny.SIZE**2 * torch.float32.itemsize
 
 
@@ -48,7 +48,7 @@ def test_every_input_is_copied_once_and_the_features_of_each_batch(tiny_benchmar
 def test_the_next_images_are_prepared_before_anybody_waits_for_features(
     tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_sizes, "BATCH_GPU", 8 * tiny.TOKENS)
+    monkeypatch.setattr(batch_sizes, "GPU_TOKENS", 8 * tiny.TOKENS)
     images, _ = tiny_benchmark.images("digits", "choosing")
     model = open_checkpoint(tiny_benchmark.pretrained)
     expected = compute_features(Encoder.from_checkpoint(model), images, prepare=tiny_benchmark.preprocess)

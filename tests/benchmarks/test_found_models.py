@@ -23,7 +23,7 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.build.benchmark_description import Description
 from merging.images.benchmarks.build.benchmark_folder import write_benchmark
 from merging.images.benchmarks.data_set_locations import Location
-from merging.images.benchmarks.model_search import missing_models
+from merging.images.benchmarks.model_search import describe_missing_models
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.referenced_model import VERSION_KEY, recorded_path
 
@@ -100,7 +100,7 @@ def test_a_model_that_was_overwritten_is_missing(
     copied(model, tmp_path / "kept")
     shutil.copy(model.with_name("digits.safetensors"), model)
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path / "home")]) == 1
-    assert f"The model fruit is not stored in the benchmark, and {model} is not the one" in capsys.readouterr().out
+    assert f"The model fruit is not stored in the benchmark, and {model} is not the model" in capsys.readouterr().out
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path)]) == 0
     assert recorded_path(expert) == str(tmp_path / "kept" / FLAGS)
 
@@ -141,7 +141,7 @@ def test_a_damaged_reference_is_a_sentence(
     benchmark: Benchmark, expert: Path, tmp_path: Path, content: Any, sentence: str
 ) -> None:
     expert.write_text(json.dumps(content).replace("SELF", str(expert)), "utf-8")
-    for problems in (missing_models(benchmark.folder), benchmark.find_files(tmp_path / "home", Meter(0))):
+    for problems in (describe_missing_models(benchmark.folder), benchmark.find_files(tmp_path / "home", Meter(0))):
         assert len(problems) == 1 and problems[0].startswith(sentence), problems
 
 
@@ -171,7 +171,8 @@ def test_paths_that_are_not_utf_8_are_left_out(benchmark: Benchmark, expert: Pat
     odd = tmp_path / "odd" / os.fsdecode(b"\xe9x")
     file = Location.of_file(copied(away / FLAGS, odd), "")
     assert (
-        data_set_locations.find_moved([replace(file, file=tmp_path / FLAGS)], odd, Meter(0))[0].problem == "is missing"
+        data_set_locations.find_moved_files([replace(file, file=tmp_path / FLAGS)], odd, Meter(0))[0].problem
+        == "is missing"
     )
     problems = benchmark.find_files(tmp_path / "odd", Meter(0))
     assert "The model fruit is not" in problems[-1] and not recorded_path(expert)
@@ -182,13 +183,13 @@ def test_paths_that_are_not_utf_8_are_left_out(benchmark: Benchmark, expert: Pat
 
 def test_a_path_of_windows_is_known_by_its_last_part(benchmark: Benchmark, expert: Path, away: Path) -> None:
     changed(expert, model=rf"C:\m\experts\{FLAGS}")
-    assert missing_models(benchmark.folder)
+    assert describe_missing_models(benchmark.folder)
     assert benchmark.find_files(away, Meter(0)) == [] and recorded_path(expert) == str(away / FLAGS)
 
 
 def test_the_command_that_is_advised_holds_the_whole_path(benchmark: Benchmark, expert: Path, away: Path) -> None:
     command = f"python -m merging benchmark find '{benchmark.folder}' FOLDER"
-    assert f"with: {command}." in missing_models(benchmark.folder)[0]
+    assert f"with: {command}." in describe_missing_models(benchmark.folder)[0]
     with pytest.raises(CheckpointError, match=re.escape(f"({command})")):
         open_checkpoint(expert)
     assert command in data_set_locations.describe_missing(

@@ -104,10 +104,10 @@ def test_the_activation_can_be_named_and_one_that_is_assumed_is_told(base, tmp_p
 
 
 def test_pixels_and_labels_are_those_of_the_data(base, tmp_path):
-    from merging.images.preprocess import square
+    from merging.images.preprocess import crop_square
 
     found = made(base, tmp_path / "bench", {"fruit": "folder"})
-    known = {square(Image.fromarray(tiny_data.picture(number)), tiny.SIZE).tobytes(): (part, label)
+    known = {crop_square(Image.fromarray(tiny_data.picture(number)), tiny.SIZE).tobytes(): (part, label)
              for part, listed in PARTS.items() for number, label in listed}  # fmt: skip
     seen = {}
     for part, name in (("train", "exemplars"), ("test", "choosing"), ("test", "reporting")):
@@ -169,7 +169,7 @@ def test_an_image_in_both_parts_is_told(tmp_path, base):
     tiny_data.folder(tmp_path / "data", {"train": tiny_data.rows(4), "test": tiny_data.rows(4)})
     found = made(base, tmp_path / "bench", {"fruit": str(tmp_path / "data")}, images=0, exemplars=0)
     said = json.loads((found.folder / "manifest.json").read_text())["tasks"]["fruit"]
-    assert said["cautions"] == ["12 test images are exemplars as well."]
+    assert said["cautions"] == ["12 test images are also exemplars."]
 
 
 def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):
@@ -234,7 +234,7 @@ def test_released_heads_keep_their_rows_with_their_classes(base, tmp_path):
     )
     torch.save({"weight": 100 * weight}, tmp_path / "head_STL10.pt")
     task = {"images": str(tmp_path / "data"), "prompts": "stl10", "head": str(tmp_path / "head_STL10.pt")}
-    with pytest.raises(TaskError, match="'bear' is no class of STL-10"):
+    with pytest.raises(TaskError, match="'bear' is not a class of STL-10"):
         made(base, tmp_path / "bench", {"stl": task})
     (tmp_path / "data" / "bear").rename(tmp_path / "data" / "truck")
     found = made(base, tmp_path / "bench", {"stl": task})

@@ -88,7 +88,7 @@ def test_own_pictures_are_read_and_others_refused_in_words(app: App) -> None:
     refused = {
         "drawing.svg": (SVG, "an SVG drawing; save it as PNG"),
         "large.png": (png((8000, 5000), "1"), "pixels"),
-        "both.png": (png((64, 64)) + b"PK\x03\x04" + b"x" * 200, "other data behind the picture"),
+        "both.png": (png((64, 64)) + b"PK\x03\x04" + b"x" * 200, "other data after the picture"),
     }
     page.get_by_role("button", name="Your picture").click()
     place = page.locator("[data-testid=stFileUploader] input[type=file]")

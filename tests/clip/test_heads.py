@@ -16,9 +16,9 @@ from torch import nn
 
 from merging.base.errors import CheckpointError, MergingError, TaskError
 from merging.base.open_clip_import import prepare_torchvision
-from merging.images.prompt_sets import FOLDER, MANIFEST, prompt_keys, prompts, simplify_name
+from merging.images.prompt_sets import MANIFEST_FILE, PROMPTS_FOLDER, prompt_keys, prompts, simplify_name
 from merging.images.text_encoder import TextTower
-from merging.images.zero_shot_heads import Head, build, fill, read_head, tokenize_for_clip
+from merging.images.zero_shot_heads import Head, build_head, fill_template, read_head, tokenize_for_clip
 from merging.models.checkpoint import MappingCheckpoint
 from merging.models.formats.safetensors import save
 from merging.tasks.context import Context
@@ -61,14 +61,16 @@ def of_open_clip(model):
 def test_heads_are_those_of_open_clip(clip):
     expected, scale = of_open_clip(clip)
     seen = []
-    found = build(TextTower.open(described(clip.state_dict())), NAMES, TEMPLATES, context=Context(progress=seen.append))
+    found = build_head(
+        TextTower.open(described(clip.state_dict())), NAMES, TEMPLATES, context=Context(progress=seen.append)
+    )
     assert torch.allclose(found.rows, expected, atol=1e-6) and found.rows.dtype == torch.float32
     assert found.scale == pytest.approx(scale) and torch.allclose(found.weight, expected * scale, atol=1e-4)
     assert seen[-1].fraction == 1.0
     custom = {
         name if name.startswith(("visual.", "logit")) else f"text.{name}": v for name, v in clip.state_dict().items()
     }
-    again = build(TextTower.open(described(custom)), NAMES, TEMPLATES)
+    again = build_head(TextTower.open(described(custom)), NAMES, TEMPLATES)
     assert torch.equal(again.rows, found.rows) and again.scale == found.scale
 
 
@@ -94,7 +96,7 @@ def test_heads_of_transformers_are_the_same(act, tmp_path):
                             projection_dim=EMBED)  # fmt: skip
         model = CLIPModel(config).eval()
         model.save_pretrained(tmp_path)
-    found = build(TextTower.open(tmp_path), NAMES, ["a photo of a {}."])
+    found = build_head(TextTower.open(tmp_path), NAMES, ["a photo of a {}."])
     tokens = tokenize_for_clip([f"a photo of a {name}." for name in NAMES], 77)
     with torch.no_grad():
         states = model.text_model(input_ids=tokens).last_hidden_state
@@ -123,7 +125,7 @@ def test_what_has_no_text_tower_is_refused(clip):
 def test_another_vocabulary_is_refused():
     tower = TextTower.open(described(tiny_data.text_state()))
     with pytest.raises(TaskError, match=r"300 tokens .* another tokenizer"):
-        build(tower, ["x"], tokenize=lambda prompts, context: torch.full((1, context), 4000))
+        build_head(tower, ["x"], tokenize=lambda prompts, context: torch.full((1, context), 4000))
 
 
 def test_without_open_clip_there_is_a_sentence(monkeypatch):
@@ -133,9 +135,9 @@ def test_without_open_clip_there_is_a_sentence(monkeypatch):
 
 
 def test_templates_and_names_are_filled_in_literally():
-    assert fill('a "{}".', "{x} %s {}") == 'a "{x} %s {}".'
+    assert fill_template('a "{}".', "{x} %s {}") == 'a "{x} %s {}".'
     with pytest.raises(TaskError, match=r"has no \{\}"):
-        fill("a photo", "dog")
+        fill_template("a photo", "dog")
 
 
 # --- released heads --------------------------------------------------------------------------------------------------
@@ -237,14 +239,14 @@ SETS = {  # classes, prompts: from the table of the papers' data sets
 
 
 def test_the_prompts_are_what_their_hashes_say():
-    said = json.loads((FOLDER / MANIFEST).read_text("utf-8"))
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in FOLDER.glob("*.json")}
-    found.pop(MANIFEST)
+    said = json.loads((PROMPTS_FOLDER / MANIFEST_FILE).read_text("utf-8"))
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in PROMPTS_FOLDER.glob("*.json")}
+    found.pop(MANIFEST_FILE)
     assert found == said and set(prompt_keys()) == set(SETS)
 
 
 def test_the_notice_holds_the_terms_of_every_source():
-    notice = (FOLDER / "NOTICE").read_text("utf-8")
+    notice = (PROMPTS_FOLDER / "NOTICE").read_text("utf-8")
     sections = {part.split(",")[0]: part for part in notice.split("\n\n") if "copyright:" in part}
     for key in SETS:
         repository = "nik-dim/tall_masks" if "tall_masks" in prompts(key).source else "openai/CLIP"
@@ -288,7 +290,7 @@ def test_names_of_folders_are_matched():
     assert prompts("imagenet").match(["n01443537", "n01440764"]) == ["goldfish", "tench"]
     assert prompts("fer2013").match(["angry", "disgust", "neutral"]) == ["angry", "disgusted", "neutral"]
     assert prompts("mnist").match(["3 - three"]) == ["3"]
-    with pytest.raises(TaskError, match=r"'rivre' is no class of EuroSAT. Did you mean 'river'\? The lists first"):
+    with pytest.raises(TaskError, match=r"'rivre' is not a class of EuroSAT. Did you mean 'river'\? The lists first"):
         prompts("eurosat").match(["rivre"])
     with pytest.raises(TaskError, match="Two classes of the data set mean 'river'"):
         prompts("eurosat").match(["river", "River"])

@@ -12,7 +12,7 @@ from PIL import Image
 
 from merging.base.errors import TaskError
 from merging.images.own_image import MOST_BYTES, own_image
-from merging.images.preprocess import read_image, square
+from merging.images.preprocess import crop_square, read_image
 
 SIZE = 32
 
@@ -70,10 +70,10 @@ REFUSED = {
     "BMP": (lambda: encoded("BMP"), "a BMP file"),
     "animated PNG": (lambda: frames("PNG"), "animated: it has 2 frames"),
     "animated WebP": (lambda: frames("WEBP"), "animated: it has 2 frames"),
-    "PNG and web page": (lambda: encoded("PNG") + b"<html><script>1</script>", "24 bytes of other data behind"),
-    "JPEG and archive": (lambda: encoded("JPEG") + b"PK\3\4" + bytes(range(1, 60)), "other data behind the picture"),
-    "JPEG and JPEG": (lambda: 2 * encoded("JPEG"), "other data behind the picture"),
-    "WebP and archive": (lambda: encoded("WEBP") + b"PK\3\4archive", "other data behind the picture"),
+    "PNG and web page": (lambda: encoded("PNG") + b"<html><script>1</script>", "24 bytes of other data after"),
+    "JPEG and archive": (lambda: encoded("JPEG") + b"PK\3\4" + bytes(range(1, 60)), "other data after the picture"),
+    "JPEG and JPEG": (lambda: 2 * encoded("JPEG"), "other data after the picture"),
+    "WebP and archive": (lambda: encoded("WEBP") + b"PK\3\4archive", "other data after the picture"),
     "large": (lambda: encoded("PNG") + bytes(MOST_BYTES), "at most 2 MB"),
     "empty": (lambda: b"", "empty"),
     "cut": (lambda: encoded("JPEG")[:300], "damaged"),
@@ -85,7 +85,7 @@ def test_pictures_are_prepared_as_the_benchmark_s_are(kind):
     data = TAKEN[kind]()
     pixels = own_image(data, kind, SIZE)
     assert pixels.shape == (SIZE, SIZE, 3)
-    np.testing.assert_array_equal(pixels, square(read_image(data, kind), SIZE))
+    np.testing.assert_array_equal(pixels, crop_square(read_image(data, kind), SIZE))
 
 
 @pytest.mark.parametrize("kind", REFUSED)

@@ -16,7 +16,7 @@ from PIL import Image
 from merging.base.errors import TaskError
 from merging.base.open_clip_import import prepare_torchvision
 from merging.images import preprocess
-from merging.images.preprocess import MEAN, STD, as_image, read_image, square
+from merging.images.preprocess import MEAN, STD, crop_square, read_image, to_image
 
 SIZE = 32
 
@@ -83,7 +83,7 @@ def transform():
 def test_pixels_are_those_of_open_clip(kind, transform):
     data = FILES[kind]()
     expected = transform(Image.open(io.BytesIO(data)))
-    pixels = square(read_image(data, kind), SIZE)
+    pixels = crop_square(read_image(data, kind), SIZE)
     assert pixels.shape == (SIZE, SIZE, 3) and pixels.dtype == np.uint8
     x = torch.from_numpy(pixels).permute(2, 0, 1).to(torch.float32) / 255
     found = (x - torch.tensor(MEAN).reshape(3, 1, 1)) / torch.tensor(STD).reshape(3, 1, 1)
@@ -94,7 +94,7 @@ def test_arrays_are_images_too(transform):
     gray = noise(28, 28)
     expected = transform(Image.fromarray(gray))
     for pixels in (gray, gray[..., None]):
-        found = torch.from_numpy(square(as_image(pixels), SIZE)).permute(2, 0, 1) / 255
+        found = torch.from_numpy(crop_square(to_image(pixels), SIZE)).permute(2, 0, 1) / 255
         mean, std = torch.tensor(MEAN).reshape(3, 1, 1), torch.tensor(STD).reshape(3, 1, 1)
         assert torch.equal((found - mean) / std, expected)
 
@@ -121,7 +121,7 @@ def test_images_read_side_by_side_leave_other_warnings_as_they_are(monkeypatch):
 
 
 def test_pil_warns_of_nothing_that_is_read():
-    assert square(read_image(palette(), "an image"), SIZE).shape == (SIZE, SIZE, 3)
+    assert crop_square(read_image(palette(), "an image"), SIZE).shape == (SIZE, SIZE, 3)
 
 
 def bomb(width, height):
@@ -138,7 +138,7 @@ def bomb(width, height):
 REFUSED = {
     "empty": (b"", "empty"),
     "cut": (FILES["JPEG"]()[:200], "damaged"),
-    "text": (b"hello, this is no image at all", "no image of a known format"),
+    "text": (b"hello, this is no image at all", "not an image of a known format"),
     "svg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG"),
     "web page": (b"<!DOCTYPE html><html></html>", "web page"),
     "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
@@ -159,7 +159,7 @@ def test_what_is_no_image_is_refused_by_name(kind):
 
 def test_an_image_that_would_become_huge_when_resized_is_refused():
     with pytest.raises(TaskError, match="long and narrow"):
-        square(Image.new("L", (1, 120_000)), 224)
+        crop_square(Image.new("L", (1, 120_000)), 224)
 
 
 @pytest.mark.parametrize("height,width", [(40, 20), (20, 40), (32, 32), (33, 70)])
@@ -172,4 +172,4 @@ def test_the_shorter_side_is_resized_and_the_middle_is_cut_out(height, width):
     start = round((long - SIZE) / 2)
     plain = np.asarray(resized)
     plain = plain[start : start + SIZE] if width <= height else plain[:, start : start + SIZE]
-    np.testing.assert_array_equal(square(image, SIZE), plain)
+    np.testing.assert_array_equal(crop_square(image, SIZE), plain)

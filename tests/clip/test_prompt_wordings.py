@@ -8,7 +8,7 @@ import pytest
 
 from merging.base.errors import TaskError
 from merging.images.benchmarks.build.class_names import name_classes
-from merging.images.prompt_sets import CLIP, FOLDER, HUB, prompt_keys, prompts, simplify_name
+from merging.images.prompt_sets import CLIP, HUB, PROMPTS_FOLDER, prompt_keys, prompts, simplify_name
 
 DIFFERENT = {  # names that differ from CLIP's, of how many
     "cifar100": 10, "fashion_mnist": 1, "flowers102": 3, "imagenet": 622, "kmnist": 10, "oxford_pets": 19,
@@ -17,13 +17,13 @@ DIFFERENT = {  # names that differ from CLIP's, of how many
 
 @pytest.mark.parametrize("key", prompt_keys())
 def test_every_name_of_every_wording_means_its_own_class(key):
-    data, known = json.loads((FOLDER / f"{key}.json").read_text("utf-8")), prompts(key)
+    data, known = json.loads((PROMPTS_FOLDER / f"{key}.json").read_text("utf-8")), prompts(key)
     lists = [data["class_names"], data.get("folders", []), *known.wordings.values()]
     lists += [[alias] for every in data.get("aliases", {}).values() for alias in every]
     for names in known.wordings.values():
         for wording in known.wordings:
             assert known.with_wording(wording).match(names) == list(known.wordings[wording])
-            assert not known.first_difference(names)
+            assert not known.describe_first_difference(names)
         assert known.with_wording(CLIP).class_names == known.class_names and len(names) == len(known.class_names)
     for name, aliases in data.get("aliases", {}).items():
         assert {known.numbers[simplify_name(alias)] for alias in aliases} == {known.class_names.index(name)}
@@ -68,7 +68,7 @@ def test_names_as_published_are_matched_and_offered(key, published, name):
 
 def test_digits_are_names_and_are_not_counted_from_one():
     assert prompts("svhn").match([str(n) for n in range(10)][::-1])[0] == "9"
-    with pytest.raises(TaskError, match="'10' is no class of SVHN"):
+    with pytest.raises(TaskError, match="'10' is not a class of SVHN"):
         prompts("svhn").match([str(n) for n in range(1, 11)])
 
 

@@ -57,7 +57,7 @@ BAD_ARRAYS = {
     "too few labels": ({"images": grays(), "labels": np.arange(5)}, "one whole number for each of the 6"),
     "labels from 1": ({"images": grays(2), "labels": np.array([1, 3]), "class_names": np.array(["a", "b", "c"])},
                       "are these from 1"),
-    "negative": ({"images": grays(2), "labels": np.array([-1, 0])}, "lie in -1 … 0"),
+    "negative": ({"images": grays(2), "labels": np.array([-1, 0])}, "are in -1 … 0"),
     "class without image": ({"images": grays(2), "labels": np.array([0, 2])}, "class '1' has no image"),
     "odd split": ({"images": grays(2), "labels": np.arange(2), "split": np.array(["a", "b"])}, "'split' has a, b"),
     "features": ({"features": np.zeros((2, 8)), "labels": np.arange(2)}, "holds features of one model, not images"),
@@ -196,7 +196,7 @@ def test_hugging_face_files_lead_nowhere_else(tmp_path):
     assert all("neither in the table nor in its folder" in str(error) for error in found[1:])
     for name in ("../secret.arrow", "/etc/passwd", 7):
         (inside / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
-        with pytest.raises(TaskError, match="does not say which arrow files"):
+        with pytest.raises(TaskError, match="does not list its arrow files"):
             open_data(inside)
 
 
@@ -204,7 +204,7 @@ def test_what_is_no_data_set_is_said(tmp_path):
     with pytest.raises(TaskError, match="no such file"):
         open_data(tmp_path / "nothing")
     (tmp_path / "x.csv").write_text("a,b")
-    with pytest.raises(TaskError, match="is no known data set"):
+    with pytest.raises(TaskError, match="is not a data set of a known format"):
         open_data(tmp_path / "x.csv")
 
 
@@ -228,11 +228,11 @@ def test_class_names_are_matched_never_guessed(tmp_path):
         (["a", "A", "c"], None, "Classes 0 and 1 are both called 'A'"),
         (["a", "", "c"], None, "is not a class name"),
         (["a", "b\nc", "c"], None, "is not a class name"),
-        (None, "cifar10", "'apple_tree' is no class of CIFAR-10"),
+        (None, "cifar10", "'apple_tree' is not a class of CIFAR-10"),
     ):
         with pytest.raises(TaskError, match=problem):
             name_classes(data, given, prompts(published) if published else None)
-    with pytest.raises(TaskError, match="nothing says what they mean"):
+    with pytest.raises(TaskError, match="their meaning is not stated"):
         name_classes(numbers)
     with pytest.raises(TaskError, match="files of FER2013 differ in what they mean"):
         name_classes(numbers, None, prompts("fer2013"))

@@ -127,11 +127,11 @@ def test_missing_files_of_a_split_are_said(written, tmp_path):
     shutil.copytree(written["sun397"], home)
     (home / "data" / "test-00003-of-00018.parquet").unlink()
     notes = open_data(home).notes
-    assert notes[0] == "Only 17 of the 18 files of part 'test' are here; fetch the others for all its images."
+    assert notes[0] == "Only 17 of the 18 files of part 'test' are present; fetch the others for all its images."
     shutil.copytree(written["fer2013"], tmp_path / "fer")
     (tmp_path / "fer" / "test" / "2.tar").unlink()
     assert open_data(tmp_path / "fer").notes == (
-        "Only 3 of the 4 tars in test/ are here; fetch the others for all its images.",
+        "Only 3 of the 4 tars in test/ are present; fetch the others for all its images.",
     )
 
 
@@ -142,7 +142,7 @@ def test_single_rows_are_read_without_their_neighbors(written, monkeypatch):
                         lambda self, **how: groups.extend(how["row_groups"]) or inner(self, **how))  # fmt: skip
     assert len(list(data.read_images("test", [1, 3, 33]))) == 3 and groups == [0, 4]
     groups.clear()
-    monkeypatch.setattr("merging.images.data_sets.table_files.ROWS", 2)
+    monkeypatch.setattr("merging.images.data_sets.table_files.BATCH_ROWS", 2)
     backward = [data.reference("test", index) for index in (33, 3, 1)]
     expected = [layouts.encoded("mnist", n, n % 10, layouts.PNG) for n in (33, 3, 1)]
     assert list(read_encoded(backward)) == expected and groups == [4, 0, 0]
@@ -154,7 +154,7 @@ def test_a_damaged_cell_is_named_by_file_and_row(tmp_path):
     pq.write_table(rows, tmp_path / "test.parquet")
     data = open_data(tmp_path)
     problems = [str(picture) for _, picture in data.read_images("test", [0, 1, 2])]
-    assert "test.parquet, row 0 is no image" in problems[0] and "test.parquet, row 1 holds no image" in problems[1]
+    assert "test.parquet, row 0 is not an image" in problems[0] and "test.parquet, row 1 holds no image" in problems[1]
     assert "row 2 holds no image" in str(next(read_encoded([data.reference("test", 2)])))
     places = [data.reference("test", 0), data.reference("test", 1)]
     (tmp_path / "test.parquet").write_bytes(b"PAR1")
@@ -231,5 +231,5 @@ def test_names_of_the_description_are_used_where_the_files_have_none(tmp_path):
 
 def test_a_folder_of_another_kind_is_no_data_set(tmp_path):
     (tmp_path / "file.tar").write_bytes(b"")
-    with pytest.raises(TaskError, match=r"file\.tar is damaged, or no uncompressed tar: empty file"):
+    with pytest.raises(TaskError, match=r"file\.tar is damaged, or not an uncompressed tar: empty file"):
         open_data(tmp_path / "file.tar")

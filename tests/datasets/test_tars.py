@@ -12,7 +12,7 @@ from merging.base.errors import TaskError
 from merging.images.data_sets import tar_members
 from merging.images.data_sets.data_set_formats import open_data
 from merging.images.data_sets.image_references import read_encoded
-from merging.images.data_sets.tar_members import members
+from merging.images.data_sets.tar_members import read_members
 
 IMAGE = layouts.encoded("fer2013", 0, 0)
 GOOD = [("s0.cls", b"0\n"), ("s0.jpg", IMAGE), ("s1.jpg", IMAGE), ("s1.cls", b"1")]
@@ -71,37 +71,37 @@ def test_links_and_special_files_are_refused(kind, tmp_path):
         entry.type, entry.linkname = kind, "/etc/passwd"
         archive.addfile(entry)
     with pytest.raises(TaskError, match=r"'s0.jpg' is a link or a special file|damaged"):
-        list(members(tmp_path / "x.tar"))
+        list(read_members(tmp_path / "x.tar"))
 
 
 def test_cut_damaged_and_compressed_tars_are_refused(tmp_path):
     raw = layouts.tar(tmp_path / "good.tar", GOOD).read_bytes()
-    assert len(list(members(tmp_path / "good.tar"))) == 4
+    assert len(list(read_members(tmp_path / "good.tar"))) == 4
     second = raw.index(b"s1.jpg")
     for name, data, problem in (
         ("cut", raw[: second + 700], "is cut off|unexpected end"),
-        ("ended", raw[:second], "after 2 members without the mark of an end"),
-        ("header", raw[:second] + b"\xff" * 512 + raw[second + 512 :], "after 2 members without"),
-        ("zip", gzip.compress(raw), "no uncompressed tar"),
-        ("none", b"x" * 2000, "no uncompressed tar"),
+        ("ended", raw[:second], "after 2 members there is no end-of-archive block"),
+        ("header", raw[:second] + b"\xff" * 512 + raw[second + 512 :], "after 2 members there is no"),
+        ("zip", gzip.compress(raw), "not an uncompressed tar"),
+        ("none", b"x" * 2000, "not an uncompressed tar"),
     ):
         (tmp_path / f"{name}.tar").write_bytes(data)
         with pytest.raises(TaskError, match=problem):
-            list(members(tmp_path / f"{name}.tar"))
+            list(read_members(tmp_path / f"{name}.tar"))
     with pytest.raises(TaskError, match="not found"):
-        list(members(tmp_path / "missing.tar"))
+        list(read_members(tmp_path / "missing.tar"))
 
 
 def test_a_header_cannot_ask_for_much_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(tar_members, "MAX_HEADER", 2048)
+    monkeypatch.setattr(tar_members, "MAX_HEADER_BYTES", 2048)
     with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(tarfile.TarInfo("n" * 5000))
     with pytest.raises(TaskError, match=r"a header of [\d,]+ bytes"):
-        list(members(tmp_path / "x.tar"))
+        list(read_members(tmp_path / "x.tar"))
     monkeypatch.setattr(tar_members, "MAX_MEMBERS", 1)
     layouts.tar(tmp_path / "y.tar", GOOD)
     with pytest.raises(TaskError, match="more than 1 members"):
-        list(members(tmp_path / "y.tar"))
+        list(read_members(tmp_path / "y.tar"))
 
 
 def test_tars_belong_to_the_split_that_they_name_in_the_order_of_their_numbers(tmp_path):
@@ -113,16 +113,16 @@ def test_tars_belong_to_the_split_that_they_name_in_the_order_of_their_numbers(t
     (tmp_path / "classnames.txt").write_text("".join(f"class {n}\n" for n in range(11)))
     data = open_data(tmp_path)
     assert {part: labels.tolist() for part, labels in data.parts.items()} == {"train": [2, 10], "validation": [0]}
-    assert "8 of its 11 classes have no image here" in data.notes[0]
+    assert "8 of its 11 classes have no image in these files" in data.notes[0]
     layouts.tar(tmp_path / "more.tar", GOOD)
-    with pytest.raises(TaskError, match=r"nothing says which split more.tar belong to"):
+    with pytest.raises(TaskError, match=r"the splits of more.tar are unknown"):
         open_data(tmp_path)
 
 
 def test_labels_beyond_the_list_are_refused(tmp_path):
     layouts.tar(tmp_path / "test.tar", [("a.jpg", IMAGE), ("a.cls", b"7")])
     (tmp_path / "classnames.txt").write_text("".join(f"{name}\n" for name in layouts.FER_NAMES))
-    with pytest.raises(TaskError, match="labels of part 'test' lie in 7 … 7, and there are 7 classes"):
+    with pytest.raises(TaskError, match="labels of part 'test' are in 7 … 7, and there are 7 classes"):
         open_data(tmp_path)
     (tmp_path / "classnames.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(TaskError, match=r"classnames.txt, line 1: it is not text in UTF-8"):

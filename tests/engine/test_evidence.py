@@ -65,7 +65,7 @@ def _same(found, rows, diagonal=False):
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("batch", [1, 10, 1000])  # tokens: one image, two images, all
 def test_captured_moments_equal_those_of_a_plain_forward_pass(opened, backwards, batch, monkeypatch):
-    monkeypatch.setattr(batch_sizes, "BATCH_CPU", batch)
+    monkeypatch.setattr(batch_sizes, "CPU_TOKENS", batch)
     _, states = tiny.family()
     experts, images = {n: opened(s) for n, s in states.items()}, _images(states)
     expected = _rows(experts, images)
@@ -94,7 +94,7 @@ def test_rows_are_kept_only_while_they_are_smaller_than_their_products(dtype, di
 @pytest.mark.parametrize("count", [40, 160])  # of either so many that no rows are kept, but norms' few columns
 def test_memory_does_not_grow_with_the_number_of_exemplars(count, monkeypatch):
     """What is held beyond the exemplars themselves and their tokens at one place, which are as many."""
-    monkeypatch.setattr(batch_sizes, "BATCH_CPU", 4 * tiny.TOKENS)
+    monkeypatch.setattr(batch_sizes, "CPU_TOKENS", 4 * tiny.TOKENS)
     _, states = tiny.family(("a", "b"))
     experts, images = {n: tiny.checkpoint(s) for n, s in states.items()}, _images(states, count)
     captured, seen = CapturedInputs(experts, images, CPU), []
@@ -113,7 +113,7 @@ def test_memory_does_not_grow_with_the_number_of_exemplars(count, monkeypatch):
 
 
 def test_a_batch_of_exemplars_is_all_that_runs_at_a_time(monkeypatch):
-    monkeypatch.setattr(batch_sizes, "BATCH_CPU", 4 * tiny.TOKENS)
+    monkeypatch.setattr(batch_sizes, "CPU_TOKENS", 4 * tiny.TOKENS)
     base, states = tiny.family(("a", "b"))
     experts, ran, original = {n: tiny.checkpoint(s) for n, s in states.items()}, [], Encoder.run
 
@@ -260,7 +260,7 @@ def test_rows_of_the_projection_are_as_wide_as_its_inputs(opened, name):
 
 
 def test_cancel_stops_between_batches_of_exemplars(monkeypatch):
-    monkeypatch.setattr(batch_sizes, "BATCH_CPU", 1)
+    monkeypatch.setattr(batch_sizes, "CPU_TOKENS", 1)
     base, states = tiny.family()
     experts, told = {n: tiny.checkpoint(s) for n, s in states.items()}, []
 

@@ -140,7 +140,7 @@ def test_two_processes_write_it_while_another_one_reads(
 def test_every_fault_of_a_result_is_seen_and_set_aside_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, noun: str
 ) -> None:
-    monkeypatch.setattr(results_module, "PAUSE", 0.0)  # nobody is replacing it meanwhile
+    monkeypatch.setattr(results_module, "RETRY_SECONDS", 0.0)  # nobody is replacing it meanwhile
     kind, store = KINDS[noun], Store(tmp_path / "store", libraries=())
     found = store.results(kind, lambda result: result)
     write_result(store.root, kind, OLD)

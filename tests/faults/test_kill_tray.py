@@ -22,8 +22,8 @@ from merging.tasks.queue.job_records import State
 
 STOPPED = "Mergescope or the process of this job was stopped."
 SENTENCES = {
-    "merge": f"{STOPPED} Nothing half-done was kept.",
-    "sweep": f"{STOPPED} The points computed so far are kept.",
+    "merge": f"{STOPPED} Nothing half-done was stored.",
+    "sweep": f"{STOPPED} The points computed so far are stored.",
 }
 
 

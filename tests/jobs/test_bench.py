@@ -73,7 +73,7 @@ def test_answers_come_stage_by_stage_and_sessions_take_turns(tiny_benchmark):
 
 
 def test_who_had_its_time_is_left_with_a_smaller_sample(tiny_benchmark, monkeypatch):
-    monkeypatch.setattr(process, "TIME_ENOUGH", -1.0)
+    monkeypatch.setattr(process, "SECONDS_BEFORE_YIELDING", -1.0)
     answers = Asked().answer(request(tiny_benchmark), request(tiny_benchmark, 0.5))
     assert [answer["preview"]["sample"]["per_task"] for answer in answers] == [8, 8, 16, None]
 

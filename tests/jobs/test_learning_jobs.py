@@ -82,7 +82,7 @@ def test_a_closing_server_does_not_make_what_learns_forget(runner, store, child,
     wait_until(lambda: (log := store.root / "jobs" / job.id / "log.txt").exists() and "ready" in log.read_text())
     runner.close()
     assert runner.get(job.id).state == State.INTERRUPTED
-    assert "goes on from there" in runner.get(job.id).error
+    assert "continues from there" in runner.get(job.id).error
     assert kept.exists()
 
 

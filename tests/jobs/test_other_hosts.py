@@ -12,14 +12,14 @@ from stand_in_jobs import SLEEP, wait_for_end, wait_until, write_job
 from merging.base.files.processes import ProcessId
 from merging.study.run_queue import RunQueue
 from merging.tasks.queue import job_queue as queue
-from merging.tasks.queue.job_records import EVENTS, SILENT, STATE, JobFiles, State
+from merging.tasks.queue.job_records import EVENTS_FILE, SILENT_SECONDS, STATE_FILE, JobFiles, State
 
 AWAY = ProcessId(os.getpid(), 1.0, "22222222")  # the number of a process that lives here
 
 
 def last_written(files, seconds):
     """Let the files of a job be as old as that."""
-    for name in (STATE, EVENTS):
+    for name in (STATE_FILE, EVENTS_FILE):
         if (files.folder / name).exists():
             os.utime(files.folder / name, (time.time() - seconds,) * 2)
 
@@ -33,12 +33,12 @@ def test_a_job_of_another_computer_goes_on_as_long_as_its_files_change(store, st
         return job.state, job.is_remote, job.halted_pid
 
     assert seen() == (state, True, 0)
-    last_written(files, 1.1 * SILENT)
+    last_written(files, 1.1 * SILENT_SECONDS)
     assert seen() == (State.INTERRUPTED, False, 0)
     files.signal_alive()
     assert seen() == (state, True, 0)
-    last_written(files, 1.1 * SILENT)
-    (files.folder / EVENTS).write_text('{"phase": "Merging"}\n', "utf-8")
+    last_written(files, 1.1 * SILENT_SECONDS)
+    (files.folder / EVENTS_FILE).write_text('{"phase": "Merging"}\n', "utf-8")
     assert seen() == (state, True, 0)
     assert files.read().state == state  # whatever it reads as, its record is the other computer's
 
@@ -58,7 +58,7 @@ def test_a_job_of_another_computer_is_cancelled_there(runner, store, child, tiny
     runner.cancel(other.job_id)
     time.sleep(0.1)  # what stops a process does so in a thread
     assert not stopped and other.is_cancelled() and other.read().state == State.RUNNING
-    monkeypatch.setattr(queue, "LOOK", 0.1)
+    monkeypatch.setattr(queue, "CANCEL_POLL_SECONDS", 0.1)
     child(SLEEP)
     own = JobFiles(store.root / "jobs", runner.submit(plain_recipe(tiny_benchmark)).id)
     wait_until(lambda: runner.get(own.job_id).state == State.RUNNING)
@@ -67,10 +67,10 @@ def test_a_job_of_another_computer_is_cancelled_there(runner, store, child, tiny
 
 
 def test_a_server_shows_that_it_has_its_jobs(runner, store, child, tiny_benchmark, monkeypatch):
-    monkeypatch.setattr(queue, "BEAT", 0.1)
+    monkeypatch.setattr(queue, "ALIVE_SIGNAL_SECONDS", 0.1)
     child(SLEEP)
     ids = [runner.submit(plain_recipe(tiny_benchmark, 0.1 * n)).id for n in (1, 2)]
     wait_until(lambda: runner.get(ids[0]).state == State.RUNNING)
     for files in (JobFiles(store.root / "jobs", job_id) for job_id in ids):
-        last_written(files, 1.1 * SILENT)
+        last_written(files, 1.1 * SILENT_SECONDS)
         wait_until(lambda files=files: not files.is_silent(), 10)

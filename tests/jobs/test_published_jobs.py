@@ -101,7 +101,7 @@ def test_a_job_whose_server_has_gone_is_interrupted_and_goes_on(
     other = RunQueue(store, device="cpu")
     try:
         job = other.get(job.id)
-        assert job.state == "interrupted" and "goes on from there" in job.error, job
+        assert job.state == "interrupted" and "continues from there" in job.error, job
         hub.recover()
         assert wait_for_end(other, other.submit_again(job.id).id).state == "done"
     finally:

@@ -92,8 +92,8 @@ def test_a_child_whose_server_died_before_it_could_note_it_is_known_by_its_own_w
             "The workers at tls://a are",
         ),
         ("drift", {"code": 75, "error": "The workers are gone."}, State.PAUSED, "The workers are gone."),
-        ("sweep", {"phase": "Point 1 of 3"}, State.INTERRUPTED, "The points computed so far are kept."),
-        ("drift", {"phase": "Merging"}, State.INTERRUPTED, "Nothing half-done was kept."),
+        ("sweep", {"phase": "Point 1 of 3"}, State.INTERRUPTED, "The points computed so far are stored."),
+        ("drift", {"phase": "Merging"}, State.INTERRUPTED, "Nothing half-done was stored."),
         ("merge", {"code": 75, "error": "Nothing is kept."}, State.PAUSED, "Nothing is kept."),
         ("merge", {"code": 0}, State.FAILED, "its run is not stored"),  # and was not deleted: it would be done then
     ],
@@ -113,7 +113,10 @@ def test_what_should_follow_a_command_is_not_forgotten(store):
     files.update(state=State.RUNNING, owner=NO_PROCESS, started=1.0)
     (files.folder / "events.jsonl").write_text('{"code": 0}\n')
     job = RunQueue(store).get("read-x")
-    assert (job.state, job.error) == (State.INTERRUPTED, "Mergescope was stopped before it could submit what follows.")
+    assert (job.state, job.error) == (
+        State.INTERRUPTED,
+        "Mergescope was stopped before it could submit the recipe that follows.",
+    )
 
 
 def test_the_queue_waits_for_the_child_of_a_dead_server_unless_it_is_halted(runner, store, child, tiny_benchmark):

@@ -87,7 +87,7 @@ def test_one_at_a_time_in_order(runner, child, tiny_benchmark):
 
 
 def test_a_deaf_child_is_killed_in_three_seconds(runner, child, store, tiny_benchmark, monkeypatch):
-    monkeypatch.setattr(child_process, "PATIENCE", 0.5)
+    monkeypatch.setattr(child_process, "STOP_SECONDS", 0.5)
     child(STUBBORN)
     job = runner.submit(plain_recipe(tiny_benchmark))
     wait_until((store.root / "jobs" / job.id / "log.txt").exists)

@@ -20,7 +20,7 @@ from merging.tasks.queue import child_process
 from merging.tasks.queue import spare_process as spare_module
 from merging.tasks.queue.child_process import child_environment
 from merging.tasks.queue.job_records import JobFiles, State
-from merging.tasks.queue.spare_process import LOADED, SpareProcess
+from merging.tasks.queue.spare_process import PRELOADED_MODULES, SpareProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 ONCE = ("-n1", "-r1")  # words of timeit, which runs the code that follows once and so stands for any program
@@ -30,7 +30,7 @@ SLEEP = "import time; time.sleep(60)"
 @pytest.fixture
 def light(monkeypatch):
     """Spare processes that load next to nothing."""
-    monkeypatch.setattr(spare_module, "LOADED", ("json", "no_such_module"))
+    monkeypatch.setattr(spare_module, "PRELOADED_MODULES", ("json", "no_such_module"))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def jobs_of(monkeypatch, code):
     monkeypatch.setattr(JobFiles, "start", start)
 
 
-@pytest.mark.parametrize("name", LOADED)
+@pytest.mark.parametrize("name", PRELOADED_MODULES)
 def test_what_is_loaded_exists(name):
     assert importlib.util.find_spec(name) is not None
 
@@ -105,7 +105,7 @@ def test_one_that_was_killed_while_it_waited_is_missed_by_nobody(spare, tmp_path
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
 def test_one_that_never_reads_its_order_is_replaced(spare, tmp_path, monkeypatch, end):
     waiting = spare.pid
-    monkeypatch.setattr(child_process, "READING", 60.0 if end == signal.SIGKILL else 0.2)
+    monkeypatch.setattr(child_process, "ORDER_SECONDS", 60.0 if end == signal.SIGKILL else 0.2)
     os.kill(waiting, signal.SIGSTOP)  # the order is in its pipe, and stays there
 
     def killed():
@@ -123,7 +123,7 @@ def test_one_that_never_reads_its_order_is_replaced(spare, tmp_path, monkeypatch
 def test_an_order_longer_than_a_pipe_holds_is_read_or_given_to_another_process(spare, tmp_path, monkeypatch, stopped):
     waiting, code = spare.pid, f"print(len({'x' * (1 << 20)!r}))"
     if stopped:
-        monkeypatch.setattr(child_process, "READING", 0.2)
+        monkeypatch.setattr(child_process, "ORDER_SECONDS", 0.2)
         os.kill(waiting, signal.SIGSTOP)
         code = "print('done')"  # one word of a new process cannot be that long
     pid, ended_with, text = ran(spare, tmp_path / "log", code, **({"LONG": "x" * 100_000} if stopped else {}))
@@ -132,7 +132,7 @@ def test_an_order_longer_than_a_pipe_holds_is_read_or_given_to_another_process(s
 
 
 def test_after_the_process_of_previews_another_one_follows_by_itself(light, monkeypatch):
-    monkeypatch.setattr(spare_module, "WATCH", 0.02)
+    monkeypatch.setattr(spare_module, "WATCH_SECONDS", 0.02)
     made = SpareProcess()
     made.keep_one()
     first = made.pid
@@ -148,7 +148,7 @@ def test_after_the_process_of_previews_another_one_follows_by_itself(light, monk
 
 @pytest.mark.parametrize("order", [b"", b'{"command": "timeit"'])
 def test_it_ends_in_silence_without_a_whole_order(order):
-    command = [sys.executable, "-m", child_process.WAITING, "json"]
+    command = [sys.executable, "-m", child_process.WAITING_MODULE, "json"]
     done = subprocess.run(command, input=order, cwd=ROOT, capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
@@ -162,8 +162,8 @@ def test_threads_are_counted_when_torch_is_loaded(spare, tmp_path):
 
 
 def test_there_is_none_where_memory_is_short(light, monkeypatch):
-    monkeypatch.setattr(spare_module, "WATCH", 0.02)
-    monkeypatch.setattr(spare_module, "free_memory", lambda: spare_module.ROOM - 1)
+    monkeypatch.setattr(spare_module, "WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(spare_module, "free_memory", lambda: spare_module.START_FREE_BYTES - 1)
     made = SpareProcess()
     made.keep_one()
     assert made.pid == 0
@@ -171,7 +171,7 @@ def test_there_is_none_where_memory_is_short(light, monkeypatch):
     made.renew()
     dropped = made.pid
     assert dropped
-    monkeypatch.setattr(spare_module, "free_memory", lambda: spare_module.LEAST - 1)
+    monkeypatch.setattr(spare_module, "free_memory", lambda: spare_module.END_FREE_BYTES - 1)
     wait_until(lambda: not psutil.pid_exists(dropped))
     made.close()
 

@@ -199,7 +199,7 @@ def test_given_weights_go_with_their_images_in_every_batch(monkeypatch: pytest.M
     modules = adapted("twin", {"density": 1.0, "steps": 0})
     weights = torch.eye(len(TASKS)).repeat(len(OWN), 1)[: len(OWN)]
     together = modules.mixed_features(OWN, weights)
-    monkeypatch.setattr(batch_sizes, "BATCH_CPU", 2 * 5)
+    monkeypatch.setattr(batch_sizes, "CPU_TOKENS", 2 * 5)
     assert 1 < modules.batch_size < len(OWN)
     assert close(modules.mixed_features(OWN, weights), together, 1e-11)
 

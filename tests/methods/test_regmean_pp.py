@@ -103,7 +103,7 @@ def merge(base: State, experts: dict[str, State], images: Any, **options: Any) -
 @pytest.mark.parametrize("alpha", [0.95, 0.5])
 @pytest.mark.parametrize("batch", [1, 10, 1000])  # tokens: one image, two images, all
 def test_it_is_the_plain_pass(alpha: float, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_sizes, "BATCH_CPU", batch)
+    monkeypatch.setattr(batch_sizes, "CPU_TOKENS", batch)
     base, experts = common_checks.family()
     images = images_of(experts)
     found = merge(base, experts, images, params={"alpha": alpha}).state_dict

@@ -16,7 +16,7 @@ from merging.recipes.papers.other_networks import (
     MEASURES,
     MODELS,
     OTHER_NETWORK_FIGURES,
-    read_beyond,
+    read_beyond_figures,
 )
 from merging.recipes.presets import NETWORK_PRESETS, PRESETS, list_offered
 
@@ -72,7 +72,7 @@ def test_a_network_is_offered_its_own_values_first_and_clip_its_own_only() -> No
     ("before", "after", "problem"),
     [
         ("DRM,Table 1,TIES,T5-base", "DRM,Table 1,TIES,T5-bas", "field model: 'T5-bas' is not known"),
-        (",0.91,0.54,", ",91,0.54,", "field COCO: '91' is no number from 0 to 10"),
+        (",0.91,0.54,", ",91,0.54,", "field COCO: '91' is not a number from 0 to 10"),
         ("BLIP-VQA,lot", "BLIP-VQA,", "field chain: merges have a chain"),
         (",".join(COLUMNS), ",".join(reversed(COLUMNS)), "the columns must be kind, paper"),
     ],
@@ -83,5 +83,5 @@ def test_a_wrong_cell_is_named_with_its_line(tmp_path: Path, before: str, after:
     path = tmp_path / "beyond.csv"
     path.write_text(text.replace(before, after), encoding="utf-8")
     with pytest.raises(RecipeError, match=r"beyond\.csv, line \d+: ") as error:
-        read_beyond(path)
+        read_beyond_figures(path)
     assert problem in str(error.value)

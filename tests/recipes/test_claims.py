@@ -100,10 +100,10 @@ ROW = {
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"paper": "LOTS"}, "'LOTS' is no source. Did you mean 'LOT'?"),
-        ({"printed": [1.0, "2"]}, "field printed: 1.0 is no number in quotation marks"),
+        ({"paper": "LOTS"}, "'LOTS' is not a source. Did you mean 'LOT'?"),
+        ({"printed": [1.0, "2"]}, "field printed: 1.0 is not a number in quotation marks"),
         ({"printed": ["1", "2", "3"]}, "two values are needed"),
-        ({"printed": ["nan", "2"]}, "is no number in quotation marks"),
+        ({"printed": ["nan", "2"]}, "is not a number in quotation marks"),
         ({"unit": ""}, "printed values need a unit"),
         ({"says": "more"}, "a claim has either printed values or"),
         ({"printed": None}, "a claim has either printed values or"),

@@ -34,7 +34,7 @@ def test_sizes_are_checked_before_anything_is_used(store):
 
 
 def test_a_good_copy_is_not_set_aside_for_what_was_there_before(store, monkeypatch):
-    monkeypatch.setattr(results, "ATTEMPTS", 1)
+    monkeypatch.setattr(results, "READ_ATTEMPTS", 1)
     run = write_run(store)
     with store.write_run(ID, replace=True) as folder:
         monkeypatch.setattr("stored_runs.TABLE", TABLE.assign(value=0.5))

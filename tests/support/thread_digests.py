@@ -29,7 +29,7 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.exemplars import TaskExemplars
 from merging.images.image_encoder import Encoder
 from merging.images.text_encoder import TextTower
-from merging.images.zero_shot_heads import build
+from merging.images.zero_shot_heads import build_head
 from merging.methods import registry
 from merging.models.architecture import Architecture
 from merging.models.checkpoint import MappingCheckpoint
@@ -126,7 +126,7 @@ def digest_head() -> str:
     text = TextTower(torch.randn(99, 128), positions, norm, torch.randn(128, OUT), encoder, 100.0)
     draw = torch.Generator().manual_seed(3)
     names = [f"class {number}" for number in range(10)]
-    head = build(
+    head = build_head(
         text, names, ["a {}."],
         tokenize=lambda prompts, context: torch.randint(99, (len(prompts), context), generator=draw),
     )  # fmt: skip

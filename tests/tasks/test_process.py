@@ -11,7 +11,7 @@ import pytest
 from merging.base.errors import MergingError
 from merging.tasks import process
 from merging.tasks.context import Context
-from merging.tasks.kinds import STAGED, StageAnswer, find_staged_kind
+from merging.tasks.kinds import STAGED_KINDS, StageAnswer, find_staged_kind
 from merging.tasks.process import RequestLoop
 
 ERRORS = {
@@ -52,7 +52,7 @@ class Asked:
         """The number of the request, that of the stage, and whether it is the last, of each new answer."""
         self.answers.clear()
         self.loop.run(0.01)
-        assert not self.loop._newest  # nothing is remembered of sessions that wait for nothing
+        assert not self.loop._newest_requests  # nothing is remembered of sessions that wait for nothing
         return [(answer["id"], answer.get("n", 0), answer["done"]) for answer in self.answers]
 
 
@@ -61,7 +61,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     return Asked(monkeypatch)
 
 
-@pytest.mark.parametrize("kind", STAGED)
+@pytest.mark.parametrize("kind", STAGED_KINDS)
 def test_every_kind_is_found(kind: str) -> None:
     assert callable(find_staged_kind(kind))
 
@@ -75,7 +75,7 @@ def test_sessions_take_turns_by_pieces(asked: Asked) -> None:
 
 @pytest.mark.parametrize("suffices", [False, True])
 def test_who_had_its_time_is_left_at_a_stage_that_suffices_while_others_wait(asked, monkeypatch, suffices) -> None:
-    monkeypatch.setattr(process, "TIME_ENOUGH", -1.0)
+    monkeypatch.setattr(process, "SECONDS_BEFORE_YIELDING", -1.0)
     asked.take(1, "a", suffices=suffices)
     asked.take(2, "b", suffices=suffices)
     assert [answer for answer in asked.run() if answer[0] == 1] == [(1, 1, suffices), *[(1, 2, True)][suffices:]]

@@ -61,12 +61,12 @@ def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
             )  # fmt: skip
         wait_until(lambda: not list(store.root.rglob("*tmp-*")), 10)  # what the worker was writing
         kind = str(describe_worker({"device": "cpu"})["kind"])
-        assert workers.only is not None
-        assert not workers.only([{"kind": kind, "at": "tcp://10.9.9.9:1"}], True).present()
-        assert workers.each is not None
-        (at, *_) = workers.each("about", b"{}")
-        with pytest.raises(WorkerError, match="do not say what they are"):  # as workers of dask's own command
-            workers.only([{"kind": "of others", "at": at}], False)
+        assert workers.restrict is not None
+        assert not workers.restrict([{"kind": kind, "at": "tcp://10.9.9.9:1"}], True).has_workers()
+        assert workers.ask_each is not None
+        (at, *_) = workers.ask_each("about", b"{}")
+        with pytest.raises(WorkerError, match="do not state their program"):  # as workers of dask's own command
+            workers.restrict([{"kind": "of others", "at": at}], False)
     assert not store.list_runs()
 
 
@@ -84,7 +84,7 @@ def test_nothing_listens_to_others_and_memory_is_kept(
     assert " of work at a time." in capsys.readouterr().out
     if stranger := make_certificates(tmp_path):
         monkeypatch.setenv(CERTIFICATES, stranger)
-        monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECTING", 2.0)
+        monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECT_SECONDS", 2.0)
         with pytest.raises(WorkersGone, match="No scheduler answers at tls://"), open_pool(str(cluster.file)):
             pass
         plain = json.loads(cluster.file.read_text("utf-8"))["address"].replace("tls:", "tcp:")
@@ -134,7 +134,7 @@ def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmar
 def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cluster
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("merging.tasks.workers.fan_out.GONE", 1.0)
+    monkeypatch.setattr("merging.tasks.workers.fan_out.MAX_SECONDS_WITHOUT_WORKERS", 1.0)
 
     def kill(_progress: Any) -> None:
         if len(names(store)) >= 2:
@@ -142,7 +142,7 @@ def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cl
 
     made = many(tiny_benchmark, 16)
     with (
-        pytest.raises(WorkersGone, match=r"^The workers at \S+ are gone\. \d+ of 16 points are kept\. Resume"),
+        pytest.raises(WorkersGone, match=r"^The workers at \S+ are gone\. \d+ of 16 points are stored\. Resume"),
         open_pool(str(cluster.file), device="cpu") as workers,
     ):
         run(made, store, tiny_benchmark, workers=workers, progress=kill)
@@ -170,7 +170,7 @@ def test_amounts(type_: Any, text: str, value: int | None) -> None:
 def test_an_address_of_others_needs_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CERTIFICATES, raising=False)
     for text, words in (
-        ("tcp://10.0.0.1:8786", "take code from anyone"), ("tls://10.0.0.1:8786", "needs certificates"),
+        ("tcp://10.0.0.1:8786", "run code of anyone"), ("tls://10.0.0.1:8786", "needs certificates"),
         ("http://127.0.0.1:1", "An address is tls://"),
     ):  # fmt: skip
         with pytest.raises(WorkerError, match=words), open_pool(text):
@@ -181,7 +181,7 @@ def test_an_address_of_others_needs_certificates(tmp_path: Path, monkeypatch: py
     for name in ("ca.pem", "cert.pem", "key.pem"):
         (tmp_path / name).touch()
     tmp_path.chmod(0o755)
-    with pytest.raises(WorkerError, match="Others may read"), open_pool("tls://10.0.0.1:8786"):
+    with pytest.raises(WorkerError, match="Other users may read"), open_pool("tls://10.0.0.1:8786"):
         pass
 
 
@@ -196,7 +196,7 @@ def test_without_a_scheduler_work_is_left_for_later(
     assert main(["workers", "--workers", away, "--store", str(tmp_path)]) == exit_codes.FAILED  # nothing to resume
     assert "start one with --file" in capsys.readouterr().err
     away = "tcp://127.0.0.1:9"
-    monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECTING", 0.5)
+    monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECT_SECONDS", 0.5)
     with pytest.raises(WorkersGone, match="No scheduler answers at"), open_pool(away):
         pass
     command = ["measure", "task_counts", "--workers", away, "--store", str(tmp_path / "store")]

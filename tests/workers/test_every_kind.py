@@ -21,7 +21,7 @@ from merging.base.progress import Progress
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
-from merging.tasks.kinds import ABOUT, KINDS, Request
+from merging.tasks.kinds import ABOUT, TASK_KINDS, Request
 from merging.tasks.workers import fan_out
 from merging.tasks.workers.checking import question_workers
 from merging.tasks.workers.pools import open_pool
@@ -52,7 +52,7 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Workers | None]:
 
 
 def test_every_kind_is_tested() -> None:
-    assert {*ALL_KINDS, ABOUT} == set(KINDS)
+    assert {*ALL_KINDS, ABOUT} == set(TASK_KINDS)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_cancel_waits_for_no_task(
     threads.executor = RecordingPool()
     with pytest.raises(Cancelled):
         compute(tiny_benchmark, store, threads, Context("cpu", cancel=stop))
-    assert not begun and len(threads.executor.asked) <= fan_out.WINDOW * 2
+    assert not begun and len(threads.executor.asked) <= fan_out.WINDOW_FACTOR * 2
     release.set()
     threads.executor.shutdown()
     assert len(begun) <= 2, "what waited was dropped"
@@ -137,10 +137,10 @@ def test_cancel_ends_what_is_computed_here(tiny_benchmark: Benchmark, tmp_path: 
     assert not list(store.root.rglob("*tmp-*"))
 
 
-KEPT = {  # what is said when all workers are gone; an evaluation is then computed here
-    "point": r"[1-9] of 6 points are kept\. Resume", "trial": r"[1-9] of 10 trials are kept\. Resume",
-    "tensor": r"No part of this merge is kept\. Resume", "run": r"[1-3] of 4 runs are kept\.",
-    "measure": r"[1-4] of 5 measurements are kept\.",
+STORED = {  # what is said when all workers are gone; an evaluation is then computed here
+    "point": r"[1-9] of 6 points are stored\. Resume", "trial": r"[1-9] of 10 trials are stored\. Resume",
+    "tensor": r"No part of this merge is stored\. Resume", "run": r"[1-3] of 4 runs are stored\.",
+    "measure": r"[1-4] of 5 measurements are stored\.",
 }  # fmt: skip
 
 
@@ -148,10 +148,14 @@ KEPT = {  # what is said when all workers are gone; an evaluation is then comput
 def test_what_is_finished_is_kept_when_all_workers_are_gone(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(fan_out, "GONE", 0.1)
+    monkeypatch.setattr(fan_out, "MAX_SECONDS_WITHOUT_WORKERS", 0.1)
     (noun, compute), store, gone = ALL_KINDS[kind], Store(tmp_path, libraries=()), threading.Event()
     leaving = replace(
-        threads, present=lambda: not gone.is_set(), lost=(RuntimeError,), called="the workers at tls://a", kind="a kind"
+        threads,
+        has_workers=lambda: not gone.is_set(),
+        loss_errors=(RuntimeError,),
+        title="the workers at tls://a",
+        kind="a kind",
     )
 
     def leave(now: Progress) -> None:
@@ -159,11 +163,11 @@ def test_what_is_finished_is_kept_when_all_workers_are_gone(
             gone.set()
             threads.executor.shutdown(wait=False, cancel_futures=True)
 
-    with pytest.raises(WorkersGone, match=rf"^The workers at tls://a are gone\. {KEPT[kind]}"):
+    with pytest.raises(WorkersGone, match=rf"^The workers at tls://a are gone\. {STORED[kind]}"):
         compute(tiny_benchmark, store, leaving, Context("cpu", leave))
 
 
-@pytest.mark.parametrize(("kind", "words"), [("point", ""), ("run", "Paused. 2 of 4 runs are kept.")])
+@pytest.mark.parametrize(("kind", "words"), [("point", ""), ("run", "Paused. 2 of 4 runs are stored.")])
 def test_a_pause_lets_the_window_finish(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, kind: str, words: str
 ) -> None:

@@ -20,7 +20,7 @@ from merging.base.errors import Cancelled, MergingError, WorkersGone
 from merging.tasks import kinds
 from merging.tasks.context import Context
 from merging.tasks.workers import fan_out as fan_out_module
-from merging.tasks.workers.fan_out import WINDOW, FanOut, WorkerTask
+from merging.tasks.workers.fan_out import WINDOW_FACTOR, FanOut, WorkerTask
 from merging.tasks.workers.pools import open_processes
 from merging.tasks.workers.workers import Workers
 
@@ -82,7 +82,7 @@ class Heard:
 @pytest.fixture(autouse=True)
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fan_out_module, "answer_request", stand_in_units.call)
-    monkeypatch.setattr(kinds, "KINDS", {"stand_in": "stand_in_units:KIND"})
+    monkeypatch.setattr(kinds, "TASK_KINDS", {"stand_in": "stand_in_units:KIND"})
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_no_more_than_a_window_is_in_flight() -> None:
     executor, heard = Counting(3), Heard()
     heard.run(Workers(executor, 3), {str(n): {"seconds": 0.002} for n in range(60)})
     executor.shutdown()
-    assert len(heard.done) == 60 and executor.most == WINDOW * 3
+    assert len(heard.done) == 60 and executor.most == WINDOW_FACTOR * 3
 
 
 def test_a_cancelled_error_that_was_not_asked_for_is_a_loss() -> None:
@@ -126,10 +126,10 @@ def test_short_work_beside_long_work_gets_its_turns() -> None:
 
 
 def test_without_workers_the_rest_is_left_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fan_out_module, "GONE", 0.3)
+    monkeypatch.setattr(fan_out_module, "MAX_SECONDS_WITHOUT_WORKERS", 0.3)
     executor, heard = Counting(1, drop=99), Heard()
     with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\.$"):
-        heard.run(Workers(executor, 1, called="the workers at tls://a", present=lambda: False), {"0": {}})
+        heard.run(Workers(executor, 1, title="the workers at tls://a", has_workers=lambda: False), {"0": {}})
     executor.shutdown()
     assert not heard.failed, "that nobody is there is not the unit's fault"
 
@@ -142,7 +142,7 @@ def test_workers_that_are_not_there_yet_are_waited_for() -> None:
         workers.count = 1
         return True
 
-    workers.present = present
+    workers.has_workers = present
     heard.run(workers, {"a": {}, "b": {}})
     assert set(heard.done) == {"a", "b"}
     executor.shutdown()
@@ -156,7 +156,9 @@ def test_a_unit_that_kills_its_worker_is_named_once(pool: Workers, tmp_path: Pat
     wanted["7"] |= {"kills": True, "unless": str(once)}  # a loss that is not its fault
     heard.run(pool, wanted)
     assert set(heard.failed) == {"4"} and set(heard.done) == set(wanted) - {"4"}
-    assert "three workers down" in str(heard.failed["4"]) and "nothing here shows that memory" in str(heard.failed["4"])
+    assert "ended three workers" in str(heard.failed["4"]) and "nothing on this machine shows that memory" in str(
+        heard.failed["4"]
+    )
     runs = begun.read_text("utf-8").split()
     assert runs.count("4") == 3 and all(runs.count(name) <= 3 for name in wanted)
     assert all(sentence.startswith("A worker was lost; ") for sentence in heard.warned) and len(heard.warned) >= 3
@@ -169,7 +171,7 @@ def test_a_killed_worker_ran_out_of_memory_where_hardly_any_is_free(
     monkeypatch.setattr(free_memory, "free_memory", lambda: free_memory.LOW_MEMORY_BYTES - 1)
     heard = Heard()
     heard.run(pool, {"4": {"kills": True}})
-    assert "the likely cause is memory" in str(heard.failed["4"])
+    assert "probably because memory ran out" in str(heard.failed["4"])
 
 
 @pytest.mark.full
@@ -182,7 +184,7 @@ def test_a_process_has_one_thread_and_no_trim_threshold(pool: Workers) -> None:
 
 
 def test_answers_in_flight_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fan_out_module, "MOST_BYTES", 100)
+    monkeypatch.setattr(fan_out_module, "MAX_ANSWER_BYTES", 100)
     counting, heard, sizes = Counting(4), Heard(), {"a": 300, "b": 60, "c": 60, "d": 40}
     heard.run(Workers(counting, 4), {name: {"seconds": 0.02} for name in sizes}, nbytes=sizes)
     assert next(iter(heard.done)) == "a" and set(heard.done) == set(sizes)
@@ -202,10 +204,10 @@ def test_it_says_who_computes_at_first_and_when_that_changes(monkeypatch: pytest
         assert hold.wait(20)
         return b"{}"
 
-    monkeypatch.setattr(fan_out_module, "WAKE", 0.05)
+    monkeypatch.setattr(fan_out_module, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(fan_out_module, "answer_request", wait)
     with ThreadPoolExecutor(2) as pool:
-        workers = Workers(pool, 2, present=present)
+        workers = Workers(pool, 2, has_workers=present)
         context = Context(progress=lambda now: said.append(now.phase))
         FanOut("stand_in", workers, lambda *_: None, lambda *_: None, context, 1).run([WorkerTask("one", lambda: {})])
     assert said[:3] == [f"Unit 0 of 1, on {words}" for words in ("2 workers", "1 worker, 1 lost", "0 workers, 2 lost")]

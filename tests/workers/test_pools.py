@@ -55,7 +55,7 @@ def test_no_text_is_this_process() -> None:
     [
         ("0", ParameterError, "a number of processes"), ("999", ParameterError, "at most 256"),
         ("many", ParameterError, "module:function"), ("no_such.module:open", WorkerError, "could not be opened"),
-        ("test_pools:number", WorkerError, "gave a int; an Executor"),
+        ("test_pools:number", WorkerError, "returned a int; an Executor"),
     ],
 )  # fmt: skip
 def test_other_texts_are_refused(text: str, error: type[MergingError], words: str) -> None:
@@ -116,9 +116,11 @@ def pretending(*found: dict[str, Any], only: bool = False) -> tuple[Workers, lis
 
     import json
 
-    workers.each = lambda unit, request: {name: json.dumps({"answer": said}).encode() for name, said in answers.items()}
-    workers.only = restricted if only else None
-    assert decode_answer(workers.each("about", b"")["0"])["name"] == answers["0"]["name"]
+    workers.ask_each = lambda unit, request: {
+        name: json.dumps({"answer": said}).encode() for name, said in answers.items()
+    }
+    workers.restrict = restricted if only else None
+    assert decode_answer(workers.ask_each("about", b"")["0"])["name"] == answers["0"]["name"]
     return workers, kept
 
 
@@ -142,7 +144,7 @@ def test_other_hardware_is_left_out_and_named() -> None:
     fitting = check_workers(workers, said.append, "cpu")
     assert (fitting.count, fitting.hardware) == (2, "NVIDIA A100")
     assert kept == [{"gpu0", "gpu2"}]
-    assert said == [f"1 of 3 workers is left out: computing on {OWN['hardware']}, the others on NVIDIA A100."]
+    assert said == [f"1 of 3 workers is left out: it computes on {OWN['hardware']}, the others on NVIDIA A100."]
     with pytest.raises(WorkerError, match="one kind of machine"):
         check_workers(pretending(gpu, {})[0], said.append, "cpu")
     assert check_workers(pretending({}, {"python": "3.99"})[0], said.append, "cpu").count == 2
@@ -152,13 +154,13 @@ def test_only_keeps_the_workers_of_some_machines() -> None:
     other = {"sources": "9af1" + "0" * 60}
     workers, kept = pretending({}, other, {"name": "gpu2 GPU 0"}, {"name": "gpu2 GPU 1"}, only=True)
     said: list[str] = []
-    assert check_workers(workers, said.append, "cpu", only=("gpu0", "gpu2")).count == 3
+    assert check_workers(workers, said.append, "cpu", machines=("gpu0", "gpu2")).count == 3
     assert kept == [{"gpu0", "gpu2 GPU 0", "gpu2 GPU 1"}] and said == [], "of gpu1 nothing is said"
     with pytest.raises(WorkerError, match=r"^There is no worker on gpu9\. There are some on gpu0, gpu1, gpu2\."):
-        check_workers(workers, said.append, "cpu", only=("gpu0", "gpu9"))
+        check_workers(workers, said.append, "cpu", machines=("gpu0", "gpu9"))
     with pytest.raises(WorkerError, match="--only cannot leave some out"):
-        check_workers(pretending({}, {})[0], said.append, "cpu", only=("gpu0",))
-    assert check_workers(pretending({}, {})[0], said.append, "cpu", only=("gpu0", "gpu1")).count == 2
+        check_workers(pretending({}, {})[0], said.append, "cpu", machines=("gpu0",))
+    assert check_workers(pretending({}, {})[0], said.append, "cpu", machines=("gpu0", "gpu1")).count == 2
 
 
 def test_mixed_lets_other_hardware_in_but_no_other_program() -> None:

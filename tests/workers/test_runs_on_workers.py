@@ -92,7 +92,7 @@ def test_workers_that_do_not_see_the_store_do_nothing(
 
 
 def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_mark, "LOOK", 0.0)
+    monkeypatch.setattr(store_mark, "CHECK_SECONDS", 0.0)
     with store_mark.write_mark(tmp_path / "store") as mark:
         gone = store_mark.watch_for_end(mark)
         time.sleep(0.01)

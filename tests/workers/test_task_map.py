@@ -92,7 +92,7 @@ def test_it_pauses_between_two_tasks_where_answers_are_stored(
     threads: Workers, unit: dict[str, Any], here: bool
 ) -> None:
     asked = iter(range(99))
-    with pytest.raises(Paused, match=r"^Paused\. 4 of 6 units are kept\.$"):
+    with pytest.raises(Paused, match=r"^Paused\. 4 of 6 units are stored\.$"):
         answers(NAMES, None if here else threads, pause=lambda: next(asked) >= 2, total=6)
     unit["stored"] = False
     assert len(answers(NAMES, None if here else threads, pause=lambda: True)[0]) == 4

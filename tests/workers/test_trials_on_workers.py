@@ -93,9 +93,9 @@ def test_when_all_workers_are_gone_what_they_answered_is_kept_for_workers_of_the
             first.shutdown(wait=False, cancel_futures=True)
 
     monkeypatch.setattr(task_counts, "merge_in_memory", counted)
-    monkeypatch.setattr("merging.tasks.workers.fan_out.GONE", 0.1)
+    monkeypatch.setattr("merging.tasks.workers.fan_out.MAX_SECONDS_WITHOUT_WORKERS", 0.1)
     with ThreadPoolExecutor(2) as first, ThreadPoolExecutor(2) as second:
-        told = {"lost": (RuntimeError,), "present": lambda: not gone.is_set(), "kind": "same"}
+        told = {"loss_errors": (RuntimeError,), "has_workers": lambda: not gone.is_set(), "kind": "same"}
         with pytest.raises(WorkersGone, match=r"are gone\. [345] of 15 trials are kept\. Resume when they are back"):
             measured("task_counts", store, tiny_benchmark, Workers(first, 2, **told), progress=third)  # type: ignore[arg-type]
         assert not bytes_of(store)

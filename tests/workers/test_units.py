@@ -34,7 +34,7 @@ def test_what_is_no_kind_is_refused(unit: str) -> None:
 
 
 def test_errors_keep_their_type(monkeypatch: Any) -> None:
-    monkeypatch.setattr(kinds, "KINDS", {ABOUT: "stand_in_units:KIND"})
+    monkeypatch.setattr(kinds, "TASK_KINDS", {ABOUT: "stand_in_units:KIND"})
     cases = [
         (RecipeError("The chain."), RecipeError, "The chain."),
         (KeyError("x"), MergingError, "Unexpected KeyError"),
@@ -67,7 +67,7 @@ def test_an_error_of_an_unknown_type_stays_an_error_of_ours() -> None:
         with pytest.raises(MergingError, match=r"^text$") as caught:
             decode_answer(json.dumps({"error": {"type": kind, "text": "text"}}).encode())
         assert type(caught.value) is MergingError
-    assert hasattr(errors, "visible_lines") and set(kinds.KINDS) >= {"about", "point"}
+    assert hasattr(errors, "visible_lines") and set(kinds.TASK_KINDS) >= {"about", "point"}
 
 
 def test_inputs_stay_for_the_next_task_of_a_kind_and_for_no_other(monkeypatch: Any) -> None:

@@ -120,7 +120,7 @@ def _draw_missing() -> None:
             loaded.check_images([task.key])
         except TaskError as error:
             problems.append(str(error))
-    problems += model_search.missing_models(loaded.folder)
+    problems += model_search.describe_missing_models(loaded.folder)
     if problems:
         listed = "\n".join(f"- {page_text.safe_text(problem, 800)}" for problem in problems)
         st.warning(listed, icon=":material/folder_off:")

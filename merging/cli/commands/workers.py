@@ -61,7 +61,7 @@ def worker(call: Call, /, address: str, gpus: bool, count: int, folder: Path | N
     scratch = folder or Path(tempfile.gettempdir()) / "mergescope-workers"
     visible = visible_gpus() if gpus else []
     serve_workers(
-        address, visible, count, scratch=scratch, say=lambda text: print(f"Workers: {text}", flush=True), **options
+        address, visible, count, scratch=scratch, report=lambda text: print(f"Workers: {text}", flush=True), **options
     )
     return DONE
 

@@ -1,1 +1,1 @@
-"""Tasks with images and heads, in the folders that benchmarks are read from."""
+"""Benchmarks: folders with tasks, their images and zero-shot heads, and models."""

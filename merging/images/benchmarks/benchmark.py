@@ -22,10 +22,10 @@ from merging.base.progress import Meter
 from merging.base.settings import BUNDLED, benchmark_folder
 from merging.base.text import did_you_mean
 from merging.images.benchmarks import data_set_locations
-from merging.images.benchmarks.data_set_locations import DIGESTS, SIZES, Location
+from merging.images.benchmarks.data_set_locations import DIGESTS_ARRAY, SIZES_ARRAY, Location
 from merging.images.benchmarks.manifest import checked_path
 from merging.images.benchmarks.model_search import find_models
-from merging.images.benchmarks.referenced_images import PLACES_ARRAY, Images, build_referenced
+from merging.images.benchmarks.referenced_images import POSITIONS_ARRAY, Images, build_referenced_images
 from merging.images.exemplars import TaskExemplars
 from merging.models.architecture import Architecture
 from merging.models.checkpoint import Checkpoint
@@ -34,9 +34,9 @@ from merging.models.formats.referenced_model import SUFFIX as REFERENCE
 from merging.models.model_references import BUNDLED_PREFIX, PRETRAINED, reference_to
 
 SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
-EXEMPLARS = "exemplars"  # from the training images; what methods may see
-MULTITASK = "multitask"
-PIECE = 1 << 22  # bytes hashed at a time
+EXEMPLARS = "exemplars"  # the split of training images, which methods may see
+MULTITASK = "multitask"  # the name of the model that was trained on all tasks
+HASHED_BYTES = 1 << 22  # bytes read at a time to compute a digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,11 @@ class Benchmark:
         path = checked_path(folder, "tasks.json")
         try:
             data = json.loads(path.read_text("utf-8"))
-            pre = data["preprocess"]
-            tasks = tuple(_task(entry, folder) for entry in data["tasks"])
-            return cls(folder, tasks, int(pre["image_size"]), tuple(pre["mean"]), tuple(pre["std"]))
+            preprocess = data["preprocess"]
+            tasks = tuple(_parse_task(entry, folder) for entry in data["tasks"])
+            return cls(
+                folder, tasks, int(preprocess["image_size"]), tuple(preprocess["mean"]), tuple(preprocess["std"])
+            )
         except OSError:
             raise TaskError(f"There is no benchmark here: {path.name} is missing in {folder.name}/.") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -114,8 +116,8 @@ class Benchmark:
 
     def models(self) -> dict[str, ModelRef]:
         """{"pretrained": model, task key: its expert}, and "multitask" if there is one."""
-        named = {PRETRAINED: self.pretrained, **self.experts, MULTITASK: self.multitask}
-        return {name: ModelRef(reference) for name, reference in named.items() if reference}
+        references = {PRETRAINED: self.pretrained, **self.experts, MULTITASK: self.multitask}
+        return {name: ModelRef(reference) for name, reference in references.items() if reference}
 
     def open_pretrained(self) -> Checkpoint:
         """The pretrained model. Raises CheckpointError if it cannot be opened."""
@@ -160,8 +162,8 @@ class Benchmark:
         if task.referenced:
             files = self._files(task)
             with self._archive(key, split) as arrays:
-                positions = arrays.read(_array_name(split, PLACES_ARRAY))
-            return build_referenced(files, positions, self.image_size, f"{key}.npz")
+                positions = arrays.read(_array_name(split, POSITIONS_ARRAY))
+            return build_referenced_images(files, positions, self.image_size, f"{key}.npz")
         with self._archive(key, split) as arrays:
             images = arrays.read(_array_name(split, "images"))
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
@@ -176,11 +178,11 @@ class Benchmark:
         """The open npz of a task, for reading a split."""
         self.require(key, split)
         path = checked_path(self.folder, f"data/{key}.npz")
-        with _reading(path, split), Npz(path) as arrays:
+        with _name_split_in_errors(path, split), Npz(path) as arrays:
             yield arrays
 
     def require(self, key: str, split: str) -> None:
-        """Raise TaskError if a task has no such half, because its whole test set is for reporting."""
+        """Raise TaskError if a task does not have this half of its test set, because all of it is for reporting."""
         task = self.task(key)
         if split in SPLITS and split not in task.splits:
             raise TaskError(
@@ -195,13 +197,13 @@ class Benchmark:
                 self._files(task)
 
     def find_files(self, search_folder: Path, meter: Meter) -> list[str]:
-        """Search a folder for the files and models that the benchmark refers to, and store their paths.
+        """Search a folder for the missing files and models that the benchmark refers to, and store their new paths.
 
-        Returns sentences on what is still missing. Raises Cancelled as the meter does.
+        Returns sentences on files and models that are still missing. Raises Cancelled as the meter does.
         """
         problems = []
         for task in [task for task in self.tasks if task.referenced]:
-            locations = data_set_locations.find_moved(self._locations(task), search_folder, meter)
+            locations = data_set_locations.find_moved_files(self._locations(task), search_folder, meter)
             data_set_locations.write_locations(self.folder / "data" / f"{task.key}.npz", locations)
             problems.append(data_set_locations.describe_missing(self.folder, task.title, locations))
         return [*filter(None, problems), *find_models(self.folder, search_folder, meter)]
@@ -215,7 +217,7 @@ class Benchmark:
 
     def _locations(self, task: Task) -> list[Location]:
         with self._archive(task.key, task.splits[-1]) as arrays:
-            digests, sizes = arrays.read(DIGESTS), arrays.read(SIZES)
+            digests, sizes = arrays.read(DIGESTS_ARRAY), arrays.read(SIZES_ARRAY)
         return data_set_locations.read_locations(self.folder, task.key, digests, sizes)
 
     def count(self, key: str, split: str) -> int:
@@ -240,8 +242,8 @@ class Benchmark:
         sampled = {}
         for key in self.experts:
             images, labels = self.images(key, EXEMPLARS)
-            chosen = sample_indices(len(images), per_task, seed)
-            preprocessed, classes = self.preprocess(images[chosen]), torch.from_numpy(labels[chosen])
+            indices = sample_indices(len(images), per_task, seed)
+            preprocessed, classes = self.preprocess(images[indices]), torch.from_numpy(labels[indices])
             sampled[key] = TaskExemplars(preprocessed, classes, self.head(key), self.logit_scale)
         return sampled
 
@@ -252,12 +254,12 @@ class Benchmark:
 
         Tasks that the benchmark does not have are left out. Labels are not read.
         """
-        known, sampled = {task.key for task in self.tasks}, {}
+        keys, sampled = {task.key for task in self.tasks}, {}
         for key in tasks:
-            if key in known:
+            if key in keys:
                 images = self.unlabeled(key, split)
-                chosen = sample_indices(len(images), per_task, seed)
-                sampled[key] = TaskExemplars(self.preprocess(images[chosen]), None, self.head(key), self.logit_scale)
+                indices = sample_indices(len(images), per_task, seed)
+                sampled[key] = TaskExemplars(self.preprocess(images[indices]), None, self.head(key), self.logit_scale)
         return sampled
 
     @cached_property
@@ -290,16 +292,16 @@ class Benchmark:
         Raises:
             TaskError: a file is damaged.
         """
-        total = hashlib.sha256(checked_path(self.folder, "tasks.json").read_bytes())
-        total.update(self._heads.digest.encode())
+        digest = hashlib.sha256(checked_path(self.folder, "tasks.json").read_bytes())
+        digest.update(self._heads.digest.encode())
         for task in self.tasks:
             with checked_path(self.folder, f"data/{task.key}.npz").open("rb") as file:
-                while piece := file.read(PIECE):
-                    total.update(piece)
-        return total.hexdigest()
+                while piece := file.read(HASHED_BYTES):
+                    digest.update(piece)
+        return digest.hexdigest()
 
     def misfit(self, checkpoint: Checkpoint) -> str:
-        """Why a checkpoint cannot be evaluated on this benchmark; empty if it can."""
+        """The reason why a checkpoint cannot be evaluated on this benchmark; empty if it can."""
         if checkpoint.network:
             return f"images pass through CLIP towers; this is {checkpoint.network}."
         try:
@@ -317,13 +319,13 @@ class Benchmark:
 
 def model_file(folder: Path, name: str) -> Path:
     """The file of a benchmark's model: the model itself, or a reference to it."""
-    own, reference = (folder / "models" / f"{name}{suffix}" for suffix in (".safetensors", REFERENCE))
-    return reference if reference.is_file() and not own.is_file() else own
+    model, reference = (folder / "models" / f"{name}{suffix}" for suffix in (".safetensors", REFERENCE))
+    return reference if reference.is_file() and not model.is_file() else model
 
 
-def sample_indices(images: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
-    """Indices (n,) of a seeded sample of ``per_task`` of ``images`` images, in increasing order; None takes all."""
-    return np.sort(np.random.default_rng(seed).permutation(images)[:per_task])
+def sample_indices(image_count: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
+    """Indices (n,) of a seeded sample of ``per_task`` of ``image_count`` images, increasing; None takes all."""
+    return np.sort(np.random.default_rng(seed).permutation(image_count)[:per_task])
 
 
 def _array_name(split: str, content: str) -> str:
@@ -332,7 +334,7 @@ def _array_name(split: str, content: str) -> str:
 
 
 @contextlib.contextmanager
-def _reading(path: Path, split: str) -> Iterator[None]:
+def _name_split_in_errors(path: Path, split: str) -> Iterator[None]:
     """Name the file and split in a TaskError that the block raises."""
     try:
         yield
@@ -340,7 +342,7 @@ def _reading(path: Path, split: str) -> Iterator[None]:
         raise TaskError(f"{path.name} has no readable {split!r} split: {error}") from None
 
 
-def _task(entry: Mapping[str, Any], folder: Path) -> Task:
+def _parse_task(entry: Mapping[str, Any], folder: Path) -> Task:
     key = str(entry["key"])
     return Task(
         key=key,

@@ -11,9 +11,9 @@ from merging.base.errors import CheckpointError
 from merging.models import model_references
 from merging.models.model_references import BENCHMARKS, MODELS_PREFIX, OWN_PREFIX
 
-BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # in every benchmark folder
+BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # files of every benchmark folder
 TEXT_TOWER = (
-    "text_tower.safetensors"  # of the pretrained model, for exports; in benchmarks made from a whole CLIP model
+    "text_tower.safetensors"  # the pretrained model's, for exports; only in benchmarks made from a whole CLIP model
 )
 SERVER = "default"  # the key of the benchmark that the server was started on
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
@@ -74,9 +74,9 @@ def key_of(folder: Path, root: Path) -> str:
     for key, path in list_built(root).items():
         if path.resolve() == folder.resolve():
             return key
-    for name, listed in settings.models_folders().items():
-        if folder.resolve() == listed:
+    for name, models_folder in settings.models_folders().items():
+        if folder.resolve() == models_folder:
             return f"{MODELS_PREFIX}{name}"
-        if folder.resolve().is_relative_to(listed):
-            return f"{MODELS_PREFIX}{name}/{folder.resolve().relative_to(listed).as_posix()}"
+        if folder.resolve().is_relative_to(models_folder):
+            return f"{MODELS_PREFIX}{name}/{folder.resolve().relative_to(models_folder).as_posix()}"
     return ""

@@ -1,4 +1,4 @@
-"""Paths of the data-set files that a benchmark refers to, and checks that these are the files it was made of.
+"""Paths of the data-set files that a benchmark refers to, and checks that these are the files that it was made from.
 
 The digests of the files are in the task's npz and so in the benchmark's own digest. Paths differ between machines and
 are in a file beside the npz.
@@ -26,13 +26,13 @@ from merging.base.progress import Meter
 from merging.base.text import first_few, printable
 from merging.models.formats.referenced_model import find_command
 
-SUFFIX = ".places.json"  # follows the name of a task
-DIGESTS, SIZES = "file_digests", "file_sizes"  # arrays of the npz: (F, 32) bytes of sha-256, (F,) sizes in bytes
-IN_HUB_CACHE = re.compile(r"(?P<kind>dataset|model)s--(?P<id>[^/]+)/snapshots/(?P<revision>[^/]+)/(?P<file>.+)$")
-_checked: dict[
-    tuple[str, int, int, int, str], bool
-] = {}  # (path, state, expected digest) -> whether the file has the digest
-_hashing = threading.Lock()  # one thread at a time reads large files
+LOCATIONS_SUFFIX = ".places.json"  # of the file beside the npz; the name of the task precedes it
+DIGESTS_ARRAY = "file_digests"  # the array (F, 32) of an npz with the bytes of the sha-256 of each of F files
+SIZES_ARRAY = "file_sizes"  # the array (F,) with their sizes in bytes
+HUB_CACHE_PATH = re.compile(r"(?P<kind>dataset|model)s--(?P<id>[^/]+)/snapshots/(?P<revision>[^/]+)/(?P<file>.+)$")
+# (path, inode, size, time of change, expected digest) -> whether the file has the digest
+_digest_results: dict[tuple[str, int, int, int, str], bool] = {}
+_hash_lock = threading.Lock()  # one thread at a time reads large files
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ class Location:
             return "has changed"
         if state.st_mtime_ns == self.mtime_ns:
             return ""
-        seen = (str(self.file), state.st_ino, state.st_size, state.st_mtime_ns, self.digest)
-        with _hashing:
-            if seen not in _checked:
-                _checked[seen] = _has_digest(self.file, self.digest)
-        return "" if _checked[seen] else "has changed"
+        key = (str(self.file), state.st_ino, state.st_size, state.st_mtime_ns, self.digest)
+        with _hash_lock:
+            if key not in _digest_results:
+                _digest_results[key] = _has_digest(self.file, self.digest)
+        return "" if _digest_results[key] else "has changed"
 
 
 def _has_digest(path: Path, digest: str) -> bool:
@@ -89,12 +89,15 @@ def _has_digest(path: Path, digest: str) -> bool:
 
 def locations_file(path: Path) -> Path:
     """The file with the paths of the files that a task's npz refers to."""
-    return path.with_suffix(SUFFIX)
+    return path.with_suffix(LOCATIONS_SUFFIX)
 
 
 def write_locations(path: Path, locations: Sequence[Location]) -> None:
     """Write the paths of the files that a task's npz refers to."""
-    entries = [{"place": str(one.file), "column": one.column, "mtime_ns": one.mtime_ns} for one in locations]
+    entries = [
+        {"place": str(location.file), "column": location.column, "mtime_ns": location.mtime_ns}
+        for location in locations
+    ]
     write_json(locations_file(path), {"files": entries})
 
 
@@ -113,18 +116,18 @@ def read_locations(folder: Path, key: str, digests: NDArray[Any], sizes: NDArray
         ]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise TaskError(
-            f"{path.name} of {printable(folder.name)}/ does not say where the images of {key!r} are. Name the folder "
+            f"{path.name} of {printable(folder.name)}/ does not state where the images of {key!r} are. Name the folder "
             f"that holds them: {find_command(folder)}."
         ) from None
 
 
 def describe_missing(folder: Path, title: str, locations: Sequence[Location]) -> str:
     """A sentence on files that cannot be used and how to get them; empty if all exist and are unchanged."""
-    problems = [(one, problem) for one in locations if (problem := one.problem)]
+    problems = [(location, problem) for location in locations if (problem := location.problem)]
     if not problems:
         return ""
-    absent = [one.name for one, problem in problems if problem == "is missing"]
-    changed = [one.name for one, problem in problems if problem != "is missing"]
+    absent = [location.name for location, problem in problems if problem == "is missing"]
+    changed = [location.name for location, problem in problems if problem != "is missing"]
     parts = [f"missing: {first_few(absent)}"] if absent else []
     parts += [f"changed since: {first_few(changed)}"] if changed else []
     files = f"{len(problems)} of its {len(locations)} files" if len(locations) > 1 else "its file"
@@ -135,43 +138,48 @@ def describe_missing(folder: Path, title: str, locations: Sequence[Location]) ->
     )
 
 
-def _fetch_command(first: Location) -> str:
+def _fetch_command(location: Location) -> str:
     """A sentence with the command that fetches a file of the Hub again; empty for other files."""
-    match = IN_HUB_CACHE.search(first.file.as_posix())
+    match = HUB_CACHE_PATH.search(location.file.as_posix())
     if match is None:
         return ""
     name, revision = match["id"].replace("--", "/"), match["revision"]
     return (
-        f"They are of the Hub's {match['kind']} {printable(name)}; fetch it again: hf download --repo-type "
+        f"They are in the Hub's {match['kind']} {printable(name)}; fetch it again: hf download --repo-type "
         f"{match['kind']} {printable(name)} --revision {printable(revision)}. "
     )
 
 
-def find_moved(locations: Sequence[Location], search_folder: Path, meter: Meter) -> list[Location]:
-    """The same files; those that cannot be used are replaced by equal files below ``search_folder``, if there are some.
+def find_moved_files(locations: Sequence[Location], search_folder: Path, meter: Meter) -> list[Location]:
+    """The same files, with those that cannot be used replaced by equal files below ``search_folder`` where they exist.
 
     Candidates have the same size, and those of the same name come first. A file in the Hub's cache has its digest as
     its name, which was checked on download; other files are read to compute it. Paths that are not UTF-8 are left out,
     since JSON cannot hold them. Raises Cancelled as the meter does.
     """
-    needed = {one.size for one in locations if one.problem}
+    needed_sizes = {location.size for location in locations if location.problem}
     by_size: dict[int, list[Path]] = {}
     for parent, _, names in os.walk(search_folder):
         meter.check()
         for name in names:
             path = Path(parent) / name
             with contextlib.suppress(OSError):
-                if (size := path.stat().st_size) in needed and is_utf8(path):
+                if (size := path.stat().st_size) in needed_sizes and is_utf8(path):
                     by_size.setdefault(size, []).append(path)
     meter.total += sum(size * len(paths) for size, paths in by_size.items())
-    return [_match_location(one, by_size.get(one.size, []), meter) if one.problem else one for one in locations]
+    return [
+        _match_location(location, by_size.get(location.size, []), meter) if location.problem else location
+        for location in locations
+    ]
 
 
-def _match_location(one: Location, candidates: Sequence[Path], meter: Meter) -> Location:
+def _match_location(location: Location, candidates: Sequence[Path], meter: Meter) -> Location:
     """The location with a candidate's path whose content is equal; unchanged if there is none."""
-    for path in sorted(candidates, key=lambda path: (path.resolve().name != one.digest, path.name != one.file.name)):
+    for path in sorted(
+        candidates, key=lambda path: (path.resolve().name != location.digest, path.name != location.file.name)
+    ):
         meter.report_part(0, "Comparing files", printable(path.name, 80))
-        if path.resolve().name == one.digest or _has_digest(path, one.digest):
-            return replace(one, file=path.absolute(), mtime_ns=path.stat().st_mtime_ns)
-        meter.advance(one.size, "Comparing files", printable(path.name, 80))
-    return one
+        if path.resolve().name == location.digest or _has_digest(path, location.digest):
+            return replace(location, file=path.absolute(), mtime_ns=path.stat().st_mtime_ns)
+        meter.advance(location.size, "Comparing files", printable(path.name, 80))
+    return location

@@ -16,18 +16,18 @@ from merging.base.errors import TaskError
 from merging.base.parallel import map_in_threads, prefetch
 from merging.base.threads import ONE_THREAD
 from merging.images.data_sets.image_references import ImageReference, read_encoded
-from merging.images.preprocess import read_image, square
+from merging.images.preprocess import crop_square, read_image
 
 T = TypeVar("T")
-CHUNK = 8  # images that one thread decodes before it takes the next ones
-MOST_THREADS = 16
+CHUNK_SIZE = 8  # images that one thread decodes before it takes the next ones
+MAX_THREADS = 16
 Pixels = NDArray[np.uint8]
 Square = Pixels | TaskError  # pixels (side, side, 3), or the error
 
 
-def threads() -> int:
+def count_threads() -> int:
     """The number of decoding threads: one per core; they share the cores with forward passes on a CPU."""
-    return min(MOST_THREADS, os.cpu_count() or 1)
+    return min(MAX_THREADS, os.cpu_count() or 1)
 
 
 @contextmanager
@@ -35,23 +35,23 @@ def decode_images(
     references: Sequence[ImageReference],
     side: int,
     process: Callable[[Sequence[Square]], T],
-    each: int = CHUNK,
+    chunk_size: int = CHUNK_SIZE,
     workers: int | None = None,
 ) -> Iterator[Iterator[T]]:
-    """The results of ``process`` for ``each`` images (side, side, 3) at a time, in their order.
+    """The results of ``process`` for ``chunk_size`` images (side, side, 3) at a time, in their order.
 
     One thread reads the files, ``workers`` threads decode and call ``process``. A few chunks are in memory, and the
     results do not depend on the number of threads.
     """
-    workers = workers or threads()
+    workers = workers or count_threads()
 
     def read() -> Iterator[list[tuple[ImageReference, bytes | TaskError]]]:
         pairs = zip(references, read_encoded(references), strict=True)
-        while chunk := list(islice(pairs, each)):
+        while chunk := list(islice(pairs, chunk_size)):
             yield chunk
 
     def decode(chunk: Sequence[tuple[ImageReference, bytes | TaskError]]) -> T:
-        return process([_square(data, reference, side) for reference, data in chunk])
+        return process([_decode_square(data, reference, side) for reference, data in chunk])
 
     with (
         prefetch(read()) as chunks,
@@ -60,19 +60,19 @@ def decode_images(
         yield results
 
 
-def _square(data: bytes | TaskError, reference: ImageReference, side: int) -> Square:
+def _decode_square(data: bytes | TaskError, reference: ImageReference, side: int) -> Square:
     """The pixels (side, side, 3) of an encoded image, equal to those that ``benchmark make`` stores; or the error."""
     if isinstance(data, TaskError):
         return data
     try:
-        return square(read_image(data, reference.label), side, reference.label)
+        return crop_square(read_image(data, reference.label), side, reference.label)
     except TaskError as error:
         return error
 
 
 def stack_pixels(squares: Sequence[Square]) -> Pixels:
     """Images (n, side, side, 3) from their squares; raises the TaskError of an image that has no pixels."""
-    for one in squares:
-        if isinstance(one, TaskError):
-            raise one
-    return np.stack([one for one in squares if not isinstance(one, TaskError)])
+    for square in squares:
+        if isinstance(square, TaskError):
+            raise square
+    return np.stack([square for square in squares if not isinstance(square, TaskError)])

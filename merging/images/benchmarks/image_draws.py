@@ -40,18 +40,18 @@ def draws(folder: Path, split: str = REPORTING) -> dict[str, ImageDraw]:
         return {}
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        found = {key: _draw(facts["draws"].get(split)) for key, facts in manifest["tasks"].items()}
+        draws = {key: _parse_draw(facts["draws"].get(split)) for key, facts in manifest["tasks"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-    return {key: one for key, one in found.items() if one is not None}
+    return {key: draw for key, draw in draws.items() if draw is not None}
 
 
-def _draw(stated: Mapping[str, Any] | None) -> ImageDraw | None:
+def _parse_draw(stated: Mapping[str, Any] | None) -> ImageDraw | None:
     return ImageDraw(stated["n"], stated["of"], stated["seed"], stated["balanced"]) if stated else None
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a benchmark reports on whole test sets, so that there is no half to choose on.
+    """Whether a benchmark reports on whole test sets, so that no half is for choosing.
 
     Pages call this before torch is imported, so it reads only the list of tasks; False if it cannot be read.
     """
@@ -72,14 +72,14 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
     The key ``whole`` is present if there is no half of the test images to choose on.
     """
-    words, manifest = describe_draws(list(draws(folder).values())), _manifest(folder)
+    words, manifest = describe_draws(list(draws(folder).values())), _read_manifest(folder)
     licenses = manifest.get("licenses", {})
     facts: dict[str, Any] = {"test_images": words} if words else {}
     facts |= {"licenses": licenses} if licenses else {}
     return facts | ({"whole": True} if manifest.get("whole") else {})
 
 
-def _manifest(folder: Path) -> Mapping[str, Any]:
+def _read_manifest(folder: Path) -> Mapping[str, Any]:
     """The manifest of a benchmark that ``benchmark make`` wrote; empty for other folders."""
     try:
         return dict(json.loads((folder / MANIFEST).read_bytes())) if has_manifest(folder) else {}
@@ -94,8 +94,10 @@ def describe_draws(draws: Sequence[ImageDraw]) -> str:
     partial = [draw for draw in draws if draw.n < draw.of]
     if not partial:
         return "all images of every test set"
-    counts, of = sorted({draw.n for draw in partial}), sorted({draw.of for draw in partial})
-    n, total = (f"{each[0]:,}" if len(each) == 1 else f"{each[0]:,} to {each[-1]:,}" for each in (counts, of))
+    counts, totals = sorted({draw.n for draw in partial}), sorted({draw.of for draw in partial})
+    n, total = (
+        f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}" for numbers in (counts, totals)
+    )
     how = "; ".join(sorted({draw.how for draw in partial}))
     complete = len(draws) - len(partial)
     return f"{n} of {total} images of each test set, drawn {how}" + (f"; all of {complete} others" if complete else "")

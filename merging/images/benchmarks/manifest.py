@@ -14,7 +14,7 @@ from merging.models.formats.model_sources import ModelRef
 
 MANIFEST = "manifest.json"
 MADE_BY = "python -m merging benchmark make"
-MAKE_AGAIN = "Make the benchmark again, on Models & runs or with `benchmark make … --overwrite`."
+REBUILD_HINT = "Make the benchmark again, on Models & runs or with `benchmark make … --overwrite`."
 
 
 def has_manifest(folder: Path) -> bool:
@@ -46,17 +46,17 @@ def checked_path(folder: Path, name: str) -> Path:
         TaskError: the file has changed, or the manifest is damaged.
     """
     try:
-        if name in (files := _manifest(folder).get("files", {})):
+        if name in (files := _read_manifest(folder).get("files", {})):
             return verify_file(folder, files, name)
     except (DamagedError, TypeError) as damage:
-        raise _damage_error(folder, str(damage)) from None
+        raise _make_damage_error(folder, str(damage)) from None
     return folder / name
 
 
 def first_damage(folder: Path) -> str:
     """A sentence on the first damaged file of a benchmark; empty if none is. A process reads each file once."""
     try:
-        for name in _manifest(folder).get("files", {}):
+        for name in _read_manifest(folder).get("files", {}):
             checked_path(folder, name)
     except TaskError as error:
         return str(error)
@@ -69,12 +69,12 @@ def check_model(model: ModelRef, digest: str) -> None:
         return
     path = model.path
     folder = path.parent.parent
-    if _manifest(folder).get("digests", {}).get(path.stem, digest) != digest:
+    if _read_manifest(folder).get("digests", {}).get(path.stem, digest) != digest:
         name = f"models/{path.name}"
-        raise _damage_error(folder, f"{name} does not have the weights that were written")
+        raise _make_damage_error(folder, f"{name} has other weights than those that were written")
 
 
-def _manifest(folder: Path) -> Mapping[str, Any]:
+def _read_manifest(folder: Path) -> Mapping[str, Any]:
     """The manifest of a benchmark that ``benchmark make`` wrote; empty for other folders.
 
     Raises:
@@ -85,9 +85,9 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
     except OSError:
         return {}
     except (ValueError, RecursionError):
-        raise _damage_error(folder, f"{MANIFEST} cannot be read") from None
+        raise _make_damage_error(folder, f"{MANIFEST} cannot be read") from None
     return manifest if isinstance(manifest, dict) and manifest.get("made_by") == MADE_BY else {}
 
 
-def _damage_error(folder: Path, reason: str) -> TaskError:
-    return TaskError(f"The benchmark {printable(folder.name)} is damaged: {reason}. {MAKE_AGAIN}")
+def _make_damage_error(folder: Path, reason: str) -> TaskError:
+    return TaskError(f"The benchmark {printable(folder.name)} is damaged: {reason}. {REBUILD_HINT}")

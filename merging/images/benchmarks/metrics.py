@@ -136,9 +136,9 @@ def individual(models: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
     rows = pd.concat([table.assign(model=task) for task, table in models.items()], ignore_index=True)
     keys = [name for name in rows.columns if name not in ("model", "correct", "accuracy", "low", "high")]
-    own = rows[rows["task"] == rows["model"]]
-    others = rows[~rows["task"].isin(list(models))].groupby(keys, sort=False, as_index=False)["correct"].mean()
-    scores: pd.DataFrame = pd.concat([own[[*keys, "correct"]], pd.DataFrame(others)], ignore_index=True)
+    own_rows = rows[rows["task"] == rows["model"]]
+    other_rows = rows[~rows["task"].isin(list(models))].groupby(keys, sort=False, as_index=False)["correct"].mean()
+    scores: pd.DataFrame = pd.concat([own_rows[[*keys, "correct"]], pd.DataFrame(other_rows)], ignore_index=True)
     scores["accuracy"] = scores["correct"] / scores["n"]
     scores["correct"] = scores["correct"].round().astype("int64")
     intervals = [wilson(int(c), int(n)) for c, n in zip(scores["correct"], scores["n"], strict=True)]

@@ -29,26 +29,30 @@ from merging.models.formats.referenced_model import (
 )
 from merging.models.model_references import PRETRAINED
 
-COMPARING = "Comparing models"
-MISSING = ("is missing", "are missing")
-OTHERS = ("is not the one that it was made of", "are not the ones that it was made of")
+COMPARING_PHASE = "Comparing models"
+MISSING_PHRASES = ("is missing", "are missing")
+CHANGED_PHRASES = ("is not the model that it was made from", "are not the models that it was made from")
 
 
 @dataclass
 class _ModelPaths:
     """{reference file: path of its model}, and {reference file: problem} of damaged ones, in a benchmark."""
 
-    paths: dict[Path, str] = field(default_factory=dict)  # the pretrained model first: it names the tensors
+    paths: dict[Path, str] = field(
+        default_factory=dict
+    )  # the pretrained model first, as its names are the tensors' names
     damaged: dict[Path, str] = field(default_factory=dict)
 
 
-def missing_models(folder: Path) -> list[str]:
+def describe_missing_models(folder: Path) -> list[str]:
     """Sentences on a benchmark's references that are damaged or whose model is missing; empty if there are none.
 
     Existing models are not read.
     """
-    known = _read_model_paths(folder)
-    return _problems(folder, known, {path.stem: model for path, model in known.paths.items() if not _exists(model)})
+    model_paths = _read_model_paths(folder)
+    return _describe_problems(
+        folder, model_paths, {path.stem: model for path, model in model_paths.paths.items() if not _exists(model)}
+    )
 
 
 def find_models(folder: Path, search_folder: Path, meter: Meter) -> list[str]:
@@ -58,37 +62,43 @@ def find_models(folder: Path, search_folder: Path, meter: Meter) -> list[str]:
     file or folder, those in folders of the same names come first, and the digest decides. Paths that are not UTF-8 are
     left out, since JSON cannot hold them. Raises Cancelled as the meter does.
     """
-    known = _read_model_paths(folder)
-    named = _find_named({name for model in known.paths.values() for name in _names(model)}, search_folder, meter)
-    candidates = {path: _candidates(model, named) for path, model in known.paths.items()}
-    meter.total += sum(_size(Path(model)) for model in known.paths.values())
-    meter.total += sum(_size(one) for some in candidates.values() for one in some)
+    model_paths = _read_model_paths(folder)
+    paths_by_name = _find_named(
+        {name for model in model_paths.paths.values() for name in _split_names(model)}, search_folder, meter
+    )
+    candidates = {path: _sort_candidates(model, paths_by_name) for path, model in model_paths.paths.items()}
+    meter.total += sum(_count_bytes(Path(model)) for model in model_paths.paths.values())
+    meter.total += sum(_count_bytes(path) for paths in candidates.values() for path in paths)
     not_found: dict[str, str] = {}
-    for path, model in known.paths.items():
+    for path, model in model_paths.paths.items():
         if not _restore_path(path, model, candidates[path], meter):
             not_found[path.stem] = model
     # Without the pretrained model, whose names the tensors get, the digests of existing experts are unknown.
-    if PRETRAINED in {*not_found, *(path.stem for path in known.damaged)}:
+    if PRETRAINED in {*not_found, *(path.stem for path in model_paths.damaged)}:
         not_found = {name: model for name, model in not_found.items() if name == PRETRAINED or not _exists(model)}
-    return _problems(folder, known, not_found)
+    return _describe_problems(folder, model_paths, not_found)
 
 
 def _exists(path: str) -> bool:
     return exists(path)  # noqa: PTH110 - Path.exists raises for a path that no disk can have
 
 
-def _problems(folder: Path, known: _ModelPaths, not_found: Mapping[str, str]) -> list[str]:
+def _describe_problems(folder: Path, model_paths: _ModelPaths, not_found: Mapping[str, str]) -> list[str]:
     """Sentences on damaged references, and on models that were not found, {name: path}."""
     missing = {name: path for name, path in not_found.items() if not _exists(path)}
-    others = {name: path for name, path in not_found.items() if name not in missing}
-    return [*known.damaged.values(), *_sentences(folder, missing, MISSING), *_sentences(folder, others, OTHERS)]
+    changed = {name: path for name, path in not_found.items() if name not in missing}
+    return [
+        *model_paths.damaged.values(),
+        *_describe_models(folder, missing, MISSING_PHRASES),
+        *_describe_models(folder, changed, CHANGED_PHRASES),
+    ]
 
 
-def _sentences(folder: Path, models: Mapping[str, str], states: tuple[str, str]) -> list[str]:
+def _describe_models(folder: Path, models: Mapping[str, str], states: tuple[str, str]) -> list[str]:
     """A sentence on models, {name: path}, in one state; ``states`` has its words for one model and for several."""
     if not models:
         return []
-    names, first = first_few(models, 10), printable(next(iter(models.values())), 300)
+    names, first = first_few(models, 10), printable(next(iter(models.values())), 300)  # at most 300 characters
     which = f"The models {names} are" if len(models) > 1 else f"The model {names} is"
     state = f"their files {states[1]}, such as {first}" if len(models) > 1 else f"{first} {states[0]}"
     they_are = "they are" if len(models) > 1 else "it is"
@@ -100,63 +110,63 @@ def _sentences(folder: Path, models: Mapping[str, str], states: tuple[str, str])
 
 def _read_model_paths(folder: Path) -> _ModelPaths:
     """The models' paths in the references of a benchmark, and the references that are damaged."""
-    known = _ModelPaths()
+    model_paths = _ModelPaths()
     for path in sorted((folder / FOLDER).glob(f"*{SUFFIX}"), key=lambda path: (path.stem != PRETRAINED, path.name)):
         with contextlib.suppress(OSError), path.open("rb") as file:
             if is_reference(path, raw := file.read(MOST + 1)):
                 try:
-                    known.paths[path] = model_path(path, raw)
+                    model_paths.paths[path] = model_path(path, raw)
                 except CheckpointError as error:
-                    known.damaged[path] = str(error)
-    return known
+                    model_paths.damaged[path] = str(error)
+    return model_paths
 
 
 def _restore_path(path: Path, model: str, candidates: Sequence[Path], meter: Meter) -> bool:
     """Whether a reference's model is at its path or at one of the candidates, whose path is then stored."""
-    digest = _digest(path)
+    digest = _read_digest(path)
     if _exists(model) and (digest is None or _matches(path, Path(model), digest, meter)):
-        meter.advance(sum(map(_size, candidates)), COMPARING)
+        meter.advance(sum(map(_count_bytes, candidates)), COMPARING_PHASE)
         return True
     remaining = list(candidates)
     while remaining and digest is not None:
         candidate = remaining.pop(0)
         if _matches(path, candidate, digest, meter):
             record_path(path, candidate)
-            meter.advance(sum(map(_size, remaining)), COMPARING)
+            meter.advance(sum(map(_count_bytes, remaining)), COMPARING_PHASE)
             return True
     return False
 
 
 def _matches(path: Path, candidate: Path, digest: str, meter: Meter) -> bool:
     """Whether a reference's model has the digest if it is opened at the candidate's path."""
-    size, read, name = _size(candidate), 0, printable(candidate.name, 80)
+    size, bytes_read, name = _count_bytes(candidate), 0, printable(candidate.name, 80)
 
     def on_bytes(count: int) -> None:
-        nonlocal read
-        read += count
-        meter.report_part(min(read, size), COMPARING, name)
+        nonlocal bytes_read
+        bytes_read += count
+        meter.report_part(min(bytes_read, size), COMPARING_PHASE, name)
 
     on_bytes(0)
-    same = False
+    is_equal = False
     try:
         with open_at(path, candidate):
             model = open_checkpoint(path)
-            same = model.content_digest(on_bytes) == digest
+            is_equal = model.content_digest(on_bytes) == digest
     except Cancelled:
         raise
-    except (MergingError, OSError, ValueError):  # the candidate is no model, or does not fit
+    except (MergingError, OSError, ValueError):  # the candidate is not a model, or does not fit
         pass
-    meter.advance(size, COMPARING, name)
-    return same
+    meter.advance(size, COMPARING_PHASE, name)
+    return is_equal
 
 
 def _find_named(names: set[str], folder: Path, meter: Meter) -> dict[str, list[Path]]:
     """{name: files and folders of that name below a folder}, including the folder itself."""
-    named: dict[str, list[Path]] = {name: [] for name in names}
+    paths_by_name: dict[str, list[Path]] = {name: [] for name in names}
     for path in _walk(folder, meter) if names else ():
-        if path.name in named and is_utf8(path):
-            named[path.name].append(path)
-    return named
+        if path.name in paths_by_name and is_utf8(path):
+            paths_by_name[path.name].append(path)
+    return paths_by_name
 
 
 def _walk(folder: Path, meter: Meter) -> Iterator[Path]:
@@ -167,33 +177,33 @@ def _walk(folder: Path, meter: Meter) -> Iterator[Path]:
         yield from (Path(parent, name) for name in (*folders, *files))
 
 
-def _candidates(model: str, named: Mapping[str, list[Path]]) -> list[Path]:
+def _sort_candidates(model: str, paths_by_name: Mapping[str, list[Path]]) -> list[Path]:
     """Other paths with the name of a model's path, the most similar first."""
-    paths = {path for name in _names(model) for path in named[name] if str(path) != model}
+    paths = {path for name in _split_names(model) for path in paths_by_name[name] if str(path) != model}
     return sorted(paths, key=lambda path: (-_count_common_parts(str(path), model), path))
 
 
-def _names(path: str) -> set[str]:
+def _split_names(path: str) -> set[str]:
     """The possible last parts of a path that may have been written on Windows."""
     return {Path(path).name, PureWindowsPath(path).name} - {""}
 
 
-def _count_common_parts(one: str, other: str) -> int:
+def _count_common_parts(first_path: str, second_path: str) -> int:
     """How many of the last parts of two paths are the same."""
-    pairs = zip(reversed(PureWindowsPath(one).parts), reversed(PureWindowsPath(other).parts), strict=False)
+    pairs = zip(reversed(PureWindowsPath(first_path).parts), reversed(PureWindowsPath(second_path).parts), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _size(path: Path) -> int:
+def _count_bytes(path: Path) -> int:
     """Bytes of a file, or of the files in a folder; 0 if there are none."""
     with contextlib.suppress(OSError, ValueError):
         if path.is_dir():
-            return sum(one.stat().st_size for one in path.iterdir() if one.is_file())
+            return sum(file.stat().st_size for file in path.iterdir() if file.is_file())
         return path.stat().st_size
     return 0
 
 
-def _digest(path: Path) -> str | None:
+def _read_digest(path: Path) -> str | None:
     """The digest that the manifest states of a reference's model; None if it states none."""
     try:
         return str(json.loads((path.parent.parent / MANIFEST).read_bytes())["digests"][path.stem])

@@ -18,12 +18,12 @@ from torch import Tensor
 from merging.base.errors import TaskError
 from merging.base.parallel import prefetch
 from merging.images.benchmarks.data_set_locations import Location
-from merging.images.benchmarks.image_decoding import CHUNK, Pixels, decode_images, stack_pixels
+from merging.images.benchmarks.image_decoding import CHUNK_SIZE, Pixels, decode_images, stack_pixels
 from merging.images.data_sets.image_references import ImageReference
 
 CACHED_IMAGES = 256  # single images that stay in memory, for pages that show them repeatedly
 MAX_DECODED_BYTES = 1 << 26  # bytes of decoded images of a split that stay in memory
-PLACES_ARRAY = "places"  # the array of a split (n, 3), see ``ReferencedImages``
+POSITIONS_ARRAY = "places"  # the array of a split (n, 3), see ``ReferencedImages``
 
 
 @dataclass
@@ -87,17 +87,17 @@ class ReferencedImages:
         """All images (n, side, side, 3) in memory; files are read in the order of their rows."""
         pixels, start = np.empty(self.shape, np.uint8), 0
         order = np.lexsort(self.positions.T[::-1])
-        with decode_images(self.select(order).references(), self.side, stack_pixels) as chunks:
+        with decode_images(self.select(order).list_references(), self.side, stack_pixels) as chunks:
             for chunk in chunks:
                 pixels[order[start : start + len(chunk)]] = chunk
                 start += len(chunk)
         return pixels
 
-    def references(self) -> list[ImageReference]:
+    def list_references(self) -> list[ImageReference]:
         """The reference to each image's bytes."""
-        return [self._reference(*position) for position in self.positions.tolist()]
+        return [self._make_reference(*position) for position in self.positions.tolist()]
 
-    def _reference(self, number: int, start: int, size: int) -> ImageReference:
+    def _make_reference(self, number: int, start: int, size: int) -> ImageReference:
         file = self.files[number]
         if file.column:
             return ImageReference(file.file, row=start, column=file.column)
@@ -107,26 +107,28 @@ class ReferencedImages:
     def batches(
         self, size: int, prepare: Callable[[Pixels], Tensor], workers: int | None = None
     ) -> Iterator[Iterator[Tensor]]:
-        """Batches (at most ``size``, 3, h, w) of prepared images; each is made while the one before it is in use.
+        """Batches (at most ``size``, 3, h, w) of prepared images; each is prepared while the one before is in use.
 
         ``prepare`` maps pixels (n, side, side, 3) to images (n, 3, h, w).
         """
-        each = min(size, CHUNK)
+        chunk_size = min(size, CHUNK_SIZE)
 
-        def joined(chunks: Iterator[Tensor]) -> Iterator[Tensor]:
-            while batch := list(islice(chunks, size // each)):
+        def join_chunks(chunks: Iterator[Tensor]) -> Iterator[Tensor]:
+            while batch := list(islice(chunks, size // chunk_size)):
                 yield torch.cat(batch)
 
         with (
             decode_images(
-                self.references(), self.side, lambda squares: prepare(stack_pixels(squares)), each, workers
+                self.list_references(), self.side, lambda squares: prepare(stack_pixels(squares)), chunk_size, workers
             ) as chunks,
-            prefetch(joined(chunks)) as batches,
+            prefetch(join_chunks(chunks)) as batches,
         ):
             yield batches
 
 
-def build_referenced(files: Sequence[Location], positions: NDArray[Any], side: int, name: str) -> ReferencedImages:
+def build_referenced_images(
+    files: Sequence[Location], positions: NDArray[Any], side: int, name: str
+) -> ReferencedImages:
     """Images (n, side, side, 3) at ``positions`` (n, 3), not decoded yet.
 
     Raises:
@@ -144,11 +146,11 @@ def build_referenced(files: Sequence[Location], positions: NDArray[Any], side: i
 Images: TypeAlias = NDArray[np.uint8] | ReferencedImages
 
 
-def select_images(images: Images, indices: NDArray[Any], most: int = MAX_DECODED_BYTES) -> Images:
+def select_images(images: Images, indices: NDArray[Any], max_bytes: int = MAX_DECODED_BYTES) -> Images:
     """The images (n, h, w, 3) at ``indices`` (n,), for repeated use.
 
     They are decoded into memory if they take at most ``most`` bytes.
     """
-    if isinstance(images, ReferencedImages) and len(indices) * 3 * images.side**2 > most:
+    if isinstance(images, ReferencedImages) and len(indices) * 3 * images.side**2 > max_bytes:
         return images.select(indices)
     return images[indices]

@@ -8,14 +8,14 @@ from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.paths import resolve_contained
 
 CLASS_NAMES_FILE = "classnames.txt"
-MAX_CLASSES_FILE = 1 << 20
+MAX_FILE_BYTES = 1 << 20  # of a file of class names
 
 
-def names_text(path: Path) -> str:
+def read_names_text(path: Path) -> str:
     """The text of a small file of class names. Raises TaskError if it cannot be read, or is not UTF-8."""
     try:
         path = resolve_contained(path)
-        if path.stat().st_size > MAX_CLASSES_FILE:
+        if path.stat().st_size > MAX_FILE_BYTES:
             raise TaskError(f"{path.name} is too large for a list of class names.")
         return path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -27,12 +27,12 @@ def names_text(path: Path) -> str:
         raise TaskError(f"The class names in {path.name} cannot be read: {error.strerror}.") from None
 
 
-def in_lines(text: str) -> tuple[str, ...]:
+def split_lines(text: str) -> tuple[str, ...]:
     """The lines of a text that are not blank, stripped."""
     return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
-def listed_names(folder: Path) -> tuple[str, ...] | None:
+def read_listed_names(folder: Path) -> tuple[str, ...] | None:
     """The names in a folder's ``classnames.txt``; None if it has none."""
     path = folder / CLASS_NAMES_FILE
-    return in_lines(names_text(path)) or None if path.is_file() else None
+    return split_lines(read_names_text(path)) or None if path.is_file() else None

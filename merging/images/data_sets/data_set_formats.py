@@ -28,7 +28,7 @@ def open_data(
     Args:
         image, label: columns of a Hugging Face data set that has several; endings in tars.
         configuration: the one to open, if a Hugging Face data set has several.
-        split: a split whose name is not that of a part; it becomes a part of this name.
+        split: a split to read although its name is not that of a part; it becomes a part of this name.
 
     Raises:
         TaskError: the path holds no data set, or a damaged one.
@@ -65,8 +65,8 @@ def _open_published(
     if path.is_dir():
         return FolderData(path)
     raise TaskError(
-        f"{name} is no known data set: give a folder of class folders, an npz, WebDataset tars, or the folder of a "
-        "Hugging Face data set."
+        f"{name} is not a data set of a known format: give a folder of class folders, an npz, WebDataset tars, or "
+        "the folder of a Hugging Face data set."
     )
 
 
@@ -82,16 +82,18 @@ def check_labels(data: DataSet, name: str) -> DataSet:
         if len(labels) and (labels.min() < 0 or labels.max() >= data.classes):
             hint = " Labels count from 0; are these from 1?" if labels.min() == 1 else ""
             raise TaskError(
-                f"{name}: labels of part {part!r} lie in {labels.min()} … {labels.max()}, and there are {data.classes} "
+                f"{name}: labels of part {part!r} are in {labels.min()} … {labels.max()}, and there are {data.classes} "
                 f"classes.{hint}"
             )
     if data.classes > MAX_CLASSES:
-        raise TaskError(f"{name}: labels go to {data.classes - 1:,}; at most {MAX_CLASSES:,} classes are read.")
+        raise TaskError(f"{name}: labels reach {data.classes - 1:,}; at most {MAX_CLASSES:,} classes are read.")
     counts = np.sum([np.bincount(labels, minlength=data.classes) for labels in data.parts.values()], axis=0)
     if empty := np.flatnonzero(counts == 0).tolist():
         names = [data.class_names[number] if data.class_names else str(number) for number in empty]
         if not data.lists_classes:
-            more = f" ({len(names)} such classes)" * (len(names) > 1)
-            raise TaskError(f"{name}: class {names[0]!r} has no image{more}.")
-        data.notes += (f"{len(names)} of its {data.classes} classes have no image here, {first_few(names, 3)}.",)
+            count = f" ({len(names)} such classes)" * (len(names) > 1)
+            raise TaskError(f"{name}: class {names[0]!r} has no image{count}.")
+        data.notes += (
+            f"{len(names)} of its {data.classes} classes have no image in these files, such as {first_few(names, 3)}.",
+        )
     return data

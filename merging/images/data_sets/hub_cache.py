@@ -10,14 +10,14 @@ from pathlib import Path
 from merging.base.errors import TaskError
 from merging.base.text import first_few, printable
 
-PREFIX, LIBRARY = "datasets--", "___"
-SNAPSHOTS, MAIN = "snapshots", "refs/main"
-MAX_REF = 200  # bytes of a file that names a commit
+REPOSITORY_PREFIX, LIBRARY = "datasets--", "___"
+SNAPSHOTS_FOLDER, MAIN_REF = "snapshots", "refs/main"
+MAX_REF_BYTES = 200  # bytes of a file that names a commit
 
 
 def is_repository(path: Path) -> bool:
     """Whether a path is the folder of a data set's repository in the cache."""
-    return path.name.startswith(PREFIX) and (path / SNAPSHOTS).is_dir()
+    return path.name.startswith(REPOSITORY_PREFIX) and (path / SNAPSHOTS_FOLDER).is_dir()
 
 
 def snapshot(path: Path) -> Path:
@@ -30,33 +30,35 @@ def snapshot(path: Path) -> Path:
     """
     if not is_repository(path):
         return path
-    commits = sorted(entry.name for entry in (path / SNAPSHOTS).iterdir() if entry.is_dir() and not entry.is_symlink())
-    main = _main_commit(path)
+    commits = sorted(
+        entry.name for entry in (path / SNAPSHOTS_FOLDER).iterdir() if entry.is_dir() and not entry.is_symlink()
+    )
+    main = _read_main_commit(path)
     if main in commits:
-        return path / SNAPSHOTS / main
+        return path / SNAPSHOTS_FOLDER / main
     if len(commits) == 1:
-        return path / SNAPSHOTS / commits[0]
+        return path / SNAPSHOTS_FOLDER / commits[0]
     if not commits:
-        raise TaskError(f"{title(path)} is in the cache without any snapshot: nothing of it was fetched yet.")
+        raise TaskError(f"{title(path)} is in the cache without any snapshot: none of its files has been fetched yet.")
     raise TaskError(
         f"{title(path)} has several snapshots in the cache, and refs/main names none of them: {first_few(commits)}. "
-        f"Give the folder of one, {SNAPSHOTS}/COMMIT."
+        f"Give the folder of one, {SNAPSHOTS_FOLDER}/COMMIT."
     )
 
 
-def _main_commit(path: Path) -> str:
+def _read_main_commit(path: Path) -> str:
     """The commit in ``refs/main``; empty if there is no such file."""
     try:
-        with (path / MAIN).open("rb") as file:
-            return file.read(MAX_REF).decode("ascii", "replace").strip()
+        with (path / MAIN_REF).open("rb") as file:
+            return file.read(MAX_REF_BYTES).decode("ascii", "replace").strip()
     except OSError:
         return ""
 
 
 def title(path: Path) -> str:
     """A data set's name: ORGANIZATION/NAME in a cache, with the commit of a snapshot; else the path's name."""
-    folder, commit = (path.parent.parent, path.name) if path.parent.name == SNAPSHOTS else (path, "")
-    if not folder.name.startswith(PREFIX):
+    folder, commit = (path.parent.parent, path.name) if path.parent.name == SNAPSHOTS_FOLDER else (path, "")
+    if not folder.name.startswith(REPOSITORY_PREFIX):
         return path.name.replace(LIBRARY, "/")
-    name = folder.name.removeprefix(PREFIX).replace("--", "/")
+    name = folder.name.removeprefix(REPOSITORY_PREFIX).replace("--", "/")
     return printable(f"{name}@{commit[:12]}" if commit else name)

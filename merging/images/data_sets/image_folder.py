@@ -29,10 +29,10 @@ class FolderData(DataSet):
 
     def __init__(self, root: Path) -> None:
         self._root = Path(os.path.realpath(root))
-        parts = self._parts()
-        names = {part: [folder.name for folder in _folders(path)] for part, path in parts.items()}
-        first, *others = names
-        for other in others:
+        parts = self._find_parts()
+        names = {part: [folder.name for folder in _list_folders(path)] for part, path in parts.items()}
+        first, *other_parts = names
+        for other in other_parts:
             if different := set(names[first]) ^ set(names[other]):
                 raise TaskError(
                     f"{root.name}: {first!r} and {other!r} have different class folders, so their labels would not "
@@ -42,35 +42,37 @@ class FolderData(DataSet):
         if not self.class_names:
             raise TaskError(f"{root.name} has no class folders. A folder of images for every class is needed.")
         self._files: dict[str, list[str]] = {}
-        self.parts, self._left_out = {}, 0
+        self.parts, self._ignored_count = {}, 0
         for part, folder in parts.items():
-            self._add(part, folder)
-        if self._left_out:
-            self.notes = (f"{self._left_out} files without the ending of an image were ignored.",)
+            self._add_part(part, folder)
+        if self._ignored_count:
+            self.notes = (f"{self._ignored_count} files without the ending of an image were ignored.",)
 
-    def _parts(self) -> dict[str, Path]:
+    def _find_parts(self) -> dict[str, Path]:
         """{part: its folder}; the root itself if there are no parts."""
-        folders = _folders(self._root)
+        folders = _list_folders(self._root)
         part_names = {folder: part_of_name(folder.name) for folder in folders}
-        named = [folder for folder, part in part_names.items() if part]
-        if not named or (len(named) == 1 and len(folders) > 1):  # a single "train" may be a class
+        part_folders = [folder for folder, part in part_names.items() if part]
+        if not part_folders or (len(part_folders) == 1 and len(folders) > 1):  # a single "train" may be a class
             return {WHOLE: self._root}
-        if len(named) < len(folders):
-            others = first_few(folder.name for folder, part in part_names.items() if not part)
+        if len(part_folders) < len(folders):
+            other_names = first_few(folder.name for folder, part in part_names.items() if not part)
             raise TaskError(
-                f"{self._root.name} mixes parts ({first_few(f.name for f in named)}) with others: {others}."
+                f"{self._root.name} mixes parts ({first_few(f.name for f in part_folders)}) with others: {other_names}."
             )
         parts = {str(part): folder for folder, part in part_names.items()}
-        if len(parts) < len(named):
-            raise TaskError(f"{self._root.name} has two folders for the same part: {first_few(f.name for f in named)}.")
+        if len(parts) < len(part_folders):
+            raise TaskError(
+                f"{self._root.name} has two folders for the same part: {first_few(f.name for f in part_folders)}."
+            )
         return parts
 
-    def _add(self, part: str, folder: Path) -> None:
+    def _add_part(self, part: str, folder: Path) -> None:
         """Add a part with its files and labels (n,)."""
         files: list[str] = []
         labels: list[int] = []
         for number, name in enumerate(self.class_names or ()):
-            images = sorted(self._images(folder / name, 0))
+            images = sorted(self._list_images(folder / name, 0))
             if not images:
                 raise TaskError(f"{self._root.name}: class {printable(name)!r} has no image in {folder.name}/.")
             files += images
@@ -78,33 +80,33 @@ class FolderData(DataSet):
         self._files[part] = files
         self.parts = {**self.parts, part: np.array(labels, dtype=np.int64)}
 
-    def _images(self, folder: Path, depth: int) -> Iterator[str]:
+    def _list_images(self, folder: Path, depth: int) -> Iterator[str]:
         """Paths of images below a folder, relative to the root."""
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
                 if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
-                    yield from self._images(Path(entry.path), depth + 1)
+                    yield from self._list_images(Path(entry.path), depth + 1)
                 elif entry.name.lower().endswith(SUFFIXES):
                     yield os.path.relpath(entry.path, self._root)
                 else:
-                    self._left_out += 1
+                    self._ignored_count += 1
 
     def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
         for index in indices:
             name = self._files[part][index]
             try:
-                yield index, read_image(self._bytes(name), name)
+                yield index, read_image(self._read_bytes(name), name)
             except TaskError as error:
                 yield index, error
 
     def reference(self, part: str, index: int) -> ImageReference:
         file = Path(os.path.realpath(self._root / self._files[part][index]))
-        inside = file.is_relative_to(self._root) and file.is_file()
-        return ImageReference(file, size=file.stat().st_size if inside else 0)  # size 0 counts as damaged
+        is_readable = file.is_relative_to(self._root) and file.is_file()
+        return ImageReference(file, size=file.stat().st_size if is_readable else 0)  # size 0 counts as damaged
 
-    def _bytes(self, name: str) -> bytes:
+    def _read_bytes(self, name: str) -> bytes:
         """A file's content; raises TaskError for special files and links that lead out of the folder."""
         target = Path(os.path.realpath(self._root / name))
         if not target.is_relative_to(self._root):
@@ -114,7 +116,7 @@ class FolderData(DataSet):
             with os.fdopen(descriptor, "rb") as file:
                 size = os.fstat(descriptor).st_size
                 if size > MAX_BYTES:
-                    raise TaskError(f"{printable(name)} has {size:,} bytes; at most {MAX_BYTES:,} are read.")
+                    raise TaskError(f"{printable(name)} is {size:,} bytes; at most {MAX_BYTES:,} are read.")
                 return file.read()
         except TaskError:
             raise
@@ -122,7 +124,7 @@ class FolderData(DataSet):
             raise TaskError(f"{printable(name)} cannot be read: {printable(str(error))}") from None
 
 
-def _folders(root: Path) -> list[Path]:
+def _list_folders(root: Path) -> list[Path]:
     """Visible folders in a folder, sorted by name; raises TaskError for links to folders."""
     folders = []
     with os.scandir(root) as entries:

@@ -14,7 +14,7 @@ from pathlib import Path
 from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.paths import open_regular
 from merging.base.text import printable
-from merging.images.data_sets.table_files import TableFile, encoded_image
+from merging.images.data_sets.table_files import TableFile, extract_image
 from merging.images.preprocess import MAX_BYTES
 
 
@@ -54,9 +54,9 @@ def read_encoded(references: Iterable[ImageReference]) -> Iterator[bytes | TaskE
 def _read_rows(file: Path, column: str, references: list[ImageReference]) -> Iterator[bytes | TaskError]:
     number = 0
     try:
-        for cell in TableFile(file).cells(column, [reference.row or 0 for reference in references]):
+        for cell in TableFile(file).read_cells(column, [reference.row or 0 for reference in references]):
             number += 1
-            yield encoded_image(cell, references[number - 1].label)
+            yield extract_image(cell, references[number - 1].label)
     except TaskError as error:
         yield from [error] * (len(references) - number)
 
@@ -69,19 +69,19 @@ def _read_bytes(file: Path, references: Iterable[ImageReference]) -> Iterator[by
         return
     try:
         for reference in references:
-            yield _piece(descriptor, reference)
+            yield _read_range(descriptor, reference)
     finally:
         os.close(descriptor)
 
 
-def _piece(descriptor: int, reference: ImageReference) -> bytes | TaskError:
+def _read_range(descriptor: int, reference: ImageReference) -> bytes | TaskError:
     label = printable(reference.label)
     if reference.size > MAX_BYTES:
-        return TaskError(f"{label} has {reference.size:,} bytes; at most {MAX_BYTES:,} are read.")
+        return TaskError(f"{label} is {reference.size:,} bytes; at most {MAX_BYTES:,} are read.")
     try:
         data = os.pread(descriptor, reference.size, reference.offset)
     except OSError as error:
         return TaskError(f"{label} cannot be read: {error.strerror}.")
     if len(data) < reference.size:
-        return TaskError(f"{label}: the file ends within this image. It was cut off; fetch it again.")
+        return TaskError(f"{label}: the file ends within this image. The file is incomplete; fetch it again.")
     return data

@@ -41,7 +41,7 @@ class DataSet(ABC):
         """(index, image) for increasing indices of a part; a damaged image gives its error instead."""
 
     def reference(self, part: str, index: int) -> ImageReference | None:
-        """The reference to an encoded image, found without reading it; None if single images cannot be referenced.
+        """The reference to an encoded image, which is not read; None if single images cannot be referenced.
 
         ``image_references.read_encoded`` reads its bytes. Arrays of pixels and arrow streams have no references.
         """

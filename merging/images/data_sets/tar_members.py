@@ -18,7 +18,7 @@ from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.paths import open_regular, resolve_contained
 from merging.base.text import printable
 
-MAX_HEADER = 1 << 20  # bytes read at once; headers take 512, long names some more
+MAX_HEADER_BYTES = 1 << 20  # bytes read at once; headers take 512, long names some more
 MAX_MEMBERS = 20_000_000
 
 
@@ -38,7 +38,7 @@ class _HeaderReader(io.RawIOBase):
         self._file = file
 
     def read(self, size: int = -1, /) -> bytes:
-        if not 0 <= size <= MAX_HEADER:
+        if not 0 <= size <= MAX_HEADER_BYTES:
             raise tarfile.ReadError(f"a header of {size:,} bytes")
         return self._file.read(size)
 
@@ -49,7 +49,7 @@ class _HeaderReader(io.RawIOBase):
         return self._file.tell()
 
 
-def members(path: Path) -> Iterator[TarMember]:
+def read_members(path: Path) -> Iterator[TarMember]:
     """The files in a tar, in its order; folders are skipped.
 
     Raises:
@@ -62,23 +62,25 @@ def members(path: Path) -> Iterator[TarMember]:
             with tarfile.open(fileobj=_HeaderReader(file), mode="r:") as archive:
                 number = 0
                 while entry := archive.next():
-                    _check(entry, number, length, path.name)
-                    vars(archive)["members"].clear()  # every header would stay in memory
+                    _check_member(entry, number, length, path.name)
+                    vars(archive)["members"].clear()  # otherwise every header stays in memory
                     number += 1
                     if entry.isreg():
                         yield TarMember(entry.name, entry.offset_data, entry.size)
-                file.seek(archive.offset)  # tarfile takes a damaged header for the end
+                file.seek(archive.offset)  # tarfile also stops at a damaged header
                 if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-                    raise tarfile.ReadError(f"it ends after {number} members without the mark of an end")
+                    raise tarfile.ReadError(f"after {number} members there is no end-of-archive block")
     except CheckpointError as error:
         raise TaskError(str(error)) from None
     except (tarfile.TarError, OSError, ValueError, EOFError) as error:
         reason = printable(str(error), 100)
-        raise TaskError(f"{path.name} is damaged, or no uncompressed tar: {reason}. Fetch or make it again.") from None
+        raise TaskError(
+            f"{path.name} is damaged, or not an uncompressed tar: {reason}. Fetch it again, or write it again."
+        ) from None
 
 
-def _check(entry: tarfile.TarInfo, number: int, length: int, name: str) -> None:
-    """Raise TaskError for members that no data set holds."""
+def _check_member(entry: tarfile.TarInfo, number: int, length: int, name: str) -> None:
+    """Raise TaskError for a member that is not a plain file or folder inside the archive."""
     member = printable(entry.name, 80)
     if number >= MAX_MEMBERS:
         raise TaskError(f"{name} has more than {MAX_MEMBERS:,} members; refused.")
@@ -88,4 +90,4 @@ def _check(entry: tarfile.TarInfo, number: int, length: int, name: str) -> None:
     if inner.is_absolute() or ".." in inner.parts:
         raise TaskError(f"{name}: the name {member!r} leads out of the archive; refused.")
     if entry.size < 0 or entry.offset_data + entry.size > length:
-        raise TaskError(f"{name} is cut off: {member!r} goes beyond its end. Fetch it again.")
+        raise TaskError(f"{name} is cut off: {member!r} reaches beyond its end. Fetch it again.")

@@ -14,15 +14,15 @@ from PIL import Image
 from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.paths import open_regular, resolve_contained
 from merging.base.text import first_few, printable
-from merging.images.data_sets.class_list import listed_names
+from merging.images.data_sets.class_list import read_listed_names
 from merging.images.data_sets.image_references import ImageReference, read_encoded
 from merging.images.data_sets.labeled_images import WHOLE, DataSet, Labels, part_of_name
-from merging.images.data_sets.tar_members import TarMember, members
+from merging.images.data_sets.tar_members import TarMember, read_members
 from merging.images.preprocess import read_image
 
-ENDINGS = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "gif")
+IMAGE_ENDINGS = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "gif")
 LABEL_ENDING, SHARDS_FILE = "cls", "nshards.txt"
-MAX_LABEL = 9  # digits of a label
+MAX_LABEL_DIGITS = 9  # digits of a label
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +41,53 @@ class TarData(DataSet):
     kind = "WebDataset"
 
     def __init__(self, tars: Tars, image: str | None = None, label: str | None = None) -> None:
-        self._image, self._label = image, label or LABEL_ENDING
+        self._image_ending, self._label_ending = image, label or LABEL_ENDING
         self._references: dict[str, list[ImageReference]] = {}
-        self.parts: Mapping[str, Labels] = {part: self._read(part, files) for part, files in tars.parts.items()}
-        self.class_names, self.notes = listed_names(tars.root), tars.notes
+        self.parts: Mapping[str, Labels] = {part: self._read_part(part, files) for part, files in tars.parts.items()}
+        self.class_names, self.notes = read_listed_names(tars.root), tars.notes
         self.lists_classes = self.class_names is not None
 
-    def _read(self, part: str, files: Iterable[Path]) -> Labels:
+    def _read_part(self, part: str, files: Iterable[Path]) -> Labels:
         labels: list[int] = []
         references = self._references[part] = []
         for file in files:
-            descriptor = _descriptor(file)
+            descriptor = _open_file(file)
             try:
-                for key, sample in _samples(file).items():
-                    image = self._image_of(sample, key, file)
-                    labels.append(self._label_of(sample, key, file, descriptor))
+                for key, sample in _group_samples(file).items():
+                    image = self._find_image(sample, key, file)
+                    labels.append(self._read_label(sample, key, file, descriptor))
                     references.append(ImageReference(file, offset=image.offset, size=image.size))
             finally:
                 os.close(descriptor)
         return np.array(labels, dtype=np.int64)
 
-    def _image_of(self, sample: Mapping[str, TarMember], key: str, file: Path) -> TarMember:
-        endings = [self._image] if self._image else [ending for ending in ENDINGS if ending in sample]
+    def _find_image(self, sample: Mapping[str, TarMember], key: str, file: Path) -> TarMember:
+        endings = (
+            [self._image_ending] if self._image_ending else [ending for ending in IMAGE_ENDINGS if ending in sample]
+        )
         if len(endings) == 1 and endings[0] in sample:
             return sample[endings[0]]
-        name, has = printable(key, 60), first_few(f".{ending}" for ending in sample)
+        name, members_text = printable(key, 60), first_few(f".{ending}" for ending in sample)
         if len(endings) > 1:
-            raise TaskError(f"{file.name}: sample {name!r} has several images: {has}. Choose one with image_column.")
-        raise TaskError(f"{file.name}: sample {name!r} has no image; it has {has}. Name its ending with image_column.")
-
-    def _label_of(self, sample: Mapping[str, TarMember], key: str, file: Path, descriptor: int) -> int:
-        member, name = sample.get(self._label), printable(key, 60)
-        if member is None:
-            has = first_few(f".{ending}" for ending in sample)
             raise TaskError(
-                f"{file.name}: sample {name!r} has no label .{self._label}; it has {has}. A data set of images with "
-                "labels is needed; label_column names another ending."
+                f"{file.name}: sample {name!r} has several images: {members_text}. Choose one with image_column."
             )
-        text = os.pread(descriptor, min(member.size, 4 * MAX_LABEL), member.offset).strip()
-        if not text.isdigit() or len(text) > MAX_LABEL:
-            shown = printable(text.decode("ascii", "replace"), 30)
-            raise TaskError(f"{file.name}: the label {shown!r} of sample {name!r} is not a number in digits.")
+        raise TaskError(
+            f"{file.name}: sample {name!r} has no image; it has {members_text}. Name its ending with image_column."
+        )
+
+    def _read_label(self, sample: Mapping[str, TarMember], key: str, file: Path, descriptor: int) -> int:
+        member, name = sample.get(self._label_ending), printable(key, 60)
+        if member is None:
+            members_text = first_few(f".{ending}" for ending in sample)
+            raise TaskError(
+                f"{file.name}: sample {name!r} has no label .{self._label_ending}; it has {members_text}. A data set "
+                "of images with labels is needed; label_column names another ending."
+            )
+        text = os.pread(descriptor, min(member.size, 4 * MAX_LABEL_DIGITS), member.offset).strip()
+        if not text.isdigit() or len(text) > MAX_LABEL_DIGITS:
+            label_text = printable(text.decode("ascii", "replace"), 30)
+            raise TaskError(f"{file.name}: the label {label_text!r} of sample {name!r} is not a number in digits.")
         return int(text)
 
     def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
@@ -96,10 +102,10 @@ class TarData(DataSet):
         return self._references[part][index]
 
 
-def _samples(file: Path) -> dict[str, dict[str, TarMember]]:
+def _group_samples(file: Path) -> dict[str, dict[str, TarMember]]:
     """{sample: {ending: member}} of a tar. Raises TaskError for a sample with two members of one ending."""
     samples: dict[str, dict[str, TarMember]] = {}
-    for member in members(file):
+    for member in read_members(file):
         folder, _, name = member.name.rpartition("/")
         stem, dot, ending = name.partition(".")
         if not stem or not dot:  # hidden files, and a README
@@ -110,7 +116,7 @@ def _samples(file: Path) -> dict[str, dict[str, TarMember]]:
     return samples
 
 
-def _descriptor(file: Path) -> int:
+def _open_file(file: Path) -> int:
     try:
         return open_regular(resolve_contained(file))
     except CheckpointError as error:
@@ -136,10 +142,10 @@ def find_tars(path: Path, name: str) -> Tars | None:
                 and (tars := _list_tars(folder))
             ):
                 parts.setdefault(part, []).extend(tars)
-                notes += _missing(folder, len(tars))
+                notes += _note_missing_tars(folder, len(tars))
         if not parts:
             parts = _group_by_part(_list_tars(root), name)
-            notes = _missing(root, sum(map(len, parts.values()))) if parts else []
+            notes = _note_missing_tars(root, sum(map(len, parts.values()))) if parts else []
         if parts:
             return Tars(name, path, parts, tuple(notes))
     return None
@@ -159,20 +165,21 @@ def _group_by_part(tars: Sequence[Path], name: str) -> dict[str, list[Path]]:
     parts: dict[str, list[Path]] = {}
     unknown = []
     for file in tars:
-        named = next((part for word in re.split(r"[-_.]", file.stem) if (part := part_of_name(word))), None)
-        parts.setdefault(named or WHOLE, []).append(file)
-        unknown += [file.name] * (named is None)
+        words = re.split(r"[-_.]", file.stem)
+        part = next((part for word in words if (part := part_of_name(word))), None)
+        parts.setdefault(part or WHOLE, []).append(file)
+        unknown += [file.name] * (part is None)
     if unknown and len(unknown) < len(tars):
-        raise TaskError(f"{name}: nothing says which split {first_few(unknown)} belong to; the other tars name theirs.")
+        raise TaskError(f"{name}: the splits of {first_few(unknown)} are unknown, while the other tars name theirs.")
     return parts
 
 
-def _missing(folder: Path, count: int) -> list[str]:
+def _note_missing_tars(folder: Path, count: int) -> list[str]:
     """A note if some of a folder's tars are missing; ``nshards.txt`` has their number."""
     try:
-        text = (folder / SHARDS_FILE).read_bytes()[: 4 * MAX_LABEL].strip()
+        text = (folder / SHARDS_FILE).read_bytes()[: 4 * MAX_LABEL_DIGITS].strip()
     except OSError:
         return []
-    if not text.isdigit() or len(text) > MAX_LABEL or int(text) <= count:
+    if not text.isdigit() or len(text) > MAX_LABEL_DIGITS or int(text) <= count:
         return []
-    return [f"Only {count} of the {int(text)} tars in {folder.name}/ are here; fetch the others for all its images."]
+    return [f"Only {count} of the {int(text)} tars in {folder.name}/ are present; fetch the others for all its images."]

@@ -16,7 +16,7 @@ from merging.recipes.papers.combinations import (
     check_row,
     read_combinations,
     read_sections,
-    text_field,
+    read_text,
 )
 
 FIELDS = ("title", "base", "whole", "groups", "note")
@@ -28,8 +28,8 @@ VARIANTS = read_combinations("variants")
 class AblationFamily:
     """An ablation of a method, by keys of combinations.
 
-    ``base`` is the merge alone, ``whole`` the merge with the method, ``groups`` are the combinations to compare with,
-    by the title of their group.
+    ``base`` is the merge alone, ``whole`` the merge with the whole method, and ``groups`` are the combinations to
+    compare with, {title of a group: keys}.
     """
 
     title: str
@@ -58,28 +58,28 @@ def read_families(combinations: Collection[str], path: Path = PRESETS_FILE) -> d
     families = {}
     for name, row in read_sections(path)["families"].items():
         try:
-            families[name] = _family(row, combinations)
+            families[name] = _parse_family(row, combinations)
         except RecipeError as error:
             raise RecipeError(f"{path.name}, families, row {name}: {error}") from None
     return families
 
 
-def _family(row: Any, combinations: Collection[str]) -> AblationFamily:
+def _parse_family(row: Any, combinations: Collection[str]) -> AblationFamily:
     check_row(row, FIELDS)
     groups = row.get("groups")
     if not isinstance(groups, dict) or not all(isinstance(keys, list) for keys in groups.values()):
         raise RecipeError(f"field groups: a mapping of titles to lists of keys is needed; got {short(groups)}.")
-    base, whole = text_field(row, "base"), text_field(row, "whole")
+    base, whole = read_text(row, "base"), read_text(row, "whole")
     members = [("base", base), ("whole", whole), *(("groups", key) for keys in groups.values() for key in keys)]
     for name, key in members:
         if key not in combinations:
             raise RecipeError(f"field {name}: there is no combination {key!r}.{did_you_mean(str(key), combinations)}")
     return AblationFamily(
-        title=text_field(row, "title"),
+        title=read_text(row, "title"),
         base=base,
         whole=whole,
         groups={title: tuple(keys) for title, keys in groups.items()},
-        note=text_field(row, "note"),
+        note=read_text(row, "note"),
     )
 
 

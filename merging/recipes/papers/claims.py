@@ -14,7 +14,7 @@ import yaml
 
 from merging.base.errors import RecipeError
 from merging.base.text import did_you_mean
-from merging.recipes.papers.combinations import LOADER, check_row, text_field
+from merging.recipes.papers.combinations import LOADER, check_row, read_text
 from merging.recipes.papers.published_figures import SOURCES, Figure
 
 CLAIMS_FILE = Path(__file__).with_name("claims.yaml")
@@ -54,12 +54,12 @@ class Claim:
     @property
     def difference(self) -> str:
         """The difference of the printed values, with a sign and their precision; empty if none are printed."""
-        return signed(Decimal(self.printed[0]) - Decimal(self.printed[1])) if self.printed else ""
+        return format_signed(Decimal(self.printed[0]) - Decimal(self.printed[1])) if self.printed else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Printed accuracies in percent, and their printed ±, of one method by the number that ``along`` names."""
+    """A method's printed accuracies in percent and their printed ±, as {number: value}; ``along`` names the number."""
 
     key: str
     paper: str
@@ -70,7 +70,7 @@ class Curve:
     spread: Mapping[int, str]
 
 
-def signed(number: Decimal) -> str:
+def format_signed(number: Decimal) -> str:
     """A number with its sign and all its digits; the sign of negative numbers is U+2212."""
     return f"{number:+}".replace("-", "\N{MINUS SIGN}") if number else str(number)
 
@@ -88,10 +88,10 @@ def read_claims(path: Path = CLAIMS_FILE) -> tuple[tuple[Claim, ...], tuple[Curv
     if not isinstance(sections, dict) or tuple(sections) != SECTIONS:
         raise RecipeError(f"{path.name} must have exactly the sections {', '.join(SECTIONS)}.")
     rows: dict[str, list[Any]] = {name: [] for name in SECTIONS}
-    for name, make in (("claims", _claim), ("curves", _curve)):
+    for name, parse_row in (("claims", _parse_claim), ("curves", _parse_curve)):
         for number, row in enumerate(sections[name], 1):
             try:
-                rows[name].append(make(row))
+                rows[name].append(parse_row(row))
             except RecipeError as error:
                 raise RecipeError(f"{path.name}, {name}, row {number}: {error}") from None
         keys = [row.key for row in rows[name]]
@@ -100,62 +100,62 @@ def read_claims(path: Path = CLAIMS_FILE) -> tuple[tuple[Claim, ...], tuple[Curv
     return tuple(rows["claims"]), tuple(rows["curves"])
 
 
-def _claim(row: Any) -> Claim:
+def _parse_claim(row: Any) -> Claim:
     check_row(row, FIELDS)
-    views, (fact, arguments) = row.get("views"), _fact(row.get("fact"))
+    views, (fact, arguments) = row.get("views"), _parse_fact(row.get("fact"))
     if not isinstance(views, list) or not views or not all(isinstance(view, str) for view in views):
         raise RecipeError(f"field views: a list of views is needed; got {short(views)}.")
-    printed = _printed(row.get("printed"))
+    printed = _parse_printed(row.get("printed"))
     if printed and not row.get("unit"):
         raise RecipeError("field unit: printed values need a unit.")
     if bool(printed) == ("says" in row):
         raise RecipeError("field says: a claim has either printed values or a field says: more, same or less.")
     return Claim(
-        key=text_field(row, "key"),
-        where=text_field(row, "where"),
-        topic=text_field(row, "topic"),
-        first=text_field(row, "first"),
-        second=text_field(row, "second"),
+        key=read_text(row, "key"),
+        where=read_text(row, "where"),
+        topic=read_text(row, "topic"),
+        first=read_text(row, "first"),
+        second=read_text(row, "second"),
         views=tuple(views),
-        paper=_paper(row),
+        paper=_parse_paper(row),
         printed=printed,
-        direction=_direction(printed) if printed else _says(row),
+        direction=_compare_values(printed) if printed else _parse_direction(row),
         unit=str(row.get("unit", "")),
         read_off=row.get("read_off", False) is True,
-        words="" if printed else text_field(row, "words"),
+        words="" if printed else read_text(row, "words"),
         note=str(row.get("note", "")),
         fact=fact,
         arguments=arguments,
     )
 
 
-def _curve(row: Any) -> Curve:
+def _parse_curve(row: Any) -> Curve:
     check_row(row, CURVE_FIELDS)
     return Curve(
-        key=text_field(row, "key"),
-        where=text_field(row, "where"),
-        method=text_field(row, "method"),
-        along=text_field(row, "along"),
-        paper=_paper(row),
-        values=_points(row, "values"),
-        spread=_points(row, "spread"),
+        key=read_text(row, "key"),
+        where=read_text(row, "where"),
+        method=read_text(row, "method"),
+        along=read_text(row, "along"),
+        paper=_parse_paper(row),
+        values=_parse_points(row, "values"),
+        spread=_parse_points(row, "spread"),
     )
 
 
-def _points(row: Mapping[str, Any], name: str) -> dict[int, str]:
+def _parse_points(row: Mapping[str, Any], name: str) -> dict[int, str]:
     points = row.get(name, {})
-    if not isinstance(points, dict) or not all(isinstance(at, int) for at in points):
+    if not isinstance(points, dict) or not all(isinstance(position, int) for position in points):
         raise RecipeError(f"field {name}: a mapping of whole numbers to printed values is needed.")
-    return dict(zip(points, _decimals(list(points.values()), name), strict=True))
+    return dict(zip(points, _check_decimals(list(points.values()), name), strict=True))
 
 
-def _paper(row: Mapping[str, Any]) -> str:
-    if (paper := text_field(row, "paper")) not in SOURCES:
-        raise RecipeError(f"field paper: {paper!r} is no source.{did_you_mean(paper, SOURCES)}")
+def _parse_paper(row: Mapping[str, Any]) -> str:
+    if (paper := read_text(row, "paper")) not in SOURCES:
+        raise RecipeError(f"field paper: {paper!r} is not a source.{did_you_mean(paper, SOURCES)}")
     return paper
 
 
-def _fact(entry: Any) -> tuple[str, Mapping[str, Any]]:
+def _parse_fact(entry: Any) -> tuple[str, Mapping[str, Any]]:
     if isinstance(entry, dict) and len(entry) == 1:
         ((name, arguments),) = entry.items()
         if isinstance(name, str) and isinstance(arguments, dict):
@@ -163,15 +163,15 @@ def _fact(entry: Any) -> tuple[str, Mapping[str, Any]]:
     raise RecipeError(f"field fact: one fact with its arguments is needed; got {short(entry)}.")
 
 
-def _printed(values: Any) -> tuple[str, ...]:
+def _parse_printed(values: Any) -> tuple[str, ...]:
     if values is None:
         return ()
     if not isinstance(values, list) or len(values) != 2:
         raise RecipeError(f"field printed: two values are needed; got {short(values)}.")
-    return tuple(_decimals(values, "printed"))
+    return tuple(_check_decimals(values, "printed"))
 
 
-def _decimals(values: list[Any], name: str) -> list[str]:
+def _check_decimals(values: list[Any], name: str) -> list[str]:
     """The values, which must be text, because numbers would lose trailing zeros."""
     for value in values:
         try:
@@ -179,16 +179,16 @@ def _decimals(values: list[Any], name: str) -> list[str]:
         except InvalidOperation:
             finite = False
         if not finite:
-            raise RecipeError(f"field {name}: {short(value)} is no number in quotation marks.")
+            raise RecipeError(f"field {name}: {short(value)} is not a number in quotation marks.")
     return values
 
 
-def _direction(printed: tuple[str, ...]) -> int:
+def _compare_values(printed: tuple[str, ...]) -> int:
     first, second = map(Decimal, printed)
     return (first > second) - (first < second)
 
 
-def _says(row: Mapping[str, Any]) -> int:
+def _parse_direction(row: Mapping[str, Any]) -> int:
     if (says := row["says"]) not in DIRECTIONS:
         raise RecipeError(f"field says: {short(says)} is not one of {', '.join(DIRECTIONS)}.")
     return DIRECTIONS[says]
@@ -207,7 +207,7 @@ def compare_figures(first: Figure, second: Figure) -> Claim:
         first=first.name,
         second=second.name,
         printed=printed,
-        direction=_direction(printed),
+        direction=_compare_values(printed),
         unit="%",
         fact="",
         arguments={},

@@ -64,7 +64,7 @@ def read_sections(path: Path = PRESETS_FILE) -> Mapping[str, Any]:
     for name in SECTIONS:
         kind = dict if name in ("papers", "families") else list
         if not isinstance(sections[name], kind):
-            raise RecipeError(f"{path.name}: the section {name} is no {'list' if kind is list else 'mapping'}.")
+            raise RecipeError(f"{path.name}: the section {name} is not a {'list' if kind is list else 'mapping'}.")
     return sections
 
 
@@ -78,7 +78,7 @@ def read_combinations(section: str, path: Path = PRESETS_FILE) -> tuple[Combinat
     combinations = []
     for number, row in enumerate(sections[section], 1):
         try:
-            combinations.append(_combination(row, sections["papers"]))
+            combinations.append(_parse_combination(row, sections["papers"]))
         except RecipeError as error:
             key = f" ({row['key']})" if isinstance(row, dict) and "key" in row else ""
             raise RecipeError(f"{path.name}, {section}, row {number}{key}: {error}") from None
@@ -86,7 +86,7 @@ def read_combinations(section: str, path: Path = PRESETS_FILE) -> tuple[Combinat
 
 
 def check_row(row: Any, fields: Collection[str]) -> None:
-    """Raise RecipeError if a row is no mapping or has a field that is not among ``fields``."""
+    """Raise RecipeError if a row is not a mapping or has a field that is not among ``fields``."""
     if not isinstance(row, dict):
         raise RecipeError(f"a row is a mapping with the fields {', '.join(fields)}; got {short(row)}.")
     for name in row:
@@ -94,7 +94,7 @@ def check_row(row: Any, fields: Collection[str]) -> None:
             raise RecipeError(f"unknown field {name!r}.{did_you_mean(str(name), fields)}")
 
 
-def text_field(row: Mapping[str, Any], name: str) -> str:
+def read_text(row: Mapping[str, Any], name: str) -> str:
     """The text in a field of a row. Raises RecipeError if it is missing, empty or not text."""
     text = row.get(name)
     if not isinstance(text, str) or not text:
@@ -102,29 +102,29 @@ def text_field(row: Mapping[str, Any], name: str) -> str:
     return text
 
 
-def _combination(row: Any, papers: Mapping[str, str]) -> Combination:
+def _parse_combination(row: Any, papers: Mapping[str, str]) -> Combination:
     check_row(row, FIELDS)
-    merge, params = _step(row.get("merge"), "merge")
+    merge, params = _parse_step(row.get("merge"), "merge")
     edits = row.get("edits", [])
     if not isinstance(edits, list):
         raise RecipeError(f"field edits: a list of edits is needed; got {short(edits)}.")
     return Combination(
-        key=text_field(row, "key"),
-        title=text_field(row, "title"),
-        name=text_field(row, "name") if "name" in row else "",
+        key=read_text(row, "key"),
+        title=read_text(row, "title"),
+        name=read_text(row, "name") if "name" in row else "",
         merge=merge,
         params=params,
-        large=_values(row, "large"),
-        edits=tuple(_step(edit, "edits") for edit in edits),
-        exemplars=_values(row, "exemplars"),
-        adapt=_step(row["adapt"], "adapt") if "adapt" in row else None,
-        network=text_field(row, "network") if "network" in row else "",
-        source=_source(text_field(row, "source"), papers),
-        note=text_field(row, "note") if "note" in row else "",
+        large=_parse_values(row, "large"),
+        edits=tuple(_parse_step(edit, "edits") for edit in edits),
+        exemplars=_parse_values(row, "exemplars"),
+        adapt=_parse_step(row["adapt"], "adapt") if "adapt" in row else None,
+        network=read_text(row, "network") if "network" in row else "",
+        source=_expand_source(read_text(row, "source"), papers),
+        note=read_text(row, "note") if "note" in row else "",
     )
 
 
-def _step(entry: Any, name: str) -> Step:
+def _parse_step(entry: Any, name: str) -> Step:
     """('ties', {...}) from 'ties' or {'ties': {...}}, as recipes write steps."""
     if isinstance(entry, str):
         return entry, {}
@@ -135,18 +135,20 @@ def _step(entry: Any, name: str) -> Step:
     raise RecipeError(f"field {name}: a step is `ties` or `ties: {{density: 0.2}}`; got {short(entry)}.")
 
 
-def _values(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _parse_values(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     values = row.get(name, {})
     if not isinstance(values, dict):
         raise RecipeError(f"field {name}: a mapping of parameters to values is needed; got {short(values)}.")
     return values
 
 
-def _source(text: str, papers: Mapping[str, str]) -> str:
+def _expand_source(text: str, papers: Mapping[str, str]) -> str:
     """The text of a source, with the names of papers in braces replaced by their full references."""
     for name in re.findall(r"\{(.*?)\}", text):
         if name not in papers:
-            raise RecipeError(f"field source: no paper {name!r} in the section papers.{did_you_mean(name, papers)}")
+            raise RecipeError(
+                f"field source: there is no paper {name!r} in the section papers.{did_you_mean(name, papers)}"
+            )
     return re.sub(r"\{(.*?)\}", lambda match: papers[match[1]], text)
 
 

@@ -1,4 +1,4 @@
-"""Papers' printed scores of networks other than CLIP: the rows of ``beyond.csv``, each model with tasks and measures.
+"""Papers' printed scores of networks other than CLIP: the rows of ``beyond.csv``, and facts on their models.
 
 A row is one line of a paper's table for one model; an empty cell is a value that is not printed. ``kind``, ``paper``,
 ``tables``, ``chain`` and ``unstated`` have the form of ``published.csv``; the other columns are ``MEASURES``. Values
@@ -14,12 +14,19 @@ from pathlib import Path
 
 from merging.base.errors import RecipeError
 from merging.base.text import did_you_mean
-from merging.recipes.papers.published_figures import MERGE, REFERENCE_KINDS, SOURCES, Steps, chain_of, number_in
+from merging.recipes.papers.published_figures import (
+    MERGE,
+    REFERENCE_KINDS,
+    SOURCES,
+    Steps,
+    parse_number,
+    parse_printed_chain,
+)
 
 BEYOND_FILE = Path(__file__).with_name("beyond.csv")
 ACCURACY, CIDER = "accuracy", "CIDEr"
-SIX = ("PAWS", "QASC", "QuaRTz", "StoryCloze", "WikiQA", "WinoGrande")
-CLASSIFIERS = "Fully fine-tuned, as classifiers of sequences."
+SIX_TASKS = ("PAWS", "QASC", "QuaRTz", "StoryCloze", "WikiQA", "WinoGrande")
+CLASSIFIER_TRAINING = "Fully fine-tuned, as classifiers of sequences."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +64,9 @@ class BeyondModel:
 
 
 MODELS: Mapping[str, BeyondModel] = {
-    "DeBERTa-v3-base": BeyondModel(network="DeBERTa", tasks=SIX, about=CLASSIFIERS),
-    "T5-base": BeyondModel(network="T5", tasks=SIX, about=CLASSIFIERS),
-    "T5-large": BeyondModel(network="T5", tasks=SIX, about=CLASSIFIERS),
+    "DeBERTa-v3-base": BeyondModel(network="DeBERTa", tasks=SIX_TASKS, about=CLASSIFIER_TRAINING),
+    "T5-base": BeyondModel(network="T5", tasks=SIX_TASKS, about=CLASSIFIER_TRAINING),
+    "T5-large": BeyondModel(network="T5", tasks=SIX_TASKS, about=CLASSIFIER_TRAINING),
     "Llama-3.1-8B LoRA": BeyondModel(
         network="Llama or a relative of it",
         tasks=("CoLA", "SST-2", "MNLI", "QNLI", "RTE"),
@@ -67,7 +74,7 @@ MODELS: Mapping[str, BeyondModel] = {
     ),
     "T5-large-LM-adapt": BeyondModel(
         network="T5",
-        tasks=(*SIX, "WSC"),
+        tasks=(*SIX_TASKS, "WSC"),
         outside=("RTE", "CB", "WiC", "COPA", "H-SWAG", "ANLI 1", "ANLI 2", "ANLI 3"),
         about="Fully fine-tuned, text to text.",
     ),
@@ -93,12 +100,12 @@ class BeyondFigure:
     unstated: bool = False  # whether values were used that the paper does not print
 
     def has_method(self, role: str, key: str) -> bool:
-        """Whether the chain has a method in a role; false for models that are no merge."""
+        """Whether the chain has a method in a role; false for models that are not merged."""
         steps = slice(None, -1) if role == "edit" else slice(-1, None)
         return role != "adapt" and key in (step for step, _ in self.chain[steps])
 
 
-def read_beyond(path: Path = BEYOND_FILE) -> tuple[BeyondFigure, ...]:
+def read_beyond_figures(path: Path = BEYOND_FILE) -> tuple[BeyondFigure, ...]:
     """The figures of a file, in the file's order.
 
     Raises:
@@ -111,13 +118,13 @@ def read_beyond(path: Path = BEYOND_FILE) -> tuple[BeyondFigure, ...]:
         figures = []
         for row in lines:
             try:
-                figures.append(_figure(row))
+                figures.append(_parse_figure(row))
             except RecipeError as error:
                 raise RecipeError(f"{path.name}, line {lines.line_num}: {error}") from None
     return tuple(figures)
 
 
-def _figure(row: Mapping[str, str]) -> BeyondFigure:
+def _parse_figure(row: Mapping[str, str]) -> BeyondFigure:
     if None in row or None in row.values():
         raise RecipeError(f"a row has {len(COLUMNS)} cells.")
     for field, known in (("kind", (MERGE, *REFERENCE_KINDS)), ("paper", SOURCES), ("model", MODELS)):
@@ -125,16 +132,16 @@ def _figure(row: Mapping[str, str]) -> BeyondFigure:
             raise RecipeError(f"field {field}: {row[field]!r} is not known.{did_you_mean(row[field], known)}")
     if bool(row["chain"]) != (row["kind"] == MERGE):
         raise RecipeError("field chain: merges have a chain, and other kinds have none.")
-    mosts = {name: 100.0 if measure.metric == ACCURACY else 10.0 for name, measure in MEASURES.items()}
-    read = {name: number_in(row, name, most) for name, most in mosts.items()}
-    values = {name: value for name, value in read.items() if value is not None}
+    maxima = {name: 100.0 if measure.metric == ACCURACY else 10.0 for name, measure in MEASURES.items()}
+    cells = {name: parse_number(row, name, maximum) for name, maximum in maxima.items()}
+    values = {name: value for name, value in cells.items() if value is not None}
     if not values:
         raise RecipeError("the row has no value.")
     return BeyondFigure(
         kind=row["kind"],
         name=row["name"],
         model=row["model"],
-        chain=chain_of(row["chain"]),
+        chain=parse_printed_chain(row["chain"]),
         values=values,
         source=f"{row['paper']}, {row['tables']}",
         note=row["note"],
@@ -142,4 +149,4 @@ def _figure(row: Mapping[str, str]) -> BeyondFigure:
     )
 
 
-OTHER_NETWORK_FIGURES = read_beyond()
+OTHER_NETWORK_FIGURES = read_beyond_figures()

@@ -4,11 +4,12 @@ They belong to other models and other images than the bundled benchmark's, so th
 measurements. A chain has only the parameters that its paper states.
 
 A row of the file is one line of a paper's table for one model. An empty cell is a value that is not printed. ``kind``
-is one of ``KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` the position in it. ``chain`` has the form of the
-command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', where numbers with a point are no integers; '+surgery:rank=16'
-at its end is an adapt. ``unstated`` is "yes" or empty. ``computed`` names the averages of the row that its source does
-not print, but whose parts it publishes. ``normalized`` is in the file if the source prints it, and is computed
-otherwise. ``seconds`` is the printed time of a merge. The other fields are those of ``Figure`` and ``Printed``.
+is one of ``ROW_KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` the position in it. ``chain`` has the form of the
+command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', where a number with a decimal point is not an integer;
+'+surgery:rank=16' at its end is an adapt. ``unstated`` is "yes" or empty. ``computed`` names the averages of the row
+that were computed from parts, because the source publishes only the parts. ``normalized`` is in the file if the source
+prints it, and is computed otherwise. ``seconds`` is the printed time of a merge. The other fields are those of
+``Figure`` and ``Printed``.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ SOURCES = {
     "E-WEMoE": "Averages of the authors' result files, on FusionBench's checkpoints",
     "FusionBench": "Results in the documentation of FusionBench, on checkpoints of its own",
 }
-ILHARCO = "Ilharco et al."  # whose experts most papers merge
+ILHARCO = "Ilharco et al."  # the authors of the experts that most papers merge
 # Merged models, the kinds of reference models as ``study.runs`` names them, and experts that other papers merge.
 MERGE, INDIVIDUAL, OTHER_EXPERTS = "merge", "individual", "experts"
 REFERENCE_KINDS = ("pretrained", INDIVIDUAL, "multitask")
-KINDS = (MERGE, *REFERENCE_KINDS, OTHER_EXPERTS)
+ROW_KINDS = (MERGE, *REFERENCE_KINDS, OTHER_EXPERTS)
 AVERAGES = ("in_domain", "out_of_domain", "h_score")
 NORMALIZED = "normalized"
 COLUMNS = (
@@ -78,9 +79,9 @@ class Figure:
     ``name`` is the paper's name of the row, ``chain`` its steps with the parameters that the paper states, ``adapt``
     the step on top of the merged model if there is one, ``experts`` the authors of the merged checkpoints.
     ``exemplars`` is their number per task, None if it is not stated or there are none. ``note`` adds facts that no
-    chain can express. An ``unstated`` figure used values that the paper does not print. ``normalized_by_source`` is the
-    normalized accuracy that the source prints. ``computed`` has the averages that were computed from parts that the
-    source publishes.
+    chain can express. An ``unstated`` figure depends on values of parameters that the paper does not print.
+    ``normalized_by_source`` is the normalized accuracy that the source prints. ``computed`` has the averages that were
+    computed from parts that the source publishes.
     """
 
     name: str
@@ -100,10 +101,10 @@ class Figure:
     @property
     def normalized(self) -> float | None:
         """Mean over tasks of the accuracy divided by the expert's, in percent; None if a part is not printed."""
-        own = EXPERTS.get((self.experts, self.model), Printed(0.0)).tasks
-        if self.normalized_by_source is not None or not (own and self.printed.tasks):
+        expert_accuracies = EXPERTS.get((self.experts, self.model), Printed(0.0)).tasks
+        if self.normalized_by_source is not None or not (expert_accuracies and self.printed.tasks):
             return self.normalized_by_source
-        ratios = [merged / expert for merged, expert in zip(self.printed.tasks, own, strict=True)]
+        ratios = [merged / expert for merged, expert in zip(self.printed.tasks, expert_accuracies, strict=True)]
         return 100 * sum(ratios) / len(ratios)
 
     def is_printed(self, average: str) -> bool:
@@ -115,10 +116,10 @@ class Figure:
         self, steps: Iterable[tuple[str, Mapping[str, Any]]], adapt: Iterable[tuple[str, Mapping[str, Any]]] = ()
     ) -> bool:
         """Whether the figure's chain has these steps and values; values that its paper does not state may differ."""
-        return _agree(self.chain, tuple(steps)) and _agree(self.adapt, tuple(adapt))
+        return _has_stated_values(self.chain, tuple(steps)) and _has_stated_values(self.adapt, tuple(adapt))
 
 
-def _agree(stated: Steps, run_steps: Steps) -> bool:
+def _has_stated_values(stated: Steps, run_steps: Steps) -> bool:
     """Whether the steps of a run are the stated ones, with every stated value."""
     return [key for key, _ in stated] == [key for key, _ in run_steps] and all(
         values.get(name) == value
@@ -133,7 +134,7 @@ def read_figures(path: Path = PUBLISHED_FILE) -> dict[str, tuple[Figure, ...]]:
     Raises:
         RecipeError: columns other than ``COLUMNS``, or a malformed cell; names the file, the line and the field.
     """
-    figures: dict[str, list[Figure]] = {kind: [] for kind in KINDS}
+    figures: dict[str, list[Figure]] = {kind: [] for kind in ROW_KINDS}
     with path.open(encoding="utf-8", newline="") as file:
         lines = csv.reader(file)
         if tuple(next(lines, ())) != COLUMNS:
@@ -143,16 +144,16 @@ def read_figures(path: Path = PUBLISHED_FILE) -> dict[str, tuple[Figure, ...]]:
                 if len(cells) != len(COLUMNS):
                     raise RecipeError(f"{len(cells)} cells instead of {len(COLUMNS)}.")
                 row = dict(zip(COLUMNS, cells, strict=True))
-                figures[_one_of(row, "kind", KINDS)].append(_figure(row))
+                figures[_parse_choice(row, "kind", ROW_KINDS)].append(_parse_figure(row))
             except RecipeError as error:
                 raise RecipeError(f"{path.name}, line {lines.line_num}: {error}") from None
     return {kind: tuple(rows) for kind, rows in figures.items()}
 
 
-def _figure(row: Row) -> Figure:
+def _parse_figure(row: Row) -> Figure:
     source = ""
     if row["kind"] != OTHER_EXPERTS:
-        paper, tables = _one_of(row, "paper", SOURCES), row["tables"]
+        paper, tables = _parse_choice(row, "paper", SOURCES), row["tables"]
         source = f"{paper}, {tables}" if tables else paper
     for field in ("name", "experts"):
         if not row[field]:
@@ -161,56 +162,56 @@ def _figure(row: Row) -> Figure:
         raise RecipeError("field chain: merges have a chain, and other kinds have none.")
     return Figure(
         name=row["name"],
-        chain=chain_of(row["chain"].partition("+")[0]),
-        adapt=chain_of(row["chain"].partition("+")[2]),
-        model=_one_of(row, "model", TOWERS),
-        printed=_printed(row),
+        chain=parse_printed_chain(row["chain"].partition("+")[0]),
+        adapt=parse_printed_chain(row["chain"].partition("+")[2]),
+        model=_parse_choice(row, "model", TOWERS),
+        printed=_parse_printed(row),
         source=source,
         experts=row["experts"],
-        exemplars=_count(row, "exemplars"),
+        exemplars=_parse_count(row, "exemplars"),
         note=row["note"],
-        unstated=_one_of(row, "unstated", ("", "yes")) == "yes",
-        normalized_by_source=_percent(row, NORMALIZED),
-        computed=_computed(row),
-        seconds=number_in(row, "seconds", math.inf),
+        unstated=_parse_choice(row, "unstated", ("", "yes")) == "yes",
+        normalized_by_source=_parse_percent(row, NORMALIZED),
+        computed=_parse_computed(row),
+        seconds=parse_number(row, "seconds", math.inf),
     )
 
 
-def _printed(row: Row) -> Printed:
-    in_domain, out_of_domain, h_score = (_percent(row, name) for name in AVERAGES)
+def _parse_printed(row: Row) -> Printed:
+    in_domain, out_of_domain, h_score = (_parse_percent(row, name) for name in AVERAGES)
     if in_domain is None:
         raise RecipeError("field in_domain: it is empty.")
-    return Printed(in_domain, out_of_domain, h_score, _accuracies(row, TASKS), _accuracies(row, OUTSIDE))
+    return Printed(in_domain, out_of_domain, h_score, _parse_accuracies(row, TASKS), _parse_accuracies(row, OUTSIDE))
 
 
-def _computed(row: Row) -> frozenset[str]:
+def _parse_computed(row: Row) -> frozenset[str]:
     names = row["computed"].split()
     for name in names:
         if name not in (*AVERAGES, NORMALIZED) or not row[name]:
-            raise RecipeError(f"field computed: {name!r} is no average that the row has.")
+            raise RecipeError(f"field computed: {name!r} is not an average that the row has.")
     return frozenset(names)
 
 
-def _accuracies(row: Row, data_sets: tuple[str, ...]) -> tuple[float, ...]:
-    """The accuracies of all data sets, () if none of them is printed."""
-    accuracies = {name: accuracy for name in data_sets if (accuracy := _percent(row, name)) is not None}
+def _parse_accuracies(row: Row, data_sets: tuple[str, ...]) -> tuple[float, ...]:
+    """The accuracies of all data sets; empty if none of them is printed."""
+    accuracies = {name: accuracy for name in data_sets if (accuracy := _parse_percent(row, name)) is not None}
     if accuracies and (missing := [name for name in data_sets if name not in accuracies]):
         raise RecipeError(f"field {missing[0]}: it is empty, and {next(iter(accuracies))} is not.")
     return tuple(accuracies.values())
 
 
-def _one_of(row: Row, field: str, allowed: Collection[str]) -> str:
+def _parse_choice(row: Row, field: str, allowed: Collection[str]) -> str:
     if (text := row[field]) not in allowed:
         names = ", ".join(map(repr, allowed))
         raise RecipeError(f"field {field}: {text!r} is not one of {names}.{did_you_mean(text, allowed)}")
     return text
 
 
-def _percent(row: Row, field: str) -> float | None:
-    return number_in(row, field, 100)
+def _parse_percent(row: Row, field: str) -> float | None:
+    return parse_number(row, field, 100)
 
 
-def number_in(row: Row, field: str, most: float) -> float | None:
+def parse_number(row: Row, field: str, maximum: float) -> float | None:
     """The number in a field, None if the field is empty. Raises RecipeError unless the number is from 0 to ``most``."""
     if not (text := row[field]):
         return None
@@ -218,20 +219,21 @@ def number_in(row: Row, field: str, most: float) -> float | None:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not 0 <= number <= most:
-        raise RecipeError(f"field {field}: {text!r} is no number from 0 {f'to {most:g}' if most < math.inf else 'on'}.")
+    if not 0 <= number <= maximum:
+        limits = f"from 0 to {maximum:g}" if maximum < math.inf else "of at least 0"
+        raise RecipeError(f"field {field}: {text!r} is not a number {limits}.")
     return number
 
 
-def _count(row: Row, field: str) -> int | None:
+def _parse_count(row: Row, field: str) -> int | None:
     if not (text := row[field]):
         return None
     if not text.isdecimal():
-        raise RecipeError(f"field {field}: {text!r} is no whole number.")
+        raise RecipeError(f"field {field}: {text!r} is not a whole number.")
     return int(text)
 
 
-def chain_of(text: str) -> Steps:
+def parse_printed_chain(text: str) -> Steps:
     """The steps of a chain; the text of a value decides its type, because the registry is not loaded yet."""
     steps = []
     for step in filter(None, text.split(";")):
@@ -239,11 +241,11 @@ def chain_of(text: str) -> Steps:
         parts = [part.partition("=") for part in filter(None, params.split(","))]
         if not key or not all(name and value for name, _, value in parts):
             raise RecipeError(f"field chain: a step is `ties` or `ties:density=0.2,scaling=0.3`; got {step!r}.")
-        steps.append((key, {name: _value(value) for name, _, value in parts}))
+        steps.append((key, {name: _parse_value(value) for name, _, value in parts}))
     return tuple(steps)
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """True from 'true', 0.2 from '0.2', 300 from '300'; any other text unchanged."""
     try:
         return json.loads(text)
@@ -251,7 +253,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def from_paper(paper: str) -> tuple[Figure, ...]:
+def list_figures_of_paper(paper: str) -> tuple[Figure, ...]:
     """The figures of merges that one of ``SOURCES`` prints."""
     return tuple(figure for figure in FIGURES if figure.source.split(",")[0] == paper)
 
@@ -260,17 +262,17 @@ def with_method(role: str, key: str) -> tuple[Figure, ...]:
     """The figures whose chain has a method in a role."""
     if role == "adapt":
         return tuple(figure for figure in FIGURES if key in (step for step, _ in figure.adapt))
-    steps = slice(None, -1) if role == "edit" else slice(-1, None)
+    steps = slice(None, -1) if role == "edit" else slice(-1, None)  # the merge is the last step of a chain
     return tuple(figure for figure in FIGURES if key in (step for step, _ in figure.chain[steps]))
 
 
 _BY_KIND = read_figures()
 FIGURES = _BY_KIND[MERGE]
-# Models that are no merge, by the kinds of reference models of ``study.runs``.
+# Models that are not merged, by the kinds of reference models of ``study.runs``.
 REFERENCES: Mapping[str, tuple[Figure, ...]] = {kind: _BY_KIND[kind] for kind in REFERENCE_KINDS}
 # Accuracy of each task's own expert, by the experts' authors and by model, because papers do not share checkpoints. If
 # only the average is known, ``tasks`` is empty.
 EXPERTS: Mapping[tuple[str, str], Printed] = {
     (figure.experts, figure.model): figure.printed for figure in (*_BY_KIND[INDIVIDUAL], *_BY_KIND[OTHER_EXPERTS])
 }
-FROM_LWPTV, FROM_DRM = from_paper("LwPTV"), from_paper("DRM")
+FROM_LWPTV, FROM_DRM = list_figures_of_paper("LwPTV"), list_figures_of_paper("DRM")

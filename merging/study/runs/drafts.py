@@ -232,11 +232,11 @@ def _write_parts(folder: Path, parts: Parts, new_files: list[Path]) -> dict[str,
             raw = make_content()
             part_facts[name] = {"sha256": _sha256(raw), "size": len(raw)}
             if len(raw) > MAX_PART_BYTES:
-                raise StoreError(f"A part takes {size_text(len(raw))}; at most {size_text(MAX_PART_BYTES)} are kept.")
+                raise StoreError(f"A part takes {size_text(len(raw))}; at most {size_text(MAX_PART_BYTES)} are stored.")
             new_files.append(folder / name)
             write_bytes(folder / name, raw)
         if (total_bytes := sum(part["size"] for part in part_facts.values())) > MAX_PARTS_BYTES:
-            raise StoreError(f"Its parts take {size_text(total_bytes)}; at most {size_text(MAX_PARTS_BYTES)} are kept.")
+            raise StoreError(f"Its parts take {size_text(total_bytes)}; at most {size_text(MAX_PARTS_BYTES)} are stored.")
     return part_facts
 
 
@@ -255,7 +255,7 @@ def _encode_entry(entry: Mapping[str, Any], kind: str) -> bytes:
     except (TypeError, ValueError) as error:
         raise StoreError(f"The draft of the {kind} holds data that cannot be written as JSON: {error}.") from None
     if len(body) > MAX_PAYLOAD_BYTES:
-        raise StoreError(f"The {kind} takes {size_text(len(body))}; at most {size_text(MAX_PAYLOAD_BYTES)} are kept.")
+        raise StoreError(f"The {kind} takes {size_text(len(body))}; at most {size_text(MAX_PAYLOAD_BYTES)} are stored.")
     return body
 
 

@@ -24,7 +24,7 @@ from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.task_map import TaskMap
 from merging.tasks.workers.workers import Workers
 
-LOST_MESSAGE = "No part of this merge is kept. Resume when they are back; the merge then starts again."
+LOST_MESSAGE = "No part of this merge is stored. Resume when they are back; the merge then starts again."
 
 
 @contextlib.contextmanager

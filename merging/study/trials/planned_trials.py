@@ -123,7 +123,7 @@ class Trials:
             stored = (
                 workers and self.stored_answers and self.stored_answers.store(workers.kind, earlier_answers | answers)
             )
-            sentence = f"{len(answers)} of {len(planned)} trials are kept." if stored else "It starts again."
+            sentence = f"{len(answers)} of {len(planned)} trials are stored." if stored else "It starts again."
             return f"{sentence} Resume when they are back."
 
         def raise_trial_error(task: WorkerTask, error: MergingError) -> None:

@@ -1,1 +1,1 @@
-"""The queue of child processes, whose turn it is, and its files on the disk."""
+"""The queue of jobs: their child processes, the order in which sessions take turns, and the jobs' files."""

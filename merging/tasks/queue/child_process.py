@@ -20,25 +20,25 @@ import psutil
 
 from merging.base import settings
 from merging.tasks.kinds import Plain
-from merging.tasks.process import READ
+from merging.tasks.process import ACKNOWLEDGEMENT
 from merging.tasks.workers.worker_choice import parse_choice
 
-PATIENCE = 2.5  # seconds that a child has to stop on request before it is killed
+STOP_SECONDS = 2.5  # that a child has to stop on request before it is killed
 PACKAGE_ROOT = Path(__file__).resolve().parents[3]
-READING = 10.0  # seconds that a process has to read an order, on a busy machine
-WAITING = "merging.tasks.process"
+ORDER_SECONDS = 10.0  # that a process has to read an order, even on a busy machine
+WAITING_MODULE = "merging.tasks.process"
 Process: TypeAlias = "subprocess.Popen[bytes]"
 Environment: TypeAlias = Mapping[str, str]
 StartCommand = Callable[[Sequence[str], Environment, IO[bytes]], Process]
 
 
-def child_environment(benchmark: str = "", jobs: int = 1) -> dict[str, str]:
-    """The server's environment for a child on a benchmark: one thread for each core of this process, no spinning.
+def child_environment(benchmark: str = "", job_count: int = 1) -> dict[str, str]:
+    """The server's environment for a child on a benchmark: one thread for each of its cores, no spinning.
 
-    The cores are divided equally among ``jobs`` children.
+    The cores of this process are divided equally among ``job_count`` children.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cores = max(1, cores // jobs)
+    cores = max(1, cores // job_count)
     variables = dict(os.environ)
     variables |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
     if benchmark or "MERGESCOPE_BENCHMARK" in variables:  # may be relative, and the child starts in another folder
@@ -47,10 +47,10 @@ def child_environment(benchmark: str = "", jobs: int = 1) -> dict[str, str]:
         variables["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
     if variables.get(settings.CERTIFICATES):
         variables[settings.CERTIFICATES] = str(Path(variables[settings.CERTIFICATES]).expanduser().absolute())
-    if (chosen := parse_choice(settings.workers())).spec.endswith(".json"):
-        variables[settings.WORKERS] = chosen._replace(spec=str(Path(chosen.spec).expanduser().absolute())).text
-    if written := variables.get(settings.EVALUATOR):
-        variables[settings.EVALUATOR] = _resolve_command(written)
+    if (choice := parse_choice(settings.workers())).spec.endswith(".json"):
+        variables[settings.WORKERS] = choice._replace(spec=str(Path(choice.spec).expanduser().absolute())).text
+    if command := variables.get(settings.EVALUATOR):
+        variables[settings.EVALUATOR] = _resolve_command(command)
     if "MERGESCOPE_MODELS" in variables:
         variables["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
     return variables
@@ -89,7 +89,7 @@ class WorkerProcess:
     """
 
     def __init__(self, modules: Sequence[str], environment: Environment) -> None:
-        words, pipe = [WAITING, *modules], subprocess.PIPE
+        words, pipe = [WAITING_MODULE, *modules], subprocess.PIPE
         self.process = _start(words, environment, stdin=pipe, stdout=pipe)
         assert self.process.stdin is not None and self.process.stdout is not None
         self._input, self._output = self.process.stdin, self.process.stdout
@@ -105,11 +105,11 @@ class WorkerProcess:
         """Send the process an order or a request."""
         self._lines.put(json.dumps(line).encode() + b"\n")
 
-    def has_read(self, order: Plain) -> bool:
-        """Send the process an order; return False if it ends, or is stopped, before it has read the order."""
+    def deliver(self, order: Plain) -> bool:
+        """Send the process an order; return whether the process reads it, and is not ended or halted before that."""
         self.send(order)
-        ready, _, _ = select.select([self._output], [], [], READING)
-        return bool(ready) and self._output.read(1) == READ
+        ready, _, _ = select.select([self._output], [], [], ORDER_SECONDS)
+        return bool(ready) and self._output.read(1) == ACKNOWLEDGEMENT
 
     def answers(self) -> Iterator[Plain]:
         """The answers of the process to requests, until it ends."""
@@ -136,22 +136,24 @@ def start_answering(order: Plain) -> WorkerProcess:
 
 
 def stop_process(process: Process | psutil.Process, signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:
-    """Ask a child and all processes that it started to stop; kill them if they run after ``PATIENCE`` seconds."""
+    """Ask a child and all processes that it started to stop; kill them if they run after ``STOP_SECONDS`` seconds."""
     for number in signals:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
-            process.wait(timeout=PATIENCE)
+            process.wait(timeout=STOP_SECONDS)
             return
 
 
-def describe_end(who: str, code: int, ran_out: bool, log_hint: str) -> str:
-    """A sentence on how a process ended, by its exit code.
+def describe_end(subject: str, code: int, memory_ran_out: bool, log_hint: str) -> str:
+    """A sentence on how a process, which ``subject`` names, ended with an exit code.
 
-    ``ran_out`` says whether memory ran out, ``log_hint`` where the user finds more information.
+    ``memory_ran_out`` is whether memory ran out, ``log_hint`` tells the user where to find more information.
     """
     if code == -signal.SIGKILL:
-        reason = "likely because the computer ran out of memory" if ran_out else "nothing shows that memory ran out"
-        return f"{who} was killed{',' if ran_out else ';'} {reason}."
-    ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    return f"{who} {ended}; {log_hint}"
+        reason = (
+            "likely because the computer ran out of memory" if memory_ran_out else "nothing shows that memory ran out"
+        )
+        return f"{subject} was killed{',' if memory_ran_out else ';'} {reason}."
+    end = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    return f"{subject} {end}; {log_hint}"

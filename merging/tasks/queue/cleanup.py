@@ -1,4 +1,4 @@
-"""Stops the processes of jobs, removes the temporary files of killed ones, and restores what they had set aside."""
+"""Stops the processes of jobs, removes temporary files of killed jobs, and restores the files that they had moved."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import psutil
 
 from merging.base.files import atomic
 from merging.base.files.records import release
-from merging.tasks.queue.child_process import PATIENCE, Process, stop_process
-from merging.tasks.queue.job_kinds import COMMAND, JobStore, find_job_kind
+from merging.tasks.queue.child_process import STOP_SECONDS, Process, stop_process
+from merging.tasks.queue.job_kinds import COMMAND_KIND, JobStore, find_job_kind
 from merging.tasks.queue.job_records import JobFiles, Record, State
 
-BUILD = ("benchmark", "make")  # the command whose third word is the folder that it writes
+BUILD_COMMAND = ("benchmark", "make")  # the command whose third word is the folder that it writes
 
 
 def sweep_up(store: JobStore, records: Iterable[Record]) -> None:
@@ -38,23 +38,23 @@ def _find_outputs(store: JobStore, record: Record) -> list[Path]:
     words = record.words
     if writes := find_job_kind(record.kind).writes:
         return [store.root / writes.format(subject=record.subject)]
-    if words[:2] == BUILD:
+    if words[:2] == BUILD_COMMAND:
         return [Path(words[2])]
     return [Path(words[words.index("--out") + 1])] if "--out" in words else []
 
 
-def stop_child(process: Process, files: JobFiles, *, going_on: bool) -> None:
-    """Stop the child of a job; with ``going_on`` its learned state stays for the next attempt.
+def stop_child(process: Process, files: JobFiles, *, keep_state: bool) -> None:
+    """Stop the child of a job; with ``keep_state`` its learned state remains for the next attempt.
 
     A child that learns is asked to pause, which stores its state at the end of the step. If that takes too long, the
     child is killed instead of asked to stop, as a stop would discard the state that it has stored before.
     """
     record = files.read()
-    kind = find_job_kind(record.kind) if record is not None else COMMAND
-    if going_on and kind.in_store and kind.pauses(files.recipe_yaml()):
+    kind = find_job_kind(record.kind) if record is not None else COMMAND_KIND
+    if keep_state and kind.in_store and kind.is_pausable(files.recipe_yaml()):
         files.ask_to_pause()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE)
+            process.wait(STOP_SECONDS)
             return
         stop_process(process, (signal.SIGKILL,))
     else:
@@ -62,7 +62,7 @@ def stop_child(process: Process, files: JobFiles, *, going_on: bool) -> None:
 
 
 def stop_orphan(store: JobStore, files: JobFiles) -> None:
-    """Stop a job that another server started; that server may be dead."""
+    """Stop a job that another server started, even if that server is dead."""
     if (record := files.read()) is None:
         return
     worker = files.find_worker(record)

@@ -17,7 +17,7 @@ from merging.base.errors import StoreError
 
 MERGE, SWEEP = "merge", "sweep"
 PUBLISHED = "published"  # the command of that name, which fetches and computes an experiment
-MEASUREMENT = (
+MEASUREMENT_FINDER = (
     "merging.study.analysis.measurement_registry:find_job_kind"  # takes a measurement's key; raises StoreError
 )
 
@@ -28,8 +28,8 @@ class JobKind:
 
     ``command`` are the first words of its command line, with fields of the job's record and ``{recipe}``, the recipe's
     file, in braces; empty words are left out. ``can_pause`` is whether it can stop half-way and continue later, or a
-    function of a recipe's YAML that returns that. ``in_store``: the store has its result, and its learned state before
-    that, under the id of the job. For other kinds ``kept_note`` is the sentence on what remains of a stopped job.
+    function of a recipe's YAML that returns that. With ``in_store``, the store has its learned state and later its
+    result under the id of the job. For other kinds ``remains_note`` is the sentence on what remains of a stopped job.
     ``writes`` is the folder in the store that it writes to. A ``timed`` job computes alone. ``expected_seconds`` is a
     function of its key and the store's folder that estimates its seconds, or returns None.
     """
@@ -38,12 +38,12 @@ class JobKind:
     command: tuple[str, ...] = ()
     can_pause: bool | str = False
     in_store: bool = False
-    kept_note: str = ""
+    remains_note: str = ""
     writes: str = ""
     timed: bool = False
     expected_seconds: str = ""
 
-    def pauses(self, recipe_yaml: str) -> bool:
+    def is_pausable(self, recipe_yaml: str) -> bool:
         """Whether a job of this kind with a recipe can pause."""
         if isinstance(self.can_pause, bool):
             return self.can_pause
@@ -55,19 +55,21 @@ class JobKind:
         return seconds
 
 
-COMMAND = JobKind()
-KINDS: Mapping[str, JobKind] = {
+COMMAND_KIND = JobKind()
+JOB_KINDS: Mapping[str, JobKind] = {
     MERGE: JobKind(
         command=("run", "{recipe}", "--base", "{base}", "{need_model}"),
         can_pause="merging.study.run_queue:does_learn",
         in_store=True,
     ),
     SWEEP: JobKind(
-        command=("sweep", "--stored", "{subject}"), can_pause=True, kept_note="The points computed so far are kept."
+        command=("sweep", "--stored", "{subject}"),
+        can_pause=True,
+        remains_note="The points computed so far are stored.",
     ),
     PUBLISHED: JobKind(
         can_pause=True,
-        kept_note="What was fetched and computed so far is kept; started again, it goes on from there.",
+        remains_note="What was fetched and computed so far is stored; started again, the job continues from there.",
         writes="benchmarks/{subject}",
     ),
 }
@@ -75,16 +77,16 @@ KINDS: Mapping[str, JobKind] = {
 
 @lru_cache(maxsize=256)
 def find_job_kind(key: str) -> JobKind:
-    """The kind of jobs with a key; ``COMMAND`` for jobs that are commands."""
+    """The kind of jobs with a key; ``COMMAND_KIND`` for jobs that are commands."""
     try:
-        return KINDS[key] if key in KINDS else find_measurement(key)
+        return JOB_KINDS[key] if key in JOB_KINDS else find_measurement(key)
     except StoreError:
-        return COMMAND
+        return COMMAND_KIND
 
 
 def find_measurement(key: str) -> JobKind:
     """The kind of jobs of the measurement with a key. Raises StoreError with the nearest key if there is none."""
-    kind: JobKind = _find_named(MEASUREMENT)(key)
+    kind: JobKind = _find_named(MEASUREMENT_FINDER)(key)
     return kind
 
 

@@ -25,13 +25,13 @@ from merging.tasks.queue.job_records import Job, JobFiles, State
 from merging.tasks.queue.known_jobs import KnownJobs
 from merging.tasks.queue.outcome import judge_end
 from merging.tasks.queue.spare_process import SpareProcess
-from merging.tasks.queue.turns import UNKNOWN
+from merging.tasks.queue.turns import DEFAULT_JOB_SECONDS
 
-POLL = 0.1  # seconds between two checks of a running child
-ORPHAN_POLL = 0.5  # seconds between two checks whether another server's child has ended
-SUBMITTING = 5.0  # seconds that a server waits at most while another one submits a job
-BEAT = 30.0  # seconds between two signals to other computers that this server is alive
-LOOK = 1.0  # seconds between two checks whether another server has cancelled the running job
+POLL_SECONDS = 0.1  # between two checks of a running child
+ORPHAN_POLL_SECONDS = 0.5  # between two checks whether another server's child has ended
+MAX_LOCK_SECONDS = 5.0  # that a server waits while another one submits a job
+ALIVE_SIGNAL_SECONDS = 30.0  # between two signals to other computers that this server is alive
+CANCEL_POLL_SECONDS = 1.0  # between two checks whether another server has cancelled the running job
 log = logging.getLogger(__name__)
 
 
@@ -45,7 +45,7 @@ class JobQueue(KnownJobs, ABC):
         super().__init__(store, settings.jobs_at_once())
         self.device, self.spare = device, SpareProcess()
         self._cancelled: set[str] = set()
-        self._beaten = 0.0  # time of the last signal to other computers, on the monotonic clock
+        self._alive_signal_time = 0.0  # time of the last signal to other computers, on the monotonic clock
         self._closing = False
         self._threads: list[threading.Thread] = []  # one for each job that may run
         jobs = [(files, record) for files in map(self._files, self._list_ids()) if (record := files.read()) is not None]
@@ -57,7 +57,7 @@ class JobQueue(KnownJobs, ABC):
         self,
         job_id: str,
         session: str,
-        takes: Callable[[], float | None],
+        estimate: Callable[[], float | None],
         is_stored: Callable[[], bool],
         *,
         benchmark: str,
@@ -66,10 +66,10 @@ class JobQueue(KnownJobs, ABC):
         """The live job with an id, else a new one at the end of the queue; none is queued if the result is stored."""
         files = self._files(job_id)
         with self._submission_lock():
-            before, earlier = files.read(), self._find_earlier(job_id, benchmark, session)
-            if (earlier is None or not earlier.is_live) and not is_stored():
-                seconds = self._turns.admit(session, takes, self._queue)
-                created = files.create(**about, benchmark=benchmark, earlier=before)
+            record, job = files.read(), self._find_earlier(job_id, benchmark, session)
+            if (job is None or not job.is_live) and not is_stored():
+                seconds = self._turns.admit(session, estimate, self._queue)
+                created = files.create(**about, benchmark=benchmark, earlier=record)
                 self._enqueue(job_id, created, session, seconds)
         return self.get(job_id)
 
@@ -81,9 +81,9 @@ class JobQueue(KnownJobs, ABC):
         """
         files = self._files(job_id)
         with self._submission_lock():
-            before = files.read()
-            if before is not None and not self.get(job_id).is_live and not self._closing:
-                self._enqueue(job_id, files.create_again(before), session)
+            record = files.read()
+            if record is not None and not self.get(job_id).is_live and not self._closing:
+                self._enqueue(job_id, files.create_again(record), session)
         return self.get(job_id)
 
     @abstractmethod
@@ -93,7 +93,7 @@ class JobQueue(KnownJobs, ABC):
     @contextlib.contextmanager
     def _submission_lock(self) -> Iterator[None]:
         """Let one thread of one server submit at a time, so that the same job is not created twice."""
-        with self._changed, hold_lock(self.store.root / "locks" / "submitting.lock", longest=SUBMITTING):
+        with self._changed, hold_lock(self.store.root / "locks" / "submitting.lock", longest=MAX_LOCK_SECONDS):
             yield
 
     def _find_earlier(self, job_id: str, benchmark: str, session: str) -> Job | None:
@@ -108,7 +108,7 @@ class JobQueue(KnownJobs, ABC):
         if job is not None and job.is_live and job.benchmark != benchmark:
             raise StoreError(f"“{job.title}” is being computed on another benchmark; wait until that is done.")
         if job is not None and job.is_live:
-            self._turns.wait(job_id, session)
+            self._turns.record_waiting(job_id, session)
         return job
 
     def pause(self, job_id: str) -> None:
@@ -119,16 +119,16 @@ class JobQueue(KnownJobs, ABC):
         with self._changed:
             if job_id in self._queue:
                 self._queue.remove(job_id)
-                self._turns.end(job_id)
+                self._turns.record_end(job_id)
                 self._files(job_id).update(state=State.PAUSED, finished=time.time())
             elif (job := self._read_job(job_id)) is not None and job.is_live and job.can_pause:
                 self._files(job_id).ask_to_pause()
 
-    def _enqueue(self, job_id: str, created: bool, session: str = "", seconds: float = UNKNOWN) -> None:
+    def _enqueue(self, job_id: str, created: bool, session: str = "", seconds: float = DEFAULT_JOB_SECONDS) -> None:
         """Append a job to the queue, unless another server has ``created`` its files."""
         if not created:
             return
-        self._turns.wait(job_id, session, seconds, anew=True)
+        self._turns.record_waiting(job_id, session, seconds, is_new=True)
         self._cancelled.discard(job_id)
         self._queue.append(job_id)
         self._start_threads()
@@ -140,11 +140,11 @@ class JobQueue(KnownJobs, ABC):
         With a ``session``, only this session leaves the job, which stops if no other session waits for it.
         """
         with self._changed:
-            if session is not None and not self._turns.leave(job_id, session):
+            if session is not None and not self._turns.record_leaving(job_id, session):
                 return
             if job_id in self._queue:
                 self._queue.remove(job_id)
-                self._turns.end(job_id)
+                self._turns.record_end(job_id)
                 self._files(job_id).update(state=State.CANCELLED, finished=time.time())
                 self.store.delete_learned(job_id)
             elif job_id in self._running:
@@ -179,44 +179,44 @@ class JobQueue(KnownJobs, ABC):
 
     def _start_threads(self) -> None:
         while len(self._threads) < self.at_once:
-            self._threads.append(threading.Thread(target=self._work, name="merge-queue", daemon=True))
+            self._threads.append(threading.Thread(target=self._work_through_queue, name="merge-queue", daemon=True))
             self._threads[-1].start()
 
-    def _work(self) -> None:
-        while (job_id := self._next()) is not None:
+    def _work_through_queue(self) -> None:
+        while (job_id := self._take_next_job()) is not None:
             try:
-                self._run(job_id)
-            except Exception as error:  # the queue must go on
+                self._run_job(job_id)
+            except Exception as error:  # the queue continues with the next job
                 log.exception("Job %s could not be run", job_id)
                 self._files(job_id).update(state=State.FAILED, error=f"The job could not be run: {error}")
             with self._changed:
-                self._turns.end(job_id)
+                self._turns.record_end(job_id)
                 self._running.remove(job_id)
 
-    def _next(self) -> str | None:
+    def _take_next_job(self) -> str | None:
         """The next job, as soon as one may start; None when the queue closes."""
         with self._changed:
             while not self._closing:
-                if self._queue and self._may_start(job_id := self._turns.order(self._queue)[0]):
+                if self._queue and self._may_start(job_id := self._turns.plan_order(self._queue)[0]):
                     self._queue.remove(job_id)
-                    self._turns.begin(job_id)
+                    self._turns.record_start(job_id)
                     self._running.add(job_id)
                     return job_id
                 self._signal_alive()
-                self._changed.wait(ORPHAN_POLL if self._queue else None)
+                self._changed.wait(ORPHAN_POLL_SECONDS if self._queue else None)
             for job_id in self._queue:
                 self._files(job_id).update(state=State.INTERRUPTED)
             self._queue.clear()
             return None
 
     def _signal_alive(self) -> None:
-        """Signal to other computers, every ``BEAT`` seconds, that this server still has its jobs."""
-        if time.monotonic() - self._beaten > BEAT:
-            self._beaten = time.monotonic()
+        """Signal to other computers, every ``ALIVE_SIGNAL_SECONDS`` seconds, that this server still has its jobs."""
+        if time.monotonic() - self._alive_signal_time > ALIVE_SIGNAL_SECONDS:
+            self._alive_signal_time = time.monotonic()
             for job_id in (*self._queue, *self._running):
                 self._files(job_id).signal_alive()
 
-    def _run(self, job_id: str) -> None:
+    def _run_job(self, job_id: str) -> None:
         files = self._files(job_id)
         if files.is_cancelled():
             files.update(state=State.CANCELLED, finished=time.time())
@@ -224,16 +224,16 @@ class JobQueue(KnownJobs, ABC):
         memory = MemoryWatch()
         process = files.start(self.store.root, self.device, self.spare.start_command, len(self._running))
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.from_pid(process.pid))
-        stopped = self._wait(process, job_id, memory)
+        stopped = self._await_child(process, job_id, memory)
         if (record := files.read()) is not None:
             sweep_up(self.store, [record])
         state, error = judge_end(files, self.store, process.returncode, stopped, self._closing, memory.ran_out())
         if state == State.DONE:
-            state, error = self._follow(files)
+            state, error = self._submit_following(files)
         files.update(state=state, error=error, finished=time.time())
         self.spare.renew()
 
-    def _follow(self, files: JobFiles) -> tuple[State, str]:
+    def _submit_following(self, files: JobFiles) -> tuple[State, str]:
         """Submit the recipe that follows a command; return the command's state and the reason for a failure."""
         record, recipe_yaml = files.read(), files.recipe_yaml()
         if record is not None and record.words and recipe_yaml:
@@ -243,22 +243,22 @@ class JobQueue(KnownJobs, ABC):
                 return State.FAILED, str(problem)
         return State.DONE, ""
 
-    def _wait(self, process: Process, job_id: str, memory: MemoryWatch) -> bool:
+    def _await_child(self, process: Process, job_id: str, memory: MemoryWatch) -> bool:
         """Wait for a child to end while watching the memory; return whether this queue stopped it."""
-        checked = time.monotonic()
+        checked_at = time.monotonic()
         while process.poll() is None:
             memory.sample()
             if self._queue:
                 self.spare.renew()
             with self._changed:
-                if time.monotonic() - checked > LOOK:
-                    checked = time.monotonic()
+                if time.monotonic() - checked_at > CANCEL_POLL_SECONDS:
+                    checked_at = time.monotonic()
                     self._cancelled |= {job_id} if self._files(job_id).is_cancelled() else set()
                 self._signal_alive()
                 stop = self._closing or job_id in self._cancelled
                 if not stop:
-                    self._changed.wait(POLL)
+                    self._changed.wait(POLL_SECONDS)
             if stop:
-                stop_child(process, self._files(job_id), going_on=self._closing)
+                stop_child(process, self._files(job_id), keep_state=self._closing)
                 return True
         return False

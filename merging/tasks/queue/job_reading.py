@@ -9,7 +9,7 @@ from merging.base.files.processes import NO_PROCESS, ProcessId
 from merging.tasks.queue.events import CODE
 from merging.tasks.queue.job_kinds import JobStore, find_job_kind
 from merging.tasks.queue.job_records import Job, JobFiles, Record, State
-from merging.tasks.queue.outcome import Traces, describe_interruption, find_traces, is_made, judge_left
+from merging.tasks.queue.outcome import Traces, describe_interruption, find_traces, is_run_stored, judge_abandoned
 
 
 def read_job(
@@ -18,13 +18,13 @@ def read_job(
     """The job in a folder; None if there is none, or if its run was deleted.
 
     ``position`` is its position in this process's queue, from 1, 0 if it is not in it; ``starts_in`` is the seconds
-    until it should begin; ``is_local`` says whether this process has the job in its queue or runs it.
+    until it should begin; ``is_local`` is whether this process has the job in its queue or runs it.
     """
     record = files.read()
     if record is None:
         return None
-    state, error, process = _state(files, record, store, is_local)
-    if state == State.DONE and find_job_kind(record.kind).in_store and not is_made(store, files, record):
+    state, error, process = _find_state(files, record, store, is_local)
+    if state == State.DONE and find_job_kind(record.kind).in_store and not is_run_stored(store, files, record):
         return None
     event = files.read_last_event()
     return Job(
@@ -48,16 +48,16 @@ def read_job(
         halted_pid=process.pid if process.is_halted() else 0,
         starts_in=starts_in,
         is_remote=process.is_remote,
-        is_resumable=state == State.PAUSED or (state != State.DONE and _can_go_on(files, record, store)),
+        is_resumable=state == State.PAUSED or (state != State.DONE and _has_resumable_state(files, record, store)),
     )
 
 
-def _can_go_on(files: JobFiles, record: Record, store: JobStore) -> bool:
+def _has_resumable_state(files: JobFiles, record: Record, store: JobStore) -> bool:
     """Whether a job has left a state from which it can continue."""
     kind = find_job_kind(record.kind)
     if kind.in_store:
         return store.learning_file(files.job_id).exists()
-    return bool(kind.kept_note) and record.started is not None
+    return bool(kind.remains_note) and record.started is not None
 
 
 def _name_phase(event: Mapping[str, Any]) -> str:
@@ -65,11 +65,11 @@ def _name_phase(event: Mapping[str, Any]) -> str:
     return "Ending" if CODE in event else "Starting"
 
 
-def _state(files: JobFiles, record: Record, store: JobStore, is_local: bool) -> tuple[State, str, ProcessId]:
+def _find_state(files: JobFiles, record: Record, store: JobStore, is_local: bool) -> tuple[State, str, ProcessId]:
     """The state of a job, a sentence about it, and the process that works on the job or has it in its queue."""
     if record.state == State.INTERRUPTED:
         learned = store.learning_file(files.job_id).exists()
-        traces = Traces(learned=learned, started=record.started is not None)
+        traces = Traces(has_learned_state=learned, was_started=record.started is not None)
         return record.state, record.error or describe_interruption(record, traces), NO_PROCESS
     if record.state not in {State.QUEUED, State.RUNNING}:
         return record.state, record.error, NO_PROCESS
@@ -82,7 +82,7 @@ def _state(files: JobFiles, record: Record, store: JobStore, is_local: bool) -> 
     worker = files.find_worker(record)
     if is_local or worker.is_alive() or _has_written_lately(worker, files):
         return State.RUNNING, "", worker
-    return *judge_left(record, find_traces(files, record, store)), NO_PROCESS
+    return *judge_abandoned(record, find_traces(files, record, store)), NO_PROCESS
 
 
 def _has_written_lately(process: ProcessId, files: JobFiles) -> bool:

@@ -27,13 +27,13 @@ from merging.tasks.queue.child_process import Process, StartCommand, child_envir
 from merging.tasks.queue.events import WORKER
 from merging.tasks.queue.job_kinds import MERGE, find_job_kind
 
-STATE, EVENTS, LOG = "state.json", "events.jsonl", "log.txt"
-NICE = 10
-ROOM = 1 << 16  # free bytes below which a disk counts as full
-TAIL = 8192  # bytes at the end of the file of events in which the last event is searched
-SILENT = 180.0  # seconds without a write after which a job of another computer counts as dead
-PAUSE = "pause"  # the file whose presence asks a sweep or a merge that learns to stop at the next point or step
-CONTROL, CANCEL = "control", "cancel"  # the file, created with the job, that other servers write, and its content
+STATE_FILE, EVENTS_FILE, LOG_FILE = "state.json", "events.jsonl", "log.txt"
+CHILD_NICENESS = 10
+MIN_FREE_BYTES = 1 << 16  # below which a disk counts as full
+EVENT_BYTES = 8192  # at the end of the file of events, in which the last event is searched
+SILENT_SECONDS = 180.0  # without a write, after which a job of another computer counts as dead
+PAUSE_FILE = "pause"  # its presence asks a sweep or a merge that learns to stop at the next point or step
+CONTROL_FILE, CANCEL_TEXT = "control", "cancel"  # the file that other servers write to cancel the job, and its content
 log = logging.getLogger(__name__)
 
 
@@ -63,7 +63,7 @@ class Record:
     started: float | None = None
     finished: float | None = None
     error: str = ""
-    kind: str = MERGE  # a key of ``job_kinds.KINDS`` or of a measurement, or one word for a command
+    kind: str = MERGE  # a key of ``job_kinds.JOB_KINDS`` or of a measurement, or one word for a command
     subject: str = ""  # the id of the run or sweep, or the subject of a command; empty for a measured benchmark
     words: tuple[str, ...] = ()  # the words of a command; empty for other kinds
     benchmark: str = ""  # the folder of the benchmark; empty for the server's
@@ -79,7 +79,7 @@ class Job:
     done, failed, cancelled, paused or interrupted (its process ended without reporting, such as after a restart).
     ``error`` states why it failed or was interrupted. ``halted_pid`` is the number of its process if a signal has
     halted it, else 0. Times are seconds since the epoch; ``starts_in`` is the seconds until a waiting job should begin,
-    or None. ``benchmark`` is the folder of the benchmark, empty for the server's default. ``is_remote`` says whether
+    or None. ``benchmark`` is the folder of the benchmark, empty for the server's default. ``is_remote`` is whether
     another computer runs it, ``is_resumable`` whether it continues where it stopped if it is submitted again.
     """
 
@@ -113,7 +113,7 @@ class Job:
     @property
     def can_pause(self) -> bool:
         """Whether it can stop half-way and continue later: a sweep, a published experiment, or a merge that learns."""
-        return find_job_kind(self.kind).pauses(self.recipe_yaml)
+        return find_job_kind(self.kind).is_pausable(self.recipe_yaml)
 
 
 _unwritten: dict[Path, Record] = {}  # by the job's folder: records that a full disk could not store
@@ -160,13 +160,13 @@ class JobFiles:
         return self._publish(self.recipe_yaml(), record, earlier)
 
     def _publish(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
-        """Publish a job's folder, whole, unless it holds another job than ``earlier``; return whether it did."""
+        """Publish a job's folder, complete, unless it holds another job than ``earlier``; return whether it does."""
         with explain_os_errors("The job", OTHER_STORE):
             folder = atomic.make_temporary(self.root)
             try:
                 (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
-                (folder / CONTROL).touch()
-                write_json(folder / STATE, asdict(record))
+                (folder / CONTROL_FILE).touch()
+                write_json(folder / STATE_FILE, asdict(record))
                 reserve(folder)  # for two more states: "running" and the final one
                 exists, present = self.folder.exists(), self.read()  # this order: a folder created in between is whole
                 if present is not None and present != earlier:
@@ -187,10 +187,10 @@ class JobFiles:
         if (unwritten := _unwritten.get(self.folder)) is not None and self.folder.is_dir():
             return unwritten
         try:
-            plain = json.loads((self.folder / STATE).read_bytes())
-            owner, worker = ProcessId(**plain.pop("owner")), ProcessId(**plain.pop("worker"))
-            plain |= {"state": State(plain["state"]), "words": tuple(plain["words"])}
-            return Record(**plain, owner=owner, worker=worker)
+            data = json.loads((self.folder / STATE_FILE).read_bytes())
+            owner, worker = ProcessId(**data.pop("owner")), ProcessId(**data.pop("worker"))
+            data |= {"state": State(data["state"]), "words": tuple(data["words"])}
+            return Record(**data, owner=owner, worker=worker)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -213,7 +213,7 @@ class JobFiles:
             _unwritten[self.folder] = changed
 
     def _write(self, record: Record) -> None:
-        write_reserved(self.folder / STATE, encode_json(asdict(record)))
+        write_reserved(self.folder / STATE_FILE, encode_json(asdict(record)))
 
     def recipe_yaml(self) -> str:
         """The recipe as submitted."""
@@ -221,10 +221,10 @@ class JobFiles:
             return (self.folder / "recipe.yaml").read_text("utf-8")
         return ""
 
-    def read_events(self, size: int = TAIL) -> Iterator[dict[str, Any]]:
+    def read_events(self, size: int = EVENT_BYTES) -> Iterator[dict[str, Any]]:
         """The events within the last ``size`` bytes of the child's file, newest first."""
         lines: list[bytes] = []
-        with contextlib.suppress(OSError), (self.folder / EVENTS).open("rb") as file:
+        with contextlib.suppress(OSError), (self.folder / EVENTS_FILE).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))
             lines = file.read().split(b"\n")[:-1]
         for line in reversed(lines):
@@ -238,72 +238,74 @@ class JobFiles:
 
     def was_started(self) -> bool:
         """Whether its child was started, or was about to be: its log exists."""
-        return (self.folder / LOG).exists()
+        return (self.folder / LOG_FILE).exists()
 
-    def disk_is_full(self) -> bool:
+    def is_disk_full(self) -> bool:
         """Whether the disk has too little free space for even an error message."""
-        return free_bytes(self.folder) < ROOM
+        return free_bytes(self.folder) < MIN_FREE_BYTES
 
     def find_worker(self, record: Record) -> ProcessId:
         """The process that works on the job: as the record states, else as the child's first event does."""
         if record.worker.pid:
             return record.worker
         try:
-            with (self.folder / EVENTS).open("rb") as file:
-                return ProcessId(**json.loads(file.readline(TAIL))[WORKER])
+            with (self.folder / EVENTS_FILE).open("rb") as file:
+                return ProcessId(**json.loads(file.readline(EVENT_BYTES))[WORKER])
         except (OSError, ValueError, KeyError, TypeError):
             return NO_PROCESS
 
     def ask_to_pause(self) -> None:
         """Ask the job to stop at the next point or step. Raises StoreError if the store cannot be written to."""
         with explain_os_errors("The request to pause", OTHER_STORE):
-            (self.folder / PAUSE).touch()
+            (self.folder / PAUSE_FILE).touch()
 
     def mark_cancelled(self) -> None:
-        """Tell the server that owns the job that the job is cancelled."""
+        """Inform the server that owns the job that the job is cancelled."""
         with contextlib.suppress(OSError):
-            (self.folder / CONTROL).write_text(CANCEL, "ascii")
+            (self.folder / CONTROL_FILE).write_text(CANCEL_TEXT, "ascii")
 
     def is_cancelled(self) -> bool:
         """Whether another server has cancelled the job."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            return (self.folder / CONTROL).read_text("ascii") == CANCEL
+            return (self.folder / CONTROL_FILE).read_text("ascii") == CANCEL_TEXT
         return False
 
     def signal_alive(self) -> None:
         """Show other computers that this server still has the job."""
         with contextlib.suppress(OSError):
-            os.utime(self.folder / STATE)
+            os.utime(self.folder / STATE_FILE)
 
     def is_silent(self) -> bool:
-        """Whether neither the job's server nor its child has written for ``SILENT`` seconds."""
+        """Whether neither the job's server nor its child has written for ``SILENT_SECONDS`` seconds."""
         times = [0.0]
-        for name in (STATE, EVENTS):
+        for name in (STATE_FILE, EVENTS_FILE):
             with contextlib.suppress(OSError):
                 times.append((self.folder / name).stat().st_mtime)
-        return time.time() - max(times) > SILENT
+        return time.time() - max(times) > SILENT_SECONDS
 
-    def start(self, store_root: Path, device: str, start: StartCommand = start_command, jobs: int = 1) -> Process:
-        """Start the child process that does the job, one of ``jobs`` at a time, in a process group of its own.
+    def start(
+        self, store_root: Path, device: str, start_process: StartCommand = start_command, job_count: int = 1
+    ) -> Process:
+        """Start the child process that does the job, in a process group of its own, while ``job_count`` jobs run.
 
         Raises:
             StoreError: the job's log cannot be written.
         """
         record = self.read()
         assert record is not None
-        words = [*self._words(record, device), "--events", str(self.folder / EVENTS)]
-        words += ["--store", str(store_root.absolute()), "--nice", str(NICE)]
+        words = [*self._build_command(record, device), "--events", str(self.folder / EVENTS_FILE)]
+        words += ["--store", str(store_root.absolute()), "--nice", str(CHILD_NICENESS)]
         with explain_os_errors("The log of the job", OTHER_STORE):
-            output = (self.folder / LOG).open("wb")
+            output = (self.folder / LOG_FILE).open("wb")
         with output:
-            return start(["merging", *words], child_environment(record.benchmark, jobs), output)
+            return start_process(["merging", *words], child_environment(record.benchmark, job_count), output)
 
-    def _words(self, record: Record, device: str) -> list[str]:
+    def _build_command(self, record: Record, device: str) -> list[str]:
         """The words of the command that does the job."""
         kind, recipe = find_job_kind(record.kind), str(self.folder / "recipe.yaml")
         fields = asdict(record) | {"recipe": recipe, "need_model": "--need-model" if record.need_model else ""}
-        words = list(record.words) or [word for each in kind.command if (word := each.format(**fields))]
-        words += ["--pause-file", str(self.folder / PAUSE)] if kind.pauses(self.recipe_yaml()) else []
+        words = list(record.words) or [word for template in kind.command if (word := template.format(**fields))]
+        words += ["--pause-file", str(self.folder / PAUSE_FILE)] if kind.is_pausable(self.recipe_yaml()) else []
         return words if record.words else [*words, "--device", device]
 
 

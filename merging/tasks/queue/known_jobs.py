@@ -1,4 +1,4 @@
-"""The jobs of a store as this process knows them: their files, the sessions that wait for them, and their turns."""
+"""The jobs that a process knows: those in the store's files, and the sessions of this process that wait for them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from merging.base.files.temporary import is_temporary
 from merging.tasks.queue.job_kinds import JobStore, find_job_kind
 from merging.tasks.queue.job_reading import read_job
 from merging.tasks.queue.job_records import Job, JobFiles, State
-from merging.tasks.queue.turns import AN_IMAGE, Turns
+from merging.tasks.queue.turns import IMAGE_SECONDS, Turns
 
-WATCHED = 1 << 18  # bytes at the end of the file of events that ``details`` reads
+DETAIL_BYTES = 1 << 18  # at the end of the file of events, which ``details`` reads
 
 
 class KnownJobs:
-    """The jobs of a store, with this process's queue. Every method may be called from any thread."""
+    """The jobs in a store, including those of other servers, and the queue of this process.
+
+    ``at_once`` is the number of jobs that may compute at the same time. Every method may be called from any thread.
+    """
 
     def __init__(self, store: JobStore, at_once: int = 1) -> None:
         self.store, self.at_once = store, at_once
         self._root = store.root / "jobs"
         self._changed = threading.Condition()
         self._queue: deque[str] = deque()
-        self._turns = Turns(at_once=at_once)
+        self._turns = Turns(max_running=at_once)
         self._running: set[str] = set()
 
-    def list_jobs(self, only: Set[str] | None = None) -> list[Job]:
+    def list_jobs(self, job_ids: Set[str] | None = None) -> list[Job]:
         """All jobs, or those with these ids, newest first."""
-        ids = [job_id for job_id in self._list_ids() if only is None or job_id in only]
+        ids = [job_id for job_id in self._list_ids() if job_ids is None or job_id in job_ids]
         jobs = [job for job_id in ids if (job := self._read_job(job_id)) is not None]
         return sorted(jobs, key=lambda job: job.submitted, reverse=True)
 
@@ -43,13 +46,13 @@ class KnownJobs:
 
     def details(self, job_id: str) -> list[str]:
         """The details of a job's recent events, oldest first; events from long ago are left out."""
-        events = self._files(job_id).read_events(WATCHED)
+        events = self._files(job_id).read_events(DETAIL_BYTES)
         return [str(event["detail"]) for event in events if "detail" in event][::-1]
 
     def list_asked(self, session: str) -> set[str]:
         """The jobs that a session asked for and has not left."""
         with self._changed:
-            return self._turns.list_asked(session)
+            return self._turns.list_awaited_jobs(session)
 
     def others_wait(self, job_id: str, session: str) -> bool:
         """Whether another session waits for a job."""
@@ -59,16 +62,16 @@ class KnownJobs:
     def charge_session(self, session: str, images: int) -> None:
         """Charge the images of a preview to a session's share of the computing."""
         with self._changed:
-            self._turns.charge(session, images * AN_IMAGE)
+            self._turns.charge(session, images * IMAGE_SECONDS)
 
     def _may_start(self, job_id: str) -> bool:
-        """Whether a job may start now beside the jobs that are computing. A timed job computes alone."""
-        others = [
+        """Whether a job may start now, although other jobs are computing. A timed job computes alone."""
+        running_anywhere = [
             job.id
             for job in self.list_jobs()
             if job.state == State.RUNNING and not job.halted_pid and not job.is_remote
         ]
-        computing = self._running.union(others)  # includes jobs of other servers on this computer
+        computing = self._running.union(running_anywhere)  # includes jobs of other servers on this computer
         if any(map(_is_timed, (job_id, *computing))):
             return not computing
         return len(computing) < self.at_once
@@ -84,12 +87,12 @@ class KnownJobs:
     def _read_job(self, job_id: str) -> Job | None:
         """The job by its files and this process's queue; None if there is none, or if its run was deleted."""
         with self._changed:
-            waits = job_id in self._queue
-            position = self._turns.order(self._queue).index(job_id) + 1 if waits else 0
-            starts_in = self._turns.starts_in(job_id, self._queue)
-            return read_job(self._files(job_id), self.store, position, waits or job_id in self._running, starts_in)
+            is_waiting = job_id in self._queue
+            position = self._turns.plan_order(self._queue).index(job_id) + 1 if is_waiting else 0
+            starts_in = self._turns.estimate_wait(job_id, self._queue)
+            return read_job(self._files(job_id), self.store, position, is_waiting or job_id in self._running, starts_in)
 
 
 def _is_timed(job_id: str) -> bool:
-    """Whether a job measures times, which are longer beside other jobs."""
+    """Whether a job measures times, which are longer while other jobs compute."""
     return find_job_kind(job_id.partition("-")[0]).timed

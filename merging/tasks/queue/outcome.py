@@ -10,60 +10,63 @@ from typing import Any
 from merging.tasks.queue.child_process import describe_end
 from merging.tasks.queue.events import CODE, ERROR, GOES_ON
 from merging.tasks.queue.job_kinds import JobStore, find_job_kind
-from merging.tasks.queue.job_records import SILENT, JobFiles, Record, State
+from merging.tasks.queue.job_records import SILENT_SECONDS, JobFiles, Record, State
 
 PAUSED_CODE = 75
-ENDS = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}
-LEARNED = "What it learned until a moment before is kept; started again, it goes on from there."
-NOTHING = "Nothing half-done was kept."
-FULL = "The disk that holds the runs is full. Free some space, and start the job again."
-UNKNOWN = "Mergescope was stopped, and the disk is full: what became of this job is not known. Start it again."
-LOG = "see log.txt in its folder."
+FINAL_STATES = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}
+LEARNED_NOTE = "What it learned until a moment before is stored; started again, it continues from there."
+NOTHING_STORED_NOTE = "Nothing half-done was stored."
+FULL_DISK_ERROR = "The disk that holds the runs is full. Free some space, and start the job again."
+UNKNOWN_END_ERROR = (
+    "Mergescope was stopped, and the disk is full, so the outcome of this job is not known. Start it again."
+)
+LOG_HINT = "see log.txt in its folder."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
     """The traces that a job has left on the disk.
 
-    ``event`` is the child's last event. ``stored`` is whether the run of a merge is in the store, ``learned`` whether
-    its learned state is stored, ``started`` whether its child was started, ``follows`` whether a recipe was to be
-    submitted after the command, ``full`` whether the disk is full, so that the child could not write its last event.
+    ``event`` is the child's last event. ``is_run_stored`` is whether the run of a merge is in the store,
+    ``has_learned_state`` whether its learned state is stored, ``was_started`` whether its child was started,
+    ``has_following_recipe`` whether a recipe was to be submitted after the command, ``is_disk_full`` whether the disk
+    is full, so that the child may have failed to write its last event.
     """
 
     event: Mapping[str, Any] = field(default_factory=dict)
-    stored: bool = False
-    learned: bool = False
-    started: bool = False
-    follows: bool = False
-    full: bool = False
+    is_run_stored: bool = False
+    has_learned_state: bool = False
+    was_started: bool = False
+    has_following_recipe: bool = False
+    is_disk_full: bool = False
 
 
 def find_traces(files: JobFiles, record: Record, store: JobStore) -> Traces:
     """The traces of a job in its folder and in the store."""
     return Traces(
         event=files.read_last_event(),
-        stored=find_job_kind(record.kind).in_store and is_made(store, files, record),
-        learned=store.learning_file(files.job_id).exists(),
-        started=record.started is not None or files.was_started(),
-        follows=bool(record.words and files.recipe_yaml()),
-        full=files.disk_is_full(),
+        is_run_stored=find_job_kind(record.kind).in_store and is_run_stored(store, files, record),
+        has_learned_state=store.learning_file(files.job_id).exists(),
+        was_started=record.started is not None or files.was_started(),
+        has_following_recipe=bool(record.words and files.recipe_yaml()),
+        is_disk_full=files.is_disk_full(),
     )
 
 
-def is_made(store: JobStore, files: JobFiles, record: Record) -> bool:
+def is_run_stored(store: JobStore, files: JobFiles, record: Record) -> bool:
     """Whether the run of a merge is stored, even if another computer has stored it only just now."""
-    if record.owner.is_remote and time.time() - (record.finished or time.time()) < SILENT:
+    if record.owner.is_remote and time.time() - (record.finished or time.time()) < SILENT_SECONDS:
         return store.find_promised(files.job_id) is not None
     return store.find(files.job_id) is not None
 
 
 def judge_end(
-    files: JobFiles, store: JobStore, code: int, stopped: bool, closing: bool, ran_out: bool
+    files: JobFiles, store: JobStore, code: int, stopped: bool, closing: bool, memory_ran_out: bool
 ) -> tuple[State, str]:
     """The final state of a job by its child's exit code, and the reason for a failure.
 
-    ``stopped`` is whether the queue has stopped it, ``closing`` whether the queue is closing, ``ran_out`` whether
-    memory ran out meanwhile.
+    ``stopped`` is whether the queue has stopped it, ``closing`` whether the queue is closing, ``memory_ran_out``
+    whether memory ran out meanwhile.
     """
     if (record := files.read()) is None:
         return State.CANCELLED, ""
@@ -72,50 +75,50 @@ def judge_end(
     if code != 0 and (stopped or files.is_cancelled()):
         store.delete_learned(files.job_id)
         return State.CANCELLED, _explain_stop(record, find_traces(files, record, store))
-    return judge_code(record, find_traces(files, record, store), code, ran_out)
+    return judge_code(record, find_traces(files, record, store), code, memory_ran_out)
 
 
-def judge_code(record: Record, traces: Traces, code: int, ran_out: bool = False) -> tuple[State, str]:
+def judge_code(record: Record, traces: Traces, code: int, memory_ran_out: bool = False) -> tuple[State, str]:
     """The final state of a job whose child returned an exit code or was killed (a negative code), and the reason.
 
-    ``ran_out`` is whether memory ran out while it worked.
+    ``memory_ran_out`` is whether memory ran out while it worked.
     """
-    if code == 0 and find_job_kind(record.kind).in_store and not traces.stored:
+    if code == 0 and find_job_kind(record.kind).in_store and not traces.is_run_stored:
         changed = "a file of its recipe may have changed since it was submitted"
-        return State.FAILED, f"It ended with code 0, but its run is not stored: {changed}; {LOG}"
-    if code in ENDS:
-        return ENDS[code], _explain_stop(record, traces) if code else ""
-    end = describe_end("It", code, ran_out, LOG)
-    reason = traces.event.get(ERROR) or (FULL if traces.full else end)
+        return State.FAILED, f"It ended with code 0, but its run is not stored: {changed}; {LOG_HINT}"
+    if code in FINAL_STATES:
+        return FINAL_STATES[code], _explain_stop(record, traces) if code else ""
+    end = describe_end("It", code, memory_ran_out, LOG_HINT)
+    reason = traces.event.get(ERROR) or (FULL_DISK_ERROR if traces.is_disk_full else end)
     return State.FAILED, f"{end} {_describe_remains(record, traces)}" if code < 0 else str(reason)
 
 
 def _explain_stop(record: Record, traces: Traces) -> str:
     """The child's sentence on why it stopped and what is stored; empty if it just stopped on request."""
-    paused = traces.event.get(CODE) == PAUSED_CODE and not traces.learned
-    explained = paused or find_job_kind(record.kind).kept_note
+    paused = traces.event.get(CODE) == PAUSED_CODE and not traces.has_learned_state
+    explained = paused or find_job_kind(record.kind).remains_note
     return str(traces.event.get(ERROR, "")).removesuffix(GOES_ON) if explained else ""
 
 
 def _describe_remains(record: Record, traces: Traces) -> str:
     """A sentence on what remains of a job that has stopped."""
-    return LEARNED if traces.learned else find_job_kind(record.kind).kept_note or NOTHING
+    return LEARNED_NOTE if traces.has_learned_state else find_job_kind(record.kind).remains_note or NOTHING_STORED_NOTE
 
 
-def judge_left(record: Record, traces: Traces) -> tuple[State, str]:
+def judge_abandoned(record: Record, traces: Traces) -> tuple[State, str]:
     """The state of an unfinished job whose server and child are gone, and a sentence on it unless the job is done."""
-    if traces.stored:
+    if traces.is_run_stored:
         return State.DONE, ""
     code = traces.event.get(CODE)
-    if isinstance(code, int) and not (code == 0 and traces.follows):
+    if isinstance(code, int) and not (code == 0 and traces.has_following_recipe):
         return judge_code(record, traces, code)
     if code == 0:
-        return State.INTERRUPTED, "Mergescope was stopped before it could submit what follows."
+        return State.INTERRUPTED, "Mergescope was stopped before it could submit the recipe that follows."
     return State.INTERRUPTED, describe_interruption(record, traces)
 
 
 def describe_interruption(record: Record, traces: Traces) -> str:
     """A sentence on a job whose child wrote no last event, perhaps because the disk is full."""
-    if not (traces.started or traces.event):
-        return UNKNOWN if traces.full else "Mergescope was stopped before this job's turn came."
+    if not (traces.was_started or traces.event):
+        return UNKNOWN_END_ERROR if traces.is_disk_full else "Mergescope was stopped before this job's turn came."
     return f"Mergescope or the process of this job was stopped. {_describe_remains(record, traces)}"

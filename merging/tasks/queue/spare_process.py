@@ -22,16 +22,16 @@ from merging.tasks.queue.child_process import (
     stop_process,
 )
 
-ROOM = 1.5 * 2**30  # free bytes of memory above which a spare process is started
-LEAST = 0.75 * 2**30  # free bytes of memory below which it is ended
-WATCH = 5.0  # seconds between two checks of the memory
-LOADED = (
+START_FREE_BYTES = 1.5 * 2**30  # of memory, above which a spare process is started
+END_FREE_BYTES = 0.75 * 2**30  # of memory, below which the spare process is ended
+WATCH_SECONDS = 5.0  # between two checks of the memory
+PRELOADED_MODULES = (
     "torch", "pandas", "merging.cli.main", "merging.cli.commands.run", "merging.cli.commands.measure",
     "merging.cli.run_and_export", "merging.study.runs.execute", "merging.engine.evaluation.evaluate",
     "merging.methods.registry",
     "merging.study.previews.previewer", "PIL.Image",
 )  # fmt: skip
-READ_ONCE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables that torch reads only when it is loaded
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables that torch reads only when it is loaded
 
 
 class SpareProcess:
@@ -41,8 +41,8 @@ class SpareProcess:
         self._lock = threading.Lock()
         self._wanted, self._closed = threading.Event(), threading.Event()
         self._process: WorkerProcess | None = None
-        self._threads: list[str] = []
-        self._lent = False  # whether the process was taken to answer requests, so that no job's end renews it
+        self._thread_counts: list[str] = []
+        self._was_lent = False  # to answer requests; the watching thread then starts a new one
 
     @property
     def pid(self) -> int:
@@ -54,7 +54,7 @@ class SpareProcess:
             return self._process.pid if self._process is not None else 0
 
     def keep_one(self) -> None:
-        """Keep a process ready from now on, as long as there is memory for it."""
+        """Have a process ready from now on, as long as there is memory for it."""
         if not self._wanted.is_set():
             self._wanted.set()
             threading.Thread(target=self._watch, name="spare process", daemon=True).start()
@@ -62,17 +62,17 @@ class SpareProcess:
 
     def renew(self) -> None:
         """Start a process if one is wanted and none waits, unless memory is short or the system refuses."""
-        if not self._wanted.is_set() or self.pid or free_memory() < ROOM:
+        if not self._wanted.is_set() or self.pid or free_memory() < START_FREE_BYTES:
             return
         environment = child_environment()
         with self._lock, contextlib.suppress(OSError):
             if self._process is None and not self._closed.is_set():
-                self._process = WorkerProcess(LOADED, environment)
-                self._threads = _read_threads(environment)
+                self._process = WorkerProcess(PRELOADED_MODULES, environment)
+                self._thread_counts = _read_threads(environment)
 
     def start_command(self, words: Sequence[str], environment: Environment, output: IO[bytes]) -> Process:
         """A process that runs a module as ``python -m`` does: the waiting one, or a new one. Raises OSError."""
-        process = self._take({"command": list(words), "environment": dict(environment), "output": output.name})
+        process = self._hand_out({"command": list(words), "environment": dict(environment), "output": output.name})
         if process is None:
             return start_command(words, environment, output)
         process.leave()
@@ -80,21 +80,22 @@ class SpareProcess:
 
     def start_answering(self, order: Plain) -> WorkerProcess:
         """A process that follows an order to answer requests: the waiting one, or a new one. Raises OSError."""
-        process = self._take({**order, "environment": child_environment()})
-        self._lent = True
+        process = self._hand_out({**order, "environment": child_environment()})
+        self._was_lent = True
         return process or start_answering(order)
 
-    def _take(self, order: Plain) -> WorkerProcess | None:
+    def _hand_out(self, order: Plain) -> WorkerProcess | None:
         """The waiting process after it has read an order; None if there is none or it cannot follow the order."""
-        process = self._give_up()
+        process = self._detach()
         if process is None:
             return None
-        if self._threads == _read_threads(order["environment"]) and process.has_read(order):
+        if self._thread_counts == _read_threads(order["environment"]) and process.deliver(order):
             return process
         _end_process(process)
         return None
 
-    def _give_up(self) -> WorkerProcess | None:
+    def _detach(self) -> WorkerProcess | None:
+        """The waiting process, which no longer belongs to this object; None if there is none."""
         with self._lock:
             process, self._process = self._process, None
         return process
@@ -102,16 +103,16 @@ class SpareProcess:
     def close(self) -> None:
         """End the process and start no more, for tests and for shutting down."""
         self._closed.set()
-        _end_process(self._give_up())
+        _end_process(self._detach())
 
     def _watch(self) -> None:
         """Replace a process that was taken to answer requests, and end the waiting one when memory is short."""
-        while not self._closed.wait(WATCH):
-            if self._lent:
-                self._lent = False
+        while not self._closed.wait(WATCH_SECONDS):
+            if self._was_lent:
+                self._was_lent = False
                 self.renew()
-            if self.pid and free_memory() < LEAST:
-                _end_process(self._give_up())
+            if self.pid and free_memory() < END_FREE_BYTES:
+                _end_process(self._detach())
 
 
 def _end_process(process: WorkerProcess | None) -> None:
@@ -122,4 +123,4 @@ def _end_process(process: WorkerProcess | None) -> None:
 
 
 def _read_threads(environment: Environment) -> list[str]:
-    return [environment.get(name, "") for name in READ_ONCE]
+    return [environment.get(name, "") for name in THREAD_VARIABLES]

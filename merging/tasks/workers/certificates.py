@@ -1,7 +1,7 @@
 """Safe addresses of workers: TLS with the user's certificates, or this machine alone.
 
 Anyone who reaches a scheduler's port can run code as its account. So an address of another machine needs TLS with the
-certificates in the folder $MERGESCOPE_CERTIFICATES, which only its owner may read. No setting turns this off.
+certificates in the folder $MERGESCOPE_CERTIFICATES, which only its owner may read. No setting turns this check off.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from urllib.parse import urlsplit
 from merging.base.errors import WorkerError
 from merging.base.settings import CERTIFICATES
 
-AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
-TLS, PLAIN = "tls", "tcp"
-OTHERS = 0o077  # permissions of the group and of all other users
+AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
+TLS, TCP = "tls", "tcp"
+OTHERS_PERMISSIONS = 0o077  # permission bits of the group and of all other users
 
 
-def certificates_folder() -> Path | None:
+def find_certificates() -> Path | None:
     """The folder of the certificates; None if $MERGESCOPE_CERTIFICATES is not set.
 
     Raises:
-        WorkerError: others may read it, or a file is missing.
+        WorkerError: other users may read the folder, or a file is missing.
     """
-    written = os.environ.get(CERTIFICATES, "").strip()
-    if not written:
+    text = os.environ.get(CERTIFICATES, "").strip()
+    if not text:
         return None
-    path = Path(written).expanduser()
-    missing = [name for name in (AUTHORITY, CERTIFICATE, KEY) if not (path / name).is_file()]
+    path = Path(text).expanduser()
+    missing = [name for name in (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE) if not (path / name).is_file()]
     if missing:
         raise WorkerError(f"{CERTIFICATES} names {path}, where {', '.join(missing)} is missing; see docs/cluster.md.")
-    if path.stat().st_mode & OTHERS:
-        raise WorkerError(f"Others may read the certificates in {path}. Take their rights away: chmod 700 {path}")
+    if path.stat().st_mode & OTHERS_PERMISSIONS:
+        raise WorkerError(f"Other users may read the certificates in {path}. Make them private: chmod 700 {path}")
     return path
 
 
-def require_safe(address: str) -> Path | None:
+def require_safe_address(address: str) -> Path | None:
     """The folder of the certificates that an address needs; None for an address of this machine without TLS.
 
     Raises:
         WorkerError: the address is malformed or of another machine without TLS, or its certificates are missing.
     """
     parts = urlsplit(address)
-    if parts.scheme not in (TLS, PLAIN) or not parts.hostname:
+    if parts.scheme not in (TLS, TCP) or not parts.hostname:
         raise WorkerError(f"An address is tls://host:port, or tcp://127.0.0.1:port; got {address[:80]!r}.")
     if parts.scheme == TLS:
-        if (found := certificates_folder()) is None:
+        if (certificates := find_certificates()) is None:
             raise WorkerError(f"{address} needs certificates: set {CERTIFICATES} to their folder; see docs/cluster.md.")
-        return found
+        return certificates
     if not is_this_machine(parts.hostname):
         raise WorkerError(
-            f"The workers at {address} take code from anyone who reaches that port. Use tls:// with {CERTIFICATES}."
+            f"The workers at {address} run code of anyone who reaches that port. Use tls:// with {CERTIFICATES}."
         )
     return None
 

@@ -1,8 +1,8 @@
-"""Workers of Dask distributed, the engine for several machines. Only this module and dask_servers.py use Dask.
+"""Workers of Dask distributed, the backend for several machines. Only this module and dask_servers.py use Dask.
 
 Dask differs from our needs in three ways. It would treat calls with equal arguments as one call, so calls are declared
 impure. Its futures end in CancelledError when the scheduler is gone, which ``fan_out`` treats as a loss. Its ports are
-open to all, so ours are open to this machine only, or have TLS.
+open to all machines, so ours are open to this machine only, or have TLS.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 
 from merging.base.errors import WorkerError, WorkersGone
 from merging.tasks.worker import answer_request
-from merging.tasks.workers.certificates import AUTHORITY, CERTIFICATE, KEY, require_safe
+from merging.tasks.workers.certificates import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, require_safe_address
 from merging.tasks.workers.workers import Workers
 
-CONNECTING = 10.0  # seconds
-FIRST = 60.0  # seconds within which the first worker must connect
-FRESH = 2.0  # seconds for which the count of workers is reused
+CONNECT_SECONDS = 10.0  # seconds
+FIRST_WORKER_SECONDS = 60.0  # seconds within which the first worker must connect
+COUNT_SECONDS = 2.0  # seconds for which the count of workers is reused
 
 
 def import_dask() -> Any:
@@ -36,12 +36,15 @@ def import_dask() -> Any:
 
 
 def tls_settings(certificates: Path | None) -> Any:
-    """The engine's TLS settings with these certificates; None without certificates."""
+    """Dask's TLS settings with these certificates; None without certificates."""
     if certificates is None:
         return None
-    files: dict[str, Any] = {"tls_ca_file": str(certificates / AUTHORITY), "require_encryption": True}
+    files: dict[str, Any] = {"tls_ca_file": str(certificates / AUTHORITY_FILE), "require_encryption": True}
     for role in ("client", "scheduler", "worker"):
-        files |= {f"tls_{role}_cert": str(certificates / CERTIFICATE), f"tls_{role}_key": str(certificates / KEY)}
+        files |= {
+            f"tls_{role}_cert": str(certificates / CERTIFICATE_FILE),
+            f"tls_{role}_key": str(certificates / KEY_FILE),
+        }
     return import_dask().Security(**files)
 
 
@@ -70,21 +73,25 @@ def connect(spec: str) -> Workers:
         address = read_address(spec)
     except WorkerError as error:
         raise WorkersGone(str(error)) from None
-    certificates = require_safe(address)
+    certificates = require_safe_address(address)
     try:
         client = import_dask().Client(
-            address, security=tls_settings(certificates), timeout=CONNECTING, set_as_default=False, name="mergescope"
+            address,
+            security=tls_settings(certificates),
+            timeout=CONNECT_SECONDS,
+            set_as_default=False,
+            name="mergescope",
         )
     except (OSError, TimeoutError) as error:
         reason = str(error).splitlines()[0][:200]
         raise WorkersGone(f"No scheduler answers at {address} ({reason}). Start one: see docs/cluster.md.") from None
     workers = _select_workers(client, f"the workers at {address}", set())
-    since = time.monotonic()
-    while not workers.present():
-        if time.monotonic() - since > FIRST:
+    began = time.monotonic()
+    while not workers.has_workers():
+        if time.monotonic() - began > FIRST_WORKER_SECONDS:
             client.close()
             raise WorkersGone(f"There is no worker at {address}. Start some: python -m merging worker {spec}")
-        time.sleep(FRESH / 4)
+        time.sleep(COUNT_SECONDS / 4)  # several checks within the time for which a count is reused
     return workers
 
 
@@ -96,53 +103,57 @@ def count_threads(client: Any, kinds: Collection[str], hosts: Collection[str] = 
     if client.status != "running":
         return {}
     try:
-        found = client.scheduler_info(n_workers=-1)["workers"]
+        infos = client.scheduler_info(n_workers=-1)["workers"]  # -1: of all workers
     except (OSError, TimeoutError, RuntimeError):  # the scheduler is gone, or the client is reconnecting
         return {}
-    fitting = {address: each for address, each in found.items() if set(kinds) <= set(each["resources"])}
+    fitting = {address: info for address, info in infos.items() if set(kinds) <= set(info["resources"])}
     return {
-        address: int(each["nthreads"])
-        for address, each in fitting.items()
+        address: int(info["nthreads"])
+        for address, info in fitting.items()
         if not hosts or urlsplit(address).hostname in hosts
     }
 
 
-def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Collection[str] = ()) -> Workers:
+def _select_workers(client: Any, title: str, kinds: Collection[str], hosts: Collection[str] = ()) -> Workers:
     """The workers of a client that have all these kinds, on these hosts or on all; later ones are included, too."""
-    checked = 0.0
+    counted_at = 0.0  # time of the last count, on the monotonic clock
 
-    def present() -> bool:
-        nonlocal checked
+    def has_workers() -> bool:
+        nonlocal counted_at
         if client.status != "running":  # without workers, a lost task is not blamed for the loss
             workers.count = 0
-        elif workers.count == 0 or time.monotonic() - checked > FRESH:
+        elif workers.count == 0 or time.monotonic() - counted_at > COUNT_SECONDS:
             workers.count = sum(count_threads(client, kinds, hosts).values())
-            checked = time.monotonic()
+            counted_at = time.monotonic()
         return workers.count > 0
 
-    def each(kind: str, request: bytes) -> Mapping[str, bytes]:
+    def ask_each(kind: str, request: bytes) -> Mapping[str, bytes]:
         addresses = list(count_threads(client, kinds, hosts))
         answers: Mapping[str, bytes] = client.run(answer_request, kind, request, workers=addresses, on_error="ignore")
         return answers  # without the answers of workers that have just gone
 
-    def only(chosen: Collection[Mapping[str, Any]], named: bool) -> Workers:
-        common_kinds = {str(each["kind"]) for each in chosen}
+    def restrict(selected: Collection[Mapping[str, Any]], same_machines: bool) -> Workers:
+        common_kinds = {str(facts["kind"]) for facts in selected}
         if len(common_kinds) > 1:  # mixed hardware, but one program
-            common_kinds = {str(each["program"]) for each in chosen}
-        chosen_hosts = {str(urlsplit(each["at"]).hostname) for each in chosen} if named else set()
-        found = _select_workers(client, called, common_kinds, chosen_hosts)
-        if not found.present() and {each["at"] for each in chosen} & {*count_threads(client, ())}:
+            common_kinds = {str(facts["program"]) for facts in selected}
+        selected_hosts = {str(urlsplit(facts["at"]).hostname) for facts in selected} if same_machines else set()
+        restricted = _select_workers(client, title, common_kinds, selected_hosts)
+        if not restricted.has_workers() and {facts["at"] for facts in selected} & {*count_threads(client, ())}:
             raise WorkerError(
-                f"{called[:1].upper()}{called[1:]} do not say what they are. Start them with python -m merging worker."
+                f"{title[:1].upper()}{title[1:]} do not state their program and hardware. "
+                "Start them with python -m merging worker."
             )
-        return found
+        return restricted
 
     def close(_executor: Any) -> None:
         with contextlib.suppress(OSError, TimeoutError):
-            client.close(timeout=CONNECTING)
+            client.close(timeout=CONNECT_SECONDS)
 
     restriction = {"workers": list(hosts)} if hosts else {}
     executor = client.get_executor(pure=False, resources=dict.fromkeys(kinds, 1), **restriction)
-    lost = (BrokenExecutor, import_dask().scheduler.KilledWorker)
-    workers = Workers(executor, 0, lost, called=called, present=present, close=close, each=each, only=only)
+    loss_errors = (BrokenExecutor, import_dask().scheduler.KilledWorker)
+    workers = Workers(
+        executor, 0, loss_errors, title=title, has_workers=has_workers, close=close, ask_each=ask_each,
+        restrict=restrict,
+    )  # fmt: skip
     return workers

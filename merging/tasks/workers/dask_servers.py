@@ -20,39 +20,39 @@ from urllib.parse import urlsplit
 from merging.base.errors import WorkerError
 from merging.base.files.records import write_text
 from merging.base.free_memory import free_memory
-from merging.tasks.workers.certificates import PLAIN, TLS, certificates_folder, is_this_machine, require_safe
+from merging.tasks.workers.certificates import TCP, TLS, find_certificates, is_this_machine, require_safe_address
 from merging.tasks.workers.dask_pool import import_dask, read_address, tls_settings
-from merging.tasks.workers.worker_facts import GPUS, LIMIT, local_kinds
+from merging.tasks.workers.worker_facts import GPUS_VARIABLE, MEMORY_VARIABLE, local_kinds
 
-PORT = 8786
+DEFAULT_PORT = 8786
 LOOPBACK = "127.0.0.1"
-NO_PAGE = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}  # the port that stays open is local
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-SETTINGS = {
+NO_DASHBOARD = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}  # even without a dashboard a port stays open
+ONE_THREAD_VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+DASK_SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,  # ``fan_out`` counts and reports the losses of a task itself
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
 }
 
 
-def serve_scheduler(host: str, port: int, file: Path | None, say: Callable[[str], None]) -> None:
+def serve_scheduler(host: str, port: int, file: Path | None, report: Callable[[str], None]) -> None:
     """Run a scheduler until a signal ends it, with TLS if there are certificates.
 
-    Its address is written to ``file``, and passed to ``say``.
+    Its address is written to ``file``, and passed to ``report``.
 
     Raises:
         WorkerError: the host is not this machine and there are no certificates, or the port cannot be opened.
     """
-    scheme = PLAIN if is_this_machine(host) and certificates_folder() is None else TLS
-    certificates = require_safe(f"{scheme}://{host}:{port}")
+    scheme = TCP if is_this_machine(host) and find_certificates() is None else TLS
+    certificates = require_safe_address(f"{scheme}://{host}:{port}")
     distributed = _configure_dask()
 
     async def serve() -> None:
-        options: dict[str, Any] = {"security": tls_settings(certificates), **NO_PAGE}
+        options: dict[str, Any] = {"security": tls_settings(certificates), **NO_DASHBOARD}
         async with distributed.Scheduler(host=host, port=port, protocol=scheme, **options) as scheduler:
             if file is not None:
                 write_text(file, f'{{"address": "{scheduler.address}"}}\n')
-            say(scheduler.address)
-            await _ended(scheduler)
+            report(scheduler.address)
+            await _await_end(scheduler)
         if file is not None:
             file.unlink(missing_ok=True)
 
@@ -71,7 +71,7 @@ def serve_workers(
     lifetime: int | None,
     ports: str | None,
     scratch: Path,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Run workers of one thread each until a signal ends them: one for each of ``gpus``, else ``count`` of them.
 
@@ -81,11 +81,11 @@ def serve_workers(
         WorkerError: the address is not safe, or the workers cannot join the scheduler.
     """
     address = read_address(spec)
-    certificates = require_safe(address)
+    certificates = require_safe_address(address)
     distributed = _configure_dask()
-    parts, gpu_of_each = urlsplit(address), gpus or [""] * count
-    limit = memory or free_memory() // len(gpu_of_each)
-    environment = {**ONE_THREAD, LIMIT: str(limit)}
+    parts, worker_gpus = urlsplit(address), gpus or [""] * count
+    limit = memory or free_memory() // len(worker_gpus)
+    environment = {**ONE_THREAD_VARIABLES, MEMORY_VARIABLE: str(limit)}
     options: dict[str, Any] = {
         "nthreads": 1,
         "security": tls_settings(certificates),
@@ -97,18 +97,20 @@ def serve_workers(
         "lifetime": lifetime,
         "preload": [__name__],  # ``dask_setup``
         "silence_logs": logging.WARNING,
-        **NO_PAGE,
+        **NO_DASHBOARD,
     }
 
     async def serve() -> None:
         async with contextlib.AsyncExitStack() as stack:
             nannies = [
-                distributed.Nanny(address, env={**environment, **({GPUS: gpu} if gpu else {})}, **options)
-                for gpu in gpu_of_each
+                distributed.Nanny(address, env={**environment, **({GPUS_VARIABLE: gpu} if gpu else {})}, **options)
+                for gpu in worker_gpus
             ]
             await asyncio.gather(*map(stack.enter_async_context, nannies))
-            say(f"{len(nannies)} at {address}")
-            await asyncio.wait([asyncio.ensure_future(_ended(each)) for each in nannies], return_when="FIRST_COMPLETED")
+            report(f"{len(nannies)} at {address}")
+            await asyncio.wait(
+                [asyncio.ensure_future(_await_end(nanny)) for nanny in nannies], return_when="FIRST_COMPLETED"
+            )
 
     try:
         asyncio.run(serve())
@@ -119,20 +121,20 @@ def serve_workers(
 
 def dask_setup(worker: Any) -> None:
     """Declare a worker's kinds as resources before it joins, so that it receives only tasks of its kinds."""
-    many = dict.fromkeys(local_kinds(), float(2**20))  # a task needs one
-    worker.state.total_resources.update(many)
-    worker.state.available_resources.update(many)
+    amounts = dict.fromkeys(local_kinds(), float(2**20))  # in effect unlimited: a task needs one unit
+    worker.state.total_resources.update(amounts)
+    worker.state.available_resources.update(amounts)
 
 
-async def _ended(server: Any) -> None:
+async def _await_end(server: Any) -> None:
     """Wait until a server ends, or for a signal."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     waiting = [asyncio.ensure_future(server.finished()), asyncio.ensure_future(stop.wait())]
     _, pending = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
-    for each in pending:
-        each.cancel()
+    for task in pending:
+        task.cancel()
 
 
 def _configure_dask() -> Any:
@@ -142,5 +144,5 @@ def _configure_dask() -> Any:
 
     logging.getLogger("distributed").setLevel(logging.WARNING)
     os.environ.pop("MALLOC_TRIM_THRESHOLD_", None)
-    dask.config.set(SETTINGS)
+    dask.config.set(DASK_SETTINGS)
     return distributed

@@ -26,13 +26,13 @@ def raise_error(task: WorkerTask, error: MergingError) -> None:
 
 @dataclass
 class TaskMap(Generic[A]):
-    """How tasks of a kind are computed and their answers handled; the answers do not depend on where they are computed.
+    """Computes tasks of a kind in this process or on workers, with equal answers, and handles the answers.
 
     ``read`` converts a worker's reply for a task to an answer. ``take`` is called with each answer when it arrives, and
-    ``fail`` with each error; without ``fail``, errors are only collected. A task that ``is_there`` meanwhile is not
-    computed. ``total`` counts all tasks, including those answered before; 0 if there were none. If the kind writes into
-    the store, its workers must see the store's ``folder``. ``say_lost`` returns the sentence on what remains when all
-    workers are gone.
+    ``fail`` with each error; without ``fail``, errors are only collected. A task for which ``is_there`` is true,
+    because its answer has been stored meanwhile, is not computed. ``total`` counts all tasks, including those answered
+    before; 0 if there were none. If the kind writes into the store, its workers must see the store's ``folder``.
+    ``say_lost`` returns the sentence on what remains when all workers are gone.
     """
 
     kind: str
@@ -53,7 +53,8 @@ class TaskMap(Generic[A]):
 
         Raises:
             MergingError: raised by ``take`` or ``fail``. StoreError: the disk cannot be written to.
-            Cancelled: as requested. Paused: as requested, for kinds that are stored, after all begun tasks are done.
+            Cancelled: a cancellation was requested.
+            Paused: a pause was requested for a kind that is stored; all tasks that had begun are done.
             WorkersGone: there was no worker for a minute.
         """
         kind, self.total = find_kind(self.kind), self.total or len(tasks)
@@ -66,14 +67,14 @@ class TaskMap(Generic[A]):
         else:
             self._compute_in_store(workers, tasks, self.folder)
         if self._paused:
-            raise Paused(f"Paused. {self._stored_answers()}")
+            raise Paused(f"Paused. {self._describe_stored()}")
         return self._failures
 
-    def _stored_answers(self) -> str:
-        return f"{self._done} of {self.total} {self._noun}s are kept."
+    def _describe_stored(self) -> str:
+        return f"{self._done} of {self.total} {self._noun}s are stored."
 
-    def _missing_tasks(self, tasks: Sequence[WorkerTask]) -> Iterator[WorkerTask]:
-        """The tasks that have no stored answer meanwhile, until a pause is requested."""
+    def _find_missing_tasks(self, tasks: Sequence[WorkerTask]) -> Iterator[WorkerTask]:
+        """The tasks without a stored answer, checked one by one until a pause is requested."""
         for task in tasks:
             self.context.check()
             if self._stored and self.context.is_pause_requested():
@@ -96,7 +97,7 @@ class TaskMap(Generic[A]):
     def _compute_here(self, tasks: Sequence[WorkerTask]) -> None:
         """Compute one task after another in this process, each with its part of the progress."""
         parts = self.context.split({task.name: task.work for task in tasks})
-        for task in self._missing_tasks(tasks):
+        for task in self._find_missing_tasks(tasks):
             assert task.compute is not None
             try:
                 answer = task.compute(parts[task.name])
@@ -110,7 +111,7 @@ class TaskMap(Generic[A]):
     def _compute_in_store(self, workers: Workers, tasks: Sequence[WorkerTask], folder: Path) -> None:
         """Let workers write into the store, or compute in this process if a worker does not see the store's folder."""
         with write_mark(folder) as mark:
-            if all(each["sees_store"] for each in question_workers(workers, self.context.device, mark)):
+            if all(facts["sees_store"] for facts in question_workers(workers, self.context.device, mark)):
                 self._compute_on(workers, [replace(task, ask=partial(_add_mark, task, mark)) for task in tasks], mark)
                 return
         self.context.warn(f"{describe_unseen_store(folder)}, or {self._noun}s are computed here.")
@@ -119,7 +120,7 @@ class TaskMap(Generic[A]):
     def _compute_on(self, workers: Workers, tasks: Sequence[WorkerTask], mark: Mark | None = None) -> None:
         """Compute on workers; a ``mark`` is renewed as long as they write into the store."""
 
-        def take(task: WorkerTask, reply: Plain) -> None:
+        def handle_reply(task: WorkerTask, reply: Plain) -> None:
             for sentence in reply.get("warnings", ()):
                 self.context.warn(str(sentence))
             if mark is not None:
@@ -133,11 +134,11 @@ class TaskMap(Generic[A]):
             else:
                 self._accept(task, answer)
 
-        fan = FanOut(self.kind, workers, take, self._fail, self.context, self.total, self._done)
+        fan = FanOut(self.kind, workers, handle_reply, self._fail, self.context, self.total, self._done)
         try:
-            fan.run(self._missing_tasks(tasks), sum(task.work for task in tasks))
+            fan.run(self._find_missing_tasks(tasks), sum(task.work for task in tasks))
         except WorkersGone as gone:
-            stored = f"{self._stored_answers()} Resume when they are back." if self._stored else ""
+            stored = f"{self._describe_stored()} Resume when they are back." if self._stored else ""
             raise WorkersGone(f"{gone} {self.say_lost() if self.say_lost else stored}".strip()) from None
 
 

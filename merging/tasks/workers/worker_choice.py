@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-PARTS = re.compile(r"(?P<spec>.*?)(?:\s+only=(?P<only>\S+))?(?P<mixed>\s+mixed)?", re.DOTALL)
+CHOICE_PATTERN = re.compile(r"(?P<spec>.*?)(?:\s+only=(?P<only>\S+))?(?P<mixed>\s+mixed)?", re.DOTALL)
 
 
 class WorkerChoice(NamedTuple):
-    """Chosen workers: ``spec``, which ``workers.pools`` reads, ``only`` these machines, ``mixed`` kinds of hardware."""
+    """A choice of workers.
+
+    ``spec`` is the text that ``workers.pools`` reads, ``only`` are the machines to use (empty: all), and ``mixed``
+    allows several kinds of hardware.
+    """
 
     spec: str
     only: tuple[str, ...] = ()
@@ -23,8 +27,8 @@ class WorkerChoice(NamedTuple):
 
 
 def parse_choice(text: str) -> WorkerChoice:
-    """The parts of a text, which are not checked."""
-    found = PARTS.fullmatch(text.strip())
-    assert found is not None  # every text matches
-    names = tuple(name.strip() for name in (found["only"] or "").split(",") if name.strip())
-    return WorkerChoice(found["spec"].strip(), names, found["mixed"] is not None)
+    """The parts of a text, without checking them."""
+    match = CHOICE_PATTERN.fullmatch(text.strip())
+    assert match is not None  # every text matches
+    names = tuple(name.strip() for name in (match["only"] or "").split(",") if name.strip())
+    return WorkerChoice(match["spec"].strip(), names, match["mixed"] is not None)

@@ -24,10 +24,10 @@ from merging.base.version import __version__
 from merging.tasks.kinds import TaskKind
 from merging.tasks.store_mark import sees_mark
 
-GPUS = "CUDA_VISIBLE_DEVICES"
-LIMIT = "MERGESCOPE_WORKER_MEMORY"  # the variable with the bytes that a worker may take
-SAME = ("version", "sources", "torch", "numpy")  # facts that must agree between programs that compute the same
-DEVICES = ("auto", "cpu", "cuda", "cuda:0", "mps")  # the devices that a request to a worker may name
+GPUS_VARIABLE = "CUDA_VISIBLE_DEVICES"
+MEMORY_VARIABLE = "MERGESCOPE_WORKER_MEMORY"  # the variable with the bytes that a worker may take
+PROGRAM_FACTS = ("version", "sources", "torch", "numpy")  # facts in which programs that compute equal results agree
+DEVICE_NAMES = ("auto", "cpu", "cuda", "cuda:0", "mps")  # the devices that a request to a worker may name
 
 
 def describe_worker(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def describe_worker(request: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
     time.sleep(float(request.get("pause", 0)))
-    gpu, device = os.environ.get(GPUS, ""), str(request.get("device", "auto"))
+    gpu, device = os.environ.get(GPUS_VARIABLE, ""), str(request.get("device", "auto"))
     facts = {
         "name": f"{platform.node()} GPU {gpu}" if gpu else platform.node(),
         "pid": os.getpid(),
@@ -52,20 +52,20 @@ def describe_worker(request: Mapping[str, Any]) -> dict[str, Any]:
         "hardware": hardware_name(device),
         "gpu": gpu,
         "memory": free_memory(),
-        "limit": int(os.environ.get(LIMIT, "0")),
+        "limit": int(os.environ.get(MEMORY_VARIABLE, "0")),
         "sees_store": sees_mark(request.get("probe")),
     }
-    return facts | {"kind": _digest(facts, *SAME, "hardware"), "program": _digest(facts, *SAME)}
+    return facts | {"kind": _digest(facts, *PROGRAM_FACTS, "hardware"), "program": _digest(facts, *PROGRAM_FACTS)}
 
 
 def local_kinds() -> set[str]:
     """Every "kind" and "program" that ``describe_worker`` can return in this process, over all devices."""
-    found = set()
-    for device in DEVICES:
+    kinds = set()
+    for device in DEVICE_NAMES:
         with contextlib.suppress(MergingError):
             facts = describe_worker({"device": device})
-            found |= {str(facts["kind"]), str(facts["program"])}
-    return found
+            kinds |= {str(facts["kind"]), str(facts["program"])}
+    return kinds
 
 
 def machine_name(facts: Mapping[str, Any]) -> str:
@@ -77,19 +77,19 @@ def hardware_name(device: str = "auto") -> str:
     """The hardware that the bytes of a result depend on: the GPU's model, or the CPU's instruction set in torch."""
     import torch
 
-    chosen = devices.choose_device(device)
-    name = devices.describe_device(chosen)
-    return f"{name} {torch.backends.cpu.get_cpu_capability()}" if devices.is_host(chosen) else name
+    torch_device = devices.choose_device(device)
+    name = devices.describe_device(torch_device)
+    return f"{name} {torch.backends.cpu.get_cpu_capability()}" if devices.is_host(torch_device) else name
 
 
 @cache
 def sources_digest() -> str:
     """The sha-256 over the paths and contents of all Python files of this package."""
-    root, total = Path(__file__).resolve().parents[2], hashlib.sha256()
+    root, digest = Path(__file__).resolve().parents[2], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        total.update(f"{path.relative_to(root).as_posix()}\0".encode())
-        total.update(path.read_bytes())
-    return total.hexdigest()
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _digest(facts: Mapping[str, Any], *keys: str) -> str:

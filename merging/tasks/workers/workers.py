@@ -17,37 +17,38 @@ def _shut_down(executor: Executor) -> None:
 
 @dataclass
 class Workers:
-    """Open workers. ``executor`` is replaced when it breaks and is renewed.
+    """Open workers. A broken ``executor`` is replaced by a new one, which ``make_executor`` returns.
 
-    ``each`` sends one request to every worker and returns the answers by the worker's address, if the engine can.
-    ``only`` restricts the workers to those with these answers to the task "about", and to later workers of the same
-    kind; with True, to the same machines, too.
+    ``title`` names the workers in sentences, such as "the 4 worker processes". ``ask_each`` sends one request to every
+    worker and returns {worker's address: answer}; None if the backend cannot do that. ``restrict`` returns the workers
+    with these answers to the task "about", including later workers of the same kind; if its second argument is True,
+    only workers on the same machines. It is None if the backend cannot leave workers out.
     """
 
     executor: Executor
     count: int  # tasks that run at the same time
-    lost: tuple[type[BaseException], ...] = (BrokenExecutor,)  # raised by a future whose worker is gone
-    renew: Callable[[], Executor] | None = None  # a new executor, if such a loss breaks the executor
-    called: str = "the workers"
-    present: Callable[[], bool] = lambda: True  # whether there is any worker
+    loss_errors: tuple[type[BaseException], ...] = (BrokenExecutor,)  # exceptions of a future whose worker is gone
+    make_executor: Callable[[], Executor] | None = None  # set if a lost worker breaks the executor
+    title: str = "the workers"
+    has_workers: Callable[[], bool] = lambda: True  # whether there is any worker
     close: Callable[[Executor], None] = _shut_down
-    each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
-    only: Callable[[Collection[Mapping[str, Any]], bool], Workers] | None = None
-    most: int = 0  # the largest count so far
-    kind: str = ""  # their common "kind" of the task "about", after the check
-    hardware: str = ""  # their hardware, after the check
+    ask_each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
+    restrict: Callable[[Collection[Mapping[str, Any]], bool], Workers] | None = None
+    max_count: int = 0  # the largest ``count`` so far
+    kind: str = ""  # the "kind" that all workers answer to the task "about", once they are checked
+    hardware: str = ""  # their hardware, once they are checked
     memory: int = 0  # bytes that every worker may take; 0: unknown
 
-    def check_memory(self, needed: int, what: str) -> None:
-        """Raise WorkerError if ``what``, such as "a point", needs more bytes than every worker may take."""
+    def check_memory(self, needed: int, work_name: str) -> None:
+        """Raise WorkerError if ``work_name``, such as "a point", needs more bytes than every worker may take."""
         if 0 < self.memory < needed:
             raise WorkerError(
-                f"{what.capitalize()} needs about {size_text(needed)} of memory; the workers have "
+                f"{work_name.capitalize()} needs about {size_text(needed)} of memory; the workers have "
                 f"{size_text(self.memory)} each. Start fewer on a machine, or with more --memory."
             )
 
     def describe_count(self) -> str:
         """The number of workers as text: "7 workers, 1 lost"."""
-        self.most = max(self.most, self.count)
-        lost = f", {self.most - self.count} lost" if self.count < self.most else ""
-        return f"{self.count} worker{'s' * (self.count != 1)}{lost}"
+        self.max_count = max(self.max_count, self.count)
+        lost_text = f", {self.max_count - self.count} lost" if self.count < self.max_count else ""
+        return f"{self.count} worker{'s' * (self.count != 1)}{lost_text}"

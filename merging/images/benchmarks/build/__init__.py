@@ -1,1 +1,1 @@
-"""Makes a benchmark folder from data sets, experts and heads."""
+"""Builds a benchmark folder from data sets, experts and heads."""

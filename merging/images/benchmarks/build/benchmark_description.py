@@ -13,7 +13,7 @@ from merging.base.files.plain_yaml import read_plain_yaml
 from merging.base.text import did_you_mean, first_few, printable
 from merging.images.benchmarks.benchmark import MULTITASK
 from merging.images.benchmarks.build.class_names import ClassNames
-from merging.images.data_sets.class_list import in_lines, names_text
+from merging.images.data_sets.class_list import read_names_text, split_lines
 from merging.images.prompt_sets import CLIP, WORDINGS, prompt_keys
 from merging.models.families import ACTIVATIONS
 from merging.models.formats.model_sources import ModelRef
@@ -21,10 +21,10 @@ from merging.models.formats.named_architecture import named_architecture
 from merging.models.model_references import PRETRAINED, locate
 from merging.models.stated_architecture import StatedArchitecture
 
-KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-RESERVED = ("pretrained", "multitask", "logit_scale", "class_embedding")
+TASK_KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+RESERVED_KEYS = ("pretrained", "multitask", "logit_scale", "class_embedding")
 MAX_IMAGES = 1_000_000
-ALL = "all"  # images, in place of a number
+ALL_IMAGES = "all"  # may replace a number of images
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class TaskSource:
 class Description:
     """A benchmark to be made. ``images`` limits each half of a test set, 0 takes all; ``exemplars`` likewise.
 
-    ``whole`` reports on whole test sets, or on ``images`` of each. ``balanced`` samples equally from all classes.
-    ``by_reference`` leaves images in the data sets' files and decodes them on demand; ``models_by_reference`` leaves
-    models in their files. ``licenses`` are {name of a model or data set: its license}.
+    With ``whole``, all of a test set is for reporting, or ``images`` of it. ``balanced`` samples equally from all
+    classes. ``by_reference`` leaves images in the data sets' files and decodes them on demand; ``models_by_reference``
+    leaves models in their files. ``licenses`` are {name of a model or data set: its license}.
     """
 
     pretrained: str
@@ -98,21 +98,21 @@ class Description:
         """
         if not isinstance(data, Mapping):
             raise TaskError("A description is a mapping with `pretrained` and `tasks`.")
-        options = _options(data, cls, without=("base",), needed=("pretrained", "tasks"), where="the description")
+        options = _check_options(data, cls, without=("base",), needed=("pretrained", "tasks"), where="the description")
         if not isinstance(options["tasks"], Mapping) or not options["tasks"]:
             raise TaskError("`tasks` is a mapping from names to data sets, with at least one.")
-        options["tasks"] = tuple(_task(str(key), entry) for key, entry in options["tasks"].items())
+        options["tasks"] = tuple(_parse_task(str(key), entry) for key, entry in options["tasks"].items())
         _check_numbers(options)
         for name in ("mean", "std"):
             if name in options:
-                options[name] = _color_values(options[name], name)
+                options[name] = _parse_colors(options[name], name)
         for name in ("pretrained", "text", "multitask"):
             _check_text(options.get(name), name)
         licenses = options.get("licenses", {})
         if not isinstance(licenses, Mapping) or not all(map(_is_text, (*licenses, *licenses.values()))):
             raise TaskError("`licenses` is a mapping from names of models and data sets to texts.")
-        if (named := options.get("activation", "")) not in ("", *ACTIVATIONS):
-            raise TaskError(f"`activation` is {' or '.join(ACTIVATIONS)}; got {printable(repr(named), 60)}.")
+        if (activation := options.get("activation", "")) not in ("", *ACTIVATIONS):
+            raise TaskError(f"`activation` is {' or '.join(ACTIVATIONS)}; got {printable(repr(activation), 60)}.")
         if "architecture" in options:
             _check_text(options["architecture"], "architecture")
             options["architecture"] = named_architecture(options["architecture"], base).text()
@@ -124,12 +124,12 @@ class Description:
 
     def models(self) -> dict[str, ModelRef]:
         """{"pretrained": model, task: its expert}, and "multitask" if there is one."""
-        named = {
+        references = {
             PRETRAINED: self.pretrained,
             **{task.key: task.expert for task in self.tasks},
             MULTITASK: self.multitask,
         }
-        return {name: ModelRef(text, self.base) for name, text in named.items() if text}
+        return {name: ModelRef(text, self.base) for name, text in references.items() if text}
 
     @property
     def stated(self) -> StatedArchitecture:
@@ -138,9 +138,9 @@ class Description:
 
 
 def _check_numbers(options: dict[str, Any]) -> None:
-    """Raise TaskError for amounts that are no numbers and choices that are no booleans; "all" becomes 0."""
+    """Raise TaskError for amounts that are not numbers and choices that are not booleans; "all" becomes 0."""
     for name in ("images", "exemplars"):
-        if options.get(name) == ALL:
+        if options.get(name) == ALL_IMAGES:
             options[name] = 0
     for name in ("balanced", "whole", "by_reference", "models_by_reference"):
         if not isinstance(options.get(name, False), bool):
@@ -151,52 +151,52 @@ def _check_numbers(options: dict[str, Any]) -> None:
             raise TaskError(f"`{name}` is a whole number from 0 to {MAX_IMAGES:,}; got {value!r}.")
 
 
-def _task(key: str, entry: Any) -> TaskSource:
-    if not KEY.fullmatch(key) or key in RESERVED:
+def _parse_task(key: str, entry: Any) -> TaskSource:
+    if not TASK_KEY.fullmatch(key) or key in RESERVED_KEYS:
         raise TaskError(
-            f"{printable(key, 60)!r} cannot name a task: small letters, digits, - and _, and not {RESERVED[0]!r}."
+            f"{printable(key, 60)!r} cannot name a task: small letters, digits, - and _, and not {RESERVED_KEYS[0]!r}."
         )
     if isinstance(entry, str):
         entry = {"images": entry}
     if not isinstance(entry, Mapping):
         raise TaskError(f"Task {key!r} is a mapping with `images`, or the path of the images.")
-    where = f"task {key!r}"
-    options = _options(entry, TaskSource, without=("key",), needed=("images",), where=where)
+    owner = f"task {key!r}"
+    options = _check_options(entry, TaskSource, without=("key",), needed=("images",), where=owner)
     for name in set(options) - {"classes", "templates"}:
-        _check_text(options[name], f"{name} of {where}")
+        _check_text(options[name], f"{name} of {owner}")
     if "templates" in options:
-        options["templates"] = _texts(options["templates"], f"templates of {where}")
+        options["templates"] = _parse_texts(options["templates"], f"templates of {owner}")
     classes = options.get("classes")
     if isinstance(classes, Mapping):
-        options["classes"] = {str(own): str(name) for own, name in classes.items()}
+        options["classes"] = {str(label): str(name) for label, name in classes.items()}
     elif classes is not None and not isinstance(classes, str):
-        options["classes"] = _texts(classes, f"classes of {where}")
+        options["classes"] = _parse_texts(classes, f"classes of {owner}")
     if (prompts_key := options.get("prompts")) is not None and prompts_key not in prompt_keys():
-        near = did_you_mean(prompts_key, prompt_keys())
-        raise TaskError(f"There are no prompts called {prompts_key!r}.{near} There are: {', '.join(prompt_keys())}.")
-    _check_wording(options, where)
+        hint = did_you_mean(prompts_key, prompt_keys())
+        raise TaskError(f"There are no prompts called {prompts_key!r}.{hint} There are: {', '.join(prompt_keys())}.")
+    _check_wording(options, owner)
     return TaskSource(key, **options)
 
 
-def _check_wording(options: Mapping[str, Any], where: str) -> None:
+def _check_wording(options: Mapping[str, Any], owner: str) -> None:
     """Raise TaskError if the wording is unknown, or has no prompts to apply to."""
     wording = options.get("wording", CLIP)
     if wording not in WORDINGS:
-        near = did_you_mean(wording, WORDINGS)
-        raise TaskError(f"wording of {where} is {' or '.join(WORDINGS)}; got {printable(repr(wording), 60)}.{near}")
+        hint = did_you_mean(wording, WORDINGS)
+        raise TaskError(f"wording of {owner} is {' or '.join(WORDINGS)}; got {printable(repr(wording), 60)}.{hint}")
     if wording != CLIP and options.get("prompts") is None:
-        raise TaskError(f"wording of {where} needs `prompts`: it says who wrote their class names.")
+        raise TaskError(f"wording of {owner} needs `prompts`: it states who wrote their class names.")
 
 
-def _options(
+def _check_options(
     data: Mapping[Any, Any], kind: type[Any], *, without: Iterable[str], needed: Iterable[str], where: str
 ) -> dict[str, Any]:
     """The entries that are not None; raises TaskError for unknown and missing entries."""
     allowed = [field.name for field in fields(kind) if field.name not in without]
     for name in data:
         if name not in allowed:
-            near = did_you_mean(str(name), allowed)
-            raise TaskError(f"{where} has no {printable(str(name), 40)!r}.{near} It takes {', '.join(allowed)}.")
+            hint = did_you_mean(str(name), allowed)
+            raise TaskError(f"{where} has no {printable(str(name), 40)!r}.{hint} It takes {', '.join(allowed)}.")
     if missing := [name for name in needed if data.get(name) is None]:
         raise TaskError(f"{where} lacks {first_few(missing)}.")
     return {str(name): value for name, value in data.items() if value is not None}
@@ -211,17 +211,17 @@ def _check_text(value: Any, name: str) -> None:
         raise TaskError(f"{name} is text; got {printable(repr(value), 60)}.")
 
 
-def _texts(value: Any, name: str) -> tuple[str, ...]:
+def _parse_texts(value: Any, name: str) -> tuple[str, ...]:
     """A list of texts; whole numbers, which YAML reads from unquoted digits, become texts."""
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) or type(v) is int for v in value) or not value:
         raise TaskError(f"{name} is a list of texts; got {printable(repr(value), 60)}.")
     return tuple(map(str, value))
 
 
-def _color_values(value: Any, name: str) -> tuple[float, ...]:
+def _parse_colors(value: Any, name: str) -> tuple[float, ...]:
     numbers = tuple(value) if isinstance(value, list | tuple) else ()
-    least = 1e-6 if name == "std" else -100.0
-    if len(numbers) != 3 or not all(type(v) in {int, float} and least < v < 100 for v in numbers):
+    minimum = 1e-6 if name == "std" else -100.0
+    if len(numbers) != 3 or not all(type(v) in {int, float} and minimum < v < 100 for v in numbers):
         raise TaskError(f"`{name}` is three numbers, one for each color; got {printable(repr(value), 60)}.")
     return tuple(map(float, numbers))
 
@@ -232,13 +232,13 @@ def read_classes(path: Path) -> ClassNames:
     Raises:
         TaskError: the file cannot be read, or holds something else.
     """
-    text = names_text(path)
+    text = read_names_text(path)
     if path.suffix.casefold() not in {".yaml", ".yml", ".json"}:
-        return in_lines(text)
+        return split_lines(text)
     try:
         content = read_plain_yaml(text, "file")
     except RecipeError as error:
         raise TaskError(f"{path.name}: {error}") from None
     if isinstance(content, Mapping):
-        return {str(own): str(name) for own, name in content.items()}
-    return _texts(content, path.name)
+        return {str(label): str(name) for label, name in content.items()}
+    return _parse_texts(content, path.name)

@@ -20,26 +20,32 @@ from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.images.benchmarks.benchmark_folders import TEXT_TOWER
 from merging.images.benchmarks.build.benchmark_description import Description
 from merging.images.benchmarks.build.benchmark_models import (
-    normalization,
+    read_normalization,
     write_models,
     write_references,
     write_text_tower,
 )
-from merging.images.benchmarks.build.benchmark_plan import LOGIT, Plan, PlannedTask, check_room, plan_benchmark
+from merging.images.benchmarks.build.benchmark_plan import (
+    LOGIT_SCALE_KEY,
+    Plan,
+    PlannedTask,
+    check_room,
+    plan_benchmark,
+)
 from merging.images.benchmarks.build.image_sampling import WrittenTask, write_task
-from merging.images.benchmarks.data_set_locations import SUFFIX as PLACES_SUFFIX
+from merging.images.benchmarks.data_set_locations import LOCATIONS_SUFFIX as PLACES_SUFFIX
 from merging.images.benchmarks.manifest import MADE_BY, MANIFEST, has_manifest
 from merging.images.data_sets.hub_cache import snapshot, title
-from merging.images.zero_shot_heads import Head, Tokenize, build, fill
+from merging.images.zero_shot_heads import Head, Tokenize, build_head, fill_template
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import save
 from merging.tasks.context import QUIET, Context
 
-TASKS, HEADS_FILE = "tasks.json", "heads.safetensors"
-IMAGES, HEADS, MODELS = "Reading images", "Building heads", "Writing models"
-SHARES = {IMAGES: 0.6, HEADS: 0.3, MODELS: 0.1}  # approximate shares of the time
-LISTED = 20  # damaged images that are listed
-SAME_SCALE = 0.01  # largest relative difference between the logit scales of heads
+TASKS_FILE, HEADS_FILE = "tasks.json", "heads.safetensors"
+IMAGES_PHASE, HEADS_PHASE, MODELS_PHASE = "Reading images", "Building heads", "Writing models"
+TIME_SHARES = {IMAGES_PHASE: 0.6, HEADS_PHASE: 0.3, MODELS_PHASE: 0.1}  # approximate shares of the time
+MAX_LISTED_IMAGES = 20  # damaged images that the manifest lists
+SCALE_TOLERANCE = 0.01  # largest relative difference between the logit scales of heads
 
 
 def write_benchmark(
@@ -49,26 +55,26 @@ def write_benchmark(
     force: bool = False,
     context: Context = QUIET,
     tokenize: Tokenize | None = None,
-    complete: Callable[[Benchmark], object] = lambda made: None,
+    complete: Callable[[Benchmark], object] = lambda benchmark: None,
 ) -> Benchmark:
     """The benchmark of a description, written to ``folder``, which appears complete or not at all.
 
     Args:
         force: replace a folder that this function made before.
-        tokenize: see ``zero_shot_heads.build``.
+        tokenize: see ``zero_shot_heads.build_head``.
         complete: called with the benchmark in its temporary folder, to add more before it appears.
 
     Raises:
         TaskError: a data set, class names or a head cannot be used.
         CheckpointError: a model cannot be opened, or does not fit the pretrained model.
-        StoreError: the folder cannot be written, or the disk is full; an earlier folder is unchanged.
+        StoreError: the folder cannot be written, or the disk is full; an existing folder is unchanged.
         Cancelled: the user cancelled; nothing is written.
     """
     _check_target(folder, force)
     planned = plan_benchmark(description, choose_device(context.device))
     check_room(planned, folder)
     with temporary_beside(folder) as partial:
-        _Build(planned, partial, context.split(SHARES)).run(tokenize)
+        _Build(planned, partial, context.split(TIME_SHARES)).run(tokenize)
         complete(Benchmark.load(partial))
         sync_all(partial)
         partial.chmod(0o755)  # it was private while it was incomplete
@@ -81,10 +87,10 @@ def write_benchmark(
 
 def _check_target(folder: Path, force: bool) -> None:
     """Raise TaskError unless the folder is empty, or is a benchmark that may be replaced."""
-    made = has_manifest(folder)
-    if folder.exists() and not made and (not folder.is_dir() or any(folder.iterdir())):
+    is_replaceable = has_manifest(folder)
+    if folder.exists() and not is_replaceable and (not folder.is_dir() or any(folder.iterdir())):
         raise TaskError(f"{folder.name} exists and was not made by this command; choose another folder.")
-    if made and not force:
+    if is_replaceable and not force:
         raise TaskError(f"{folder.name}/ exists already; replace it with --overwrite, or choose another folder.")
 
 
@@ -94,15 +100,15 @@ class _Build:
 
     plan: Plan
     folder: Path
-    parts: Mapping[str, Context]
+    contexts: Mapping[str, Context]
     written: dict[str, WrittenTask] = field(default_factory=dict)
 
     def run(self, tokenize: Tokenize | None) -> None:
         """Write everything, the manifest last."""
         self._write_images()
         self._write_heads(tokenize)
-        models, text = self.plan.models, self.plan.copied_text
-        meter = self.parts[MODELS].meter(models.nbytes + (text.nbytes if text else 0))
+        models, text = self.plan.models, self.plan.copied_text_tower
+        meter = self.contexts[MODELS_PHASE].meter(models.nbytes + (text.nbytes if text else 0))
         if self.plan.description.models_by_reference:
             write_references(self.folder / "models", models, self.plan.model_paths())
         else:
@@ -115,57 +121,57 @@ class _Build:
     def _write_images(self) -> None:
         (self.folder / "data").mkdir()
         description, size = self.plan.description, self.plan.models.architecture.image_size
-        meter = self.parts[IMAGES].meter(self.plan.images)
+        meter = self.contexts[IMAGES_PHASE].meter(self.plan.images)
         for task in self.plan.tasks:
             path = self.folder / "data" / f"{task.source.key}.npz"
             self.written[task.source.key] = write_task(
-                path, task.data, task.split, size, self.plan.amounts, meter, task.title, description.by_reference
+                path, task.data, task.split, size, self.plan.limits, meter, task.title, description.by_reference
             )
 
     def _write_heads(self, tokenize: Tokenize | None) -> None:
         heads: dict[str, Head] = {}
         prompts = {task.source.key: len(task.classes.names) * len(task.templates) for task in self.plan.tasks}
-        parts = self.parts[HEADS].split(prompts)
+        parts = self.contexts[HEADS_PHASE].split(prompts)
         for task in self.plan.tasks:
             key, tower = task.source.key, self.plan.tower
             if task.head is not None or tower is None:
                 assert task.head is not None  # the plan has a tower if any head is to be built
                 heads[key] = task.head
                 continue
-            heads[key] = build(tower, task.classes.names, task.templates, tokenize=tokenize, context=parts[key])
+            heads[key] = build_head(tower, task.classes.names, task.templates, tokenize=tokenize, context=parts[key])
         scales = {key: head.scale for key, head in heads.items()}
         low, high = min(scales, key=lambda key: scales[key]), max(scales, key=lambda key: scales[key])
-        if scales[high] - scales[low] > SAME_SCALE * scales[high]:
+        if scales[high] - scales[low] > SCALE_TOLERANCE * scales[high]:
             raise TaskError(
                 f"The heads have different logit scales ({low} {scales[low]:.4g}, {high} {scales[high]:.4g}), so they "
                 "are not of one pretrained model."
             )
         rows = {key: head.rows.contiguous() for key, head in heads.items()}
-        save(self.folder / HEADS_FILE, rows | {LOGIT: torch.tensor(scales[high])})
+        save(self.folder / HEADS_FILE, rows | {LOGIT_SCALE_KEY: torch.tensor(scales[high])})
 
     def _write_tasks(self) -> None:
         description = self.plan.description
-        mean, std = normalization(self.plan.models.pretrained)
+        mean, std = read_normalization(self.plan.models.pretrained)
         size = self.plan.models.architecture.image_size
         preprocess = {"image_size": size, "mean": list(description.mean or mean), "std": list(description.std or std)}
-        tasks = [self._entry(task) for task in self.plan.tasks]
-        write_json(self.folder / TASKS, {"preprocess": preprocess, "tasks": tasks})
+        tasks = [self._build_entry(task) for task in self.plan.tasks]
+        write_json(self.folder / TASKS_FILE, {"preprocess": preprocess, "tasks": tasks})
 
-    def _entry(self, task: PlannedTask) -> dict[str, Any]:
+    def _build_entry(self, task: PlannedTask) -> dict[str, Any]:
         names, description = list(task.classes.names), self.plan.description
         counts = self.written[task.source.key].counts
-        more: dict[str, Any] = {"referenced": True} if description.by_reference else {}
-        more |= {"splits": [split for split in SPLITS if split in counts]} if description.whole else {}
+        optional: dict[str, Any] = {"referenced": True} if description.by_reference else {}
+        optional |= {"splits": [split for split in SPLITS if split in counts]} if description.whole else {}
         return {
             "key": task.source.key,
             "title": task.title,
             "group": "in_domain" if task.source.expert else "out_of_domain",
             "class_names": names,
-            "descriptions": [fill(task.templates[0], name) for name in names],
+            "descriptions": [fill_template(task.templates[0], name) for name in names],
             "source": task.source.source,
             "license": task.source.license,
             "counts": counts,
-            **more,
+            **optional,
         }
 
     def _write_manifest(self) -> None:
@@ -185,28 +191,28 @@ class _Build:
             "exemplars": description.exemplars,
             **({"whole": True} if description.whole else {}),
             **({"licenses": dict(description.licenses)} if description.licenses else {}),
-            "models": {name: Path(model.label).name for name, model in self._models().items()},
+            "models": {name: Path(model.label).name for name, model in self._list_models().items()},
             "digests": {path.stem: open_checkpoint(path).digest for path in (self.folder / "models").iterdir()},
             "cautions": list(models.cautions),
-            "tasks": {task.source.key: self._task_facts(task) for task in self.plan.tasks},
+            "tasks": {task.source.key: self._build_task_facts(task) for task in self.plan.tasks},
         }
         write_json(self.folder / MANIFEST, content)
 
-    def _models(self) -> dict[str, Any]:
+    def _list_models(self) -> dict[str, Any]:
         return {"pretrained": self.plan.models.pretrained, **self.plan.models.trained}
 
-    def _task_facts(self, task: PlannedTask) -> dict[str, Any]:
+    def _build_task_facts(self, task: PlannedTask) -> dict[str, Any]:
         """How one task was made, for the manifest."""
         written, source, description = self.written[task.source.key], task.source, self.plan.description
         draws = {
-            split: {"part": part, "of": of, "n": written.counts[split], "seed": description.seed,
+            split: {"part": part, "of": total, "n": written.counts[split], "seed": description.seed,
                     "balanced": description.balanced}
-            for split, (part, of) in written.sources.items()
+            for split, (part, total) in written.sources.items()
         }  # fmt: skip
         cautions = [*task.split.cautions] if source.expert else []
         cautions += [*task.data.notes, *task.classes.cautions]
         if written.overlap:
-            cautions.append(f"{written.overlap} test images are exemplars as well.")
+            cautions.append(f"{written.overlap} test images are also exemplars.")
         return {
             "images": title(snapshot(self.plan.description.resolve_path(source.images))),
             "kind": task.data.kind,
@@ -218,6 +224,6 @@ class _Build:
             **({"prompts": source.prompts, "wording": source.wording} if source.prompts else {}),
             "head": Path(source.head).name if source.head else {"templates": list(task.templates)},
             "damaged": len(written.problems),
-            "damaged_images": [printable(problem) for problem in written.problems[:LISTED]],
+            "damaged_images": [printable(problem) for problem in written.problems[:MAX_LISTED_IMAGES]],
             "cautions": cautions,
         }

@@ -1,4 +1,4 @@
-"""Splits a data set: exemplars from the training part, and two halves of the test part or all of it."""
+"""Splits a data set: exemplars from its training part, and test images from its test part, in two halves or whole."""
 
 from __future__ import annotations
 
@@ -51,31 +51,31 @@ def split_data_set(
     Raises:
         TaskError: the data set has no such part, or exemplars are sampled from it.
     """
-    shuffled = {part: _shuffled(len(labels), key, part, seed) for part, labels in data.parts.items() if len(labels)}
+    shuffled = {part: _shuffle(len(labels), key, part, seed) for part, labels in data.parts.items() if len(labels)}
     if balanced:
         shuffled = {part: order_evenly(order, data.parts[part]) for part, order in shuffled.items()}
     test = next((part for part in (TEST, VALIDATION) if part in shuffled), None)
     if test_split is not None:
-        test = _named(test_split, shuffled)
+        test = _find_part(test_split, shuffled)
     if test is None:
-        return _cut(shuffled, seed, whole=whole)
+        return _split_single_part(shuffled, seed, whole=whole)
     unused = [part for part in shuffled if part not in {TRAIN, test}]
-    chosen = (VALIDATION, shuffled[VALIDATION]) if whole and VALIDATION in unused else None
-    unused = [part for part in unused if chosen is None or part != VALIDATION]
+    choosing = (VALIDATION, shuffled[VALIDATION]) if whole and VALIDATION in unused else None
+    unused = [part for part in unused if choosing is None or part != VALIDATION]
     rule = f"test images from part {test!r}" + (f"; part {first_few(unused)!r} is not used" if unused else "")
     rule += ", all to report on" if whole else ""
-    rule += f"; images to choose on from part {VALIDATION!r}" if chosen else ""
-    after: dict[str, Any] = {"whole": whole, "choosing": chosen}
+    rule += f"; images to choose on from part {VALIDATION!r}" if choosing else ""
+    options: dict[str, Any] = {"whole": whole, "choosing": choosing}
     if TRAIN not in shuffled:
-        lacking = (
+        caution = (
             "There is no training part, so there are no exemplars: methods that need them cannot run with this task."
         )
-        return Split(None, (test, shuffled[test]), f"{rule}; no exemplars", (lacking,), **after)
+        return Split(None, (test, shuffled[test]), f"{rule}; no exemplars", (caution,), **options)
     exemplars = (TRAIN, shuffled[TRAIN])
-    return Split(exemplars, (test, shuffled[test]), f"exemplars from part 'train', {rule}", **after)
+    return Split(exemplars, (test, shuffled[test]), f"exemplars from part 'train', {rule}", **options)
 
 
-def _cut(shuffled: dict[str, Order], seed: int, *, whole: bool) -> Split:
+def _split_single_part(shuffled: dict[str, Order], seed: int, *, whole: bool) -> Split:
     """The split of a data set in one part."""
     (part, order), *_ = shuffled.items()
     middle = len(order) // 2
@@ -93,12 +93,12 @@ def order_evenly(order: Order, labels: Labels) -> Order:
     """The same images (n,) in an order that takes turns between the classes that still have images."""
     classes = labels[order]
     by_class = np.argsort(classes, kind="stable")
-    before = np.empty(len(order), np.intp)  # count of images of the same class before each image
-    before[by_class] = np.arange(len(order)) - np.searchsorted(classes[by_class], classes[by_class])
-    return order[np.argsort(before, kind="stable")]
+    ranks = np.empty(len(order), np.intp)  # (n,): number of earlier images of the same class
+    ranks[by_class] = np.arange(len(order)) - np.searchsorted(classes[by_class], classes[by_class])
+    return order[np.argsort(ranks, kind="stable")]
 
 
-def _named(test_split: str, parts: Collection[str]) -> str:
+def _find_part(test_split: str, parts: Collection[str]) -> str:
     """The part that a data set's own name of a split refers to; raises TaskError if it has none."""
     part = test_split if test_split in parts else part_of_name(test_split)
     if part is None or part not in parts:
@@ -108,7 +108,7 @@ def _named(test_split: str, parts: Collection[str]) -> str:
     return part
 
 
-def _shuffled(count: int, key: str, part: str, seed: int) -> Order:
+def _shuffle(count: int, key: str, part: str, seed: int) -> Order:
     """All indices (count,) in a seeded random order."""
     entropy = [seed, *f"{key}/{part}".encode()]
     return np.random.default_rng(entropy).permutation(count)

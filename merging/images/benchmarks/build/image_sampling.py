@@ -21,30 +21,30 @@ from merging.images.benchmarks.build.image_stores import (
     ImageLocations,
     ImageStore,
     StoredPixels,
-    identifying_arrays,
+    build_identifying_arrays,
 )
 from merging.images.data_sets.labeled_images import DataSet
 
-TOLERATED = 0.1  # share of images that may be damaged before a data set is refused
-EARLY = 100  # damaged images after which that share is checked before the sample is complete
+MAX_DAMAGED_SHARE = 0.1  # of the images of a sample; with more damaged ones a data set is refused
+EARLY_CHECK_COUNT = 100  # damaged images from which that share is checked before the sample is complete
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class SampleLimits:
     """The largest numbers of images in each half (or in a whole test set) and of exemplars; 0 takes all."""
 
     images: int
     exemplars: int
 
-    def most(self, split: Split) -> int:
+    def count_sampled(self, split: Split) -> int:
         """The largest number of images that are sampled from a data set."""
         test, training = len(split.test[1]), len(split.exemplars[1]) if split.exemplars else 0
         choosing = len(split.choosing[1]) if split.choosing else 0
-        sampled = min(test, self.tested(split)) if self.images else test
+        sampled = min(test, self.count_tested(split)) if self.images else test
         sampled += min(choosing, self.images) if self.images else choosing
         return sampled + (min(training, self.exemplars) if self.exemplars else training)
 
-    def tested(self, split: Split) -> int:
+    def count_tested(self, split: Split) -> int:
         """Number of images to sample from the test part."""
         return self.images if split.whole else 2 * self.images
 
@@ -53,9 +53,9 @@ class Amounts:
 class SampledImages:
     """Sampled images as (number in the store, label), and the problems of damaged images."""
 
-    taken: list[tuple[int, int]] = field(default_factory=list)
+    images: list[tuple[int, int]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    tried: int = 0
+    tried_count: int = 0
 
 
 def sample_images(
@@ -71,31 +71,33 @@ def sample_images(
         return sample
     part, order = part_order
     count = min(count, len(order)) if count else len(order)
-    while len(numbers) < count and sample.tried < len(order):
-        batch = order[sample.tried : sample.tried + count - len(numbers)].tolist()
-        sample.tried += len(batch)
-        for seen, (index, pixels) in enumerate(store.squares(part, sorted(batch)), start=1):
+    while len(numbers) < count and sample.tried_count < len(order):
+        batch = order[sample.tried_count : sample.tried_count + count - len(numbers)].tolist()
+        sample.tried_count += len(batch)
+        for seen_count, (index, pixels) in enumerate(store.read_squares(part, sorted(batch)), start=1):
             if isinstance(pixels, TaskError):
                 sample.problems.append(str(pixels))
-                _refuse_if_many(sample.problems, seen if len(sample.problems) > EARLY else len(order), title)
+                _refuse_if_many(
+                    sample.problems, seen_count if len(sample.problems) > EARLY_CHECK_COUNT else len(order), title
+                )
             else:
                 numbers[index] = store.add(part, index, pixels)
             meter.advance(1, "Reading images", title)
-        _refuse_if_many(sample.problems, sample.tried, title)
+        _refuse_if_many(sample.problems, sample.tried_count, title)
     labels = store.data.parts[part]
-    tried = order[: sample.tried].tolist()
-    sample.taken = [(numbers[index], int(labels[index])) for index in tried if index in numbers]
+    tried_indices = order[: sample.tried_count].tolist()
+    sample.images = [(numbers[index], int(labels[index])) for index in tried_indices if index in numbers]
     return sample
 
 
-def _refuse_if_many(problems: Sequence[str], tried: int, title: str) -> None:
-    if len(problems) > max(1.0, TOLERATED * tried):
-        raise TaskError(f"{title}: {len(problems)} of {tried} images cannot be read: {first_few(problems, 3)}")
+def _refuse_if_many(problems: Sequence[str], image_count: int, title: str) -> None:
+    if len(problems) > max(1.0, MAX_DAMAGED_SHARE * image_count):
+        raise TaskError(f"{title}: {len(problems)} of {image_count} images cannot be read: {first_few(problems, 3)}")
 
 
 @dataclass(frozen=True)
 class WrittenTask:
-    """The result for a data set: images per split, problems of damaged images, and the overlap.
+    """The result for a data set: images per split, problems of damaged images, and their overlap.
 
     ``overlap`` counts test images that are exemplars, too. ``sources`` has for each split the part of the data set and
     the number of images in it.
@@ -108,7 +110,14 @@ class WrittenTask:
 
 
 def write_task(
-    path: Path, data: DataSet, split: Split, size: int, amounts: Amounts, meter: Meter, title: str, by_reference: bool
+    path: Path,
+    data: DataSet,
+    split: Split,
+    size: int,
+    limits: SampleLimits,
+    meter: Meter,
+    title: str,
+    by_reference: bool,
 ) -> WrittenTask:
     """Write a task's npz as ``Benchmark`` reads it; ``by_reference`` stores positions in files instead of pixels.
 
@@ -117,39 +126,39 @@ def write_task(
     """
     store = ImageLocations(data, size) if by_reference else StoredPixels(data, size, path.with_suffix(".pixels"))
     with contextlib.closing(store):
-        exemplars = sample_images(store, split.exemplars, amounts.exemplars, meter, title)
-        tested = sample_images(store, split.test, amounts.tested(split), meter, title)
-        chosen = sample_images(store, split.choosing, amounts.images, meter, title)
-        middle = 0 if split.whole else len(tested.taken) // 2
-        if len(tested.taken) < 2:
-            raise TaskError(f"{title} has {len(tested.taken)} images to test on; at least two are needed.")
+        exemplars = sample_images(store, split.exemplars, limits.exemplars, meter, title)
+        test_sample = sample_images(store, split.test, limits.count_tested(split), meter, title)
+        choosing = sample_images(store, split.choosing, limits.images, meter, title)
+        middle = 0 if split.whole else len(test_sample.images) // 2
+        if len(test_sample.images) < 2:
+            raise TaskError(f"{title} has {len(test_sample.images)} images to test on; at least two are needed.")
         parts = {
-            "exemplar": exemplars.taken, "choosing": chosen.taken or tested.taken[:middle],
-            "reporting": tested.taken[middle:],
+            "exemplar": exemplars.images, "choosing": choosing.images or test_sample.images[:middle],
+            "reporting": test_sample.images[middle:],
         }  # fmt: skip
-        parts = {name: taken for name, taken in parts.items() if taken}
-        arrays = dict(_arrays(parts, store))
+        parts = {name: images for name, images in parts.items() if images}
+        arrays = dict(_build_arrays(parts, store))
         if isinstance(store, ImageLocations):
-            files = store.locations()
+            files = store.list_locations()
             data_set_locations.write_locations(path, files)
-            arrays |= dict(identifying_arrays(files))
+            arrays |= dict(build_identifying_arrays(files))
         npz.write_npz(path, arrays)
-        seen = {store.mark(number) for number, _ in exemplars.taken}
-        overlap = sum(store.mark(number) in seen for number, _ in tested.taken)
-    counts = {name: len(taken) for name, taken in parts.items()}
+        exemplar_digests = {store.digest(number) for number, _ in exemplars.images}
+        overlap = sum(store.digest(number) in exemplar_digests for number, _ in test_sample.images)
+    counts = {name: len(images) for name, images in parts.items()}
     return WrittenTask(
-        counts, (*exemplars.problems, *tested.problems, *chosen.problems), overlap, _sources(split, parts)
+        counts, (*exemplars.problems, *test_sample.problems, *choosing.problems), overlap, _find_sources(split, parts)
     )
 
 
-def _sources(split: Split, parts: Mapping[str, object]) -> dict[str, tuple[str, int]]:
+def _find_sources(split: Split, parts: Mapping[str, object]) -> dict[str, tuple[str, int]]:
     sources = {"exemplar": split.exemplars, "choosing": split.choosing or split.test, "reporting": split.test}
     return {name: (order[0], len(order[1])) for name, order in sources.items() if order and name in parts}
 
 
-def _arrays(parts: Mapping[str, Sequence[tuple[int, int]]], store: ImageStore) -> Arrays:
-    for name, listed in parts.items():
-        taken = [listed[position] for position in store.order([number for number, _ in listed])]
-        yield from store.arrays(name, [number for number, _ in taken])
-        labels = np.array([label for _, label in taken], dtype=np.int64)
+def _build_arrays(parts: Mapping[str, Sequence[tuple[int, int]]], store: ImageStore) -> Arrays:
+    for name, sample in parts.items():
+        images = [sample[position] for position in store.sort_images([number for number, _ in sample])]
+        yield from store.build_arrays(name, [number for number, _ in images])
+        labels = np.array([label for _, label in images], dtype=np.int64)
         yield f"{name}_labels", (ArrayInfo(labels.shape, labels.dtype), iter([labels.tobytes()]))
