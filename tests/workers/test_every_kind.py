@@ -144,7 +144,7 @@ STORED = {  # what is said when all workers are gone; an evaluation is then comp
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KEPT)
+@pytest.mark.parametrize("kind", STORED)
 def test_what_is_finished_is_kept_when_all_workers_are_gone(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

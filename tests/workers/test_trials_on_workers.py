@@ -96,7 +96,7 @@ def test_when_all_workers_are_gone_what_they_answered_is_kept_for_workers_of_the
     monkeypatch.setattr("merging.tasks.workers.fan_out.MAX_SECONDS_WITHOUT_WORKERS", 0.1)
     with ThreadPoolExecutor(2) as first, ThreadPoolExecutor(2) as second:
         told = {"loss_errors": (RuntimeError,), "has_workers": lambda: not gone.is_set(), "kind": "same"}
-        with pytest.raises(WorkersGone, match=r"are gone\. [345] of 15 trials are kept\. Resume when they are back"):
+        with pytest.raises(WorkersGone, match=r"are gone\. [345] of 15 trials are stored\. Resume when they are back"):
             measured("task_counts", store, tiny_benchmark, Workers(first, 2, **told), progress=third)  # type: ignore[arg-type]
         assert not bytes_of(store)
         before, said = len(begun), list[str]()
