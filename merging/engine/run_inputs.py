@@ -17,9 +17,9 @@ from merging.base.errors import CheckpointError, MergingError
 from merging.base.numerics.finite import all_finite
 from merging.base.numerics.linear_algebra import NO_DOUBLES
 from merging.base.numerics.low_rank import LowRank, ThinFactor
-from merging.engine.layer_inputs import LayerInputSource, OnDetail
+from merging.engine.layer_inputs import LayerInputSource, OnDetail, ignore_detail
 from merging.engine.merged_inputs import MergedInputs
-from merging.methods.moments import Moments, ignore_detail
+from merging.methods.moments import Moments
 from merging.methods.slot import Gradients, Slot
 from merging.models.checkpoint import Checkpoint, UnusedText
 from merging.models.families import LINEAR_MAPS, OUTPUT, UNMERGED, Parameter, Role

@@ -16,11 +16,11 @@ from torch import Tensor
 from merging.base.parallel import WAKE, Report, Unit, map_in_threads, prefetch, run_units
 from merging.base.progress import Meter
 from merging.base.threads import ONE_THREAD, limit_to_one_thread, parallel_pieces, piece_memory
-from merging.engine.layer_inputs import OnDetail
+from merging.engine.layer_inputs import OnDetail, ignore_detail
 from merging.engine.outputs import Notes
 from merging.engine.run_inputs import RunInputs, Spans
 from merging.methods.method import Edit, Merge
-from merging.methods.moments import Moments, ignore_detail
+from merging.methods.moments import Moments
 from merging.methods.params import Params
 from merging.methods.slot import Provisional, Slot
 from merging.models.families import Parameter
