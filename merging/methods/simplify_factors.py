@@ -31,7 +31,7 @@ class _TensorGroup:
 def simplify(factors: Table, experts: Sequence[str], parameters: Sequence[Parameter]) -> tuple[FactorRule, ...]:
     """The fewest rules that a greedy search finds for exactly these factors (K, L), with a default of 1.
 
-    The first rules may set a common value everywhere, or by expert, block or role; later rules set the other cells. A rule
+    The first rules may set a common value everywhere, or by expert, block or role; later rules set other cells. A rule
     for several experts, blocks, roles or kinds of tensors counts as one. L counts the tensors that are merged.
     """
     merged = [p for p in parameters if p.role not in UNMERGED]

@@ -246,7 +246,7 @@ def test_a_file_gives_back_the_same_moments(tmp_path: Path) -> None:
 def test_a_wrong_file_says_what_it_is(tmp_path: Path) -> None:
     model, given, path = small("bert"), batches("bert", 4), tmp_path / "rows.safetensors"
     model.save_pretrained(tmp_path)
-    with pytest.raises(NeedsError, match=r"model.safetensors is no file of layer inputs: .*merging.save_layer_inputs"):
+    with pytest.raises(NeedsError, match=r"model.safetensors is not a file of layer inputs: .*merging.save_layer_inputs"):
         LayerInputFile(tmp_path / "model.safetensors")
     rows = {name: moments for name, moments in merging.capture(model, given).items() if "encoder" in name}
     merging.save_layer_inputs(path, rows)

@@ -100,7 +100,7 @@ def manual(slot: Slot, params: ManualParams, factors: Factors) -> Tensor:
 
 
 def kept_by_any(slot: Slot, params: ManualParams, factors: Factors) -> Tensor | None:
-    """The mask (*S) of the scalars that are merged: false everywhere if all factors are 0, else None for all scalars."""
+    """The mask (*S) of the scalars that are merged: false if all factors are 0, else None, which stands for all."""
     return None if any(factors[slot.name]) else torch.zeros_like(slot.pretrained, dtype=torch.bool)
 
 

@@ -72,7 +72,7 @@ def _merge_elected(kept: Tensor, sign: Tensor, params: TiesParams) -> Tensor:
 
 
 def provisional(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Provisional:
-    """The result (*S) of ``ties`` with plus for exact ties, and the slot's votes (a scalar) on the sign that decides them."""
+    """The result (*S) of ``ties`` with plus for exact ties, and the slot's votes (a scalar) for the sign of ties."""
     kept = _trim(slot, params, statistics.thresholds)
     sign = kept.sum(dim=0).sign_()
     tied = 1 - sign.abs()
