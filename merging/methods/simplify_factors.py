@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,4 +214,5 @@ def _join_two(first: FactorRule, second: FactorRule) -> FactorRule | None:
     first_words, second_words = getattr(first, name), getattr(second, name)
     if not first_words or not second_words:
         return None
-    return replace(first, **{name: tuple(dict.fromkeys((*first_words, *second_words)))})
+    joined_words: dict[str, Any] = {name: tuple(dict.fromkeys((*first_words, *second_words)))}
+    return replace(first, **joined_words)

@@ -29,7 +29,9 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_features, "MIN_OPERATIONS", 0)
 
 
-def given(benchmark: Benchmark, folder: Path, name: str = "flags", model: str = "one") -> list[evaluation.SplitPrediction]:
+def given(
+    benchmark: Benchmark, folder: Path, name: str = "flags", model: str = "one"
+) -> list[evaluation.SplitPrediction]:
     checkpoint = tiny.checkpoint(tiny.family()[1][name])
     keys = [task.key for task in benchmark.tasks]
     return list(

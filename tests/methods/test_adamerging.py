@@ -60,7 +60,9 @@ def slopes(family, tasks, coefficients):
             lambda slot, _: weighted_sum(slot.task_vectors, coefficients[:, order.index(slot.name)].tolist())
         )
         losses = model.compute_entropies(0, 32, 0)
-        model.update_tensors(lambda slot, gradient: found.update({slot.name: inner_products(slot.task_vectors, gradient)}))
+        model.update_tensors(
+            lambda slot, gradient: found.update({slot.name: inner_products(slot.task_vectors, gradient)})
+        )
     return torch.stack([found[name] for name in base], dim=1), losses
 
 

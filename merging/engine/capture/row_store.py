@@ -105,8 +105,8 @@ class RowStore:
         """Add the rows of a call: ``view()`` makes them (*leading, *row) from the call's input ``x`` (any shape).
 
         ``leading_dims`` is the number of dimensions before those of a row. ``kind`` identifies the way in which
-        ``view`` makes rows from ``x``. ``mask`` (*leading) is true for rows that count. ``part`` is the range of a packed
-        weight's rows that the call used.
+        ``view`` makes rows from ``x``. ``mask`` (*leading) is true for rows that count. ``part`` is the range of a
+        packed weight's rows that the call used.
         """
         call_number = len(self._chunk_indices.get(name, ()))
         version = 0 if x.is_inference() else x._version  # a tensor that was changed in place is another input
@@ -160,8 +160,8 @@ class RowStore:
                 assigned.add(id(collector))
             self._collectors[name] = shared[key]
         self._separate_absent(assigned)
-        for (_, indices), collector in shared.items():
-            for index in indices:
+        for (_, chunk_indices), collector in shared.items():
+            for index in chunk_indices:
                 collector.add(self._chunks[index])
         self._chunks, self._chunk_indices, self._parts, self._chunk_by_input = [], {}, {}, {}
         self._batch += 1

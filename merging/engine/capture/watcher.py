@@ -64,7 +64,7 @@ class Watcher(TorchFunctionMode):
             handler(func, *args, **kwargs)
         return func(*args, **kwargs)
 
-    # --- handlers of torch's functions -------------------------------------------------------------------------------------------------
+    # --- handlers of torch's functions -------------------------------------------------------------------------------
 
     def _on_linear(self, func: Any, x: Any, weight: Any, *_: Any, **more: Any) -> None:
         use = self._weights.find(weight)

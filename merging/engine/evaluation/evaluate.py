@@ -160,7 +160,7 @@ def compute_answers(
     counts = {(key, split): benchmark.count(key, split) for model in work for key in model.tasks for split in splits}
     meter = context.meter(sum(counts[key, split] for model in work for key in model.tasks for split in splits))
     benchmark.check_images(dict.fromkeys(key for model in work for key in model.tasks))
-    image_cache = _ImageCache(benchmark)
+    image_cache = _BenchmarkImages(benchmark)
     for group in _group_models(work, benchmark, choose_device(context.device)):
         runners = [_ModelRunner(model, benchmark, context.device) for model in group]
         for task in [benchmark.task(key) for key in dict.fromkeys(key for model in group for key in model.tasks)]:
@@ -171,7 +171,12 @@ def compute_answers(
 
 
 def _predict_split(
-    models: Sequence[_ModelRunner], benchmark: Benchmark, task: Task, split: str, image_cache: _ImageCache, meter: Meter
+    models: Sequence[_ModelRunner],
+    benchmark: Benchmark,
+    task: Task,
+    split: str,
+    image_cache: _BenchmarkImages,
+    meter: Meter,
 ) -> Iterator[SplitPrediction]:
     """The predictions of models for a split: stored ones, and the others from one pass over the split's images."""
     stored = {model.name: entry for model in models if (entry := model.read(task.key, split))}
@@ -217,7 +222,7 @@ def _count_model_bytes(model: EvaluatedModel) -> int:
     return sum(torch.float32.itemsize * info.numel for info in model.open().infos.values())
 
 
-class _ImageCache:
+class _BenchmarkImages:
     """Reads images and labels of a benchmark, and caches up to ``CACHED_BYTES`` of images for the next model."""
 
     def __init__(self, benchmark: Benchmark) -> None:

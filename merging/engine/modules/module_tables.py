@@ -30,8 +30,8 @@ def routing_tables(weights: Mapping[str, Tensor], experts: Sequence[str]) -> dic
     """The tables "routing" and "confusion" of data sets, from the weights (n, blocks, K) or (n, K) of their images.
 
     "routing" has the mean weight of every task, block and expert over the task's images, and its 5th and 95th
-    percentile; the block is −1 if images are routed once. "confusion" has the share of a task's images for which an expert has the
-    largest weight, averaged over the blocks.
+    percentile; the block is −1 if images are routed once. "confusion" has the share of a task's images for
+    which an expert has the largest weight, averaged over the blocks.
     """
     summary, shares = [], []
     for task, task_weights in weights.items():
