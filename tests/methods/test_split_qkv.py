@@ -154,7 +154,7 @@ def test_a_flat_piece_is_cut_where_the_thirds_meet(start: int, stop: int) -> Non
     slot, whole = slot_of()
     flat = slot.pretrained.flatten()[start:stop]
     vectors = slot.task_vectors.flatten(1)[:, start:stop]
-    parts = whole.slots(replace(slot, pretrained=flat, task_vectors=vectors, start=start))
+    parts = whole.split_slot(replace(slot, pretrained=flat, task_vectors=vectors, start=start))
     names = [part.name for part in whole.split_slot(slot)]
     found = [(names.index(p.name) * 4 + p.start + i, float(v)) for p in parts for i, v in enumerate(p.pretrained)]
     assert found == [(at, float(at)) for at in range(start, stop)]

@@ -139,8 +139,8 @@ def first(tensors: dict[str, torch.Tensor]) -> str:
 BAD: dict[str, tuple[Change, str]] = {
     "no such adapt": (listed(key="os.system"), "no adapt called 'os.system'"),
     "a merge": (listed(key="ties"), "no adapt called 'ties'"),
-    "another version": (listed(version=2), "no list of modules of version 1"),
-    "a field more": (listed(code="import os"), "no list of modules"),
+    "another version": (listed(version=2), "not a list of modules of version 1"),
+    "a field more": (listed(code="import os"), "not a list of modules"),
     "bad parameters": (listed(params={"steps": -1}), "must be|no parameter"),
     "unknown parameters": (listed(params={"nonsense": 1}), "no parameter 'nonsense'"),
     "no tasks": (listed(tasks=[]), "names 0 tasks"),
@@ -188,5 +188,5 @@ def test_a_list_that_is_none_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "modules.json").symlink_to(tmp_path / "outside.json")
     with pytest.raises(CheckpointError, match="leads outside"):
         merging.load_modules(folder)
-    with pytest.raises(CheckpointError, match="no folder with modules"):
+    with pytest.raises(CheckpointError, match="not a folder with modules"):
         merging.load_modules(tmp_path)
