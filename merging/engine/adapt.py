@@ -1,4 +1,4 @@
-"""Puts an adapt on top of a merged model: what is stored of every task, what is learned from images, and tables."""
+"""Puts an adapt on top of a merged model: stores tensors of every task, learns from images, and builds tables."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ if TYPE_CHECKING:
     from merging.engine.layer_inputs import LayerInputs, LayerInputSource
     from merging.recipes.recipe import Recipe
 
-PART = "adapt"  # the name of this part of the learning state
+STATE_PART = "adapt"  # the name of the adapt's part of the learning state
+# Phases, as the progress report shows them.
 STORING, READING, LEARNING, ROUTING = "Preparing modules", "Reading features", "Learning modules", "Routing images"
-ROUTED = 128  # images of each task whose routing enters the tables
+ROUTED_IMAGES = 128  # images of each task whose routing enters the tables
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ class AdaptResult:
 
     def add_to(self, result: MergeResult) -> MergeResult:
         """The merge's result with the modules; a table of the adapt whose name is taken gets the suffix "_adapt"."""
-        named = {f"{name}_adapt" if name in result.tables else name: table for name, table in self.tables.items()}
+        tables = {f"{name}_adapt" if name in result.tables else name: table for name, table in self.tables.items()}
         warnings = tuple(dict.fromkeys((*result.warnings, *self.warnings)))  # each sentence once
         return replace(
-            result, modules=self.modules, tables=Frames({**plain_tables(result.tables), **named}), warnings=warnings
+            result, modules=self.modules, tables=Frames({**plain_tables(result.tables), **tables}), warnings=warnings
         )
 
 
@@ -94,10 +95,9 @@ def adapt(
     exemplar_tasks, unlabeled = check_exemplars(exemplars), check_test_data(test_data)
     check_kind(recipe, pretrained)
     check_needs(recipe, experts, layer_inputs, exemplar_tasks, unlabeled)
-    need = method.needs_for(params)
-    images = (unlabeled if need == Needs.TEST_DATA else exemplar_tasks) or {}
-    tasks = {name: TaskExemplars(images[name].images, None, images[name].head, images[name].logit_scale)
-             for name in experts if need != Needs.NOTHING}  # fmt: skip
+    needs = method.needs_for(params)
+    labeled_tasks = (unlabeled if needs == Needs.TEST_DATA else exemplar_tasks) or {}
+    tasks = {name: replace(labeled_tasks[name], labels=None) for name in experts if needs != Needs.NOTHING}
     architecture = Architecture.from_checkpoint(merged, fallback=pretrained)
     for name, task in tasks.items():
         check_fits(name, task, architecture)
@@ -108,18 +108,18 @@ def adapt(
         meter = context.meter(work.total)
         data = {"layer_inputs": layer_inputs, "exemplars": exemplar_tasks}
         stored = work.store_parts(recipe, pretrained, data, meter)
-        base = work.base(pretrained) if method.mixes_on_pretrained else None
-        bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, device)
-        network = _EngineNetwork(work, bare, meter, learning_state)
+        base = work.read_base(pretrained) if method.mixes_on_pretrained else None
+        untrained = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, device)
+        network = _EngineNetwork(work, untrained, meter, learning_state)
         learned = method.train(network, params)
         _require_numbers(method, learned)
-        learning_state.finish_part(PART)
+        learning_state.finish_part(STATE_PART)
         del network
-        modules = replace(bare, learned=learned.to_device(torch.device("cpu")))
-        more = work.tables(modules, meter)
+        modules = replace(untrained, learned=learned.to_device(torch.device("cpu")))
+        tables = work.tables(modules, meter)
         meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
         host_modules = modules if is_host(device) else replace(modules)  # without the tower in the device's memory
-        return AdaptResult(host_modules, {**learned.tables, **more}, learned.warnings)
+        return AdaptResult(host_modules, {**learned.tables, **tables}, learned.warnings)
 
     def adapt_in_one_thread(device: torch.device) -> AdaptResult:
         with limit_to_one_thread(device):
@@ -127,14 +127,14 @@ def adapt(
 
     with learning_state.remove_on_failure():
         adapted, oom_warnings = retry_on_oom(choose_device(context.device), adapt_in_one_thread)
-    chain = chain_rules.list_doubts([(one, step.params) for one, step in recipe.stages])
-    few = warn_of_few_images(tasks)
-    return replace(adapted, warnings=(*adapted.warnings, *chain, *few, *learning_state.warnings, *oom_warnings))
+    doubts = chain_rules.list_doubts([(method, step.params) for method, step in recipe.stages])
+    few_images = warn_of_few_images(tasks)
+    return replace(adapted, warnings=(*adapted.warnings, *doubts, *few_images, *learning_state.warnings, *oom_warnings))
 
 
 @dataclass(frozen=True)
 class _AdaptWork:
-    """One adapt, its inputs, and its work: scalars read, and scalars times images."""
+    """One adapt and its inputs. Its work is counted in scalars read, plus scalars times images that run."""
 
     method: Adapt
     params: Params
@@ -165,7 +165,9 @@ class _AdaptWork:
         stored = sum(model.infos[p.name].numel for p in self.inputs.parameters if self.method.stores_of(p))
         reading = 0 if self.method.stores is None else stored * (len(self.inputs.experts) + 1)
         features = images * self.method.feature_passes
-        routed = 2 * sum(min(len(task.images), ROUTED) for task in self.tasks.values()) if self.method.routing else 0
+        routed = (
+            2 * sum(min(len(task.images), ROUTED_IMAGES) for task in self.tasks.values()) if self.method.routing else 0
+        )
         return reading + self.learning + self.scalars * (features + routed)
 
     def store_parts(
@@ -177,14 +179,14 @@ class _AdaptWork:
         files = {task: TemporaryTensors(task) for task in self.inputs.experts}
         experts, device = self.inputs.experts, self.inputs.device
         if self.method.exclusive or self.method.as_they_came:
-            before = self.inputs.pretrained if self.method.exclusive else pretrained
+            base = self.inputs.pretrained if self.method.exclusive else pretrained  # subtracted from the experts
             towers = {name: convert_naming(expert, "open_clip") for name, expert in experts.items()}
-            inputs = RunInputs(convert_naming(before, "open_clip"), towers, None, device)
+            inputs = RunInputs(convert_naming(base, "open_clip"), towers, None, device)
             slots: AbstractContextManager[Stream] = nullcontext(Stream(inputs, (), False, meter, STORING))
             names = {name: name for name in inputs.pretrained.infos}
         else:
-            towers_of = tower_names(pretrained).items()
-            names = {parts[0]: VISUAL + name for name, parts in towers_of if len(parts) == 1}
+            stored_names = tower_names(pretrained).items()
+            names = {parts[0]: VISUAL + name for name, parts in stored_names if len(parts) == 1}
             slots = edited_tensors(recipe, pretrained, experts, **data, device=device, meter=meter, phase=STORING,
                            only=self._stored_names(pretrained))  # fmt: skip
         with slots as stream:
@@ -197,8 +199,8 @@ class _AdaptWork:
     def _stored_names(self, pretrained: Checkpoint) -> frozenset[str]:
         return frozenset(p.name for p in pretrained.parameters if self.method.stores_of(p))
 
-    def base(self, pretrained: Checkpoint) -> Checkpoint:
-        """The pretrained model's tensors to which images add mixtures of the stored ones."""
+    def read_base(self, pretrained: Checkpoint) -> Checkpoint:
+        """The pretrained model's tensors to which each image's mixture of the stored tensors is added."""
         view = convert_naming(pretrained, "open_clip")
         names = [p.name for p in view.parameters if self.method.stores_of(p)]
         return MappingCheckpoint({name: view.read(name).to(self.inputs.dtype) for name in names}, "pretrained tensors")
@@ -210,7 +212,7 @@ class _AdaptWork:
             return tables
         weights = {}
         nbytes = forward_bytes(modules.batch_size, self.architecture)
-        routes = (partial(modules.routing, task.images[:ROUTED]) for task in self.tasks.values())
+        routes = (partial(modules.routing, task.images[:ROUTED_IMAGES]) for task in self.tasks.values())
         with run_in_threads(routes, self.inputs.device, nbytes) as results:
             for name, routed in zip(self.tasks, results, strict=True):
                 assert routed is not None
@@ -225,7 +227,7 @@ class _EngineNetwork:
     def __init__(self, work: _AdaptWork, modules: Modules, meter: Meter, learning_state: LearningState) -> None:
         self._work, self._modules, self._meter, self._learning_state = work, modules, meter, learning_state
         self._merged_features: dict[str, Tensor] = {}
-        self._trained = 0  # work of learning that is reported
+        self._reported_work = 0  # of learning
         self._routed: RoutedNetwork | None = None
 
     @property
@@ -234,8 +236,8 @@ class _EngineNetwork:
 
     @property
     def sizes(self) -> Sizes:
-        a = self._modules.architecture
-        return Sizes(len(self.tasks), a.layers, a.width, a.embed_dim)
+        tower = self._modules.architecture
+        return Sizes(len(self.tasks), tower.layers, tower.width, tower.embed_dim)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -243,50 +245,50 @@ class _EngineNetwork:
 
     def merged_features(self, task: str) -> Tensor:
         if not self._merged_features:
-            encoder = self._encoder(self._modules.merged)
-            self._merged_features = {name: self._features(encoder, name) for name in self.tasks}
+            encoder = self._load_encoder(self._modules.merged)
+            self._merged_features = {name: self._compute_features(encoder, name) for name in self.tasks}
         return self._merged_features[task]
 
     def expert_features(self, task: str) -> Tensor:
-        return self._features(self._encoder(self._work.inputs.experts[task]), task)
+        return self._compute_features(self._load_encoder(self._work.inputs.experts[task]), task)
 
-    def entropies(
-        self, router: Router, route: Route, *, each: bool, seed: int, batch: int, step: int
+    def compute_entropies(
+        self, router: Router, route: Route, *, per_image: bool, seed: int, batch: int, step: int
     ) -> tuple[tuple[float, ...], dict[str, Tensor]]:
         if self._routed is None:
             tower, device = self._modules.tower, self._modules.device
             self._routed = RoutedNetwork(tower, self._work.tasks, device, self.dtype, self._check)
-        return self._routed.entropies(router, route, each=each, seed=seed, batch=batch, step=step)
+        return self._routed.compute_entropies(router, route, per_image=per_image, seed=seed, batch=batch, step=step)
 
     def report_progress(self, detail: str, share: float) -> None:
         done = round(share * self._work.learning)
-        self._meter.advance(max(0, done - self._trained), LEARNING, detail)
-        self._trained = max(done, self._trained)
+        self._meter.advance(max(0, done - self._reported_work), LEARNING, detail)
+        self._reported_work = max(done, self._reported_work)
         self._learning_state.check()
 
-    def restore_state(self) -> dict[str, Tensor]:
-        return self._learning_state.restore(PART)
+    def load_state(self) -> dict[str, Tensor]:
+        return self._learning_state.load(STATE_PART)
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        self._learning_state.offer(PART, state)
+        self._learning_state.offer(STATE_PART, state)
 
     def _check(self) -> None:
         self._meter.check()
         self._learning_state.check()
 
-    def _encoder(self, checkpoint: Checkpoint) -> Encoder:
+    def _load_encoder(self, checkpoint: Checkpoint) -> Encoder:
         tensors = tower_tensors(checkpoint, self._modules.device, self.dtype)
         return Encoder(self._modules.architecture, tensors)
 
-    def _features(self, encoder: Encoder, task: str) -> Tensor:
+    def _compute_features(self, encoder: Encoder, task: str) -> Tensor:
         """Features (n, e) of all images of a task, detached, but usable in a graph."""
         batches, rows = self._work.tasks[task].images.split(self._modules.batch_size), list[Tensor]()
         nbytes = forward_bytes(len(batches[0]), self._modules.architecture)
         passes = (partial(self._encode, encoder, batch) for batch in batches)
         with run_in_threads(passes, encoder.device, nbytes) as results:
-            for own in results:
-                rows.append(own)
-                self._meter.advance(len(own) * self._work.scalars, READING, task)
+            for features in results:
+                rows.append(features)
+                self._meter.advance(len(features) * self._work.scalars, READING, task)
                 self._learning_state.check()
         return torch.cat(rows)
 
@@ -298,8 +300,12 @@ class _EngineNetwork:
 def _require_numbers(method: Adapt, learned: Learned) -> None:
     """Raise MergingError if the last step, whose loss is never computed, left NaN or infinity."""
     named = {"router": learned.router, **learned.per_task}
-    not_finite = [f"{part}.{name}" for part, tensors in named.items() for name, tensor in tensors.items()
-           if not tensor.isfinite().all().cpu()]  # fmt: skip
+    not_finite = [
+        f"{part}.{name}"
+        for part, tensors in named.items()
+        for name, tensor in tensors.items()
+        if not tensor.isfinite().all().cpu()
+    ]
     if not_finite:
         raise MergingError(
             f"{method.title} learned numbers that are not finite, in {first_few(not_finite)}. Nothing was saved. A "

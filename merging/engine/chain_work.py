@@ -1,4 +1,4 @@
-"""The work of a chain, independent of the machine: passes over tensors, bytes, matrix operations, passes of towers."""
+"""The work of a chain, in units that no machine changes: passes over tensors, bytes, operations, passes of towers."""
 
 from __future__ import annotations
 
@@ -59,36 +59,42 @@ def chain_work(
     models, passes = (pretrained, *experts.values()), count_passes(recipe)
     merged = [p.name for p in pretrained.parameters if p.role not in UNMERGED]
     written = len(experts) if recipe.per_task else 1
-    captures, through = count_input_passes(recipe), _through_merged(recipe)
-    kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
-    images = recipe.exemplars.per_task * len(experts) if recipe.exemplars else 0
-    learned = learning_work(recipe, len(experts), test_images)
-    tower = find_tower(pretrained) if images or learned.images else None
-    one_pass = forward_flops(tower) if tower else 0.0
-    summing = [method for method, _ in _layer_input_methods(recipe)] + [recipe.methods[-1]] * through
-    grams = sum(images * _gram_flops(pretrained, method.algebra_on) for method in summing) if tower else 0.0
+    captures, through_merged = count_input_passes(recipe), _uses_merged_inputs(recipe)
+    gradient_kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
+    exemplar_count = recipe.exemplars.per_task * len(experts) if recipe.exemplars else 0
+    learning = learning_work(recipe, len(experts), test_images)
+    tower = find_tower(pretrained) if exemplar_count or learning.images else None
+    pass_flops = forward_flops(tower) if tower else 0.0  # of one image
+    gram_methods = [method for method, _ in _layer_input_methods(recipe)] + [recipe.methods[-1]] * through_merged
+    gram_flops = 0.0
+    if tower:
+        gram_flops = sum(exemplar_count * _gram_flops(pretrained, method.algebra_on) for method in gram_methods)
     # An expert that lacks a tensor is refused later, with a better message than a KeyError.
-    bytes_of = [sum(model.infos[name].nbytes for name in merged if name in model.infos) for model in models]
-    sections = [p.name for p in pretrained.parameters if p.role not in UNMERGED and p.section != EMBEDDINGS] * through
-    section_bytes = sum(expert.infos[name].nbytes for expert in models[1:] for name in sections if name in expert.infos)
-    towers_read = (
-        section_bytes
-        + captures * sum(bytes_of[1:])
-        + sum(bytes_of[0] if kind == Gradients.SENSITIVITY else sum(bytes_of[1:]) for kind in kinds)
-    )
-    towers_read += round(learned.models * sum(bytes_of) / len(bytes_of))
-    both_ways = len(kinds) * images + learned.images
+    pretrained_bytes, *expert_bytes = model_bytes = [
+        sum(model.infos[name].nbytes for name in merged if name in model.infos) for model in models
+    ]
+    tower_bytes = captures * sum(expert_bytes)
+    if through_merged:  # every expert's section after the embeddings is read once more
+        sections = [p.name for p in pretrained.parameters if p.role not in UNMERGED and p.section != EMBEDDINGS]
+        tower_bytes += sum(
+            expert.infos[name].nbytes for expert in experts.values() for name in sections if name in expert.infos
+        )
+    for kind in gradient_kinds:
+        tower_bytes += pretrained_bytes if kind == Gradients.SENSITIVITY else sum(expert_bytes)
+    tower_bytes += round(learning.models * sum(model_bytes) / len(model_bytes))
+    forward_only = (captures + 2 * through_merged) * exemplar_count  # 2: an expert's section, then the merged section
+    both_ways = len(gradient_kinds) * exemplar_count + learning.images
     return ChainWork(
         experts=len(experts),
         scalars=sum(pretrained.infos[name].numel for name in merged),
         passes=passes,
-        reads=passes * sum(bytes_of) + towers_read,
+        reads=passes * sum(model_bytes) + tower_bytes,
         writes=written * sum(info.nbytes for info in pretrained.infos.values()),
-        matrix_flops=_count_flops(recipe, pretrained, experts) + grams,
-        exemplars=images,
-        forward=(captures + 2 * through) * images + both_ways,  # through an expert's section, then the merged section
+        matrix_flops=_count_flops(recipe, pretrained, experts) + gram_flops,
+        exemplars=exemplar_count,
+        forward=forward_only + both_ways,
         backward=both_ways,
-        tower_flops=((captures + 2 * through) * images + FORWARD_AND_BACKWARD * both_ways) * one_pass,
+        tower_flops=(forward_only + FORWARD_AND_BACKWARD * both_ways) * pass_flops,
     )
 
 
@@ -101,8 +107,8 @@ def separable_tensors(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> lis
     merge = recipe.methods[-1]
     assert isinstance(merge, Merge)
     in_pieces = all(method.is_elementwise(params) for method, params in pairs)
-    data = any(method.needs_for(params) != Needs.NOTHING for method, params in pairs)
-    if in_pieces or data or recipe.per_task or merge.provisional is not None or merge.through_merged:
+    needs_data = any(method.needs_for(params) != Needs.NOTHING for method, params in pairs)
+    if in_pieces or needs_data or recipe.per_task or merge.provisional is not None or merge.through_merged:
         return []
     roles = frozenset[Role]()
     for method, params in pairs:
@@ -122,9 +128,9 @@ def count_passes(recipe: Recipe) -> int:
 def _needs_count_pass(recipe: Recipe) -> bool:
     """Whether the merge counts over all tensors and sees them whole, which takes another pass."""
     merge = recipe.methods[-1]
-    counts = isinstance(merge, Merge) and merge.provisional is not None
+    merge_counts = isinstance(merge, Merge) and merge.provisional is not None
     pairs = zip(recipe.methods, recipe.steps, strict=True)
-    return counts and not all(method.is_elementwise(step.params) for method, step in pairs)
+    return merge_counts and not all(method.is_elementwise(step.params) for method, step in pairs)
 
 
 def count_input_passes(recipe: Recipe) -> int:
@@ -134,7 +140,7 @@ def count_input_passes(recipe: Recipe) -> int:
     return surveys + (surveys < len(readers))
 
 
-def _through_merged(recipe: Recipe) -> bool:
+def _uses_merged_inputs(recipe: Recipe) -> bool:
     """Whether exemplars run through every layer once it is merged."""
     return any(isinstance(method, Merge) and method.through_merged for method in recipe.methods)
 
@@ -142,33 +148,38 @@ def _through_merged(recipe: Recipe) -> bool:
 def _layer_input_methods(recipe: Recipe) -> list[tuple[Method, Params]]:
     """The methods of the chain that read layer inputs, with their parameters."""
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
-    return [(m, params) for m, params in pairs if m.needs_for(params) != Needs.NOTHING and m.reads_layer_inputs]
+    return [
+        (method, params)
+        for method, params in pairs
+        if method.needs_for(params) != Needs.NOTHING and method.reads_layer_inputs
+    ]
 
 
 def _count_flops(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> float:
     """Floating-point operations of the methods' products and decompositions."""
-    images = recipe.exemplars.per_task if recipe.exemplars else None
+    per_task = recipe.exemplars.per_task if recipe.exemplars else None
     total = 0.0
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
-        split, ranks = is_split(step.params), thin_ranks(recipe, pretrained, experts) if method.role == "merge" else {}
-        for name, matrix in _named_maps(pretrained, len(experts), method.algebra_on, images=images, split_qkv=split):
+        split = is_split(step.params)
+        ranks = thin_ranks(recipe, pretrained, experts) if method.role == "merge" else {}
+        for name, matrix in _named_maps(pretrained, len(experts), method.algebra_on, images=per_task, split_qkv=split):
             rank = int(min(ranks.get(name, math.inf), matrix.short))
-            thin = rank < matrix.short
-            total += core_projection(matrix, rank) if thin else 0.0
-            decomposed = matrix._replace(outputs=rank, inputs=rank) if thin else matrix
+            is_thin = rank < matrix.short
+            total += core_projection(matrix, rank) if is_thin else 0.0
+            decomposed = matrix._replace(outputs=rank, inputs=rank) if is_thin else matrix
             total += method.algebra(step.params, decomposed)
     return total
 
 
 def thin_ranks(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> dict[str, float]:
-    """{tensor: number of columns of all thin factors together}, of the tensors that a merge takes as thin factors.
+    """{tensor: the sum of its factors' ranks over the experts}, for tensors that a merge takes as low-rank factors.
 
     Empty if an edit comes before the merge, because edited task vectors have full rank.
     """
     pairs = zip(recipe.methods, recipe.steps, strict=True)
-    before = any(isinstance(one, Edit) and not one.after_merge(step.params) for one, step in pairs)
+    has_edits = any(isinstance(method, Edit) and not method.after_merge(step.params) for method, step in pairs)
     merge = recipe.methods[-1]
-    if before or not (isinstance(merge, Merge) and merge.in_factors):
+    if has_edits or not (isinstance(merge, Merge) and merge.in_factors):
         return {}
     return {p.name: sum_of_ranks(p, pretrained, experts) for p in pretrained.parameters if p.role == Role.LINEAR}
 
@@ -205,7 +216,7 @@ def _named_maps(
     """The maps of ``linear_maps``, each with the name of its tensor."""
     maps, tower = [], find_tower(pretrained) if images is not None else None
     tokens = count_tokens(tower) if tower else math.inf
-    rows = {Role.CONV: tokens - 1, Role.PROJECTION: 1}
+    rows = {Role.CONV: tokens - 1, Role.PROJECTION: 1}  # per image, where they differ from the number of tokens
     packed = packed_tensors(pretrained.parameters, pretrained.infos) if split_qkv else {}
     for parameter in pretrained.parameters:
         if parameter.role in roles and block in (None, parameter.block):
@@ -213,13 +224,14 @@ def _named_maps(
             count = len(packed[parameter.name].parts) if parameter.name in packed else 1
             sides = outputs // count, math.prod(input_sides)
             transposed = is_transposed(parameter)
-            entering = (images or 1) * rows.get(parameter.role, tokens) if tower else math.inf
-            maps += [(parameter.name, LinearMap(tasks, *(sides[::-1] if transposed else sides), entering))] * count
+            row_count = (images or 1) * rows.get(parameter.role, tokens) if tower else math.inf
+            matrix = LinearMap(tasks, *(sides[::-1] if transposed else sides), row_count)
+            maps += [(parameter.name, matrix)] * count
     return maps
 
 
 def find_tower(pretrained: Checkpoint) -> Architecture | None:
-    """The architecture of the pretrained model; None for a state dict that is no visual tower."""
+    """The architecture of the pretrained model; None for a state dict that is not a visual tower."""
     try:
         return Architecture.from_checkpoint(pretrained)
     except CheckpointError:
@@ -232,5 +244,5 @@ def count_tokens(tower: Architecture) -> int:
 
 
 def forward_flops(tower: Architecture) -> float:
-    """Floating-point operations of the tower for one image: the weights of its blocks, twice, for each token."""
-    return 2 * 12.0 * tower.layers * tower.width**2 * count_tokens(tower)
+    """Floating-point operations of the tower for one image: two per token and weight of its blocks."""
+    return 2 * 12.0 * tower.layers * tower.width**2 * count_tokens(tower)  # a block has 12 width² weights

@@ -1,8 +1,8 @@
 """The sensitivity of a task's loss to every weight: statistics of single examples' gradients, one file per statistic.
 
-Squares and absolute values do not commute with sums over examples, so every example is differentiated by itself. One
-expert's statistic is as large as its model. Memory holds one at a time; the others are in a temporary file, from which
-slots are read.
+Squares and absolute values do not commute with sums over examples, so every example is differentiated by itself. An
+expert's statistic is as large as a model. Memory holds one statistic at a time; the others are in a temporary file,
+from which slots are read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from merging.engine.run_inputs import RunInputs
     from merging.images.exemplars import TaskExemplars
 
-EXAMPLES = 16  # examples that are differentiated together at most; more gain nothing
+MAX_EXAMPLES = 16  # examples that are differentiated together; more would not be faster
 GRADIENT_BYTES_CPU = 1 << 28  # bytes that their gradients may take; at least one example is differentiated
 GRADIENT_BYTES_GPU = 1 << 32
 PHASE = "Computing gradients"
@@ -51,12 +51,12 @@ PHASE = "Computing gradients"
 class GradientFile:
     """A file (rows, scalars) of one statistic of the gradients of several losses, such as a row per expert."""
 
-    def __init__(self, file: IO[bytes], inputs: RunInputs, needed: int) -> None:
-        self._needed = needed  # bytes of all rows of this file and the files created with it
+    def __init__(self, file: IO[bytes], inputs: RunInputs, total_bytes: int) -> None:
+        self._total_bytes = total_bytes  # of this file and the files created with it, for error messages
         self._file, self._dtype, self._device = file, inputs.dtype, inputs.device
-        ends = np.cumsum([0, *inputs.numels])
-        self._starts = {p.name: int(start) for p, start in zip(inputs.parameters, ends[:-1], strict=True)}
-        self._numel, self._rows = int(ends[-1]), 0
+        offsets = np.cumsum([0, *inputs.numels])
+        self._starts = {p.name: int(start) for p, start in zip(inputs.parameters, offsets[:-1], strict=True)}
+        self._numel, self._row_count = int(offsets[-1]), 0
 
     def append(self, row: Mapping[str, Tensor]) -> None:
         """Add the next row, {tensor: gradients of its shape (*S)}. Raises MergingError if the disk is full."""
@@ -65,15 +65,18 @@ class GradientFile:
                 self._file.write(raw_bytes(row[name].to("cpu", self._dtype).reshape(-1)))
             self._file.flush()
         except OSError:
-            raise temporary_space_error("The gradients take", self._needed) from None
-        self._rows += 1
+            raise temporary_space_error("The gradients take", self._total_bytes) from None
+        self._row_count += 1
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
         """The scalars [start, stop) of a tensor, (rows, stop - start)."""
-        firsts = [self._numel * row + self._starts[name] + start for row in range(self._rows)]
-        descriptor, size = self._file.fileno(), self._dtype.itemsize
-        spans = [read_span(descriptor, at * size, stop - start, self._dtype, "The file of gradients") for at in firsts]
-        return torch.stack(spans).to(self._device)
+        first_scalars = [self._numel * row + self._starts[name] + start for row in range(self._row_count)]
+        descriptor, itemsize = self._file.fileno(), self._dtype.itemsize
+        rows = [
+            read_span(descriptor, first * itemsize, stop - start, self._dtype, "The file of gradients")
+            for first in first_scalars
+        ]
+        return torch.stack(rows).to(self._device)
 
 
 @contextmanager
@@ -86,20 +89,20 @@ def gather_gradients(
 
     Raises:
         NeedsError: exemplars or a head do not fit the towers.
-        CheckpointError: a checkpoint is no tower.
+        CheckpointError: a checkpoint is not a tower.
         MergingError: the folder for temporary files has no room, or gradients are not finite.
     """
     scalars = sum(inputs.numels)
     examples = sum(len(exemplars[name].images) for name in inputs.experts)
     meter.total += len(kinds) * scalars * examples
     gathered = {}
-    with gradient_files(inputs, len(inputs.experts), len(kinds)) as opened:
-        for kind, file in zip(sorted(kinds), opened, strict=True):
+    with gradient_files(inputs, len(inputs.experts), len(kinds)) as files:
+        for kind, file in zip(sorted(kinds), files, strict=True):
             gathered[kind] = file
-            shared = _GradientTower(inputs.pretrained, inputs) if kind == Gradients.SENSITIVITY else None
+            pretrained_tower = _GradientTower(inputs.pretrained, inputs) if kind == Gradients.SENSITIVITY else None
             for name, expert in inputs.experts.items():
-                tower = shared or _GradientTower(expert, inputs)
-                gathered[kind].append(tower.statistic(kind, name, exemplars[name], seed, meter))
+                tower = pretrained_tower or _GradientTower(expert, inputs)
+                file.append(tower.compute_statistic(kind, name, exemplars[name], seed, meter))
         yield gathered
 
 
@@ -110,12 +113,12 @@ def gradient_files(inputs: RunInputs, rows: int, count: int = 1) -> Iterator[lis
     Raises:
         MergingError: the folder for temporary files has no room for them.
     """
-    needed = count * rows * sum(inputs.numels) * inputs.dtype.itemsize
+    total_bytes = count * rows * sum(inputs.numels) * inputs.dtype.itemsize
     with ExitStack() as files:
-        if free_bytes(Path(tempfile.gettempdir())) < needed:
-            raise temporary_space_error("The gradients take", needed)
+        if free_bytes(Path(tempfile.gettempdir())) < total_bytes:
+            raise temporary_space_error("The gradients take", total_bytes)
         temporary = [files.enter_context(tempfile.TemporaryFile(prefix="mergescope-")) for _ in range(count)]
-        yield [GradientFile(file, inputs, needed) for file in temporary]
+        yield [GradientFile(file, inputs, total_bytes) for file in temporary]
 
 
 class _GradientTower:
@@ -128,24 +131,27 @@ class _GradientTower:
         self._weights = {name: self._to_device(checkpoint.read(name)) for name in names}
         self._numel = sum(weight.numel() for weight in self._weights.values())
 
-    def statistic(self, kind: Gradients, name: str, task: TaskExemplars, seed: int, meter: Meter) -> dict[str, Tensor]:
+    def compute_statistic(
+        self, kind: Gradients, name: str, task: TaskExemplars, seed: int, meter: Meter
+    ) -> dict[str, Tensor]:
         """The mean over a task's examples of the squared or absolute gradient, {stored tensor: (*S) float64}."""
         check_fits(name, task, self._encoder.architecture, "exemplars")
         device = self._inputs.device
         budget = GRADIENT_BYTES_CPU if is_host(device) else limit_bytes(device, GRADIENT_BYTES_GPU)
-        size = max(1, min(EXAMPLES, budget // (self._numel * self._inputs.dtype.itemsize)))
+        size = max(1, min(MAX_EXAMPLES, budget // (self._numel * self._inputs.dtype.itemsize)))
         targets = _label_sources(kind, name, task, seed)
         sums = {key: torch.zeros_like(to_float64(weight)) for key, weight in self._weights.items()}
         pairs = zip(task.images.split(size), targets.split(size), strict=True)
-        passes = (partial(self._each, kind, task, images, goals) for images, goals in pairs)
+        passes = (partial(self._differentiate, kind, task, images, batch_targets) for images, batch_targets in pairs)
         nbytes = 2 * size * self._numel * self._inputs.dtype.itemsize
         # The fused kernels of attention do not support vmap. The choice of kernels is a setting of the whole process.
         with sdpa_kernel(SDPBackend.MATH), run_in_threads(passes, device, nbytes) as results:
             for gradients in results:
-                count = len(next(iter(gradients.values())))
+                count = len(next(iter(gradients.values())))  # of examples
                 for key, total in sums.items():
-                    each = gradients.pop(key).abs_() if kind == Gradients.SENSITIVITY else gradients.pop(key).square_()
-                    total.add_((each[0] if len(each) == 1 else each.sum(dim=0)).to(total.device))
+                    gradient = gradients.pop(key)  # (n, *S), freed example batch by batch
+                    values = gradient.abs_() if kind == Gradients.SENSITIVITY else gradient.square_()
+                    total.add_((values[0] if len(values) == 1 else values.sum(dim=0)).to(total.device))
                 meter.advance(count * self._numel, PHASE, name)
         for key, total in sums.items():
             if not torch.isfinite(total.div_(len(task.images)).sum()).cpu():
@@ -153,7 +159,9 @@ class _GradientTower:
                 raise MergingError(f"The gradients of {name!r} in tensor {key!r} are not finite; check its head.")
         return sums
 
-    def _each(self, kind: Gradients, task: TaskExemplars, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def _differentiate(
+        self, kind: Gradients, task: TaskExemplars, images: Tensor, targets: Tensor
+    ) -> dict[str, Tensor]:
         """Every example's gradient, {stored tensor: (n, *S)}, of images (n, 3, h, w) and targets (n,)."""
         assert task.head is not None  # ensured by check_needs
         head, samples_label = self._to_device(task.head), kind == Gradients.FISHER
@@ -178,7 +186,7 @@ class _GradientTower:
 
 
 def _label_sources(kind: Gradients, name: str, task: TaskExemplars, seed: int) -> Tensor:
-    """The source (n,) of every example's label: the true label itself, or a number in [0, 1) that samples a label."""
+    """For every example (n,), its true label, or a number in [0, 1) that samples a label from the prediction."""
     if kind == Gradients.SENSITIVITY:
         assert task.labels is not None  # ensured by check_needs
         return task.labels.long()

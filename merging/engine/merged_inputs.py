@@ -16,7 +16,7 @@ from merging.models.tower_names import assemble
 
 
 class MergedInputs(CapturedInputs):
-    """Layer inputs of every expert's exemplars, which pass through the merged sections before the layer's own section.
+    """Layer inputs of every expert's exemplars, which pass through the merged sections before the layer's section.
 
     Inside its section, a layer's inputs pass through the expert's own layers. Callers request parameters in forward
     order and pass every merged tensor to ``add``. Memory holds, besides a section's moments, the merged tensors of a
@@ -37,7 +37,7 @@ class MergedInputs(CapturedInputs):
         super().__init__(experts, exemplars, device, like=pretrained)
         self._images = {name: exemplars[name].to(device, dtype) for name in self._images}
         self._experts, self._device, self._dtype = experts, device, dtype
-        self._model = Encoder.from_checkpoint(pretrained, device, on_demand=True)
+        self._encoder = Encoder.from_checkpoint(pretrained, device, on_demand=True)
         self._merged: dict[str, Tensor] = {}
 
     def add(self, name: str, values: Tensor) -> None:
@@ -47,26 +47,29 @@ class MergedInputs(CapturedInputs):
     def _run_to(self, section: int, on_detail: OnDetail) -> None:
         """Run forward until the moments are those of ``section``; all sections before it must be merged."""
         with torch.no_grad():
-            while self._next <= section:
-                if self._next > 0:
-                    merged = self._section_tower(self._model, self._next - 1, self._merged.pop)
+            while self._next_section <= section:
+                if self._next_section > 0:
+                    merged = self._section_tower(self._encoder, self._next_section - 1, self._merged.pop)
                     self._run_experts(partial(self._pass_merged_section, merged, on_detail))
                 self._moments = []
-                if self._next == section:
+                if self._next_section == section:
                     self._moments = self._run_experts(partial(self._pass_own_section, on_detail))
-                self._next += 1
+                self._next_section += 1
 
     def _pass_merged_section(self, merged: Encoder, on_detail: OnDetail, name: str) -> dict[str, Moments]:
         """Pass an expert's tokens through the merged section before the next one; the moments returned are empty."""
-        return self._run(name, merged, self._next - 1, on_detail, record=False, move=True)
+        return self._run(name, merged, self._next_section - 1, on_detail, record=False, move=True)
 
     def _pass_own_section(self, on_detail: OnDetail, name: str) -> dict[str, Moments]:
-        own = self._section_tower(self._encoders[name], self._next, self._experts[name].read)
-        return self._run(name, own, self._next, on_detail, record=True, move=False)
+        """The moments of an expert's tokens as they pass through the expert's own next section."""
+        section = self._section_tower(self._encoders[name], self._next_section, self._experts[name].read)
+        return self._run(name, section, self._next_section, on_detail, record=True, move=False)
 
     def _section_tower(self, encoder: Encoder, section: int, read: Callable[[str], Tensor]) -> Encoder:
         """A tower with the tensors of one section only; ``read`` returns a stored tensor by its name."""
         names = {name: stored for name, stored in encoder.names.items() if encoder.section_of(name) == section}
-        parts = {name: [read(n).to(self._device, self._dtype) for n in stored] for name, stored in names.items()}
-        tensors = {name: assemble(name, stored, parts[name]) for name, stored in names.items()}
+        tensors = {
+            name: assemble(name, stored, [read(part).to(self._device, self._dtype) for part in stored])
+            for name, stored in names.items()
+        }
         return Encoder(encoder.architecture, tensors, encoder.names, encoder.causal)

@@ -32,8 +32,8 @@ class RemoteTensors(Protocol):
         """The names of the tensors; they do not depend on each other."""
         ...
 
-    def compute(self, take: Callable[[StoredSlot, Rows, str], None]) -> None:
-        """Compute the tensors and call ``take`` with each as it arrives: stored values, rows of tables, the phase."""
+    def compute(self, on_tensor: Callable[[StoredSlot, Rows, str], None]) -> None:
+        """Compute the tensors and call ``on_tensor`` with each as it arrives: stored values, rows of tables, phase."""
         ...
 
 
@@ -41,9 +41,9 @@ class RemoteTensors(Protocol):
 class MergedSlot:
     """A merged tensor, or a piece of one, ready to be written.
 
-    ``weights`` are the merge's weights before edits that follow it, for merges that merge one layer after the other:
-    the inputs of later layers pass through these. A merge that counts in the same pass gives the ``count`` of this
-    slot, and whether the slot is ``final``.
+    ``weights`` are the merge's weights before the edits after it, for merges whose layer inputs pass through the merged
+    layers. For merges that count in the same pass, ``count`` is the slot's contribution, and ``final`` whether the slot
+    is the same for every possible count.
     """
 
     stored: StoredSlot
@@ -60,19 +60,22 @@ class MergeStep:
     after: tuple[Stage, ...]
     output: Output
     merged_inputs: MergedInputs | None
-    counts: bool
+    counts: bool  # whether the merge counts over all tensors in this pass
     lock: Lock = field(default_factory=Lock)
 
     def merge_slot(self, slot: Slot, mask: Tensor | None, on_detail: OnDetail) -> MergedSlot:
-        """The merged values of a slot; ``mask`` (*S) says which scalars edits kept (None: all)."""
+        """The merged values of a slot; ``mask`` (*S) is true for the scalars that the edits keep (None: all)."""
 
         def read_inputs() -> tuple[Moments, ...] | None:
             with self.lock:  # tensors of a section share its inputs
                 return self.merged_inputs.moments(slot.parameter, on_detail) if self.merged_inputs is not None else None
 
-        readable = slot if self.merged_inputs is None else replace(slot, read_inputs=read_inputs)
-        provisional = self.merge.provisional(readable) if self.counts else None
-        change, kept = provisional.change if provisional is not None else self.merge.run(readable).task_vectors, mask
+        slot_with_inputs = slot if self.merged_inputs is None else replace(slot, read_inputs=read_inputs)
+        provisional = self.merge.run_provisional(slot_with_inputs) if self.counts else None
+        change, kept = (
+            provisional.change if provisional is not None else self.merge.run(slot_with_inputs).task_vectors,
+            mask,
+        )
         weights = None if self.merged_inputs is None else merged_values(slot, change, kept)
         for stage in self.after:
             rows = change.reshape(len(self.output.sinks), *slot.pretrained.shape)
@@ -84,29 +87,34 @@ class MergeStep:
         return MergedSlot(stored, weights, provisional.count, bool(provisional.final.cpu()))
 
 
-def find_cut_tensors(inputs: RunInputs, stages: tuple[Stage, ...]) -> Callable[[Parameter], bool]:
-    """The predicate of tensors that are processed in pieces: large, and elementwise for every step."""
-    return lambda parameter: inputs.is_large(parameter) and all(stage.elementwise(parameter) for stage in stages)
+def make_cut_predicate(inputs: RunInputs, stages: tuple[Stage, ...]) -> Callable[[Parameter], bool]:
+    """A function that tells whether a tensor is processed in pieces: if it is large and all steps are elementwise."""
+    return lambda parameter: inputs.is_large(parameter) and all(stage.is_elementwise_on(parameter) for stage in stages)
 
 
-def merging_pass(
-    inputs: RunInputs, chosen: RunInputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes
+def run_merging_pass(
+    inputs: RunInputs, selected: RunInputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes
 ) -> None:
-    """Merge and write every tensor. A merge that counts in the same pass merges undecided pieces again afterwards."""
+    """Merge and write the tensors of ``selected``; a count over all tensors uses ``inputs``.
+
+    A merge that counts in the same pass merges the pieces again whose result the count can change.
+    """
     *edits, merge = stages
     assert isinstance(merge.method, Merge) and all(isinstance(stage.method, Edit) for stage in edits)
-    before, after = (tuple(stage for stage in edits if stage.after_merge == later) for later in (False, True))
+    before = tuple(stage for stage in edits if not stage.after_merge)
+    after = tuple(stage for stage in edits if stage.after_merge)
     in_pieces, counts = all(stage.is_elementwise for stage in stages), merge.method.provisional is not None
     phase = f"Merging with {merge.method.title}"
-    stream = Stream(chosen, before, in_pieces, meter, phase, notes, cut=find_cut_tensors(inputs, stages))
-    if counts and (chosen is not inputs or not in_pieces):  # most whole tensors would be merged again
+    stream = Stream(selected, before, in_pieces, meter, phase, notes, cut=make_cut_predicate(inputs, stages))
+    if counts and (selected is not inputs or not in_pieces):  # most whole tensors would be merged again
         meter.total += inputs.work if in_pieces else 0  # otherwise ``count_passes`` includes this pass
         counting = replace(stream, inputs=inputs, notes=None)
-        merge, counts = merge.with_count(sum(counting.map(lambda slot: stages[-1].provisional(slot).count))), False
+        total = sum(counting.map(lambda slot: stages[-1].run_provisional(slot).count))
+        merge, counts = merge.with_count(total), False
 
     step = MergeStep(merge, after, output, inputs.merged_inputs, counts)
     count: Tensor | None = None
-    again: dict[str, list[tuple[int, int]]] = {}
+    undecided: dict[str, list[tuple[int, int]]] = {}  # {tensor: spans of its pieces}
     for merged in stream.masked_map(step.merge_slot):
         if merged.weights is not None and step.merged_inputs is not None:
             step.merged_inputs.add(merged.stored.name, merged.weights)
@@ -114,31 +122,31 @@ def merging_pass(
         if merged.count is not None:
             count = merged.count if count is None else count + merged.count
         if not merged.final:
-            again.setdefault(merged.stored.name, []).append(merged.stored.span)
-    if again and count is not None:
+            undecided.setdefault(merged.stored.name, []).append(merged.stored.span)
+    if undecided and count is not None:
         step = replace(step, merge=merge.with_count(count), counts=False)
-        for merged in replace(stream, spans=again).masked_map(step.merge_slot):
+        for merged in replace(stream, spans=undecided).masked_map(step.merge_slot):
             output.add(merged.stored)
 
 
 def write_remote(remote: RemoteTensors, inputs: RunInputs, meter: Meter, output: Output, notes: Notes) -> None:
-    """Write the tensors that workers compute as they arrive; add the rows on tensors in the tensors' order."""
-    noted, models = dict[str, Rows](), len(inputs.experts) + 1
+    """Write the tensors that workers compute as they arrive; then note their rows of tables in the tensors' order."""
+    rows_by_tensor, model_count = dict[str, Rows](), len(inputs.experts) + 1
 
-    def take(stored: StoredSlot, rows: Rows, phase: str) -> None:
+    def on_tensor(stored: StoredSlot, rows: Rows, phase: str) -> None:
         output.add(stored)
-        noted[stored.name] = rows
-        meter.advance(models * inputs.pretrained.infos[stored.name].numel, phase, stored.name)
+        rows_by_tensor[stored.name] = rows
+        meter.advance(model_count * inputs.pretrained.infos[stored.name].numel, phase, stored.name)
 
-    remote.compute(take)
+    remote.compute(on_tensor)
     for parameter in inputs.in_capture_order:
-        notes.extend(noted.get(parameter.name, {}))
+        notes.extend(rows_by_tensor.get(parameter.name, {}))
 
 
 def write_unmerged(inputs: RunInputs, output: Output) -> None:
-    """Write the tensors that no method sees: running statistics as the experts' mean, the others from pretrained.
+    """Write the tensors that no method sees: the experts' mean running statistics, others from pretrained.
 
-    With one model per task, every model gets the running statistics of its own expert.
+    With one model per task, every model gets its expert's running statistics.
     """
     for parameter in inputs.pretrained.parameters:
         if parameter.role == Role.STATISTIC:
@@ -149,7 +157,7 @@ def write_unmerged(inputs: RunInputs, output: Output) -> None:
 
 
 def _write_statistic(name: str, inputs: RunInputs, output: Output) -> None:
-    """Write a running statistic to every sink: the mean, or the expert's own where the sink is named by an expert."""
+    """Write a running statistic to every sink: the expert's own if the sink has an expert's name, else the mean."""
     values = {expert: checkpoint.read(name).double() for expert, checkpoint in inputs.experts.items()}
     mean = torch.stack(list(values.values())).mean(dim=0)
     for expert, sink in output.sinks.items():

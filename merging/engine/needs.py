@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from merging.models.checkpoint import Checkpoint
     from merging.recipes.recipe import Recipe
 
-HOW_TO_PASS = {
+EXAMPLE_ARGUMENTS = {
     Needs.EXEMPLARS: "exemplars={expert: merging.TaskExemplars(images, head=head)}",
     Needs.LABELED_EXEMPLARS: "exemplars={expert: merging.TaskExemplars(images, labels, head)}",
     Needs.TEST_DATA: "test_data={expert: merging.TaskExemplars(images, head=head)}",
 }
-MATRICES = WEIGHTS | {Role.EMBEDDING}
-HALF = 0.5  # share of the numbers below which a warning states how many of them a method of matrices reaches
+MATRIX_ROLES = WEIGHTS | {Role.EMBEDDING}
+MIN_MATRIX_SHARE = 0.5  # share of all scalars in matrices, below which a warning states it
 TaskImages = Mapping[str, TaskExemplars]  # by expert
 
 
@@ -51,7 +51,7 @@ def check_test_data(test_data: Mapping[str, Any] | None) -> dict[str, TaskExempl
     """A caller's test data, checked like exemplars.
 
     Raises:
-        NeedsError: a part is wrong, or has labels, which no method that learns from test data may see.
+        NeedsError: a task's images are invalid, or have labels, which no method that learns from test data may see.
     """
     checked = _check_task_images(test_data, "Test data")
     if labeled := [name for name, task in (checked or {}).items() if task.labels is not None]:
@@ -61,15 +61,16 @@ def check_test_data(test_data: Mapping[str, Any] | None) -> dict[str, TaskExempl
     return checked
 
 
-def _check_task_images(images: Mapping[str, Any] | None, what: str) -> dict[str, TaskExemplars] | None:
+def _check_task_images(images: Mapping[str, Any] | None, argument: str) -> dict[str, TaskExemplars] | None:
     if images is not None and not isinstance(images, Mapping):
-        raise NeedsError(f"{what} are a mapping {{expert: images}}; got {describe_value(images)}.")
+        raise NeedsError(f"{argument} are a mapping {{expert: images}}; got {describe_value(images)}.")
     checked = {}
-    for name, given in (images or {}).items():
+    for name, task_images in (images or {}).items():
         try:
-            checked[name] = given if isinstance(given, TaskExemplars) else TaskExemplars(given)
+            is_checked = isinstance(task_images, TaskExemplars)
+            checked[name] = task_images if is_checked else TaskExemplars(task_images)
         except NeedsError as error:
-            raise NeedsError(f"{what} of {name!r}: {error}") from None
+            raise NeedsError(f"{argument} of {name!r}: {error}") from None
     return None if images is None else checked
 
 
@@ -82,24 +83,24 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
     """
     if not pretrained.is_inferred:
         return
-    called = title_of(pretrained.infos) or "another network"
-    given = {DataBeyondClip.LAYER_INPUTS: layer_inputs, DataBeyondClip.GRADIENTS: gradients}
+    network = title_of(pretrained.infos) or "another network"
+    caller_data = {DataBeyondClip.LAYER_INPUTS: layer_inputs, DataBeyondClip.GRADIENTS: gradients}
     for method, step in recipe.stages:
         needed = needs_beyond_clip(method, step.params)
-        if needed == DataBeyondClip.NOTHING or given.get(needed) is not None:
+        if needed == DataBeyondClip.NOTHING or caller_data.get(needed) is not None:
             continue
         if needed == DataBeyondClip.GRADIENTS:
             raise NeedsError(
-                f"{method.title} runs images through CLIP towers; this is {called}. Give gradients, from "
+                f"{method.title} runs images through CLIP towers; this is {network}. Give gradients, from "
                 "merging.gradient_means. On the command line: --gradients NAME=FILE for each expert."
             )
         if needed == DataBeyondClip.IMPOSSIBLE:
             raise FamilyError(
-                f"{method.title} runs images through CLIP towers; this is {called}. Choose a method that needs no "
+                f"{method.title} runs images through CLIP towers; this is {network}. Choose a method that needs no "
                 "data, or one that reads layer inputs, such as lot or regmean."
             )
         raise NeedsError(
-            f"Exemplars run through CLIP towers; this is {called}. Give layer_inputs, from merging.capture. "
+            f"Exemplars run through CLIP towers; this is {network}. Give layer_inputs, from merging.capture. "
             "On the command line: --layer-inputs NAME=FILE for each expert."
         )
 
@@ -114,14 +115,14 @@ def needs_beyond_clip(method: Method, params: Params) -> DataBeyondClip:
 
 
 def warn_of_few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, ...]:
-    """A sentence if the merge works on matrices that hold less than half of another network's numbers."""
+    """A sentence if the merge works on matrices, and these hold less than half of another network's scalars."""
     method, params = recipe.methods[-1], recipe.steps[-1].params
     if not pretrained.is_inferred or method.is_elementwise(params) or not method.algebra(params, LinearMap(2, 8, 8)):
         return ()
     sizes = {p: pretrained.infos[p.name].numel for p in pretrained.parameters if p.role not in UNMERGED}
-    matrices = [p for p in sizes if p.role in MATRICES and not method.elementwise(params, p)]
+    matrices = [p for p in sizes if p.role in MATRIX_ROLES and not method.elementwise(params, p)]
     share = sum(sizes[p] for p in matrices) / max(sum(sizes.values()), 1)
-    if share >= HALF:
+    if share >= MIN_MATRIX_SHARE:
         return ()
     others = "stay pretrained" if params.effective_values().get("others") == "pretrained" else "take the mean"
     return (
@@ -167,7 +168,7 @@ def _check_parts(method: Method, need: Needs, experts: Mapping[str, Any], tasks:
     needs_head = method.heads or method.gradients is not None
     heads = {name: tasks[name].head for name in with_images if needs_head}
     lacking["a head"] = [name for name, head in heads.items() if head is None]
-    if need == Needs.TEST_DATA:  # the entropy of one class is 0, whatever a model says
+    if need == Needs.TEST_DATA:  # the entropy of one class is always 0
         lacking["a head with more than one class"] = [
             name for name, head in heads.items() if head is not None and len(head) < 2
         ]
@@ -176,7 +177,7 @@ def _check_parts(method: Method, need: Needs, experts: Mapping[str, Any], tasks:
         needed = f"{method.key} needs {need}" + (" and each task's zero-shot head" if needs_head else "")
         others = [name for name in tasks if name not in experts]
         unmatched = f" There are images of {first_few(others)}, but no such expert." if others else ""
-        raise NeedsError(f"{needed}. Missing: {'; '.join(missing)}.{unmatched} Pass {HOW_TO_PASS[need]}.")
+        raise NeedsError(f"{needed}. Missing: {'; '.join(missing)}.{unmatched} Pass {EXAMPLE_ARGUMENTS[need]}.")
 
 
 def check_fits(name: str, task: TaskExemplars, architecture: Architecture, noun: str = "images") -> None:
@@ -188,10 +189,10 @@ def check_fits(name: str, task: TaskExemplars, architecture: Architecture, noun:
         raise NeedsError(f"The head of {name!r} must be a tensor (classes, {width}); got {shape}.")
 
 
-def check_images(who: str, images: Any, side: int) -> None:
+def check_images(description: str, images: Any, side: int) -> None:
     """Raise NeedsError unless the images are a tensor (n, 3, side, side) of finite numbers."""
     if not isinstance(images, torch.Tensor) or images.shape[1:] != (3, side, side):
         shape_or_type = tuple(images.shape) if isinstance(images, torch.Tensor) else type(images).__name__
-        raise NeedsError(f"{who} must be a tensor (n, 3, {side}, {side}); got {shape_or_type}.")
+        raise NeedsError(f"{description} must be a tensor (n, 3, {side}, {side}); got {shape_or_type}.")
     if not torch.isfinite(images).all():
-        raise NeedsError(f"{who} hold NaN or infinity.")
+        raise NeedsError(f"{description} hold NaN or infinity.")

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MERGED = "merged"  # the name of a merge's one output; merges per task name their outputs by expert
-TENSOR_COLUMNS = ("tensor", "order", "section", "role", "part", "numel", "itemsize")  # the facts on a tensor
+TENSOR_COLUMNS = ("tensor", "order", "section", "role", "part", "numel", "itemsize")  # that describe a tensor
 
-Numbers = tuple[list[int], list[float]]
+HostTally = tuple[list[int], list[float]]  # the fields of a ``Tally`` as numbers
 Rows = dict[str, list[dict[str, Any]]]  # by table
 
 
@@ -53,21 +53,21 @@ class MemorySink:
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of one tensor: a number for each merged model, and one more.
+    """Counts and squared norms of one tensor or piece: a number for each merged model, and one more.
 
     They stay on the device, because copying them to the host would wait for the device at every tensor.
     """
 
-    kept: Tensor  # (models + 1,): scalars that each model changes, then those that any of them changes
-    squared: Tensor  # (models + 1,): of the norms of the changes, then of the pretrained weights
+    kept: Tensor  # (models + 1,): the number of scalars that each model changes, then that any model changes
+    squared: Tensor  # (models + 1,): the squared norm of each model's change, then of the pretrained weights
 
     @classmethod
     def from_slot(cls, slot: Slot, changes: list[Tensor]) -> Tally:
-        """The counts of one slot, whole or a piece; ``changes`` are one of its shape (*S) per merged model."""
-        kept = [_not_zero(change) for change in changes]
-        by_any = reduce(torch.logical_or, kept)
+        """The tally of one slot, whole or a piece; ``changes`` has a change (*S) per merged model."""
+        masks = [_find_nonzero(change) for change in changes]
+        any_mask = reduce(torch.logical_or, masks)
         squared = [_squared_norm(values) for values in (*changes, slot.pretrained)]
-        return cls(torch.stack([_count_true(mask) for mask in (*kept, by_any)]), torch.stack(squared))
+        return cls(torch.stack([_count_true(mask) for mask in (*masks, any_mask)]), torch.stack(squared))
 
 
 @dataclass(frozen=True)
@@ -91,20 +91,20 @@ def merged_values(slot: Slot, change: Tensor, kept: Tensor | None) -> Tensor:
     ``kept`` is None if all scalars are kept.
     """
     values = slot.pretrained + change
-    # Bit for bit: adding zero would turn -0.0 into 0.0.
+    # Not ``pretrained + 0``, which would turn -0.0 into 0.0.
     return values if kept is None else torch.where(kept, values, slot.pretrained)
 
 
 class Output:
     """Adds merged task vectors to the pretrained weights, passes them to sinks, and counts per tensor.
 
-    ``prepare`` computes, on several threads if need be; ``add`` takes its results one after the other.
+    ``prepare`` computes the values of a slot and may run in several threads; ``add`` writes them, one slot at a time.
     """
 
     def __init__(self, pretrained: Checkpoint, names: tuple[str, ...], make_sink: Callable[[str], Sink]) -> None:
         self.sinks = {name: make_sink(name) for name in names}
         self._infos = pretrained.infos
-        self._tallies: dict[str, dict[int, Tally | Numbers]] = {}  # by tensor and start of the piece
+        self._tallies: dict[str, dict[int, Tally | HostTally]] = {}  # by tensor and start of the piece
 
     def prepare(self, slot: Slot, change: Tensor, kept: Tensor | None) -> StoredSlot:
         """The values and counts of a slot: ``change`` is (*S), or (K, *S) with one sink per expert; ``kept`` is (*S).
@@ -114,57 +114,57 @@ class Output:
         """
         changes = [change] if len(self.sinks) == 1 and change.shape == slot.pretrained.shape else list(change)
         models = []
-        for one in changes:
-            values = merged_values(slot, one, kept)
+        for model_change in changes:
+            values = merged_values(slot, model_change, kept)
             stored = values.to(self._infos[slot.name].dtype)
             if not all_finite(stored, values.dtype):
-                raise _overflow_error(slot.name, values, stored.dtype)
+                raise _make_overflow_error(slot.name, values, stored.dtype)
             # Whole matrices are (d_out, d_in); pieces are flat.
             transposed = slot.parameter.transposed and stored.dim() == 2
             models.append(stored.mT.contiguous() if transposed else stored)
-        tally = Tally.from_slot(slot, changes if kept is None else [one * kept for one in changes])
+        tally = Tally.from_slot(slot, changes if kept is None else [model_change * kept for model_change in changes])
         return StoredSlot(slot.name, slot.start, models, tally)
 
     def add(self, stored: StoredSlot) -> None:
         """Write one slot, and count it; a slot that is added again replaces the earlier one."""
         for sink, values in zip(self.sinks.values(), stored.values, strict=True):
             sink.write(stored.name, values, stored.start)
-        # Small host tensors that outlive the pieces would fragment memory, so that no later piece fits.
+        # As numbers, because small host tensors that outlive the pieces would fragment memory.
         tally = stored.tally
         self._tallies.setdefault(stored.name, {})[stored.start] = _to_host([tally])[0] if tally.kept.is_cpu else tally
 
     def tables(self, inputs: RunInputs, per_task: bool) -> dict[str, Columns]:
-        """The table "tensors", a row per written tensor; with one model per task also "task_tensors", a row per expert.
+        """The table "tensors", with a row per written tensor, and with one model per task also "task_tensors".
 
-        Columns: the facts on the tensor, the number of scalars that differ from pretrained (in any of the models,
-        before rounding to the stored dtype), the norm of the change (the root of the mean square over the models), and
-        the norm of the pretrained weights.
+        A row of "tensors" has the number of scalars that differ from pretrained in any model, before rounding to the
+        stored dtype, the norm of the change as the root mean square over the models, and the norm of the pretrained
+        weights. "task_tensors" has a row per expert and tensor.
         """
-        rows, numbers = [], self._numbers()
+        rows, tallies = [], self._host_tallies()
         for p, numel in zip(inputs.parameters, inputs.numels, strict=True):
-            if p.name not in numbers:
+            if p.name not in tallies:
                 continue
-            facts = (p.name, p.order, p.section, str(p.role), p.part, numel, self._infos[p.name].dtype.itemsize)
-            (*_, kept_by_any), (*squared, pretrained) = numbers[p.name]
-            rows.append((*facts, kept_by_any, (sum(squared) / len(squared)) ** 0.5, pretrained**0.5))
+            description = (p.name, p.order, p.section, str(p.role), p.part, numel, self._infos[p.name].dtype.itemsize)
+            (*_, kept_by_any), (*squared, pretrained) = tallies[p.name]
+            rows.append((*description, kept_by_any, (sum(squared) / len(squared)) ** 0.5, pretrained**0.5))
         tables = {"tensors": Columns.of_rows((*TENSOR_COLUMNS, "kept_numel", "change_norm", "pretrained_norm"), rows)}
         if per_task:
-            parts = [
+            expert_rows = [
                 (expert, name, kept[index], squared[index] ** 0.5)
                 for index, expert in enumerate(inputs.names)
-                for name, (kept, squared) in numbers.items()
+                for name, (kept, squared) in tallies.items()
             ]
-            tables["task_tensors"] = Columns.of_rows(("expert", "tensor", "kept_numel", "change_norm"), parts)
+            tables["task_tensors"] = Columns.of_rows(("expert", "tensor", "kept_numel", "change_norm"), expert_rows)
         return tables
 
-    def _numbers(self) -> dict[str, Numbers]:
-        """The counts and the squares of every tensor, on the host."""
-        counted = [tally for pieces in self._tallies.values() for tally in pieces.values()]
-        on_device = [tally for tally in counted if isinstance(tally, Tally)]
+    def _host_tallies(self) -> dict[str, HostTally]:
+        """The tally of every tensor, summed over its pieces, on the host."""
+        all_tallies = [tally for pieces in self._tallies.values() for tally in pieces.values()]
+        on_device = [tally for tally in all_tallies if isinstance(tally, Tally)]
         copied = iter(_to_host(on_device) if on_device else [])
-        each = iter([tally if isinstance(tally, tuple) else next(copied) for tally in counted])
+        on_host = iter([next(copied) if isinstance(tally, Tally) else tally for tally in all_tallies])
         return {
-            name: reduce(_add_tallies, itertools.islice(each, len(pieces))) for name, pieces in self._tallies.items()
+            name: reduce(_add_tallies, itertools.islice(on_host, len(pieces))) for name, pieces in self._tallies.items()
         }
 
 
@@ -176,18 +176,18 @@ class _NullSink:
 
 
 class LastSlot(Output):
-    """Remembers the slot that was added last, and writes nothing."""
+    """Stores the slot that was added last, and writes nothing."""
 
     def __init__(self, pretrained: Checkpoint) -> None:
         super().__init__(pretrained, (MERGED,), lambda _: _NullSink())
         self.last: StoredSlot | None = None
 
     def add(self, stored: StoredSlot) -> None:
-        """Remember a slot in place of the one before."""
+        """Store a slot in place of the previous one."""
         self.last = stored
 
 
-def _not_zero(values: Tensor) -> Tensor:
+def _find_nonzero(values: Tensor) -> Tensor:
     """The mask (*S) of numbers that are not zero; on the CPU numpy compares many times as fast as torch."""
     return torch.from_numpy(np.asarray(values.numpy() != 0)) if values.is_cpu else values != 0
 
@@ -197,19 +197,20 @@ def _count_true(mask: Tensor) -> Tensor:
     return torch.tensor(np.count_nonzero(mask.numpy())) if mask.is_cpu else torch.count_nonzero(mask)
 
 
-def _to_host(tallies: Sequence[Tally]) -> list[Numbers]:
+def _to_host(tallies: Sequence[Tally]) -> list[HostTally]:
     """Tallies as numbers, in one copy to the host."""
-    kept, squared = (torch.stack(counts).cpu() for counts in zip(*((t.kept, t.squared) for t in tallies), strict=True))
+    kept = torch.stack([tally.kept for tally in tallies]).cpu()
+    squared = torch.stack([tally.squared for tally in tallies]).cpu()
     return list(zip(kept.tolist(), squared.tolist(), strict=True))
 
 
-def _add_tallies(one: Numbers, other: Numbers) -> Numbers:
-    kept = [a + b for a, b in zip(one[0], other[0], strict=True)]
-    squared = [a + b for a, b in zip(one[1], other[1], strict=True)]
+def _add_tallies(first: HostTally, second: HostTally) -> HostTally:
+    kept = [a + b for a, b in zip(first[0], second[0], strict=True)]
+    squared = [a + b for a, b in zip(first[1], second[1], strict=True)]
     return kept, squared
 
 
-def _overflow_error(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:
+def _make_overflow_error(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:
     size = float(values.abs().nan_to_num(float("inf")).max().cpu())
     kind = dtype_name(dtype)
     return MergingError(
@@ -231,14 +232,14 @@ class Notes:
 
     def extend(self, rows: Rows) -> None:
         """Add rows that other processes noted."""
-        for table, more in rows.items():
-            self.rows.setdefault(table, []).extend(more)
+        for table, table_rows in rows.items():
+            self.rows.setdefault(table, []).extend(table_rows)
 
     def add(self, table: str, slot: Slot, row: Mapping[str, Any]) -> None:
-        """Add a row to a table; its first columns are the facts on the tensor."""
+        """Add a row to a table; its first columns describe the tensor."""
         p = slot.parameter
-        facts = {"tensor": p.name, "order": p.order, "section": p.section, "role": str(p.role), "part": p.part}
-        self.rows.setdefault(table, []).append({**facts, "numel": slot.pretrained.numel(), **row})
+        description = {"tensor": p.name, "order": p.order, "section": p.section, "role": str(p.role), "part": p.part}
+        self.rows.setdefault(table, []).append({**description, "numel": slot.pretrained.numel(), **row})
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """The tables by name, in forward order."""

@@ -1,8 +1,8 @@
 """A merged model whose MLPs are mixtures while routers learn.
 
-The mixture for a task's batch is a matrix that exists for that batch in that block only. Its gradient with respect to
-the weights is the gradient with respect to that matrix, contracted with every task's vector; task vectors therefore
-never enter the graph.
+The mixture for a task's batch is a matrix that exists for that batch in that block only. The derivative of the loss by
+task k's weight is the inner product of the gradient by that matrix with task k's vector. Task vectors therefore never
+enter the graph.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from merging.methods.adapted_network import Route, Router
 from merging.methods.learning import batch_order, entropies
 
 ACTIVATIONS_CPU, ACTIVATIONS_GPU = 1 << 30, 1 << 34  # bytes above which the backward pass recomputes blocks
-SAVED_WIDTHS = 24  # numbers per token, in widths, that a block saves for the backward pass, besides attention's
+SAVED_WIDTHS = 24  # numbers that a block saves per token for the backward pass, in widths; attention's come on top
 MLP = ("c_fc.weight", "c_fc.bias", "c_proj.weight", "c_proj.bias")
-Use = tuple[int, str]  # of a router's tensor: the block that uses it, and its name
-Outcome = tuple[Tensor, dict[Use, Tensor | None]]  # a loss (scalar), and its gradient (*S) for every use
-OnWork = Callable[[], None]  # called between two pieces of work; may raise Cancelled
+Use = tuple[int, str]  # the use of a router's tensor: the number of the block that uses it, and the tensor's name
+LossAndGradients = tuple[Tensor, dict[Use, Tensor | None]]  # a loss (scalar), and its gradient (*S) for every use
+CheckCancel = Callable[[], None]  # called between two pieces of work; may raise Cancelled
 
 
 class _Mixture(torch.autograd.Function):
@@ -55,9 +55,12 @@ class _Mixture(torch.autograd.Function):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchEncoder(MixedEncoder):
-    """A tower whose MLPs are mixed once per batch, or per image with ``each``; ``lean`` recomputes blocks backward."""
+    """A tower whose MLPs are mixed once per batch, or with ``per_image`` once per image.
 
-    each: bool = False
+    With ``lean``, the backward pass recomputes the blocks, which takes less memory.
+    """
+
+    per_image: bool = False
     lean: bool = False
 
     def block(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
@@ -69,20 +72,23 @@ class BatchEncoder(MixedEncoder):
 
     def mlp(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
         """The output (n, T, w) of a block's mixed MLP for tokens ``x`` (n, T, w)."""
-        if self.each or self.route is None:
+        if self.per_image or self.route is None:
             return super().mlp(x, index, record)
         weights = self.route(index, x).mean(dim=0)
         names = [f"transformer.resblocks.{index}.mlp.{part}" for part in MLP]
-        changes = {name: [None if c is None else c.matrix for c in self.changes.changes_of(name)] for name in names}
+        changes = {
+            name: [None if change is None else change.matrix for change in self.changes.changes_of(name)]
+            for name in names
+        }
         mix: Callable[..., Tensor] = _Mixture.apply
         mixed = {name: mix(weights, self.tensors[name], *changes[name]) for name in names}
         return Encoder(self.architecture, mixed).mlp(x, index)
 
 
 class TensorUses(Mapping[str, Tensor]):
-    """The routers' tensors as one block uses them for one task: a leaf (*S) per tensor, which shares its memory.
+    """The routers' tensors as one block uses them for one task: a leaf (*S) per tensor that shares its memory.
 
-    Every task and block thus has gradients of its own, which can be added in a fixed order on any number of threads.
+    Every task and block therefore has separate gradients, which are added in a fixed order on any number of threads.
     """
 
     def __init__(self, values: Router) -> None:
@@ -112,83 +118,85 @@ class RoutedNetwork:
     tasks: Mapping[str, TaskExemplars]
     device: torch.device
     dtype: torch.dtype
-    on_work: OnWork
+    check_cancel: CheckCancel
 
-    def entropies(
-        self, router: Router, route: Route, *, each: bool, seed: int, batch: int, step: int
+    def compute_entropies(
+        self, router: Router, route: Route, *, per_image: bool, seed: int, batch: int, step: int
     ) -> tuple[tuple[float, ...], dict[str, Tensor]]:
         """Every task's mean entropy, and the gradient of their sum by router tensor, of its shape (*S).
 
-        See ``merging.methods.adapted_network.MergedNetwork.entropies``.
+        See ``merging.methods.adapted_network.MergedNetwork.compute_entropies``.
         """
         values = {name: value.detach().to(self.device, self.dtype) for name, value in router.items()}
         orders = [batch_order(seed, name, len(task.images), batch, step) for name, task in self.tasks.items()]
-        lean = self._bytes(sum(map(len, orders)), len(orders), each) > self._activation_limit
-        groups = [
-            self._group(task, torch.from_numpy(order), route, values, each=each, lean=lean)
+        lean = self._count_bytes(sum(map(len, orders)), len(orders), per_image) > self._activation_limit
+        batches = [
+            self._build_batch(task, torch.from_numpy(order), route, values, per_image=per_image, lean=lean)
             for task, order in zip(self.tasks.values(), orders, strict=True)
         ]
-        nbytes = self._bytes(max(map(len, orders)), 1, each)
+        nbytes = self._count_bytes(max(map(len, orders)), 1, per_image)
         if lean:
             layers = self.tower.merged.architecture.layers
-            nbytes = nbytes // layers + self._bytes(0, len(orders), each=False) // layers
+            nbytes = nbytes // layers + self._count_bytes(0, len(orders), per_image=False) // layers
         several_threads = parallel_pieces(self.device) > 1
-        outcomes = self._outcomes_by_task(groups, nbytes) if several_threads else self._outcomes_by_section(groups)
-        return tuple(to_numbers(*(loss for loss, _ in outcomes))), _sum_gradients(
-            values, [slopes for _, slopes in outcomes]
-        )
+        outcomes = self._run_by_task(batches, nbytes) if several_threads else self._run_by_section(batches)
+        losses = to_numbers(*(loss for loss, _ in outcomes))
+        return tuple(losses), _sum_gradients(values, [gradients for _, gradients in outcomes])
 
-    def _group(
-        self, task: TaskExemplars, order: Tensor, route: Route, values: Router, *, each: bool, lean: bool
-    ) -> _Group:
+    def _build_batch(
+        self, task: TaskExemplars, order: Tensor, route: Route, values: Router, *, per_image: bool, lean: bool
+    ) -> _TaskBatch:
+        """A task's images ``order`` (n,), with an encoder whose MLPs are mixed by ``route``."""
         merged, uses = self.tower.merged, defaultdict[int, TensorUses](lambda: TensorUses(values))
         encoder = BatchEncoder(
             merged.architecture, {**merged.tensors, **self.tower.base}, changes=merged.changes,
-            route=lambda block, tokens: route(uses[block], block, tokens), each=each, lean=lean,
+            route=lambda block, tokens: route(uses[block], block, tokens), per_image=per_image, lean=lean,
         )  # fmt: skip
-        return _Group(task, task.images[order].to(self.device, self.dtype), encoder, uses)
+        return _TaskBatch(task, task.images[order].to(self.device, self.dtype), encoder, uses)
 
-    def _outcomes_by_task(self, groups: Sequence[_Group], nbytes: int) -> list[Outcome]:
-        """Every group's loss and gradients; several groups run at once."""
+    def _run_by_task(self, batches: Sequence[_TaskBatch], nbytes: int) -> list[LossAndGradients]:
+        """Every batch's loss and gradients; several batches run at once."""
         outcomes = []
-        with run_in_threads((group.outcome for group in groups), self.device, nbytes) as results:
+        with run_in_threads((batch.run for batch in batches), self.device, nbytes) as results:
             for outcome in results:
                 outcomes.append(outcome)
-                self.on_work()
+                self.check_cancel()
         return outcomes
 
-    def _outcomes_by_section(self, groups: Sequence[_Group]) -> list[Outcome]:
-        """Every group's loss and gradients, section by section: the stored tensors of a block are read once."""
-        rows = [group.images for group in groups]
-        for section in range(groups[0].encoder.sections):
-            for k, group in enumerate(groups):
-                rows[k] = group.encoder.run(section, rows[k])
-                self.on_work()
-        losses = [group.loss(features) for group, features in zip(groups, rows, strict=True)]
-        leaves = [leaf for group in groups for leaf in group.leaves.values()]
-        slopes: Iterator[Tensor | None] = iter(
+    def _run_by_section(self, batches: Sequence[_TaskBatch]) -> list[LossAndGradients]:
+        """Every batch's loss and gradients, section by section: the stored tensors of a block are read once."""
+        rows = [batch.images for batch in batches]
+        for section in range(batches[0].encoder.sections):  # all batches share one architecture
+            for k, batch in enumerate(batches):
+                rows[k] = batch.encoder.run(section, rows[k])
+                self.check_cancel()
+        losses = [batch.compute_loss(features) for batch, features in zip(batches, rows, strict=True)]
+        leaves = [leaf for batch in batches for leaf in batch.leaves.values()]
+        flat_gradients: Iterator[Tensor | None] = iter(
             torch.autograd.grad(torch.stack(losses).sum(), leaves, allow_unused=True)
         )
-        each = [{use: next(slopes) for use in group.leaves} for group in groups]
-        return [(loss.detach(), own) for loss, own in zip(losses, each, strict=True)]
+        gradients = [{use: next(flat_gradients) for use in batch.leaves} for batch in batches]
+        return [(loss.detach(), by_use) for loss, by_use in zip(losses, gradients, strict=True)]
 
     @property
     def _activation_limit(self) -> int:
         """Bytes that activations may take before blocks are recomputed in the backward pass."""
         return ACTIVATIONS_CPU if is_host(self.device) else limit_bytes(self.device, ACTIVATIONS_GPU)
 
-    def _bytes(self, images: int, tasks: int, each: bool) -> int:
-        """Bytes of the activations of ``images`` images and of the mixtures of ``tasks`` tasks."""
-        a = self.tower.merged.architecture
-        tokens = (a.image_size // a.patch_size) ** 2 + 1
-        one = a.layers * tokens * (SAVED_WIDTHS * a.width + a.heads * tokens) * (len(self.tasks) if each else 1)
-        mixtures = 0 if each else tasks * sum(tensor.numel() for tensor in self.tower.base.values())
-        return (images * one + mixtures) * self.dtype.itemsize
+    def _count_bytes(self, image_count: int, task_count: int, per_image: bool) -> int:
+        """Bytes of the activations of ``image_count`` images and of the mixtures of ``task_count`` tasks."""
+        tower = self.tower.merged.architecture
+        tokens = (tower.image_size // tower.patch_size) ** 2 + 1  # patches and the class token
+        activations = tower.layers * tokens * (SAVED_WIDTHS * tower.width + tower.heads * tokens)  # of one image
+        if per_image:  # every task's changes run on every image; no mixture is stored
+            return image_count * activations * len(self.tasks) * self.dtype.itemsize
+        mixtures = task_count * sum(tensor.numel() for tensor in self.tower.base.values())
+        return (image_count * activations + mixtures) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
-class _Group:
-    """One task's batch and its encoder, with leaves of its own for each use of the routers."""
+class _TaskBatch:
+    """One task's batch and its encoder, with a leaf for each use of a router's tensor."""
 
     task: TaskExemplars
     images: Tensor  # (n, 3, h, w)
@@ -200,25 +208,25 @@ class _Group:
         """The leaf (*S) of every use of a router's tensor."""
         return {(block, name): leaf for block, use in self.uses.items() for name, leaf in use.leaves.items()}
 
-    def loss(self, features: Tensor) -> Tensor:
+    def compute_loss(self, features: Tensor) -> Tensor:
         """The mean entropy, a scalar, of the predictions from features (n, e)."""
         assert self.task.head is not None  # ensured by check_needs
         return entropies(features, self.task.head.to(features), self.task.logit_scale).mean()
 
-    def outcome(self) -> Outcome:
+    def run(self) -> LossAndGradients:
         """The loss and its gradient for every use of a router's tensor."""
-        loss = self.loss(self.encoder(self.images))
-        leaves = self.leaves
-        slopes = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-        return loss.detach(), dict(zip(leaves, slopes, strict=True))
+        loss = self.compute_loss(self.encoder(self.images))
+        leaves = self.leaves  # those of the pass that has just run
+        gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        return loss.detach(), dict(zip(leaves, gradients, strict=True))
 
 
-def _sum_gradients(values: Router, slopes: Sequence[Mapping[Use, Tensor | None]]) -> dict[str, Tensor]:
+def _sum_gradients(values: Router, gradients: Sequence[Mapping[Use, Tensor | None]]) -> dict[str, Tensor]:
     """The gradient (*S) by every tensor of the routers, added in a fixed order: from the last block and task on."""
     totals: dict[str, Tensor] = {}
-    for block in sorted({block for own in slopes for block, _ in own}, reverse=True):
-        for own in reversed(slopes):
+    for block in sorted({block for by_use in gradients for block, _ in by_use}, reverse=True):
+        for by_use in reversed(gradients):
             for name in values:
-                if (slope := own.get((block, name))) is not None:
-                    totals[name] = totals[name] + slope if name in totals else slope
+                if (gradient := by_use.get((block, name))) is not None:
+                    totals[name] = totals[name] + gradient if name in totals else gradient
     return {name: totals.get(name, torch.zeros_like(value)) for name, value in values.items()}

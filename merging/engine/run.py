@@ -24,7 +24,13 @@ from merging.engine.capture.gradient_reader import FileGradients, GradientsOf
 from merging.engine.chain_work import count_passes
 from merging.engine.layer_inputs import CallerInputs, CapturedInputs, LayerInputs, LayerInputSource
 from merging.engine.merged_inputs import MergedInputs
-from merging.engine.merging_pass import RemoteTensors, find_cut_tensors, merging_pass, write_remote, write_unmerged
+from merging.engine.merging_pass import (
+    RemoteTensors,
+    make_cut_predicate,
+    run_merging_pass,
+    write_remote,
+    write_unmerged,
+)
 from merging.engine.needs import (
     check_exemplars,
     check_kind,
@@ -61,8 +67,8 @@ class MergeResult:
     ``state_dict`` is empty if the caller's sinks received the tensors. ``task_state_dicts`` is {expert: state dict} for
     merges that give one model per task, else None. ``tables`` are tidy tables by name (tensors, saliency, masks,
     thresholds, ...). ``warnings`` are sentences on possible problems of the result. ``modules`` are those that an adapt
-    put on top of the merged model, None without an adapt. ``heads`` are the tensors that stay each task's own,
-    {expert: {tensor: value}}; empty for CLIP.
+    put on top of the merged model, None without an adapt. ``heads`` are the tensors that are not merged but belong to
+    one task each, {expert: {tensor: value}}; empty for CLIP.
     """
 
     state_dict: dict[str, Tensor]
@@ -114,26 +120,25 @@ def run_recipe(
     task_exemplars = check_exemplars(data.get("exemplars"))
     task_images = check_test_data(data.get("test_data"))
     check_needs(recipe, experts, layer_inputs, task_exemplars, task_images, gradients)
-    sink = cache(make_sink or (lambda _: MemorySink(pretrained)))  # a merge that starts over writes to the same sinks
+    sink = cache(make_sink or (lambda _: MemorySink(pretrained)))  # a retry with less memory writes to the same sinks
 
     def merge_on(device: torch.device) -> MergeResult:
-        source = _layer_input_source(recipe, pretrained, experts, layer_inputs, task_exemplars, device)
+        source = _make_layer_input_source(recipe, pretrained, experts, layer_inputs, task_exemplars, device)
         dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
-        inputs = _with_merged_inputs(recipe, RunInputs(pretrained, experts, source, device, dead), task_exemplars)
+        inputs = _add_merged_inputs(recipe, RunInputs(pretrained, experts, source, device, dead), task_exemplars)
         meter = context.meter(inputs.work * count_passes(recipe))
         meter.check()
         output = Output(pretrained, inputs.names if recipe.per_task else (MERGED,), sink)
         tasks = {need: (task_images if need == Needs.TEST_DATA else task_exemplars) or {} for need in Needs}
         with limit_to_one_thread(device), ExitStack() as files:
-            inputs = files.enter_context(_with_gradients(recipe, inputs, task_exemplars, meter, gradients))
+            inputs = files.enter_context(_add_gradients(recipe, inputs, task_exemplars, meter, gradients))
             return _merge(recipe, inputs, _LearningInputs(tasks, learning_state, files), meter, output, only, remote)
 
     result, oom_warnings = retry_on_oom(choose_device(context.device), merge_on)
-    unused = warn_of_unused_images(recipe, task_exemplars, task_images)
     warnings = (
         *_fit_warnings(report),
         *warn_of_few_matrices(recipe, pretrained),
-        *unused,
+        *warn_of_unused_images(recipe, task_exemplars, task_images),
         *result.warnings,
         *oom_warnings,
     )
@@ -152,13 +157,13 @@ def _merge(
 ) -> MergeResult:
     """The result of one merge, from its surveys to the last tensor, on the device of the inputs."""
     notes = Notes()
-    stages, tables, warnings = _survey(recipe, inputs, meter, learning)
-    # If no tensor is left out, the same object is used, because it holds the buffers of the survey. Merges that merge
-    # one layer after the other leave no tensor out.
+    stages, tables, warnings = _run_surveys(recipe, inputs, meter, learning)
+    # If all tensors are written, the same object is used, because it holds the buffers of the survey. Merges whose
+    # layer inputs pass through merged layers need all tensors.
     if remote is not None:
         only = {parameter.name for parameter in inputs.parameters} - set(remote.names)
-    chosen = inputs if only is None or inputs.merged_inputs else replace(inputs, subset=frozenset(only))
-    merging_pass(inputs, chosen, stages, meter, output, notes)
+    selected = inputs if only is None or inputs.merged_inputs else replace(inputs, subset=frozenset(only))
+    run_merging_pass(inputs, selected, stages, meter, output, notes)
     if remote is not None:
         write_remote(remote, inputs, meter, output, notes)
     write_unmerged(inputs, output)
@@ -175,7 +180,7 @@ def _merge(
     )
 
 
-def _layer_input_source(
+def _make_layer_input_source(
     recipe: Recipe,
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
@@ -194,36 +199,37 @@ def _layer_input_source(
     return CapturedInputs(experts, images, device, like=pretrained)
 
 
-def _with_merged_inputs(recipe: Recipe, inputs: RunInputs, exemplars: Mapping[str, TaskExemplars] | None) -> RunInputs:
-    """The inputs with layer inputs that pass through the layers merged before, if the merge works on those."""
+def _add_merged_inputs(recipe: Recipe, inputs: RunInputs, exemplars: Mapping[str, TaskExemplars] | None) -> RunInputs:
+    """The inputs with layer inputs that pass through the merged layers, if the merge needs them."""
     merge = recipe.methods[-1]
     if not isinstance(merge, Merge) or not merge.through_merged:
         return inputs
     images = {name: task.images for name, task in (exemplars or {}).items()}
-    path = MergedInputs(inputs.pretrained, inputs.experts, images, inputs.device, inputs.dtype)
-    return replace(inputs, merged_inputs=path)
+    merged_inputs = MergedInputs(inputs.pretrained, inputs.experts, images, inputs.device, inputs.dtype)
+    return replace(inputs, merged_inputs=merged_inputs)
 
 
 @contextmanager
-def _with_gradients(
+def _add_gradients(
     recipe: Recipe,
     inputs: RunInputs,
     exemplars: Mapping[str, TaskExemplars] | None,
     meter: Meter,
     caller_gradients: GradientsOf | None = None,
 ) -> Iterator[RunInputs]:
-    """The inputs with the gradients that the chain needs; they last as long as the ``with`` block."""
+    """The inputs with the gradients that the chain needs, valid inside the ``with`` block."""
     kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
     if not kinds:
         yield inputs
         return
     if caller_gradients is not None:
         shapes = {parameter.name: inputs.pretrained.infos[parameter.name].shape for parameter in inputs.parameters}
-        like = inputs.names, shapes, inputs.device, inputs.dtype
         stored = {name: expert.stored for name, expert in inputs.experts.items() if isinstance(expert, TeamMember)}
-        yield replace(
-            inputs, gradients={kind: FileGradients(caller_gradients, kind, *like, stored=stored) for kind in kinds}
-        )
+        readers = {
+            kind: FileGradients(caller_gradients, kind, inputs.names, shapes, inputs.device, inputs.dtype, stored)
+            for kind in kinds
+        }
+        yield replace(inputs, gradients=readers)
         return
     from merging.engine.gradients import gather_gradients  # its imports take a while
 
@@ -235,7 +241,8 @@ def _with_gradients(
 class SingleTensors:
     """A merge that computes single tensors, in any order, with the same numbers as the whole merge.
 
-    It is for the chains of ``merging.engine.chain_work.separable_tensors``. Their surveys run once, in the constructor.
+    Only chains for which ``merging.engine.chain_work.separable_tensors`` finds tensors can do this. Their surveys run
+    in the constructor.
     """
 
     def __init__(
@@ -245,14 +252,14 @@ class SingleTensors:
         dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
         self._inputs = RunInputs(pretrained, experts, None, choose_device(device), dead)
         with limit_to_one_thread(self._inputs.device):
-            self._stages, _, _ = _survey(recipe, self._inputs, Meter(0), _LearningInputs({}, None, ExitStack()))
+            self._stages, _, _ = _run_surveys(recipe, self._inputs, Meter(0), _LearningInputs({}, None, ExitStack()))
 
     def compute(self, name: str) -> tuple[StoredSlot, Rows]:
-        """The stored values of a tensor, and the rows of tables that methods note on it."""
+        """Merge one tensor: its stored values, and the rows of tables that methods note on it."""
         inputs, notes = self._inputs, Notes()
         output = LastSlot(inputs.pretrained)
         with limit_to_one_thread(inputs.device):
-            merging_pass(inputs, replace(inputs, subset=frozenset({name})), self._stages, Meter(0), output, notes)
+            run_merging_pass(inputs, replace(inputs, subset=frozenset({name})), self._stages, Meter(0), output, notes)
         assert output.last is not None
         return output.last, notes.rows
 
@@ -265,8 +272,8 @@ class _LearningInputs:
     learning_state: LearningState | None
     files: ExitStack
 
-    def survey(self, stage: Stage, before: tuple[Stage, ...], slots: Stream) -> Survey:
-        """What the method of a stage learns after the stages ``before`` it."""
+    def run_learning(self, stage: Stage, before: tuple[Stage, ...], slots: Stream) -> Survey:
+        """The result of the learning of a stage's method, after the stages ``before`` it."""
         from merging.engine.learning.learn import learn
         from merging.engine.learning.learning_state import LearningState  # its imports take a while
 
@@ -274,7 +281,7 @@ class _LearningInputs:
         return learn(stage, before, slots, tasks, self.learning_state or LearningState(), self.files)
 
 
-def _survey(
+def _run_surveys(
     recipe: Recipe, inputs: RunInputs, meter: Meter, learning: _LearningInputs
 ) -> tuple[tuple[Stage, ...], dict[str, Table], tuple[str, ...]]:
     """Every stage with its survey's statistics, the surveys' tables and warnings.
@@ -285,18 +292,18 @@ def _survey(
     tables: dict[str, Table] = {}
     warnings: tuple[str, ...] = ()
     packed = packed_tensors(inputs.parameters, inputs.pretrained.infos)
-    for registered, step in zip(recipe.methods, recipe.steps, strict=True):
-        method, statistics = split_method(registered, step.params, packed), None
+    for registered_method, step in zip(recipe.methods, recipe.steps, strict=True):
+        method, statistics = split_method(registered_method, step.params, packed), None
         learns = method.learns(step.params)
         if learns or method.surveys(step.params):
             before = tuple(stage for stage in stages if not stage.after_merge)
             chain = (*before, Stage(method, step.params))
             in_pieces = all(stage.is_elementwise for stage in chain)
             stream = Stream(
-                inputs, before, in_pieces, meter, f"Surveying for {method.title}", cut=find_cut_tensors(inputs, chain)
+                inputs, before, in_pieces, meter, f"Surveying for {method.title}", cut=make_cut_predicate(inputs, chain)
             )
             if learns:
-                survey = learning.survey(Stage(method, step.params), before, stream)
+                survey = learning.run_learning(Stage(method, step.params), before, stream)
             else:
                 assert method.survey is not None
                 survey = method.survey(stream, step.params)
@@ -321,22 +328,22 @@ def edited_tensors(
     phase: str,
     only: Collection[str],
 ) -> Iterator[Stream]:
-    """The tensors ``only``, whole, as the edits of a recipe leave them; valid inside the ``with`` block.
+    """A stream of the tensors ``only``, whole, as the edits of a recipe leave them; valid inside the ``with`` block.
 
     The recipe's merge does not run.
     """
     from merging.recipes.recipe import Recipe
 
     edits = replace(recipe, merge=Recipe.build("weight_averaging").merge, adapt=None)
-    source = _layer_input_source(edits, pretrained, experts, layer_inputs, exemplars, device)
+    source = _make_layer_input_source(edits, pretrained, experts, layer_inputs, exemplars, device)
     dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
     meter.total += RunInputs(pretrained, experts, None, device).work * (count_passes(edits) - 1)
-    with _with_gradients(edits, RunInputs(pretrained, experts, source, device, dead), exemplars, meter) as inputs:
-        stages, _, _ = _survey(edits, inputs, meter, _LearningInputs({}, None, ExitStack()))  # no edit learns
+    with _add_gradients(edits, RunInputs(pretrained, experts, source, device, dead), exemplars, meter) as inputs:
+        stages, _, _ = _run_surveys(edits, inputs, meter, _LearningInputs({}, None, ExitStack()))  # no edit learns
         before = tuple(stage for stage in stages[:-1] if not stage.after_merge)
         yield Stream(replace(inputs, subset=frozenset(only)), before, False, meter, phase)
 
 
 def _fit_warnings(report: FitReport) -> tuple[str, ...]:
-    """A sentence per checkpoint and kind of problem, without doubts, which the caller states before a merge."""
+    """A sentence per checkpoint and kind of problem, without the doubts that the caller states before a merge."""
     return tuple(group.sentence() for group in report.groups if not group.doubt())

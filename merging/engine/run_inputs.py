@@ -17,9 +17,9 @@ from merging.base.errors import CheckpointError, MergingError
 from merging.base.numerics.finite import all_finite
 from merging.base.numerics.linear_algebra import NO_DOUBLES
 from merging.base.numerics.low_rank import LowRank, ThinFactor
-from merging.engine.layer_inputs import LayerInputSource, OnDetail
+from merging.engine.layer_inputs import LayerInputSource, OnDetail, ignore_detail
 from merging.engine.merged_inputs import MergedInputs
-from merging.methods.moments import Moments, ignore_detail
+from merging.methods.moments import Moments
 from merging.methods.slot import Gradients, Slot
 from merging.models.checkpoint import Checkpoint, UnusedText
 from merging.models.families import LINEAR_MAPS, OUTPUT, UNMERGED, Parameter, Role
@@ -28,12 +28,13 @@ from merging.models.tensor_info import TensorInfo
 
 BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
 BLOCK_GPU = 1 << 24  # the same on a device with much memory
-COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and temporaries of formulas
+BLOCK_COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and temporaries of formulas
 LAYER_COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
-SQUARES = 4  # float64 matrices (side, side) of a layer's longer side while it is decomposed
-FREED = 31 << 20  # bytes of the largest block from whose release the allocator adjusts its threshold
+DECOMPOSITION_MATRICES = 4  # float64 matrices (side, side) that the decomposition of a layer holds in memory
+MAX_THRESHOLD_BYTES = 31 << 20  # the largest allocation whose release raises glibc's threshold for reusing memory
 PIECE_CPU = 1 << 15  # scalars per expert that are processed at a time: K + 1 such pieces stay in the cache
-RUN, LEAST_RUNS = 1 << 10, 256  # adjacent scalars in a run of a sample; runs in a sample, of fewer scalars if need be
+MAX_RUN_LENGTH = 1 << 10  # adjacent scalars in a run of a sample
+MIN_RUNS = 256  # in a sample of a large model; runs of small models are shorter
 
 Spans = Mapping[str, Sequence[tuple[int, int]]]  # {tensor: [start, stop) of flat pieces}
 
@@ -49,22 +50,22 @@ def layer_bytes(
 ) -> int:
     """Bytes that the work on one whole tensor may take: task vectors, a decomposition, and layer inputs.
 
-    Layer inputs are ``rows`` per expert; memory holds the rows or their products, whichever is smaller. ``ranks`` is
+    ``rows`` layer inputs per expert are in memory, or their Gram matrix if that is smaller. ``ranks`` is
     the sum of the ranks of all task vectors: if it is small, thin factors are decomposed in place of the task vectors.
     """
     height, width = (info.shape[0], info.numel // max(info.shape[0], 1)) if len(info.shape) > 1 else (0, 0)
     height, width = (width, height) if parameter.transposed else (height, width)
     side = max(height, width) if parameter.role in LINEAR_MAPS else min(height, width)
     matrix = (height + width) * ranks if ranks < min(height, width) else side**2
-    squares = int(SQUARES * matrix * torch.float64.itemsize) if decomposes else 0
+    decomposition_bytes = int(DECOMPOSITION_MATRICES * matrix * torch.float64.itemsize) if decomposes else 0
     inputs = width * min(rows * torch.float32.itemsize, width * torch.float64.itemsize)
-    return LAYER_COPIES * (experts + 1) * info.numel * itemsize + squares + int(experts * inputs)
+    return LAYER_COPIES * (experts + 1) * info.numel * itemsize + decomposition_bytes + int(experts * inputs)
 
 
 def sum_of_ranks(parameter: Parameter, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> float:
-    """The number of columns of all task vectors' thin factors together; infinity if an expert has none."""
-    known = thin_task_vectors(parameter, pretrained, experts)
-    return math.inf if known is None else sum(one.rank for one in known)
+    """The sum of the ranks of all task vectors' thin factors; infinity if an expert's task vector has none."""
+    factors = thin_task_vectors(parameter, pretrained, experts)
+    return math.inf if factors is None else sum(factor.rank for factor in factors)
 
 
 def thin_task_vectors(
@@ -73,10 +74,9 @@ def thin_task_vectors(
     """Every expert's task vector of a matrix as thin factors; None if an expert has none."""
     if parameter.role != Role.LINEAR:
         return None
-    known = [
-        factor for expert in experts.values() if (factor := expert.thin_factors(parameter.name, pretrained)) is not None
-    ]
-    return known if len(known) == len(experts) else None
+    factors = [expert.thin_factors(parameter.name, pretrained) for expert in experts.values()]
+    known_factors = [factor for factor in factors if factor is not None]
+    return known_factors if len(known_factors) == len(experts) else None
 
 
 class GradientReader(Protocol):
@@ -105,17 +105,17 @@ class RunInputs:
 
     def __post_init__(self) -> None:
         merged = tuple(p for p in self.pretrained.parameters if p.role not in UNMERGED)
-        double = any(self.pretrained.infos[p.name].dtype == torch.float64 for p in merged)
-        if double and self.device.type in NO_DOUBLES:
+        has_doubles = any(self.pretrained.infos[p.name].dtype == torch.float64 for p in merged)
+        if has_doubles and self.device.type in NO_DOUBLES:
             name = describe_device(self.device)
             raise MergingError(
                 f"These checkpoints hold float64, which {name} cannot compute with; use the device 'cpu'."
             )
-        # glibc reuses freed memory only up to the size of the largest block freed before. Without this allocation the
-        # kernel would clear the pages of every piece again.
-        torch.empty(FREED, dtype=torch.uint8)
+        # glibc reuses freed memory only for allocations up to the size of the largest one freed so far. Without this
+        # allocation, which is freed at once, the kernel would clear the pages of every piece again.
+        torch.empty(MAX_THRESHOLD_BYTES, dtype=torch.uint8)
         object.__setattr__(self, "parameters", merged)
-        object.__setattr__(self, "dtype", torch.float64 if double else torch.float32)
+        object.__setattr__(self, "dtype", torch.float64 if has_doubles else torch.float32)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,62 +133,63 @@ class RunInputs:
         return sum(self.numels) * (len(self.experts) + 1)
 
     @cached_property
-    def _block(self) -> int:
+    def _block_size(self) -> int:
         """Scalars per expert that are read at a time."""
         if is_host(self.device):
             return BLOCK_CPU
-        scalar = COPIES * (len(self.experts) + 1) * self.dtype.itemsize
-        return max(PIECE_CPU, limit_bytes(self.device, BLOCK_GPU * scalar) // scalar)
+        scalar_bytes = BLOCK_COPIES * (len(self.experts) + 1) * self.dtype.itemsize
+        return max(PIECE_CPU, limit_bytes(self.device, BLOCK_GPU * scalar_bytes) // scalar_bytes)
 
     @property
     def in_capture_order(self) -> list[Parameter]:
         """The streamed tensors, in the order in which layer inputs are captured."""
         # open_clip registers the output projection first, but inputs are captured layer by layer.
-        chosen = (p for p in self.parameters if self.subset is None or p.name in self.subset)
-        return sorted(chosen, key=lambda p: p.section == OUTPUT)
+        streamed = (p for p in self.parameters if self.subset is None or p.name in self.subset)
+        return sorted(streamed, key=lambda p: p.section == OUTPUT)
 
     def slots(
-        self, in_blocks: bool, dropped: Callable[[Parameter], bool], spans: Spans | None = None
+        self, in_blocks: bool, is_dropped: Callable[[Parameter], bool], spans: Spans | None = None
     ) -> Iterator[Slot]:
         """Every slot, whole or in flat blocks; of dropped tensors only the pretrained weights are read."""
         if in_blocks:
             # One block is in use, one is being read, one is free.
-            yield from (read() for read in self.blocks(dropped, 3, spans))
+            yield from (read() for read in self.blocks(is_dropped, 3, spans))
         else:
-            yield from (self.read_whole(parameter, dropped(parameter)) for parameter in self.in_capture_order)
+            yield from (self.read_whole(parameter, is_dropped(parameter)) for parameter in self.in_capture_order)
 
     def blocks(
-        self, dropped: Callable[[Parameter], bool], valid: int, spans: Spans | None = None
+        self, is_dropped: Callable[[Parameter], bool], buffer_count: int, spans: Spans | None = None
     ) -> Iterator[Callable[[], Slot]]:
-        """Callables that read one flat block each, of all tensors or of ``spans``; ``valid`` blocks stay intact.
+        """Callables that read one flat block each, of all tensors or of ``spans``.
 
-        Blocks take turns in buffers, because fresh memory for every block would cost more time in page faults than the
-        arithmetic takes. The buffers stay for the next pass: once such large blocks are freed, the allocator stops
-        returning memory to the system.
+        A block is valid until ``buffer_count`` more blocks are read, since blocks take turns in as many buffers: fresh
+        memory for every block would cost more time in page faults than the arithmetic takes. The buffers stay for the
+        next pass, because the allocator stops returning memory to the system once such large blocks are freed.
         """
-        size = self._block
+        size = self._block_size
         buffers = self._free_buffers.pop() if self._free_buffers else []
         try:
-            buffers.extend(self._empty(size) for _ in range(valid - len(buffers)))
-            turns = itertools.cycle(buffers[:valid])
+            buffers.extend(self._allocate(size) for _ in range(buffer_count - len(buffers)))
+            next_buffers = itertools.cycle(buffers[:buffer_count])
             for parameter in self.in_capture_order:
-                numel, empty = self.pretrained.infos[parameter.name].numel, dropped(parameter)
-                # An empty tensor is one empty block.
+                numel, dropped = self.pretrained.infos[parameter.name].numel, is_dropped(parameter)
+                # A tensor without scalars is one empty block.
                 all_spans = ((start, min(start + size, numel)) for start in range(0, max(numel, 1), size))
                 for start, stop in all_spans if spans is None else spans.get(parameter.name, ()):
-                    yield partial(self._slot, parameter, start, stop, empty, next(turns))
+                    yield partial(self._read_slot, parameter, start, stop, dropped, next(next_buffers))
         finally:
             self._free_buffers.append(buffers)
 
-    def runs(self, dropped: Callable[[Parameter], bool], stride: int) -> list[Callable[[], Slot]]:
+    def sample_runs(self, is_dropped: Callable[[Parameter], bool], stride: int) -> list[Callable[[], Slot]]:
         """Callables that read one in ``stride`` runs of adjacent scalars, counted over all tensors, as flat slots."""
         sizes = [self.pretrained.infos[parameter.name].numel for parameter in self.in_capture_order]
-        length = max(1, min(RUN, sum(sizes) // (stride * LEAST_RUNS)))
+        length = max(1, min(MAX_RUN_LENGTH, sum(sizes) // (stride * MIN_RUNS)))
         reads, scalars_before = list[Callable[[], Slot]](), 0
         for parameter, numel in zip(self.in_capture_order, sizes, strict=True):
-            for start in range(-scalars_before % (stride * length), numel, stride * length):
+            first = -scalars_before % (stride * length)  # the sample continues across tensors
+            for start in range(first, numel, stride * length):
                 stop = min(start + length, numel)
-                reads.append(partial(self._slot, parameter, start, stop, dropped(parameter), None))
+                reads.append(partial(self._read_slot, parameter, start, stop, is_dropped(parameter), None))
             scalars_before += numel
         return reads
 
@@ -197,24 +198,25 @@ class RunInputs:
 
         Each returns a flat slot and the number of scalars per expert that it read.
         """
-        scalars_before, size = 0, self._block
+        scalars_before, size = 0, self._block_size
         for parameter in self.in_capture_order:
             numel = self.pretrained.infos[parameter.name].numel
             for start in range(0, numel, size):
-                stop, chosen = min(start + size, numel), slice(-scalars_before % stride, None, stride)
-                yield partial(self._read_sample, parameter, start, stop, chosen)
+                stop, sampled = min(start + size, numel), slice(-scalars_before % stride, None, stride)
+                yield partial(self._read_sample, parameter, start, stop, sampled)
                 scalars_before += stop - start
 
-    def _read_sample(self, parameter: Parameter, start: int, stop: int, chosen: slice) -> tuple[Slot, int]:
+    def _read_sample(self, parameter: Parameter, start: int, stop: int, sampled: slice) -> tuple[Slot, int]:
+        """The scalars ``sampled`` of a block as a flat slot, and the number of scalars per expert in the block."""
         checkpoints = (self.pretrained, *self.experts.values())
-        read = (checkpoint.read_flat(parameter.name, start, stop)[chosen] for checkpoint in checkpoints)
-        base, *rows = (move_tensor(values, self.device, self.dtype) for values in read)
-        gradients = {kind: file.read(parameter.name, start, stop)[:, chosen] for kind, file in self.gradients.items()}
+        samples = (checkpoint.read_flat(parameter.name, start, stop)[sampled] for checkpoint in checkpoints)
+        base, *rows = (move_tensor(values, self.device, self.dtype) for values in samples)
+        gradients = {kind: file.read(parameter.name, start, stop)[:, sampled] for kind, file in self.gradients.items()}
         return Slot(parameter, self.names, base, torch.stack(rows) - base, start, gradients=gradients), stop - start
 
     def is_large(self, parameter: Parameter) -> bool:
-        """Whether a tensor of a network other than CLIP exceeds one block, as token tables and stacks may."""
-        return self.pretrained.is_inferred and self.pretrained.infos[parameter.name].numel > self._block
+        """Whether a tensor of a network other than CLIP exceeds one block, as a table of tokens may."""
+        return self.pretrained.is_inferred and self.pretrained.infos[parameter.name].numel > self._block_size
 
     def layer_bytes(self, parameter: Parameter) -> int:
         """Bytes that the work on one whole tensor may take."""
@@ -225,66 +227,68 @@ class RunInputs:
     def read_whole(self, parameter: Parameter, dropped: bool = False) -> Slot:
         """One tensor as a slot in memory of its own; a matrix is (d_out, d_in) even if it is stored transposed."""
         shape = self.pretrained.infos[parameter.name].shape
-        slot = self._slot(parameter, 0, self.pretrained.infos[parameter.name].numel, dropped, None)
+        slot = self._read_slot(parameter, 0, self.pretrained.infos[parameter.name].numel, dropped, None)
         transposed = parameter.transposed and len(shape) == 2
 
-        def shaped(values: Tensor, *first: int) -> Tensor:
-            whole = values.reshape(*first, *shape)
+        def reshape(values: Tensor, *leading: int) -> Tensor:
+            whole = values.reshape(*leading, *shape)
             return whole.mT.contiguous() if transposed else whole
 
         return replace(
             slot,
-            pretrained=shaped(slot.pretrained),
-            task_vectors=shaped(slot.task_vectors, len(self.experts)),
+            pretrained=reshape(slot.pretrained),
+            task_vectors=reshape(slot.task_vectors, len(self.experts)),
             read_inputs=partial(self.input_moments, parameter),
-            gradients={kind: shaped(rows, len(self.experts)) for kind, rows in slot.gradients.items()},
-            factors=None if dropped else self._factors(parameter),
+            gradients={kind: reshape(rows, len(self.experts)) for kind, rows in slot.gradients.items()},
+            factors=None if dropped else self._read_factors(parameter),
         )
 
-    def _factors(self, parameter: Parameter) -> tuple[LowRank, ...] | None:
+    def _read_factors(self, parameter: Parameter) -> tuple[LowRank, ...] | None:
         """Thin factors of every expert's task vector (d_out, d_in); None if an expert has none."""
-        known = thin_task_vectors(parameter, self.pretrained, self.experts)
-        if known is None:
+        thin_factors = thin_task_vectors(parameter, self.pretrained, self.experts)
+        if thin_factors is None:
             return None
-        factors = (of_expert.read().to(self.device) for of_expert in known)
+        factors = (factor.read().to(self.device) for factor in thin_factors)
         return tuple(factor.mT if parameter.transposed else factor for factor in factors)
 
     def input_moments(self, parameter: Parameter, on_detail: OnDetail = ignore_detail) -> tuple[Moments, ...] | None:
         """The moments of the rows that enter a tensor, one per expert; None if no rows are known."""
         return self.input_source.moments(parameter, on_detail) if self.input_source is not None else None
 
-    def pieces(self, block: Slot) -> Iterator[Slot]:
+    def split_block(self, block: Slot) -> Iterator[Slot]:
         """Views of a flat block, in pieces that fit the processor's cache."""
         size, numel = block.pretrained.numel(), block.pretrained.numel()
         if is_host(self.device):
             size = PIECE_CPU
         for start in range(0, max(numel, 1), max(size, 1)):
-            part = slice(start, start + size)
-            base, vectors = block.pretrained[part], block.task_vectors[:, part]
-            gradients = {kind: rows[:, part] for kind, rows in block.gradients.items()}
+            piece = slice(start, start + size)
+            base, vectors = block.pretrained[piece], block.task_vectors[:, piece]
+            gradients = {kind: rows[:, piece] for kind, rows in block.gradients.items()}
             yield Slot(block.parameter, block.experts, base, vectors, block.start + start, gradients=gradients)
 
-    def _empty(self, numel: int) -> Tensor:
+    def _allocate(self, numel: int) -> Tensor:
+        """Uninitialized memory (K, numel) for task vectors."""
         return torch.empty((len(self.experts), numel), dtype=self.dtype, device=self.device)
 
-    def _slot(self, parameter: Parameter, start: int, stop: int, dropped: bool, buffer: Tensor | None) -> Slot:
+    def _read_slot(self, parameter: Parameter, start: int, stop: int, dropped: bool, buffer: Tensor | None) -> Slot:
+        """The flat slot [start, stop) of a tensor, in ``buffer`` or new memory; task vectors are 0 if it is dropped."""
         name = parameter.name
         base = self._read(self.pretrained, name, start, stop)
         gradients = {kind: file.read(name, start, stop) for kind, file in self.gradients.items()}
         if dropped:
             zeros = torch.zeros(1, dtype=self.dtype, device=self.device).expand(len(self.experts), stop - start)
             return Slot(parameter, self.names, base, zeros, start, gradients=gradients)
-        vectors = (self._empty(stop - start) if buffer is None else buffer)[:, : stop - start]
+        vectors = (self._allocate(stop - start) if buffer is None else buffer)[:, : stop - start]
         for row, expert in zip(vectors, self.experts.values(), strict=True):
             torch.sub(self._read(expert, name, start, stop), base, out=row)
         if not all_finite(vectors):
-            self._explain_not_finite(name)
+            self._raise_not_finite(name)
         return Slot(parameter, self.names, base, vectors, start, gradients=gradients)
 
     def _read(self, checkpoint: Checkpoint, name: str, start: int, stop: int) -> Tensor:
         return move_tensor(checkpoint.read_flat(name, start, stop), self.device, self.dtype)
 
-    def _explain_not_finite(self, name: str) -> None:
+    def _raise_not_finite(self, name: str) -> None:
         """Raise an error that names every tensor with NaN or infinity in all files, not only this one."""
         check_fit(self.pretrained, self.experts, values=True).raise_if_bad()
         raise CheckpointError(

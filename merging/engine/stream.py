@@ -16,20 +16,20 @@ from torch import Tensor
 from merging.base.parallel import WAKE, Report, Unit, map_in_threads, prefetch, run_units
 from merging.base.progress import Meter
 from merging.base.threads import ONE_THREAD, limit_to_one_thread, parallel_pieces, piece_memory
-from merging.engine.layer_inputs import OnDetail
+from merging.engine.layer_inputs import OnDetail, ignore_detail
 from merging.engine.outputs import Notes
 from merging.engine.run_inputs import RunInputs, Spans
 from merging.methods.method import Edit, Merge
-from merging.methods.moments import Moments, ignore_detail
+from merging.methods.moments import Moments
 from merging.methods.params import Params
 from merging.methods.slot import Provisional, Slot
 from merging.models.families import Parameter
 
 T = TypeVar("T")
 
-RUNNING = "Running exemplars"
+EXEMPLARS_PHASE = "Running exemplars"  # as the progress report shows it
 
-Row = tuple[str, Slot, dict[str, Any]]  # a note: its table, its tensor, its columns
+Note = tuple[str, Slot, dict[str, Any]]  # (table, slot of the tensor, columns)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Stage:
         """Whether the step may process every tensor in pieces."""
         return self.method.is_elementwise(self.params)
 
-    def elementwise(self, parameter: Parameter) -> bool:
+    def is_elementwise_on(self, parameter: Parameter) -> bool:
         """Whether the step may process this tensor in pieces."""
         return self.method.elementwise(self.params, parameter)
 
@@ -69,7 +69,7 @@ class Stage:
         """A slot after this step."""
         return slot.with_task_vectors(self.method.run(slot, self.params, self.statistics))
 
-    def provisional(self, slot: Slot) -> Provisional:
+    def run_provisional(self, slot: Slot) -> Provisional:
         """The provisional result of a slot, of a merge that still counts."""
         assert isinstance(self.method, Merge) and self.method.provisional is not None
         return self.method.provisional(slot, self.params, self.statistics)
@@ -81,7 +81,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Stream:
-    """The slots as the stages so far leave them; each iteration reads the files again."""
+    """The slots as ``stages`` leave them; each iteration reads the files again."""
 
     inputs: RunInputs
     stages: tuple[Stage, ...]
@@ -90,9 +90,8 @@ class Stream:
     phase: str
     notes: Notes | None = None
     spans: Spans | None = None  # the pieces that ``map`` and ``masked_map`` process; None: all
-    cut: Callable[[Parameter], bool] = lambda parameter: (
-        False
-    )  # whether a tensor comes in pieces where others are whole
+    # Whether a tensor is processed in pieces although the stream has whole tensors.
+    cut: Callable[[Parameter], bool] = lambda parameter: False
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -125,39 +124,41 @@ class Stream:
         return self.inputs.dead.tensors
 
     def __iter__(self) -> Iterator[Slot]:
-        for part in self._split_stream():
-            yield from part._slots()
+        for stream in self._split():
+            yield from stream._slots()
 
-    def _split_stream(self) -> list[Stream]:
+    def _split(self) -> list[Stream]:
         """This stream, split where tensors in pieces and whole tensors follow each other."""
         runs = [
             (cut, {p.name for p in group}) for cut, group in itertools.groupby(self.inputs.in_capture_order, self.cut)
         ]
         if self.in_pieces or not any(cut for cut, _ in runs):
             return [self]
-        inputs = [replace(self.inputs, subset=frozenset(names)) for _, names in runs]
-        return [replace(self, inputs=own, in_pieces=cut) for own, (cut, _) in zip(inputs, runs, strict=True)]
+        return [
+            replace(self, inputs=replace(self.inputs, subset=frozenset(names)), in_pieces=cut) for cut, names in runs
+        ]
 
     def _slots(self) -> Iterator[Slot]:
+        """The slots after the edits, in pieces or whole."""
         if self.in_pieces:
-            yield from self._pieces(lambda raw: self._edit_slot(raw)[0])
+            yield from self._map_pieces(lambda slot: self._edit_slot(slot)[0])
             return
         # Whole tensors also run on one thread, so that the result's bytes do not depend on the number of cores.
         with limit_to_one_thread(self.inputs.device), prefetch(self.inputs.slots(False, self._drops)) as slots:
             for slot in slots:
-                yield self._edit_slot(self._own_slot(slot))[0]
+                yield self._edit_slot(self._connect_lone_slot(slot))[0]
                 self.meter.advance(_slot_work(slot), self.phase, slot.name)
 
     def sample_slots(self, stride: int) -> Iterator[Slot]:
         """A sample of each expert's scalars, one in ``stride``, as flat slots with a meaningless ``start``.
 
-        The sample takes every ``stride``-th scalar, counted over all tensors. Where pieces are edited first, it takes
-        one in ``stride`` runs of adjacent scalars: edits may depend on a scalar's position, and only the sample is
-        computed.
+        The sample takes every ``stride``-th scalar, counted over all tensors. If pieces are edited first, it takes one
+        in ``stride`` runs of adjacent scalars instead, because edits may depend on a scalar's position; only these runs
+        are edited.
         """
         if self.in_pieces:
             workers = parallel_pieces(self.inputs.device)
-            reads = self._edited_runs(stride) if self.stages else self.inputs.sample_blocks(stride)
+            reads = self._list_edited_runs(stride) if self.stages else self.inputs.sample_blocks(stride)
             with limit_to_one_thread(), map_in_threads(reads, workers, workers + 1, ONE_THREAD) as slots:
                 for slot, scalars in slots:
                     yield slot
@@ -171,20 +172,20 @@ class Stream:
             sample = slot.pretrained.flatten()[first::stride]
             yield replace(slot, pretrained=sample, task_vectors=vectors[:, first::stride], gradients=gradients)
 
-    def _edited_runs(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
+    def _list_edited_runs(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
         """Callables that read and edit one run of a sample each; they return it with the scalars that it represents."""
-        reads, scalars = self.inputs.runs(self._drops, stride), sum(map(self._scalars, self.inputs.in_capture_order))
-        scalars //= len(self.experts) + 1
-        ends = [scalars * position // len(reads) for position in range(len(reads) + 1)]
-        for read, (start, stop) in zip(reads, itertools.pairwise(ends), strict=True):
-            yield partial(self._edited_run, read, stop - start)
+        reads = self.inputs.sample_runs(self._drops, stride)
+        scalars = sum(self.inputs.pretrained.infos[p.name].numel for p in self.inputs.in_capture_order)
+        bounds = [scalars * position // len(reads) for position in range(len(reads) + 1)]
+        for read, (start, stop) in zip(reads, itertools.pairwise(bounds), strict=True):
+            yield partial(self._read_edited_run, read, stop - start)
 
-    def _edited_run(self, read: Callable[[], Slot], scalars: int) -> tuple[Slot, int]:
+    def _read_edited_run(self, read: Callable[[], Slot], scalars: int) -> tuple[Slot, int]:
         return self._edit_slot(read())[0], scalars
 
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """The results of ``work`` on every slot, in the slots' order; several slots are processed at once."""
-        return self._each(lambda slot, _: work(self._edit_slot(slot)[0]))
+        return self._map_slots(lambda slot, _: work(self._edit_slot(slot)[0]))
 
     def masked_map(self, work: Callable[[Slot, Tensor | None, OnDetail], T]) -> Iterator[T]:
         """As ``map``, with each slot's mask (*S): False where an edit decided that the pretrained value stays.
@@ -192,84 +193,92 @@ class Stream:
         The mask is None if all scalars are kept. The third argument of ``work`` is a function that reports the current
         detail and may raise Cancelled.
         """
-        return self._each(lambda slot, on_detail: work(*self._edit_slot(slot, with_mask=True), on_detail))
+        return self._map_slots(lambda slot, on_detail: work(*self._edit_slot(slot, with_mask=True), on_detail))
 
-    def _each(self, work: Callable[[Slot, OnDetail], T]) -> Iterator[T]:
+    def _map_slots(self, work: Callable[[Slot, OnDetail], T]) -> Iterator[T]:
         """The results of ``work`` on every slot before the edits, in the slots' order."""
-        for part in self._split_stream():
-            yield from part._pieces(lambda raw: work(raw, ignore_detail)) if part.in_pieces else part._map_layers(work)
+        for stream in self._split():
+            if stream.in_pieces:
+                yield from stream._map_pieces(lambda slot: work(slot, ignore_detail))
+            else:
+                yield from stream._map_layers(work)
 
-    def _pieces(self, work: Callable[[Slot], T]) -> Iterator[T]:
+    def _map_pieces(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """The results of ``work`` on every piece before the edits, in the pieces' order.
 
-        Taking the next result reports the piece of the current one as done. Every thread reads a block and processes
-        its pieces one after the other. If all threads shared one piece, they would wait at every barrier, and the bytes
-        of a result would depend on their number. Where one thread computes, another reads the next block ahead.
+        When the caller takes the next result, the piece of the current one is reported as done. Every thread reads a
+        block and processes its pieces one after the other. If all threads shared a piece, they would wait for each
+        other, and the bytes of a result would depend on their number. If only one thread computes, another one reads
+        the next block ahead.
         """
         workers = parallel_pieces(self.inputs.device)
         with limit_to_one_thread():
             if workers == 1:
                 with prefetch(self.inputs.slots(True, self._drops, self.spans)) as blocks:
                     for block in blocks:
-                        yield from self._report_results((raw, work(raw)) for raw in self.inputs.pieces(block))
+                        yield from self._report_results((slot, work(slot)) for slot in self.inputs.split_block(block))
                 return
-            started = workers + 1  # one of them is done, and the caller takes its results
+            block_count = workers + 1  # one block is done, and the caller takes its results
             tasks = (
                 partial(self._work_on_block, read, work)
-                for read in self.inputs.blocks(self._drops, started, self.spans)
+                for read in self.inputs.blocks(self._drops, block_count, self.spans)
             )
-            with map_in_threads(tasks, workers, started, ONE_THREAD) as blocks:
+            with map_in_threads(tasks, workers, block_count, ONE_THREAD) as blocks:
                 for results in blocks:
                     yield from self._report_results(results)
 
     def _work_on_block(self, read: Callable[[], Slot], work: Callable[[Slot], T]) -> list[tuple[Slot, T]]:
-        return [(raw, work(raw)) for raw in self.inputs.pieces(read())]
+        """Every piece of a block before the edits, with its result."""
+        return [(slot, work(slot)) for slot in self.inputs.split_block(read())]
 
     def _report_results(self, results: Iterable[tuple[Slot, T]]) -> Iterator[T]:
-        for raw, result in results:
+        for slot, result in results:
             yield result
-            self.meter.advance(_slot_work(raw), self.phase, raw.name)
+            self.meter.advance(_slot_work(slot), self.phase, slot.name)
 
-    def _own_slot(self, slot: Slot) -> Slot:
+    def _connect_lone_slot(self, slot: Slot) -> Slot:
+        """The slot of a whole tensor that is processed alone, connected to this stream."""
         unit = Unit[None](slot.name, _slot_work(slot), 0, 0, lambda _: None)
         return self._connect_slot(slot, partial(self._report, unit), _Turns(), 0, [])
 
     def _map_layers(self, work: Callable[[Slot, OnDetail], T]) -> Iterator[T]:
         """The results of ``work`` on whole tensors, each a unit of work, in the tensors' order.
 
-        On the CPU every unit has one thread, and as many units run at once as torch may use threads. This decomposes
-        matrices on all cores, and the bytes of a result do not depend on the number of cores.
+        On the CPU every unit has one thread, and as many units run at once as torch may use threads. All cores are then
+        busy, and the bytes of a result do not depend on the number of cores.
         """
         workers = parallel_pieces(self.inputs.device)
         with ExitStack() as stack:
             stack.enter_context(limit_to_one_thread(self.inputs.device))
             if workers > 1:
-                units = self._units(work, lambda parameter: self.inputs.read_whole(parameter, self._drops(parameter)))
-                several = run_units(units, workers, piece_memory(), self._report_to_meter, ONE_THREAD)
-                results: Iterator[tuple[T, list[Row]]] = stack.enter_context(closing(several))
+                units = self._make_units(
+                    work, lambda parameter: self.inputs.read_whole(parameter, self._drops(parameter))
+                )
+                parallel_results = run_units(units, workers, piece_memory(), self._report_to_meter, ONE_THREAD)
+                results: Iterator[tuple[T, list[Note]]] = stack.enter_context(closing(parallel_results))
             else:
                 slots = stack.enter_context(prefetch(self.inputs.slots(False, self._drops)))
-                units = self._units(work, lambda _: next(slots))
+                units = self._make_units(work, lambda _: next(slots))
                 results = (unit.run(partial(self._report, unit)) for unit in units)
-            for parameter, (result, rows) in zip(self.inputs.in_capture_order, results, strict=True):
+            for parameter, (result, notes) in zip(self.inputs.in_capture_order, results, strict=True):
                 if self.notes is not None:
-                    for table, slot, row in rows:
+                    for table, slot, row in notes:
                         self.notes.add(table, slot, row)
                 yield result
-                self.meter.advance(self._scalars(parameter), self.phase, parameter.name)
+                self.meter.advance(self._count_scalars(parameter), self.phase, parameter.name)
 
-    def _units(
+    def _make_units(
         self, work: Callable[[Slot, OnDetail], T], read: Callable[[Parameter], Slot]
-    ) -> Iterator[Unit[tuple[T, list[Row]]]]:
+    ) -> Iterator[Unit[tuple[T, list[Note]]]]:
         """A unit of work per tensor: its name, its cost, and the call that computes it."""
         turns = _Turns()
         for position, parameter in enumerate(self.inputs.in_capture_order):
-            scalars, nbytes = self._scalars(parameter), self.inputs.layer_bytes(parameter)
-            run = partial(self._run, work, read, parameter, turns, position)
+            scalars, nbytes = self._count_scalars(parameter), self.inputs.layer_bytes(parameter)
+            run = partial(self._run_unit, work, read, parameter, turns, position)
             group = parameter.section if self.inputs.merged_inputs is not None else None
             yield Unit(parameter.name, scalars, nbytes, scalars * self.inputs.dtype.itemsize, run, group)
 
-    def _run(
+    def _run_unit(
         self,
         work: Callable[[Slot, OnDetail], T],
         read: Callable[[Parameter], Slot],
@@ -277,28 +286,28 @@ class Stream:
         turns: _Turns,
         position: int,
         report: Report,
-    ) -> tuple[T, list[Row]]:
-        """The result of one tensor, and the rows that its methods noted."""
-        rows: list[Row] = []
+    ) -> tuple[T, list[Note]]:
+        """The result of one tensor, and the notes of its methods."""
+        notes: list[Note] = []
         try:
-            slot = self._connect_slot(read(parameter), report, turns, position, rows)
-            return work(slot, partial(report, None)), rows
+            slot = self._connect_slot(read(parameter), report, turns, position, notes)
+            return work(slot, partial(report, None)), notes
         finally:
-            turns.leave(position)
+            turns.finish(position)
 
-    def _connect_slot(self, slot: Slot, report: Report, turns: _Turns, position: int, rows: list[Row]) -> Slot:
-        """The slot of a whole tensor, with ``tick``, ``note`` and its inputs connected to this stream."""
-        known: list[tuple[Moments, ...] | None] = []
+    def _connect_slot(self, slot: Slot, report: Report, turns: _Turns, position: int, notes: list[Note]) -> Slot:
+        """The slot of a whole tensor, with ``report_share``, ``note`` and its inputs connected to this stream."""
+        cached: list[tuple[Moments, ...] | None] = []  # the inputs, once they are read
 
         def read_inputs() -> tuple[Moments, ...] | None:
-            if self.inputs.input_source is not None and not known:
+            if self.inputs.input_source is not None and not cached:
                 turns.wait(position, partial(report, None, ""))
-                known.append(self.inputs.input_moments(slot.parameter, partial(report, None)))
-                turns.leave(position)
-            return known[0] if known else None
+                cached.append(self.inputs.input_moments(slot.parameter, partial(report, None)))
+                turns.finish(position)
+            return cached[0] if cached else None
 
         def note(table: str, **row: Any) -> None:
-            rows.append((table, slot, row))
+            notes.append((table, slot, row))
 
         return replace(slot, read_inputs=read_inputs, report_share=lambda share: report(share, ""), note=note)
 
@@ -307,16 +316,18 @@ class Stream:
         self._report_to_meter(round((share or 0.0) * unit.work), detail, unit.name)
 
     def _report_to_meter(self, done: int, detail: str, name: str) -> None:
-        """Show ``done`` of the current work without counting it; without a name only check for a cancellation."""
+        """Show ``done`` of the current work without counting it; if ``name`` is empty, only check for cancellation."""
         if name:
-            self.meter.report_part(done, RUNNING if detail else self.phase, detail or name)
+            self.meter.report_part(done, EXEMPLARS_PHASE if detail else self.phase, detail or name)
         else:
             self.meter.check()
 
-    def _scalars(self, parameter: Parameter) -> int:
+    def _count_scalars(self, parameter: Parameter) -> int:
+        """The scalars of a tensor in all models."""
         return (len(self.experts) + 1) * self.inputs.pretrained.infos[parameter.name].numel
 
     def _drops(self, parameter: Parameter) -> bool:
+        """Whether any stage zeroes a tensor for every expert."""
         return any(stage.drops(parameter) for stage in self.stages)
 
     def _edit_slot(self, slot: Slot, with_mask: bool = False) -> tuple[Slot, Tensor | None]:
@@ -328,6 +339,7 @@ class Stream:
 
 
 def _slot_work(slot: Slot) -> int:
+    """The scalars of a slot in all models."""
     return slot.task_vectors.numel() + slot.pretrained.numel()
 
 
@@ -335,7 +347,8 @@ class _Turns:
     """Lets units read layer inputs in the order of layers: exemplars pass through the network once, block by block."""
 
     def __init__(self) -> None:
-        self._next, self._left, self._changed = 0, set[int](), Condition()
+        self._next, self._changed = 0, Condition()  # the position whose turn it is
+        self._finished_later = set[int]()  # positions after it that have finished already
 
     def wait(self, position: int, check: Callable[[], None]) -> None:
         """Wait until all units before this position have read their inputs, or need none.
@@ -347,11 +360,11 @@ class _Turns:
                 self._changed.wait(WAKE)
                 check()
 
-    def leave(self, position: int) -> None:
-        """Let the unit after this position read."""
+    def finish(self, position: int) -> None:
+        """End this position's turn, so that the next unit may read."""
         with self._changed:
-            self._left.add(position)
-            while self._next in self._left:
-                self._left.remove(self._next)
+            self._finished_later.add(position)
+            while self._next in self._finished_later:
+                self._finished_later.remove(self._next)
                 self._next += 1
             self._changed.notify_all()

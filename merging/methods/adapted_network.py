@@ -1,7 +1,7 @@
-"""The interface of an adapt: what it sees while it learns and when its modules are used, and what it returns.
+"""The interface of an adapt: the networks that it sees while it learns and while its modules run, and its result.
 
-An adapt stays pure: it sees features, losses and single tensors. The engine owns towers, files, images, progress and
-cancel while it learns; ``merging.engine.modules`` runs the learned modules.
+An adapt is pure: it sees features, losses and single tensors. The engine owns the towers, files, images, progress and
+cancellation while the adapt learns; ``merging.engine.modules`` runs the learned modules.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Learned:
     warnings: tuple[str, ...] = ()
 
     def to_device(self, device: torch.device, dtype: torch.dtype | None = None) -> Learned:
-        """The tensors without tables and warnings, on a device and in a dtype; None leaves their dtypes."""
+        """The tensors, without tables and warnings, on a device and in a dtype; with None they keep their dtypes."""
 
         def move(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return {name: tensor.to(device, dtype or tensor.dtype) for name, tensor in tensors.items()}
 
-        return Learned(move(self.router), {task: move(own) for task, own in self.per_task.items()})
+        return Learned(move(self.router), {task: move(tensors) for task, tensors in self.per_task.items()})
 
 
 class MergedNetwork(Protocol):
@@ -85,14 +85,14 @@ class MergedNetwork(Protocol):
         """The features (n, e) of the same images from the task's unedited expert."""
         ...
 
-    def entropies(
-        self, router: Router, route: Route, *, each: bool, seed: int, batch: int, step: int
+    def compute_entropies(
+        self, router: Router, route: Route, *, per_image: bool, seed: int, batch: int, step: int
     ) -> tuple[tuple[float, ...], dict[str, Tensor]]:
         """Every task's mean entropy (nats) over its batch of this step, and the gradient of their sum by the router.
 
         The gradient has a tensor (*S) for every tensor (*S) of the router. ``route`` maps tokens (n, T, w) of a block
-        to weights (n, K) that mix the MLPs: with ``each``, every image has its own mixture, otherwise a task's batch
-        uses the mean weights.
+        to weights (n, K) that mix the MLPs: with ``per_image``, every image has its own mixture, otherwise a task's
+        batch uses the mean weights.
         """
         ...
 
@@ -104,7 +104,7 @@ class MergedNetwork(Protocol):
         """
         ...
 
-    def restore_state(self) -> dict[str, Tensor]:
+    def load_state(self) -> dict[str, Tensor]:
         """The state that an interrupted run of the same recipe stored: tensors of any shape, by name; else empty."""
         ...
 
@@ -136,8 +136,8 @@ class AdaptedTower(Protocol):
         """The stored parts of one tensor, per task; empty if none are stored."""
         ...
 
-    def features_by_tasks(self, images: Tensor, chosen: Tensor, combine: Callable[[list[Parts]], Tensor]) -> Tensor:
-        """Features (n, e) of images (n, 3, h, w), each from a model of the tasks that are ``chosen`` (n, K) for it.
+    def features_by_tasks(self, images: Tensor, selected: Tensor, combine: Callable[[list[Parts]], Tensor]) -> Tensor:
+        """Features (n, e) of images (n, 3, h, w), each from a model of the tasks ``selected`` (n, K) for it.
 
         That model is the pretrained model plus, for every tensor, the result (*S) of ``combine`` on the tasks' parts.
         """

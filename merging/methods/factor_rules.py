@@ -14,7 +14,7 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -29,14 +29,15 @@ if TYPE_CHECKING:  # numpy takes a while to import, and reading recipes does not
     import numpy as np
     from numpy.typing import NDArray
 
-LARGEST = 10.0  # absolute value of a factor
-MOST_RULES, MOST_BYTES = 200, 20_000  # in a table; bytes of its text
+LARGEST = 10.0  # the largest absolute value of a factor
+MAX_RULES, MAX_TEXT_BYTES = 200, 20_000  # of one table of rules
 ROLES = tuple(str(role) for role in Role if role not in UNMERGED | INFERRED_ROLES)
 SECTIONS = (EMBEDDINGS, OUTPUT)
+# {field of a rule: prefix of its selectors in text}
 SELECTORS = {"blocks": "b", "roles": "r.", "sections": "s.", "tensors": "t.", "experts": "e."}
-EVERYTHING = "all"
-FEW, SHORT = 2, 60  # most rules and characters in a title
-BLOCKS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
+EVERYTHING = "all"  # the selector of a rule for everything, in text
+MAX_TITLE_RULES, MAX_TITLE_CHARACTERS = 2, 60  # of rules that a title states one by one
+BLOCK_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")  # "3" or "0-1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,21 +61,21 @@ class FactorRule:
 
     def __post_init__(self) -> None:
         factor = self.factor
-        number = isinstance(factor, int | float) and not isinstance(factor, bool)
-        if not number or not math.isfinite(factor) or abs(factor) > LARGEST:
+        is_number = isinstance(factor, int | float) and not isinstance(factor, bool)
+        if not is_number or not math.isfinite(factor) or abs(factor) > LARGEST:
             raise ParameterError(
                 f"the factor must be a number in [-{LARGEST:g}, {LARGEST:g}], got {reprlib.repr(factor)}"
             )
         object.__setattr__(self, "factor", float(factor) + 0.0)  # -0 is 0
-        object.__setattr__(self, "blocks", tuple(map(_range_text, self.blocks)))
+        object.__setattr__(self, "blocks", tuple(map(_normalize_range, self.blocks)))
         for kind, known in (("role", ROLES), ("section", SECTIONS)):
             for word in getattr(self, f"{kind}s"):
                 if word not in known and (kind == "section" or word not in INFERRED_ROLES):
                     hint = did_you_mean(word, known)
                     raise ParameterError(f"there is no {kind} {word[:80]!r}.{hint} Known: {', '.join(known)}")
         for name in (*self.tensors, *self.experts):
-            if not name or any("\ud800" <= sign <= "\udfff" for sign in name):
-                raise ParameterError(f"{name!r} is no name of a tensor or an expert")
+            if not name or any("\ud800" <= character <= "\udfff" for character in name):  # surrogates: no valid text
+                raise ParameterError(f"{name!r} is not a name of a tensor or an expert")
 
     @classmethod
     def from_plain(cls, entry: Any) -> Self:
@@ -92,18 +93,18 @@ class FactorRule:
                 )
         if "factor" not in entry:
             raise ParameterError("the factor is missing")
-        return cls(factor=entry["factor"], **{name: _selector_words(name, entry.get(name)) for name in SELECTORS})
+        return cls(factor=entry["factor"], **{name: _parse_selector(name, entry.get(name)) for name in SELECTORS})
 
     def to_plain(self) -> dict[str, Any]:
         """The rule as plain data, which ``from_plain`` reads back."""
-        chosen = {name: words for name in SELECTORS if (words := getattr(self, name))}
-        lists = {name: words[0] if len(words) == 1 else list(words) for name, words in chosen.items()}
-        return {**lists, "factor": self.factor}
+        selectors = self._selectors()
+        plain = {name: words[0] if len(words) == 1 else list(words) for name, words in selectors.items()}
+        return {**plain, "factor": self.factor}
 
     def selector_text(self) -> str:
         """The rule's selectors as text: 'b0-1/r.norm_scale'."""
-        chosen = [sign + _escape_word(word) for name, sign in SELECTORS.items() for word in getattr(self, name)]
-        return "/".join(chosen) or EVERYTHING
+        texts = [prefix + _escape_word(word) for name, prefix in SELECTORS.items() for word in getattr(self, name)]
+        return "/".join(texts) or EVERYTHING
 
     def text(self) -> str:
         """The rule as text: 'b0-1/r.norm_scale=0'."""
@@ -111,16 +112,20 @@ class FactorRule:
 
     def describe(self) -> str:
         """The rule in words: 'blocks 0-1, norm_scale × 0'."""
-        chosen = {name: words for name in SELECTORS if (words := getattr(self, name))}
-        parts = [" and ".join(printable(word) for word in words) for name, words in chosen.items() if name != "blocks"]
+        selectors = self._selectors()
+        parts = [" and ".join(map(printable, words)) for name, words in selectors.items() if name != "blocks"]
         if self.blocks:
-            one = len(self.blocks) == 1 and self.blocks[0].isdigit()
-            parts.insert(0, f"{'block' if one else 'blocks'} {' and '.join(self.blocks)}")
+            is_single_block = len(self.blocks) == 1 and self.blocks[0].isdigit()
+            parts.insert(0, f"{'block' if is_single_block else 'blocks'} {' and '.join(self.blocks)}")
         return f"{', '.join(parts) or EVERYTHING} × {exact_text(self.factor)}"
 
+    def _selectors(self) -> dict[str, tuple[str, ...]]:
+        """{field: its words}, of the selectors that are not empty."""
+        return {name: words for name in SELECTORS if (words := getattr(self, name))}
 
-def _selector_words(name: str, value: Any) -> tuple[str, ...]:
-    """The words of a selector, from one word or a list; blocks may also be numbers, or joined by commas."""
+
+def _parse_selector(name: str, value: Any) -> tuple[str, ...]:
+    """The words of a selector, from one word or a list; blocks may also be numbers, or separated by commas."""
     entries = [] if value is None else value if isinstance(value, list | tuple) else [value]
     for entry in entries:
         if not isinstance(entry, str | int) or isinstance(entry, bool):
@@ -129,9 +134,9 @@ def _selector_words(name: str, value: Any) -> tuple[str, ...]:
     return tuple(part.strip() for text in texts for part in text.split(",")) if name == "blocks" else tuple(texts)
 
 
-def _range_text(word: str) -> str:
+def _normalize_range(word: str) -> str:
     """A number or range of blocks in its shortest form: '3' or '0-1'. Raises ParameterError."""
-    match = BLOCKS.fullmatch(word)
+    match = BLOCK_RANGE.fullmatch(word)
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if low > high:
         raise ParameterError(f"blocks are written as 3 or 0-1, got {word[:80]!r}")
@@ -165,8 +170,8 @@ def parse_rules(text: str) -> tuple[FactorRule, ...]:
     Raises:
         ParameterError: a rule is invalid (the message gives its number), or there are too many.
     """
-    if len(text.encode("utf-8", "replace")) > MOST_BYTES:
-        raise ParameterError(_too_long(len(text.encode("utf-8", "replace"))))
+    if len(text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
+        raise ParameterError(_describe_size(len(text.encode("utf-8", "replace"))))
     return check_count(_read_numbered(text.split("+") if text.strip() else [], _parse_rule))
 
 
@@ -177,29 +182,30 @@ def rules_text(rules: Iterable[FactorRule]) -> str:
 
 def describe_rules(rules: Sequence[FactorRule]) -> str:
     """The rules in a few words: 'blocks 0-1 × 0', or only their number if the words would be long."""
-    words = "; ".join(rule.describe() for rule in rules[:FEW])
-    if 0 < len(rules) <= FEW and len(words) <= SHORT:
+    words = "; ".join(rule.describe() for rule in rules[:MAX_TITLE_RULES])
+    if 0 < len(rules) <= MAX_TITLE_RULES and len(words) <= MAX_TITLE_CHARACTERS:
         return words
     return f"{len(rules) or 'no'} rule{'' if len(rules) == 1 else 's'}"
 
 
 def check_count(rules: Sequence[FactorRule]) -> tuple[FactorRule, ...]:
     """The same rules. Raises ParameterError if there are too many or their text is too long."""
-    if len(rules) > MOST_RULES:
-        raise ParameterError(f"there are {len(rules):,} rules; at most {MOST_RULES} are taken")
-    if (size := len(rules_text(rules))) > MOST_BYTES:
-        raise ParameterError(_too_long(size))
+    if len(rules) > MAX_RULES:
+        raise ParameterError(f"there are {len(rules):,} rules; at most {MAX_RULES} are taken")
+    if (size := len(rules_text(rules))) > MAX_TEXT_BYTES:
+        raise ParameterError(_describe_size(size))
     return tuple(rules)
 
 
-def _too_long(size: int) -> str:
-    return f"the rules take {size:,} bytes; at most {MOST_BYTES:,} are taken"
+def _describe_size(size: int) -> str:
+    """The error message for a table of rules whose text has too many bytes."""
+    return f"the rules take {size:,} bytes; at most {MAX_TEXT_BYTES:,} are taken"
 
 
-def _read_numbered(entries: Sequence[Any], read: Any) -> list[FactorRule]:
+def _read_numbered(entries: Sequence[Any], read: Callable[[Any], FactorRule]) -> list[FactorRule]:
     """The rules that ``read`` makes of the entries; its errors get the entry's number, counted from 1."""
-    if len(entries) > MOST_RULES:
-        raise ParameterError(f"there are {len(entries):,} rules; at most {MOST_RULES} are taken")
+    if len(entries) > MAX_RULES:
+        raise ParameterError(f"there are {len(entries):,} rules; at most {MAX_RULES} are taken")
     rules = []
     for number, entry in enumerate(entries, 1):
         try:
@@ -210,35 +216,36 @@ def _read_numbered(entries: Sequence[Any], read: Any) -> list[FactorRule]:
 
 
 def _parse_rule(text: str) -> FactorRule:
+    """The rule in a text such as 'b0-1/r.norm_scale=0'. Raises ParameterError."""
     selectors, equals, factor = (piece.strip() for piece in text.partition("="))
     if not equals:
         raise ParameterError(f"write a rule as b0-1=0, got {text[:80]!r}")
-    chosen: dict[str, list[str]] = {name: [] for name in SELECTORS}
-    for part in [] if selectors == EVERYTHING else selectors.split("/"):
-        name = next((name for name, sign in SELECTORS.items() if part.startswith(sign) and part != sign), "")
+    words: dict[str, list[str]] = {name: [] for name in SELECTORS}
+    for selector in [] if selectors == EVERYTHING else selectors.split("/"):
+        name = next((name for name, sign in SELECTORS.items() if selector.startswith(sign) and selector != sign), "")
         if not name:
             raise ParameterError(
-                f"{part[:80]!r} selects nothing; write b0-1 (blocks), r.ROLE, s.SECTION, t.PATTERN, e.EXPERT or all"
+                f"{selector[:80]!r} selects nothing; write b0-1 (blocks), r.ROLE, s.SECTION, t.PATTERN, e.EXPERT or all"
             )
         try:
-            chosen[name].append(unquote(part.removeprefix(SELECTORS[name]), errors="strict"))
+            words[name].append(unquote(selector.removeprefix(SELECTORS[name]), errors="strict"))
         except UnicodeDecodeError:
-            raise ParameterError(f"{part[:80]!r} is no text in UTF-8 after its %XX are read") from None
+            raise ParameterError(f"{selector[:80]!r} is no text in UTF-8 after its %XX are read") from None
     try:
         value: Any = float(factor)
     except ValueError:
-        value = factor
-    return FactorRule(factor=value, **{name: tuple(words) for name, words in chosen.items()})
+        value = factor  # refused by FactorRule, whose message shows it
+    return FactorRule(factor=value, **{name: tuple(entries) for name, entries in words.items()})
 
 
-# --- factors that rules give ------------------------------------------------------------------------------------------
+# --- the factors of a table of rules ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResolvedFactors:
     """Every expert's factor of every tensor, ``values`` (K, L), and the number of its rule, ``rules`` (K, L).
 
-    Rules are numbered from 1; 0 stands for the default.
+    Rules are numbered from 1; 0 stands for the default factor.
     """
 
     experts: tuple[str, ...]
@@ -256,7 +263,7 @@ class ResolvedFactors:
 def resolve(
     rules: Sequence[FactorRule], default: float, experts: Sequence[str], parameters: Sequence[Parameter]
 ) -> ResolvedFactors:
-    """The factors (K, L) that the rules give these experts' tensors; ``default`` where no rule applies.
+    """The factors (K, L) of these experts' tensors by the rules; ``default`` where no rule applies.
 
     Raises:
         ParameterError: a rule matches nothing, or names an expert, block or tensor that does not exist.
@@ -269,38 +276,43 @@ def resolve(
     numbers = np.zeros(values.shape, np.int64)
     for number, rule in enumerate(rules, 1):
         try:
-            cells = np.ix_(_rows(rule, experts), _columns(rule, merged))
+            cells = np.ix_(_select_experts(rule, experts), _select_tensors(rule, merged))
         except ParameterError as error:
             raise ParameterError(f"Rule {number} ({printable(rule.text())}) {error}") from None
         values[cells], numbers[cells] = rule.factor, number
     return ResolvedFactors(tuple(experts), names, values, numbers)
 
 
-def _rows(rule: FactorRule, experts: Sequence[str]) -> list[bool]:
-    """Which experts a rule selects, (K,)."""
+def _select_experts(rule: FactorRule, experts: Sequence[str]) -> list[bool]:
+    """Whether a rule selects each expert, (K,)."""
     for name in rule.experts:
         if name not in experts:
-            known = f"the experts are {first_few(experts)}"
-            raise ParameterError(f"names {name[:80]!r}, and {known}.{did_you_mean(name, experts)}")
+            hint = did_you_mean(name, experts)
+            raise ParameterError(f"names {name[:80]!r}, and the experts are {first_few(experts)}.{hint}")
     return [not rule.experts or name in rule.experts for name in experts]
 
 
-def _columns(rule: FactorRule, parameters: Sequence[Parameter]) -> list[bool]:
-    """Which tensors a rule selects, (L,)."""
-    chosen = [True] * len(parameters)
-    last = max((p.block for p in parameters if p.block is not None), default=-1)
-    for name, fits in (("blocks", _in_block), ("roles", _has_role), ("sections", _in_section), ("tensors", _is_named)):
+def _select_tensors(rule: FactorRule, parameters: Sequence[Parameter]) -> list[bool]:
+    """Whether a rule selects each tensor, (L,)."""
+    selected = [True] * len(parameters)
+    last_block = max((p.block for p in parameters if p.block is not None), default=-1)
+    for name, matches in (
+        ("blocks", _in_block),
+        ("roles", _has_role),
+        ("sections", _in_section),
+        ("tensors", _has_name),
+    ):
         words = getattr(rule, name)
-        any_fits = [False] * len(parameters)
+        by_any_word = [False] * len(parameters)
         for word in words:
-            hits = [fits(p, word) for p in parameters]
-            if not any(hits) or (name == "blocks" and int(word.rpartition("-")[2]) > last):
-                raise ParameterError(_no_match(name, word, parameters, last))
-            any_fits = [a or b for a, b in zip(any_fits, hits, strict=True)]
-        chosen = [a and b for a, b in zip(chosen, any_fits, strict=True)] if words else chosen
-    if not any(chosen):
+            by_word = [matches(p, word) for p in parameters]
+            if not any(by_word) or (name == "blocks" and int(word.rpartition("-")[2]) > last_block):
+                raise ParameterError(_describe_no_match(name, word, parameters, last_block))
+            by_any_word = [a or b for a, b in zip(by_any_word, by_word, strict=True)]
+        selected = [a and b for a, b in zip(selected, by_any_word, strict=True)] if words else selected
+    if not any(selected):
         raise ParameterError("matches no tensor: each of its selectors matches some, but none matches all of them.")
-    return chosen
+    return selected
 
 
 def _in_block(parameter: Parameter, word: str) -> bool:
@@ -316,7 +328,7 @@ def _in_section(parameter: Parameter, word: str) -> bool:
     return parameter.section == word
 
 
-def _is_named(parameter: Parameter, pattern: str) -> bool:
+def _has_name(parameter: Parameter, pattern: str) -> bool:
     return fnmatchcase(parameter.name, pattern) or fnmatchcase(canonical_name(parameter.name), pattern)
 
 
@@ -325,15 +337,15 @@ def canonical_name(name: str) -> str:
     """open_clip's name of a tensor, without prefix; the name itself if open_clip has none."""
     from merging.models.tower_names import find_tower_tensor  # loads torch
 
-    found = find_tower_tensor(name)
-    return found.name if found else name
+    tensor = find_tower_tensor(name)
+    return tensor.name if tensor else name
 
 
-def _no_match(kind: str, word: str, parameters: Sequence[Parameter], last: int) -> str:
+def _describe_no_match(kind: str, word: str, parameters: Sequence[Parameter], last_block: int) -> str:
     """Why a selector matches nothing, and what the model has instead."""
     if kind == "blocks":
-        has = f"the model has blocks 0 to {last}" if last >= 0 else "the model has no blocks"
-        return f"matches no tensor in block {word}: {has}."
+        blocks = f"the model has blocks 0 to {last_block}" if last_block >= 0 else "the model has no blocks"
+        return f"matches no tensor in block {word}: {blocks}."
     if kind == "tensors":
         names = [p.name for p in parameters]
         hint = did_you_mean(word, names) or did_you_mean(word, map(canonical_name, names))

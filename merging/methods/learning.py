@@ -1,7 +1,7 @@
 """Shared code of methods that learn: the order of images, Adam, the loss without labels, and the engine's interface.
 
-A method that learns stays pure: it sees slots, losses and gradients, never a state dict, a file or a label. The engine
-owns the network, the images, the device, progress, cancel, and the file from which an interrupted run continues.
+A method that learns is pure: it sees slots, losses and gradients, never a state dict, a file or a label. The engine
+owns the network, the images, the device, progress, cancellation, and the file from which an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from merging.methods.slot import Slot, SlotStream
 if TYPE_CHECKING:
     from merging.models.families import Parameter
 
-BETAS, EPS = (0.9, 0.999), 1e-8  # Adam's, as in every paper whose method learns here
+ADAM_BETAS, ADAM_EPS = (0.9, 0.999), 1e-8  # as in the papers of all methods here that learn
 
 
 def batch_order(seed: int, task: str, n: int, batch: int, step: int) -> NDArray[np.int64]:
@@ -36,11 +36,13 @@ def batch_order(seed: int, task: str, n: int, batch: int, step: int) -> NDArray[
     if batch >= n:
         return np.arange(n, dtype=np.int64)
     positions = np.arange(step * batch, (step + 1) * batch)
-    permutations = {p: _permutation(seed, task, n, p) for p in {int(number) for number in positions[[0, -1]] // n}}
+    numbers = {int(number) for number in positions[[0, -1]] // n}  # a batch smaller than the task touches at most two
+    permutations = {number: _permutation(seed, task, n, number) for number in numbers}
     return np.array([permutations[int(p // n)][p % n] for p in positions], dtype=np.int64)
 
 
 def _permutation(seed: int, task: str, n: int, number: int) -> NDArray[np.int64]:
+    """Permutation ``number`` (n,) of the indices of a task's images."""
     return np.random.default_rng([seed, crc32(task.encode()), number]).permutation(n)
 
 
@@ -54,24 +56,24 @@ class Adam:
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         """Move every tensor by one step, with its gradient of the same shape, by name."""
-        self.begin()
+        self.begin_step()
         for name, gradient in gradients.items():
             self.move(name, gradient)
 
-    def begin(self) -> None:
+    def begin_step(self) -> None:
         """Begin a step, in which ``move`` is called once for every tensor, in any order."""
         self.steps += 1
 
     def move(self, name: str, gradient: Tensor) -> None:
         """Move one tensor by the current step, with its gradient of the same shape."""
         mean, square = self.means[name], self.squares[name]
-        mean.mul_(BETAS[0]).add_(gradient, alpha=1 - BETAS[0])
-        square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-        size = (square / (1 - BETAS[1] ** self.steps)).sqrt_().add_(EPS)
-        self.values[name].addcdiv_(mean, size, value=-self.lr / (1 - BETAS[0] ** self.steps))
+        mean.mul_(ADAM_BETAS[0]).add_(gradient, alpha=1 - ADAM_BETAS[0])
+        square.mul_(ADAM_BETAS[1]).addcmul_(gradient, gradient, value=1 - ADAM_BETAS[1])
+        size = (square / (1 - ADAM_BETAS[1] ** self.steps)).sqrt_().add_(ADAM_EPS)
+        self.values[name].addcdiv_(mean, size, value=-self.lr / (1 - ADAM_BETAS[0] ** self.steps))
 
     def state(self) -> dict[str, Tensor]:
-        """Values and moments, tensors (*S) by name, and the number of steps, a scalar; ``restore`` takes them."""
+        """Values and moments, tensors (*S) by name, and the number of steps, a scalar: the input of ``restore``."""
         groups = {"value": self.values, "mean": self.means, "square": self.squares}
         named = {f"{group}.{name}": value for group, tensors in groups.items() for name, value in tensors.items()}
         return {**named, "steps": torch.tensor(self.steps)}
@@ -115,7 +117,7 @@ def _largest_magnitude(tensors: Iterable[Tensor]) -> float:
     return max((float(tensor.abs().max()) for tensor in tensors if tensor.numel()), default=0.0)
 
 
-Change = Callable[[Slot, "Tensor | None"], "Tensor | None"]
+SlotUpdate = Callable[[Slot, "Tensor | None"], "Tensor | None"]  # (slot, gradient) -> merged task vector, see Blend
 
 
 class Masks(Protocol):
@@ -155,24 +157,24 @@ class Blend(Protocol):
         """The tensors on which the method learns, in forward order: those that no edit drops for every expert."""
         ...
 
-    def update_each(self, change: Change, expert: str | None = None) -> None:
-        """Call ``change(slot, gradient)`` once for every live tensor and write the merged task vector (*S) it returns.
+    def update_tensors(self, update: SlotUpdate, expert: str | None = None) -> None:
+        """Call ``update(slot, gradient)`` once for every live tensor and write the merged task vector (*S) it returns.
 
-        ``gradient`` (*S) sums the gradients of all losses since the last call, None if there were none; afterwards it
-        is cleared. If ``change`` returns None, the tensor keeps its values. With ``expert``, slots hold only that
-        expert's task vector.
+        ``gradient`` (*S) is the sum of the gradients of all losses since the last call, which clears it; None if no
+        loss was computed. If ``update`` returns None, the tensor keeps its values. With ``expert``, slots hold only
+        that expert's task vector.
         """
         ...
 
-    def entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
-        """Every task's mean entropy (nats) over its batch of this step; adds up the gradients."""
+    def compute_entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
+        """Every task's mean entropy (nats) over its batch of this step; adds its gradient to each tensor's sum."""
         ...
 
-    def cross_entropy(self, expert: str) -> float:
-        """The mean cross-entropy (nats) over all labeled exemplars of one task; adds up the gradient."""
+    def compute_cross_entropy(self, expert: str) -> float:
+        """The mean cross-entropy (nats) over all labeled exemplars of one task; adds its gradient to each sum."""
         ...
 
-    def masks(self) -> Masks:
+    def create_masks(self) -> Masks:
         """An empty store for every expert's masks, deleted after the model is merged."""
         ...
 
@@ -180,7 +182,7 @@ class Blend(Protocol):
         """Set the text that the progress shows."""
         ...
 
-    def restore_state(self) -> dict[str, Tensor]:
+    def load_state(self) -> dict[str, Tensor]:
         """The state that an interrupted run of the same recipe stored: tensors of any shape, by name; else empty."""
         ...
 

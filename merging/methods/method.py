@@ -55,7 +55,7 @@ ProvisionalFunction = Callable[[Slot, Any, Any], Provisional]
 SurveyFunction = Callable[[SlotStream, Any], Survey]
 LearnFunction = Callable[["Blend", Any], Survey]
 LINEAR_WEIGHT = Parameter("weight", Role.LINEAR, "", "", None, 0)  # a typical linear map
-Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its parameters; a key may occur twice
+EarlierEdits = Sequence[tuple[str, Params]]  # (key, parameters) of the edits before a step; a key may occur twice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,32 +75,33 @@ class Method:
     cite: Citation
     params: type[Params] = NoParams
     needs: Needs = Needs.NOTHING
-    needs_when: Callable[[Any], bool] = lambda _: True  # whether it needs those data with these parameters
-    gradients: Gradients | None = None  # the statistic of gradients that it needs, beside or instead of layer inputs
-    heads: bool = False  # whether it needs each task's zero-shot head beside the images
+    needs_when: Callable[[Any], bool] = lambda _: True  # whether it needs the data of ``needs`` with these parameters
+    gradients: Gradients | None = None  # the statistic of gradients that it needs in place of layer inputs
+    heads: bool = False  # whether it needs each task's zero-shot head in addition to the images
     variant: str = ""  # the choices of this implementation where the literature disagrees
     version: int = 1  # raised whenever results change, so that stored runs are not mistaken for new ones
-    survey: SurveyFunction | None = None
-    survey_when: Callable[[Any], bool] = lambda _: True
-    survey_passes: int = 1  # loops over all tensors
-    # Learns on images of the tasks; called instead of the survey if the method needs data with its parameters.
+    survey: SurveyFunction | None = None  # a pass over all tensors before the merge, whose statistics ``run`` receives
+    survey_when: Callable[[Any], bool] = lambda _: True  # whether these parameters need the survey
+    survey_passes: int = 1  # the number of times that a survey reads all tensors
+    # Learns on images of the tasks. It is called in place of the survey if the parameters need data (``needs_when``).
     learn: LearnFunction | None = None
-    # Number of images that run forward and backward during learning, from the parameters and every task's images.
+    # The number of images that run forward and backward during learning, from the parameters and each task's number of
+    # images.
     learns_on: Callable[[Any, Sequence[int]], int] = lambda params, images: 0
-    # Number of reads of whole models during learning, from the parameters and the number of experts.
+    # The number of reads of whole models during learning, from the parameters and the number of experts.
     learn_reads: Callable[[Any, int], int] = lambda params, experts: 0
     loss: str = ""  # the loss that a method that learns minimizes, with its unit
     # The merge (key, parameters) of the same task vectors from which learning starts; None if there is none.
     starts_from: Callable[[Any], tuple[str, dict[str, Any]] | None] = lambda params: None
     # A sentence that explains why this method, with these parameters, makes no sense after the edits before it; empty
     # if it makes sense.
-    refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
-    # The effect of a step on these experts' tensors, as plain data for the id of a run, if different parameters can
-    # have one effect; None: the parameters identify the effect.
+    refuses: Callable[[Any, EarlierEdits], str] = lambda params, before: ""
+    # The effect of a step on these experts' tensors, as plain data for the id of a run. None if different parameters
+    # always have different effects: the parameters then identify the effect.
     content: Callable[[Any, Sequence[str], Sequence[Parameter]], Any] | None = None
-    # The parameters that represent all with the same content, used to compare chains.
+    # The simplest parameters with the same ``content``; chains are compared by these.
     plainest: Callable[[Any, Sequence[str], Sequence[Parameter]], Any] | None = None
-    # Floating-point operations of its products and decompositions on one linear map, without passes over the scalars.
+    # Floating-point operations of its products and decompositions of one linear map; elementwise work is not counted.
     algebra: Callable[[Any, LinearMap], float] = lambda params, matrix: 0.0
     algebra_on: frozenset[Role] = LINEAR_MAPS  # the roles of the tensors that ``algebra`` describes
     # True if every scalar of a tensor's result depends only on the same position of the inputs (and on the survey).
@@ -112,12 +113,12 @@ class Method:
         return self.needs if self.needs_when(params) else Needs.NOTHING
 
     def is_elementwise(self, params: Params) -> bool:
-        """Whether it works scalar by scalar even on a linear weight, and therefore on every tensor."""
+        """Whether the method works scalar by scalar on a linear weight, and therefore on every tensor."""
         return self.elementwise(params, LINEAR_WEIGHT)
 
     @property
     def reads_layer_inputs(self) -> bool:
-        """Whether its data are layer inputs, which can be supplied in place of images."""
+        """Whether the method needs layer inputs, which a caller can supply in place of images."""
         return self.gradients is None and self.learn is None and self.role != "adapt"
 
     def learns(self, params: Params) -> bool:
@@ -136,13 +137,14 @@ class Edit(Method):
     role: ClassVar[str] = "edit"
 
     run: EditFunction
-    # Which scalars any expert keeps, as booleans (*S), None for all; the slot is the one before the edit. The others
-    # stay pretrained bit for bit, whatever the merge does.
+    # The mask (*S) of the scalars that any expert keeps, None for all; the slot is the one before the edit. The other
+    # scalars stay pretrained bit for bit, whatever the merge does.
     kept: Callable[[Slot, Any, Any], Tensor | None] = lambda slot, params, statistics: None
-    # Whether, by the survey's statistics, the edit zeroes a tensor for every expert; it is then not even read.
+    # Whether, by the survey's statistics, the edit zeroes a tensor for every expert; the experts' tensors are then not
+    # read.
     drops: Callable[[Parameter, Any], bool] = lambda parameter, statistics: False
-    # Whether, with these parameters, it edits the merged task vector instead: the slot has one row (K rows after a
-    # merge per task). Such a step must be the last edit of a chain.
+    # Whether, with these parameters, it edits the merged task vector instead: the slot has one row, or K rows after a
+    # merge that gives one model per task. Such a step must be the last edit of a chain.
     after_merge: Callable[[Any], bool] = lambda _: False
 
 
@@ -154,18 +156,18 @@ class Merge(Method):
 
     run: EditFunction
     per_task: bool = False
-    # Replaces ``run`` in the merging pass if the statistics lack a count over all tensors: that pass counts, and only
-    # slots whose result the count can change are merged again by ``run``, with the statistics that
-    # ``statistics.with_votes`` makes of the count.
+    # Replaces ``run`` in the merging pass if the statistics lack a count over all tensors. The merging pass counts, and
+    # then only those slots are merged again, by ``run``, whose result the count can change.
+    # ``statistics.with_votes(count)`` gives their statistics.
     provisional: ProvisionalFunction | None = None
-    # Whether its layer inputs pass through the layers merged before, so that it needs the images themselves.
+    # Whether its layer inputs pass through the layers that are already merged; it then needs the images themselves.
     through_merged: bool = False
-    # Whether it uses known factors of low rank instead of decomposing the matrices of task vectors.
+    # Whether it uses low-rank factors of task vectors, where they are known, in place of the whole matrices.
     in_factors: bool = False
 
     @property
     def reads_layer_inputs(self) -> bool:
-        """Whether its data are layer inputs in the experts, which can be supplied in place of images."""
+        """Whether the method needs layer inputs of the experts, which a caller can supply in place of images."""
         return super().reads_layer_inputs and not self.through_merged
 
 
@@ -176,30 +178,31 @@ class Adapt(Method):
     role: ClassVar[str] = "adapt"
 
     train: Callable[[MergedNetwork, Any], Learned]
-    shapes: Callable[[Any, Sizes], Shapes]  # of the learned tensors, from the parameters
+    shapes: Callable[[Any, Sizes], Shapes]  # the shapes of the learned tensors, from the parameters
     # Features (n, e) of images (n, 3, h, w) from the model and the learned modules; the task is None if it is unknown.
     features: Callable[[AdaptedTower, Learned, Tensor, str | None, Any], Tensor]
     # The weights (n, ..., K) by which each image mixes the tasks' stored tensors; None: no image is routed.
     routing: Callable[[AdaptedTower, Learned, Tensor, Any], Tensor] | None = None
-    # The parts of one tensor that are stored for each task (``stores_of``: of which tensors). The slot has the
-    # pretrained tensor and the edited task vectors or, with ``exclusive``, the merged tensor and the unedited experts
-    # minus it.
+    # The parts of one tensor that are stored for each task; ``stores_of`` selects the tensors. The slot has the
+    # pretrained tensor and the edited task vectors. With ``exclusive`` it has the merged tensor, and the difference
+    # of every unedited expert from it.
     stores: Callable[[Slot, Any], list[Parts]] | None = None
     stores_of: Callable[[Parameter], bool] = lambda parameter: True
     exclusive: bool = False
-    as_they_came: bool = False  # whether the slot's task vectors are those of the experts before the edits
-    mixes_on_pretrained: bool = False  # whether the stored parts are added to the pretrained tensors, not the merged
-    # The tasks (n, K) to which an image may belong, from its weights (n, K); then the method also chooses its head.
+    as_they_came: bool = False  # whether the slot's task vectors are those before the edits
+    mixes_on_pretrained: bool = False  # whether the stored parts are added to the pretrained, not the merged tensors
+    # The tasks (n, K), booleans, to which images may belong, from their weights (n, K). With it, the method also
+    # chooses the head of an image whose task is unknown.
     names: Callable[[Tensor, Any], Tensor] | None = None
     needs_task: bool = False  # whether the task of an image must be known
-    # The number of updates on features that are computed once, and the rows of features in all updates together, from
-    # the parameters and every task's number of images.
+    # For methods that learn on features: the number of updates, and the rows of features in all updates together, from
+    # the parameters and every task's number of images. The features are computed once.
     updates: Callable[[Any, Sequence[int]], tuple[int, int]] = lambda params, images: (0, 0)
     plain_code: str = ""  # the same computation in plain torch, for a card
 
     @property
     def feature_passes(self) -> int:
-        """Number of models that process every image once before learning: the merged model, and its task's expert."""
+        """The number of models that process every image once before learning: the merged one, and the task's expert."""
         return 0 if self.mixes_on_pretrained else 2 if self.needs_task else 1
 
 

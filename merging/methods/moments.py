@@ -1,4 +1,4 @@
-"""Moments of the rows that enter a layer, per expert: all that a method sees of the data."""
+"""Moments of the rows that enter a layer, per expert: the only data that a method sees."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from torch import Tensor
 from merging.base.numerics.linear_algebra import fill_symmetric, lower_gram, to_float64
 
 
-def ignore_detail(detail: str) -> None:
-    """Do nothing: for callers that do not follow the details of progress."""
-
-
 class Moments:
-    """The rows X (n, d) that enter one tensor in one expert: n, their sum, XᵀX and its diagonal, in float64.
+    """The moments of the rows X (n, d) that a layer multiplies by one weight, in one expert.
 
-    Rows are added in batches. They are stored as rows while that takes less memory than XᵀX, and as sums afterwards, so
-    memory does not grow with the number of exemplars. A norm scale needs only the diagonal of XᵀX.
+    They are the number of rows n, the sum of the rows (d,), and the Gram matrix XᵀX (d, d), in float64. A norm scale
+    needs only the diagonal (d,) of the Gram matrix. Rows are added in batches. They are stored as rows while that takes
+    less memory than XᵀX, and only as sums afterwards. Memory therefore does not grow with the number of exemplars.
     """
 
-    def __init__(self, width: int, diagonal: bool = False) -> None:
+    def __init__(self, width: int, only_diagonal: bool = False) -> None:
         self.width, self.count = width, 0
-        self._diagonal = diagonal
+        self._only_diagonal = only_diagonal
         self._rows: list[Tensor] = []
         self._total: Tensor | None = None  # (d,)
-        self._squares: Tensor | None = None  # (d, d), correct on and below the diagonal, or (d,)
+        self._gram: Tensor | None = None  # (d, d), correct on and below the diagonal; or the diagonal (d,)
 
     @classmethod
     def from_rows(cls, rows: Tensor) -> Moments:
@@ -34,31 +31,30 @@ class Moments:
         return moments
 
     @classmethod
-    def from_sums(cls, count: int, total: Tensor, squares: Tensor) -> Moments:
+    def from_sums(cls, count: int, total: Tensor, gram: Tensor) -> Moments:
         """The moments of ``count`` rows from their sum (d,) and XᵀX (d, d) or its diagonal (d,), in float64."""
-        moments = cls(len(total), squares.ndim == 1)
-        moments.count, moments._total, moments._squares = count, total, squares
+        moments = cls(len(total), gram.ndim == 1)
+        moments.count, moments._total, moments._gram = count, total, gram
         return moments
 
     @property
     def is_diagonal(self) -> bool:
         """Whether only the diagonal of XᵀX is known, as for a norm scale."""
-        return self._diagonal
+        return self._only_diagonal
 
-    def to(self, device: torch.device) -> Moments:
+    def to_device(self, device: torch.device) -> Moments:
         """The same moments on a device."""
-        if self.rows is not None:
-            rows = self.rows.to(device)
-            moved = Moments(self.width, self._diagonal)
-            moved.count, moved._rows = self.count, [rows]
-            return moved
-        assert self._total is not None and self._squares is not None
-        return Moments.from_sums(self.count, self._total.to(device), self._squares.to(device))
+        if self.rows is None:
+            assert self._total is not None and self._gram is not None
+            return Moments.from_sums(self.count, self._total.to(device), self._gram.to(device))
+        copy = Moments(self.width, self._only_diagonal)
+        copy.count, copy._rows = self.count, [self.rows.to(device)]
+        return copy
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def stored_tensors(self) -> tuple[Tensor, ...]:
         """The tensors in memory: rows (n, d), or their sum (d,) and XᵀX (d, d) or its diagonal (d,)."""
-        return tuple(tensor for tensor in (*self._rows, self._total, self._squares) if tensor is not None)
+        return tuple(tensor for tensor in (*self._rows, self._total, self._gram) if tensor is not None)
 
     @property
     def rows(self) -> Tensor | None:
@@ -70,35 +66,36 @@ class Moments:
     def add(self, rows: Tensor) -> None:
         """Add a batch of rows (b, d)."""
         self.count += len(rows)
-        if self._squares is not None and self._total is not None:
+        if self._gram is not None and self._total is not None:
             self._total += to_float64(rows).sum(dim=0)
-            self._squares += self._products(rows)
+            self._gram += self._compute_gram(rows)
             return
         self._rows.append(rows)
-        size = self.width if self._diagonal else self.width**2
-        if self.count * self.width * rows.element_size() >= size * torch.float64.itemsize:
+        gram_size = self.width if self._only_diagonal else self.width**2
+        if self.count * self.width * rows.element_size() >= gram_size * torch.float64.itemsize:
             all_rows = torch.cat(self._rows)
-            self._total, self._squares, self._rows = to_float64(all_rows).sum(dim=0), self._products(all_rows), []
+            self._total, self._gram, self._rows = to_float64(all_rows).sum(dim=0), self._compute_gram(all_rows), []
 
-    def _products(self, rows: Tensor) -> Tensor:
-        return to_float64(rows).square().sum(dim=0) if self._diagonal else lower_gram(rows.mT[None])
+    def _compute_gram(self, rows: Tensor) -> Tensor:
+        """XᵀX (d, d) of rows X (n, d), correct on and below the diagonal; or its diagonal (d,)."""
+        return to_float64(rows).square().sum(dim=0) if self._only_diagonal else lower_gram(rows.mT[None])
 
     def gram(self) -> Tensor:
         """XᵀX (d, d), in float64."""
-        assert not self._diagonal
-        lower = self._products(self.rows) if self.rows is not None else self._squares
+        assert not self._only_diagonal
+        lower = self._compute_gram(self.rows) if self.rows is not None else self._gram
         assert lower is not None
         return fill_symmetric(lower)
 
     def energy(self) -> Tensor:
-        """Sums of squares (d,) of the columns of X, the diagonal of XᵀX, in float64."""
+        """The energy (d,) of each input channel: the sum of squares of a column of X, in float64."""
         if self.rows is not None:
             return to_float64(self.rows).square().sum(dim=0)
-        assert self._squares is not None
-        return self._squares if self._diagonal else self._squares.diagonal()
+        assert self._gram is not None
+        return self._gram if self._only_diagonal else self._gram.diagonal()
 
     def total(self) -> Tensor:
-        """Sum (d,) of the rows, in float64."""
+        """The sum (d,) of the rows, in float64."""
         if self.rows is not None:
             return to_float64(self.rows).sum(dim=0)
         assert self._total is not None

@@ -16,7 +16,7 @@ from merging.base.errors import ParameterError
 from merging.base.text import did_you_mean, exact_text
 from merging.methods import factor_rules
 
-BOUND = "bound"
+BOUND = "bound"  # the key of a field's metadata
 TABLE = "table"  # the kind of a parameter that holds rules
 # Names of parameters in papers and other programs, in lower case, and the names that methods here use for the same.
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ class Bound:
 
     Values from ``low`` to ``high`` are valid (an open end excludes the limit itself); ``slider`` is the sensible range
     that controls offer. ``optional`` admits None, meaning "unset"; ``unset`` describes the effect of that. ``when``
-    names another parameter, declared earlier, and its value: this parameter has an effect only beside that value.
+    names another parameter, declared earlier, and a value: this parameter has an effect only with that value.
     ``later`` marks a parameter that was added after recipes and runs existed: plain data omit it at its default, so
     that their digests and ids stay the same.
     """
@@ -65,21 +65,24 @@ class Bound:
         elif self.kind == "choice":
             text = "one of " + ", ".join(repr(c) for c in self.choices)
         elif self.kind == TABLE:
-            text = f'a list of at most {factor_rules.MOST_RULES} rules such as {{blocks: "0-1", factor: 0}}'
+            text = f'a list of at most {factor_rules.MAX_RULES} rules such as {{blocks: "0-1", factor: 0}}'
         else:
             noun = "a number" if self.kind == "real" else "a whole number"
-            text = f"{noun}{self._range()}"
+            text = f"{noun}{self._describe_range()}"
         return f"{text}, or unset" if self.optional else text
 
-    def _range(self) -> str:
-        low, high = math.isfinite(self.low), math.isfinite(self.high)
-        if low and high:
-            return f" in {'(' if self.open_low else '['}{self._end(self.low)}, {self._end(self.high)}]"
-        if low:
-            return f" {'above' if self.open_low else 'of at least'} {self._end(self.low)}"
-        return f" of at most {self._end(self.high)}" if high else ""
+    def _describe_range(self) -> str:
+        """The limits in words, to follow 'a number': ' in (0, 1]'; empty without limits."""
+        has_low, has_high = math.isfinite(self.low), math.isfinite(self.high)
+        if has_low and has_high:
+            return (
+                f" in {'(' if self.open_low else '['}{self._format_limit(self.low)}, {self._format_limit(self.high)}]"
+            )
+        if has_low:
+            return f" {'above' if self.open_low else 'of at least'} {self._format_limit(self.low)}"
+        return f" of at most {self._format_limit(self.high)}" if has_high else ""
 
-    def _end(self, value: float) -> str:
+    def _format_limit(self, value: float) -> str:
         return str(int(value)) if self.kind == "integer" else f"{value:g}"
 
     def accepts(self, value: Any) -> bool:
@@ -91,19 +94,20 @@ class Bound:
         if self.kind == "choice":
             return isinstance(value, str) and value in self.choices
         if self.kind == TABLE:
-            return not self._rule_problem(value)
-        number = int if self.kind == "integer" else (int, float)
-        if isinstance(value, bool) or not isinstance(value, number) or not math.isfinite(value):
+            return not self._find_rule_problem(value)
+        types = int if self.kind == "integer" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, types) or not math.isfinite(value):
             return False
-        above = value > self.low if self.open_low else value >= self.low
-        return above and value <= self.high
+        is_above_low = value > self.low if self.open_low else value >= self.low
+        return is_above_low and value <= self.high
 
     def refusal(self, value: Any) -> str:
         """Why a value is not admitted, to follow the parameter's name: 'must be a number. Got ... instead.'."""
-        problem = self._rule_problem(value) if self.kind == TABLE else ""
+        problem = self._find_rule_problem(value) if self.kind == TABLE else ""
         return f"must be {self.describe()}{f': {problem}.' if problem else f'. Got {value!r} instead.'}"
 
-    def _rule_problem(self, value: Any) -> str:
+    def _find_rule_problem(self, value: Any) -> str:
+        """The reason why a value is not a table of rules; empty if it is one."""
         try:
             factor_rules.read_rules(value)
         except ParameterError as error:
@@ -135,7 +139,7 @@ class Bound:
         return f"{value:g}" if isinstance(value, float) else str(value)
 
     def parse(self, text: str) -> Any:
-        """The value written as ``text`` on a command line; raises ValueError if the text is no such value."""
+        """The value written as ``text`` on a command line; raises ValueError if the text is not such a value."""
         word = text.strip()
         if self.optional and word.lower() in {"", "none", "unset"}:
             return None
@@ -156,13 +160,13 @@ def _parse_flag(word: str) -> bool:
     raise ValueError(f"{word!r} is neither true nor false")
 
 
-def _field(bound: Bound) -> Any:
+def _make_field(bound: Bound) -> Any:
     return dataclasses.field(default=bound.default, metadata={BOUND: bound})
 
 
 def real(default: float | None, **bound: Any) -> Any:
     """A field that holds a number; NaN and infinities are refused."""
-    return _field(Bound(kind="real", default=default, **bound))
+    return _make_field(Bound(kind="real", default=default, **bound))
 
 
 def fraction(default: float | None, **bound: Any) -> Any:
@@ -172,29 +176,29 @@ def fraction(default: float | None, **bound: Any) -> Any:
 
 def integer(default: int | None, **bound: Any) -> Any:
     """A field that holds a whole number."""
-    return _field(Bound(kind="integer", default=default, **{"step": 1, **bound}))
+    return _make_field(Bound(kind="integer", default=default, **{"step": 1, **bound}))
 
 
 def choice(*choices: str, **bound: Any) -> Any:
     """A field that holds one of ``choices``; the first is the default."""
-    return _field(Bound(kind="choice", default=choices[0], choices=choices, **bound))
+    return _make_field(Bound(kind="choice", default=choices[0], choices=choices, **bound))
 
 
 def flag(default: bool, **bound: Any) -> Any:
     """A field that is on or off."""
-    return _field(Bound(kind="flag", default=default, **bound))
+    return _make_field(Bound(kind="flag", default=default, **bound))
 
 
 def rules(**bound: Any) -> Any:
     """A field that holds a table of ``FactorRule``, empty by default. It also takes rules as text or plain mappings."""
-    return _field(Bound(kind=TABLE, default=(), **bound))
+    return _make_field(Bound(kind=TABLE, default=(), **bound))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Params:
     """Base of every parameter set: bounded, checked when created, immutable."""
 
-    owner: ClassVar[str] = ""  # the method's key, set at registration; only for error texts
+    owner: ClassVar[str] = ""  # the method's key, set at registration, for error messages
 
     def __post_init__(self) -> None:
         for name, bound in self.bounds().items():
@@ -226,7 +230,7 @@ class Params:
         return cls(**values)
 
     def effective_values(self) -> dict[str, Any]:
-        """Parameter name -> value, for the parameters that have an effect beside the others' values."""
+        """Parameter name -> value, for the parameters that have an effect with these values of the others."""
         return {
             name: value for name, value in self.values().items() if is_effective(self.bounds()[name], self.values())
         }
@@ -238,7 +242,11 @@ class Params:
     def stated_values(self) -> dict[str, Any]:
         """Parameter name -> value, without ``later`` parameters at their defaults."""
         bounds = self.bounds()
-        return {n: v for n, v in self.values().items() if not (bounds[n].later and v == bounds[n].default)}
+        return {
+            name: value
+            for name, value in self.values().items()
+            if not (bounds[name].later and value == bounds[name].default)
+        }
 
     def to_plain(self) -> dict[str, Any]:
         """``stated_values`` as plain data."""
@@ -246,15 +254,15 @@ class Params:
 
 
 def is_effective(bound: Bound, values: Mapping[str, Any]) -> bool:
-    """Whether a parameter has an effect beside these values of the others."""
+    """Whether a parameter has an effect with these values of the others."""
     return bound.when is None or values.get(bound.when[0]) == bound.when[1]
 
 
 def describe_unknown_parameter(owner: str, name: str, bounds: Mapping[str, Bound]) -> str:
-    """The error message for a parameter that ``owner`` does not have; suggests the name that is used here."""
+    """The error message for a parameter that ``owner`` does not have; suggests the parameter of the same meaning."""
     names = ", ".join(bounds) or "no parameters"
-    same = next((known for known in SYNONYMS.get(name.casefold(), ()) if known in bounds), None)
-    hint = f" Did you mean {same!r}?" if same else did_you_mean(name, bounds)
+    synonym = next((known for known in SYNONYMS.get(name.casefold(), ()) if known in bounds), None)
+    hint = f" Did you mean {synonym!r}?" if synonym else did_you_mean(name, bounds)
     return f"{owner} has no parameter {name!r}; it takes {names}.{hint}"
 
 

@@ -23,36 +23,33 @@ def _list_modules(role: str) -> tuple[str, ...]:
 
 
 @cache
-def _load_one(role: str, module: str) -> None:
+def _load_module(role: str, module: str) -> None:
     importlib.import_module(f"merging.methods.{PACKAGES[role]}.{module}")
 
 
 @cache
-def _load() -> None:
+def _load_all() -> None:
+    """Import every method's module, which registers the method."""
     for role in PACKAGES:
         for module in _list_modules(role):
-            _load_one(role, module)
+            _load_module(role, module)
 
 
 def list_methods() -> tuple[Method, ...]:
     """Every registered method: edits, then merges, then adapts, each sorted by key."""
-    _load()
+    _load_all()
     order = {"edit": 0, "merge": 1, "adapt": 2}
     return tuple(sorted(REGISTERED.values(), key=lambda method: (order[method.role], method.key)))
 
 
 def find_method(role: str, key: str) -> Method:
     """The method of a role ("edit", "merge", "adapt") with this key; raises UnknownMethodError with the nearest key."""
-    return _find(role, key)
-
-
-def _find(role: str, key: str) -> Method:
-    known = ALIASES.get(key, key)
-    if known in _list_modules(role):  # importing all modules takes a fifth of a second
-        _load_one(role, known)
-    if method := REGISTERED.get((role, known)):
+    current_key = ALIASES.get(key, key)
+    if current_key in _list_modules(role):  # importing all modules takes a fifth of a second
+        _load_module(role, current_key)
+    if method := REGISTERED.get((role, current_key)):
         return method
-    _load()
+    _load_all()
     keys = [k for r, k in REGISTERED if r == role]
     other_role = next((r for r, k in REGISTERED if r != role and k == key.casefold()), None)
     article = "a" if other_role == "merge" else "an"
@@ -62,20 +59,20 @@ def _find(role: str, key: str) -> Method:
 
 def find_edit(key: str) -> Edit:
     """The edit with this key; raises UnknownMethodError with the nearest key."""
-    method = _find("edit", key)
+    method = find_method("edit", key)
     assert isinstance(method, Edit)
     return method
 
 
 def find_merge(key: str) -> Merge:
     """The merge with this key; raises UnknownMethodError with the nearest key."""
-    method = _find("merge", key)
+    method = find_method("merge", key)
     assert isinstance(method, Merge)
     return method
 
 
 def find_adapt(key: str) -> Adapt:
     """The adapt with this key; raises UnknownMethodError with the nearest key."""
-    method = _find("adapt", key)
+    method = find_method("adapt", key)
     assert isinstance(method, Adapt)
     return method

@@ -33,14 +33,14 @@ class Slot:
 
     ``pretrained`` is (*S); ``task_vectors`` is (K, *S), one row per expert in the order of ``experts``. Both are in the
     compute dtype, must not be changed in place, and are valid until the loop that yielded the slot continues. ``start``
-    is the flat offset of a piece. ``gradients`` (K, *S) are present for methods that declare them: row k is of task k's
-    loss. If every task vector of a whole matrix is known as a product of thin factors, ``factors`` has these products
-    (d_out, d_in); after an edit it is None.
+    is the flat offset of a piece in its tensor, 0 for whole tensors. ``gradients`` (K, *S) are present for methods that
+    declare them: row k is of task k's loss. ``factors`` has every task vector of a whole matrix as a product
+    (d_out, d_in) of thin factors, if these are known; after an edit it is None.
 
     A method that takes long over one tensor calls ``report_share`` with the share of the tensor that is done, in
-    [0, 1]: progress and cancel depend on it, and it may raise Cancelled. With ``note`` a method reports details of a
-    merged tensor: the name of a table, and one row of it as keywords. Both work for whole tensors only, and notes are
-    stored in the merging pass, not in surveys.
+    [0, 1]: progress and cancellation depend on it, and it may raise Cancelled. With ``note`` a method adds a row to a
+    table about the merged tensors: the arguments are the table's name, and the columns as keywords. Both calls work for
+    whole tensors only, and notes are stored in the merging pass, not in surveys.
     """
 
     parameter: Parameter
@@ -56,9 +56,9 @@ class Slot:
 
     @property
     def inputs(self) -> tuple[Moments, ...] | None:
-        """Moments of the rows that enter this tensor, one per expert; None if no rows enter it or none are known.
+        """Moments of the rows that the network multiplies by this tensor, one per expert; None if there are none.
 
-        For methods that need exemplars. Reading it is slow: the exemplars run through the network.
+        Shifts and embeddings multiply no rows. Reading the property is slow: the exemplars run through the network.
         """
         return self.read_inputs()
 
@@ -91,9 +91,9 @@ class Slot:
 
 
 class SlotStream(Protocol):
-    """All tensors for a survey, after the earlier steps of the chain; every loop streams them again.
+    """All tensors for a survey, as the earlier steps of the chain leave them; every loop reads them again.
 
-    ``map`` yields the results of a function on every slot, in order; several whole tensors are processed at once.
+    ``map`` yields the results of a function on every slot, in the slots' order; it processes several tensors at once.
     ``sample_slots`` yields one in ``stride`` scalars of each expert, spread over all tensors, as flat slots.
     """
 
@@ -109,8 +109,8 @@ class SlotStream(Protocol):
     @property
     def numel(self) -> int: ...  # scalars per expert, over all tensors
 
-    # Scalars and tensors of an unused text tower that a recipe counts in every global quantile. Their task vectors are
-    # exactly zero and are not streamed.
+    # Scalars and tensors of an unused text tower, if the recipe counts them in every global quantile. Their task
+    # vectors are exactly zero and are not streamed.
     @property
     def dead_numel(self) -> int: ...
 

@@ -20,7 +20,7 @@ from merging.models.families import Parameter, qkv_parameters
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from merging.methods.learning import Blend, Change, Masks
+    from merging.methods.learning import Blend, Masks, SlotUpdate
     from merging.methods.method import ProvisionalFunction
     from merging.methods.params import Params
     from merging.models.tensor_info import TensorInfo
@@ -36,21 +36,22 @@ class PackedTensor:
     parts: tuple[Parameter, ...]
     numel: int
 
-    def rows(self, slot: Slot) -> list[tuple[int, slice]]:
+    def find_thirds(self, slot: Slot) -> list[tuple[int, slice]]:
         """The thirds that a slot overlaps, as (index of the third, rows of the slot).
 
         The slot is the whole tensor or a flat piece of it; the rows of a flat piece are scalars.
         """
         height = slot.pretrained.shape[0] // len(self.parts) if slot.pretrained.dim() > 1 else self.numel
-        ends = [(i * height - slot.start, (i + 1) * height - slot.start) for i in range(len(self.parts))]
-        inside = [(max(first, 0), min(last, len(slot.pretrained))) for first, last in ends]
-        return [(i, slice(first, last)) for i, (first, last) in enumerate(inside) if first < last]
+        spans = [(i * height - slot.start, (i + 1) * height - slot.start) for i in range(len(self.parts))]
+        overlaps = [(max(first, 0), min(stop, len(slot.pretrained))) for first, stop in spans]
+        return [(i, slice(first, stop)) for i, (first, stop) in enumerate(overlaps) if first < stop]
 
-    def slots(self, slot: Slot) -> list[Slot]:
+    def split_slot(self, slot: Slot) -> list[Slot]:
         """The thirds of a slot, each as its own slot; the slot is the whole tensor or a flat piece of it."""
-        return [self._third(slot, i, rows) for i, rows in self.rows(slot)]
+        return [self._build_third(slot, i, rows) for i, rows in self.find_thirds(slot)]
 
-    def _third(self, slot: Slot, i: int, rows: slice) -> Slot:
+    def _build_third(self, slot: Slot, i: int, rows: slice) -> Slot:
+        """The slot of third ``i`` of the packed tensor, which has these rows of ``slot``."""
         part, count = self.parts[i], len(self.parts)
 
         def note(table: str, **row: Any) -> None:
@@ -95,16 +96,16 @@ def split_method(method: Edit | Merge, params: Params, packed: PackedTensors) ->
     def run(slot: Slot, params: Any, statistics: Any) -> Tensor:
         if slot.name not in packed:
             return method.run(slot, params, statistics)
-        slots = packed[slot.name].slots(slot)
+        slots = packed[slot.name].split_slot(slot)
         results = [method.run(third, params, statistics) for third in slots]
         return torch.cat(results, dim=results[0].dim() - slot.pretrained.dim())
 
-    learned, surveyed = method.learn, method.survey
+    learn, survey = method.learn, method.survey
     changes: dict[str, Any] = {"run": run}
-    if surveyed is not None:
-        changes["survey"] = lambda slots, params: surveyed(SplitStream(slots, packed), params)
-    if learned is not None:
-        changes["learn"] = lambda blend, params: learned(SplitBlend(blend, packed), params)
+    if survey is not None:
+        changes["survey"] = lambda slots, params: survey(SplitStream(slots, packed), params)
+    if learn is not None:
+        changes["learn"] = lambda blend, params: learn(SplitBlend(blend, packed), params)
     if isinstance(method, Merge) and method.provisional is not None:
         changes["provisional"] = _split_provisional(method.provisional, packed)
     if isinstance(method, Edit):
@@ -113,10 +114,12 @@ def split_method(method: Edit | Merge, params: Params, packed: PackedTensors) ->
 
 
 def _split_provisional(whole: ProvisionalFunction, packed: PackedTensors) -> ProvisionalFunction:
+    """The provisional function of a merge, applied to the thirds of packed tensors."""
+
     def provisional(slot: Slot, params: Any, statistics: Any) -> Provisional:
         if slot.name not in packed:
             return whole(slot, params, statistics)
-        parts = [whole(third, params, statistics) for third in packed[slot.name].slots(slot)]
+        parts = [whole(third, params, statistics) for third in packed[slot.name].split_slot(slot)]
         final = torch.stack([part.final for part in parts]).all()
         return Provisional(
             torch.cat([part.change for part in parts]), torch.stack([part.count for part in parts]).sum(), final
@@ -126,20 +129,28 @@ def _split_provisional(whole: ProvisionalFunction, packed: PackedTensors) -> Pro
 
 
 def _split_kept(method: Edit, packed: PackedTensors) -> Callable[[Slot, Any, Any], Tensor | None]:
+    """The function ``kept`` of an edit, applied to the thirds of packed tensors."""
+
     def kept(slot: Slot, params: Any, statistics: Any) -> Tensor | None:
         if slot.name not in packed:
             return method.kept(slot, params, statistics)
-        slots = packed[slot.name].slots(slot)
+        slots = packed[slot.name].split_slot(slot)
         masks = [method.kept(third, params, statistics) for third in slots]
         if all(mask is None for mask in masks):
             return None
-        pairs = zip(slots, masks, strict=True)
-        return torch.cat([torch.ones_like(s.pretrained, dtype=torch.bool) if m is None else m for s, m in pairs])
+        return torch.cat(
+            [
+                torch.ones_like(third.pretrained, dtype=torch.bool) if mask is None else mask
+                for third, mask in zip(slots, masks, strict=True)
+            ]
+        )
 
     return kept
 
 
 def _split_drops(method: Edit, packed: PackedTensors) -> Callable[[Parameter, Any], bool]:
+    """The function ``drops`` of an edit: a packed tensor is dropped if all its thirds are."""
+
     def drops(parameter: Parameter, statistics: Any) -> bool:
         parts = packed[parameter.name].parts if parameter.name in packed else (parameter,)
         return all(method.drops(part, statistics) for part in parts)
@@ -149,13 +160,13 @@ def _split_drops(method: Edit, packed: PackedTensors) -> Callable[[Parameter, An
 
 def _split_parameters(parameters: Sequence[Parameter], packed: PackedTensors) -> tuple[Parameter, ...]:
     """The parameters with every packed tensor replaced by its thirds."""
-    each = (packed[p.name].parts if p.name in packed else (p,) for p in parameters)
-    return tuple(part for parts in each for part in parts)
+    split = (packed[p.name].parts if p.name in packed else (p,) for p in parameters)
+    return tuple(part for parts in split for part in parts)
 
 
 @dataclass(frozen=True)
 class SplitStream:
-    """A stream for surveys in which every packed tensor is three slots; samples of scalars are unchanged."""
+    """A stream for surveys in which every packed tensor is three slots; samples of scalars stay unsplit."""
 
     whole: SlotStream
     packed: PackedTensors
@@ -174,9 +185,9 @@ class SplitStream:
     def numels(self) -> tuple[int, ...]:
         """Scalars per tensor."""
         pairs = zip(self.whole.parameters, self.whole.numels, strict=True)
-        sizes = {part.name: packed.numel for packed in self.packed.values() for part in packed.parts}
-        own = {parameter.name: numel for parameter, numel in pairs} | sizes
-        return tuple(own[parameter.name] for parameter in self.parameters)
+        numels = {parameter.name: numel for parameter, numel in pairs}
+        numels |= {part.name: packed.numel for packed in self.packed.values() for part in packed.parts}
+        return tuple(numels[parameter.name] for parameter in self.parameters)
 
     @property
     def numel(self) -> int:
@@ -195,19 +206,19 @@ class SplitStream:
 
     def __iter__(self) -> Iterator[Slot]:
         for slot in self.whole:
-            yield from self._slots(slot)
+            yield from self._split(slot)
 
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """The results of a function on every slot, in order; the thirds of a tensor are processed one by one."""
-        for results in self.whole.map(lambda slot: [work(third) for third in self._slots(slot)]):
+        for results in self.whole.map(lambda slot: [work(third) for third in self._split(slot)]):
             yield from results
 
     def sample_slots(self, stride: int) -> Iterator[Slot]:
         """One in ``stride`` scalars of each expert, counted over all tensors, as flat slots."""
         return self.whole.sample_slots(stride)
 
-    def _slots(self, slot: Slot) -> list[Slot]:
-        return self.packed[slot.name].slots(slot) if slot.name in self.packed else [slot]
+    def _split(self, slot: Slot) -> list[Slot]:
+        return self.packed[slot.name].split_slot(slot) if slot.name in self.packed else [slot]
 
 
 @dataclass(frozen=True)
@@ -227,39 +238,39 @@ class SplitBlend:
         """The tensors on which the method learns, in forward order."""
         return _split_parameters(self.whole.live_parameters, self.packed)
 
-    def update_each(self, change: Change, expert: str | None = None) -> None:
-        """Call ``change`` once for every live tensor. See ``Blend.update_each``."""
+    def update_tensors(self, update: SlotUpdate, expert: str | None = None) -> None:
+        """Call ``update`` once for every live tensor. See ``Blend.update_tensors``."""
 
-        def change_all(slot: Slot, gradient: Tensor | None) -> Tensor | None:
+        def update_thirds(slot: Slot, gradient: Tensor | None) -> Tensor | None:
             if slot.name not in self.packed:
-                return change(slot, gradient)
+                return update(slot, gradient)
             packed = self.packed[slot.name]
-            gradients = [None if gradient is None else gradient[rows] for _, rows in packed.rows(slot)]
-            changes = [change(third, part) for third, part in zip(packed.slots(slot), gradients, strict=True)]
-            written = [vector for vector in changes if vector is not None]
-            return torch.cat(written) if len(written) == len(changes) else None
+            gradients = [None if gradient is None else gradient[rows] for _, rows in packed.find_thirds(slot)]
+            results = [update(third, part) for third, part in zip(packed.split_slot(slot), gradients, strict=True)]
+            vectors = [vector for vector in results if vector is not None]
+            return torch.cat(vectors) if len(vectors) == len(results) else None
 
-        self.whole.update_each(change_all, expert)
+        self.whole.update_tensors(update_thirds, expert)
 
-    def entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
-        """Every task's mean entropy (nats) over its batch of this step; adds up the gradients."""
-        return self.whole.entropies(seed, batch, step)
+    def compute_entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
+        """Every task's mean entropy (nats) over its batch of this step. See ``Blend.compute_entropies``."""
+        return self.whole.compute_entropies(seed, batch, step)
 
-    def cross_entropy(self, expert: str) -> float:
-        """The mean cross-entropy (nats) over all labeled exemplars of one task; adds up the gradient."""
-        return self.whole.cross_entropy(expert)
+    def compute_cross_entropy(self, expert: str) -> float:
+        """The mean cross-entropy (nats) over all labeled exemplars. See ``Blend.compute_cross_entropy``."""
+        return self.whole.compute_cross_entropy(expert)
 
-    def masks(self) -> Masks:
+    def create_masks(self) -> Masks:
         """An empty store for every expert's masks, over whole tensors."""
-        return self.whole.masks()
+        return self.whole.create_masks()
 
     def report_detail(self, detail: str) -> None:
         """Set the text that the progress shows."""
         self.whole.report_detail(detail)
 
-    def restore_state(self) -> dict[str, Tensor]:
+    def load_state(self) -> dict[str, Tensor]:
         """The state that an interrupted run of the same recipe stored: tensors of any shape, by name; else empty."""
-        return self.whole.restore_state()
+        return self.whole.load_state()
 
     def skip_share(self, share: float) -> None:
         """Count this share of all steps as done."""

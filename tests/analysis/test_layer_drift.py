@@ -124,7 +124,7 @@ def test_files_can_be_given_for_a_run_whose_recipe_names_none(tmp_path: Path, ca
         measure.measure("layer_drift", store, benchmark, run.id)
     with pytest.raises(TaskError, match="needed of every expert; there are none of b"):
         measure.measure("layer_drift", store, benchmark, run.id, layer_inputs={"a": files["a rows"]})
-    with pytest.raises(NeedsError, match=r"a: .* is no file of layer inputs"):
+    with pytest.raises(NeedsError, match=r"a: .* is not a file of layer inputs"):
         measure.measure("layer_drift", store, benchmark, run.id, layer_inputs=given(files) | {"a": files["a"]})
     words = ["measure", "layer_drift", run.id, "--store", str(store.root), "--json"]
     swapped = [f"--layer-inputs=a={files['b rows']}", f"--layer-inputs=b={files['a rows']}"]

@@ -33,7 +33,7 @@ EXPERTS = ("fashion", "digits")
 DENSITY = 0.1734567
 DEEP = 4  # how far containers are looked into
 LONG = 100  # characters of text that is not looked into
-READS = ("engine/last_pass.py", "merging_pass")
+READS = ("engine/merging_pass.py", "run_merging_pass")
 
 
 def main() -> int:

@@ -26,10 +26,12 @@ TOWER = Architecture.from_checkpoint(tiny.checkpoint(tiny.pretrained()))
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep features of small models, too."""
-    monkeypatch.setattr(stored_features, "WORTH", 0)
+    monkeypatch.setattr(stored_features, "MIN_OPERATIONS", 0)
 
 
-def given(benchmark: Benchmark, folder: Path, name: str = "flags", model: str = "one") -> list[evaluation.Answer]:
+def given(
+    benchmark: Benchmark, folder: Path, name: str = "flags", model: str = "one"
+) -> list[evaluation.SplitPrediction]:
     checkpoint = tiny.checkpoint(tiny.family()[1][name])
     keys = [task.key for task in benchmark.tasks]
     return list(
@@ -83,7 +85,7 @@ def test_damaged_and_oldest_entries_are_computed_again(
         file.write_bytes(file.read_bytes()[:-30])
     assert torch.equal(given(tiny_benchmark, tmp_path)[0].features, first[0].features)
     size = max(file.stat().st_size for file in tmp_path.glob("*.npz"))
-    monkeypatch.setattr(stored_features, "MOST", 3 * size)
+    monkeypatch.setattr(stored_features, "MAX_STORE_BYTES", 3 * size)
     for age, file in enumerate(sorted(tmp_path.glob("*.npz"))):
         os.utime(file, (age, age))
     given(tiny_benchmark, tmp_path, OTHER, "two")

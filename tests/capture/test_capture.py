@@ -217,7 +217,9 @@ def test_names_are_the_checkpoints(tmp_path: Path) -> None:
     torch.testing.assert_close(rows[query].gram(), own["vit.layers.1.attention.q_proj.weight"].gram())
     body = merging.capture(model.vit, given, like=tmp_path)  # without the classifier, and without the prefix
     assert set(body) == {name for name in rows if not name.startswith("classifier")}
-    with pytest.raises(NeedsError, match=r"The module's parameter 'classifier.weight' is no tensor of the checkpoint"):
+    with pytest.raises(
+        NeedsError, match=r"The module's parameter 'classifier.weight' is not a tensor of the checkpoint"
+    ):
         merging.capture(model, given, like={name: value for name, value in stored.state_dict().items()
                                             if not name.startswith("classifier")})  # fmt: skip
 
@@ -246,7 +248,9 @@ def test_a_file_gives_back_the_same_moments(tmp_path: Path) -> None:
 def test_a_wrong_file_says_what_it_is(tmp_path: Path) -> None:
     model, given, path = small("bert"), batches("bert", 4), tmp_path / "rows.safetensors"
     model.save_pretrained(tmp_path)
-    with pytest.raises(NeedsError, match=r"model.safetensors is no file of layer inputs: .*merging.save_layer_inputs"):
+    with pytest.raises(
+        NeedsError, match=r"model.safetensors is not a file of layer inputs: .*merging.save_layer_inputs"
+    ):
         LayerInputFile(tmp_path / "model.safetensors")
     rows = {name: moments for name, moments in merging.capture(model, given).items() if "encoder" in name}
     merging.save_layer_inputs(path, rows)
@@ -262,7 +266,7 @@ def test_what_cannot_be_captured_is_refused() -> None:
         ([(torch.randn(2, 4), 1)], "A batch is a tensor"),
         (torch.randn(2, 4), "batches is an iterable"),
         ([], "There are no batches"),
-        ([torch.full((2, 4), float("nan"))], "What enters '0.weight' holds NaN"),
+        ([torch.full((2, 4), float("nan"))], "The rows that enter '0.weight' hold NaN"),
     ):
         with pytest.raises(NeedsError, match=words):
             merging.capture(linear, given)

@@ -106,7 +106,7 @@ def test_paused_anywhere_it_goes_on_to_the_same_bits(family, chain, tmp_path):
 
 def test_a_crash_loses_what_came_after_the_last_write(family, tmp_path, monkeypatch):
     """Every step is written here; an error in the machine, which nobody catches, leaves the file."""
-    monkeypatch.setattr("merging.engine.learning.learning_state.EVERY", 0.0)
+    monkeypatch.setattr("merging.engine.learning.learning_state.MAX_INTERVAL", 0.0)
     path, steps = tmp_path / "kept.safetensors", []
 
     def crash(progress):

@@ -94,8 +94,8 @@ def test_large_tables_come_in_pieces_among_whole_matrices(edits, monkeypatch):
     base, experts = team("Llama")
     whole = merging.merge(base, experts, "drm", edits=edits, device="cpu").state_dict
     seen = []
-    kept = RunInputs.pieces
-    monkeypatch.setattr(RunInputs, "pieces", lambda self, block: seen.append(block.name) or kept(self, block))
+    kept = RunInputs.split_block
+    monkeypatch.setattr(RunInputs, "split_block", lambda self, block: seen.append(block.name) or kept(self, block))
     monkeypatch.setattr("merging.engine.run_inputs.BLOCK_CPU", 50)
     monkeypatch.setattr("merging.engine.run_inputs.PIECE_CPU", 30)
     pieces = merging.merge(base, experts, "drm", edits=edits, device="cpu").state_dict

@@ -46,8 +46,8 @@ def test_it_gives_every_seventh_scalar(
 @pytest.mark.parametrize(("stride", "length"), [(1, 5), (7, 1), (7, 5)])
 def test_of_edited_pieces_it_gives_every_seventh_run(stride: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs end with their tensor; the edit of each is that of the whole tensor."""
-    monkeypatch.setattr(inputs_module, "RUN", length)
-    monkeypatch.setattr(inputs_module, "LEAST_RUNS", 1)
+    monkeypatch.setattr(inputs_module, "MAX_RUN_LENGTH", length)
+    monkeypatch.setattr(inputs_module, "MIN_RUNS", 1)
     slots = stream(True, "dare")
     names = [(slot.name, slot.start + place) for slot in slots for place in range(slot.pretrained.numel())]
     numbers = {name: number for number, name in enumerate(names)}

@@ -56,11 +56,13 @@ def slopes(family, tasks, coefficients):
     base, experts = family
     found, order = {}, list(base)
     with open_blend(base, experts, tasks) as model:
-        model.update_each(
+        model.update_tensors(
             lambda slot, _: weighted_sum(slot.task_vectors, coefficients[:, order.index(slot.name)].tolist())
         )
-        losses = model.entropies(0, 32, 0)
-        model.update_each(lambda slot, gradient: found.update({slot.name: inner_products(slot.task_vectors, gradient)}))
+        losses = model.compute_entropies(0, 32, 0)
+        model.update_tensors(
+            lambda slot, gradient: found.update({slot.name: inner_products(slot.task_vectors, gradient)})
+        )
     return torch.stack([found[name] for name in base], dim=1), losses
 
 

@@ -84,8 +84,8 @@ def test_cats_two_routes_are_one(tradeoff, monkeypatch):
     for task in range(EXPERTS):
         with monkeypatch.context() as patch:
             patch.delattr(Moments, "gram")  # few rows never need it
-            few = LinearConflicts(slot.task_vectors, slot.inputs, tradeoff).top(task, 4)
-        many = LinearConflicts(slot.task_vectors, tuple(grams), tradeoff).top(task, 4)
+            few = LinearConflicts(slot.task_vectors, slot.inputs, tradeoff).find_top(task, 4)
+        many = LinearConflicts(slot.task_vectors, tuple(grams), tradeoff).find_top(task, 4)
         assert torch.allclose(few.scores, many.scores)
         assert torch.allclose(few.positions @ few.positions.T, many.positions @ many.positions.T, atol=1e-8)
 
@@ -184,7 +184,7 @@ def test_cat_takes_no_directions_from_rounding_of_what_others_need():
     x = draw(0, 2, D_IN)
     slot = slot_of([torch.zeros(20, D_IN).double(), x, x])
     slot.task_vectors[0] = 0
-    conflict = LinearConflicts(slot.task_vectors, slot.inputs, 1e6).top(0, 4)
+    conflict = LinearConflicts(slot.task_vectors, slot.inputs, 1e6).find_top(0, 4)
     assert len(conflict.scores) == 0
 
 

@@ -34,7 +34,7 @@ FISHER = registry.find_merge("fisher")
 @pytest.mark.parametrize("together", [1, 4, 16])
 @pytest.mark.full
 def test_absolute_gradients_equal_a_loop_of_backward_passes(family, shown, together, monkeypatch):
-    monkeypatch.setattr("merging.engine.gradients.EXAMPLES", together)
+    monkeypatch.setattr("merging.engine.gradients.MAX_EXAMPLES", together)
     base, experts = family
     found = gather_plain(base, experts, shown, Gradients.SENSITIVITY)
     for k, task in enumerate(shown.values()):
@@ -170,7 +170,7 @@ def _after(count):
 
 
 def test_gradients_report_progress_and_are_counted_in_it(family, monkeypatch):
-    monkeypatch.setattr("merging.engine.gradients.EXAMPLES", 2)
+    monkeypatch.setattr("merging.engine.gradients.MAX_EXAMPLES", 2)
     seen = []
     common_checks.merge(FISHER, *family, progress=seen.append)
     told = [progress for progress in seen if progress.phase == "Computing gradients"]

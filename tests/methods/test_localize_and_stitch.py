@@ -113,10 +113,10 @@ def test_a_step_is_that_of_the_formula(family, regularizer):
     (name, state), task = next(iter(experts.items())), next(iter(common_checks.labeled_exemplars(experts).values()))
     scores = MaskScores(limit=0.05, bias=1.5, lr=3e3, l1=0.5, regularizer=regularizer)
     with open_blend(base, {name: state}, {name: task}) as model:
-        model.update_each(scores.start, name)
+        model.update_tensors(scores.initialize, name)
         begin = {tensor: value.clone() for tensor, value in scores.values.items()}
-        loss = model.cross_entropy(name)
-        model.update_each(scores.descend, name)
+        loss = model.compute_cross_entropy(name)
+        model.update_tensors(scores.descend, name)
     free = {tensor: value.clone().requires_grad_() for tensor, value in begin.items()}
     soft = {tensor: base[tensor] + s.sigmoid() * (state[tensor] - base[tensor]) for tensor, s in free.items()}
     expected = cross_entropy(soft, task)

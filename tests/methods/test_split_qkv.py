@@ -133,7 +133,7 @@ def test_thirds_are_rows_with_names_of_their_own() -> None:
     ticks: list[float] = []
     notes: list[tuple[str, dict[str, Any]]] = []
     slot, whole = slot_of(report_share=ticks.append, note=lambda table, **row: notes.append((table, row)))
-    parts = whole.slots(slot)
+    parts = whole.split_slot(slot)
     stem = "visual.transformer.resblocks.3.attn.in_proj_weight"
     assert [part.name for part in parts] == [f"{stem}[query]", f"{stem}[key]", f"{stem}[value]"]
     assert [part.parameter.part for part in parts] == ["attn.q_proj", "attn.k_proj", "attn.v_proj"]
@@ -154,8 +154,8 @@ def test_a_flat_piece_is_cut_where_the_thirds_meet(start: int, stop: int) -> Non
     slot, whole = slot_of()
     flat = slot.pretrained.flatten()[start:stop]
     vectors = slot.task_vectors.flatten(1)[:, start:stop]
-    parts = whole.slots(replace(slot, pretrained=flat, task_vectors=vectors, start=start))
-    names = [part.name for part in whole.slots(slot)]
+    parts = whole.split_slot(replace(slot, pretrained=flat, task_vectors=vectors, start=start))
+    names = [part.name for part in whole.split_slot(slot)]
     found = [(names.index(p.name) * 4 + p.start + i, float(v)) for p in parts for i, v in enumerate(p.pretrained)]
     assert found == [(at, float(at)) for at in range(start, stop)]
     assert torch.equal(torch.cat([p.task_vectors for p in parts], dim=1), vectors)
@@ -235,9 +235,9 @@ def test_a_blend_of_thirds_is_the_blend_for_all_but_tensors() -> None:
             return lambda *given: (name, given)
 
     blend = SplitBlend(Recorded(), {})  # type: ignore[arg-type]
-    assert blend.entropies(1, 2, 3) == ("entropies", (1, 2, 3))
-    assert blend.cross_entropy("a") == ("cross_entropy", ("a",))
-    assert blend.masks() == ("masks", ()) and blend.restore_state() == ("restore_state", ())
+    assert blend.compute_entropies(1, 2, 3) == ("compute_entropies", (1, 2, 3))
+    assert blend.compute_cross_entropy("a") == ("compute_cross_entropy", ("a",))
+    assert blend.create_masks() == ("create_masks", ()) and blend.load_state() == ("load_state", ())
 
 
 def test_votes_for_ties_are_those_of_the_thirds() -> None:

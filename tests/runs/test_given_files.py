@@ -155,7 +155,7 @@ def test_recipes_carry_their_files(folder: Path) -> None:
 @pytest.mark.parametrize(
     "data,says",
     [
-        ({"layer_inputs": {"a": "a.safetensors", "b": ROWS["b"]}}, "a: a.safetensors is no file of layer inputs"),
+        ({"layer_inputs": {"a": "a.safetensors", "b": ROWS["b"]}}, "a: a.safetensors is not a file of layer inputs"),
         ({"layer_inputs": {"a": "rows/a-fisher.safetensors"}}, "it holds gradients. Write it with merging.save_layer"),
         ({"layer_inputs": ROWS | {"c": ROWS["a"]}}, "names files of data of c, but no such expert"),
         ({"layer_inputs": {"a": "rows/none.safetensors"}}, "a: none.safetensors: not found"),

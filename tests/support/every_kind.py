@@ -64,7 +64,7 @@ def _tensors(benchmark: Benchmark, store: Store, workers: Workers | None, contex
 
 def _scores(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored_features, "WORTH", 1)  # features are kept however few images they are of
+        patch.setattr(stored_features, "MIN_OPERATIONS", 1)  # features are kept however few images they are of
         chain = _recipe(benchmark, "task_arithmetic")
         execute(chain, store, benchmark=benchmark, context=use_workers(workers, context))
 

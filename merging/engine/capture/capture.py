@@ -23,7 +23,7 @@ from merging.models.formats.model_sources import open_checkpoint
 if TYPE_CHECKING:
     from merging.models.formats.model_sources import Source
 
-ROLES = (Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE)
+ROLES_WITH_ROWS = (Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE)
 log = logging.getLogger("merging")
 
 
@@ -43,19 +43,19 @@ def capture(
             (n, length) and ``decoder_attention_mask`` (n, length) in a mapping drop the rows of padding.
         like: the expert's checkpoint; its tensor names replace the module's where they differ.
         only: a regular expression on names of parameters, to process a large model in parts.
-        tokens: the most rows per parameter, sampled from all rows that enter it; None takes all.
+        tokens: the most rows per parameter, sampled from all rows that enter it; with None, all rows are used.
         seed: the seed of the sampling.
 
     Raises:
-        NeedsError: the module is compiled, quantized or split, a parameter is no tensor of ``like``, or there are no
+        NeedsError: the module is compiled, quantized or split, a parameter is not a tensor of ``like``, or there are no
             batches.
-        CheckpointError: ``like`` is no checkpoint.
+        CheckpointError: ``like`` is not a checkpoint.
     """
     check_plain(model, "capture")
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
         raise NeedsError(f"tokens is the most rows per weight, 1 or more, or None for all; got {tokens!r}.")
     expert = open_like(like)
-    weights = match_weights(model, expert, only, ROLES)
+    weights = match_weights(model, expert, only, ROLES_WITH_ROWS)
     if not weights:
         raise NeedsError(f"No weight of this module that rows enter has a name that matches only={only!r}.")
     store = RowStore(tokens, seed)
@@ -67,12 +67,12 @@ def capture(
             with watcher:
                 run_batch(model, batch)
             store.end_batch()
-    moments = store.moments()
+    moments = store.finish()
     if not examples:
         raise NeedsError("There are no batches; pass some of the expert's own data.")
     if rowless := [name for name in weights if name not in moments]:
         log.warning(
-            "No rows entered %d of %d weights, which LOT, RegMean and CAT then treat without data: %s.",
+            "No rows entered %d of %d weights; LOT, RegMean and CAT treat these as without data: %s.",
             len(rowless), len(weights), first_few(rowless),
         )  # fmt: skip
     return LayerRows(moments, examples, DIGESTS.digest(expert) if expert is not None else "")

@@ -24,8 +24,8 @@ from merging.methods.slot import Gradients
 from merging.models.digest_cache import DIGESTS
 from merging.models.formats.safetensors import SafetensorsCheckpoint, save
 
-ROWS, GRAM, SUM, ENERGY = "rows/", "gram/", "sum/", "energy/"
-LAYER_INPUTS, GRADIENTS = "mergescope layer inputs 1", "mergescope gradients 1"
+ROWS, GRAM, SUM, ENERGY = "rows/", "gram/", "sum/", "energy/"  # prefixes of the tensors of a file of layer inputs
+LAYER_INPUTS, GRADIENTS = "mergescope layer inputs 1", "mergescope gradients 1"  # formats, in the metadata
 WRITERS = {LAYER_INPUTS: "save_layer_inputs", GRADIENTS: "save_gradients"}
 TITLES = {LAYER_INPUTS: "layer inputs", GRADIENTS: "gradients"}
 KINDS = {"fisher": Gradients.FISHER, "sensitivity": Gradients.SENSITIVITY}
@@ -38,11 +38,12 @@ class DataFile:
         self.name = printable(Path(path).name, 80)
         self._file = SafetensorsCheckpoint(open_regular(Path(path)), self.name, self.name)
         self._state = self._file.state()
-        found = self._file.metadata.get("format", "")
-        if found != expected:
-            other = f"it holds {TITLES[found]}" if found in TITLES else "its metadata names another format"
+        actual = self._file.metadata.get("format", "")
+        if actual != expected:
+            content = f"it holds {TITLES[actual]}" if actual in TITLES else "its metadata names another format"
             raise NeedsError(
-                f"{self.name} is no file of {TITLES[expected]}: {other}. Write it with merging.{WRITERS[expected]}."
+                f"{self.name} is not a file of {TITLES[expected]}: {content}. "
+                f"Write it with merging.{WRITERS[expected]}."
             )
 
     @property
@@ -66,13 +67,13 @@ class DataFile:
         return hashlib.sha256(json.dumps([numbers, metadata], sort_keys=True).encode()).hexdigest()
 
     def read_mapping(self, key: str) -> dict[str, Any]:
-        """The mapping that the metadata store under ``key``. Raises NeedsError if the entry is no mapping."""
+        """The mapping that the metadata store under ``key``. Raises NeedsError if the entry is not a mapping."""
         try:
             value = json.loads(self._file.metadata.get(key, "{}"))
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict) or any(isinstance(entry, list | dict) for entry in value.values()):
-            raise NeedsError(f"{self.name}: {key} in its metadata is no mapping of names; the file is damaged.")
+            raise NeedsError(f"{self.name}: {key} in its metadata is not a mapping of names; the file is damaged.")
         return value
 
 
@@ -86,14 +87,15 @@ class LayerInputFile(DataFile, Mapping[str, Moments]):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, LAYER_INPUTS)
-        self._counts, self._same = self.read_mapping("counts"), self.read_mapping("same")
+        # {name: number of rows}, and {name: the name under which the same rows are stored}
+        self._counts, self._shared_names = self.read_mapping("counts"), self.read_mapping("same")
         for name in self:
             self._check(name)
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
         stored = (key.partition("/")[2] for key in self._file.infos if key.startswith((ROWS, GRAM, ENERGY)))
-        return tuple(dict.fromkeys((*stored, *self._same)))
+        return tuple(dict.fromkeys((*stored, *self._shared_names)))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -107,27 +109,30 @@ class LayerInputFile(DataFile, Mapping[str, Moments]):
     def __getitem__(self, name: str) -> Moments:
         if name not in self._names:
             raise KeyError(name)
-        stored_name = self._same.get(name, name)
+        stored_name = self._shared_names.get(name, name)
         if ROWS + stored_name in self._file.infos:
             return Moments.from_rows(self._file.read(ROWS + stored_name))
-        squares = self._file.read((GRAM if GRAM + stored_name in self._file.infos else ENERGY) + stored_name)
+        gram_or_energy = self._file.read((GRAM if GRAM + stored_name in self._file.infos else ENERGY) + stored_name)
         has_sum = SUM + stored_name in self._file.infos
-        total = self._file.read(SUM + stored_name) if has_sum else torch.zeros(len(squares), dtype=torch.float64)
-        return Moments.from_sums(self._counts[stored_name], total.double(), squares.double())
+        total = self._file.read(SUM + stored_name) if has_sum else torch.zeros(len(gram_or_energy), dtype=torch.float64)
+        return Moments.from_sums(self._counts[stored_name], total.double(), gram_or_energy.double())
 
     def _check(self, name: str) -> None:
         """Raise NeedsError if an entry lacks a part, or the shapes of its parts do not match."""
-        stored_name, infos = self._same.get(name, name), self._file.infos
-        rows, gram, energy = (infos.get(f"{kind}{stored_name}") for kind in (ROWS, GRAM, ENERGY))
-        one = rows or gram or energy
-        shape = one.shape if one is not None else ()
+        stored_name, infos = self._shared_names.get(name, name), self._file.infos
+        rows, gram, energy, total = (infos.get(f"{kind}{stored_name}") for kind in (ROWS, GRAM, ENERGY, SUM))
         count = self._counts.get(stored_name)
-        whole = rows is not None or (type(count) is int and count > 0)
-        has_sum = SUM + stored_name in infos
-        square = gram is None or rows is not None or (len(shape) == 2 and shape[0] == shape[1] and has_sum)
-        total = infos.get(f"{SUM}{stored_name}")
-        square = square and (rows is not None or total is None or total.shape == shape[-1:])
-        if one is None or not whole or len(shape) != (1 if one is energy else 2) or not square:
+        has_count = type(count) is int and count > 0
+        if rows is not None:
+            is_valid = len(rows.shape) == 2
+        elif gram is not None:
+            is_square = len(gram.shape) == 2 and gram.shape[0] == gram.shape[1]
+            is_valid = is_square and has_count and total is not None and total.shape == gram.shape[-1:]
+        elif energy is not None:
+            is_valid = len(energy.shape) == 1 and has_count and (total is None or total.shape == energy.shape)
+        else:
+            is_valid = False
+        if not is_valid:
             raise NeedsError(
                 f"{self.name} is damaged: its entry {printable(str(name), 80)!r} is neither rows (n, d), nor a Gram "
                 "matrix (d, d) with a sum and a count, nor an energy (d,) with a count."
@@ -161,7 +166,7 @@ class GradientMeansFile(DataFile, Mapping[str, Tensor]):
             raise KeyError(name)
         return self._file.read(name)
 
-    def flat(self, name: str, start: int, stop: int) -> Tensor:
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         """The scalars [start, stop) of a tensor, (stop - start,)."""
         return self._file.read_flat(name, start, stop)
 
@@ -185,32 +190,32 @@ def save_layer_inputs(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> 
     Rows that enter several parameters are stored once.
 
     Raises:
-        NeedsError: ``rows`` is no such mapping.
+        NeedsError: ``rows`` is not such a mapping.
         StoreError: the file cannot be written.
     """
     if not isinstance(rows, Mapping) or not rows:
         raise NeedsError("Layer inputs are a mapping {parameter name: rows}, as merging.capture returns it.")
     tensors: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
-    same: dict[str, str] = {}
-    first: dict[int, str] = {}
+    shared_names: dict[str, str] = {}
+    first_names: dict[int, str] = {}  # by the identity of the entry
     for name, entry in rows.items():
         if not isinstance(entry, Moments | Tensor) or (isinstance(entry, Tensor) and entry.ndim != 2):
             raise NeedsError(f"Layer inputs of {name!r} are moments, or a tensor (n, d); got {type(entry).__name__}.")
-        if (before := first.setdefault(id(entry), name)) != name:
-            same[name] = before
+        if (first_name := first_names.setdefault(id(entry), name)) != name:
+            shared_names[name] = first_name
             continue
         moments = entry if isinstance(entry, Moments) else Moments.from_rows(entry.detach())
         counts[name] = moments.count
-        tensors |= _file_parts(name, moments)
-    metadata = {"format": LAYER_INPUTS, "counts": json.dumps(counts), "same": json.dumps(same)}
+        tensors |= _list_file_tensors(name, moments)
+    metadata = {"format": LAYER_INPUTS, "counts": json.dumps(counts), "same": json.dumps(shared_names)}
     if isinstance(rows, LayerRows):
         metadata |= {"examples": str(rows.examples)} | ({"model": rows.model} if rows.model else {})
     with explain_os_errors(Path(path).name):
         save(Path(path), tensors, metadata)
 
 
-def _file_parts(name: str, moments: Moments) -> dict[str, Tensor]:
+def _list_file_tensors(name: str, moments: Moments) -> dict[str, Tensor]:
     """The tensors that a file stores for one parameter: rows (n, d), a Gram matrix (d, d) and a sum (d,), or, for a
     scale, the energy (d,) of each channel and a sum (d,)."""
     if moments.is_diagonal:
@@ -256,16 +261,16 @@ def open_gradients(source: Any, expert: str, kind: Gradients) -> Mapping[str, Te
     """One expert's gradients {tensor: values of its shape (*S)}, of the kind that a method needs.
 
     Raises:
-        NeedsError: they are of the other kind, or no mapping.
+        NeedsError: they are of another kind, or not a mapping.
     """
     means = GradientMeansFile(source) if isinstance(source, str | os.PathLike) else source
     if not isinstance(means, Mapping):
         raise NeedsError(
             f"Gradients of {expert!r} are a file, or a result of merging.gradient_means; got {type(means).__name__}."
         )
-    known = getattr(means, "kind", "")
-    if known and KINDS.get(known) != kind:
-        wanted = next(key for key, value in KINDS.items() if value == kind)
+    actual_kind = getattr(means, "kind", "")  # empty if the caller passes a plain mapping
+    if actual_kind and KINDS.get(actual_kind) != kind:
+        needed_kind = next(key for key, value in KINDS.items() if value == kind)
         names = first_few([getattr(means, "name", expert)])
-        raise NeedsError(f"The gradients of {expert!r} ({names}) are of kind {known}; {wanted} is needed.")
+        raise NeedsError(f"The gradients of {expert!r} ({names}) are of kind {actual_kind}; {needed_kind} is needed.")
     return means

@@ -39,14 +39,14 @@ def gradient_means(
 
     Raises:
         NeedsError: as ``capture``, or the loss returns something else.
-        CheckpointError: ``like`` is no checkpoint.
+        CheckpointError: ``like`` is not a checkpoint.
     """
     check_plain(model, "gradient_means")
     if kind not in KINDS:
         raise NeedsError(f"kind is {' or '.join(KINDS)}; got {kind!r}.")
     expert = open_like(like)
     weights = match_weights(model, expert, "", [role for role in Role if role != Role.BUFFER])
-    required = {name: weight.requires_grad for name, weight in weights.items()}
+    required_grad = {name: weight.requires_grad for name, weight in weights.items()}
     sums = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
     count = 0
     try:
@@ -55,27 +55,31 @@ def gradient_means(
         with evaluation_mode(model), torch.enable_grad():
             for batch in check_batches(model, batches):
                 losses = _check_losses(loss(model, batch))
-                for i, one in enumerate(losses):
-                    more = i + 1 < len(losses)
-                    each = torch.autograd.grad(one, list(weights.values()), retain_graph=more, allow_unused=True)
-                    for total, gradient in zip(sums.values(), each, strict=True):
+                for i, example_loss in enumerate(losses):
+                    is_last = i + 1 == len(losses)
+                    gradients = torch.autograd.grad(
+                        example_loss, list(weights.values()), retain_graph=not is_last, allow_unused=True
+                    )
+                    for total, gradient in zip(sums.values(), gradients, strict=True):
                         if gradient is not None:
                             total.add_(gradient.double().square() if kind == "fisher" else gradient.double().abs())
                 count += len(losses)
     finally:
         for name, weight in weights.items():
-            weight.requires_grad_(required[name])
+            weight.requires_grad_(required_grad[name])
     if not count:
         raise NeedsError("There are no batches; pass some of the expert's own data.")
     means = {name: (total / count).float().cpu() for name, total in sums.items()}
-    if bad := [name for name, mean in means.items() if not torch.isfinite(mean).all()]:
-        raise NeedsError(f"The gradients of {bad[0]!r} are not finite.")
+    if not_finite := [name for name, mean in means.items() if not torch.isfinite(mean).all()]:
+        raise NeedsError(f"The gradients of {not_finite[0]!r} are not finite.")
     return GradientMeans(means, kind, count, DIGESTS.digest(expert) if expert is not None else "")
 
 
 def _check_losses(losses: Any) -> Tensor:
     """The losses (n,), one per example. Raises NeedsError for anything else."""
     if not isinstance(losses, Tensor) or losses.ndim != 1 or losses.grad_fn is None:
-        what = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-        raise NeedsError(f"loss(model, batch) returns one differentiable number per example, (n,); got {what}.")
+        shape_or_type = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise NeedsError(
+            f"loss(model, batch) returns one differentiable number per example, (n,); got {shape_or_type}."
+        )
     return losses

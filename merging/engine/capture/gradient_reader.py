@@ -43,37 +43,39 @@ class FileGradients:
         if missing := [name for name in names if name not in gradients]:
             raise NeedsError(f"There are no gradients for {first_few(missing)}; pass them for every expert.")
         self._means = [open_gradients(gradients[name], name, kind) for name in names]
-        self._own_names = [(stored or {}).get(name, {}) for name in names]
-        for name, means, own_names in zip(names, self._means, self._own_names, strict=True):
-            if lacking := [tensor for tensor in shapes if _stored_name(means, tensor, own_names) not in means]:
+        self._stored_names = [(stored or {}).get(name, {}) for name in names]
+        for name, means, stored_names in zip(names, self._means, self._stored_names, strict=True):
+            if lacking := [tensor for tensor in shapes if _find_name(means, tensor, stored_names) not in means]:
                 raise NeedsError(
                     f"The gradients of {name!r} lack {len(lacking)} of {plural(len(shapes), 'tensor')}: "
                     f"{first_few(lacking)}. Pass like=, the expert's own file, to merging.gradient_means."
                 )
             for tensor, shape in shapes.items():
-                _check_shape(name, means, _stored_name(means, tensor, own_names), shape)
+                _check_shape(name, means, _find_name(means, tensor, stored_names), shape)
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
         """The scalars [start, stop) of a tensor, (K, stop - start)."""
-        pairs = zip(self._means, self._own_names, strict=True)
-        rows = [_flat(means, _stored_name(means, name, own_names), start, stop) for means, own_names in pairs]
-        rows = [row.to(self._device, self._dtype) for row in rows]
-        return torch.stack(rows)
+        pairs = zip(self._means, self._stored_names, strict=True)
+        rows = [_read_flat(means, _find_name(means, name, stored_names), start, stop) for means, stored_names in pairs]
+        return torch.stack([row.to(self._device, self._dtype) for row in rows])
 
 
-def _stored_name(means: Mapping[str, Tensor], name: str, own_names: Mapping[str, str]) -> str:
-    """A tensor's name among the gradients: that in the expert's own file, or else that in the pretrained model's."""
-    own = own_names.get(name, name)
-    return own if own in means else name
+def _find_name(means: Mapping[str, Tensor], name: str, stored_names: Mapping[str, str]) -> str:
+    """A tensor's name among the gradients: its name in the expert's own file, or else in the pretrained model's."""
+    stored_name = stored_names.get(name, name)
+    return stored_name if stored_name in means else name
 
 
 def _check_shape(expert: str, means: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> None:
-    found = means.shape(name) if isinstance(means, GradientMeansFile) else getattr(means[name], "shape", ())
-    if tuple(found) != tuple(shape):
-        raise NeedsError(f"The gradients of {expert!r} have {name!r} as {tuple(found)}; {tuple(shape)} is needed.")
+    actual = means.shape(name) if isinstance(means, GradientMeansFile) else getattr(means[name], "shape", ())
+    if tuple(actual) != tuple(shape):
+        raise NeedsError(
+            f"The gradients of {expert!r} have {name!r} with the shape {tuple(actual)}; {tuple(shape)} is needed."
+        )
 
 
-def _flat(means: Mapping[str, Tensor], name: str, start: int, stop: int) -> Tensor:
+def _read_flat(means: Mapping[str, Tensor], name: str, start: int, stop: int) -> Tensor:
+    """The scalars [start, stop) of a tensor, (stop - start,)."""
     if isinstance(means, GradientMeansFile):
-        return means.flat(name, start, stop)
+        return means.read_flat(name, start, stop)
     return means[name].detach().reshape(-1)[start:stop]

@@ -31,16 +31,16 @@ class KnownWeights:
         if not isinstance(tensor, Tensor) or not tensor.ndim:
             return None
         for name, weight in self._by_address.get(tensor.untyped_storage().data_ptr(), ()):
-            if (use := _use(name, weight, tensor)) is not None:
+            if (use := _find_use(name, weight, tensor)) is not None:
                 return use
-            transposed = _use(name, weight, tensor.mT) if tensor.ndim == 2 else None
+            transposed = _find_use(name, weight, tensor.mT) if tensor.ndim == 2 else None
             if transposed is not None:
                 return WeightUse(name, True, transposed.start, transposed.stop)
         return None
 
 
-def _use(name: str, weight: Tensor, tensor: Tensor) -> WeightUse | None:
-    """The use of a weight (*S) by a tensor in the same memory, in the stored orientation; None if it is no use."""
+def _find_use(name: str, weight: Tensor, tensor: Tensor) -> WeightUse | None:
+    """The part of a weight (*S) that a tensor in the same memory shows, in the stored orientation; None if none."""
     offset = tensor.storage_offset() - weight.storage_offset()
     if offset == 0 and tensor.shape == weight.shape and tensor.stride() == weight.stride():
         return WeightUse(name)

@@ -11,26 +11,27 @@ from torch import Tensor, nn
 
 from merging.base.errors import NeedsError
 
-SPLIT = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"}
-QUANTIZED = ("bitsandbytes", "torch.ao.nn.quantized", "auto_gptq", "gptqmodel", "awq", "torchao")
+SPLIT_WRAPPERS = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"}
+QUANTIZED_PACKAGES = ("bitsandbytes", "torch.ao.nn.quantized", "auto_gptq", "gptqmodel", "awq", "torchao")
 
 
 def check_plain(model: Any, call: str) -> nn.Module:
     """The module, checked: its calls use the weights themselves.
 
     Raises:
-        NeedsError: it is no module, or compiled, quantized, split over processes, or without numbers.
+        NeedsError: it is not a module, or is compiled, quantized, split over processes, or without numbers.
     """
     if not isinstance(model, nn.Module):
         raise NeedsError(f"{call}() needs a torch.nn.Module; got {type(model).__name__}.")
-    kinds = {type(module).__name__ for module in model.modules()}
+    class_names = {type(module).__name__ for module in model.modules()}
     compiled = any(getattr(module, "_compiled_call_impl", None) is not None for module in model.modules())
-    if compiled or "OptimizedModule" in kinds:
+    if compiled or "OptimizedModule" in class_names:
         raise NeedsError(f"{call}() needs the plain module: undo torch.compile first.")
-    if kinds & SPLIT or any(type(weight).__name__ == "DTensor" for weight in model.parameters()):
+    if class_names & SPLIT_WRAPPERS or any(type(weight).__name__ == "DTensor" for weight in model.parameters()):
         raise NeedsError(f"{call}() needs the plain module: this one is split over processes; take its .module.")
-    homes = {type(module).__module__ for module in model.modules()}
-    if any(home.startswith(QUANTIZED) for home in homes) or not all(w.is_floating_point() for w in model.parameters()):
+    packages = {type(module).__module__ for module in model.modules()}
+    is_quantized = any(package.startswith(QUANTIZED_PACKAGES) for package in packages)
+    if is_quantized or not all(weight.is_floating_point() for weight in model.parameters()):
         raise NeedsError(f"{call}() needs the plain module: this one is quantized; load it with full numbers.")
     if any(weight.is_meta for weight in model.parameters()):
         raise NeedsError(f"{call}() needs a module with numbers; this one is on torch's meta device.")
@@ -41,13 +42,13 @@ def check_plain(model: Any, call: str) -> nn.Module:
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without torch's fused attention, which hides the layers; restores both settings afterwards."""
     training = {module: module.training for module in model.modules()}
-    fast = torch.backends.mha.get_fastpath_enabled()
+    was_fastpath_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     model.eval()
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+        torch.backends.mha.set_fastpath_enabled(was_fastpath_enabled)
         for module, was_training in training.items():
             module.training = was_training
 
@@ -74,7 +75,10 @@ def check_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[Any]:
 
 def count_examples(batch: Any) -> int:
     """The number of examples in a batch: the length of its first tensor."""
-    tensors = [batch] if isinstance(batch, Tensor) else [v for v in batch.values() if isinstance(v, Tensor) and v.ndim]
+    if isinstance(batch, Tensor):
+        tensors = [batch]
+    else:
+        tensors = [value for value in batch.values() if isinstance(value, Tensor) and value.ndim]
     return len(tensors[0]) if tensors and tensors[0].ndim else 0
 
 

@@ -27,7 +27,7 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.formats.model_sources import Source, open_checkpoint
 from merging.tasks.context import QUIET, Context
 
-CACHED_BYTES = 1 << 28  # bytes of images that stay in memory for the next model
+CACHED_BYTES = 1 << 28  # bytes of images that are cached for the next model
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")
 
 
@@ -50,8 +50,8 @@ def evaluate(
         Cancelled: the caller cancelled; checked between two batches.
     """
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
-    work = [EvaluatedModel("", model, keys, modules, stored_features)]
-    return score_table(_count_correct(work, benchmark, splits, context))
+    evaluated = [EvaluatedModel("", model, keys, modules, stored_features)]
+    return score_table(_count_correct(evaluated, benchmark, splits, context))
 
 
 def evaluate_per_task(
@@ -62,32 +62,32 @@ def evaluate_per_task(
     context: Context = QUIET,
     stored_features: StoredFeatures | None = None,
 ) -> pd.DataFrame:
-    """As ``evaluate``, for {task: model}: every task has a model of its own.
+    """As ``evaluate``, for one model per task, {task: model}.
 
     The score of a task without a model is the mean over all models, because none of them is the right one.
     """
-    work = per_task_parts(models, benchmark, stored_features)
-    return score_table(_count_correct(work, benchmark, splits, context))
+    evaluated = per_task_parts(models, benchmark, stored_features)
+    return score_table(_count_correct(evaluated, benchmark, splits, context))
 
 
 Counted = tuple[str, Task, str, int, int]  # model, task, split, correct, n
 
 
 def _count_correct(
-    work: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context
+    models: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context
 ) -> list[Counted]:
-    """The counts of correct answers of every model by task and split, one model after another."""
+    """The numbers of correct predictions by model, task and split, one model after another."""
 
     def count_on(device: torch.device) -> list[Counted]:
-        every = compute_answers(work, benchmark, splits, context.on_device(device))
-        counted = [(one.model, one.task, one.split, one.correct, one.n) for one in every]
-        order = {part.name: number for number, part in enumerate(work)}
-        return sorted(counted, key=lambda one: order[one[0]])
+        results = compute_answers(models, benchmark, splits, context.on_device(device))
+        counts = [(result.model, result.task, result.split, result.correct, result.n) for result in results]
+        order = {model.name: number for number, model in enumerate(models)}
+        return sorted(counts, key=lambda count: order[count[0]])  # by model
 
-    counted, oom_warnings = retry_on_oom(choose_device(context.device), count_on)
+    counts, oom_warnings = retry_on_oom(choose_device(context.device), count_on)
     for sentence in oom_warnings:
         context.warn(sentence)
-    return counted
+    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +98,18 @@ class EvaluatedModel:
     model: Source
     tasks: Sequence[str]
     modules: Modules | None = None  # on top of the model
-    stored_features: StoredFeatures | None = None  # its features from earlier evaluations, which save forward passes
+    stored_features: StoredFeatures | None = None  # features of earlier evaluations, which save forward passes
 
     def open(self) -> Checkpoint:
-        """Its checkpoint. Raises CheckpointError if it cannot be read."""
+        """Open the model's checkpoint. Raises CheckpointError if it cannot be read."""
         return open_checkpoint(self.model, self.name or None)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SplitPrediction:
     """One model's features and predicted classes for one split of a data set.
 
-    Stored features are rounded; classes and margins are those from before the rounding.
+    Features that were stored are rounded; their classes and margins were computed before the rounding.
     """
 
     model: str
@@ -118,7 +118,7 @@ class Answer:
     features: Tensor  # (n, embed_dim)
     predicted: NDArray[np.int64]  # (n,)
     labels: NDArray[np.int64]  # (n,)
-    margins: NDArray[np.float32]  # (n,)
+    margins: NDArray[np.float32]  # (n,), see ``cosine_margins``
 
     @property
     def correct(self) -> int:
@@ -134,92 +134,103 @@ class Answer:
 def per_task_parts(
     models: Mapping[str, Source], benchmark: Benchmark, stored_features: StoredFeatures | None = None
 ) -> list[EvaluatedModel]:
-    """The models of a merge that gives one model per task, each with its tasks: its own, and those without a model."""
+    """The models of a merge that gives one model per task, each with its own task and all tasks without a model."""
     keys = {task.key for task in benchmark.tasks}
-    outside = [task.key for task in benchmark.tasks if task.key not in models]
-    work = [
+    without_model = [task.key for task in benchmark.tasks if task.key not in models]
+    evaluated = [
         EvaluatedModel(
             name,
             model,
-            [name] * (name in keys) + outside,
-            stored_features=stored_features and stored_features.part(name),
+            [name] * (name in keys) + without_model,
+            stored_features=stored_features and stored_features.select_model(name),
         )
         for name, model in models.items()
     ]
-    return [part for part in work if part.tasks]
+    return [model for model in evaluated if model.tasks]
 
 
 def compute_answers(
     work: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context = QUIET
-) -> Iterator[Answer]:
-    """Every model's answers, by task and split; splits that a data set lacks are left out.
+) -> Iterator[SplitPrediction]:
+    """Every model's predictions, by task and split; splits that a data set lacks are left out.
 
-    Memory holds one model at a time, or as many as fit if their images are in files, which are then decoded once.
+    Memory holds one model at a time. If images are in files, it holds as many models as fit, so that each image is
+    decoded only once.
     """
-    pairs = {(key, split): benchmark.count(key, split) for part in work for key in part.tasks for split in splits}
-    meter = context.meter(sum(pairs[key, split] for part in work for key in part.tasks for split in splits))
-    benchmark.check_images(dict.fromkeys(key for part in work for key in part.tasks))
-    read = _Images(benchmark)
-    for group in _groups(work, benchmark, choose_device(context.device)):
-        models = [_OpenedModel(part, benchmark, context.device) for part in group]
-        for task in [benchmark.task(key) for key in dict.fromkeys(key for part in group for key in part.tasks)]:
-            evaluated = [model for model in models if task.key in model.part.tasks]
+    counts = {(key, split): benchmark.count(key, split) for model in work for key in model.tasks for split in splits}
+    meter = context.meter(sum(counts[key, split] for model in work for key in model.tasks for split in splits))
+    benchmark.check_images(dict.fromkeys(key for model in work for key in model.tasks))
+    image_cache = _BenchmarkImages(benchmark)
+    for group in _group_models(work, benchmark, choose_device(context.device)):
+        runners = [_ModelRunner(model, benchmark, context.device) for model in group]
+        for task in [benchmark.task(key) for key in dict.fromkeys(key for model in group for key in model.tasks)]:
+            task_runners = [runner for runner in runners if task.key in runner.model.tasks]
             for split in splits:
                 if split in task.splits:
-                    yield from _answer_split(evaluated, benchmark, task, split, read, meter)
+                    yield from _predict_split(task_runners, benchmark, task, split, image_cache, meter)
 
 
-def _answer_split(
-    models: Sequence[_OpenedModel], benchmark: Benchmark, task: Task, split: str, read: _Images, meter: Meter
-) -> Iterator[Answer]:
-    """The answers of models for a split: stored answers, and the others from one pass over its images."""
-    stored = {model.name: known for model in models if (known := model.read(task.key, split))}
+def _predict_split(
+    models: Sequence[_ModelRunner],
+    benchmark: Benchmark,
+    task: Task,
+    split: str,
+    image_cache: _BenchmarkImages,
+    meter: Meter,
+) -> Iterator[SplitPrediction]:
+    """The predictions of models for a split: stored ones, and the others from one pass over the split's images."""
+    stored = {model.name: entry for model in models if (entry := model.read(task.key, split))}
     computed = [model for model in models if model.name not in stored]
-    images, labels = read(task.key, split) if computed else (None, benchmark.labels(task.key, split))
+    images, labels = image_cache.read(task.key, split) if computed else (None, benchmark.labels(task.key, split))
     names = ", ".join(model.name for model in computed if model.name)
     detail = f"{task.title}, model of {names}" if names else task.title
-    rows: Iterator[Tensor] = iter(())
+    features: Iterator[Tensor] = iter(())
     if images is not None:
         towers = [model.encoder_for(task.key) for model in computed]
-        rows = iter(features_together(towers, images, meter, "Evaluating", detail, benchmark.preprocess))
+        features = iter(features_together(towers, images, meter, "Evaluating", detail, benchmark.preprocess))
     for model in models:
-        if (known := stored.get(model.name)) is None:
-            known = answer_features(next(rows), benchmark.head(task.key), torch.from_numpy(labels))
-            model.store(task.key, split, known)
+        if (prediction := stored.get(model.name)) is None:
+            prediction = answer_features(next(features), benchmark.head(task.key), torch.from_numpy(labels))
+            model.store(task.key, split, prediction)
         else:
             meter.advance(len(labels), "Evaluating", detail)
-        yield Answer(model.name, task, split, known.features, known.predicted, labels, known.margins)
+        yield SplitPrediction(
+            model.name, task, split, prediction.features, prediction.predicted, labels, prediction.margins
+        )
 
 
-def _groups(work: Sequence[EvaluatedModel], benchmark: Benchmark, device: torch.device) -> list[list[EvaluatedModel]]:
-    """The models that are in memory together: one at a time, unless several share images that must be decoded."""
+def _group_models(
+    models: Sequence[EvaluatedModel], benchmark: Benchmark, device: torch.device
+) -> list[list[EvaluatedModel]]:
+    """The models that are in memory together: one at a time, unless several need images that must be decoded."""
     groups: list[list[EvaluatedModel]] = []
-    free = 0
-    for part in work:
-        shared = any(benchmark.task(key).referenced for key in part.tasks)
-        size = _size(part) if shared else 0
-        if groups and shared and size <= free:
-            groups[-1].append(part)
+    free_bytes = 0
+    for model in models:
+        decodes_images = any(benchmark.task(key).referenced for key in model.tasks)
+        size = _count_model_bytes(model) if decodes_images else 0
+        if groups and decodes_images and size <= free_bytes:
+            groups[-1].append(model)
         else:
-            groups.append([part])
-            free = free_for_models(device) if shared else 0
-        free -= size
+            groups.append([model])
+            free_bytes = free_for_models(device) if decodes_images else 0
+        free_bytes -= size
     return groups
 
 
-def _size(part: EvaluatedModel) -> int:
+def _count_model_bytes(model: EvaluatedModel) -> int:
     """Bytes of a model in memory, in float32."""
-    return sum(4 * info.numel for info in part.open().infos.values())
+    return sum(torch.float32.itemsize * info.numel for info in model.open().infos.values())
 
 
-class _Images:
-    """Reads images of a benchmark, and caches them for the next model up to ``CACHED_BYTES``."""
+class _BenchmarkImages:
+    """Reads images and labels of a benchmark, and caches up to ``CACHED_BYTES`` of images for the next model."""
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark, self._free_bytes = benchmark, CACHED_BYTES
         self._cached: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = {}
 
-    def __call__(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
+    def read(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
+        """The images and the labels (n,) of a split of the task ``key``."""
         if (key, split) in self._cached:
             return self._cached[key, split]
         images_and_labels = self._benchmark.images(key, split)
@@ -229,27 +240,28 @@ class _Images:
         return images_and_labels
 
 
-def score_table(counted: Iterable[tuple[str, Task, str, int, int]]) -> pd.DataFrame:
-    """Scores from (model, task, split, correct, n); those of several models joined by ``metrics.individual``."""
-    rows = [{"model": model, **_row(task, split, correct, n)} for model, task, split, correct, n in counted]
+def score_table(counts: Iterable[Counted]) -> pd.DataFrame:
+    """A table of scores, a row per task and split; ``metrics.individual`` combines the scores of several models."""
+    rows = [{"model": model, **_build_score_row(task, split, correct, n)} for model, task, split, correct, n in counts]
     table = pd.DataFrame(rows, columns=["model", *COLUMNS])
-    tables = {str(name): own.drop(columns="model") for name, own in table.groupby("model", sort=False)}
-    return individual(tables) if any(tables) else table.drop(columns="model")
+    tables = {str(name): rows.drop(columns="model") for name, rows in table.groupby("model", sort=False)}
+    has_names = any(tables)  # the only model of ``evaluate`` has an empty name
+    return individual(tables) if has_names else table.drop(columns="model")
 
 
-class _OpenedModel:
-    """A model that is evaluated; it is read when the first images run through it, never if its answers are stored."""
+class _ModelRunner:
+    """Runs a model, which is read when the first images run through it: never if all its predictions are stored."""
 
-    def __init__(self, part: EvaluatedModel, benchmark: Benchmark, device: str) -> None:
-        self.part, self.name = part, part.name
+    def __init__(self, model: EvaluatedModel, benchmark: Benchmark, device: str) -> None:
+        self.model, self.name = model, model.name
         self._benchmark, self._device = benchmark, device
 
     @cached_property
     def _tower(self) -> Encoder | Modules:
-        if self.part.modules is not None:
-            return self.part.modules.on(choose_device(self._device))
+        if self.model.modules is not None:
+            return self.model.modules.on(choose_device(self._device))
         return Encoder.from_checkpoint(
-            self.part.open(), choose_device(self._device), fallback=self._benchmark.pretrained_tower
+            self.model.open(), choose_device(self._device), fallback=self._benchmark.pretrained_tower
         )
 
     def encoder_for(self, key: str) -> ImageModel:
@@ -257,16 +269,19 @@ class _OpenedModel:
         return self._tower if isinstance(self._tower, Encoder) else ModulesOfTask(self._tower, key)
 
     def read(self, key: str, split: str) -> FeatureAnswers | None:
-        """The stored answers of a split; None if there are none."""
-        return self.part.stored_features.read(self._benchmark, key, split) if self.part.stored_features else None
+        """The stored predictions of a split; None if there are none."""
+        stored_features = self.model.stored_features
+        return stored_features.read(self._benchmark, key, split) if stored_features else None
 
-    def store(self, key: str, split: str, answers: FeatureAnswers) -> None:
-        """Store answers, if the model has a folder for them."""
-        if self.part.stored_features:
-            self.part.stored_features.store(self._benchmark, key, split, answers, self.encoder_for(key).architecture)
+    def store(self, key: str, split: str, predictions: FeatureAnswers) -> None:
+        """Store predictions, if the model has a folder for them."""
+        if stored_features := self.model.stored_features:
+            architecture = self.encoder_for(key).architecture
+            stored_features.store(self._benchmark, key, split, predictions, architecture)
 
 
-def _row(task: Task, split: str, correct: int, n: int) -> dict[str, Any]:
+def _build_score_row(task: Task, split: str, correct: int, n: int) -> dict[str, Any]:
+    """A row of scores, with ``COLUMNS``."""
     accuracy = correct / n if n else math.nan
     values = (task.key, task.title, split, len(task.class_names), correct, n, accuracy, *wilson(correct, n))
     return dict(zip(COLUMNS, values, strict=True))

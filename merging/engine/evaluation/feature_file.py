@@ -1,6 +1,6 @@
-"""Files of precomputed image features, which give the accuracy of one model and of no other.
+"""Files of precomputed image features, from which the accuracy of one model can be computed.
 
-Merging changes the model and so the features; that is why a benchmark holds images. A file of features is an npz with
+Merging changes the model and so the features; therefore a benchmark holds images. A file of features is an npz with
 ``features`` (n, embed_dim), ``labels`` (n,) and ``model``, the digest of the checkpoint.
 """
 
@@ -41,15 +41,22 @@ class FeatureFile:
             raise TaskError(f"{path.name}: {features.dtype} {features.shape} and labels {labels.shape} do not fit.")
         if labels.dtype.kind not in "iu" or model.dtype.kind != "U" or model.size != 1:
             raise TaskError(f"{path.name}: labels are whole numbers, and 'model' is the digest of a checkpoint.")
-        as_floats, as_integers = features.astype(np.float32), labels.astype(np.int64)
-        return cls(torch.from_numpy(as_floats), torch.from_numpy(as_integers), str(model.reshape(-1)[0]))
+        (digest,) = model.reshape(-1)
+        return cls(
+            torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels.astype(np.int64)), str(digest)
+        )
 
     def save(self, path: Path) -> None:
         """Write the features to an npz."""
-        arrays: list[tuple[str, np.ndarray[Any, Any]]] = [
-            (FEATURES, self.features.numpy()), (LABELS, self.labels.numpy()), (MODEL, np.array(self.model)),
-        ]  # fmt: skip
-        npz.write_npz(path, {name: (ArrayInfo(a.shape, a.dtype), iter([a.tobytes()])) for name, a in arrays})
+        arrays: dict[str, np.ndarray[Any, Any]] = {
+            FEATURES: self.features.numpy(),
+            LABELS: self.labels.numpy(),
+            MODEL: np.array(self.model),
+        }
+        contents = {
+            name: (ArrayInfo(array.shape, array.dtype), iter([array.tobytes()])) for name, array in arrays.items()
+        }
+        npz.write_npz(path, contents)
 
     def score(self, model: Checkpoint, head: Tensor) -> dict[str, float]:
         """Accuracy of the model with a head of unit rows (classes, embed_dim): correct, n, accuracy, low, high.

@@ -22,10 +22,10 @@ from merging.images.batch_sizes import batch_size, forward_bytes, short_batch
 from merging.images.benchmarks.referenced_images import Images, ReferencedImages
 from merging.models.architecture import Architecture
 
-BATCH = 128
-PART = 32  # images that run at a time on a CPU, few enough that even a small data set occupies several cores
+BATCH = 128  # images whose heads are chosen at a time; see ``evaluate_unknown_task``
+CPU_BATCH = 32  # images that run at a time on a CPU, few enough that even a small data set occupies several cores
 FARTHEST = 2.0  # the largest difference of two cosines
-Prepare = Callable[[NDArray[np.uint8]], Tensor]
+Prepare = Callable[[NDArray[np.uint8]], Tensor]  # stored images -> preprocessed images (n, 3, h, w)
 
 
 class ImageModel(Protocol):
@@ -50,8 +50,8 @@ class ImageModel(Protocol):
 class ModulesOfTask:
     """Modules as they encode the images of one data set.
 
-    Adapts with a module per task use that of ``task`` in domain, and the merged model's features out of domain. Adapts
-    that route receive no task: every image is routed by itself.
+    Adapts with a module per task use the module of ``task``, or the merged model's features if the task was not merged.
+    Adapts that route receive no task: every image is routed by itself.
     """
 
     modules: Modules
@@ -69,8 +69,8 @@ class ModulesOfTask:
 
     def __call__(self, images: Tensor, /) -> Tensor:
         """Features (n, embed_dim) of preprocessed images (n, 3, h, w)."""
-        own = self.modules.method.needs_task and self.task in self.modules.tasks
-        return self.modules.features(images, self.task if own else None)
+        has_module = self.modules.method.needs_task and self.task in self.modules.tasks
+        return self.modules.features(images, self.task if has_module else None)
 
 
 def compute_features(
@@ -101,20 +101,21 @@ def features_together(
 
     Each image is prepared once, and ``meter`` counts it for every model.
     """
-    device, rows = encoders[0].device, [list[Tensor]() for _ in encoders]
-    nbytes = forward_bytes(short_batch(encoders[0].architecture), encoders[0].architecture)
+    first = encoders[0]  # all have one device and architecture
+    device, batches_by_model = first.device, [list[Tensor]() for _ in encoders]
+    nbytes = forward_bytes(short_batch(first.architecture), first.architecture)
     with ExitStack() as stack:
-        batches = stack.enter_context(_batches(images, encoders[0], prepare))
+        batches = stack.enter_context(_split_batches(images, first, prepare))
         passes = (partial(_encode, encoders, batch) for batch in batches)
-        for features in stack.enter_context(run_in_threads(passes, device, nbytes)):
-            for features_of_batch, own in zip(features, rows, strict=True):
-                own.append(features_of_batch)
-                if len(own) > 1:  # copying the last batch would wait for the accelerator, which still computes it
-                    own[-2] = own[-2].cpu()
+        for batch_features in stack.enter_context(run_in_threads(passes, device, nbytes)):
+            for features, done in zip(batch_features, batches_by_model, strict=True):
+                done.append(features)
+                if len(done) > 1:  # copying the last batch would wait for the accelerator, which still computes it
+                    done[-2] = done[-2].cpu()
                 if meter is not None:
-                    meter.advance(len(features_of_batch), phase, detail)
-    empty = torch.empty(0, encoders[0].architecture.embed_dim)
-    return [torch.cat([*own[:-1], own[-1].cpu()]) if own else empty for own in rows]
+                    meter.advance(len(features), phase, detail)
+    empty = torch.empty(0, first.architecture.embed_dim)
+    return [torch.cat([*done[:-1], done[-1].cpu()]) if done else empty for done in batches_by_model]
 
 
 def _encode(encoders: Sequence[ImageModel], batch: Tensor) -> list[Tensor]:
@@ -125,21 +126,21 @@ def _encode(encoders: Sequence[ImageModel], batch: Tensor) -> list[Tensor]:
 
 
 @contextmanager
-def _batches(images: Tensor | Images, encoder: ImageModel, prepare: Prepare | None) -> Iterator[Iterator[Tensor]]:
+def _split_batches(images: Tensor | Images, encoder: ImageModel, prepare: Prepare | None) -> Iterator[Iterator[Tensor]]:
     """An iterator over batches (n, 3, h, w) of preprocessed images; images in files are decoded ahead."""
-    host, own = is_host(encoder.device), encoder.architecture
+    on_cpu, tower = is_host(encoder.device), encoder.architecture
     if isinstance(images, ReferencedImages):
         assert prepare is not None  # images in files are never stored preprocessed
-        with images.batches(short_batch(own) if host else batch_size(own, encoder.device), prepare) as batches:
+        with images.batches(short_batch(tower) if on_cpu else batch_size(tower, encoder.device), prepare) as batches:
             yield batches
         return
-    size = min(PART, short_batch(own)) if host else batch_size(own, encoder.device)
+    size = min(CPU_BATCH, short_batch(tower)) if on_cpu else batch_size(tower, encoder.device)
 
-    def slices(rows: Any) -> Iterator[Tensor]:
+    def iterate_batches(rows: Any) -> Iterator[Tensor]:
         for start in range(0, len(rows), size):
             yield rows[start : start + size] if prepare is None else prepare(rows[start : start + size])
 
-    yield slices(images)
+    yield iterate_batches(images)
 
 
 def cosines(image_features: Tensor, head: Tensor) -> Tensor:
@@ -159,10 +160,10 @@ def cosine_margins(image_features: Tensor, head: Tensor, labels: Tensor) -> Tens
 
     ``image_features`` are (n, embed_dim), ``head`` (classes, embed_dim), ``labels`` (n,).
     """
-    similarities, right = cosines(image_features, head), labels[:, None]
-    own = similarities.gather(1, right)[:, 0]
-    other = similarities.scatter(1, right, -torch.inf).amax(dim=1)
-    return (own - other).clamp(-FARTHEST, FARTHEST)  # with one class, ``other`` is minus infinity
+    similarities, right_class = cosines(image_features, head), labels[:, None]
+    right = similarities.gather(1, right_class)[:, 0]
+    best_wrong = similarities.scatter(1, right_class, -torch.inf).amax(dim=1)  # minus infinity with one class
+    return (right - best_wrong).clamp(-FARTHEST, FARTHEST)
 
 
 def answer_features(image_features: Tensor, head: Tensor, labels: Tensor) -> FeatureAnswers:
@@ -170,5 +171,5 @@ def answer_features(image_features: Tensor, head: Tensor, labels: Tensor) -> Fea
 
     ``labels`` are (n,).
     """
-    margin = cosine_margins(image_features, head, labels).numpy()
-    return FeatureAnswers(image_features, predict(image_features, head), margin)
+    margins = cosine_margins(image_features, head, labels).numpy()
+    return FeatureAnswers(image_features, predict(image_features, head), margins)

@@ -25,28 +25,33 @@ def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
     work = {}
     for method in registry.list_methods():
         recipe = Recipe.from_method(method)
-        images = [_count_images(recipe, benchmark.count(name, recipe.adapted_on or "")) for name in experts]
-        chain = chain_work(recipe, pretrained, experts, images if recipe.test_data else ())
+        image_counts = [_count_images(recipe, benchmark.count(name, recipe.adapted_on or "")) for name in experts]
+        chain = chain_work(recipe, pretrained, experts, image_counts if recipe.test_data else ())
         if isinstance(method, Adapt):
-            chain = _add_adapt_work(chain, method, (pretrained, *experts.values()), images)
+            chain = _add_adapt_work(chain, method, (pretrained, *experts.values()), image_counts)
         work[method.role, method.key] = chain
     return work
 
 
-def _count_images(recipe: Recipe, present: int) -> int:
-    """The number of a task's images that a recipe samples, out of ``present``."""
+def _count_images(recipe: Recipe, available: int) -> int:
+    """The number of a task's images that a recipe samples, out of ``available``."""
     settings = recipe.test_data or recipe.exemplars
-    return 0 if settings is None else min(present, settings.per_task or present)
+    return 0 if settings is None else min(available, settings.per_task or available)
 
 
-def _add_adapt_work(chain: ChainWork, method: Adapt, models: Sequence[Checkpoint], images: Sequence[int]) -> ChainWork:
-    """The work of a merge and of the adapt on top of it; updates on features are not counted."""
-    both_ways = method.learns_on(method.params(), images)
-    forward = method.feature_passes * sum(images)
+def _add_adapt_work(
+    chain: ChainWork, method: Adapt, models: Sequence[Checkpoint], image_counts: Sequence[int]
+) -> ChainWork:
+    """The work of a merge and of the adapt on top of it; updates on features are not counted.
+
+    ``models`` are the pretrained model, then the experts.
+    """
+    both_ways = method.learns_on(method.params(), image_counts)  # images that run forward and backward
+    forward = method.feature_passes * sum(image_counts)
     tower = find_tower(models[0])
     flops = forward_flops(tower) * (forward + FORWARD_AND_BACKWARD * both_ways) if tower else 0.0
-    read = [sum(info.nbytes for info in model.infos.values()) for model in models]
-    reads = (sum(read) if method.stores else 0) + (sum(read[1:]) if method.needs_task else 0)
+    model_bytes = [sum(info.nbytes for info in model.infos.values()) for model in models]
+    reads = (sum(model_bytes) if method.stores else 0) + (sum(model_bytes[1:]) if method.needs_task else 0)
     return replace(
         chain,
         passes=chain.passes + (method.stores is not None),

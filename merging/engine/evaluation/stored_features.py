@@ -1,7 +1,7 @@
 """Image features of earlier evaluations, stored in half precision, with the classes and margins before the rounding.
 
-Stored features therefore change no score. An entry serves the same model, benchmark, data set and split only. A damaged
-entry counts as absent. When all entries take more than ``MOST`` bytes, the least recently used are removed.
+The stored classes keep scores exact. An entry is one file for one model, benchmark, data set and split. A damaged entry
+counts as absent. When all entries take more than ``MAX_STORE_BYTES``, the least recently used are removed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from merging.models.architecture import Architecture
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
 
-FOLDER, VERSION = "features", 1  # in a store
-MOST = 2_000_000_000  # bytes of all entries of a store
-WORTH = 10**12  # operations of forward passes from which on features are stored: 100 images of ViT-B/32
+FOLDER = "features"  # the name of the folder in a store
+FORMAT_VERSION = 1  # part of every file name: raising it makes all older entries absent
+MAX_STORE_BYTES = 2_000_000_000  # of all entries of a store
+MIN_OPERATIONS = 10**12  # operations to compute features, from which on they are stored: 100 images of ViT-B/32
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -46,73 +47,79 @@ class FeatureAnswers:
 class StoredFeatures:
     """The stored features of one model; ``folder`` holds those of all models, ``model`` identifies the weights.
 
-    They are also read from the folders ``libraries``, which are never written to.
+    They are also read from the folders ``libraries``, in which nothing is ever written.
     """
 
     folder: Path
     model: str
     libraries: tuple[Path, ...] = ()
 
-    def part(self, name: str) -> StoredFeatures:
-        """The stored features of one model of a merge that gives several."""
-        return replace(self, model=f"{self.model} {name}")
+    def select_model(self, expert: str) -> StoredFeatures:
+        """The stored features of one expert's model, for a merge that gives one model per task."""
+        return replace(self, model=f"{self.model} {expert}")
 
     def read(self, benchmark: Benchmark, key: str, split: str) -> FeatureAnswers | None:
-        """The stored answers of a split; None if there are none."""
-        name = self._name(benchmark, key, split)
-        path = next((folder / name for folder in (self.folder, *self.libraries) if (folder / name).is_file()), None)
+        """The stored entry of a split of the task ``key``; None if there is none."""
+        name = self._file_name(benchmark, key, split)
+        paths = (folder / name for folder in (self.folder, *self.libraries))
+        path = next((path for path in paths if path.is_file()), None)
         if path is None:
             return None
         try:
-            with Npz(path) as arrays:
-                features, predicted, margins = (arrays.read(name) for name in ("features", "predicted", "margins"))
+            with Npz(path) as archive:
+                features, predicted, margins = (archive.read(name) for name in ("features", "predicted", "margins"))
         except TaskError:
             return None
         if not len(features) == len(predicted) == len(margins) == benchmark.count(key, split):
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # marks the entry as recently used
-        floats = torch.from_numpy(features.astype(np.float32))
-        return FeatureAnswers(floats, predicted.astype(np.int64), margins.astype(np.float32))
+        float_features = torch.from_numpy(features.astype(np.float32))
+        return FeatureAnswers(float_features, predicted.astype(np.int64), margins.astype(np.float32))
 
-    def store(self, benchmark: Benchmark, key: str, split: str, answers: FeatureAnswers, tower: Architecture) -> None:
-        """Store the answers of a split, if computing them again would take long; a full disk is no error."""
-        if not is_worth_storing(len(answers.features), tower):
+    def store(
+        self, benchmark: Benchmark, key: str, split: str, predictions: FeatureAnswers, tower: Architecture
+    ) -> None:
+        """Store the entry of a split, if computing it again would take long. A full disk raises no error."""
+        if not is_worth_storing(len(predictions.features), tower):
             return
         with np.errstate(over="ignore"):
-            halves = answers.features.numpy().astype(np.float16)
-        if not np.isfinite(halves).all():  # too large for half precision
+            half_precision = predictions.features.numpy().astype(np.float16)
+        if not np.isfinite(half_precision).all():  # some numbers are too large for it
             return
         arrays: dict[str, NDArray[Any]] = {
-            "features": halves,
-            "predicted": answers.predicted.astype(np.int32),
-            "margins": answers.margins,
+            "features": half_precision,
+            "predicted": predictions.predicted.astype(np.int32),
+            "margins": predictions.margins,
         }
         with contextlib.suppress(OSError, StoreError):
-            with replace_file(self.folder / self._name(benchmark, key, split)) as partial:
-                npz.write_npz(partial, {n: (ArrayInfo(a.shape, a.dtype), [a.tobytes()]) for n, a in arrays.items()})
+            with replace_file(self.folder / self._file_name(benchmark, key, split)) as temporary_path:
+                contents = {
+                    name: (ArrayInfo(array.shape, array.dtype), [array.tobytes()]) for name, array in arrays.items()
+                }
+                npz.write_npz(temporary_path, contents)
             _remove_oldest(self.folder)
 
-    def _name(self, benchmark: Benchmark, key: str, split: str) -> str:
-        return f"{short_digest(json.dumps([VERSION, self.model, benchmark.digest, key, split]))}.npz"
+    def _file_name(self, benchmark: Benchmark, key: str, split: str) -> str:
+        return f"{short_digest(json.dumps([FORMAT_VERSION, self.model, benchmark.digest, key, split]))}.npz"
 
 
-def is_worth_storing(images: int, tower: Architecture) -> bool:
+def is_worth_storing(image_count: int, tower: Architecture) -> bool:
     """Whether the features of this number of images take long enough to compute that storing them pays."""
-    return images * _operations(tower) >= WORTH
+    return image_count * _count_operations(tower) >= MIN_OPERATIONS
 
 
-def _operations(tower: Architecture) -> float:
+def _count_operations(tower: Architecture) -> float:
     """Operations of a forward pass of one image, approximately: two for each weight of a block and each token."""
-    tokens = (tower.image_size // tower.patch_size) ** 2 + 1
-    return 2.0 * tokens * 12 * tower.layers * tower.width**2
+    tokens = (tower.image_size // tower.patch_size) ** 2 + 1  # patches and the class token
+    return 2.0 * tokens * 12 * tower.layers * tower.width**2  # a block has 12 width² weights
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Remove the least recently used entries until the others take at most ``MOST`` bytes."""
-    states = [(path.stat(), path) for path in folder.glob("*.npz")]
+    """Remove the least recently used entries until the others take at most ``MAX_STORE_BYTES``."""
+    entries = [(path.stat(), path) for path in folder.glob("*.npz")]
     total = 0
-    for state, path in sorted(states, key=lambda one: one[0].st_mtime, reverse=True):
-        total += state.st_size
-        if total > MOST:
+    for status, path in sorted(entries, key=lambda entry: entry[0].st_mtime, reverse=True):  # latest first
+        total += status.st_size
+        if total > MAX_STORE_BYTES:
             path.unlink(missing_ok=True)

@@ -26,13 +26,14 @@ UNKNOWN_TASK = "task_unknown"  # the table's name
 def choose_heads(features: Tensor, named: Tensor, heads: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """The number of the head (n,) and the class (n,) with the largest cosine, among the tasks ``named`` (n, K).
 
-    ``features`` are (n, embed_dim), each head is (classes, embed_dim).
+    Tasks and heads have one order. ``features`` are (n, embed_dim), each head is
+    (classes, embed_dim).
     """
-    best = [cosines(features, head).max(dim=1) for head in heads.values()]
-    values = torch.stack([each.values for each in best], dim=1).masked_fill(~named, -torch.inf)
-    chosen = values.argmax(dim=1)
-    classes = torch.stack([each.indices for each in best], dim=1)
-    return chosen, classes.gather(1, chosen[:, None])[:, 0]
+    best = [cosines(features, head).max(dim=1) for head in heads.values()]  # largest cosine and its class, per head
+    values = torch.stack([result.values for result in best], dim=1).masked_fill(~named, -torch.inf)
+    head_numbers = values.argmax(dim=1)
+    classes = torch.stack([result.indices for result in best], dim=1)
+    return head_numbers, classes.gather(1, head_numbers[:, None])[:, 0]
 
 
 def evaluate_unknown_task(
@@ -49,7 +50,7 @@ def evaluate_unknown_task(
     """
 
     def scores_on(device: torch.device) -> pd.DataFrame:
-        return _scores(modules.on(device), benchmark, splits, context)
+        return _score_splits(modules.on(device), benchmark, splits, context)
 
     scores, oom_warnings = retry_on_oom(choose_device(context.device), scores_on)
     for sentence in oom_warnings:
@@ -64,7 +65,7 @@ def _choose_batch(modules: Modules, batch: Tensor, heads: Mapping[str, Tensor]) 
     return choose_heads(modules.features(batch), named, heads)
 
 
-def _scores(modules: Modules, benchmark: Benchmark, splits: Sequence[str], context: Context) -> pd.DataFrame:
+def _score_splits(modules: Modules, benchmark: Benchmark, splits: Sequence[str], context: Context) -> pd.DataFrame:
     """The table of ``evaluate_unknown_task``, on the device of the modules."""
     heads = {task: benchmark.head(task) for task in modules.tasks}
     meter = context.meter(sum(benchmark.count(task, split) for task in modules.tasks for split in splits))
@@ -73,16 +74,16 @@ def _scores(modules: Modules, benchmark: Benchmark, splits: Sequence[str], conte
         task = benchmark.task(key)
         for split in (split for split in splits if split in task.splits):
             images, labels = benchmark.images(key, split)
-            own, correct, n = 0, 0, len(labels)
-            parts = [slice(start, start + size) for start in range(0, n, size)]
-            choices = (partial(_choose_batch, modules, benchmark.preprocess(images[part]), heads) for part in parts)
+            right_head, correct, n = 0, 0, len(labels)
+            batches = [slice(start, start + size) for start in range(0, n, size)]
+            choices = (partial(_choose_batch, modules, benchmark.preprocess(images[batch]), heads) for batch in batches)
             with run_in_threads(choices, modules.device, forward_bytes(size, modules.architecture)) as results:
-                for part, (chosen, classes) in zip(parts, results, strict=True):
-                    own_head = chosen == number
-                    own += int(own_head.sum())
-                    correct += int((own_head & (classes == torch.from_numpy(labels[part]))).sum())
-                    meter.advance(len(chosen), "Choosing heads", task.title)
-            accuracy, share = (count / n if n else math.nan for count in (correct, own))
-            known = (key, task.title, split, len(task.class_names), correct, n, accuracy, *wilson(correct, n))
-            rows.append((*known, share))
+                for batch, (head_numbers, classes) in zip(batches, results, strict=True):
+                    has_right_head = head_numbers == number
+                    right_head += int(has_right_head.sum())
+                    correct += int((has_right_head & (classes == torch.from_numpy(labels[batch]))).sum())
+                    meter.advance(len(head_numbers), "Choosing heads", task.title)
+            accuracy, right_head_share = (count / n if n else math.nan for count in (correct, right_head))
+            scores = (key, task.title, split, len(task.class_names), correct, n, accuracy, *wilson(correct, n))
+            rows.append((*scores, right_head_share))
     return pd.DataFrame(rows, columns=[*COLUMNS, "own_head"])

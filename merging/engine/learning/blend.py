@@ -19,12 +19,12 @@ from merging.engine.needs import check_fits
 from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stage, Stream
 from merging.images.exemplars import TaskExemplars
-from merging.methods.learning import Change, batch_order, entropies, log_predictions
+from merging.methods.learning import SlotUpdate, batch_order, entropies, log_predictions
 from merging.methods.slot import SlotStream
 
 Batch = tuple[TaskExemplars, Tensor]  # a task, and the indices (n,) of its images
 Loss = Callable[[Tensor, TaskExemplars, Tensor], Tensor]  # features (n, e), task, indices (n,) -> losses (n,)
-PART = "merge"  # the name of this part of the learning state
+STATE_PART = "merge"  # the name of the merge's part of the learning state
 PHASE = "Learning"
 
 
@@ -67,26 +67,27 @@ class EngineBlend:
             check_fits(name, task, network.architecture)
         return network
 
-    def update_each(self, change: Change, expert: str | None = None) -> None:
-        """Write the result (*S) of ``change`` for every live tensor, and drop the gradients."""
+    def update_tensors(self, update: SlotUpdate, expert: str | None = None) -> None:
+        """Write the result (*S) of ``update`` for every live tensor, and clear the gradients."""
         network = self._network
         for slot in self._vectors.slots(expert):
-            merged = change(slot, network.take_gradient(slot.name))
+            merged = update(slot, network.take_gradient(slot.name))
             if merged is not None:
                 network.write(slot.name, slot.pretrained + merged)
 
-    def entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
+    def compute_entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
         """Every task's mean entropy over its batch of this step; adds the gradients to those of the network."""
         orders = [batch_order(seed, name, len(task.images), batch, step) for name, task in self._tasks.items()]
-        chosen = [(task, torch.from_numpy(order)) for task, order in zip(self._tasks.values(), orders, strict=True)]
-        return tuple(self._losses(chosen, self._entropy))
+        batches = [(task, torch.from_numpy(order)) for task, order in zip(self._tasks.values(), orders, strict=True)]
+        return tuple(self._compute_losses(batches, self._entropies))
 
-    def cross_entropy(self, expert: str) -> float:
+    def compute_cross_entropy(self, expert: str) -> float:
         """The mean cross-entropy over all labeled exemplars of one task; adds the gradient to that of the network."""
         task = self._tasks[expert]
-        return self._losses([(task, torch.arange(len(task.images)))], self._cross_entropies)[0]
+        batch = task, torch.arange(len(task.images))
+        return self._compute_losses([batch], self._cross_entropies)[0]
 
-    def masks(self) -> MaskFile:
+    def create_masks(self) -> MaskFile:
         """An empty file for the masks of every expert, which lasts until the model is merged."""
         numels = zip(self._inputs.parameters, self._inputs.numels, strict=True)
         masks = MaskFile({parameter.name: numel for parameter, numel in numels}, self._inputs.device)
@@ -97,9 +98,9 @@ class EngineBlend:
         """Set the detail that the progress shows from now on."""
         self._detail = detail
 
-    def restore_state(self) -> dict[str, Tensor]:
+    def load_state(self) -> dict[str, Tensor]:
         """The state of an interrupted run of the same recipe, tensors of any shape by name; empty for a new run."""
-        return self._learning_state.restore(PART)
+        return self._learning_state.load(STATE_PART)
 
     def skip_share(self, share: float) -> None:
         """Count this share of all steps as done: the steps of an interrupted run."""
@@ -107,49 +108,53 @@ class EngineBlend:
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
         """Offer a state to continue from: ``state()`` gives tensors of any shape by name."""
-        self._learning_state.offer(PART, state)
+        self._learning_state.offer(STATE_PART, state)
 
-    def _losses(self, batches: Sequence[Batch], loss: Loss) -> list[float]:
+    def _compute_losses(self, batches: Sequence[Batch], loss: Loss) -> list[float]:
         """The mean loss over every batch; adds the gradients to those of the network, in the order of the batches."""
         network, sums = self._network, list[list[Tensor]]([] for _ in batches)
         nbytes = network.nbytes(max(len(order) for _, order in batches))
-        parts = [
-            (number, task, chosen, len(order))
+        micro_batches = [
+            (number, task, indices, len(order))
             for number, (task, order) in enumerate(batches)
-            for chosen in order.split(network.micro_batch)
+            for indices in order.split(network.micro_batch)
         ]
-        parallel = len(parts) > 1 and parallel_pieces(self._inputs.device) > 1
+        parallel = len(micro_batches) > 1 and parallel_pieces(self._inputs.device) > 1
         passes = (
-            partial(self._backward, network.with_own_gradients() if parallel else network, loss, *part[1:])
-            for part in parts
+            partial(
+                self._run_backward, network.share_weights() if parallel else network, loss, task, indices, batch_size
+            )
+            for _, task, indices, batch_size in micro_batches
         )
         with run_in_threads(passes, self._inputs.device, nbytes) as results:
-            for (number, _, chosen, _), (total, own) in zip(parts, results, strict=True):
-                if own is not network:
-                    network.add_gradients(own)
-                sums[number].append(total)
-                self._meter.advance(len(chosen) * sum(self._inputs.numels), PHASE, self._detail)
+            for (number, _, indices, _), (loss_sum, used_network) in zip(micro_batches, results, strict=True):
+                if used_network is not network:
+                    network.add_gradients(used_network)
+                sums[number].append(loss_sum)
+                self._meter.advance(len(indices) * sum(self._inputs.numels), PHASE, self._detail)
                 self._learning_state.check()
-        return [sum(to_numbers(*own)) / len(order) for own, (_, order) in zip(sums, batches, strict=True)]
+        return [sum(to_numbers(*batch)) / len(order) for batch, (_, order) in zip(sums, batches, strict=True)]
 
-    def _backward(
-        self, network: LearnedNetwork, loss: Loss, task: TaskExemplars, chosen: Tensor, count: int
+    def _run_backward(
+        self, network: LearnedNetwork, loss: Loss, task: TaskExemplars, indices: Tensor, batch_size: int
     ) -> tuple[Tensor, LearnedNetwork]:
-        """The sum, a scalar, of the losses of the images ``chosen`` (n,), and the network.
+        """The sum, a scalar, of the losses of the images ``indices`` (n,), and the network.
 
-        The network then has the gradient of the sum divided by ``count``.
+        The network then has the gradient of the sum divided by ``batch_size``.
         """
-        each = loss(network.features(task.images[chosen]), task, chosen)
-        (each.sum() / count).backward()
-        return to_float64(each.detach()).sum(), network
+        losses = loss(network.features(task.images[indices]), task, indices)
+        (losses.sum() / batch_size).backward()
+        return to_float64(losses.detach()).sum(), network
 
-    def _entropy(self, features: Tensor, task: TaskExemplars, chosen: Tensor) -> Tensor:
+    def _entropies(self, features: Tensor, task: TaskExemplars, indices: Tensor) -> Tensor:
+        """The entropies (n,) of the predictions from features (n, e)."""
         assert task.head is not None  # ensured by check_needs
         return entropies(features, self._network.to_device(task.head), task.logit_scale)
 
-    def _cross_entropies(self, features: Tensor, task: TaskExemplars, chosen: Tensor) -> Tensor:
+    def _cross_entropies(self, features: Tensor, task: TaskExemplars, indices: Tensor) -> Tensor:
+        """The cross-entropies (n,) of the predictions from features (n, e) of the images ``indices`` (n,)."""
         assert task.head is not None  # ensured by check_needs
         assert task.labels is not None
         log_shares = log_predictions(features, self._network.to_device(task.head), task.logit_scale)
-        labels = task.labels[chosen].long().to(log_shares.device)
+        labels = task.labels[indices].long().to(log_shares.device)
         return -log_shares.gather(1, labels[:, None])[:, 0]

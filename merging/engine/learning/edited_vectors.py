@@ -23,7 +23,7 @@ from merging.models.tensor_info import raw_bytes, read_span
 
 
 class EditedVectors:
-    """Slots of whole tensors with edited task vectors; memory holds one tensor's and those of the tensor read ahead.
+    """Slots of whole tensors with edited task vectors; memory holds those of one tensor and of the tensor read ahead.
 
     Slots are read from the checkpoints and edited anew each time. If an edit needs whole tensors, or one expert's rows
     are requested after edits, all task vectors are edited once and stored in a temporary file, which ``close`` removes.
@@ -53,6 +53,7 @@ class EditedVectors:
         return Stream(inputs, self._edits, False, self._meter, "")
 
     def _read_slots(self, expert: str | None) -> Iterator[Slot]:
+        """The slots of ``slots``, with task vectors from the temporary file, which the first call writes."""
         if self._file is None:
             self._file = self._write_file()
         names = self._inputs.names
@@ -60,11 +61,12 @@ class EditedVectors:
         for parameter in self._live:
             shape = self._inputs.pretrained.infos[parameter.name].shape
             base = self._inputs.pretrained.read(parameter.name).to(self._inputs.device, self._inputs.dtype)
-            vectors = torch.stack([self._row(parameter.name, row, base.numel()) for row in rows])
-            chosen = tuple(names[row] for row in rows)
-            yield Slot(parameter, chosen, base, vectors.to(base.device).reshape(len(rows), *shape))
+            vectors = torch.stack([self._read_row(parameter.name, row, base.numel()) for row in rows])
+            experts = tuple(names[row] for row in rows)
+            yield Slot(parameter, experts, base, vectors.to(base.device).reshape(len(rows), *shape))
 
-    def _row(self, name: str, row: int, numel: int) -> Tensor:
+    def _read_row(self, name: str, row: int, numel: int) -> Tensor:
+        """The edited task vector (numel,) of one expert, in row ``row`` of a tensor."""
         assert self._file is not None
         dtype = self._inputs.dtype
         start = self._starts[name] + row * numel * dtype.itemsize
@@ -95,11 +97,11 @@ class MaskFile:
     """Boolean masks of experts over all tensors in a temporary file, one bit per scalar."""
 
     def __init__(self, numels: Mapping[str, int], device: torch.device) -> None:
-        sizes = [-(-numel // 8) for numel in numels.values()]
-        ends = np.cumsum([0, *sizes])
+        sizes = [-(-numel // 8) for numel in numels.values()]  # bytes, rounded up
+        offsets = np.cumsum([0, *sizes])
         self._numels, self._device, self._rows = dict(numels), device, 0
-        self._starts = {name: int(start) for name, start in zip(numels, ends[:-1], strict=True)}
-        self._row_bytes = int(ends[-1])
+        self._starts = {name: int(start) for name, start in zip(numels, offsets[:-1], strict=True)}
+        self._row_bytes = int(offsets[-1])
         self._file = tempfile.TemporaryFile(prefix="mergescope-")  # noqa: SIM115 - closed by ``close``
 
     def append(self, kept: Mapping[str, Tensor]) -> None:
@@ -108,31 +110,30 @@ class MaskFile:
         for name, numel in self._numels.items():
             bits = kept[name].reshape(-1).cpu().numpy() if name in kept else np.zeros(numel, dtype=bool)
             parts.append(np.packbits(bits, bitorder="little"))
-        self._add(np.concatenate(parts) if parts else np.empty(0, dtype=np.uint8))
+        self._append_row(np.concatenate(parts) if parts else np.empty(0, dtype=np.uint8))
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
         """The masks of scalars [start, stop) of a tensor, booleans (experts, stop - start)."""
-        first, last = start // 8, -(-stop // 8)
-        rows = [
-            self._bytes(row * self._row_bytes + self._starts[name] + first, last - first) for row in range(self._rows)
-        ]
+        first, last = start // 8, -(-stop // 8)  # bytes that hold the scalars
+        offsets = [row * self._row_bytes + self._starts[name] + first for row in range(self._rows)]
+        rows = [self._read_bytes(offset, last - first) for offset in offsets]
         bits = np.unpackbits(np.stack(rows), axis=1, bitorder="little")[:, start - 8 * first : stop - 8 * first]
         return torch.from_numpy(bits.view(bool)).to(self._device)
 
     def pack(self) -> Tensor:
         """All masks so far as uint8 (experts, bytes per expert)."""
-        return torch.from_numpy(self._bytes(0, self._rows * self._row_bytes).reshape(self._rows, self._row_bytes))
+        return torch.from_numpy(self._read_bytes(0, self._rows * self._row_bytes).reshape(self._rows, self._row_bytes))
 
     def unpack(self, rows: Tensor) -> None:
         """Add masks from the bytes (experts, bytes per expert) that ``pack`` returned."""
         for row in rows.numpy():
-            self._add(row)
+            self._append_row(row)
 
     def close(self) -> None:
         """Remove the file."""
         self._file.close()
 
-    def _add(self, row: np.ndarray) -> None:
+    def _append_row(self, row: np.ndarray) -> None:
         try:
             self._file.seek(self._rows * self._row_bytes)
             self._file.write(row.tobytes())
@@ -141,5 +142,5 @@ class MaskFile:
             raise temporary_space_error("Learning keeps", self._row_bytes) from None
         self._rows += 1
 
-    def _bytes(self, start: int, count: int) -> np.ndarray:
+    def _read_bytes(self, start: int, count: int) -> np.ndarray:
         return np.frombuffer(os.pread(self._file.fileno(), count, start), dtype=np.uint8).copy()

@@ -7,14 +7,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from merging.base.text import first_few
-from merging.engine.learning.blend import PART, EngineBlend
+from merging.engine.learning.blend import STATE_PART, EngineBlend
 from merging.engine.learning.learning_state import LearningState
 from merging.engine.stream import Stage, Stream
 from merging.images.exemplars import TaskExemplars
 from merging.methods.slot import Survey
 from merging.recipes import chain_rules
 
-FEW = 32  # images per task below which a warning questions the result of learning
+MIN_IMAGES = 32  # images per task below which a warning questions the result of learning
 
 
 def learn(
@@ -27,7 +27,7 @@ def learn(
 ) -> Survey:
     """The result of a stage's method that learns on these images, after the stages ``before`` it.
 
-    Temporary files of its statistics last as long as ``files``. If the run fails, its learning state is removed.
+    Temporary files of the result's statistics last as long as ``files``. If learning fails, its saved state is removed.
 
     Raises:
         NeedsError: images or heads do not fit the tower.
@@ -35,18 +35,19 @@ def learn(
         Cancelled, Paused: the caller asked for it.
     """
     inputs, meter = slots.inputs, slots.meter
-    chosen = {name: tasks[name] for name in inputs.names}
+    expert_tasks = {name: tasks[name] for name in inputs.names}
     assert stage.method.learn is not None
     with learning_state.remove_on_failure():
-        work = stage.method.learns_on(stage.params, [len(task.images) for task in chosen.values()]) * slots.numel
-        blend = EngineBlend(inputs, before, slots, chosen, learning_state, meter, files, work)
+        work = stage.method.learns_on(stage.params, [len(task.images) for task in expert_tasks.values()]) * slots.numel
+        blend = EngineBlend(inputs, before, slots, expert_tasks, learning_state, meter, files, work)
         survey = stage.method.learn(blend, stage.params)
-        learning_state.finish_part(PART)
-    chain = chain_rules.list_doubts([(one.method, one.params) for one in (*before, stage)])
-    return replace(survey, warnings=(*survey.warnings, *chain, *warn_of_few_images(chosen), *learning_state.warnings))
+        learning_state.finish_part(STATE_PART)
+    doubts = chain_rules.list_doubts([(step.method, step.params) for step in (*before, stage)])
+    few_images = warn_of_few_images(expert_tasks)
+    return replace(survey, warnings=(*survey.warnings, *doubts, *few_images, *learning_state.warnings))
 
 
 def warn_of_few_images(tasks: Mapping[str, TaskExemplars]) -> list[str]:
     """A sentence on tasks with few images to learn from; empty if there are none."""
-    few = [name for name, task in tasks.items() if len(task.images) < FEW]
-    return [f"There are fewer than {FEW} images to learn from of {first_few(few)}."] if few else []
+    names = [name for name, task in tasks.items() if len(task.images) < MIN_IMAGES]
+    return [f"There are fewer than {MIN_IMAGES} images to learn from of {first_few(names)}."] if names else []

@@ -18,7 +18,7 @@ from merging.models.tower_names import assemble
 
 ACTIVATIONS_CPU = 1 << 29  # bytes that the activations of one backward pass may take; at least one image runs
 ACTIVATIONS_GPU = 1 << 33
-SAVED_WIDTHS = 24  # numbers per token, in widths, that a block saves for the backward pass, besides attention's
+SAVED_WIDTHS = 24  # numbers that a block saves per token for the backward pass, in widths; attention's come on top
 
 
 class LearnedNetwork:
@@ -52,18 +52,18 @@ class LearnedNetwork:
         gradient, weight.grad = weight.grad, None
         return gradient
 
-    def with_own_gradients(self) -> Self:
-        """A network on the same memory of weights with separate gradients, for ``add_gradients``."""
+    def share_weights(self) -> Self:
+        """A network that shares the memory of these weights but has its own gradients, for ``add_gradients``."""
         other = copy(self)
         other.weights = {n: weight.detach().requires_grad_(weight.requires_grad) for n, weight in self.weights.items()}
         return other
 
     def add_gradients(self, other: Self) -> None:
-        """Add the gradients of a network from ``with_own_gradients`` to this network's own, and clear them there."""
+        """Add the gradients of a network from ``share_weights`` to those of this network, and clear the former."""
         for name, weight in other.weights.items():
-            own, gradient, weight.grad = self.weights[name], weight.grad, None
+            target, gradient, weight.grad = self.weights[name], weight.grad, None
             if gradient is not None:
-                own.grad = gradient if own.grad is None else own.grad.add_(gradient)
+                target.grad = gradient if target.grad is None else target.grad.add_(gradient)
 
     def features(self, images: Tensor) -> Tensor:
         """Features (n, e) of images (n, 3, h, w), with a graph for a backward pass."""
@@ -80,16 +80,16 @@ class LearnedNetwork:
     def micro_batch(self) -> int:
         """The number of images that run forward and backward together, as the memory for activations allows."""
         budget = ACTIVATIONS_CPU if is_host(self._device) else limit_bytes(self._device, ACTIVATIONS_GPU)
-        return max(1, budget // self._activations)
+        return max(1, budget // self._activation_bytes)
 
-    def nbytes(self, images: int) -> int:
-        """Bytes that a forward and backward pass of ``images`` images takes, with separate gradients."""
+    def nbytes(self, image_count: int) -> int:
+        """Bytes that a forward and backward pass of ``image_count`` images takes, with separate gradients."""
         live = sum(weight.nbytes for weight in self.weights.values() if weight.requires_grad)
-        return live + min(images, self.micro_batch) * self._activations
+        return live + min(image_count, self.micro_batch) * self._activation_bytes
 
     @property
-    def _activations(self) -> int:
+    def _activation_bytes(self) -> int:
         """Bytes that one image saves for the backward pass."""
-        shape = self.architecture
-        tokens = (shape.image_size // shape.patch_size) ** 2 + 1
-        return shape.layers * tokens * (SAVED_WIDTHS * shape.width + shape.heads * tokens) * self._dtype.itemsize
+        tower = self.architecture
+        tokens = (tower.image_size // tower.patch_size) ** 2 + 1  # patches and the class token
+        return tower.layers * tokens * (SAVED_WIDTHS * tower.width + tower.heads * tokens) * self._dtype.itemsize

@@ -11,7 +11,7 @@ from torch import Tensor
 from merging.base.errors import CheckpointError
 from merging.models.formats.format_recognition import open_path
 
-LOSSES, VALUE = "losses", "value."  # names in the state: losses (steps, K), coefficients (K,) by tensor
+LOSSES, VALUE_PREFIX = "losses", "value."  # names in the state: losses (steps, K), coefficients (K,) by tensor
 
 
 def read_losses(path: Path, experts: Sequence[str]) -> pd.DataFrame:
@@ -28,19 +28,19 @@ def read_losses(path: Path, experts: Sequence[str]) -> pd.DataFrame:
 def read_coefficients(path: Path, experts: Sequence[str]) -> pd.DataFrame:
     """The coefficients so far, as columns expert, tensor, coefficient; empty for methods without one per tensor."""
     rows = []
-    for name, values in _read(path, experts, VALUE):
-        tensor = name.removeprefix(VALUE)
+    for name, values in _read(path, experts, VALUE_PREFIX):
+        tensor = name.removeprefix(VALUE_PREFIX)
         if tensor and values.ndim == 1:
             rows += [(expert, tensor, value) for expert, value in zip(experts, values.tolist(), strict=True)]
     return pd.DataFrame(rows, columns=["expert", "tensor", "coefficient"])
 
 
-def _read(path: Path, experts: Sequence[str], beginning: str) -> list[tuple[str, Tensor]]:
-    """The tensors (..., K) whose names, without the part's name, start with ``beginning``."""
+def _read(path: Path, experts: Sequence[str], prefix: str) -> list[tuple[str, Tensor]]:
+    """The tensors (..., K) whose names, without the part's name, start with ``prefix``."""
     try:
-        opened = open_path(path, path.name, path.name)
-        names = {key: key.partition("/")[2] for key in opened.infos}
-        read = [(name, opened.read(key)) for key, name in names.items() if name.startswith(beginning)]
+        file = open_path(path, path.name, path.name)
+        names = {key: key.partition("/")[2] for key in file.infos}
+        tensors = [(name, file.read(key)) for key, name in names.items() if name.startswith(prefix)]
     except (CheckpointError, OSError):  # not yet written, being replaced, or just removed
         return []
-    return [(name, values) for name, values in read if values.shape[-1:] == (len(experts),)]
+    return [(name, values) for name, values in tensors if values.shape[-1:] == (len(experts),)]

@@ -15,8 +15,8 @@ from merging.base.progress import Cancel, is_cancel_requested
 from merging.models.formats.format_recognition import open_path
 from merging.models.formats.safetensors import save
 
-EVERY, SOON = 30.0, 2.0  # most and fewest seconds between two writes
-SHARE = 100  # the interval between two writes is this multiple of a write's duration: writing takes 1 % of the time
+MAX_INTERVAL, MIN_INTERVAL = 30.0, 2.0  # seconds between two writes
+INTERVAL_PER_WRITE = 100  # between the two, the interval is this multiple of a write's duration, so writing takes 1 %
 State = Callable[[], Mapping[str, Tensor]]
 
 
@@ -24,19 +24,19 @@ class LearningState:
     """Named tensors in one file, in two parts: one for the merge, one for the adapt.
 
     A part offers its state between two steps. The file is written every few seconds and at a pause; the caller that
-    names it calls ``remove`` when the run is finished. Without a path nothing is written, and a pause loses the state.
-    ``run`` identifies the run. A file of another run is ignored, and ``warnings`` state that.
+    chose its path calls ``remove`` when the run is finished. Without a path nothing is written, and a pause loses the
+    state. ``run`` identifies the run. A file of another run is ignored, with a sentence in ``warnings``.
     """
 
     def __init__(self, path: Path | None = None, run: str = "", pause: Cancel | None = None) -> None:
         self.path, self.warnings = path, list[str]()
         self._run, self._pause = run, pause
         self._states: dict[str, State] = {}  # by part; a part that is not offered again stays as it was read
-        self._written, self._interval = time.monotonic(), min(SOON, EVERY)
+        self._written, self._interval = time.monotonic(), min(MIN_INTERVAL, MAX_INTERVAL)
         if path is not None and path.exists():
             self._read(path)
 
-    def restore(self, part: str) -> dict[str, Tensor]:
+    def load(self, part: str) -> dict[str, Tensor]:
         """The saved tensors of this part, of any shape, by name; empty if there are none."""
         return dict(self._states[part]()) if part in self._states else {}
 
@@ -54,7 +54,7 @@ class LearningState:
 
     def finish_part(self, part: str) -> None:
         """Evaluate the state of a finished part, so that memory holds only its tensors."""
-        final = self.restore(part)
+        final = self.load(part)
         self._states[part] = lambda: final
 
     def check(self) -> None:
@@ -72,12 +72,13 @@ class LearningState:
             for part, state in self._states.items()
             for name, tensor in state().items()
         }
-        began = time.monotonic()
+        started = time.monotonic()
         with explain_os_errors(self.path.name, OTHER_STORE):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             save(self.path, tensors, {"run": self._run})
         self._written = time.monotonic()
-        self._interval = min(max(SOON, SHARE * (self._written - began)), EVERY)
+        duration = self._written - started
+        self._interval = min(max(MIN_INTERVAL, INTERVAL_PER_WRITE * duration), MAX_INTERVAL)
 
     def remove(self) -> None:
         """Remove the file; nothing happens if there is none."""
@@ -97,18 +98,18 @@ class LearningState:
 
     def _read(self, path: Path) -> None:
         """Take over the tensors of a file; an unusable file causes a warning and is overwritten later."""
-        again = "so learning starts over."
+        consequence = "so learning starts over."
         try:
-            opened = open_path(path, path.name, path.name)
-            if opened.metadata.get("run", "") != self._run:
-                self.warnings.append(f"{path.name} was saved by another run, {again}")
+            file = open_path(path, path.name, path.name)
+            if file.metadata.get("run", "") != self._run:
+                self.warnings.append(f"{path.name} was saved by another run, {consequence}")
                 return
             parts: dict[str, dict[str, Tensor]] = {}
-            for key in opened.infos:
+            for key in file.infos:
                 part, _, name = key.partition("/")
-                parts.setdefault(part, {})[name] = opened.read(key)
+                parts.setdefault(part, {})[name] = file.read(key)
         except (CheckpointError, OSError) as error:
-            self.warnings.append(f"{path.name} cannot be read ({error}), {again}")
+            self.warnings.append(f"{path.name} cannot be read ({error}), {consequence}")
             return
         for part, tensors in parts.items():
             self._states[part] = lambda tensors=tensors: tensors  # type: ignore[misc]

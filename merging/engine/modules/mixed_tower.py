@@ -18,7 +18,7 @@ from merging.images.image_encoder import EPS, Encoder, Record
 from merging.models.checkpoint import Checkpoint
 from merging.models.tower_names import VISUAL, assemble, tower_names
 
-CACHED_BYTES = 1 << 28  # bytes of all tasks' stored tensors up to which they stay in memory once they are read
+CACHED_BYTES = 1 << 28  # most bytes of stored tensors, and of combined models, that stay in memory
 Combine = Callable[[list[Mapping[str, Tensor]]], Tensor]  # the stored parts of some tasks -> a change (*S)
 LEFT, RIGHT = ".left", ".right"  # suffixes of the factors of a matrix that is stored as a product
 
@@ -62,7 +62,7 @@ class TensorChange:
         whole, left, right = (None if part is None else part.T for part in (self.whole, self.right, self.left))
         return TensorChange(whole, left, right)
 
-    def rows(self, x: Tensor) -> Tensor:
+    def apply(self, x: Tensor) -> Tensor:
         """The products (..., d_out) of rows ``x`` (..., d_in) with the change (d_out, d_in) of a weight."""
         if self.whole is not None:
             return x @ self.whole.flatten(1).T
@@ -73,12 +73,12 @@ class TensorChange:
 class StoredChanges:
     """The stored changes of every task, read on demand.
 
-    If all of them are small, they stay in memory; otherwise only those of the block used last do.
+    If all changes together are small, they stay in memory once they are read, otherwise only those of the last block.
     """
 
     def __init__(self, stored: Sequence[Checkpoint], device: torch.device, dtype: torch.dtype) -> None:
         self._stored, self._device, self._dtype = stored, device, dtype
-        self._small = sum(checkpoint.nbytes for checkpoint in stored) <= CACHED_BYTES
+        self._fits_in_memory = sum(checkpoint.nbytes for checkpoint in stored) <= CACHED_BYTES
         self._cached: dict[str, list[TensorChange | None]] = {}
         self._block = ""
         self._lock = Lock()  # several batches may run at once
@@ -87,18 +87,19 @@ class StoredChanges:
         """Every task's change of a tensor; None for tasks that do not change it."""
         with self._lock:
             if name not in self._cached:
-                block = name.partition("resblocks.")[2].partition(".")[0]
-                if not self._small and block != self._block:
+                block = name.partition("resblocks.")[2].partition(".")[0]  # empty outside the blocks
+                if not self._fits_in_memory and block != self._block:
                     self._cached.clear()
                 self._block = block
-                self._cached[name] = [self._change(checkpoint, VISUAL + name) for checkpoint in self._stored]
+                self._cached[name] = [self._read_change(checkpoint, VISUAL + name) for checkpoint in self._stored]
             return self._cached[name]
 
     def changed_tasks(self, name: str) -> Iterator[tuple[int, TensorChange]]:
         """The numbers of the tasks that change a tensor, each with its change."""
         return ((k, change) for k, change in enumerate(self.changes_of(name)) if change is not None)
 
-    def _change(self, checkpoint: Checkpoint, name: str) -> TensorChange | None:
+    def _read_change(self, checkpoint: Checkpoint, name: str) -> TensorChange | None:
+        """One task's change of a tensor; None if the task does not change it."""
         if name in checkpoint.infos:
             return TensorChange(self._read(checkpoint, name))
         if name + LEFT in checkpoint.infos:
@@ -111,7 +112,7 @@ class StoredChanges:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedEncoder(Encoder):
-    """A tower plus mixtures of ``changes``: in all tensors by ``weights`` (n, K), or in MLPs by those of ``route``.
+    """A tower plus mixtures of ``changes``: of all tensors by ``weights`` (n, K), or of MLPs by ``route``'s.
 
     Without ``weights`` and ``route`` it is the tower itself.
     """
@@ -132,7 +133,7 @@ class MixedEncoder(Encoder):
         if self.weights is None:
             return out
         for k, change in self.changes.changed_tasks(weight):
-            out = out + self.weights[:, k, None, None] * change.rows(x)
+            out = out + self.weights[:, k, None, None] * change.apply(x)
         return out if bias is None else out + self._mixture(bias)[:, None]
 
     def norm(self, name: str, x: Tensor) -> Tensor:
@@ -141,16 +142,16 @@ class MixedEncoder(Encoder):
             return super().norm(name, x)
         scale, shift = self.embedding(name + ".weight"), self.embedding(name + ".bias")
         if x.ndim == 2:
-            scale, shift = scale[:, 0], shift[:, 0]
+            scale, shift = scale[:, 0], shift[:, 0]  # one row per image
         return nnf.layer_norm(x, x.shape[-1:], eps=EPS) * scale + shift
 
     def embedding(self, name: str) -> Tensor:
         """Every image's mixed embedding (n, rows, w), a vector as one row; without weights the tower's own."""
-        own = super().embedding(name)
+        embedding = super().embedding(name)
         if self.weights is None:
-            return own
-        mixed = own + self._mixture(name)
-        return mixed if own.ndim > 1 else mixed[:, None]
+            return embedding
+        mixed = embedding + self._mixture(name)
+        return mixed if embedding.ndim > 1 else mixed[:, None]
 
     def project(self, x: Tensor) -> Tensor:
         """Features (n, e) of the last rows (n, w)."""
@@ -158,16 +159,16 @@ class MixedEncoder(Encoder):
         if self.weights is None:
             return out
         for k, change in self.changes.changed_tasks("proj"):
-            out = out + self.weights[:, k, None] * change.transposed.rows(x)
+            out = out + self.weights[:, k, None] * change.transposed.apply(x)
         return out
 
     def _mixture(self, name: str) -> Tensor:
         """Every image's mixture (n, *S) of the changes of one tensor (*S)."""
         assert self.weights is not None
-        own = self.tensors[name]
-        total = own.new_zeros((len(self.weights), *own.shape))
+        tensor = self.tensors[name]
+        total = tensor.new_zeros((len(self.weights), *tensor.shape))
         for k, change in self.changes.changed_tasks(name):
-            total = total + self.weights[:, k].reshape(-1, *[1] * own.ndim) * change.matrix
+            total = total + self.weights[:, k].reshape(-1, *[1] * tensor.ndim) * change.matrix
         return total
 
 
@@ -175,12 +176,13 @@ class MixedEncoder(Encoder):
 class ModuleTower:
     """The merged model and the stored changes, as ``merging.methods.adapted_network.AdaptedTower``.
 
-    ``base`` has tensors (*S) of the pretrained model: those of MLPs for towers whose MLPs are routed, or all.
+    ``base`` has tensors (*S) of the pretrained model: the MLPs' for towers whose MLPs are routed, or all.
     """
 
     merged: MixedEncoder
     base: Mapping[str, Tensor] = field(default_factory=dict)
-    _groups: dict[tuple[bool, ...], Encoder] = field(default_factory=dict)  # the models that were used last
+    # The models that were used last, by the tasks that are combined in them; the latest comes last.
+    _combined_models: dict[tuple[bool, ...], Encoder] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)  # several batches may run at once
 
     @property
@@ -195,10 +197,15 @@ class ModuleTower:
     def capture_class_tokens(self, images: Tensor, weight: str) -> Tensor:
         """The class tokens (n, d) of images (n, 3, h, w) that enter a linear map in a block of the merged model."""
         captured: dict[str, Tensor] = {}
+
+        def record(name: str, rows: Tensor) -> None:
+            if name == weight:
+                captured[name] = rows
+
         x = images
         for section in range(self.merged.section_of(weight) + 1):
-            x = self.merged.run(section, x, lambda name, rows: captured.update({name: rows} if name == weight else {}))
-        return captured[weight][:: x.shape[1]]  # the class token is the first of each image
+            x = self.merged.run(section, x, record)
+        return captured[weight][:: x.shape[1]]  # the first of each image's tokens
 
     def stored_parts(self, name: str) -> list[Mapping[str, Tensor]]:
         """Every task's stored parts of one tensor by suffix: the change, of the tensor's shape (*S), or two factors.
@@ -207,36 +214,38 @@ class ModuleTower:
         """
         return [{} if change is None else change.parts for change in self.merged.changes.changes_of(name)]
 
-    def features_by_tasks(self, images: Tensor, chosen: Tensor, combine: Combine) -> Tensor:
+    def features_by_tasks(self, images: Tensor, selected: Tensor, combine: Combine) -> Tensor:
         """Features (n, e) of images (n, 3, h, w), each by the pretrained model plus the combined changes of its tasks.
 
-        ``chosen`` (n, K) is true for the tasks of an image.
+        ``selected`` (n, K) is true for the tasks of an image.
         """
-        keys = [tuple(row) for row in chosen.cpu().tolist()]
-        rows = {key: [i for i, other in enumerate(keys) if other == key] for key in dict.fromkeys(keys)}
-        if not rows:
+        tasks_by_image = [tuple(row) for row in selected.cpu().tolist()]
+        indices_by_tasks: dict[tuple[bool, ...], list[int]] = {}
+        for i, tasks in enumerate(tasks_by_image):
+            indices_by_tasks.setdefault(tasks, []).append(i)
+        if not indices_by_tasks:
             return self.merged(images)
-        parts = [self._model_of_tasks(key, combine)(images[own]) for key, own in rows.items()]
-        order = torch.tensor([i for own in rows.values() for i in own], device=images.device)
+        parts = [self._combine_model(tasks, combine)(images[indices]) for tasks, indices in indices_by_tasks.items()]
+        order = torch.tensor([i for indices in indices_by_tasks.values() for i in indices], device=images.device)
         return torch.cat(parts)[order.argsort()]
 
-    def _model_of_tasks(self, key: tuple[bool, ...], combine: Combine) -> Encoder:
-        """The model of some tasks; models used last are cached, up to ``CACHED_BYTES``."""
+    def _combine_model(self, tasks: tuple[bool, ...], combine: Combine) -> Encoder:
+        """The model of the tasks whose flag is true; models used last are cached, up to ``CACHED_BYTES``."""
         with self._lock:
-            if key not in self._groups:
+            if tasks not in self._combined_models:
                 size = sum(tensor.nbytes for tensor in self.base.values())
-                while self._groups and (len(self._groups) + 1) * size > CACHED_BYTES:
-                    del self._groups[next(iter(self._groups))]
+                while self._combined_models and (len(self._combined_models) + 1) * size > CACHED_BYTES:
+                    del self._combined_models[next(iter(self._combined_models))]
                 tensors = dict(self.base)
                 for name, value in self.base.items():
-                    own = [parts for parts, used in zip(self.stored_parts(name), key, strict=True) if used and parts]
-                    tensors[name] = value + combine(own).reshape(value.shape) if own else value
-                self._groups[key] = Encoder(self.merged.architecture, tensors)
-            self._groups[key] = self._groups.pop(key)
-            return self._groups[key]
+                    parts = [part for part, used in zip(self.stored_parts(name), tasks, strict=True) if used and part]
+                    tensors[name] = value + combine(parts).reshape(value.shape) if parts else value
+                self._combined_models[tasks] = Encoder(self.merged.architecture, tensors)
+            self._combined_models[tasks] = self._combined_models.pop(tasks)  # moves it to the end
+            return self._combined_models[tasks]
 
     def features_by_mixture(self, images: Tensor, weights: Tensor) -> Tensor:
-        """Features (n, e) of images (n, 3, h, w) by every image's own mixture, with weights (n, K)."""
+        """Features (n, e) of images (n, 3, h, w) by every image's mixture, with weights (n, K)."""
         return replace(self.merged, weights=weights)(images)
 
     def features_by_router(self, images: Tensor, route: Callable[[int, Tensor], Tensor]) -> Tensor:

@@ -36,7 +36,7 @@ ROUTER, BASE, PRETRAINED = "router", "pretrained tensors", "pretrained tower"  #
 class Modules:
     """The modules of the adapt ``key`` on top of the model ``merged``; ``tasks`` are the experts, in order.
 
-    ``stored`` are each task's stored tensors beside the model, under open_clip's names: task vectors or their factors,
+    ``stored`` has the tensors that are stored for each task, under open_clip's names: task vectors or their factors,
     read on demand. ``base`` has the pretrained model's tensors if the adapt adds mixtures to them.
     """
 
@@ -70,9 +70,7 @@ class Modules:
     def tensors(self) -> dict[str, Tensor]:
         """The learned tensors and the factors of exclusive vectors, of any shape (*S), by name.
 
-        Names are such as "router.fc1.weight" and "<task>.down".
-
-        Whole task vectors are not among them; they are in ``stored``.
+        Names are such as "router.fc1.weight" and "<task>.down". Whole task vectors are only in ``stored``.
         """
         named = {f"{ROUTER}.{name}": tensor for name, tensor in self.learned.router.items()}
         for task in self.tasks:
@@ -85,8 +83,8 @@ class Modules:
         """The parts beside the merged model: the task (empty if all tasks share the part), its kind, its tensors."""
         kind = "exclusive vector" if self.method.exclusive else "task vector"
         for task in self.tasks:
-            if own := self.learned.per_task.get(task):
-                yield task, "module", MappingCheckpoint(own, task)
+            if tensors := self.learned.per_task.get(task):
+                yield task, "module", MappingCheckpoint(tensors, task)
             if task in self.stored and self.stored[task].infos:
                 yield task, kind, self.stored[task]
         if self.learned.router:
@@ -97,14 +95,14 @@ class Modules:
     def features(self, images: Tensor, task: str | None = None) -> Tensor:
         """Features (n, e) of preprocessed images (n, 3, h, w), each routed by itself; not normalized, on the CPU.
 
-        An adapt with a module per task uses that of ``task``; without a task the features are the merged model's.
+        An adapt with a module per task uses the module of ``task``; without a task the features are the merged model's.
 
         Raises:
             NeedsError: images of another shape, or a task that was not merged.
         """
         if task is not None and self.method.needs_task and task not in self.tasks:
             raise NeedsError(f"There is no module for {task!r}; there are some for {', '.join(self.tasks)}.")
-        return self._each(
+        return self._run_batches(
             images, lambda batch: self.method.features(self.tower, self._learned_on_device, batch, task, self.params)
         )
 
@@ -113,7 +111,7 @@ class Modules:
         routing = self.method.routing
         if routing is None:
             return None
-        return self._each(images, lambda batch: routing(self.tower, self._learned_on_device, batch, self.params))
+        return self._run_batches(images, lambda batch: routing(self.tower, self._learned_on_device, batch, self.params))
 
     def named_tasks(self, images: Tensor) -> Tensor | None:
         """The tasks, booleans (n, K), that the router names for images (n, 3, h, w); None if it names none."""
@@ -125,7 +123,7 @@ class Modules:
 
         With the weight 1 for the true task and 0 for the others, they show the loss due to the stored vectors alone.
         """
-        return self._each(images, self.tower.features_by_mixture, weights)
+        return self._run_batches(images, self.tower.features_by_mixture, weights)
 
     def on(self, device: torch.device) -> Modules:
         """The same modules on another device."""
@@ -139,15 +137,16 @@ class Modules:
         Raises:
             StoreError: the folder exists already, or cannot be written.
         """
-        about = write_card(self.method, self.params, self.tasks, self.parts())
-        save_folder(Path(folder), self.merged, self.architecture, self._entry, self.parts(), about)
+        card = write_card(self.method, self.params, self.tasks, self.parts())
+        save_folder(Path(folder), self.merged, self.architecture, self._list_entry, self.parts(), card)
 
     def write(self, folder: Path) -> list[str]:
-        """Write the modules and their list to the folder of their merged model; returns the names of the files."""
-        return write_modules(folder, self.merged, self.architecture, self._entry, self.parts())
+        """Write the modules and their list to the folder of their merged model; return the names of the files."""
+        return write_modules(folder, self.merged, self.architecture, self._list_entry, self.parts())
 
     @property
-    def _entry(self) -> dict[str, Any]:
+    def _list_entry(self) -> dict[str, Any]:
+        """The key, the parameters and the tasks, for the list of the folder."""
         return {"key": self.key, "params": self.params.to_plain(), "tasks": list(self.tasks)}
 
     @property
@@ -162,8 +161,10 @@ class Modules:
         changes = StoredChanges([self.stored[task] for task in self.stored], self.device, self.dtype)
         base: dict[str, Tensor] = {}
         if self.base is not None:
-            read = {name.removeprefix(VISUAL): self.base.read(name) for name in self.base.infos}
-            base = {name: tensor.to(self.device, self.dtype, copy=True) for name, tensor in read.items()}
+            base = {
+                name.removeprefix(VISUAL): self.base.read(name).to(self.device, self.dtype, copy=True)
+                for name in self.base.infos
+            }
         return ModuleTower(MixedEncoder(self.architecture, tensors, changes=changes), base)
 
     @cached_property
@@ -176,16 +177,17 @@ class Modules:
         """The number of images that run at a time."""
         return batch_size(self.architecture, self.device)
 
-    def _each(self, images: Tensor, run: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    def _run_batches(self, images: Tensor, run: Callable[..., Tensor], *rows: Tensor) -> Tensor:
         """The results (n, ...) of ``run`` on images (n, 3, h, w) and their ``rows`` (n, ...), batch by batch."""
         side = self.architecture.image_size
         if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1:] != (3, side, side):
             raise NeedsError(f"Images must be a tensor (n, 3, {side}, {side}); got {describe_value(images)}.")
         batches = zip(*(tensor.split(self.batch_size) for tensor in (images, *rows)), strict=True)
-        passes = (partial(self._one, run, *batch) for batch in batches)
+        passes = (partial(self._run_batch, run, *batch) for batch in batches)
         with run_in_threads(passes, self.device, forward_bytes(self.batch_size, self.architecture)) as results:
             return torch.cat(list(results))
 
-    def _one(self, run: Callable[..., Tensor], *batch: Tensor) -> Tensor:
+    def _run_batch(self, run: Callable[..., Tensor], *batch: Tensor) -> Tensor:
+        """The results (n, ...) of ``run`` on one batch, on the CPU."""
         with torch.inference_mode():
             return run(*(move_tensor(tensor, self.device, self.dtype) for tensor in batch)).cpu()

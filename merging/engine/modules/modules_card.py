@@ -36,7 +36,8 @@ def write_section(
         f"{WITH_TASK if method.needs_task else WITHOUT_TASK} {learned_from}".rstrip()
     )
     rows = [
-        (escape_markdown(printable(task)) or "all tasks", part, size_text(files.nbytes)) for task, part, files in parts
+        (escape_markdown(printable(task)) or "all tasks", part, size_text(tensors.nbytes))
+        for task, part, tensors in parts
     ]
     yield markdown_table(("Task", "Beside the model", "Size"), rows)
     yield "How to load it, with this folder as `folder`, preprocessed `images` and the name of a `task`:"

@@ -33,19 +33,21 @@ from merging.models.checkpoint_views import convert_naming, identity_view
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import SafetensorsCheckpoint
 
-MOST_LIST, MOST_TASKS = 1 << 20, 1000  # the most bytes of the list; the most tasks
-FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+MAX_LIST_BYTES, MAX_TASKS = 1 << 20, 1000  # of a list that is read
+FLOAT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules:
     """The modules in a folder that ``Modules.save`` or an export wrote, with the merged model beside them.
 
     Raises:
-        CheckpointError: a file is missing, damaged or differs from the list, or the model beside it is another one.
+        CheckpointError: a file is missing, damaged or differs from the list, or the modules belong to another model.
     """
     path = Path(folder)
     if not (path / LIST).exists():
-        raise CheckpointError(f"{path.name} has no {LIST}: it is no folder with modules. Pass the folder of an export.")
+        raise CheckpointError(
+            f"{path.name} has no {LIST}, so it is not a folder with modules. Pass the folder of an export."
+        )
     return read_modules(path, open_merged(path)).on(choose_device(device))
 
 
@@ -72,7 +74,7 @@ def read_modules(folder: Path, merged: Checkpoint) -> Modules:
             f"The modules were made for another model: {LIST} gives the digest {entry['model'][:12]}…, this model has "
             f"{tower.digest[:12]}…. Use the model of the same run."
         )
-    view = identity_view(merged)
+    view = identity_view(merged)  # the list states the architecture, which the model's file may lack
     view.metadata = {**merged.metadata, "architecture": json.dumps(entry["architecture"])}
     architecture = Architecture.from_checkpoint(view)
     files = {name: _open_listed_file(folder, name, sha) for name, sha in entry["files"].items()}
@@ -91,44 +93,44 @@ def _read_list(folder: Path) -> dict[str, Any]:
     descriptor = open_regular(resolve_contained(folder / LIST))
     try:
         size = os.fstat(descriptor).st_size
-        if size > MOST_LIST:
-            raise CheckpointError(f"{LIST} has {size:,} bytes, more than a list of modules has; refused.")
+        if size > MAX_LIST_BYTES:
+            raise CheckpointError(f"{LIST} is {size:,} bytes, more than a list of modules can be; it is not read.")
         entry = parse_json(os.pread(descriptor, size, 0), LIST)
     finally:
         os.close(descriptor)
     if entry.get("version") != VERSION or set(entry) != FIELDS:
         raise CheckpointError(
-            f"{LIST} is no list of modules of version {VERSION}: it has {first_few(sorted(map(str, entry)))}, "
+            f"{LIST} is not a list of modules of version {VERSION}: it has {first_few(sorted(map(str, entry)))}, "
             f"expected are {', '.join(sorted(FIELDS))}."
         )
     tasks, files = entry["tasks"], entry["files"]
     if not (isinstance(tasks, list) and all(isinstance(task, str) for task in tasks) and len(set(tasks)) == len(tasks)):
         raise CheckpointError(f"{LIST}: tasks is a list of different names; got {reprlib.repr(tasks)}.")
-    if not 0 < len(tasks) <= MOST_TASKS:
-        raise CheckpointError(f"{LIST} names {len(tasks):,} tasks; from 1 to {MOST_TASKS:,} are read.")
+    if not 0 < len(tasks) <= MAX_TASKS:
+        raise CheckpointError(f"{LIST} names {len(tasks):,} tasks; from 1 to {MAX_TASKS:,} are read.")
     allowed = {*file_names(tuple(tasks)).values(), *map(shared_file, (ROUTER, BASE))}
     if not isinstance(files, dict) or not all(isinstance(sha, str) for sha in files.values()):
         raise CheckpointError(f"{LIST}: files is a mapping of name to SHA-256; got {reprlib.repr(files)}.")
-    if foreign := sorted(set(files) - allowed):
-        raise CheckpointError(f"{LIST} names files that belong to none of its tasks: {first_few(foreign)}.")
-    texts = all(isinstance(entry[name], str) for name in ("key", "model"))
-    if not texts or not all(isinstance(entry[name], dict) for name in ("params", "architecture")):
-        raise CheckpointError(f"{LIST}: key and model are texts, params and architecture mappings.")
+    if unexpected := sorted(set(files) - allowed):
+        raise CheckpointError(f"{LIST} names files that belong to none of its tasks: {first_few(unexpected)}.")
+    has_texts = all(isinstance(entry[name], str) for name in ("key", "model"))
+    if not has_texts or not all(isinstance(entry[name], dict) for name in ("params", "architecture")):
+        raise CheckpointError(f"{LIST}: key and model are texts, params and architecture are mappings.")
     return entry
 
 
 def _open_listed_file(folder: Path, name: str, sha: str) -> SafetensorsCheckpoint:
     """A listed file, with its hash checked."""
     descriptor = open_regular(resolve_contained(folder / name))  # hashing and reading use the same open file
-    opened = SafetensorsCheckpoint(descriptor, name, name)
-    if _hash(descriptor) != sha:
+    checkpoint = SafetensorsCheckpoint(descriptor, name, name)
+    if _hash_file(descriptor) != sha:
         raise CheckpointError(f"{name} does not have the SHA-256 that {LIST} gives; copy the folder again.")
-    if odd := [tensor for tensor, info in opened.infos.items() if info.dtype not in FLOATS]:
-        raise CheckpointError(f"{name}: {first_few(odd)} are no floating-point numbers.")
-    return opened
+    if other_dtypes := [tensor for tensor, info in checkpoint.infos.items() if info.dtype not in FLOAT_DTYPES]:
+        raise CheckpointError(f"{name}: {first_few(other_dtypes)} are not floating-point numbers.")
+    return checkpoint
 
 
-def _hash(descriptor: int) -> str:
+def _hash_file(descriptor: int) -> str:
     total, offset = hashlib.sha256(), 0
     while piece := os.pread(descriptor, 1 << 20, offset):
         total.update(piece)
@@ -144,11 +146,11 @@ def _read_tensors(
         return {}
     if name not in files:
         raise CheckpointError(f"{LIST} does not list {name}, which holds {first_few(shapes)}.")
-    found = {tensor: info.shape for tensor, info in files[name].infos.items()}
-    if found != shapes:
-        odd = next(key for key in sorted({*found, *shapes}) if found.get(key) != shapes.get(key))
-        expected, got = shapes.get(odd, "no such tensor"), found.get(odd, "no such tensor")
-        raise CheckpointError(f"{name}: the shape of {odd[:80]!r} must be {expected}; got {got}.")
+    file_shapes = {tensor: info.shape for tensor, info in files[name].infos.items()}
+    if file_shapes != shapes:
+        wrong = next(key for key in sorted({*file_shapes, *shapes}) if file_shapes.get(key) != shapes.get(key))
+        expected, actual = shapes.get(wrong, "no such tensor"), file_shapes.get(wrong, "no such tensor")
+        raise CheckpointError(f"{name}: the shape of {wrong[:80]!r} must be {expected}; got {actual}.")
     return {tensor: files[name].read(tensor) for tensor in shapes}
 
 
@@ -158,11 +160,11 @@ def _read_stored(part: Checkpoint | None, task: str, merged: Checkpoint) -> Chec
         return MappingCheckpoint({}, task)
     shapes = {name: info.shape for name, info in convert_naming(merged, "open_clip").infos.items()}
     for name, info in part.infos.items():
-        stem = name.removesuffix(LEFT).removesuffix(RIGHT)
-        if stem == name:
+        changed_name = name.removesuffix(LEFT).removesuffix(RIGHT)
+        if changed_name == name:
             fits = info.shape == shapes.get(name)
         else:
-            fits = stem in shapes and _is_factor(part, stem, shapes[stem])
+            fits = changed_name in shapes and _has_factors(part, changed_name, shapes[changed_name])
         if not fits:
             raise CheckpointError(
                 f"{part.name}: {name[:80]!r} of shape {info.shape} changes no tensor of the model beside it."
@@ -170,9 +172,9 @@ def _read_stored(part: Checkpoint | None, task: str, merged: Checkpoint) -> Chec
     return part
 
 
-def _is_factor(part: Checkpoint, stem: str, shape: tuple[int, ...]) -> bool:
-    """Whether two stored factors have a product of the shape of a tensor, as a matrix."""
-    left, right = part.infos.get(stem + LEFT), part.infos.get(stem + RIGHT)
+def _has_factors(part: Checkpoint, name: str, shape: tuple[int, ...]) -> bool:
+    """Whether both factors of a tensor are stored, and their product has the tensor's shape, as a matrix."""
+    left, right = part.infos.get(name + LEFT), part.infos.get(name + RIGHT)
     if left is None or right is None or len(left.shape) != 2 or len(right.shape) != 2:
         return False
     columns = math.prod(shape[1:])

@@ -21,23 +21,24 @@ class TemporaryTensors(Checkpoint):
         self._tensor_infos: dict[str, TensorInfo] = {}
         self.infos = self._tensor_infos
         self._offsets: dict[str, int] = {}
-        self._file, self._end = tempfile.TemporaryFile(prefix="mergescope-"), 0  # noqa: SIM115 - closed by the finalizer
+        self._file, self._end_offset = tempfile.TemporaryFile(prefix="mergescope-"), 0  # noqa: SIM115 - closed by the finalizer
         weakref.finalize(self, self._file.close)
 
     def add(self, name: str, tensor: Tensor) -> None:
         """Add a tensor of any shape (*S) under a new name. Raises MergingError if the disk is full."""
         flat = tensor.detach().to("cpu").contiguous().reshape(-1)
         try:
-            self._file.seek(self._end)
+            self._file.seek(self._end_offset)
             self._file.write(raw_bytes(flat))
             self._file.flush()
         except OSError:
             raise MergingError(
-                f"The stored tensors of {self.name!r} take more than {size_text(self._end)} in the folder for "
-                f"temporary files, {tempfile.gettempdir()}, which is full. Set the variable TMPDIR to a roomier one."
+                f"The stored tensors of {self.name!r} take more than {size_text(self._end_offset)} in the folder for "
+                f"temporary files, {tempfile.gettempdir()}, which is full. Set the variable TMPDIR to a larger one."
             ) from None
-        self._tensor_infos[name], self._offsets[name] = TensorInfo(tuple(tensor.shape), tensor.dtype), self._end
-        self._end += flat.nbytes
+        self._tensor_infos[name] = TensorInfo(tuple(tensor.shape), tensor.dtype)
+        self._offsets[name] = self._end_offset
+        self._end_offset += flat.nbytes
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         """The scalars [start, stop) of a tensor, (stop - start,)."""

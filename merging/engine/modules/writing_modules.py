@@ -18,12 +18,12 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import convert_naming
 from merging.models.formats.safetensors import SafetensorsWriter
 
-FOLDER, LIST, VERSION = "modules", "modules.json", 1
+FOLDER, LIST, VERSION = "modules", "modules.json", 1  # the folder and the list of its files; the list's version
 MODEL, CARD = "model.safetensors", "README.md"
 FIELDS = {"version", "key", "params", "tasks", "model", "architecture", "files"}
 RESERVED = ("router", "base")  # names of files that belong to no task
-LONGEST = 100  # the most characters of a task's name in a file's name
-PIECE = 1 << 18  # scalars that are copied at a time
+MAX_NAME_CHARACTERS = 100  # of a task's name in a file's name
+PIECE_SCALARS = 1 << 18  # scalars that are copied at a time
 
 Parts = Iterable[tuple[str, str, Checkpoint]]  # task (empty if all tasks share the part), kind of part, its tensors
 
@@ -42,7 +42,7 @@ def file_names(tasks: Sequence[str]) -> dict[str, str]:
     """{task: the name of its file}: quoted, shortened, and distinct on every file system."""
     used, names = set(RESERVED), {}
     for task in tasks:
-        name = quote(task, safe=" ")[:LONGEST].strip(" .") or "_"
+        name = quote(task, safe=" ")[:MAX_NAME_CHARACTERS].strip(" .") or "_"
         names[task] = f"{FOLDER}/{choose_unique_name(name, used)}.safetensors"
     return names
 
@@ -57,20 +57,21 @@ def save_folder(
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise StoreError(f"{folder} exists already; choose another folder for the modules.")
-    with temporary_beside(folder) as partial:
-        _copy(partial / MODEL, convert_naming(merged, "open_clip"), {"architecture": architecture_json(architecture)})
-        write_modules(partial, merged, architecture, entry, parts)
-        (partial / CARD).write_text(card, "utf-8")
-        sync_all(partial)
-        partial.chmod(0o755)
-        if not publish(partial, folder.absolute()):
+    with temporary_beside(folder) as temporary:
+        metadata = {"architecture": architecture_json(architecture)}
+        _write_tensors(temporary / MODEL, merged_tower(merged), metadata)
+        write_modules(temporary, merged, architecture, entry, parts)
+        (temporary / CARD).write_text(card, "utf-8")
+        sync_all(temporary)
+        temporary.chmod(0o755)
+        if not publish(temporary, folder.absolute()):
             raise StoreError(f"{folder} was written to by another process meanwhile; choose another folder.")
 
 
 def write_modules(
     folder: Path, merged: Checkpoint, architecture: Architecture, entry: Mapping[str, Any], parts: Parts
 ) -> list[str]:
-    """Write modules and their list beside an existing merged model; returns the names of the files.
+    """Write modules and their list beside an existing merged model; return the names of the files.
 
     ``entry`` has the key, the params and the tasks of the list.
     """
@@ -78,27 +79,33 @@ def write_modules(
     names, files = file_names(entry["tasks"]), {}
     for task, part, tensors in parts:
         name = names[task] if task else shared_file(part)
-        _copy(folder / name, tensors, {})
+        _write_tensors(folder / name, tensors, {})
         files[name] = file_hash(folder / name)
-    listed = {
+    description = {
         "model": merged_tower(merged).digest,
         "architecture": json.loads(architecture_json(architecture)),
         "files": files,
     }
-    write_json(folder / LIST, {"version": VERSION, **entry, **listed})
+    write_json(folder / LIST, {"version": VERSION, **entry, **description})
     return [*files, LIST]
 
 
 def architecture_json(architecture: Architecture) -> str:
     """The architecture as JSON in open_clip's fields, for the metadata of a file."""
-    a = architecture
-    vision = {"image_size": a.image_size, "layers": a.layers, "width": a.width}
-    vision |= {"head_width": a.width // a.heads, "patch_size": a.patch_size}
-    return json.dumps({"embed_dim": a.embed_dim, "quick_gelu": a.quick_gelu, "vision_cfg": vision})
+    vision = {
+        "image_size": architecture.image_size,
+        "layers": architecture.layers,
+        "width": architecture.width,
+        "head_width": architecture.width // architecture.heads,
+        "patch_size": architecture.patch_size,
+    }
+    fields = {"embed_dim": architecture.embed_dim, "quick_gelu": architecture.quick_gelu, "vision_cfg": vision}
+    return json.dumps(fields)
 
 
-def _copy(path: Path, tensors: Checkpoint, metadata: Mapping[str, str]) -> None:
+def _write_tensors(path: Path, tensors: Checkpoint, metadata: Mapping[str, str]) -> None:
+    """Write tensors to a safetensors file, piece by piece."""
     with SafetensorsWriter(path, tensors.infos, metadata) as writer:
         for name, info in tensors.infos.items():
-            for start in range(0, info.numel, PIECE):
-                writer.write(name, tensors.read_flat(name, start, min(start + PIECE, info.numel)), start)
+            for start in range(0, info.numel, PIECE_SCALARS):
+                writer.write(name, tensors.read_flat(name, start, min(start + PIECE_SCALARS, info.numel)), start)

@@ -16,9 +16,10 @@ from merging.methods.shared import citations, fields
 from merging.methods.shared.singular_vectors import RIGHT, join_factors, kept_rank, read_factors, thin_factors
 from merging.methods.slot import Slot
 
+# {value of the parameter ``layer``: name of the weight in its block}
 LAYERS = {"in_proj": "attn.in_proj_weight", "out_proj": "attn.out_proj.weight",
           "c_fc": "mlp.c_fc.weight", "c_proj": "mlp.c_proj.weight"}  # fmt: skip
-LEAST_SPREAD = 1e-6
+MIN_SPREAD = 1e-6  # added to the standard deviation of an image's distances
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +71,18 @@ def train(network: MergedNetwork, params: MassParams) -> Learned:
 
 def weights(rows: Tensor, bases: list[Tensor | None]) -> Tensor:
     """Weights (n, K) of rows (n, d): the softmax of their standardized, negative distances from each basis (r, d)."""
-    distances = torch.stack([(rows if b is None else rows - rows @ b.T @ b).norm(dim=1) for b in bases], dim=1)
+    residuals = [rows if basis is None else rows - rows @ basis.T @ basis for basis in bases]
+    distances = torch.stack([residual.norm(dim=1) for residual in residuals], dim=1)
     if len(bases) == 1:
         return torch.ones_like(distances)
-    spread = distances.std(dim=1, keepdim=True) + LEAST_SPREAD
+    spread = distances.std(dim=1, keepdim=True) + MIN_SPREAD
     return ((distances.mean(dim=1, keepdim=True) - distances) / spread).softmax(dim=1)
 
 
-def select_tasks(shares: Tensor, params: MassParams) -> Tensor:
+def select_tasks(image_weights: Tensor, params: MassParams) -> Tensor:
     """The tasks (n, K) that images select by weights (n, K): the largest ones above the threshold, at least one."""
-    rank = shares.argsort(dim=1, descending=True, stable=True).argsort(dim=1)  # of every task, from 0
-    return ((shares > params.threshold) & (rank < params.most)) | (rank == 0)
+    ranks = image_weights.argsort(dim=1, descending=True, stable=True).argsort(dim=1)  # of every task, from 0
+    return ((image_weights > params.threshold) & (ranks < params.most)) | (ranks == 0)
 
 
 def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: MassParams) -> Tensor:
@@ -94,14 +96,14 @@ def merge_parts(parts: list[Parts], scaling: float) -> Tensor:
     """The merged tensor of some tasks: TSV-M (m, n) of thin factors, or the mean (*S) of tensors stored whole."""
     if "" in parts[0]:
         return scaling * torch.stack([part[""] for part in parts]).mean(dim=0)
-    whole = join_factors([read_factors(part) for part in parts])
-    return (scaling * (whole.left * whole.values) @ whole.right).to(parts[0][RIGHT])
+    joined = join_factors([read_factors(part) for part in parts])
+    return (scaling * (joined.left * joined.values) @ joined.right).to(parts[0][RIGHT])
 
 
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: MassParams) -> Tensor:
     """Features (n, e) of images (n, 3, h, w) from the models of their selected tasks."""
-    chosen = select_tasks(routing(tower, learned, images, params), params)
-    return tower.features_by_tasks(images, chosen, partial(merge_parts, scaling=params.scaling))
+    selected = select_tasks(routing(tower, learned, images, params), params)
+    return tower.features_by_tasks(images, selected, partial(merge_parts, scaling=params.scaling))
 
 
 register(

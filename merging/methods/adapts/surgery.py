@@ -59,13 +59,10 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
     for k, task in enumerate(network.tasks):
         features, targets = network.merged_features(task), network.expert_features(task)
         bound = network.sizes.embed_dim**-0.5
-        shape = shapes(params, network.sizes).per_task
-        down = (
-            routers.sample_uniform([params.seed, crc32(task.encode())], bound, shape["down"])
-            .to(features.dtype)
-            .double()
-        )
-        adam = Adam({"down": down, "up": torch.zeros(shape["up"], dtype=torch.float64)}, params.lr)
+        task_shapes = shapes(params, network.sizes).per_task
+        down = routers.sample_uniform([params.seed, crc32(task.encode())], bound, task_shapes["down"])
+        down = down.to(features.dtype).double()
+        adam = Adam({"down": down, "up": torch.zeros(task_shapes["up"], dtype=torch.float64)}, params.lr)
         for step in range(params.steps):
             order = batch_order(params.seed, task, len(features), params.batch, step)
             batch = torch.from_numpy(order).to(features.device)
@@ -84,8 +81,8 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
 
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: SurgeryParams) -> Tensor:
     """The merged model's features (n, e) of images (n, 3, h, w), corrected by the task's module if it is known."""
-    plain = tower.features(images)
-    return plain if task is None else correct_features(plain, learned.per_task[task])
+    merged_features = tower.features(images)
+    return merged_features if task is None else correct_features(merged_features, learned.per_task[task])
 
 
 register(
@@ -107,7 +104,7 @@ register(
         needs_task=True,
         updates=lambda params, images: (
             params.steps * len(images),
-            params.steps * sum(min(params.batch, n) for n in images),
+            params.steps * sum(min(params.batch, count) for count in images),
         ),
         plain_code="f = visual(x)\nf = f - relu(f @ down.T) @ up.T\nlogits = scale * normalize(f) @ head.T\n",
         variant=(

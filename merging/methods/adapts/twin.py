@@ -17,7 +17,8 @@ from merging.methods.shared.singular_vectors import thin_factors
 from merging.methods.shared.trimming import floor_share
 from merging.methods.slot import Slot
 
-LEAK, LEAST_SPREAD = 0.01, 1e-6
+LEAKY_SLOPE = 0.01  # of the router's activation for negative inputs
+MIN_DEVIATION = 1e-6  # least standard deviation by which features are divided
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ def stored_factors(slot: Slot, params: TwinParams) -> list[Parts]:
 def logits(router: Router, features: Tensor) -> Tensor:
     """The router's logits (n, K) of the merged model's features (n, e)."""
     rows = (features - router["mean"]) / router["std"]
-    return routers.apply_layers(router, rows, lambda hidden: nnf.leaky_relu(hidden, LEAK))
+    return routers.apply_layers(router, rows, lambda hidden: nnf.leaky_relu(hidden, LEAKY_SLOPE))
 
 
 def train(network: MergedNetwork, params: TwinParams) -> Learned:
@@ -65,26 +66,26 @@ def train(network: MergedNetwork, params: TwinParams) -> Learned:
 
     by_task = [network.merged_features(task) for task in network.tasks]
     features = torch.cat(by_task)
-    goals = torch.cat([torch.full((len(rows),), k, device=features.device) for k, rows in enumerate(by_task)])
-    known = {"mean": features.mean(dim=0), "std": features.std(dim=0, correction=0).clamp(min=LEAST_SPREAD)}
-    start = {}
+    labels = torch.cat([torch.full((len(rows),), k, device=features.device) for k, rows in enumerate(by_task)])
+    statistics = {"mean": features.mean(dim=0), "std": features.std(dim=0, correction=0).clamp(min=MIN_DEVIATION)}
+    initial = {}
     for name, shape in shapes(params, network.sizes).router.items():
-        if name not in known:
-            layer, kind = int(name[2]), int(name.endswith("bias"))  # addresses count layers from 0
+        if name not in statistics:
+            layer, is_bias = int(name[2]), int(name.endswith("bias"))  # "fc1.bias" is of layer 1; seeds count from 0
             inputs = shapes(params, network.sizes).router[f"fc{layer}.weight"][1]
-            sampled = routers.sample_uniform([params.seed, layer - 1, kind], inputs**-0.5, shape)
-            start[name] = sampled.to(features.dtype).double()
-    adam, losses = Adam(start, params.lr), []
+            sampled = routers.sample_uniform([params.seed, layer - 1, is_bias], inputs**-0.5, shape)
+            initial[name] = sampled.to(features.dtype).double()
+    adam, losses = Adam(initial, params.lr), []
     for step in range(params.steps):
         leaves = {name: tensor.to(features).detach().requires_grad_() for name, tensor in adam.values.items()}
-        loss = nnf.cross_entropy(logits({**known, **leaves}, features), goals)
+        loss = nnf.cross_entropy(logits({**statistics, **leaves}, features), labels)
         slopes = torch.autograd.grad(loss, list(leaves.values()))
         value = float(loss.detach().cpu())
         require_finite([value], step, ["the router"], "cross-entropy", adam.values.values)
         adam.step({name: slope.to("cpu", torch.float64) for name, slope in zip(leaves, slopes, strict=True)})
         losses.append((step, "router", value))
         network.report_progress(f"router · step {step + 1} of {params.steps}", (step + 1) / params.steps)
-    router = {**known, **{name: value.to(features) for name, value in adam.values.items()}}
+    router = {**statistics, **{name: value.to(features) for name, value in adam.values.items()}}
     return Learned(router, tables={"learning": pd.DataFrame(losses, columns=["step", "expert", "loss"])})
 
 

@@ -15,7 +15,7 @@ from merging.methods.params import Params, choice, flag, fraction, integer, real
 from merging.methods.shared import citations, fields, routers
 from merging.methods.slot import Slot
 
-SPREAD = 0.01  # standard deviation of a router's first weights
+INITIAL_DEVIATION = 0.01  # standard deviation of a router's initial weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,20 +58,20 @@ def initial_routers(params: WemoeParams, sizes: Sizes) -> Router:
     router = {}
     for name, shape in shapes(params, sizes).router.items():
         block, _, layer = name.partition(".")
-        if layer.endswith("weight"):
-            router[name] = routers.sample_normal([params.seed, int(block), int(layer[2])], SPREAD, shape)
+        if layer.endswith("weight"):  # fc1.weight or fc2.weight
+            router[name] = routers.sample_normal([params.seed, int(block), int(layer[2])], INITIAL_DEVIATION, shape)
         else:
-            last = layer == routers.last_bias_name(params.router_layers)
-            router[name] = torch.full(shape, params.init if last else 0.0, dtype=torch.float64)
+            is_last = layer == routers.last_bias_name(params.router_layers)
+            router[name] = torch.full(shape, params.init if is_last else 0.0, dtype=torch.float64)
     return router
 
 
 def stored_vectors(slot: Slot, params: WemoeParams) -> list[Parts]:
     """Every task's vector (*S) of an MLP tensor; with a density below 1, only its largest scalars are nonzero."""
-    vectors, kept = slot.task_vectors, int(params.density * slot.pretrained.numel())
-    if kept < slot.pretrained.numel():
+    vectors, count = slot.task_vectors, int(params.density * slot.pretrained.numel())
+    if count < slot.pretrained.numel():
         rows = vectors.flatten(1)
-        masks = torch.zeros_like(rows).scatter_(1, rows.abs().topk(kept, dim=1).indices, 1.0)
+        masks = torch.zeros_like(rows).scatter_(1, rows.abs().topk(count, dim=1).indices, 1.0)
         vectors = (rows * masks).reshape(vectors.shape)
     return [{"": vector} for vector in vectors]
 
@@ -80,23 +80,28 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
     """Routers that minimize the entropy of predictions, without labels."""
     import pandas as pd
 
-    start = {name: value.to(network.dtype).double() for name, value in initial_routers(params, network.sizes).items()}
-    adam, losses = Adam(start, params.lr), list[tuple[float, ...]]()
-    if state := network.restore_state():
+    initial = initial_routers(params, network.sizes)
+    adam = Adam({name: value.to(network.dtype).double() for name, value in initial.items()}, params.lr)
+    losses: list[tuple[float, ...]] = []
+    if state := network.load_state():
         losses = [tuple(row) for row in state.pop("losses").tolist()]
         adam.restore(state)
     for step in range(adam.steps, params.steps):
         router = {name: value.to(network.dtype) for name, value in adam.values.items()}
-        each = params.routing == "image"
-        now, slopes = network.entropies(
-            router, routers.route_images, each=each, seed=params.seed, batch=params.batch, step=step
+        entropies, slopes = network.compute_entropies(
+            router,
+            routers.route_images,
+            per_image=params.routing == "image",
+            seed=params.seed,
+            batch=params.batch,
+            step=step,
         )
-        require_finite(now, step, network.tasks, "entropy", adam.values.values)
+        require_finite(entropies, step, network.tasks, "entropy", adam.values.values)
         adam.step({name: slope.to("cpu", torch.float64) for name, slope in slopes.items()})
-        losses.append(now)
+        losses.append(entropies)
         network.offer_state(lambda: {**adam.state(), "losses": torch.tensor(losses, dtype=torch.float64)})
-        entropy = sum(now) / len(now)
-        network.report_progress(f"step {step + 1} of {params.steps} · entropy {entropy:.2f}", (step + 1) / params.steps)
+        mean = sum(entropies) / len(entropies)
+        network.report_progress(f"step {step + 1} of {params.steps} · entropy {mean:.2f}", (step + 1) / params.steps)
     rows = [(step, task, row[k]) for step, row in enumerate(losses) for k, task in enumerate(network.tasks)]
     table = pd.DataFrame(rows, columns=["step", "expert", "loss"])
     return Learned({name: value.to(network.dtype) for name, value in adam.values.items()}, tables={"learning": table})

@@ -61,7 +61,7 @@ class RedundantVector:
     used_experts: tuple[float, ...]
 
 
-def _products(slot: Slot) -> Tensor:
+def _compute_gram(slot: Slot) -> Tensor:
     """Inner products (K, K) of a slot's task vectors."""
     rows = slot.task_vectors.flatten(1).double()
     return (rows @ rows.T).cpu()
@@ -70,36 +70,38 @@ def _products(slot: Slot) -> Tensor:
 def survey(slots: SlotStream, params: AwdParams) -> Survey:
     """The redundant vector, from the inner products of all task vectors in float64."""
     total = torch.zeros(len(slots.experts), len(slots.experts), dtype=torch.float64)
-    for products in slots.map(_products):
-        total += products
+    for slot_gram in slots.map(_compute_gram):
+        total += slot_gram
     gram: Array = ((total + total.T) / 2).numpy()
     coefficients = np.zeros(len(gram))
     for _ in range(params.steps):
         coefficients = coefficients - params.lr * overlap_gradient(gram, coefficients, params.penalty)
-    before, after = (overlap_loss(gram, vector, params.penalty) for vector in (np.zeros(len(gram)), coefficients))
-    warnings = (f"awd raised its loss from {before:.4g} to {after:.4g}; lower lr.",) if after > before else ()
+    first, last = (overlap_loss(gram, vector, params.penalty) for vector in (np.zeros(len(gram)), coefficients))
+    warnings = (f"awd raised its loss from {first:.4g} to {last:.4g}; lower lr.",) if last > first else ()
     used = (gram.diagonal() > 0).astype(float)
     return Survey(
         RedundantVector(tuple(coefficients.tolist()), tuple(used.tolist())),
-        {"coefficients": _table(slots.experts, gram, coefficients, used)},
+        {"coefficients": _build_table(slots.experts, gram, coefficients, used)},
         warnings,
     )
 
 
-def _table(experts: tuple[str, ...], gram: Array, coefficients: Array, used: Array) -> pd.DataFrame:
+def _build_table(experts: tuple[str, ...], gram: Array, coefficients: Array, used: Array) -> pd.DataFrame:
     """Per expert, its coefficient in the redundant vector, its weight in the sum, and its overlap with the others."""
     import pandas as pd
 
-    others = np.maximum(used.sum() - 1, 1)
-    overlap = [np.abs(expert_cosines(gram, c)[0]).sum(axis=1) / others for c in (np.zeros(len(gram)), coefficients)]
+    pairs = np.maximum(used.sum() - 1, 1)  # of one expert with the others
+    before, after = (
+        np.abs(expert_cosines(gram, vector)[0]).sum(axis=1) / pairs for vector in (np.zeros(len(gram)), coefficients)
+    )
     return pd.DataFrame(
         {
             "expert": experts,
             "norm": np.sqrt(gram.diagonal()),
             "coefficient": coefficients,
             "weight": 1 - used.sum() * coefficients,
-            "overlap_before": overlap[0],
-            "overlap_after": overlap[1],
+            "overlap_before": before,
+            "overlap_after": after,
         }
     )
 
@@ -109,7 +111,7 @@ def awd(slot: Slot, params: AwdParams, statistics: RedundantVector) -> Tensor:
     if not any(statistics.coefficients):
         return slot.task_vectors
     coefficients, used = (
-        slot.task_vectors.new_tensor(row) for row in (statistics.coefficients, statistics.used_experts)
+        slot.task_vectors.new_tensor(values) for values in (statistics.coefficients, statistics.used_experts)
     )
     redundant = torch.tensordot(coefficients, slot.task_vectors, dims=1)
     edited: Tensor = slot.task_vectors - used.reshape(-1, *[1] * redundant.dim()) * redundant

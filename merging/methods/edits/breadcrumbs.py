@@ -40,24 +40,24 @@ def _expert_masks(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:
         return None
     if count == 0:
         return sizes < 0
-    smallest = max(numel - count - int(numel * params.gamma), 0)
-    ranks = [smallest] * experts + [smallest + count - 1] * experts
+    low_rank = max(numel - count - int(numel * params.gamma), 0)  # of the smallest scalar that is kept
+    ranks = [low_rank] * experts + [low_rank + count - 1] * experts
     limits = sizes.new_tensor(kth_smallest(lambda: [sizes.flatten(1)], ranks))
     low, high = limits.reshape(2, experts, *[1] * slot.pretrained.dim())
-    own: Tensor = (sizes >= low) & (sizes <= high)
-    return own
+    masks: Tensor = (sizes >= low) & (sizes <= high)
+    return masks
 
 
 def breadcrumbs(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor:
     """Task vectors with their largest and smallest scalars set to zero, (K, *S) -> (K, *S)."""
-    own = _expert_masks(slot, params)
-    return slot.task_vectors if own is None else slot.task_vectors * own
+    masks = _expert_masks(slot, params)
+    return slot.task_vectors if masks is None else slot.task_vectors * masks
 
 
 def kept_by_any(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor | None:
     """The mask (*S) of the scalars that any expert keeps; None if all."""
-    own = _expert_masks(slot, params)
-    return None if own is None else own.any(dim=0)
+    masks = _expert_masks(slot, params)
+    return None if masks is None else masks.any(dim=0)
 
 
 register(

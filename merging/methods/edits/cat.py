@@ -21,14 +21,14 @@ from merging.methods.shared.cat_conflicts import (
     join_conflicts,
     mean_squares,
 )
-from merging.methods.shared.least_squares import as_matrices, as_stored
+from merging.methods.shared.least_squares import as_matrices, to_stored_layout
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.models.families import ROWWISE_ROLES, WEIGHTS, Role
 
 SEQUENTIAL = "sequential"
-SCALARS = {Role.SHIFT, Role.EMBEDDING, Role.NORM_SCALE}  # roles of tensors that act scalar by scalar
-COUNT = {"low": 0, "high": 100_000, "slider": (0, 64)}
-WEIGHT = {"low": 0.0, "high": 1e12, "slider": (0.0, 20.0), "step": 0.5}
+SCALAR_ROLES = {Role.SHIFT, Role.EMBEDDING, Role.NORM_SCALE}  # tensors of these roles act scalar by scalar
+COMPONENTS_BOUND = {"low": 0, "high": 100_000, "slider": (0, 64)}
+TRADEOFF_BOUND = {"low": 0.0, "high": 1e12, "slider": (0.0, 20.0), "step": 0.5}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,24 +36,32 @@ class CatParams(Params):
     """The parameters of CAT."""
 
     components: int = integer(
-        4, **COUNT, symbol="c", label="Components", help="Output directions dropped from each matrix, per other task."
+        4,
+        **COMPONENTS_BOUND,
+        symbol="c",
+        label="Components",
+        help="Output directions dropped from each matrix, per other task.",
     )
     tradeoff: float = real(
         5.0,
-        **WEIGHT,
+        **TRADEOFF_BOUND,
         symbol=r"\alpha",
         label="Trade-off",
-        help="Weight of a direction's use to its own task against its harm.",
+        help="Weight of a direction's use to its own task relative to its harm.",
     )
     norm_components: int = integer(
-        4, **COUNT, symbol="c_s", label="Norm components", help="Entries dropped from each norm scale, per other task."
+        4,
+        **COMPONENTS_BOUND,
+        symbol="c_s",
+        label="Norm components",
+        help="Entries dropped from each norm scale, per other task.",
     )
     norm_tradeoff: float = real(
-        10.0, **WEIGHT, symbol=r"\beta", label="Norm trade-off", help="The trade-off for norm scales."
+        10.0, **TRADEOFF_BOUND, symbol=r"\beta", label="Norm trade-off", help="The trade-off for norm scales."
     )
     shift_components: int = integer(
         4,
-        **COUNT,
+        **COMPONENTS_BOUND,
         symbol="c_b",
         label="Shift components",
         help="Entries dropped from each shift and embedding, per other task.",
@@ -78,7 +86,7 @@ def survey(slots: SlotStream, params: CatParams) -> Survey:
 def _find_conflicts(slot: Slot, params: CatParams) -> tuple[str, tuple[Conflict, ...]] | None:
     """A tensor's name, and every task's conflict in it; None leaves the tensor unchanged."""
     objective = _choose_objective(slot, params)
-    return None if objective is None else (slot.name, tuple(_conflicts(slot, params.mode, *objective)))
+    return None if objective is None else (slot.name, tuple(_list_conflicts(slot, params.mode, *objective)))
 
 
 def _choose_objective(slot: Slot, params: CatParams) -> tuple[Callable[[Tensor], Objective], int] | None:
@@ -95,17 +103,21 @@ def _choose_objective(slot: Slot, params: CatParams) -> tuple[Callable[[Tensor],
     return (lambda vectors: LinearConflicts(vectors, inputs, params.tradeoff)), count
 
 
-def _conflicts(slot: Slot, mode: str, objective: Callable[[Tensor], Objective], count: int) -> Iterator[Conflict]:
+def _list_conflicts(
+    slot: Slot, mode: str, make_objective: Callable[[Tensor], Objective], count: int
+) -> Iterator[Conflict]:
     """The conflict of every task, in order; in sequential mode, earlier conflicts are removed before later ones."""
     vectors = _as_matrices(slot, to_float64(slot.task_vectors))
-    current = objective(vectors)
+    objective = make_objective(vectors)
     for task in range(len(vectors)):
-        conflict = current.top(task, count)
+        conflict = objective.find_top(task, count)
         yield conflict
         slot.report_share((task + 1) / len(vectors))
         if mode == SEQUENTIAL:
-            vectors = torch.stack([v if i == task else conflict.remove_from(v) for i, v in enumerate(vectors)])
-            current = objective(vectors)
+            vectors = torch.stack(
+                [vector if i == task else conflict.remove_from(vector) for i, vector in enumerate(vectors)]
+            )
+            objective = make_objective(vectors)
 
 
 def cat(slot: Slot, params: CatParams, statistics: Conflicts) -> Tensor:
@@ -114,18 +126,18 @@ def cat(slot: Slot, params: CatParams, statistics: Conflicts) -> Tensor:
         return slot.task_vectors
     trimmed = []
     for i, vector in enumerate(_as_matrices(slot, slot.task_vectors)):
-        others, cleared = [conflict for k, conflict in enumerate(conflicts) if k != i], vector
-        for conflict in others if params.mode == SEQUENTIAL else [join_conflicts(others)]:
+        other_conflicts, cleared = [conflict for k, conflict in enumerate(conflicts) if k != i], vector
+        for conflict in other_conflicts if params.mode == SEQUENTIAL else [join_conflicts(other_conflicts)]:
             cleared = conflict.remove_from(cleared)
         trimmed.append(cleared)
         _note_removal(slot, slot.experts[i], conflicts[i], vector, cleared)
     stack = torch.stack(trimmed)
-    return stack.reshape_as(slot.task_vectors) if slot.role in SCALARS else as_stored(stack, slot)
+    return stack.reshape_as(slot.task_vectors) if slot.role in SCALAR_ROLES else to_stored_layout(stack, slot)
 
 
 def _as_matrices(slot: Slot, vectors: Tensor) -> Tensor:
     """Task vectors (K, *S) as matrices (K, d_out, d_in), or flat (K, n) for roles that act scalar by scalar."""
-    return vectors.flatten(1) if slot.role in SCALARS else as_matrices(slot, vectors)
+    return vectors.flatten(1) if slot.role in SCALAR_ROLES else as_matrices(slot, vectors)
 
 
 def _note_removal(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Tensor) -> None:
@@ -134,13 +146,13 @@ def _note_removal(slot: Slot, expert: str, conflict: Conflict, before: Tensor, a
     ``conflicts`` counts the directions or scalars of the conflict; the other columns are the sum of their scores and
     the largest score.
     """
-    size, left, total = to_numbers(
-        *(torch.linalg.vector_norm(to_float64(v)) for v in (before, after)), conflict.scores.sum()
+    norm_before, norm_after, score_sum = to_numbers(
+        *(torch.linalg.vector_norm(to_float64(vector)) for vector in (before, after)), conflict.scores.sum()
     )
-    removed, scores = 1 - (left / size) ** 2 if size else 0.0, conflict.scores.cpu()
+    removed, scores = 1 - (norm_after / norm_before) ** 2 if norm_before else 0.0, conflict.scores.cpu()
     columns = {
         "conflicts": len(scores),
-        "conflict_sum": total,
+        "conflict_sum": score_sum,
         "conflict_top": max(scores.tolist(), default=0.0),
     }
     slot.note("cat", expert=expert, removed=removed, **columns)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from merging.methods.method import Citation, Earlier, Edit, register
+from merging.methods.method import Citation, EarlierEdits, Edit, register
 from merging.methods.params import Params, flag, fraction
 from merging.methods.shared import fields
 from merging.methods.shared.random_masks import sample_survivors
@@ -40,7 +40,7 @@ def dare(slot: Slot, params: DareParams, statistics: None) -> Tensor:
     return factors.mul_(slot.task_vectors)
 
 
-def find_refusal(params: DareParams, before: Earlier) -> str:
+def find_refusal(params: DareParams, before: EarlierEdits) -> str:
     """The reason to refuse an earlier dare step with the same seed; empty if there is none."""
     if any(isinstance(earlier, DareParams) and earlier.seed == params.seed for _, earlier in before):
         return "Two dare steps with one seed drop the same scalars and rescale twice; give the second another seed."

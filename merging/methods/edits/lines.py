@@ -45,16 +45,16 @@ Factors = dict[tuple[str, int | None], float]  # (tower, block) -> factor; None:
 
 
 def survey(slots: SlotStream, params: LinesParams) -> Survey:
-    """The factor of every block; each tower has its own line."""
+    """The factor of every block, from the first to the last block of each tower."""
     import pandas as pd
 
     base = 1 / len(slots.experts) if params.base is None else params.base
     factors: Factors = {(p.tower, None): base for p in slots.parameters}
     blocks = list(dict.fromkeys(sorted((p.tower, p.block) for p in slots.parameters if p.block is not None)))
     for _, group in groupby(blocks, key=itemgetter(0)):
-        of_tower = list(group)
-        last = max(len(of_tower) - 1, 1)
-        factors |= {block: base + params.slope * i / last for i, block in enumerate(of_tower)}
+        tower_blocks = list(group)
+        last = max(len(tower_blocks) - 1, 1)
+        factors |= {block: base + params.slope * i / last for i, block in enumerate(tower_blocks)}
     rows = {"block": [number for _, number in blocks], "factor": [factors[block] for block in blocks]}
     towers = {"tower": [tower for tower, _ in blocks]} if any(tower for tower, _ in blocks) else {}
     return Survey(factors, {"block_factors": pd.DataFrame(towers | rows)})

@@ -50,9 +50,9 @@ def survey(slots: SlotStream, params: LwptvParams) -> Survey:
     scores = saliency.scores(slots, params.score)
     if len(slots.experts) > 1 and not scores.any() and params.prune_ratio > 0:
         warnings = ("lwptv prunes everything: the task vectors are identical, so none deviates from their mean.",)
-    own = saliency.own_masks(scores, params.prune_ratio, slots.dead_tensors)
-    final = saliency.final_masks(own, params.shared)
-    masks = {p.name: tuple(bool(kept) for kept in final[:, i]) for i, p in enumerate(slots.parameters)}
+    expert_masks = saliency.own_masks(scores, params.prune_ratio, slots.dead_tensors)
+    final_masks = saliency.final_masks(expert_masks, params.shared)
+    masks = {p.name: tuple(bool(kept) for kept in final_masks[:, i]) for i, p in enumerate(slots.parameters)}
     table = saliency.saliency_table(
         scores,
         slots.experts,
@@ -72,13 +72,13 @@ def _find_thresholds(slots: SlotStream, params: LwptvParams) -> Limits:
         return saliency.deviations(slot.task_vectors, params.score).flatten(1)
 
     experts = len(slots.experts)
-    counted = slots.numel + slots.dead_numel
-    index = floor_share(counted, params.prune_ratio)
+    numel = slots.numel + slots.dead_numel
+    rank = floor_share(numel, params.prune_ratio)
     if params.prune_ratio == 0.0:
         return (-np.inf,) * experts
-    if index >= counted:
+    if rank >= numel:
         return (np.inf,) * experts
-    return tuple(kth_smallest_of_slots(slots, deviations, [index] * experts))
+    return tuple(kth_smallest_of_slots(slots, deviations, [rank] * experts))
 
 
 def is_dropped(parameter: Parameter, statistics: Masks | Limits) -> bool:
@@ -90,8 +90,8 @@ def lwptv(slot: Slot, params: LwptvParams, statistics: Masks | Limits) -> Tensor
     """Task vectors with pruned tensors or scalars set to zero, (K, *S) -> (K, *S)."""
     vectors = slot.task_vectors
     if not isinstance(statistics, dict):
-        own = _expert_masks(slot, params, statistics)
-        return vectors * (own.any(dim=0) if params.shared else own)
+        expert_masks = _expert_masks(slot, params, statistics)
+        return vectors * (expert_masks.any(dim=0) if params.shared else expert_masks)
     masks = statistics[slot.name]
     return vectors if all(masks) else vectors * vectors.new_tensor(masks).reshape(-1, *[1] * (vectors.dim() - 1))
 

@@ -11,7 +11,7 @@ from merging.base.numerics.sign_election import trim_rank
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params
 from merging.methods.shared import fields
-from merging.methods.shared.trimming import density_of, kth_smallest_of_slots, magnitudes
+from merging.methods.shared.trimming import density_from_prune_ratio, kth_smallest_of_slots, magnitudes
 from merging.methods.slot import Slot, SlotStream, Survey
 
 
@@ -24,12 +24,12 @@ class MagnitudeParams(Params):
 
 def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:
     """Per expert, the absolute value of the smallest scalar that is kept."""
-    counted = slots.numel + slots.dead_numel
+    numel = slots.numel + slots.dead_numel
     thresholds = [float("inf")] * len(slots.experts)
     if params.prune_ratio < 1.0:
-        rank = trim_rank(counted, density_of(params.prune_ratio))
+        rank = trim_rank(numel, density_from_prune_ratio(params.prune_ratio))
         thresholds = kth_smallest_of_slots(slots, magnitudes, [rank] * len(slots.experts))
-    rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "prune_ratio": params.prune_ratio}
+    rows = {"expert": slots.experts, "threshold": thresholds, "numel": numel, "prune_ratio": params.prune_ratio}
     return Survey(tuple(thresholds), {"prune_thresholds": Columns(rows)})
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from merging.methods.factor_rules import LARGEST, FactorRule, ResolvedFactors, resolve
-from merging.methods.method import Earlier, Edit, register
+from merging.methods.method import EarlierEdits, Edit, register
 from merging.methods.params import Params, choice, real, rules
 from merging.methods.shared import citations
 from merging.methods.simplify_factors import simplify
@@ -19,7 +19,7 @@ from merging.methods.slot import Slot, SlotStream, Survey
 from merging.models.families import Parameter
 
 BEFORE, AFTER = "before", "after"
-MERGED = "merged"  # the expert in the table of factors, if they apply to the merged task vector
+MERGED = "merged"  # stands in the column "expert" of the table of factors if they apply to the merged task vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def resolve_params(params: ManualParams, experts: Sequence[str], parameters: Seq
 
 
 def canonical_content(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """The effect of the step as plain data: the same for all rules that give the same factors."""
+    """The effect of the step as plain data: the same for all rules that result in the same factors."""
     return {"factors": resolve_params(params, experts, parameters).digest, "when": params.when}
 
 
@@ -73,11 +73,11 @@ def survey(slots: SlotStream, params: ManualParams) -> Survey:
 
     table = resolve_params(params, slots.experts, slots.parameters)
     factors: Factors = {name: tuple(table.values[:, i].tolist()) for i, name in enumerate(table.tensors)}
-    rows, tensors = len(table.experts), len(table.tensors)
+    expert_count, tensor_count = len(table.experts), len(table.tensors)
     frame = pd.DataFrame(
         {
-            "expert": np.repeat(np.array(table.experts, object), tensors),
-            "tensor": np.tile(np.array(table.tensors, object), rows),
+            "expert": np.repeat(np.array(table.experts, object), tensor_count),
+            "tensor": np.tile(np.array(table.tensors, object), expert_count),
             "factor": table.values.reshape(-1),
             "rule": table.rules.reshape(-1),
         }
@@ -93,18 +93,18 @@ def is_dropped(parameter: Parameter, factors: Factors) -> bool:
 
 def manual(slot: Slot, params: ManualParams, factors: Factors) -> Tensor:
     """Task vectors times their factors, (K, *S) -> (K, *S)."""
-    vectors, own = slot.task_vectors, factors[slot.name]
-    if len(set(own)) == 1:
-        return vectors if own[0] == 1.0 else own[0] * vectors
-    return vectors * vectors.new_tensor(own).reshape(-1, *[1] * (vectors.dim() - 1))
+    vectors, slot_factors = slot.task_vectors, factors[slot.name]
+    if len(set(slot_factors)) == 1:  # one factor for all experts
+        return vectors if slot_factors[0] == 1.0 else slot_factors[0] * vectors
+    return vectors * vectors.new_tensor(slot_factors).reshape(-1, *[1] * (vectors.dim() - 1))
 
 
 def kept_by_any(slot: Slot, params: ManualParams, factors: Factors) -> Tensor | None:
-    """The mask (*S) of the scalars that are merged: none if all factors are 0; None if all."""
+    """The mask (*S) of the scalars that are merged: false if all factors are 0, else None, which stands for all."""
     return None if any(factors[slot.name]) else torch.zeros_like(slot.pretrained, dtype=torch.bool)
 
 
-def find_refusal(params: ManualParams, before: Earlier) -> str:
+def find_refusal(params: ManualParams, before: EarlierEdits) -> str:
     """The reason why these rules cannot apply to the merged task vector; empty if they can."""
     number = next((i for i, rule in enumerate(params.rules, 1) if rule.experts), 0)
     if params.when == AFTER and number:

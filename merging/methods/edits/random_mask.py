@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from merging.methods.method import Earlier, Edit, register
+from merging.methods.method import EarlierEdits, Edit, register
 from merging.methods.params import Params
 from merging.methods.shared import citations, fields
 from merging.methods.shared.random_masks import sample_survivors
@@ -38,7 +38,7 @@ def kept_by_any(slot: Slot, params: RandomMaskParams, statistics: None) -> Tenso
     return None if params.prune_ratio == 0.0 else _expert_masks(slot, params).any(dim=0).bool()
 
 
-def find_refusal(params: RandomMaskParams, before: Earlier) -> str:
+def find_refusal(params: RandomMaskParams, before: EarlierEdits) -> str:
     """The reason to refuse an earlier random_mask step with the same seed; empty if there is none."""
     if any(isinstance(earlier, RandomMaskParams) and earlier.seed == params.seed for _, earlier in before):
         return "Two random_mask steps with one seed would drop the same scalars; give the second another seed."

@@ -47,13 +47,13 @@ def conflict(slot: Slot, params: TatrParams) -> Tensor:
     """
     sensitivities = slot.gradients[Gradients.SENSITIVITY] if _uses_gradients(params) else slot.task_vectors
     all_sensitivity = torch.zeros_like(to_float64(slot.pretrained))
-    all_changes, own = torch.zeros_like(all_sensitivity), torch.zeros_like(all_sensitivity)
+    all_changes, own_products = torch.zeros_like(all_sensitivity), torch.zeros_like(all_sensitivity)
     for row, vector in zip(sensitivities, slot.task_vectors, strict=True):
         sensitivity, change = to_float64(row).abs(), to_float64(vector).abs()
         all_sensitivity += sensitivity
         all_changes += change
-        own += sensitivity * change
-    return (all_sensitivity * all_changes - own).clamp(min=0.0)
+        own_products += sensitivity * change
+    return (all_sensitivity * all_changes - own_products).clamp(min=0.0)
 
 
 def survey(slots: SlotStream, params: TatrParams) -> Survey:
@@ -63,16 +63,16 @@ def survey(slots: SlotStream, params: TatrParams) -> Survey:
     if len(slots.experts) == 1:
         return Survey(None)
 
-    def rows(slot: Slot) -> Tensor:
+    def flat_conflict(slot: Slot) -> Tensor:
         return conflict(slot, params).reshape(1, -1)
 
-    counted = slots.numel + slots.dead_numel
-    rank = int(counted * params.keep) - 1
-    threshold = -1.0
+    numel = slots.numel + slots.dead_numel
+    rank = int(numel * params.keep) - 1
+    threshold = -1.0  # below every conflict: nothing is kept
     if rank >= 0:
-        (threshold,) = kth_smallest_of_slots(slots, rows, [rank])
-    table = pd.DataFrame({"threshold": [threshold], "numel": [counted], "keep": [params.keep]})
-    # If so many scalars have no conflict that the threshold is zero, all of these are kept.
+        (threshold,) = kth_smallest_of_slots(slots, flat_conflict, [rank])
+    table = pd.DataFrame({"threshold": [threshold], "numel": [numel], "keep": [params.keep]})
+    # If so many scalars have no conflict that the threshold is zero, all scalars without conflict are kept.
     return Survey(threshold or sys.float_info.min, {"trust_region": table})
 
 

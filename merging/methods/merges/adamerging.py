@@ -47,51 +47,60 @@ def learn(blend: Blend, params: AdamergingParams) -> Survey:
     experts, by_task = blend.slots.experts, params.granularity == "task"
     learned = Coefficients(experts, blend.live_parameters, params.init, params.clamp, by_task=by_task)
     adam = Adam(learned.raw, params.lr)
-    if state := blend.restore_state():
+    if state := blend.load_state():
         adam.restore(state)
         learned.restore(state)
         blend.skip_share(adam.steps / params.steps)
 
-    def write(slot: Slot, gradient: Tensor | None) -> Tensor:
+    def write_merged(slot: Slot, gradient: Tensor | None) -> Tensor:
         return weighted_sum(slot.task_vectors, learned.model_values(slot.name).tolist())
 
     def descend(slot: Slot, gradient: Tensor | None) -> Tensor | None:
         learned.move(adam, slot.name, _coefficient_gradient(slot, gradient, adam.steps, learned.all_model_values))
-        return write(slot, None) if adam.steps < params.steps else None
+        return write_merged(slot, None) if adam.steps < params.steps else None
 
     if blend.live_parameters and adam.steps < params.steps:
         blend.report_detail(f"step {adam.steps + 1} of {params.steps}")
-        blend.update_each(write)
+        blend.update_tensors(write_merged)
     while blend.live_parameters and (step := adam.steps) < params.steps:
-        losses = blend.entropies(params.seed, params.batch, step)
+        losses = blend.compute_entropies(params.seed, params.batch, step)
         require_finite(losses, step, experts, "entropy", learned.all_model_values)
-        learned.note(losses)
-        adam.begin()
+        learned.record_step(losses)
+        adam.begin_step()
         if by_task:
             learned.move(adam, TASK, _summed_gradient(blend, adam.steps, learned.all_model_values))
             if adam.steps < params.steps:
-                blend.update_each(write)
+                blend.update_tensors(write_merged)
         else:
-            blend.update_each(descend)
+            blend.update_tensors(descend)
         blend.report_detail(f"step {adam.steps} of {params.steps} · entropy {sum(losses) / len(losses):.2f}")
         blend.offer_state(lambda: adam.state() | learned.state())
     tables = learned.tables(blend.slots.parameters, params.shrink)
     return Survey(learned.merge_values(params.shrink), tables, _warn_of_params(params))
 
 
-def _coefficient_gradient(slot: Slot, gradient: Tensor | None, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
-    """The derivatives (K,) of the loss by the experts' coefficients of a tensor: ⟨gradient, task vector⟩."""
+def _coefficient_gradient(
+    slot: Slot, gradient: Tensor | None, steps: int, list_coefficients: Callable[[], list[Tensor]]
+) -> Tensor:
+    """The derivatives (K,) of the loss by the experts' coefficients of a tensor: ⟨gradient, task vector⟩.
+
+    Raises MergingError if one is not finite; ``list_coefficients`` is for the message.
+    """
     if gradient is None:  # the tensor is not part of the tower that encodes images
         return torch.zeros(len(slot.experts), dtype=torch.float64)
     slopes = inner_products(slot.task_vectors, gradient)
-    require_finite(slopes.tolist(), steps - 1, [slot.name] * len(slopes), "gradient", used)
+    require_finite(slopes.tolist(), steps - 1, [slot.name] * len(slopes), "gradient", list_coefficients)
     return slopes
 
 
-def _summed_gradient(blend: Blend, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
+def _summed_gradient(blend: Blend, steps: int, list_coefficients: Callable[[], list[Tensor]]) -> Tensor:
     """The derivatives (K,) of the loss by the experts' coefficients, which all tensors share."""
     slopes: list[Tensor] = []
-    blend.update_each(lambda slot, gradient: slopes.append(_coefficient_gradient(slot, gradient, steps, used)))
+
+    def add_slopes(slot: Slot, gradient: Tensor | None) -> None:
+        slopes.append(_coefficient_gradient(slot, gradient, steps, list_coefficients))
+
+    blend.update_tensors(add_slopes)
     return sum(slopes[1:], slopes[0])
 
 
@@ -106,11 +115,12 @@ def adamerging(slot: Slot, params: AdamergingParams, coefficients: TensorCoeffic
     return weighted_sum(slot.task_vectors, coefficients.get(slot.name, (0.0,) * len(slot.experts)))
 
 
-def _count_images(params: AdamergingParams, images: Sequence[int]) -> int:
-    return params.steps * sum(min(params.batch, count) for count in images)
+def _count_images(params: AdamergingParams, image_counts: Sequence[int]) -> int:
+    return params.steps * sum(min(params.batch, count) for count in image_counts)
 
 
 def _count_reads(params: AdamergingParams, experts: int) -> int:
+    # By task, a step reads all models for the gradient and again to write the merged model; by tensor, once for both.
     passes = 2 * params.steps if params.granularity == "task" else params.steps + 1
     return 1 + passes * (experts + 1) if params.steps else 0
 

@@ -15,7 +15,7 @@ from merging.methods.shared.trimming import TrimThresholds, majority_sign
 from merging.methods.slot import Slot, SlotStream, Survey
 
 TASK_ARITHMETIC, TIES = "task_arithmetic", "ties"
-TIES_SUM = ties.TiesParams(density=0.2, aggregation="sum", scaling=1.0)
+TIES_SUM = ties.TiesParams(density=0.2, aggregation="sum", scaling=1.0)  # the TIES vector that is masked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +51,11 @@ class ConsensusParams(Params):
 
 
 def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
-    """The survey of TIES, for the base ``ties``."""
-    survey = ties.survey(slots, TIES_SUM)
-    thresholds: TrimThresholds = survey.statistics
-    sign = majority_sign(slots, lambda slot: trim_vectors(slot.task_vectors, thresholds.thresholds))
-    return replace(survey, statistics=replace(thresholds, tie_sign=sign))
+    """The survey of TIES with the sign for exact ties, for the base ``ties``."""
+    ties_survey = ties.survey(slots, TIES_SUM)
+    statistics: TrimThresholds = ties_survey.statistics
+    sign = majority_sign(slots, lambda slot: trim_vectors(slot.task_vectors, statistics.thresholds))
+    return replace(ties_survey, statistics=replace(statistics, tie_sign=sign))
 
 
 def consensus(slot: Slot, params: ConsensusParams, statistics: TrimThresholds | None) -> Tensor:

@@ -14,7 +14,7 @@ from merging.base.numerics.low_rank import low_rank_basis, project_on_basis
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, flag, fraction
 from merging.methods.shared import fields
-from merging.methods.shared.least_squares import as_matrices, as_stored
+from merging.methods.shared.least_squares import as_matrices, to_stored_layout
 from merging.methods.slot import Slot
 from merging.models.families import LINEAR_MAPS
 
@@ -65,21 +65,21 @@ class DrmParams(Params):
 
 
 def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
-    """The task vector merged in the joint space, (K, *S) -> (*S); the mean for tensors that are no linear map."""
+    """The task vector merged in the joint space, (K, *S) -> (*S); the mean for tensors that are not linear maps."""
     if slot.role not in LINEAR_MAPS:
         return params.scaling * slot.task_vectors.mean(dim=0)
     vertical = params.direction == "vertical"  # the same steps on the transposed matrices
     if (factors := slot.small_factors) is not None:
-        thin = [factor.mT for factor in factors] if vertical else factors
-        basis = low_rank_basis(thin, params.rank_tol)
-        entries, basis = project_on_basis(basis, thin).to(slot.task_vectors), basis.to(slot.task_vectors)
+        oriented = [factor.mT for factor in factors] if vertical else factors
+        basis = low_rank_basis(oriented, params.rank_tol)
+        entries, basis = project_on_basis(basis, oriented).to(slot.task_vectors), basis.to(slot.task_vectors)
     else:
-        blocks = as_matrices(slot).mT if vertical else as_matrices(slot)
-        basis = left_basis(blocks, params.rank_tol).to(blocks)
-        entries = basis.T @ blocks
-    slot.report_share(0.5)
+        matrices = as_matrices(slot).mT if vertical else as_matrices(slot)
+        basis = left_basis(matrices, params.rank_tol).to(matrices)
+        entries = basis.T @ matrices
+    slot.report_share(0.5)  # finding the basis takes about half of the time
     merged = params.scaling * basis @ _merge_entries(entries, params)
-    return as_stored(merged.T if vertical else merged, slot)
+    return to_stored_layout(merged.T if vertical else merged, slot)
 
 
 def _merge_entries(entries: Tensor, params: DrmParams) -> Tensor:
@@ -91,11 +91,11 @@ def _merge_entries(entries: Tensor, params: DrmParams) -> Tensor:
 
 
 def _algebra(params: DrmParams, matrix: LinearMap) -> float:
-    side, other = matrix.outputs, matrix.inputs
+    height, width = matrix.outputs, matrix.inputs
     if params.direction == "vertical":
-        side, other = other, side
-    into_space_and_back = (matrix.tasks + 1) * product(side, side, other)
-    return symmetric_product(side, matrix.tasks * other) + eigen(side) + into_space_and_back
+        height, width = width, height
+    projections = (matrix.tasks + 1) * product(height, height, width)  # into the space, and back
+    return symmetric_product(height, matrix.tasks * width) + eigen(height) + projections
 
 
 register(

@@ -25,25 +25,26 @@ def _mask_unified(vectors: Tensor) -> tuple[Tensor, Tensor]:
 def _l1_norms(slot: Slot) -> tuple[Tensor, Tensor]:
     """The L1 norms (K,) of a slot's task vectors, and (K,) of the masked unified vectors."""
     vectors = slot.task_vectors.flatten(1)
-    each = (vectors.abs(), _mask_unified(vectors)[0])
-    own, unified = (sizes.sum(dim=1, dtype=torch.float64).cpu() for sizes in each)
-    return own, unified
+    unified, _ = _mask_unified(vectors)
+    norms = (sizes.sum(dim=1, dtype=torch.float64).cpu() for sizes in (vectors.abs(), unified))
+    vector_norms, unified_norms = norms
+    return vector_norms, unified_norms
 
 
 def survey(slots: SlotStream, params: NoParams) -> Survey:
     """Per expert, the rescaler that gives its masked unified vector the L1 norm of its task vector."""
-    own = torch.zeros(len(slots.experts), dtype=torch.float64)
-    unified = torch.zeros_like(own)
-    for slot_own, slot_unified in slots.map(_l1_norms):
-        own += slot_own
-        unified += slot_unified
-    ratios = torch.where(unified > 0, own / unified, 0.0)  # an empty mask has nothing to rescale
+    vector_norms = torch.zeros(len(slots.experts), dtype=torch.float64)
+    unified_norms = torch.zeros_like(vector_norms)
+    for slot_vector_norms, slot_unified_norms in slots.map(_l1_norms):
+        vector_norms += slot_vector_norms
+        unified_norms += slot_unified_norms
+    ratios = torch.where(unified_norms > 0, vector_norms / unified_norms, 0.0)  # an empty mask has nothing to rescale
     rescalers: Rescalers = tuple(ratios.tolist())
     rows = {
         "expert": slots.experts,
         "rescaler": rescalers,
-        "task_vector_l1": own.tolist(),
-        "masked_l1": unified.tolist(),
+        "task_vector_l1": vector_norms.tolist(),
+        "masked_l1": unified_norms.tolist(),
     }
     return Survey(rescalers, {"rescalers": Columns(rows)})
 

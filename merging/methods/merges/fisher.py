@@ -35,7 +35,7 @@ class FisherParams(Params):
 
 @dataclass(frozen=True)
 class FisherWeights:
-    """The map from Fisher information to weights: times the expert's ``scale``, plus ``floor``."""
+    """The map from Fisher information to weights: multiply by the expert's ``scale``, then add ``floor``."""
 
     scale: tuple[float, ...]
     floor: float
@@ -43,8 +43,8 @@ class FisherWeights:
 
 def _information_sums(slot: Slot) -> Tensor:
     """Sums (K, 2) over a slot: of the squared Fisher information, and of the information itself."""
-    rows = slot.gradients[Gradients.FISHER]
-    return torch.stack([torch.stack([to_float64(row).square().sum(), to_float64(row).sum()]) for row in rows])
+    information = map(to_float64, slot.gradients[Gradients.FISHER])  # (*S) per expert
+    return torch.stack([torch.stack([values.square().sum(), values.sum()]) for values in information])
 
 
 def survey(slots: SlotStream, params: FisherParams) -> Survey:
@@ -54,8 +54,9 @@ def survey(slots: SlotStream, params: FisherParams) -> Survey:
     total: Tensor | float = 0.0
     for slot_sums in slots.map(_information_sums):
         total = total + slot_sums
-    squares, sums = torch.as_tensor(total).cpu().T.tolist()
-    norms, means = [math.sqrt(square) for square in squares], [total / max(slots.numel, 1) for total in sums]
+    square_sums, sums = torch.as_tensor(total).cpu().T.tolist()
+    norms = [math.sqrt(square_sum) for square_sum in square_sums]
+    means = [expert_sum / max(slots.numel, 1) for expert_sum in sums]
     scale = tuple(1.0 / norm if params.normalize and norm else 1.0 for norm in norms)
     floor = params.floor * math.fsum(mean * factor for mean, factor in zip(means, scale, strict=True)) / len(means)
     ignored = [name for name, norm in zip(slots.experts, norms, strict=True) if not norm]
@@ -68,8 +69,8 @@ def fisher(slot: Slot, params: FisherParams, weights: FisherWeights) -> Tensor:
     """The weighted mean of the task vectors, (K, *S) -> (*S); the plain mean where all weights are zero."""
     total = torch.zeros_like(to_float64(slot.pretrained))
     merged = torch.zeros_like(total)
-    for row, vector, scale in zip(slot.gradients[Gradients.FISHER], slot.task_vectors, weights.scale, strict=True):
-        weight = to_float64(row) * scale + weights.floor
+    for values, vector, scale in zip(slot.gradients[Gradients.FISHER], slot.task_vectors, weights.scale, strict=True):
+        weight = to_float64(values) * scale + weights.floor
         total += weight
         merged += weight * to_float64(vector)
     mean = slot.task_vectors.mean(dim=0)

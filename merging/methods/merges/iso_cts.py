@@ -17,7 +17,7 @@ from merging.methods.shared import citations
 from merging.methods.shared.singular_vectors import MATRICES, is_decomposed, matrices_to_decompose
 from merging.methods.slot import Slot
 
-NOTHING = 1e-10  # a residual below this share of its task vector is rounding
+MIN_RESIDUAL = 1e-10  # a residual whose norm is at most this share of its task vector's is rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,27 +37,27 @@ def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
     vectors, restore = matrices_to_decompose(slot)
-    full = min(slot.pretrained.shape)
-    common_count, own_count = direction_counts(full, len(vectors), params.common_fraction)
+    full_rank = min(slot.pretrained.shape)
+    common_count, task_count = direction_counts(full_rank, len(vectors), params.common_fraction)
     common = truncated_svd(to_float64(vectors).sum(dim=0), common_count)
-    outside, own = _complement_basis(common.left, vectors.shape[2]), []
+    complement, task_factors = _complement_basis(common.left, vectors.shape[2]), []
     for index, vector in enumerate(vectors):
-        own.append(_residual_svd(to_float64(vector), common.left, outside, own_count))
-        slot.report_share((index + 1) / (len(vectors) + 2))
+        task_factors.append(_residual_svd(to_float64(vector), common.left, complement, task_count))
+        slot.report_share((index + 1) / (len(vectors) + 2))  # the two polar factors take about as long as two tasks
     # The tasks' left vectors are already orthogonal to the common ones, so only the tasks' need a polar factor.
-    left = torch.cat([polar_factor(torch.cat([part.left for part in own], dim=1)), common.left], dim=1)
-    right = polar_factor(torch.cat([*(part.right for part in own), common.right]))
-    level = torch.cat([*(part.values for part in own), common.values]).sum() / max(full, 1)
+    left = torch.cat([polar_factor(torch.cat([factors.left for factors in task_factors], dim=1)), common.left], dim=1)
+    right = polar_factor(torch.cat([*(factors.right for factors in task_factors), common.right]))
+    level = torch.cat([*(factors.values for factors in task_factors), common.values]).sum() / max(full_rank, 1)
     return restore(params.scaling * level * left @ right).to(slot.task_vectors)
 
 
-def direction_counts(full: int, experts: int, common_fraction: float) -> tuple[int, int]:
-    """The numbers of common directions and of directions per task; over all tasks they add up to ``full``."""
-    common = int(full * common_fraction)
-    own = round((full - common) / experts)
-    if own * experts > full:
-        own = (full - common) // experts
-    return full - own * experts, own
+def direction_counts(full_rank: int, experts: int, common_fraction: float) -> tuple[int, int]:
+    """The numbers of common directions and of directions per task; over all tasks they add up to ``full_rank``."""
+    common = int(full_rank * common_fraction)
+    per_task = round((full_rank - common) / experts)
+    if per_task * experts > full_rank:
+        per_task = (full_rank - common) // experts
+    return full_rank - per_task * experts, per_task
 
 
 def _complement_basis(common: Tensor, width: int) -> Tensor | None:
@@ -65,28 +65,31 @@ def _complement_basis(common: Tensor, width: int) -> Tensor | None:
     return torch.linalg.qr(common, mode="complete").Q[:, common.shape[1] :] if len(common) <= width else None
 
 
-def _residual_svd(vector: Tensor, common: Tensor, outside: Tensor | None, count: int) -> Factors:
+def _residual_svd(vector: Tensor, common: Tensor, complement: Tensor | None, count: int) -> Factors:
     """The largest singular values of a task vector (m, n) outside the span of the common columns (m, r).
 
-    ``outside`` is the basis (m, m - r) of the complement, if there is one.
+    ``complement`` is a basis (m, m - r) of the complement of that span, if task vectors are not tall.
     """
-    residual = vector - common @ (common.T @ vector) if outside is None else outside.T @ vector  # fewer rows
-    if (residual.norm() <= NOTHING * vector.norm()).cpu():
+    # In the basis of the complement, the residual has fewer rows.
+    residual = vector - common @ (common.T @ vector) if complement is None else complement.T @ vector
+    if (residual.norm() <= MIN_RESIDUAL * vector.norm()).cpu():
         residual = torch.zeros_like(residual)
     factors = truncated_svd(residual, count)
-    return factors if outside is None else Factors(outside @ factors.left, factors.values, factors.right)
+    return factors if complement is None else Factors(complement @ factors.left, factors.values, factors.right)
 
 
 def _algebra(params: IsoCtsParams, matrix: LinearMap) -> float:
-    out, into, full = matrix.outputs, matrix.inputs, matrix.short
-    common, own = direction_counts(full, matrix.tasks, params.common_fraction)
-    if out <= into:  # in a basis of the complement
-        complement, basis = out - common, 2 * flops.product(out, out, common)
-        residual = flops.product(complement, out, into) + flops.truncated_svd(complement, into, own)
+    outputs, inputs, full_rank = matrix.outputs, matrix.inputs, matrix.short
+    common, per_task = direction_counts(full_rank, matrix.tasks, params.common_fraction)
+    if outputs <= inputs:  # in a basis of the complement
+        complement, basis = outputs - common, 2 * flops.product(outputs, outputs, common)
+        residual = flops.product(complement, outputs, inputs) + flops.truncated_svd(complement, inputs, per_task)
     else:
-        basis, residual = 0.0, 2 * flops.product(out, common, into) + flops.truncated_svd(out, into, own)
-    joined = flops.polar(out, matrix.tasks * own) + flops.polar(full, into) + flops.product(out, full, into)
-    return flops.truncated_svd(out, into, common) + basis + matrix.tasks * residual + joined
+        basis = 0.0
+        residual = 2 * flops.product(outputs, common, inputs) + flops.truncated_svd(outputs, inputs, per_task)
+    joined = flops.polar(outputs, matrix.tasks * per_task) + flops.polar(full_rank, inputs)
+    joined += flops.product(outputs, full_rank, inputs)
+    return flops.truncated_svd(outputs, inputs, common) + basis + matrix.tasks * residual + joined
 
 
 register(

@@ -16,7 +16,7 @@ from merging.methods.shared.localization import (
     L1,
     RELEASED,
     MaskCounts,
-    MaskPath,
+    MaskLearningHistory,
     MaskScores,
     reaches_limit,
     size_limits,
@@ -72,7 +72,7 @@ class LocalizedMasks:
     limits: tuple[float, ...] = ()
     masks: Masks | None = None
 
-    def masks_of(self, slot: Slot) -> Tensor:
+    def read_masks(self, slot: Slot) -> Tensor:
         """The masks (K, *S) of the scalars that each expert keeps in a slot."""
         if self.masks is None:
             return reaches_limit(slot, self.limits)
@@ -84,62 +84,65 @@ def survey(slots: SlotStream, params: LocalizeAndStitchParams) -> Survey:
     """Masks of the largest scalars."""
     localized = LocalizedMasks(limits=size_limits(slots, params.density))
     counts = MaskCounts(slots.experts, slots.parameters, slots.numels)
-    for name, shared in slots.map(lambda slot: (slot.name, counts.count_shared(localized.masks_of(slot)))):
+    for name, shared in slots.map(lambda slot: (slot.name, counts.count_shared(localized.read_masks(slot)))):
         counts.add(name, shared)
     return Survey(localized, counts.tables())
 
 
 def learn(blend: Blend, params: LocalizeAndStitchParams) -> Survey:
     """Masks of the scalars that, added to the pretrained model, classify each task's labeled exemplars best."""
-    experts, path = blend.slots.experts, MaskPath(blend.masks())
-    limits, state = size_limits(blend.slots, params.init_density, least=1), blend.restore_state()
-    path.restore(state)
-    if path.rows:
-        blend.skip_share(len(path.rows) / (params.steps * len(experts)))
-    for task in range(path.finished, len(experts)):
+    experts, history = blend.slots.experts, MaskLearningHistory(blend.create_masks())
+    limits, state = size_limits(blend.slots, params.init_density, min_count=1), blend.load_state()
+    history.restore(state)
+    if history.rows:
+        blend.skip_share(len(history.rows) / (params.steps * len(experts)))
+    for task in range(history.finished, len(experts)):
         scores = MaskScores(limits[task], params.bias, params.lr, params.l1, params.regularizer)
         scores.restore(state)
         state = {}  # the stored scores belong to one task
-        _learn_one(blend, params, task, scores, path)
-        path.finish(scores)
-        blend.offer_state(path.state)
+        _learn_task(blend, params, task, scores, history)
+        history.finish_task(scores)
+        blend.offer_state(history.state)
     counts = MaskCounts(experts, blend.slots.parameters, blend.slots.numels)
     for parameter, numel in zip(blend.slots.parameters, blend.slots.numels, strict=True):
-        counts.add(parameter.name, counts.count_shared(path.masks.read(parameter.name, 0, numel)))
-    tables = counts.tables() | {"learning": path.table(experts, params.steps, sum(blend.slots.numels))}
-    return Survey(LocalizedMasks(masks=path.masks), tables, counts.warnings("localize_and_stitch"))
+        counts.add(parameter.name, counts.count_shared(history.masks.read(parameter.name, 0, numel)))
+    tables = counts.tables() | {"learning": history.table(experts, params.steps, sum(blend.slots.numels))}
+    return Survey(LocalizedMasks(masks=history.masks), tables, counts.warnings("localize_and_stitch"))
 
 
-def _learn_one(blend: Blend, params: LocalizeAndStitchParams, task: int, scores: MaskScores, path: MaskPath) -> None:
+def _learn_task(
+    blend: Blend, params: LocalizeAndStitchParams, task: int, scores: MaskScores, history: MaskLearningHistory
+) -> None:
     """Learn one task's scores, in all steps that remain."""
     experts = blend.slots.experts
     expert, prefix = experts[task], f"task {task + 1} of {len(experts)}, step"
-    first = len(path.rows) - task * params.steps
-    blend.report_detail(f"{prefix} {first + 1} of {params.steps}")
-    blend.update_each(scores.start, expert)
-    for step in range(first, params.steps):
-        loss = blend.cross_entropy(expert)
+    first_step = len(history.rows) - task * params.steps  # above 0 after a pause
+    blend.report_detail(f"{prefix} {first_step + 1} of {params.steps}")
+    blend.update_tensors(scores.initialize, expert)
+    for step in range(first_step, params.steps):
+        loss = blend.compute_cross_entropy(expert)
         require_finite([loss], step, [expert], "cross-entropy", scores.values.values)
-        path.rows.append((loss, float(scores.size)))
-        blend.update_each(scores.descend, expert)
+        history.rows.append((loss, float(scores.mask_size)))
+        blend.update_tensors(scores.descend, expert)
         blend.report_detail(f"{prefix} {step + 1} of {params.steps} · cross-entropy {loss:.2f}")
-        blend.offer_state(lambda: path.state() | scores.state())
-    scores.require_numbers(expert)
+        blend.offer_state(lambda: history.state() | scores.state())
+    scores.require_no_nan(expert)
 
 
 def localize_and_stitch(slot: Slot, params: LocalizeAndStitchParams, localized: LocalizedMasks) -> Tensor:
     """Per scalar, the mean of the task vectors whose masks keep it, zero if none does: (K, *S) -> (*S)."""
-    masks = localized.masks_of(slot)
+    masks = localized.read_masks(slot)
     total = torch.where(masks, slot.task_vectors, 0).sum(dim=0)
     return total / masks.sum(dim=0).clamp(min=1)
 
 
-def _count_images(params: LocalizeAndStitchParams, images: Sequence[int]) -> int:
-    return params.steps * sum(images)
+def _count_images(params: LocalizeAndStitchParams, image_counts: Sequence[int]) -> int:
+    return params.steps * sum(image_counts)
 
 
 def _count_reads(params: LocalizeAndStitchParams, experts: int) -> int:
-    return 2 * (experts + 1) + 1 + experts * (params.steps + 1) * 2  # every task's steps read only its expert
+    limits = 2 * (experts + 1)  # two passes over all models find the limits
+    return limits + 1 + experts * (params.steps + 1) * 2  # a step reads the pretrained model and the task's expert
 
 
 register(

@@ -14,12 +14,12 @@ from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.moments import Moments
 from merging.methods.params import Params, real
 from merging.methods.shared import fields
-from merging.methods.shared.least_squares import as_matrices, as_stored, least_squares
+from merging.methods.shared.least_squares import as_matrices, least_squares, to_stored_layout
 from merging.methods.slot import Slot
 from merging.models.families import ROWWISE_ROLES, WEIGHTS, Role
 
 EPS_FLOAT32 = 2.0**-23  # the published code inverts in float32; this reproduces its cut-off, not its rounding
-SILENT = 1e-10  # energy of a channel below which it counts as unused
+MIN_ENERGY = 1e-10  # sum of squares of a channel's inputs, up to which the channel counts as unused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,32 +54,33 @@ def lot(slot: Slot, params: LotParams, statistics: None) -> Tensor:
 
 
 def _weighted_mean(slot: Slot, inputs: tuple[Moments, ...]) -> Tensor:
-    """Per channel, the mean weighted by each task's energy of the normalized inputs: (K, d) -> (d,)."""
+    """Per channel, the mean weighted by the sum of squares of each task's normalized inputs: (K, d) -> (d,)."""
     energy = torch.stack([moments.energy() for moments in inputs])
     vectors = to_float64(slot.task_vectors)
     total = energy.sum(dim=0)
-    merged = (energy * vectors).sum(dim=0) / total.clamp(min=SILENT)
+    merged = (energy * vectors).sum(dim=0) / total.clamp(min=MIN_ENERGY)
 
-    def drift(scale: Tensor) -> float:
+    def compute_drift(scale: Tensor) -> float:
         return float((energy * (scale - vectors).square()).sum().cpu())
 
-    used = total[total > SILENT]
-    _note_solution(
-        slot, inputs, used, total, (drift(merged), drift(vectors.mean(dim=0)), drift(torch.zeros_like(merged)))
-    )
+    used = total[total > MIN_ENERGY]
+    drift, drift_mean, drift_zero = map(compute_drift, (merged, vectors.mean(dim=0), torch.zeros_like(merged)))
+    _note_solution(slot, inputs, used, total, (drift, drift_mean, drift_zero))
     return merged.to(slot.task_vectors)
 
 
 def _least_drift(slot: Slot, inputs: tuple[Moments, ...], rtol: float | None) -> Tensor:
     """The pseudo-inverse solution (Σ G_k)⁺ Σ G_k T_k in float64: (K, *S) -> (*S)."""
-    sums = least_squares(slot, inputs)
-    values, vectors = sums.spectrum()
-    chosen = values > (inputs[0].width * EPS_FLOAT32 if rtol is None else rtol) * values[-1]
-    used = values[chosen]
-    solution = sums.solution(used, vectors[:, chosen])
+    regression = least_squares(slot, inputs)
+    values, vectors = regression.spectrum()
+    largest = values[-1]  # the values ascend
+    above_cutoff = values > (inputs[0].width * EPS_FLOAT32 if rtol is None else rtol) * largest
+    used = values[above_cutoff]
+    solution = regression.solution(used, vectors[:, above_cutoff])
     mean = to_float64(as_matrices(slot).mean(dim=0)).T
-    _note_solution(slot, inputs, used, values, (sums.least_value(solution), sums.value(mean), sums.energy))
-    return as_stored(solution.T.to(slot.task_vectors), slot)
+    drifts = regression.least_value(solution), regression.value(mean), regression.zero_value
+    _note_solution(slot, inputs, used, values, drifts)
+    return to_stored_layout(solution.T.to(slot.task_vectors), slot)
 
 
 def _note_solution(
@@ -87,8 +88,8 @@ def _note_solution(
 ) -> None:
     """Note a row of the table "lot": the used part of the inputs' spectrum, and the objective Σ_k ‖X_k (T - T_k)‖².
 
-    ``used`` (r,) are those of the eigenvalues ``values`` (d,) that exceed the cut-off. ``drifts`` are the objective for
-    the solution (before ``scaling``), for the mean task vector, and for zero (pretrained).
+    ``values`` (d,) are the eigenvalues, ``used`` (r,) those that exceed the cut-off. ``drifts`` are the objective for
+    the solution (before ``scaling``), for the mean task vector, and for zero (the pretrained weights).
     """
     trace, largest, used_trace = to_numbers(values.sum(), values.max(), used.sum())
     slot.note(
@@ -104,7 +105,7 @@ def _note_solution(
 
 def _algebra(params: LotParams, matrix: LinearMap) -> float:
     rows = matrix.tasks * matrix.rows
-    side = min(rows, matrix.inputs)  # of the smaller Gram matrix
+    side = min(rows, matrix.inputs)  # of the smaller Gram matrix, X Xᵀ or XᵀX
     solving = 3 * product(matrix.outputs, side, matrix.inputs)  # includes the drift of the mean for the table
     products = product(matrix.outputs, rows, matrix.inputs) if rows < matrix.inputs else gram_products(matrix)
     return products + eigen(side) + solving

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from merging.base.files.tables import Columns
 from merging.base.numerics.flops import task_products
-from merging.methods.method import Citation, Earlier, Merge, register
+from merging.methods.method import Citation, EarlierEdits, Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.models.families import WEIGHTS
 
-Coefficients = dict[str, float]  # tensor -> t
+Coefficients = dict[str, float]  # tensor -> factor of its mean task vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +29,12 @@ def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
     """The coefficient of every tensor, from the Gram matrices of its task vectors in float64."""
     experts = len(slots.experts)
     grams = {p.name: torch.zeros((experts, experts), dtype=torch.float64) for p in slots.parameters}
-    for name, gram in slots.map(lambda slot: (slot.name, _gram(slot))):
+    for name, gram in slots.map(lambda slot: (slot.name, _compute_gram(slot))):
         grams[name] += gram
     cosines = [mean_cosine(grams[p.name]) for p in slots.parameters]
-    coefficients = {p.name: merge_coefficient(c, experts) for p, c in zip(slots.parameters, cosines, strict=True)}
+    coefficients = {
+        p.name: merge_coefficient(cosine, experts) for p, cosine in zip(slots.parameters, cosines, strict=True)
+    }
     columns = {
         "tensor": list(coefficients),
         "order": [p.order for p in slots.parameters],
@@ -46,7 +48,7 @@ def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
     return Survey(coefficients, {"coefficients": Columns(columns)})
 
 
-def _gram(slot: Slot) -> Tensor:
+def _compute_gram(slot: Slot) -> Tensor:
     """The Gram matrix (K, K) of a slot's task vectors, in float64 on the CPU."""
     flat = slot.task_vectors.flatten(1).double()
     return (flat @ flat.T).cpu()
@@ -55,7 +57,7 @@ def _gram(slot: Slot) -> Tensor:
 def mean_cosine(gram: Tensor) -> float:
     """Mean cosine over the pairs of vectors with this Gram matrix (K, K); 1 if there is no pair.
 
-    A zero vector has no cosine; it counts as orthogonal to all others, as in the usual guarded cosine.
+    A zero vector counts as orthogonal to all others.
     """
     experts = len(gram)
     if experts == 1:
@@ -68,8 +70,8 @@ def mean_cosine(gram: Tensor) -> float:
 
 def merge_coefficient(cosine: float, experts: int) -> float:
     """The position of the merged weights between the pretrained weights (0) and the experts' mean (1)."""
-    agreeing = min(max(cosine, 0.0), 1.0)
-    return experts * agreeing / (1 + (experts - 1) * agreeing)
+    agreement = min(max(cosine, 0.0), 1.0)
+    return experts * agreement / (1 + (experts - 1) * agreement)
 
 
 def model_stock(slot: Slot, params: ModelStockParams, coefficients: Coefficients) -> Tensor:
@@ -77,10 +79,10 @@ def model_stock(slot: Slot, params: ModelStockParams, coefficients: Coefficients
     return coefficients[slot.name] * slot.task_vectors.mean(dim=0)
 
 
-def find_refusal(params: ModelStockParams, before: Earlier) -> str:
+def find_refusal(params: ModelStockParams, before: EarlierEdits) -> str:
     """The reason to refuse a random edit before this merge; empty if there is none."""
-    if random := sorted({"dare", "random_mask"} & {key for key, _ in before}):
-        return f"model_stock uses the angles between task vectors, which are random after {random[0]}."
+    if random_edits := sorted({"dare", "random_mask"} & {key for key, _ in before}):
+        return f"model_stock uses the angles between task vectors, which are random after {random_edits[0]}."
     return ""
 
 

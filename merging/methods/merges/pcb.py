@@ -44,12 +44,12 @@ class PcbParams(Params):
 
 @dataclass(frozen=True)
 class PcbLimits:
-    """Global limits per expert: the range of absolute values, the score that winners exceed, and the best score."""
+    """Limits per expert over all tensors, one number each; the fields are columns of the table "pcb_limits"."""
 
-    low: Sequence[float]
+    low: Sequence[float]  # of the absolute values
     high: Sequence[float]
-    cut: Sequence[float] = ()
-    top: Sequence[float] = ()
+    cut: Sequence[float] = ()  # the score that winners exceed
+    top: Sequence[float] = ()  # the best score
 
 
 def _compete(vectors: Tensor, limits: PcbLimits) -> tuple[Tensor, Tensor]:
@@ -60,11 +60,11 @@ def _compete(vectors: Tensor, limits: PcbLimits) -> tuple[Tensor, Tensor]:
     level = (sizes - low) / torch.where(spread > 0, spread, 1.0)
     # The constant exp(-K) prevents overflow with many experts; it cancels when scores are scaled to [0, 1].
     within = ((level.square() - 1) * len(vectors)).exp_()
-    across = _tanh(vectors * (sign * level).sum(dim=0))
+    across = _apply_tanh(vectors * (sign * level).sum(dim=0))
     return sizes * sign, within * across * (spread > 0)
 
 
-def _tanh(values: Tensor) -> Tensor:
+def _apply_tanh(values: Tensor) -> Tensor:
     """The hyperbolic tangents, in place; on the CPU numpy takes a tenth of torch's time."""
     if not values.is_cpu:
         return values.tanh_()
@@ -79,34 +79,36 @@ def _as_column(values: Sequence[float], like: Tensor) -> Tensor:
 
 def survey(slots: SlotStream, params: PcbParams) -> Survey:
     """The global limits of every expert, by exact quantiles."""
-    counted, experts = slots.numel + slots.dead_numel, len(slots.experts)
+    numel, experts = slots.numel + slots.dead_numel, len(slots.experts)
 
-    def ranks(*positions: float) -> list[int]:  # 0-based, as in the published code
-        return [min(max(int(position), 0), counted - 1) for position in positions for _ in range(experts)]
+    def to_ranks(*positions: float) -> list[int]:
+        """Ranks from 0, as in the published code: each position once per expert."""
+        return [min(max(int(position), 0), numel - 1) for position in positions for _ in range(experts)]
 
-    ends = ranks(counted * params.clip, counted * (1 - params.clip) - 1)
-    bounds = kth_smallest_of_slots(slots, magnitudes, ends)
+    size_ranks = to_ranks(numel * params.clip, numel * (1 - params.clip) - 1)
+    bounds = kth_smallest_of_slots(slots, magnitudes, size_ranks)
     size_range = PcbLimits(bounds[:experts], bounds[experts:])
 
-    def scores(slot: Slot, sign: int = 1) -> Tensor:
-        return _compete(slot.task_vectors, size_range)[1].mul_(sign).clamp_(min=0).flatten(1)
+    def compute_scores(slot: Slot, sign: int = 1) -> Tensor:
+        _, scores = _compete(slot.task_vectors, size_range)
+        return scores.mul_(sign).clamp_(min=0).flatten(1)
 
-    score_ranks = ranks(counted * (1 - params.density), counted - 1)
-    quantiles = kth_smallest_of_slots(slots, scores, score_ranks)
-    if not all(quantiles):  # zero: the quantile may be negative
-        mirrored = [counted - 1 - rank for rank in score_ranks]
-        negative = kth_smallest_of_slots(slots, partial(scores, sign=-1), mirrored)
-        quantiles = [above - below for above, below in zip(quantiles, negative, strict=True)]
+    score_ranks = to_ranks(numel * (1 - params.density), numel - 1)
+    quantiles = kth_smallest_of_slots(slots, compute_scores, score_ranks)
+    if not all(quantiles):  # a quantile of 0 may stand for a negative score, since these were clamped
+        mirrored = [numel - 1 - rank for rank in score_ranks]
+        negated = kth_smallest_of_slots(slots, partial(compute_scores, sign=-1), mirrored)
+        quantiles = [positive - negative for positive, negative in zip(quantiles, negated, strict=True)]
     limits = PcbLimits(size_range.low, size_range.high, quantiles[:experts], quantiles[experts:])
-    return Survey(limits, {"pcb_limits": Columns({"expert": slots.experts, **vars(limits), "numel": counted})})
+    return Survey(limits, {"pcb_limits": Columns({"expert": slots.experts, **vars(limits), "numel": numel})})
 
 
 def pcb(slot: Slot, params: PcbParams, limits: PcbLimits) -> Tensor:
     """The mean of the clipped task vectors, weighted by the margins of their scores: (K, *S) -> (*S)."""
     clipped, scores = _compete(slot.task_vectors, limits)
     cut, top = _as_column(limits.cut, scores), _as_column(limits.top, scores)
-    margin = top - cut
-    weights = ((scores - cut) / torch.where(margin > 0, margin, 1.0)).clamp(0, 1)  # no margin: no score above the cut
+    margin = top - cut  # 0 if no score exceeds the cut
+    weights = ((scores - cut) / torch.where(margin > 0, margin, 1.0)).clamp(0, 1)
     return params.scaling * (weights * clipped).sum(dim=0) / weights.sum(dim=0).clamp(min=1e-12)
 
 

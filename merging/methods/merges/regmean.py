@@ -1,4 +1,4 @@
-"""RegMean: per linear weight, the least-squares fit to every expert's outputs on its own inputs."""
+"""RegMean: per linear weight, the least-squares fit to every expert's outputs on the expert's inputs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from merging.base.numerics.flops import LinearMap, cholesky, gram_products, prod
 from merging.base.numerics.linear_algebra import to_float64
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.params import Params, fraction
-from merging.methods.shared.least_squares import NormalEquations, as_matrices, as_stored, normal_equations, spectrum
+from merging.methods.shared.least_squares import (
+    NormalEquations,
+    as_matrices,
+    normal_equations,
+    spectrum,
+    to_stored_layout,
+)
 from merging.methods.slot import Slot
 from merging.models.families import ROWWISE_ROLES, Role
 
 EPS, TINY = torch.finfo(torch.float64).eps, torch.finfo(torch.float64).tiny
-ROUNDS = 6  # of power iteration, for an estimate of the condition number
+POWER_ITERATIONS = 6  # for the estimate of the condition number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,66 +43,73 @@ def regmean(slot: Slot, params: RegmeanParams, statistics: None) -> Tensor:
     if inputs is None:
         return slot.task_vectors.mean(dim=0)
 
-    sums = normal_equations(slot, inputs, params.alpha)
-    columns = _solve_shrunk(slot, sums) if params.alpha < 1 else None
-    if columns is None:
-        columns = _solve_least_norm(slot, sums)
-    return as_stored(columns.T.to(slot.task_vectors), slot)
+    equations = normal_equations(slot, inputs, params.alpha)
+    solution = _solve_shrunk(slot, equations) if params.alpha < 1 else None
+    if solution is None:
+        solution = _solve_least_norm(slot, equations)
+    return to_stored_layout(solution.T.to(slot.task_vectors), slot)
 
 
-def _solve_shrunk(slot: Slot, sums: NormalEquations) -> Tensor | None:
+def _solve_shrunk(slot: Slot, equations: NormalEquations) -> Tensor | None:
     """The solution (d_in, d_out) for a positive definite matrix; None if rounding has made the matrix indefinite."""
-    gram, unused = sums.gram, sums.gram.diagonal() == 0
-    if unused.any().cpu():  # an unused input has a row of zeros on both sides, so its solution is 0
+    gram, unused = equations.gram, equations.gram.diagonal() == 0
+    if (
+        unused.any().cpu()
+    ):  # an unused input has zeros in its row of both sides: any diagonal entry gives the solution 0
         gram = gram + torch.diag(unused * gram.diagonal().mean().clamp(min=TINY))
-    factor, failed = torch.linalg.cholesky_ex(gram)
-    if failed.cpu():
+    factor, error_code = torch.linalg.cholesky_ex(gram)
+    if error_code.cpu():
         return None
-    _note_solution(slot, sums, len(gram) - int(unused.sum().cpu()), _estimate_condition(gram, factor), True, 0.0)
-    return torch.cholesky_solve(sums.target, factor)
+    rank = len(gram) - int(unused.sum().cpu())
+    _note_solution(slot, equations, rank, _estimate_condition(gram, factor), is_lower_bound=True, lost_share=0.0)
+    return torch.cholesky_solve(equations.target, factor)
 
 
-def _solve_least_norm(slot: Slot, sums: NormalEquations) -> Tensor:
-    """The pseudo-inverse solution (d_in, d_out) for whole weights, minus the pretrained weights.
+def _solve_least_norm(slot: Slot, equations: NormalEquations) -> Tensor:
+    """The pseudo-inverse solution (d_in, d_out) for the merged weights, minus the pretrained weights.
 
-    Directions that no exemplar excites get weight 0, so their pretrained weights are lost.
+    Directions of the inputs that occur in no exemplar get weight 0, so their pretrained weights are lost.
     """
-    values, vectors = spectrum(sums.gram)
-    chosen = values > len(values) * EPS * values[-1]
-    basis, used = vectors[:, chosen], values[chosen]
+    values, vectors = spectrum(equations.gram)
+    nonzero = values > len(values) * EPS * values[-1]  # relative to the largest, since the values ascend
+    basis, used = vectors[:, nonzero], values[nonzero]
     pretrained = to_float64(as_matrices(slot, slot.pretrained[None])[0]).T
-    lost = torch.zeros_like(pretrained) if chosen.all().cpu() else pretrained - basis @ (basis.T @ pretrained)
-    share = float((lost.square().sum() / pretrained.square().sum().clamp(min=TINY)).cpu())
-    _note_solution(slot, sums, len(used), float((used[-1] / used[0]).cpu()) if len(used) else 1.0, False, share)
-    return basis @ ((basis.T @ sums.target) / used[:, None]) - lost
+    lost_part = torch.zeros_like(pretrained) if nonzero.all().cpu() else pretrained - basis @ (basis.T @ pretrained)
+    lost_share = float((lost_part.square().sum() / pretrained.square().sum().clamp(min=TINY)).cpu())
+    condition = float((used[-1] / used[0]).cpu()) if len(used) else 1.0
+    _note_solution(slot, equations, len(used), condition, is_lower_bound=False, lost_share=lost_share)
+    return basis @ ((basis.T @ equations.target) / used[:, None]) - lost_part
 
 
 def _estimate_condition(gram: Tensor, factor: Tensor) -> float:
-    """The largest eigenvalue over the smallest of a Gram matrix (d, d), estimated from below by power iteration.
+    """A lower bound on the condition number of a Gram matrix (d, d), by power iteration from a fixed vector.
 
-    ``factor`` (d, d) is its Cholesky factor. The iteration starts from a fixed vector.
+    The condition number is the largest eigenvalue divided by the smallest. ``factor`` (d, d) is the matrix's Cholesky
+    factor.
     """
     top = bottom = torch.linspace(1, 2, len(gram), dtype=gram.dtype, device=gram.device)[:, None]
-    for _ in range(ROUNDS):
+    for _ in range(POWER_ITERATIONS):
         top, bottom = gram @ (top / top.norm()), torch.cholesky_solve(bottom / bottom.norm(), factor)
     return float((top.norm() * bottom.norm()).cpu())
 
 
-def _note_solution(slot: Slot, sums: NormalEquations, rank: int, condition: float, at_least: bool, lost: float) -> None:
+def _note_solution(
+    slot: Slot, equations: NormalEquations, rank: int, condition: float, *, is_lower_bound: bool, lost_share: float
+) -> None:
     """Note a row of the table "regmean": how well the exemplars determine the weights.
 
-    ``condition`` is the condition number of the inverted matrix, in the directions that are used; if
-    ``condition_is_at_least`` is true, it is an estimate from below. ``pretrained_lost`` is the share of the pretrained
-    weights' squared norm in the other directions, which is lost.
+    ``condition`` is the condition number of the inverted matrix, in the ``rank`` directions that are used, or a lower
+    bound on it. ``lost_share`` is the share of the pretrained weights' squared norm in the other directions, which is
+    lost.
     """
     slot.note(
         "regmean",
-        rows=sums.rows,
-        width=len(sums.gram),
+        rows=equations.row_count,
+        width=len(equations.gram),
         rank=rank,
         condition=condition,
-        condition_is_at_least=at_least,
-        pretrained_lost=lost,
+        condition_is_at_least=is_lower_bound,
+        pretrained_lost=lost_share,
     )
 
 
@@ -129,8 +142,8 @@ register(
         variant="Applies to linear weights and the output projection; other tensors are the mean. The regression uses "
         "task vectors in float64, which gives the same weights if the matrix is invertible. Below alpha = 1 it is, and "
         "inputs that are always zero keep the pretrained weights. At alpha = 1 the pseudo-inverse for whole weights is "
-        "used, so directions that no exemplar excites lose their pretrained weights, which LOT with scaling 1 keeps; "
+        "used, so directions that occur in no exemplar lose their pretrained weights, which LOT with scaling 1 keeps; "
         "the table reports the lost share. Condition numbers in the table are exact at alpha = 1; for smaller alpha "
-        "they are estimates from below, so the true ones may be larger.",
+        "they are lower bounds.",
     )
 )

@@ -13,7 +13,7 @@ from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
 from merging.methods.slot import Slot
 
-FLOOR = 1e-6  # least sum of coefficients by which a scalar is divided
+MIN_WEIGHT = 1e-6  # least sum of coefficients by which a scalar is divided
 FUSECHAT = Citation(key="wan2024fusechat", authors="Wan et al.", title="FuseChat: knowledge fusion of chat models",
                     venue="arXiv", year=2024, arxiv="2408.07990")  # fmt: skip
 
@@ -34,9 +34,9 @@ def _select_scalars(vectors: Tensor, density: float) -> Tensor:
     ordered = vectors.sort(dim=0).values  # so that rounding and ties do not depend on the order of experts
     variance = (ordered - ordered[0]).var(dim=0, correction=0).flatten()  # exactly 0 where all experts are equal
     count = int(int(variance.count_nonzero().cpu()) * density)
-    chosen = torch.zeros_like(variance, dtype=torch.bool)
-    chosen[variance.sort(descending=True, stable=True).indices[:count]] = True
-    return chosen.reshape(vectors.shape[1:])
+    mask = torch.zeros_like(variance, dtype=torch.bool)
+    mask[variance.sort(descending=True, stable=True).indices[:count]] = True
+    return mask.reshape(vectors.shape[1:])
 
 
 def _mean_square_shares(vectors: Tensor) -> list[float]:
@@ -52,12 +52,12 @@ def sce(slot: Slot, params: SceParams, statistics: None) -> Tensor:
     if params.density < 1.0 and len(vectors) > 1:
         vectors = vectors * _select_scalars(vectors, params.density)
     merged, weight = (torch.zeros_like(to_float64(slot.pretrained)) for _ in range(2))
-    positive = sum((to_float64(vector) for vector in vectors), merged) >= 0
+    is_plus = sum((to_float64(vector) for vector in vectors), merged) >= 0  # the elected sign
     for vector, coefficient in zip(map(to_float64, vectors), _mean_square_shares(vectors), strict=True):
-        share = coefficient * ((vector != 0) & ((vector > 0) == positive)).to(vector)
+        share = coefficient * ((vector != 0) & ((vector > 0) == is_plus)).to(vector)
         merged += share * vector
         weight += share
-    return (merged / weight.clamp(min=FLOOR)).to(slot.task_vectors)
+    return (merged / weight.clamp(min=MIN_WEIGHT)).to(slot.task_vectors)
 
 
 register(

@@ -72,18 +72,18 @@ def _merge_elected(kept: Tensor, sign: Tensor, params: TiesParams) -> Tensor:
 
 
 def provisional(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Provisional:
-    """The result (*S) of ``ties`` with plus for exact ties, and the votes (a scalar) that finally decide these."""
+    """The result (*S) of ``ties`` with plus for exact ties, and the slot's votes (a scalar) for the sign of ties."""
     kept = _trim(slot, params, statistics.thresholds)
     sign = kept.sum(dim=0).sign_()
     tied = 1 - sign.abs()
     merged = _merge_elected(kept, sign + tied, params)
     # Ties of kept scalars have a positive sum. The sign of an added zero matters only for a weight of -0.0.
-    final = ((tied * merged).sum() == 0) & ~_holds_negative_zero(slot.pretrained)
+    final = ((tied * merged).sum() == 0) & ~_has_negative_zero(slot.pretrained)
     return Provisional(params.scaling * merged, sign.sum().long(), final)
 
 
-def _holds_negative_zero(values: Tensor) -> Tensor:
-    """Whether any number (*S) is -0.0: its bits are those of the least integer, whose search is the fastest test."""
+def _has_negative_zero(values: Tensor) -> Tensor:
+    """Whether any number (*S) is -0.0: its bits are those of the least integer, and a minimum is fast to find."""
     integers = values.view(torch.int64 if values.dtype == torch.float64 else torch.int32)
     if not integers.numel():
         return torch.zeros((), dtype=torch.bool, device=values.device)

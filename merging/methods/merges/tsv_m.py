@@ -44,21 +44,21 @@ def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
     if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
     vectors, restore = matrices_to_decompose(slot)
-    count = kept_rank(min(slot.pretrained.shape), len(vectors), params.rank_fraction)
-    parts = []
+    rank = kept_rank(min(slot.pretrained.shape), len(vectors), params.rank_fraction)
+    task_factors = []
     for index, vector in enumerate(vectors):
-        parts.append(truncated_svd(vector, count))
+        task_factors.append(truncated_svd(vector, rank))
         slot.report_share((index + 1) / (len(vectors) + 2))  # the two polar factors take about as long as two tasks
-    whole = join_factors(parts)
-    return restore(params.scaling * (whole.left * whole.values) @ whole.right).to(slot.task_vectors)
+    joined = join_factors(task_factors)
+    return restore(params.scaling * (joined.left * joined.values) @ joined.right).to(slot.task_vectors)
 
 
 def _algebra(params: TsvMParams, matrix: LinearMap) -> float:
-    count = kept_rank(matrix.short, matrix.tasks, params.rank_fraction)
-    joined = matrix.tasks * count
-    whitened = flops.polar(matrix.outputs, joined) + flops.polar(joined, matrix.inputs)
-    tasks = matrix.tasks * flops.truncated_svd(matrix.outputs, matrix.inputs, count)
-    return tasks + whitened + flops.product(matrix.outputs, joined, matrix.inputs)
+    rank = kept_rank(matrix.short, matrix.tasks, params.rank_fraction)
+    joined_rank = matrix.tasks * rank
+    polar_factors = flops.polar(matrix.outputs, joined_rank) + flops.polar(joined_rank, matrix.inputs)
+    decompositions = matrix.tasks * flops.truncated_svd(matrix.outputs, matrix.inputs, rank)
+    return decompositions + polar_factors + flops.product(matrix.outputs, joined_rank, matrix.inputs)
 
 
 register(

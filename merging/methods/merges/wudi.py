@@ -15,8 +15,8 @@ from merging.methods.shared import fields
 from merging.methods.slot import Slot
 from merging.models.families import Role
 
-BETAS, EPS = (0.9, 0.999), 1e-8  # Adam's, fixed as in the authors' code
-TICK = 5  # steps between reports
+ADAM_BETAS, ADAM_EPS = (0.9, 0.999), 1e-8  # fixed, as in the authors' code
+REPORT_INTERVAL = 5  # steps between reports of progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def wudi(slot: Slot, params: WudiParams, statistics: None) -> Tensor:
     if slot.role != Role.LINEAR:
         merged = torch.zeros_like(slot.pretrained) if params.others == "pretrained" else vectors.mean(dim=0)
     elif int(vectors.flatten(1).any(dim=1).sum().cpu()) <= 1:
-        merged = vectors.sum(dim=0)  # already the optimum, around which Adam would only oscillate
+        merged = vectors.sum(dim=0)  # is already the optimum, around which Adam would oscillate
     else:
         merged = _optimize(slot, params)
     return params.scaling * merged
@@ -72,11 +72,11 @@ def _optimize(slot: Slot, params: WudiParams) -> Tensor:
     mean, square = torch.zeros_like(merged), torch.zeros_like(merged)
     for step in range(1, params.steps + 1):
         gradient = torch.addmm(target, merged, total, beta=-2, alpha=2)
-        mean.lerp_(gradient, 1 - BETAS[0])
-        square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-        size = (square / (1 - BETAS[1] ** step)).sqrt_().add_(EPS)
-        merged.addcdiv_(mean, size, value=-params.lr / (1 - BETAS[0] ** step))
-        if step % TICK == 0:
+        mean.lerp_(gradient, 1 - ADAM_BETAS[0])
+        square.mul_(ADAM_BETAS[1]).addcmul_(gradient, gradient, value=1 - ADAM_BETAS[1])
+        size = (square / (1 - ADAM_BETAS[1] ** step)).sqrt_().add_(ADAM_EPS)
+        merged.addcdiv_(mean, size, value=-params.lr / (1 - ADAM_BETAS[0] ** step))
+        if step % REPORT_INTERVAL == 0:
             slot.report_share(step / params.steps)
     return merged
 
@@ -98,11 +98,11 @@ def normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _algebra(params: WudiParams, matrix: LinearMap) -> float:
-    (out, into), short = (matrix.outputs, matrix.inputs), matrix.short
-    per_task = symmetric_product(into, out) + product(out, short, into)
-    if out < into:
-        per_task += symmetric_product(out, into)
-    return matrix.tasks * per_task + params.steps * product(out, into, into)
+    outputs, inputs = matrix.outputs, matrix.inputs
+    per_task = symmetric_product(inputs, outputs) + product(outputs, matrix.short, inputs)
+    if outputs < inputs:
+        per_task += symmetric_product(outputs, inputs)
+    return matrix.tasks * per_task + params.steps * product(outputs, inputs, inputs)
 
 
 register(

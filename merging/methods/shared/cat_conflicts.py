@@ -1,4 +1,4 @@
-"""CAT's objective: the directions in which other tasks' vectors disturb a task more than they serve their own tasks.
+"""CAT's objective: the directions in which other tasks' vectors disturb a task more than they serve those tasks.
 
 Task vectors are in float64. Sums over rows are divided by the number of rows, which may differ between tasks.
 """
@@ -17,7 +17,7 @@ from merging.methods.moments import Moments
 from merging.methods.shared.least_squares import spectrum
 
 EPS = torch.finfo(torch.float64).eps
-DEPENDENT = 1e-6  # singular values of joined bases below this add no direction
+MIN_SINGULAR_VALUE = 1e-6  # smaller singular values of joined bases add no direction
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def join_conflicts(conflicts: Sequence[Conflict]) -> Conflict:
     if positions[0].ndim == 1:
         return Conflict(torch.cat(positions), scores)
     left, sizes, _ = torch.linalg.svd(torch.cat(positions, dim=1), full_matrices=False)
-    return Conflict(left[:, sizes > DEPENDENT], scores)
+    return Conflict(left[:, sizes > MIN_SINGULAR_VALUE], scores)
 
 
 @dataclass(frozen=True)
@@ -58,62 +58,62 @@ class LinearConflicts:
     inputs: tuple[Moments, ...]
     tradeoff: float
 
-    def top(self, task: int, count: int) -> Conflict:
+    def find_top(self, task: int, count: int) -> Conflict:
         """The eigenvectors (d_out, c) of M_k with the largest positive eigenvalues (c,), at most ``count``."""
-        others = [i for i in range(len(self.inputs)) if i != task]
-        rows = len(others) * self.inputs[task].count + sum(self.inputs[i].count for i in others)
+        other_tasks = [i for i in range(len(self.inputs)) if i != task]
+        row_count = len(other_tasks) * self.inputs[task].count + sum(self.inputs[i].count for i in other_tasks)
         have_rows = all(moments.rows is not None for moments in self.inputs)
-        if have_rows and rows < self.vectors.shape[1]:
-            return self._from_rows(task, others, count)
-        return self._from_grams(task, count)
+        if have_rows and row_count < self.vectors.shape[1]:
+            return self._find_from_rows(task, other_tasks, count)
+        return self._find_from_grams(task, count)
 
-    def _from_rows(self, task: int, others: list[int], count: int) -> Conflict:
-        """``top`` with few rows, exactly: M_k = Zᵀ diag(±1) Z acts only in the span of the outputs Z (rows, d_out)."""
-        disturbing = [self._outputs(task, i) for i in others]
-        serving = [self._outputs(i, i) * self.tradeoff**0.5 for i in others]
+    def _find_from_rows(self, task: int, other_tasks: list[int], count: int) -> Conflict:
+        """``find_top`` from rows, exactly: M_k = Zᵀ diag(±1) Z acts only in the span of the outputs Z (rows, d_out)."""
+        disturbing = [self._compute_outputs(task, i) for i in other_tasks]
+        serving = [self._compute_outputs(i, i) * self.tradeoff**0.5 for i in other_tasks]
         outputs = torch.cat([*disturbing, *serving])
         signs = outputs.new_ones(len(outputs))
         signs[sum(map(len, disturbing)) :] = -1
         outer, inner = torch.linalg.qr(outputs.T)
         values, vectors = spectrum((inner * signs) @ inner.T, count)
-        conflict = _positive(values, vectors, float(outputs.square().sum().cpu()), len(vectors))
+        conflict = _select_positive(values, vectors, float(outputs.square().sum().cpu()), len(vectors))
         return Conflict(outer @ conflict.positions, conflict.scores)
 
-    def _outputs(self, task: int, expert: int) -> Tensor:
+    def _compute_outputs(self, task: int, expert: int) -> Tensor:
         """The outputs (n, d_out) of one expert's task vector for the n rows of a task, divided by √n."""
         rows = self.inputs[task].rows
         assert rows is not None
         outputs: Tensor = to_float64(rows) @ self.vectors[expert].T / max(len(rows), 1) ** 0.5
         return outputs
 
-    def _from_grams(self, task: int, count: int) -> Conflict:
-        """``top`` from Gram matrices.
+    def _find_from_grams(self, task: int, count: int) -> Conflict:
+        """``find_top`` from Gram matrices.
 
         The serving terms are summed over all i, also over i = k; the disturbing sum adds that term back with weight α.
         """
         weights = dict.fromkeys(range(len(self.vectors)), 1.0)
         weights[task] = self.tradeoff
-        disturbing = self._weighted_outputs(task, weights)
+        disturbing = self._sum_outputs(task, weights)
         matrix = disturbing - self.tradeoff * self._summed_outputs
         scale = float((disturbing.trace() + self.tradeoff * self._summed_outputs.trace()).cpu())
-        return _positive(*spectrum(matrix, count), scale, len(matrix))
+        return _select_positive(*spectrum(matrix, count), scale, len(matrix))
 
     @cached_property
     def _summed_outputs(self) -> Tensor:
         """Σ_i τ_i (G_i/n_i) τ_iᵀ (d_out, d_out), correct on and below the diagonal."""
         return sum(
-            (self._weighted_outputs(i, {i: 1.0}) for i in range(1, len(self.inputs))),
-            self._weighted_outputs(0, {0: 1.0}),
+            (self._sum_outputs(i, {i: 1.0}) for i in range(1, len(self.inputs))),
+            self._sum_outputs(0, {0: 1.0}),
         )
 
-    def _weighted_outputs(self, task: int, weights: Mapping[int, float]) -> Tensor:
+    def _sum_outputs(self, task: int, weights: Mapping[int, float]) -> Tensor:
         """Σ_i w_i τ_i (G_k/n_k) τ_iᵀ (d_out, d_out), correct on and below the diagonal; uses X_k if it has few rows."""
         total = self.vectors.new_zeros(self.vectors.shape[1], self.vectors.shape[1])
         rows = self.inputs[task].rows
-        few = rows is not None and len(rows) < self.vectors.shape[2]
-        gram = None if few else _mean_gram(self.inputs[task])
+        has_few_rows = rows is not None and len(rows) < self.vectors.shape[2]
+        gram = None if has_few_rows else _mean_gram(self.inputs[task])
         for i, weight in weights.items():
-            right = self._outputs(task, i).T if gram is None else self.vectors[i]
+            right = self._compute_outputs(task, i).T if gram is None else self.vectors[i]
             left = weight * right
             add_lower_product(total, left if gram is None else left @ gram, right)
         return total
@@ -123,14 +123,14 @@ class LinearConflicts:
 class ScalarConflicts:
     """The objective for elementwise tensors: g_k = Σ_{i≠k} (e_k - α e_i) τ_i² with mean squares e of their inputs.
 
-    Shifts and embeddings have no input: for them e_k is 1 and α is 0.
+    No input enters shifts and embeddings: for them e_k is 1 and α is 0.
     """
 
     vectors: Tensor  # (K, n)
     energies: Tensor | None  # (K, n)
     tradeoff: float = 0.0
 
-    def top(self, task: int, count: int) -> Conflict:
+    def find_top(self, task: int, count: int) -> Conflict:
         """The positions (c,) of the largest positive g_k (c,), at most ``count``."""
         squares = self.vectors.square()
         squares[task] = 0
@@ -149,10 +149,10 @@ def _mean_gram(moments: Moments) -> Tensor:
     return moments.gram() / max(moments.count, 1)
 
 
-def _positive(values: Tensor, vectors: Tensor, scale: float, size: int) -> Conflict:
+def _select_positive(values: Tensor, vectors: Tensor, scale: float, size: int) -> Conflict:
     """The eigenpairs, largest first, whose values exceed the rounding of terms of magnitude ``scale``.
 
     ``values`` (r,) ascend, ``vectors`` are (d, r); ``size`` is the number of rows of the matrix.
     """
-    chosen = values.flip(0) > size * EPS * scale
-    return Conflict(vectors.flip(1)[:, chosen], values.flip(0)[chosen])
+    exceeds = values.flip(0) > size * EPS * scale
+    return Conflict(vectors.flip(1)[:, exceeds], values.flip(0)[exceeds])

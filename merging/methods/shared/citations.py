@@ -94,14 +94,14 @@ MERGESCOPE = Citation(
     year=2026,
 )
 
-# Parts of the program besides methods that come from papers.
+# Ideas of the program, other than methods, that come from papers.
 BACKGROUND = (
     ("task vectors", TASK_ARITHMETIC),
     ("CLIP", CLIP),
     ("eight-task protocol, test-time merging", ADAMERGING),
 )
 
-HEAD = """\
+PAGE_HEAD = """\
 # Papers that Mergescope implements or starts from
 
 <!-- Written by `make citation` from the registered methods. -->
@@ -115,13 +115,13 @@ Please cite the method you use. Each method's card in the app carries its citati
 def citation_page(methods: Iterable[Method]) -> str:
     """The text of CITATION.md: one row per paper, first the program's background, then its methods in order."""
     uses = [*BACKGROUND, *((f"`{method.key}`", method.cite) for method in methods)]
-    rows: dict[Citation, list[str]] = {}
+    names_by_paper: dict[Citation, list[str]] = {}
     for name, citation in uses:
-        rows.setdefault(citation, []).append(name)
-    cells = [(", ".join(names), _markdown(citation)) for citation, names in rows.items()]
-    return f"{HEAD}{markdown_table(('what', 'paper'), cells)}\n"
+        names_by_paper.setdefault(citation, []).append(name)
+    cells = [(", ".join(names), _format_markdown(citation)) for citation, names in names_by_paper.items()]
+    return f"{PAGE_HEAD}{markdown_table(('what', 'paper'), cells)}\n"
 
 
-def _markdown(citation: Citation) -> str:
+def _format_markdown(citation: Citation) -> str:
     arxiv = f". arXiv:{citation.arxiv}" if citation.arxiv else ""
     return f"{citation.authors.rstrip('.')}. *{citation.title}.* {citation.venue} {citation.year}{arxiv}"

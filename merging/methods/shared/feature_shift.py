@@ -13,11 +13,12 @@ from merging.base.numerics.linear_algebra import to_float64, to_numbers
 def shift_row(task: str, targets: Tensor, before: Tensor, after: Tensor) -> dict[str, Any]:
     """One row of the table "feature_shift": distances of features from their expert's, before and after a correction.
 
-    ``targets`` (n, e) are the expert's features, ``before`` and ``after`` (n, e) the model's. The columns of these
-    names are the mean |difference| per dimension; the cosine columns are the mean of 1 − cosine.
+    ``targets`` (n, e) are the expert's features, ``before`` and ``after`` (n, e) the model's. The columns ``before``
+    and ``after`` are the mean |difference| per dimension, the cosine columns the mean of 1 − cosine.
     """
     row: dict[str, Any] = {"task": task}
     for name, features in {"before": before, "after": after}.items():
-        errors, turns = (features - targets).abs(), 1 - nnf.cosine_similarity(features, targets, dim=1)
-        row[name], row[f"cosine_{name}"] = to_numbers(to_float64(errors).mean(), to_float64(turns).mean())
+        differences, cosine_distances = (features - targets).abs(), 1 - nnf.cosine_similarity(features, targets, dim=1)
+        means = to_float64(differences).mean(), to_float64(cosine_distances).mean()
+        row[name], row[f"cosine_{name}"] = to_numbers(*means)
     return {**row, "n": len(targets)}

@@ -39,7 +39,7 @@ def split_qkv(when: tuple[str, Any] | None = None) -> Any:
 
 
 def prune_ratio(help: str) -> Any:
-    """The field of a prune ratio; ``help`` states what it is a share of."""
+    """The field of a prune ratio; ``help`` states of what it is a share."""
     return fraction(0.7, symbol=r"\eta", label="Prune ratio", help=help)
 
 
@@ -53,13 +53,13 @@ def mask_seed() -> Any:
     return seed("Seed of the random masks. The same seed gives the same masks on any machine.")
 
 
-def learning_steps(default: int, slider: tuple[int, int], help: str, step: int = 50, **more: Any) -> Any:
+def learning_steps(default: int, slider: tuple[int, int], help: str, step: int = 50, **bound: Any) -> Any:
     """The field of the number of steps of a method that learns on images."""
-    return integer(default, low=0, high=100_000, slider=slider, step=step, label="Steps", help=help, **more)
+    return integer(default, low=0, high=100_000, slider=slider, step=step, label="Steps", help=help, **bound)
 
 
 def learning_rate(
-    default: float, slider: tuple[float, float], step: float, help: str, high: float = 1.0, **more: Any
+    default: float, slider: tuple[float, float], step: float, help: str, high: float = 1.0, **bound: Any
 ) -> Any:
     """The field of the learning rate of a method that learns on images."""
     return real(
@@ -72,7 +72,7 @@ def learning_rate(
         symbol=r"\alpha",
         label="Learning rate",
         help=help,
-        **more,
+        **bound,
     )
 
 

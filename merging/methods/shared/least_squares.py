@@ -1,8 +1,8 @@
-"""The regression behind LOT, RegMean and CAT: a linear map that fits every expert's outputs on its own inputs.
+"""The regression behind LOT, RegMean and CAT: a linear map that fits every expert's outputs on the expert's inputs.
 
-Expert k contributes G_k = X_kᵀX_k of the rows X_k (n_k, d_in) that enter the layer, and its task vector T_k, written as
-(d_in, d_out) here. One G_k is in memory at a time and added to a sum. If there are fewer rows than inputs, the rows
-themselves are stored: products with them are smaller.
+Expert k contributes the Gram matrix G_k = X_kᵀX_k of the rows X_k (n_k, d_in) that enter its layer, and its task vector
+T_k, in this file (d_in, d_out). Only one G_k at a time is in memory; it is added to a sum. If there are fewer rows
+than inputs, rows are used in place of Gram matrices, because products with them are smaller.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from merging.methods.moments import Moments
     from merging.methods.slot import Slot
 
-RETRY = 1e-12  # share of the mean eigenvalue that is added where an eigen-decomposition does not converge
+RETRY_RIDGE = 1e-12  # times the mean eigenvalue: added to the diagonal if an eigen-decomposition does not converge
 
 
 def as_matrices(slot: Slot, tensors: Tensor | None = None) -> Tensor:
-    """Task vectors of a linear map as (K, d_out, d_in), whatever their stored layout; or other tensors (K, *S)."""
+    """Task vectors of a linear map, or other tensors (K, *S) of their layout, as matrices (K, d_out, d_in)."""
     stored = slot.task_vectors if tensors is None else tensors
     return stored.mT if _is_transposed(slot) else stored.flatten(2)
 
 
-def as_stored(matrix: Tensor, slot: Slot) -> Tensor:
-    """The inverse of ``as_matrices``: matrices (..., d_out, d_in) in the slot's own shape (..., *S)."""
+def to_stored_layout(matrix: Tensor, slot: Slot) -> Tensor:
+    """The inverse of ``as_matrices``: matrices (..., d_out, d_in) in the slot's stored shape (..., *S)."""
     return matrix.mT if _is_transposed(slot) else matrix.reshape(*matrix.shape[:-2], *slot.pretrained.shape)
 
 
@@ -42,20 +42,20 @@ def _is_transposed(slot: Slot) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NormalEquations:
-    """Σ_k ‖X_k (T - T_k)‖² as a function of T: tr(Tᵀ gram T) - 2 tr(Tᵀ target) + energy, in float64."""
+    """Σ_k ‖X_k (T - T_k)‖² as a function of T: tr(Tᵀ gram T) - 2 tr(Tᵀ target) + zero_value, in float64."""
 
     gram: Tensor  # Σ G_k (d_in, d_in)
     target: Tensor  # Σ G_k T_k (d_in, d_out)
-    energy: float  # Σ ‖X_k T_k‖², the value for T = 0
-    rows: int
+    zero_value: float  # Σ ‖X_k T_k‖², the value for T = 0
+    row_count: int  # over all experts
 
-    def value(self, columns: Tensor) -> float:
+    def value(self, weights: Tensor) -> float:
         """The sum Σ_k ‖X_k (T - T_k)‖² for a map T (d_in, d_out)."""
-        return max(0.0, self.energy + float((columns * (self.gram @ columns - 2 * self.target)).sum().cpu()))
+        return max(0.0, self.zero_value + float((weights * (self.gram @ weights - 2 * self.target)).sum().cpu()))
 
     def least_value(self, solution: Tensor) -> float:
-        """The same for a map (d_in, d_out) that solves the equations, in all directions or in some."""
-        return max(0.0, self.energy - float((solution * self.target).sum().cpu()))
+        """``value`` of a map (d_in, d_out) that solves the equations, at least on a span of eigenvectors."""
+        return max(0.0, self.zero_value - float((solution * self.target).sum().cpu()))
 
     def spectrum(self) -> tuple[Tensor, Tensor]:
         """The eigenvalues (d_in,) of Σ G_k, ascending, and its eigenvectors (d_in, d_in)."""
@@ -63,13 +63,13 @@ class NormalEquations:
 
     def solution(self, values: Tensor, vectors: Tensor) -> Tensor:
         """The solution (d_in, d_out) on the span of eigenvectors (d_in, r) with eigenvalues (r,)."""
-        columns: Tensor = vectors @ ((vectors.T @ self.target) / values[:, None])
-        return columns
+        weights: Tensor = vectors @ ((vectors.T @ self.target) / values[:, None])
+        return weights
 
 
 @dataclass(frozen=True, slots=True)
 class FewRows:
-    """``NormalEquations`` with fewer rows than inputs: ‖X T - Y‖² with all rows X, and Y_k = X_k T_k, in float64.
+    """``NormalEquations`` for fewer rows than inputs: ‖X T - Y‖² with all rows X, and Y_k = X_k T_k, in float64.
 
     The eigenvalues of X Xᵀ are those of Σ G_k that are not zero.
     """
@@ -78,16 +78,16 @@ class FewRows:
     outputs: Tensor  # Y (rows, d_out)
 
     @property
-    def energy(self) -> float:
+    def zero_value(self) -> float:
         """Σ ‖X_k T_k‖², the value for T = 0."""
         return float(self.outputs.square().sum().cpu())
 
-    def value(self, columns: Tensor) -> float:
+    def value(self, weights: Tensor) -> float:
         """The sum Σ_k ‖X_k (T - T_k)‖² for a map T (d_in, d_out)."""
-        return float((self.inputs @ columns - self.outputs).square().sum().cpu())
+        return float((self.inputs @ weights - self.outputs).square().sum().cpu())
 
     def least_value(self, solution: Tensor) -> float:
-        """The same for a map (d_in, d_out) that solves the equations, in all directions or in some."""
+        """``value`` of a map (d_in, d_out) that solves the equations, at least on a span of eigenvectors."""
         return self.value(solution)
 
     def spectrum(self) -> tuple[Tensor, Tensor]:
@@ -96,8 +96,8 @@ class FewRows:
 
     def solution(self, values: Tensor, vectors: Tensor) -> Tensor:
         """The solution (d_in, d_out) on the span of eigenvectors (rows, r) with eigenvalues (r,)."""
-        columns: Tensor = self.inputs.T @ (vectors @ ((vectors.T @ self.outputs) / values[:, None]))
-        return columns
+        weights: Tensor = self.inputs.T @ (vectors @ ((vectors.T @ self.outputs) / values[:, None]))
+        return weights
 
 
 def least_squares(slot: Slot, inputs: tuple[Moments, ...]) -> NormalEquations | FewRows:
@@ -106,7 +106,7 @@ def least_squares(slot: Slot, inputs: tuple[Moments, ...]) -> NormalEquations | 
     if len(rows) < len(inputs) or sum(map(len, rows)) >= inputs[0].width:
         return normal_equations(slot, inputs)
     exact = [to_float64(expert_rows) for expert_rows in rows]
-    outputs = [x @ to_float64(vector).T for x, vector in zip(exact, as_matrices(slot), strict=True)]
+    outputs = [expert_rows @ to_float64(vector).T for expert_rows, vector in zip(exact, as_matrices(slot), strict=True)]
     return FewRows(torch.cat(exact), torch.cat(outputs))
 
 
@@ -114,28 +114,32 @@ def normal_equations(slot: Slot, inputs: tuple[Moments, ...], alpha: float = 1.0
     """The normal equations of a slot, with the off-diagonal entries of every G_k multiplied by ``alpha``."""
     equations: NormalEquations | None = None
     for k, (moments, vector) in enumerate(zip(inputs, as_matrices(slot), strict=True)):
-        gram, columns = moments.gram(), to_float64(vector).T
+        gram, weights = moments.gram(), to_float64(vector).T
         diagonal = gram.diagonal().clone()
-        target = alpha * _product(moments, gram, columns) + (1 - alpha) * diagonal[:, None] * columns
+        target = alpha * _multiply_gram(moments, gram, weights) + (1 - alpha) * diagonal[:, None] * weights
         gram.mul_(alpha).diagonal().copy_(diagonal)
-        energy = float((columns * target).sum().cpu())
+        zero_value = float((weights * target).sum().cpu())
         if equations is None:
-            equations = NormalEquations(gram, target, energy, moments.count)
+            equations = NormalEquations(gram, target, zero_value, moments.count)
         else:
-            total, rows = equations.energy + energy, equations.rows + moments.count
-            equations = NormalEquations(equations.gram.add_(gram), equations.target.add_(target), total, rows)
-        slot.report_share((k + 1) / (len(inputs) + 2))
+            equations = NormalEquations(
+                equations.gram.add_(gram),
+                equations.target.add_(target),
+                equations.zero_value + zero_value,
+                equations.row_count + moments.count,
+            )
+        slot.report_share((k + 1) / (len(inputs) + 2))  # solving takes about as long as two experts
     assert equations is not None
     return equations
 
 
-def _product(moments: Moments, gram: Tensor, columns: Tensor) -> Tensor:
-    """G T (d_in, d_out), from the rows if two products with them cost less than one with G."""
+def _multiply_gram(moments: Moments, gram: Tensor, weights: Tensor) -> Tensor:
+    """G T (d_in, d_out) for T (d_in, d_out), from the rows if two products with them cost less than one with G."""
     rows = moments.rows
     if rows is None or 2 * len(rows) >= moments.width:
-        return gram @ columns
+        return gram @ weights
     exact = to_float64(rows)
-    return exact.T @ (exact @ columns)
+    return exact.T @ (exact @ weights)
 
 
 def spectrum(gram: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
@@ -143,5 +147,5 @@ def spectrum(gram: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     try:
         return decompose_symmetric(gram, count)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # happens occasionally on accelerators
-        ridge = RETRY * gram.diagonal().mean()
+        ridge = RETRY_RIDGE * gram.diagonal().mean()
         return decompose_symmetric(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device), count)

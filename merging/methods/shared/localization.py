@@ -19,20 +19,20 @@ from merging.models.families import Parameter
 if TYPE_CHECKING:
     import pandas as pd
 
-PIECE = 1 << 20  # scalars whose masks are compared at a time
-L1, RELEASED = "l1", "released"
+PIECE_SCALARS = 1 << 20  # scalars whose masks are compared at a time
+L1, RELEASED = "l1", "released"  # the regularizers: the paper's L1 norm, or that of the released code
 
 
-def size_limits(slots: SlotStream, density: float, least: int = 0) -> tuple[float, ...]:
+def size_limits(slots: SlotStream, density: float, min_count: int = 0) -> tuple[float, ...]:
     """Per expert, the least absolute value of its int(density · P) largest scalars; infinite if that count is 0.
 
-    P counts the scalars of a task vector. The count is at least ``least``.
+    P is the number of scalars of a task vector. The count is at least ``min_count``.
     """
-    counted = slots.numel + slots.dead_numel
-    count = max(int(density * counted), least)
+    numel = slots.numel + slots.dead_numel
+    count = max(int(density * numel), min_count)
     if count == 0:
         return (float("inf"),) * len(slots.experts)
-    return tuple(kth_smallest_of_slots(slots, magnitudes, [counted - count] * len(slots.experts)))
+    return tuple(kth_smallest_of_slots(slots, magnitudes, [numel - count] * len(slots.experts)))
 
 
 def reaches_limit(slot: Slot, limits: Sequence[float]) -> Tensor:
@@ -42,7 +42,7 @@ def reaches_limit(slot: Slot, limits: Sequence[float]) -> Tensor:
 
 
 class MaskCounts:
-    """Counts of the scalars that masks keep, by expert and tensor, and that the masks of two experts share."""
+    """Counts of scalars: those that each expert's mask keeps, by tensor, and those that two experts' masks share."""
 
     def __init__(self, experts: Sequence[str], parameters: Sequence[Parameter], numels: Sequence[int]) -> None:
         self._experts, self._parameters, self._numels = tuple(experts), tuple(parameters), tuple(numels)
@@ -52,8 +52,8 @@ class MaskCounts:
     def count_shared(self, masks: Tensor) -> Tensor:
         """The numbers (K, K) of scalars that pairs of masks (K, *S) of a tensor or a piece share."""
         shared = torch.zeros_like(self._shared)
-        for piece in masks.reshape(len(self._experts), -1).split(PIECE, dim=1):
-            exact = piece.to(torch.float32)  # exact for whole numbers up to 2²⁴
+        for piece in masks.reshape(len(self._experts), -1).split(PIECE_SCALARS, dim=1):
+            exact = piece.to(torch.float32)  # counts up to 2²⁴ are exact in float32
             shared += (exact @ exact.T).to("cpu", torch.float64)
         return shared
 
@@ -63,7 +63,11 @@ class MaskCounts:
         self._kept[name] += shared.diagonal().long()
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Tables: ``localization``, scalars kept per expert and tensor; ``overlap``, the shared part of each mask."""
+        """The tables of the masks, by name.
+
+        ``localization`` has the number of scalars kept per expert and tensor, ``overlap`` the share of each expert's
+        mask that another expert's mask also keeps.
+        """
         import pandas as pd
 
         rows = [
@@ -73,9 +77,9 @@ class MaskCounts:
         ]
         sizes = self._shared.diagonal().clamp(min=1)
         shares = [
-            (expert, other, float(self._shared[i, j] / sizes[i]))
+            (expert, other_expert, float(self._shared[i, j] / sizes[i]))
             for i, expert in enumerate(self._experts)
-            for j, other in enumerate(self._experts)
+            for j, other_expert in enumerate(self._experts)
         ]
         return {
             "localization": pd.DataFrame(rows, columns=["expert", "tensor", "order", "part", "kept", "numel"]),
@@ -98,15 +102,15 @@ class MaskScores:
     def __init__(self, limit: float, bias: float, lr: float, l1: float, regularizer: str) -> None:
         self.values: dict[str, Tensor] = {}
         self._limit, self._bias, self._lr = limit, bias, lr
-        self._push, self._regularizer = l1, regularizer
+        self._l1, self._regularizer = l1, regularizer
 
-    def start(self, slot: Slot, gradient: Tensor | None) -> Tensor:
-        """Set a tensor's first scores, positive where the task vector is large; return ``soft_masked``, any shape."""
+    def initialize(self, slot: Slot, gradient: Tensor | None) -> Tensor:
+        """Set a tensor's first scores, positive where the task vector is large; return ``soft_masked``, (*S)."""
         if slot.name in self.values:  # restored from a file
             self.values[slot.name] = self.values[slot.name].to(slot.pretrained)
         else:
-            up = reaches_limit(slot, [self._limit])[0]
-            self.values[slot.name] = torch.where(up, self._bias, -self._bias).to(slot.pretrained)
+            (is_large,) = reaches_limit(slot, [self._limit])  # the slot has one expert
+            self.values[slot.name] = torch.where(is_large, self._bias, -self._bias).to(slot.pretrained)
         return self.soft_masked(slot)
 
     def soft_masked(self, slot: Slot) -> Tensor:
@@ -118,7 +122,7 @@ class MaskScores:
         scores = self.values[slot.name]
         soft = scores.sigmoid()
         slope = soft * (1 - soft)
-        push = self._push if self._regularizer == L1 else -self._push * scores.sign()
+        push = self._l1 if self._regularizer == L1 else -self._l1 * scores.sign()  # the released code pushes from zero
         if gradient is not None:  # the tensor is part of the tower that encodes images
             scores -= self._lr * gradient * slot.task_vectors[0] * slope
         scores -= push * slope
@@ -128,17 +132,17 @@ class MaskScores:
         """The hard mask: booleans of the tensor's shape (*S), by tensor name."""
         return {name: scores > 0 for name, scores in self.values.items()}
 
-    def require_numbers(self, expert: str) -> None:
+    def require_no_nan(self, expert: str) -> None:
         """Raise MergingError if any score is NaN: the hard mask would drop its scalar."""
-        is_odd = torch.stack([scores.isnan().any() for scores in self.values.values()]).cpu().tolist()
-        if odd := list(itertools.compress(self.values, is_odd)):
+        has_nan = torch.stack([scores.isnan().any() for scores in self.values.values()]).cpu().tolist()
+        if names := list(itertools.compress(self.values, has_nan)):
             raise MergingError(
-                f"Learning stopped: scores of {expert!r} are NaN in {first_few(odd)}. Nothing was stored. A smaller "
+                f"Learning stopped: scores of {expert!r} are NaN in {first_few(names)}. Nothing was stored. A smaller "
                 "learning rate may help; so may checking its images."
             )
 
     @property
-    def size(self) -> int:
+    def mask_size(self) -> int:
         """The number of scalars that the hard mask keeps."""
         return int(torch.as_tensor(sum(torch.count_nonzero(mask) for mask in self.hard_mask().values())).cpu())
 
@@ -148,18 +152,18 @@ class MaskScores:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue from the scores, each of its tensor's shape (*S), that ``state`` returned."""
-        named = {name.removeprefix("score."): value for name, value in state.items() if name.startswith("score.")}
-        self.values = named
+        prefix = "score."
+        self.values = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
-class MaskPath:
-    """The progress of learning: finished masks, and the loss and the mask's size before every step."""
+class MaskLearningHistory:
+    """The learning of masks so far: finished masks, and the loss and the mask's size before every step."""
 
     def __init__(self, masks: Masks) -> None:
         self.masks, self.finished = masks, 0
         self.rows: list[tuple[float, float]] = []  # (loss, size), for all steps of the first task, then of the next
 
-    def finish(self, scores: MaskScores) -> None:
+    def finish_task(self, scores: MaskScores) -> None:
         """Add the hard mask of the next task."""
         self.masks.append(scores.hard_mask())
         self.finished += 1

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from merging.methods.slot import Slot
 
-PER_WORD = 8  # scalars per word of the generator, one byte each
-SECOND_BYTES = 1 << 64  # the word from which the scalars' second bytes are read
+SCALARS_PER_WORD = 8  # a word of the generator has a byte for each of 8 scalars
+SECOND_BYTES_START = 1 << 64  # the word of the stream at which the scalars' second bytes begin
 
 
 def sample_survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
@@ -34,19 +34,19 @@ def sample_survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Te
     generator = PCG64DXSM(0)
     kept = np.empty((len(slot.experts), numel), dtype=bool)
     for row, expert in zip(kept, slot.experts, strict=True):
-        stream = _random_bytes(method, seed, expert, slot.name)
-        first, second = divmod(stream.limit(drop_rate), 256)
-        numbers = stream.read(generator, slot.start, numel)
-        np.greater_equal(numbers, first, out=row)
-        if second:  # decides where the first byte is equal; rates such as 0.5 and 0.25 do not need it
-            more = stream.read(generator, slot.start, numel, SECOND_BYTES)
-            np.logical_and(row, (numbers != first) | (more >= second), out=row)
+        stream = _open_stream(method, seed, expert, slot.name)
+        first_limit, second_limit = divmod(stream.limit(drop_rate), 256)  # limits for a scalar's two bytes
+        first_bytes = stream.read(generator, slot.start, numel)
+        np.greater_equal(first_bytes, first_limit, out=row)
+        if second_limit:  # decides where the first byte equals its limit; rates such as 0.5 do not need it
+            second_bytes = stream.read(generator, slot.start, numel, SECOND_BYTES_START)
+            np.logical_and(row, (first_bytes != first_limit) | (second_bytes >= second_limit), out=row)
     # Bytes, because torch converts booleans to numbers ten times more slowly.
     return torch.from_numpy(kept.view(np.uint8)).to(slot.pretrained.device).reshape(slot.task_vectors.shape)
 
 
 @lru_cache(maxsize=1 << 10)
-def _random_bytes(method: str, seed: int, expert: str, tensor: str) -> RandomBytes:
+def _open_stream(method: str, seed: int, expert: str, tensor: str) -> RandomBytes:
     return RandomBytes.from_address(json.dumps([method, seed, expert, tensor]))
 
 
@@ -54,9 +54,9 @@ def _random_bytes(method: str, seed: int, expert: str, tensor: str) -> RandomByt
 class RandomBytes:
     """The random bytes of one expert's tensor, two per scalar."""
 
-    start: int
-    increment: int
-    rounding: float
+    start: int  # the generator's state
+    increment: int  # selects the generator's stream
+    rounding: float  # in [0, 1), rounds the limit
 
     @classmethod
     def from_address(cls, address: str) -> RandomBytes:
@@ -64,7 +64,7 @@ class RandomBytes:
         digest = hashlib.blake2b(address.encode(), digest_size=38).digest()
         parts = (digest[:16], digest[16:32], digest[32:])
         start, increment, rounding = (int.from_bytes(part, "little") for part in parts)
-        return cls(start, increment | 1, rounding / 2**48)
+        return cls(start, increment | 1, rounding / 2**48)  # the generator requires an odd increment
 
     def limit(self, drop_rate: float) -> int:
         """The number in [0, 2¹⁶] that a scalar's two bytes must reach for the scalar to be kept.
@@ -73,15 +73,15 @@ class RandomBytes:
         """
         return int(drop_rate * 2**16 + self.rounding)
 
-    def read(self, generator: PCG64DXSM, start: int, numel: int, word: int = 0) -> NDArray[np.uint8]:
-        """The bytes (numel,) of the scalars from flat position ``start`` on; ``word`` is the stream's first word."""
-        skip = start % PER_WORD
+    def read(self, generator: PCG64DXSM, start: int, numel: int, first_word: int = 0) -> NDArray[np.uint8]:
+        """The bytes (numel,) of the scalars from flat position ``start`` on; ``first_word`` has those of position 0."""
+        skip = start % SCALARS_PER_WORD
         generator.state = {
             "bit_generator": "PCG64DXSM",
             "state": {"state": self.start, "inc": self.increment},
             "has_uint32": 0,
             "uinteger": 0,
         }
-        generator.advance(word + start // PER_WORD)
-        words: NDArray[np.uint64] = generator.random_raw(-(-(skip + numel) // PER_WORD))
+        generator.advance(first_word + start // SCALARS_PER_WORD)
+        words: NDArray[np.uint64] = generator.random_raw(-(-(skip + numel) // SCALARS_PER_WORD))  # rounded up
         return words.view(np.uint8)[skip : skip + numel]

@@ -15,22 +15,22 @@ Router = Mapping[str, Tensor]
 def apply_layers(router: Router, rows: Tensor, activate: Callable[[Tensor], Tensor], prefix: str = "") -> Tensor:
     """The outputs (n, ..., K) of one or two linear layers, {prefix}fc1 and {prefix}fc2, for rows (n, ..., d).
 
-    ``activate`` maps the hidden rows (n, ..., h), of shape unchanged, between the two layers.
+    ``activate`` maps the hidden rows (n, ..., h) between the two layers to rows of the same shape.
     """
-    out = nnf.linear(rows, router[f"{prefix}fc1.weight"], router[f"{prefix}fc1.bias"])
+    hidden = nnf.linear(rows, router[f"{prefix}fc1.weight"], router[f"{prefix}fc1.bias"])
     if f"{prefix}fc2.weight" not in router:
-        return out
-    return nnf.linear(activate(out), router[f"{prefix}fc2.weight"], router[f"{prefix}fc2.bias"])
+        return hidden
+    return nnf.linear(activate(hidden), router[f"{prefix}fc2.weight"], router[f"{prefix}fc2.bias"])
 
 
-def sample_normal(address: list[int], spread: float, shape: tuple[int, ...]) -> Tensor:
-    """Normal random numbers (*shape) in float64, determined by an address."""
-    return torch.from_numpy(np.random.default_rng(address).normal(0.0, spread, shape))
+def sample_normal(seeds: list[int], deviation: float, shape: tuple[int, ...]) -> Tensor:
+    """Normal random numbers (*shape) in float64, with mean 0 and this standard deviation, determined by ``seeds``."""
+    return torch.from_numpy(np.random.default_rng(seeds).normal(0.0, deviation, shape))
 
 
-def sample_uniform(address: list[int], bound: float, shape: tuple[int, ...]) -> Tensor:
-    """Uniform random numbers (*shape) in float64 in [−bound, bound), determined by an address."""
-    return torch.from_numpy(np.random.default_rng(address).uniform(-bound, bound, shape))
+def sample_uniform(seeds: list[int], bound: float, shape: tuple[int, ...]) -> Tensor:
+    """Uniform random numbers (*shape) in float64 in [−bound, bound), determined by ``seeds``."""
+    return torch.from_numpy(np.random.default_rng(seeds).uniform(-bound, bound, shape))
 
 
 def router_shapes(width: int, tasks: int, depth: int) -> dict[str, tuple[int, ...]]:

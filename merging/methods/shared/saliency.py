@@ -21,8 +21,8 @@ from merging.models.families import PACKED, Parameter, whole_name
 if TYPE_CHECKING:
     import pandas as pd
 
-DEVIATION, MEAN_ABS = "deviation", "mean_abs"
-RUN = 512  # scalars summed in one go
+DEVIATION, MEAN_ABS = "deviation", "mean_abs"  # scores: from the mean task vector, or from zero
+RUN_LENGTH = 512  # adjacent scalars that are summed in their own precision
 
 
 def deviations(task_vectors: Tensor, score: str) -> Tensor:
@@ -38,11 +38,11 @@ def scores(slots: SlotStream, score: str = DEVIATION) -> NDArray[np.float64]:
     sums = {p.name: np.zeros(len(slots.experts)) for p in slots.parameters}
     counts = dict.fromkeys(sums, 0)
 
-    def add_up(slot: Slot) -> tuple[str, int, NDArray[np.float64]]:
+    def sum_slot(slot: Slot) -> tuple[str, int, NDArray[np.float64]]:
         per_scalar = deviations(slot.task_vectors, score)
         return slot.name, slot.pretrained.numel(), _row_sums(per_scalar.flatten(1)).cpu().numpy()
 
-    for name, numel, row_sums in slots.map(add_up):
+    for name, numel, row_sums in slots.map(sum_slot):
         sums[name] += row_sums
         counts[name] += numel
     return np.stack([sums[name] / max(counts[name], 1) for name in sums], axis=1)
@@ -51,26 +51,26 @@ def scores(slots: SlotStream, score: str = DEVIATION) -> NDArray[np.float64]:
 def _row_sums(rows: Tensor) -> Tensor:
     """Sums (K,) in float64 of rows (K, n).
 
-    Runs of 512 are first added in the rows' own precision: twice as fast, and the rounding of 512 numbers of one sign
-    is far below that of the numbers themselves.
+    Runs of 512 numbers are first added in the rows' own precision. This is twice as fast, and as all numbers have one
+    sign, its rounding error is far below that of the numbers themselves.
     """
-    whole = rows.shape[1] // RUN * RUN
-    runs = rows[:, :whole].reshape(len(rows), -1, RUN).sum(dim=2)
-    return runs.sum(dim=1, dtype=torch.float64) + rows[:, whole:].sum(dim=1, dtype=torch.float64)
+    in_runs = rows.shape[1] // RUN_LENGTH * RUN_LENGTH
+    runs = rows[:, :in_runs].reshape(len(rows), -1, RUN_LENGTH).sum(dim=2)
+    return runs.sum(dim=1, dtype=torch.float64) + rows[:, in_runs:].sum(dim=1, dtype=torch.float64)
 
 
 def thresholds(saliency: NDArray[np.float64], prune_ratio: float, dead_tensors: int = 0) -> NDArray[np.float64]:
-    """The thresholds (K,) that kept scores (K, L) must exceed: below all at ratio 0, above all at ratio 1.
+    """The thresholds (K,) that the scores (K, L) of kept tensors exceed: below all at ratio 0, above all at ratio 1.
 
     ``dead_tensors`` more tensors, of an unused text tower, count with a score of zero.
     """
-    counted = np.pad(saliency, ((0, 0), (dead_tensors, 0)))
-    index = floor_share(counted.shape[1], prune_ratio)  # of the threshold among the sorted scores
+    all_scores = np.pad(saliency, ((0, 0), (dead_tensors, 0)))
+    index = floor_share(all_scores.shape[1], prune_ratio)  # of the threshold among the sorted scores
     if prune_ratio == 0.0:
         return np.full(len(saliency), -np.inf)
-    if index >= counted.shape[1]:
+    if index >= all_scores.shape[1]:
         return np.full(len(saliency), np.inf)
-    limits: NDArray[np.float64] = np.sort(counted, axis=1)[:, index]
+    limits: NDArray[np.float64] = np.sort(all_scores, axis=1)[:, index]
     return limits
 
 
@@ -118,10 +118,10 @@ def join_thirds(table: pd.DataFrame) -> pd.DataFrame:
     The joined row is kept if any of the three is; its saliency is their mean.
     """
     names = table["tensor"].map(whole_name)
-    split = names != table["tensor"]
-    if not split.any():
+    is_third = names != table["tensor"]
+    if not is_third.any():
         return table
-    whole = table.assign(tensor=names, part=table["part"].mask(split, PACKED))
+    whole = table.assign(tensor=names, part=table["part"].mask(is_third, PACKED))
     rules = dict.fromkeys(table.columns.drop(["expert", "tensor"]), "first")
     rules |= {"numel": "sum", "saliency": "mean", "kept": "any", "final": "any"}
     return whole.groupby(["expert", "tensor"], sort=False, as_index=False).agg(rules)[list(table.columns)]

@@ -1,4 +1,4 @@
-"""Task vectors as few singular vectors: the number for each task, their storage, and how tasks are joined."""
+"""Low-rank task vectors: how many singular vectors each task keeps, how they are stored, and how tasks are joined."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def matrices_to_decompose(slot: Slot) -> tuple[Tensor, Callable[[Tensor], Tensor
 
     They are the task vectors themselves or, if these have known low-rank factors, small matrices that represent them.
     """
-    thin = slot.small_factors
-    if thin is None:
+    factors = slot.small_factors
+    if factors is None:
         return slot.task_vectors, lambda result: result
-    small = find_core(thin)
-    return small.cores, small.expand
+    core = find_core(factors)
+    return core.cores, core.expand
 
 
-def kept_rank(full: int, experts: int, share: float | None) -> int:
-    """The number of singular values kept per task, of ``full``: at least one if there are any; 1/K without a share."""
-    return min(max(full // experts if share is None else int(full * share), 1), full)
+def kept_rank(full_rank: int, experts: int, share: float | None) -> int:
+    """The number of singular values kept per task: a share of ``full_rank``, by default 1/K, but at least one."""
+    return min(max(full_rank // experts if share is None else int(full_rank * share), 1), full_rank)
 
 
 def thin_factors(matrix: Tensor, rank: int) -> Parts:
-    """The best approximation of a matrix (m, n) by factors (m, r), which holds the singular values, and (r, n)."""
+    """The best approximation of a matrix (m, n) by factors (m, r), scaled by the singular values, and (r, n)."""
     best = truncated_svd(matrix, rank)
     return {LEFT: (best.left * best.values).to(matrix), RIGHT: best.right.to(matrix)}
 

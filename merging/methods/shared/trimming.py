@@ -19,7 +19,7 @@ from merging.base.numerics.quantile import SampledRows, kth_smallest
 from merging.base.numerics.sign_election import trim_rank
 from merging.methods.slot import Slot, SlotStream
 
-LARGEST_DENOMINATOR = 1_000_000
+MAX_DENOMINATOR = 1_000_000  # of the fraction that a density rounds to
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,29 @@ def floor_share(count: int, share: float) -> int:
     return math.floor(count * share + 1e-9)
 
 
-def density_of(prune_ratio: float) -> float:
+def density_from_prune_ratio(prune_ratio: float) -> float:
     """The density 1 - η that drops the share η, without rounding error of the subtraction.
 
     In floating point 1 - 0.71 is 0.29000000000000004, and int(d·ρ) can differ from that of 0.29. Therefore the result
     is the nearby fraction with a small denominator, if there is one.
     """
     density = 1.0 - prune_ratio
-    simple = float(Fraction(density).limit_denominator(LARGEST_DENOMINATOR))
-    return simple if abs(simple - density) <= sys.float_info.epsilon else density
+    nearby = float(Fraction(density).limit_denominator(MAX_DENOMINATOR))
+    return nearby if abs(nearby - density) <= sys.float_info.epsilon else density
 
 
 def kth_smallest_of_slots(slots: SlotStream, rows: Callable[[Slot], Tensor], ranks: Sequence[int]) -> list[float]:
-    """``kth_smallest``, dead parameters included, of the elementwise results (K, n) of ``rows`` on all slots."""
+    """The numbers of these ranks (from 0), one per row, among the results (K, n) of ``rows`` on all slots.
+
+    ``rows`` must be elementwise. The scalars of an unused text tower count as zeros, if the recipe counts them.
+    """
     sample = SampledRows(lambda stride: map(rows, slots.sample_slots(stride)), slots.numel)
-    counted = slots.dead_numel
     return kth_smallest(
-        lambda: slots.map(rows), ranks, counted, sample, lambda count: slots.map(lambda slot: count(rows(slot)))
+        lambda: slots.map(rows),
+        ranks,
+        slots.dead_numel,
+        sample,
+        lambda count: slots.map(lambda slot: count(rows(slot))),
     )
 
 
@@ -66,9 +72,9 @@ def magnitudes(slot: Slot) -> Tensor:
 
 def global_thresholds(slots: SlotStream, density: float) -> tuple[tuple[float, ...], dict[str, Table]]:
     """Per expert, the absolute value of the smallest scalar kept over all tensors, and a table of these values."""
-    counted = slots.numel + slots.dead_numel
-    thresholds = tuple(kth_smallest_of_slots(slots, magnitudes, [trim_rank(counted, density)] * len(slots.experts)))
-    rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "density": density}
+    numel = slots.numel + slots.dead_numel
+    thresholds = tuple(kth_smallest_of_slots(slots, magnitudes, [trim_rank(numel, density)] * len(slots.experts)))
+    rows = {"expert": slots.experts, "threshold": thresholds, "numel": numel, "density": density}
     return thresholds, {"trim_thresholds": Columns(rows)}
 
 

@@ -9,10 +9,10 @@ from merging.base.devices import choose_device
 from merging.base.errors import NeedsError
 from merging.base.text import size_text
 from merging.engine.chain_work import count_tokens, find_tower, linear_maps
-from merging.engine.layer_inputs import CapturedInputs, OnDetail
+from merging.engine.layer_inputs import CapturedInputs, OnDetail, ignore_detail
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods.method import Adapt, Merge
-from merging.methods.moments import Moments, ignore_detail
+from merging.methods.moments import Moments
 from merging.models.families import WEIGHTS, Parameter
 from merging.study.previews.preview_memory import count_bytes
 from merging.study.runs.opened_recipe import OpenedRecipe
@@ -44,8 +44,8 @@ class MomentsInMemory:
     @property
     def nbytes(self) -> int:
         """Bytes in memory: moments, and the tensors that capturing more of them needs."""
-        tensors = (moments.tensors for by_expert in self._cached.values() for moments in by_expert or ())
-        return count_bytes([*self._captured.tensors, *itertools.chain.from_iterable(tensors)])
+        tensors = (moments.stored_tensors for by_expert in self._cached.values() for moments in by_expert or ())
+        return count_bytes([*self._captured.stored_tensors, *itertools.chain.from_iterable(tensors)])
 
 
 def estimate_bytes(opened: OpenedRecipe) -> int:
