@@ -18,7 +18,7 @@ from app.session import address, pages
 from app.views.compare import chart_cells, feature_changes, other_charts
 from app.views.compare.chart_cells import ChartCells
 from app.views.compare.run_pair import RunPair
-from app.views.compare.score_changes import file_name
+from app.views.compare.score_changes import file_suffix
 from app.widgets import chart_view, page_parts
 from app.widgets.jobs import measure_button
 from merging.study.analysis.measurement_store import StoredMeasurement
@@ -28,7 +28,7 @@ from viz.figure_text import plural
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST = 10  # differences in the table
+MAX_DIFFERENCES = 10  # differences in the table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class ComparisonChart:
     )
 
 
-VIEWS = {  # name in the picker and in links -> the chart
+HEAT_MAPS = {  # name in the picker and in links -> the chart
     "kept share": ComparisonChart(
         rows=chart_cells.kept_cells, what="share of scalars", unit="Model", limits=(0.0, 1.0), page=(pages.MASKS,
         "Masks"),
@@ -116,12 +116,12 @@ VIEWS = {  # name in the picker and in links -> the chart
     ),
 }  # fmt: skip
 DISTANCE = "distance to pretrained"
-PICTURES = {  # charts with a figure of their own: name -> function
+OWN_FIGURES = {  # charts with a figure of their own: name -> function
     "saliency of one tensor": other_charts.draw_tensor,
     "drift against accuracy": other_charts.draw_drift_and_accuracy,
     "joint space of DRM": other_charts.draw_joint_space,
 }
-FEATURES = {  # charts of features: name -> function
+FEATURE_CHARTS = {  # charts of features: name -> function
     DISTANCE: feature_changes.draw_distance,
     "feature maps": feature_changes.draw_maps,
 }
@@ -130,27 +130,27 @@ FEATURES = {  # charts of features: name -> function
 def offered_charts(pair: RunPair) -> tuple[str, ...]:
     """The charts that A and B both have; a model that was not merged has no masks and no merged tensors."""
     if not pair.is_reference:
-        return (*VIEWS, *PICTURES, *FEATURES)
+        return (*HEAT_MAPS, *OWN_FIGURES, *FEATURE_CHARTS)
     if pair.b.kind != measurements.PRETRAINED:
-        return tuple(FEATURES)
-    names = (name for name, comparison in VIEWS.items() if comparison.pretrained)
+        return tuple(FEATURE_CHARTS)
+    names = (name for name, comparison in HEAT_MAPS.items() if comparison.pretrained)
     return (
         *names,
-        *(name for name in FEATURES if name != DISTANCE),
+        *(name for name in FEATURE_CHARTS if name != DISTANCE),
     )  # the pretrained model's distance to itself is zero
 
 
 def draw_view(pair: RunPair) -> None:
-    """The chosen chart."""
+    """Draw the chosen chart."""
     name = st.selectbox("Chart", offered_charts(pair), key=address.CHART, bind=address.BIND, width=320)
-    if draw := (PICTURES | FEATURES).get(name):
+    if draw := (OWN_FIGURES | FEATURE_CHARTS).get(name):
         draw(pair)
     else:
-        draw_heat_maps(pair, name, VIEWS[name])
+        draw_heat_maps(pair, name, HEAT_MAPS[name])
 
 
 def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> None:
-    """Three heat maps and the largest differences, or a notice of what is missing for them."""
+    """Draw three heat maps and the largest differences, or a notice of what is missing for them."""
     if comparison.of_experts and merge_same_models(pair.a, pair.b):
         st.info("Both runs merge the same experts, and this chart depends only on these, so it shows no difference.")
         return
@@ -178,7 +178,7 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
         ]
     )
     chart_view.draw_chart(
-        "compare_cells", table, name=f"{name}_{file_name(pair)}", labels=pair.labels, what=comparison.what,
+        "compare_cells", table, name=f"{name}_{file_suffix(pair)}", labels=pair.labels, what=comparison.what,
         limits=limits, caption=caption, of=pair.runs,
         heading=f"{name[0].upper()}{name[1:]}: where do the two runs differ?", **options,
     )  # fmt: skip
@@ -190,7 +190,7 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
 
 
 def draw_missing(pair: RunPair, cells_a: ChartCells, cells_b: ChartCells) -> None:
-    """A notice of why a run has no cells, with a link to merge another one."""
+    """Draw a notice of why a run has no cells, with a link to merge another one."""
     reasons = {
         run.id: f"**{letter}, {page_text.safe_text(run.name, 60)}**, {page_text.safe_text(rows.reason, 400)}."
         for letter, run, rows in zip("AB", pair.runs, (cells_a, cells_b), strict=True)
@@ -202,10 +202,10 @@ def draw_missing(pair: RunPair, cells_a: ChartCells, cells_b: ChartCells) -> Non
 def join_cells(cells_a: pd.DataFrame, cells_b: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The cells that both runs have, with columns a and b, and the number of cells that only one run has."""
     keys = ["row", "tensor"]
-    both = cells_a.rename(columns={"value": "a"}).merge(
+    common_cells = cells_a.rename(columns={"value": "a"}).merge(
         cells_b[[*keys, "value"]].rename(columns={"value": "b"}), on=keys
     )
-    return both.assign(difference=both["b"] - both["a"]), len(cells_a) + len(cells_b) - 2 * len(both)
+    return common_cells.assign(difference=common_cells["b"] - common_cells["a"]), len(cells_a) + len(cells_b) - 2 * len(common_cells)
 
 
 def value_range(table: pd.DataFrame, log: bool) -> tuple[float, float]:
@@ -213,11 +213,11 @@ def value_range(table: pd.DataFrame, log: bool) -> tuple[float, float]:
     import numpy as np
 
     values = table[["a", "b"]].to_numpy(float)
-    finite = values[np.isfinite(values)]
-    positive = finite[finite > 0]
+    finite_values = values[np.isfinite(values)]
+    positive_values = finite_values[finite_values > 0]
     if log:
-        return (float(positive.min()), float(positive.max())) if len(positive) else (0.0, 1.0)
-    return min(0.0, float(finite.min(initial=0.0))), float(finite.max(initial=0.0)) or 1.0
+        return (float(positive_values.min()), float(positive_values.max())) if len(positive_values) else (0.0, 1.0)
+    return min(0.0, float(finite_values.min(initial=0.0))), float(finite_values.max(initial=0.0)) or 1.0
 
 
 def colors_in_words(limits: tuple[float, float], comparison: ComparisonChart) -> str:
@@ -229,10 +229,10 @@ def colors_in_words(limits: tuple[float, float], comparison: ComparisonChart) ->
 
 def origin_in_words(measured: Mapping[str, StoredMeasurement]) -> list[str]:
     """The origin of measured numbers, and the numbers of exemplars if those of A and B differ."""
-    both = list(measured.values())
-    counts = [str(measurement.notes["exemplars"]) for measurement in both if "exemplars" in measurement.notes]
+    all_measured = list(measured.values())
+    counts = [str(measurement.notes["exemplars"]) for measurement in all_measured if "exemplars" in measurement.notes]
     exemplars = [f"n = {' and '.join(counts)} exemplars per task for A and B."] if len(set(counts)) > 1 else []
-    return [*exemplars, measure_button.origin_in_words(both)] if both else []
+    return [*exemplars, measure_button.origin_in_words(all_measured)] if all_measured else []
 
 
 def missing_cells_in_words(count: int) -> list[str]:
@@ -241,9 +241,9 @@ def missing_cells_in_words(count: int) -> list[str]:
 
 
 def draw_largest(table: pd.DataFrame, comparison: ComparisonChart) -> None:
-    """The cells in which the runs differ most."""
+    """Draw the cells in which the runs differ most."""
     differences = table["difference"].abs()
-    rows = table.loc[differences[differences > 0].nlargest(MOST).index]
+    rows = table.loc[differences[differences > 0].nlargest(MAX_DIFFERENCES).index]
     if rows.empty:
         st.markdown("**The two runs do not differ in any cell.**")
         return
@@ -252,17 +252,17 @@ def draw_largest(table: pd.DataFrame, comparison: ComparisonChart) -> None:
         f"They differ in {higher + lower:,} of {len(table):,} cells: B is higher in {higher:,} and lower in {lower:,}. "
         "The largest differences:"
     )
-    scaled = rows.assign(**{key: (100 if comparison.percents else 1) * rows[key] for key in ("a", "b", "difference")})
-    form = "%.2f%%" if comparison.percents else "%.3g"
+    shown_rows = rows.assign(**{key: (100 if comparison.percents else 1) * rows[key] for key in ("a", "b", "difference")})
+    number_format = "%.2f%%" if comparison.percents else "%.3g"
     number = st.column_config.NumberColumn
     st.dataframe(
-        scaled[["title", "difference", "a", "b", "tensor"]],
+        shown_rows[["title", "difference", "a", "b", "tensor"]],
         hide_index=True,
         column_config={
             "title": comparison.unit,
             "tensor": st.column_config.TextColumn(comparison.over.removesuffix("s"), width="large"),
-            "a": number("A", format=form),
-            "b": number("B", format=form),
+            "a": number("A", format=number_format),
+            "b": number("B", format=number_format),
             "difference": number(
                 "B − A, points" if comparison.percents else "B − A", format="%+.2f" if comparison.percents else "%+.3g"
             ),

@@ -10,7 +10,7 @@ from app import page_text
 from app.reading import measurements, page_data
 from app.session import address
 from app.views.compare.run_pair import RunPair
-from app.views.compare.score_changes import file_name
+from app.views.compare.score_changes import file_suffix
 from app.views.features import feature_maps
 from app.views.features import feature_tables as feature_data
 from app.views.features.feature_tables import BINS, Model
@@ -38,12 +38,12 @@ def ready_models(pair: RunPair) -> list[Model]:
         st.info(NO_PRETRAINED)
         return []
     runs = {run.id: run for run in (references["pretrained"], *pair.runs)}
-    ready, missing = feature_data.split_by_features(list(runs.values()))
+    models, missing = feature_data.split_by_features(list(runs.values()))
     if missing:
         measure_button.draw_missing(
-            measurements.FEATURES, missing, NOT_EXTRACTED, [model.measurement for model in ready]
+            measurements.FEATURES, missing, NOT_EXTRACTED, [model.measurement for model in models]
         )
-    return [] if missing else [_with_letter(model, pair) for model in ready]
+    return [] if missing else [_with_letter(model, pair) for model in models]
 
 
 def _with_letter(model: Model, pair: RunPair) -> Model:
@@ -53,57 +53,57 @@ def _with_letter(model: Model, pair: RunPair) -> Model:
 
 
 def draw_maps(pair: RunPair) -> None:
-    """Maps of the pretrained model, A and B, as on the Features page."""
-    if ready := ready_models(pair):
+    """Draw maps of the pretrained model, A and B, as on the Features page."""
+    if models := ready_models(pair):
         try:
-            feature_maps.draw_side_by_side(ready)
+            feature_maps.draw_side_by_side(models)
         except TaskError as error:
             st.info(page_text.safe_text(error, 600))
 
 
 def draw_distance(pair: RunPair) -> None:
-    """Histograms of the distance of the images' features to the pretrained model's."""
-    if not (ready := ready_models(pair)):
+    """Draw histograms of the distance of the images' features to the pretrained model's."""
+    if not (models := ready_models(pair)):
         return
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = feature_maps.pick_images()
-        unit = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
-    what = f"‖f(x) − f₀(x)‖ of {'unit' if unit else 'raw'} features"
-    table = distance_table(pair, ready, task, unit)
+        unit_length = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
+    axis_title = f"‖f(x) − f₀(x)‖ of {'unit' if unit_length else 'raw'} features"
+    table = distance_table(pair, models, task, unit_length)
     caption = (
         "L2 distance between a run's features of an image and the pretrained model's features of the same image "
         f"(LwPTV, Fig. 10), in the same bins for A and B. Images of the choosing half, seed "
-        f"{ready[0].measurement.notes['seed']}. "
-        f"{measure_button.origin_in_words([model.measurement for model in ready])}"
+        f"{models[0].measurement.notes['seed']}. "
+        f"{measure_button.origin_in_words([model.measurement for model in models])}"
     )
     paper = paper_line.claim_lines("compare/features")
     chart_view.draw_chart(
-        "compare_distance", table, name=f"distance_{file_name(pair)}", labels=pair.labels, what=what, caption=caption,
+        "compare_distance", table, name=f"distance_{file_suffix(pair)}", labels=pair.labels, what=axis_title, caption=caption,
         description=paper, of=pair.runs,
     )  # fmt: skip
     paper_line.draw_lines(paper, pair.runs)
 
 
-def distance_table(pair: RunPair, ready: list[Model], task: str, unit: bool) -> pd.DataFrame:
+def distance_table(pair: RunPair, models: list[Model], task: str, unit_length: bool) -> pd.DataFrame:
     """Bins of the distances of A, of B, and of their difference image by image, for ``compare_distance``."""
     import numpy as np
     import pandas as pd
 
     from merging.study.analysis.separability import reference_distances
 
-    by_id = {model.run.id: model for model in ready}
-    images = feature_data.image_table(ready[0], task).index
-    pretrained = feature_data.feature_rows(ready[0])[images]
+    by_id = {model.run.id: model for model in models}
+    images = feature_data.image_table(models[0], task).index
+    pretrained = feature_data.feature_rows(models[0])[images]
     a, b = (
-        reference_distances(feature_data.feature_rows(by_id[run.id])[images], pretrained, unit) for run in pair.runs
+        reference_distances(feature_data.feature_rows(by_id[run.id])[images], pretrained, unit_length) for run in pair.runs
     )
-    most = max(float(a.max(initial=0)), float(b.max(initial=0))) or 1.0
-    most_apart = float(np.abs(b - a).max(initial=0)) or most
+    largest_distance = max(float(a.max(initial=0)), float(b.max(initial=0))) or 1.0
+    largest_difference = float(np.abs(b - a).max(initial=0)) or largest_distance
     frames = []
     for panel, values, ends in (
-        ("a", a, (0, most)),
-        ("b", b, (0, most)),
-        ("difference", b - a, (-most_apart, most_apart)),
+        ("a", a, (0, largest_distance)),
+        ("b", b, (0, largest_distance)),
+        ("difference", b - a, (-largest_difference, largest_difference)),
     ):
         edges = np.linspace(*ends, BINS + 1)
         counts = np.histogram(values, edges)[0]

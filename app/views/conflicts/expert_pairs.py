@@ -81,7 +81,7 @@ def pairs_by_tensor(entry: str, _found: StoredMeasurement, value: str, density: 
 
 
 def draw_view(run: Run) -> None:
-    """The matrix and one pair, or the button that measures them."""
+    """Draw the matrix and one pair, or the button that measures them."""
     measurement = measurements.find_measurement(measurements.PAIRS, run.id)
     if measurement is None:
         measure_button.draw_missing(measurements.PAIRS, [run], NOT_MEASURED)

@@ -36,7 +36,7 @@ def needed_tables(study: ImageStudy) -> list[TableName]:
 
 
 def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
-    """The chart, and a switch to the pretrained model's last norm and projection."""
+    """Draw the chart, and a switch to the pretrained model's last norm and projection."""
     st.toggle("Read out by the pretrained model", key=BY_PRETRAINED, help=HELP)
     table = tables.join_tables(study.model_tables(_table()))
     if table is None:

@@ -45,7 +45,7 @@ def needed_tables(study: ImageStudy, chosen: str) -> list[TableName]:
 
 
 def draw_attention(study: ImageStudy, tables: StudyTables, chosen: str) -> None:
-    """The grids of one block or view, and the chart of the change by block and head."""
+    """Draw the grids of one block or view, and the chart of the change by block and head."""
     table = tables.join_tables(study.model_tables("attention", chosen))
     if table is not None:
         table = table.drop(columns="against", errors="ignore")

@@ -121,7 +121,7 @@ def choose_cell() -> None:
 
 @guarded_fragment
 def draw_data_sets(pairs: Pairs) -> None:
-    """One run, data set by data set, and the images that the chosen cell counts."""
+    """Draw one run, data set by data set, and the images that the chosen cell counts."""
     chart_view.draw_question("data_set_tasks")
     with st.container(horizontal=True, gap="medium"):
         run = run_picker.pick_one([run for run, _ in pairs], "Run")
@@ -148,7 +148,7 @@ def draw_data_sets(pairs: Pairs) -> None:
 
 
 def draw_cell_images(run: Run, measured: StoredMeasurement, value: str, task: str, depth: int) -> None:
-    """The images of a cell as thumbnails, each of which opens on this page."""
+    """Draw the images of a cell as thumbnails, each of which opens on this page."""
     found = data_set_tables.cell_images(measured, value, task, depth)
     title = f"{measurements.titles_by_task()[task]}, {cell_in_words(value, depth)}, {run.name}"
     if found.empty:

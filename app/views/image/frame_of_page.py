@@ -82,7 +82,7 @@ def page_tables(study: ImageStudy, wanted: list[TableName]) -> list[TableName]:
 
 
 def draw_image(image: ShownImage) -> None:
-    """The image as the models see it and its class; for the user's own picture, the original beside it."""
+    """Draw the image as the models see it and its class; for the user's own picture, the original beside it."""
     uploaded = uploaded_picture.current_picture()
     alt = f"An image of {clean_text(image.truth, 60)}" if image.truth else "Your picture as the models see it"
     with st.container(horizontal=True, gap="small"):
@@ -100,7 +100,7 @@ def draw_image(image: ShownImage) -> None:
 
 
 def draw_sentences(tables: StudyTables) -> None:
-    """A sentence about the image for each model, and the tables that cannot be computed."""
+    """Draw a sentence about the image for each model, and the tables that cannot be computed."""
     for words in tables.sentences().values():
         st.markdown(page_text.safe_text(words, 600))
     for problem, title in tables.problems.items():
@@ -137,7 +137,7 @@ def _poll(study: ImageStudy, needed: list[TableName], shown: int) -> None:
 
 
 def draw_image_pickers(image: ShownImage) -> None:
-    """The pickers of an image, and a popover that uploads the user's own picture."""
+    """Draw the pickers of an image, and a popover that uploads the user's own picture."""
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         if uploaded_picture.current_picture() is None:
             image_picker.draw_picker(image)

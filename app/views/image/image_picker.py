@@ -95,7 +95,7 @@ def draw_picker(image: ShownImage) -> None:
 
 
 def draw_name(image: ShownImage) -> None:
-    """The image's name and the number of images that it is one of."""
+    """Draw the image's name and the number of images that it is one of."""
     task, split, _ = image.name.split(":")
     number = count(len(benchmark_images.split_labels(task, split)))
     half = (

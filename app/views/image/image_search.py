@@ -48,7 +48,7 @@ NEEDS_A_RUN = "Choose a run above."
 
 @guarded_fragment
 def draw_view(runs: Sequence[Run]) -> None:
-    """The picker of a question, and the images that match it."""
+    """Draw the picker of a question, and the images that match it."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         question = st.selectbox(
             "Find images",
@@ -141,7 +141,7 @@ def _read(measured: StoredMeasurement, key: str) -> Mapping[str, Any]:
 
 
 def draw_images(table: pd.DataFrame, words: str) -> None:
-    """A page of the images, each with a button that opens it."""
+    """Draw a page of the images, each with a button that opens it."""
     titles = measurements.titles_by_task()
     st.markdown(f"**{plural(len(table), 'image')}** of the {samples.scored_part()}. {words}")
     if table.empty:

@@ -32,7 +32,7 @@ def needed_tables(study: ImageStudy) -> list[TableName]:
 
 
 def draw_neighbors(study: ImageStudy, tables: StudyTables) -> None:
-    """The pictures of the neighbors, and the share that a run has in common with its reference."""
+    """Draw the pictures of the neighbors, and the share that a run has in common with its reference."""
     table = tables.join_tables(study.model_tables("neighbors"))
     if table is None:
         return

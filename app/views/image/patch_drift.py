@@ -32,7 +32,7 @@ def needed_tables(study: ImageStudy) -> list[TableName]:
 
 
 def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
-    """Both charts, and the first depth at which drift is unusually large for the data set."""
+    """Draw both charts, and the first depth at which drift is unusually large for the data set."""
     if not study.subjects:
         st.info(NONE)
         return

@@ -32,7 +32,7 @@ def needed_tables(study: ImageStudy) -> list[TableName]:
 
 
 def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
-    """The effect of restoring tokens; on request, token by token."""
+    """Draw the effect of restoring tokens; on request, token by token."""
     if not study.subjects:
         st.info(NONE)
         return
@@ -64,7 +64,7 @@ def needed_occluded_tables(study: ImageStudy) -> list[TableName]:
 
 
 def draw_occluded(study: ImageStudy, tables: StudyTables) -> None:
-    """The effect of occluding patches, in every model."""
+    """Draw the effect of occluding patches, in every model."""
     table = tables.join_tables(needed_occluded_tables(study))
     if table is not None:
         chart_view.draw_chart(

@@ -65,7 +65,7 @@ def forget_picture() -> None:
 
 
 def draw_upload() -> None:
-    """The upload field for a picture; each upload resets it, so that a picture is read once."""
+    """Draw the upload field for a picture; each upload resets it, so that a picture is read once."""
     if not permissions.is_allowed(VisitorAction.UPLOAD):
         st.caption(NEEDS_OWN_MACHINE)
         return

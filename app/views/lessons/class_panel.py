@@ -36,7 +36,7 @@ LOCAL_ADDRESS_NOTE = (
 
 
 def draw_class() -> None:
-    """The field that joins a class, or the joined class, and the button that begins one, on the page Lessons."""
+    """Draw the field that joins a class, or the joined class, and the button that begins one, on the page Lessons."""
     code = polls.class_code()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="class_row"):
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small", width="content"):
@@ -47,7 +47,7 @@ def draw_class() -> None:
 
 
 def _draw_joining(code: str) -> None:
-    """The field that joins a class, or the joined class and the button that leaves it."""
+    """Draw the field that joins a class, or the joined class and the button that leaves it."""
     if not code:
         st.text_input(
             "Class code", key=_CODE, max_chars=LONGEST, placeholder=f"{LENGTH} letters", width=180, on_change=_join,
@@ -60,7 +60,7 @@ def _draw_joining(code: str) -> None:
 
 
 def _draw_hosting(code: str) -> None:
-    """The button that begins a class, or its code and the address to share."""
+    """Draw the button that begins a class, or its code and the address to share."""
     with st.popover("Teach a class", icon=":material/groups:", type="tertiary"):
         if not code:
             st.markdown(ABOUT)

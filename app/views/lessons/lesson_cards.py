@@ -16,7 +16,7 @@ NONE = "The folders that this server reads have no lesson. `python -m merging le
 
 
 def draw_cards() -> None:
-    """A card for each lesson, and a warning for each file that cannot be read."""
+    """Draw a card for each lesson, and a warning for each file that cannot be read."""
     lessons = offered_lessons.lessons()
     if not lessons:
         st.info(NONE)
@@ -43,7 +43,7 @@ def _draw_card(lesson: Lesson, lessons: dict[str, Lesson]) -> None:
 
 
 def draw_lesson_link(lesson: Lesson, label: str) -> None:
-    """A link that opens the lesson at its first unfinished step; the linked page opens the step's view."""
+    """Draw a link that opens the lesson at its first unfinished step; the linked page opens the step's view."""
     first = next((n for n in range(1, len(lesson.steps) + 1) if n not in learner.done_steps(lesson)), len(lesson.steps))
     visit = lesson_visit.current_visit()
     query = (

@@ -11,7 +11,7 @@ LONGEST = 2000  # characters of a text
 
 
 def draw_field(position: LessonPosition) -> None:
-    """The rail's text field."""
+    """Draw the rail's text field."""
     key = f"{position.key}_free"
     st.text_area(
         "Your answer", learner.open_texts(position.lesson).get(position.number, ""), key=key, max_chars=LONGEST,

@@ -61,7 +61,7 @@ def is_notes_window() -> bool:
 
 
 def draw_notes(position: LessonPosition) -> None:
-    """All texts of the step in large type, without its view."""
+    """Draw all texts of the step in large type, without its view."""
     step = position.step
     st.html(STYLE)
     with st.container(key="lesson_notes"):

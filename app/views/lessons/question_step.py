@@ -9,7 +9,7 @@ from app.views.lessons.learner import LessonPosition
 
 
 def draw_question(position: LessonPosition) -> None:
-    """The rail's answers, and the reply to the chosen one."""
+    """Draw the rail's answers, and the reply to the chosen one."""
     answers = position.step.answers
     stored = learner.answer_at(position)
     chosen = int(stored[0]) if stored else None

@@ -43,7 +43,7 @@ _RESTORED = "_sheet_restored"
 
 
 def draw_sheet_button(lesson: Lesson) -> None:
-    """The button that downloads the sheet of a lesson; a click writes the file, outside of the session."""
+    """Draw the button that downloads the sheet of a lesson; a click writes the file, outside of the session."""
     contents, private = sheet_report(lesson), report_sources.private_words()
     if not contents.entries:
         st.caption("Your sheet will contain your guesses, answers and texts; it is still empty.")
@@ -114,7 +114,7 @@ def _sheet_json(lesson: Lesson) -> str:
 
 
 def draw_sheet_field() -> None:
-    """The field that restores a sheet, on the page Lessons."""
+    """Draw the field that restores a sheet, on the page Lessons."""
     st.header("Continue from your sheet", anchor=False)
     chosen = sheet_component()(key="lesson_restore", on_sheet_change=lambda: None).sheet
     if not chosen:

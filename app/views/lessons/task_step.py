@@ -26,7 +26,7 @@ SHOWN_GOAL = "_lesson_goal"  # session key: whether the goal held when the rail 
 
 
 def draw_task(position: LessonPosition) -> None:
-    """The rail's controls: whether the goal holds, the hint, and *Show me*."""
+    """Draw the rail's controls: whether the goal holds, the hint, and *Show me*."""
     holds = goal_holds(position)
     st.session_state[SHOWN_GOAL] = holds
     if holds and position.number not in learner.done_steps(position.lesson):

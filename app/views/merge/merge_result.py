@@ -28,7 +28,7 @@ SAME_NOTE = "All rows: the same tasks, the {}, 95% intervals; n = {} images in d
 
 
 def draw_result(run: Run, stored: Sequence[Run]) -> None:
-    """The averages beside those of the reference models, and links to the run's charts."""
+    """Draw the averages beside those of the reference models, and links to the run's charts."""
     summary = page_data.summary(run, stored)
     with st.container(border=True, key="result"):
         st.markdown(f":material/check_circle: **{page_text.safe_text(run.name)}** is done. Run {run.id[:8]}.")
@@ -56,7 +56,7 @@ def draw_result(run: Run, stored: Sequence[Run]) -> None:
 
 
 def _draw_averages(s: Summary) -> None:
-    """The three averages of the run."""
+    """Draw the three averages of the run."""
     with st.grid(3, min_column_width=130):
         _draw_average("In-domain", s.in_domain, (s.in_low, s.in_high), s.tasks_in, s.n_in)
         _draw_average("Out-of-domain", s.out_of_domain, (s.out_low, s.out_high), s.tasks_out, s.n_out)
@@ -66,7 +66,7 @@ def _draw_averages(s: Summary) -> None:
 
 
 def _draw_average(name: str, value: float, interval: tuple[float, float], tasks: int, n: int) -> None:
-    """One average with its interval and its numbers of tasks and images."""
+    """Draw one average with its interval and its numbers of tasks and images."""
     with st.container(gap="xsmall"):
         st.metric(name, percent(value))
         low, high = map(percent, interval)
@@ -75,7 +75,7 @@ def _draw_average(name: str, value: float, interval: tuple[float, float], tasks:
 
 
 def _draw_comparison(run: Run, stored: Sequence[Run]) -> Run | None:
-    """A table of the run, the reference models and the best other run on the same tasks; returns the best run."""
+    """Draw a table of the run, the reference models and the best other run on the same tasks; returns the best run."""
     others = [
         other
         for other in run_picker.group_by_models([run, *page_data.scored_runs(stored)])[0][1:]

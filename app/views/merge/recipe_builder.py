@@ -157,7 +157,7 @@ def _use_recipe() -> None:
 
 
 def draw_step_controls(stage: DraftStep, method: Method, current: Draft, experts: Mapping[str, str]) -> bool:
-    """A step's summary and parameters; returns whether they are valid."""
+    """Draw a step's summary and parameters; returns whether they are valid."""
     st.caption(page_text.safe_text(method.summary, 300))
     params = parameter_controls.draw_parameters(method.params, stage.values, f"stage{stage.uid}", current.experts)
     if isinstance(params, ManualParams):
@@ -166,7 +166,7 @@ def draw_step_controls(stage: DraftStep, method: Method, current: Draft, experts
 
 
 def draw_models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> None:
-    """The pretrained model and a picker of experts, each with its accuracy on its own task."""
+    """Draw the pretrained model and a picker of experts, each with its accuracy on its own task."""
     from merging.models.model_references import strip_folders  # loads torch
 
     st.markdown(f"Pretrained: **{page_text.safe_text(strip_folders(current.pretrained))}**")
@@ -192,7 +192,7 @@ def _choose_experts(current: Draft, experts: Mapping[str, str]) -> None:
 
 
 def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
-    """The chain: edits in order, the merge and the adaptation; returns whether every value is valid."""
+    """Draw the chain: edits in order, the merge and the adaptation; returns whether every value is valid."""
     methods = registry.list_methods()
     edits = {m.key: m for m in methods if isinstance(m, Edit)}
     merges = {m.key: m for m in methods if isinstance(m, Merge)}
@@ -271,7 +271,7 @@ def _draw_data_fields(current: Draft, experts: Mapping[str, str], clip: bool) ->
 
 
 def _draw_adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, str]) -> bool:
-    """The optional third part of the chain, an adaptation; returns whether its values are valid."""
+    """Draw the optional third part of the chain, an adaptation; returns whether its values are valid."""
     if not adapts:
         return True
     by_key = {adapt.key: adapt for adapt in adapts}
@@ -318,7 +318,7 @@ def _lacks_activation(pretrained: str, file: tuple[int, ...]) -> bool:
 def _draw_icon_button(
     icon: str, stage: DraftStep, tip: str, disabled: bool, action: Callable[..., None], *args: int
 ) -> None:
-    """A small button in the heading of a step."""
+    """Draw a small button in the heading of a step."""
     st.button(
         "", icon=f":material/{icon}:", key=f"{icon}{stage.uid}", type="tertiary", disabled=disabled, help=tip,
         on_click=action, args=args,
@@ -332,7 +332,7 @@ def _add_edit(current: Draft) -> None:
 
 
 def draw_builder(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> bool:
-    """All controls of the left-hand side; returns whether every value is valid."""
+    """Draw all controls of the left-hand side; returns whether every value is valid."""
     st.header("Models", anchor=False)
     draw_models(current, experts, own)
     network_options.pick_family(current)

@@ -85,7 +85,7 @@ def draw_form(listed: Sequence[CatalogEntry]) -> None:
 
 
 def _draw_sources() -> None:
-    """The sources of data sets: listed folders, and a typed path if only this machine's user can reach the app."""
+    """Draw the sources of data sets: listed folders, and a typed path if only this machine's user can reach the app."""
     folder_names = [f"**{page_text.safe_text(name)}**" for name in settings.models_folders()]
     if folder_names:
         st.markdown(f":material/folder_open: Data sets in {page_text.join_words(folder_names)} are listed.")
@@ -214,7 +214,7 @@ def _published_prompts(key: str, prompts_key: str) -> dict[str, str]:
 
 
 def _draw_offer(name: str, plain: Mapping[str, Any]) -> None:
-    """The recognized facts, the costs of making the benchmark, and the button."""
+    """Draw the recognized facts, the costs of making the benchmark, and the button."""
     out = benchmark_folders.own_folder(name, page_data.store().root)
     try:
         if not benchmark_folders.NAME.fullmatch(name):
@@ -252,7 +252,7 @@ def _start(name: str, plain: Mapping[str, Any], evaluate: bool) -> None:
 
 
 def draw_make_again() -> None:
-    """A button that makes this session's benchmark again, if it is the user's own and is damaged."""
+    """Draw a button that makes this session's benchmark again, if it is the user's own and is damaged."""
     path = benchmark_choice.benchmark_folder()
     described = path.with_name(f"{path.name}.yaml")
     if (

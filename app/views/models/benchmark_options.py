@@ -28,7 +28,7 @@ BY_REFERENCE_HELP = (
 def draw_options(
     models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[CatalogEntry]
 ) -> tuple[str, dict[str, Any]]:
-    """The benchmark's name and its description as plain data."""
+    """Draw the benchmark's name and its description as plain data."""
     from merging.sharing.catalog.data_set_catalog import choose_task_key
 
     with st.grid(3, min_column_width=170):
@@ -59,7 +59,7 @@ def draw_options(
 
 
 def _draw_switches(tasks: Mapping[str, Any], *, limited: bool) -> dict[str, bool]:
-    """The switches that are on. A balanced sample is offered only if not all images are taken."""
+    """Draw the switches that are on. A balanced sample is offered only if not all images are taken."""
     switches = {}
     with st.container(horizontal=True, gap="medium"):
         switches["whole"] = st.toggle("Report on whole test sets", key="build_whole", help=WHOLE_HELP)

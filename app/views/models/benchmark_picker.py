@@ -48,7 +48,7 @@ def folder_key(item: CatalogEntry) -> str:
 
 
 def draw_chooser(listed: Sequence[CatalogEntry]) -> None:
-    """A picker of the benchmark, and the contents of the chosen one."""
+    """Draw a picker of the benchmark, and the contents of the chosen one."""
     st.header("Which benchmark is everything measured on?", anchor=False)
     choices = offered_benchmarks(listed)
     current = benchmark_choice.current_key()
@@ -161,7 +161,7 @@ def _find() -> None:
 
 
 def _draw_delete(folders_by_key: dict[str, Path]) -> None:
-    """Buttons that delete the user's own benchmarks."""
+    """Draw buttons that delete the user's own benchmarks."""
     made = {
         key: path
         for key, path in folders_by_key.items()

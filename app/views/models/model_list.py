@@ -43,7 +43,7 @@ ORIGIN = (
 
 
 def draw_sources() -> str:
-    """The sources of models: listed folders, a typed path, uploads. Returns the typed path."""
+    """Draw the sources of models: listed folders, a typed path, uploads. Returns the typed path."""
     from merging.sharing.catalog import uploaded_models
 
     folders = list(settings.models_folders())
@@ -98,7 +98,7 @@ def _store_upload(number: int) -> None:
 
 
 def draw_models(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
-    """The table of models, the progress of inspecting files, and the files that are left out."""
+    """Draw the table of models, the progress of inspecting files, and the files that are left out."""
     for note in shelf.notes:
         st.caption(f":material/info: {page_text.safe_text(note, 300)}")
     if shelf.not_inspected:
@@ -143,7 +143,7 @@ def draw_models(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
 
 
 def _draw_digests(shelf: ListedModels) -> None:
-    """A button that reads large files in the background for their digests, or the progress of that job."""
+    """Draw a button that reads large files in the background for their digests, or the progress of that job."""
     unread = [item for item, facts in shelf.readable if not model_files.file_digest(facts)]
     subject = fit_report.job_subject("", {item.key: item.reference for item in unread})
     job = fit_report.find_job(DIGEST, subject)

@@ -39,7 +39,7 @@ MAKE_COMMAND = "python -m merging benchmark make mine --pretrained PRETRAINED --
 
 
 def draw_form(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
-    """The form: the group of models, the pretrained one, the names of the experts, and whether all fit."""
+    """Draw the form: the group of models, the pretrained one, the names of the experts, and whether all fit."""
     st.header("Use these models for a merge", anchor=False)
     if made := st.session_state.pop(MADE_NOTICE, None):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
@@ -174,7 +174,7 @@ def draw_evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
 def _draw_save_button(
     prefix: str, group: ModelGroup | None, pretrained: str, experts: Mapping[str, str], fits: bool
 ) -> None:
-    """The field for the title, and the button that adds the set to the Merge page."""
+    """Draw the field for the title, and the button that adds the set to the Merge page."""
     if refused_action.draw_refusal(VisitorAction.MERGE):
         return
     from merging.sharing.catalog.model_set_store import LONGEST_NAME, make_usable_name
@@ -215,7 +215,7 @@ def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
 
 
 def draw_saved_sets() -> None:
-    """The stored sets, each with a link to the Merge page and a button that removes it."""
+    """Draw the stored sets, each with a link to the Merge page and a button that removes it."""
     from merging.sharing.catalog.model_set_store import list_model_sets
 
     if not (sets := list_model_sets(page_data.store().root)):

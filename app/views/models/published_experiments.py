@@ -55,7 +55,7 @@ def draw_experiments() -> None:
 
 
 def _draw_experiment(chosen: Experiment) -> None:
-    """The choices, the plan that follows from them, and the button or the job."""
+    """Draw the choices, the plan that follows from them, and the button or the job."""
     choice = published_choices.draw_choice(chosen)
     if choice is None:
         return
@@ -69,7 +69,7 @@ def _draw_experiment(chosen: Experiment) -> None:
 
 
 def _draw_catalog(listed: list[Experiment]) -> None:
-    """A table with each experiment's sizes, times and licenses for the default choices."""
+    """Draw a table with each experiment's sizes, times and licenses for the default choices."""
     from merging.sharing.published.choice import make_choice
 
     rows = []
@@ -103,7 +103,7 @@ def _draw_catalog(listed: list[Experiment]) -> None:
 
 
 def _draw_plan(plan: FetchPlan) -> None:
-    """A table of the repositories that a choice fetches, and the totals."""
+    """Draw a table of the repositories that a choice fetches, and the totals."""
     from merging.sharing.published.experiment_texts import plan_rows, plan_sentences
 
     head, *rows = plan_rows(replace(plan, left_out=()))

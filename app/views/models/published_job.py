@@ -97,7 +97,7 @@ def _rows(plan: FetchPlan) -> str:
 
 
 def _draw_read_cards(chosen: Experiment, choice: Choice) -> None:
-    """The button that reads the cards, which state the licenses."""
+    """Draw the button that reads the cards, which state the licenses."""
     host = page_text.safe_text(experiments.hub_host())
     st.markdown(NOT_READ.format(host))
     st.button(

@@ -37,7 +37,7 @@ def draw_table(chosen: Experiment) -> None:
 
 
 def _draw_numbers(table: PublishedTable) -> None:
-    """The averages with their verdicts, the accuracies of every row task by task, and notes."""
+    """Draw the averages with their verdicts, the accuracies of every row task by task, and notes."""
     from merging.sharing.published.experiment_texts import table_rows, table_sentences, task_rows
 
     first, *notes = table_sentences(table)
@@ -75,7 +75,7 @@ def _distinct_heads(head: Sequence[str]) -> list[str]:
 
 
 def _draw_downloads(table: PublishedTable) -> None:
-    """Buttons that download the numbers as files."""
+    """Draw buttons that download the numbers as files."""
     from merging.sharing.published.experiment_texts import table_csv, table_markdown
 
     files = {"Markdown": ("md", "text/markdown", table_markdown), "CSV": ("csv", "text/csv", table_csv)}
@@ -88,7 +88,7 @@ def _draw_downloads(table: PublishedTable) -> None:
 
 
 def _draw_benchmark_link(chosen: Experiment) -> None:
-    """A button that switches to the experiment's benchmark, or a link to its scores."""
+    """Draw a button that switches to the experiment's benchmark, or a link to its scores."""
     key = experiments.benchmark_key(chosen)
     if not key:
         return

@@ -42,7 +42,7 @@ def draw_notices() -> None:
 
 
 def draw_damaged() -> None:
-    """Every damaged result, with buttons to compute it again and to delete it."""
+    """Draw every damaged result, with buttons to compute it again and to delete it."""
     damages = page_data.store().damaged.list_damage()[:MOST]
     if not damages:
         return

@@ -22,13 +22,13 @@ from viz.figure_text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-PICKER_KEY, TABLE_NUMBER = "chosen_runs", "runs_table_number"
-MOST_TALL = 440  # px of the table
-PERCENT = {"in": "In", "out": "Out", "h": "H-score"}
+PICKER_KEY, TABLE_VERSION_KEY = "chosen_runs", "runs_table_number"
+MAX_TABLE_HEIGHT = 440  # px of the table
+SCORE_TITLES = {"in": "In", "out": "Out", "h": "H-score"}
 
 
 def draw_runs(stored: Sequence[Run]) -> None:
-    """The table of runs, then the actions, scores, exports and lineage of the chosen runs."""
+    """Draw the table of runs, then the actions, scores, exports and lineage of the chosen runs."""
     runs = page_data.merges_of(stored)
     if not runs:
         page_parts.draw_empty(
@@ -37,9 +37,9 @@ def draw_runs(stored: Sequence[Run]) -> None:
         page_parts.draw_link()
         return
     by_id = {run.id: run for run in runs}
-    chosen, missing = run_choice.selected_runs(list(by_id))
-    if missing:
-        run_picker.draw_missing_runs(missing)
+    chosen, missing_ids = run_choice.selected_runs(list(by_id))
+    if missing_ids:
+        run_picker.draw_missing_runs(missing_ids)
         return
     run_actions.draw_notices()
     _draw_table(runs, chosen, stored)
@@ -64,30 +64,30 @@ def draw_runs(stored: Sequence[Run]) -> None:
 
 
 def _draw_other_count() -> None:
-    """The number of runs that are not in the table because they were scored on another benchmark."""
+    """Draw the number of runs that are not in the table because they were scored on another benchmark."""
     if count := sum(
         not page_data.belongs_here(run) for run in page_data.store().list_runs() if run.provenance != PRECOMPUTED
     ):
-        are = "is" if count == 1 else "are"
+        verb = "is" if count == 1 else "are"
         st.caption(
-            f":material/dataset: {plural(count, 'more run')} of this machine {are} scored on other benchmarks. "
-            "Choose the benchmark under data."
+            f":material/dataset: {plural(count, 'more run')} on this machine {verb} scored on other benchmarks. "
+            "Choose another benchmark in the view “data”."
         )
 
 
 def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) -> None:
-    """The table with one row for each run; rows can be selected."""
+    """Draw the table with one row for each run; rows can be selected."""
     ids = [run.id for run in runs]
-    rows = _rows(runs, stored)
+    rows = _build_table(runs, stored)
     number = st.column_config.NumberColumn
     column = st.column_config.TextColumn
     # The key changes with the list of runs: Streamlit stores a selection by row number.
-    key = f"runs_{short_digest(' '.join(ids))}_{st.session_state.get(TABLE_NUMBER, 0)}"
+    key = f"runs_{short_digest(' '.join(ids))}_{st.session_state.get(TABLE_VERSION_KEY, 0)}"
     st.dataframe(
         rows,
         hide_index=True,
         placeholder="—",
-        height=page_parts.table_height(len(rows), MOST_TALL),
+        height=page_parts.table_height(len(rows), MAX_TABLE_HEIGHT),
         key=key,
         on_select=partial(_select_from_table, key, ids),
         selection_mode="multi-row",
@@ -95,7 +95,7 @@ def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run
         column_config={
             "title": column("Run", pinned=True, width=220),
             "chain": column("Recipe", width=230),
-            **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
+            **{key: number(title, format="%.1f%%") for key, title in SCORE_TITLES.items()},
             "n": column("n", help="Images in domain and out of domain. Averages with another n cover other tasks."),
             "warnings": number("Warnings", help="The number of possible problems; choose the run to read them."),
             "made": column("Made", width=115),
@@ -110,7 +110,7 @@ def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run
     )
 
 
-def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
+def _build_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
@@ -134,7 +134,7 @@ def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
                 "id": run.id,
             }
         )
-    return pd.DataFrame(rows).astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(PERCENT, "float64")})
+    return pd.DataFrame(rows).astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(SCORE_TITLES, "float64")})
 
 
 def chain_of_run(run: Run) -> str:
@@ -152,6 +152,6 @@ def _select_from_table(key: str, ids: Sequence[str]) -> None:
 
 
 def _select_from_picker() -> None:
-    """Callback: choose the runs in the picker; the table is redrawn with their rows selected."""
+    """Callback: choose the runs in the picker, and redraw the table with the rows of these runs selected."""
     run_choice.select_runs(st.session_state[PICKER_KEY])
-    st.session_state[TABLE_NUMBER] = st.session_state.get(TABLE_NUMBER, 0) + 1
+    st.session_state[TABLE_VERSION_KEY] = st.session_state.get(TABLE_VERSION_KEY, 0) + 1

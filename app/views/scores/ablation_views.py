@@ -23,11 +23,11 @@ from merging.study.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-COMPONENTS = "components"  # the name of the view of Fig. 9 on Features
+COMPONENTS_VIEW = "components"  # the name of the view of Fig. 9 on Features
 
 
 def draw_view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """Our means beside the paper's, the chart of both domains, and every data set."""
+    """Draw our means beside the paper's, the chart of both domains, and every data set."""
     members = ablation_data.find_members(plugin_data.pick_group(runs), FAMILY)
     with_runs = [member for member in members if member.run]
     st.header(f"{FAMILY.title}: what does each part contribute, and how do alternatives compare?", anchor=False)
@@ -50,14 +50,14 @@ def _draw_means(members: Sequence[AblationMember], stored: Sequence[Run]) -> Non
         column_config=published_tables.column_settings(table),
         alt=f"Averages of {FAMILY.title} and of its variants, published (computed if marked *) and measured",
     )
-    computed, ours = (
+    computed_note, benchmark = (
         page_text.safe_text(published_tables.COMPUTED, 300),
         page_text.safe_text(benchmark_choice.benchmark_in_words()),
     )
     st.caption(
         f"{published_tables.PUBLISHED}: as printed, on eight data sets in domain and thirteen out of it "
         f"({SOURCES['LwPTV']}). "
-        f"{computed} {published_tables.OURS}: {ours} on the {samples.scored_part()} of its data sets, with 95% "
+        f"{computed_note} {published_tables.OURS}: {benchmark} on the {samples.scored_part()} of its data sets, with 95% "
         f"intervals; changes "
         "are against the first row, in points. All rows are evaluated on the same images, so a change is more certain "
         "than the intervals suggest. Of the paper's numbers and ours, compare only the order."
@@ -67,7 +67,7 @@ def _draw_means(members: Sequence[AblationMember], stored: Sequence[Run]) -> Non
 
 
 def _draw_plane(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
-    """The chart of both domains, with an arrow from the merge alone to the whole method."""
+    """Draw the chart of both domains, with an arrow from the merge alone to the whole method."""
     runs, ends = [member.run for member in members if member.run], ablation_data.arrow_ends(members, FAMILY)
     table = ablation_data.name_rows(score_tables.averages_table(runs, stored), members)
     caption = (
@@ -81,14 +81,14 @@ def _draw_plane(members: Sequence[AblationMember], stored: Sequence[Run]) -> Non
 
 
 def _draw_data_sets(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
-    """Every data set: a chart of three members, and tables of all."""
+    """Draw every data set: a chart of three members, and tables of all."""
     chart_view.draw_question("task_accuracy")
-    others = {member.title: member for member in members if member.key not in (FAMILY.base, FAMILY.whole)}
+    variants = {member.title: member for member in members if member.key not in (FAMILY.base, FAMILY.whole)}
     chosen = [member.run for member in members if member.key in (FAMILY.base, FAMILY.whole) and member.run]
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        if others:
-            title = st.selectbox("Compare with", list(others), key=address.VARIANT, bind=address.BIND, width=420)
-            chosen += [run for run in (others[title].run,) if run]
+        if variants:
+            title = st.selectbox("Compare with", list(variants), key=address.VARIANT, bind=address.BIND, width=420)
+            chosen += [run for run in (variants[title].run,) if run]
         relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
     table, colors = (
         ablation_data.name_rows(score_tables.accuracies_table(chosen, stored), members),
@@ -109,15 +109,15 @@ def _draw_data_sets(members: Sequence[AblationMember], stored: Sequence[Run]) ->
 
 def _draw_numbers(table: pd.DataFrame, domain: str, intervals: bool) -> None:
     st.markdown(f"**Every data set {domain}**")
-    first, *others = table.columns
-    numbers: dict[str, Any] = {name: st.column_config.NumberColumn(format="%.1f%%") for name in others}
-    texts: dict[str, Any] = {name: st.column_config.TextColumn(alignment="right") for name in others}
+    label, *data_sets = table.columns
+    numbers: dict[str, Any] = {name: st.column_config.NumberColumn(format="%.1f%%") for name in data_sets}
+    texts: dict[str, Any] = {name: st.column_config.TextColumn(alignment="right") for name in data_sets}
     st.dataframe(
         table,
         hide_index=True,
         height="content",
         column_config={
-            first: st.column_config.TextColumn(width=200, pinned=True),
+            label: st.column_config.TextColumn(width=200, pinned=True),
             **(texts if intervals else numbers),
         },
         alt=f"Accuracy of every variant on every data set {domain}",
@@ -125,7 +125,7 @@ def _draw_numbers(table: pd.DataFrame, domain: str, intervals: bool) -> None:
 
 
 def _draw_printed_figures(members: Sequence[AblationMember]) -> None:
-    """The paper's printed figures on its own data sets."""
+    """Draw the paper's printed figures on its own data sets."""
     with st.expander(
         f"The paper's own data sets, as printed ({published_tables.main_tower()})", icon=":material/menu_book:"
     ):
@@ -145,12 +145,12 @@ def _draw_printed_figures(members: Sequence[AblationMember]) -> None:
 
 
 def _draw_kinds_link(members: Sequence[AblationMember]) -> None:
-    """A link to the analysis of saliency by kind of layer (LwPTV, Fig. 9)."""
-    whole = next((member.run for member in members if member.key == FAMILY.whole and member.run), None)
+    """Draw a link to the analysis of saliency by kind of layer (LwPTV, Fig. 9)."""
+    run_of_method = next((member.run for member in members if member.key == FAMILY.whole and member.run), None)
     st.header("Does pruning prefer a kind of layer?", anchor=False)
     st.markdown(
         "The Features page shows the saliency of one task's tensors by kind (attention, MLP and all others), with the "
         "number that the mask keeps of each."
     )
-    query = {address.FEATURES_VIEW: COMPONENTS} | ({address.RUNS: whole.id} if whole else {})
+    query = {address.FEATURES_VIEW: COMPONENTS_VIEW} | ({address.RUNS: run_of_method.id} if run_of_method else {})
     page_parts.draw_page_link(pages.FEATURES, "Saliency by kind of layer", "bar_chart", **query)

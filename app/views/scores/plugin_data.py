@@ -29,9 +29,9 @@ from viz.figures.score_plane import PLAIN, PLUGGED
 if TYPE_CHECKING:
     import pandas as pd
 
-VALUES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
-FEW = 3  # numbers of an edit that fit into a picker
-COUNTS = {"in": "In-domain", "out": "Out-of-domain"}
+AVERAGE_TITLES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
+MAX_NUMBERS = 3  # numbers of an edit that fit into a picker
+DOMAIN_TITLES = {"in": "In-domain", "out": "Out-of-domain"}
 
 
 def pick_group(runs: Sequence[Run]) -> list[Run]:
@@ -39,8 +39,8 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
     groups: dict[str, list[Run]] = {}
     for group in edit_pairs.by_subject(runs):
         label = expert_names.experts_in_words(group[0].experts, 60)
-        same = sum(known == label or known.startswith(f"{label} (") for known in groups)
-        groups[f"{label} ({same + 1})" if same else label] = group
+        same_label_count = sum(known == label or known.startswith(f"{label} (") for known in groups)
+        groups[f"{label} ({same_label_count + 1})" if same_label_count else label] = group
     if len(groups) == 1:
         return next(iter(groups.values()))
     chosen = st.selectbox("Merged experts", list(groups), key=address.EXPERT_GROUP, bind=address.BIND, width=420)
@@ -51,13 +51,13 @@ def leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
     """{text of a chain: edit} for the edits by which two of the runs differ; ``PLUGIN`` is always the first."""
     key, params = PLUGIN
     step = Step(key, registry.find_edit(key).params.build(params))
-    leading = edit_pairs.leading_edits(edit_pairs.find_pairs(runs))
-    first = [front for front in leading if front.step == step] or [LeadingEdit(step)]
+    edits = edit_pairs.leading_edits(edit_pairs.find_pairs(runs))
+    plugin_edits = [front for front in edits if front.step == step] or [LeadingEdit(step)]
     order = {method.key: index for index, method in enumerate(registry.list_methods())}
-    others = [front for front in leading if front.step != step]
+    other_edits = [front for front in edits if front.step != step]
     return {
         edit_text(front): front
-        for front in [*first, *sorted(others, key=lambda front: (front.step.key != key, order[front.step.key]))]
+        for front in [*plugin_edits, *sorted(other_edits, key=lambda front: (front.step.key != key, order[front.step.key]))]
     }
 
 
@@ -71,7 +71,7 @@ def edit_in_words(front: LeadingEdit) -> str:
     """An edit in words with the values that are not its defaults, and with its numbers if they are few."""
     numbers = [bound for bound in front.step.params.bounds().values() if bound.kind in page_text.NUMBERS]
     exemplars = f", {plural(front.draw.per_task, 'exemplar')} per task" if front.draw else ""
-    return page_text.step_words(front.step, numbers=len(numbers) <= FEW) + exemplars
+    return page_text.step_words(front.step, numbers=len(numbers) <= MAX_NUMBERS) + exemplars
 
 
 def edit_name(front: LeadingEdit) -> str:
@@ -87,14 +87,14 @@ def find_edit_pairs(runs: Sequence[Run], front: LeadingEdit) -> list[EditPairRow
     if front.draw is None and _needs_exemplars(front.step):
         front = LeadingEdit(front.step, Exemplars())
     rows = edit_pairs.plugin_matrix(runs, front, edit_name(front), large=page_data.is_large(recipe.pretrained))
-    titles = [entry.title for entry in rows]
-    return [entry if titles.count(entry.title) == 1 else _with_id(entry) for entry in rows]
+    titles = [row.title for row in rows]
+    return [row if titles.count(row.title) == 1 else _with_id(row) for row in rows]
 
 
-def _with_id(entry: EditPairRow) -> EditPairRow:
+def _with_id(row: EditPairRow) -> EditPairRow:
     """The entry with its run's id in the title, for titles that several entries share."""
-    run = entry.plain or entry.plugged
-    return replace(entry, title=f"{entry.title} · {run.id[:6]}") if run else entry
+    run = row.plain or row.plugged
+    return replace(row, title=f"{row.title} · {run.id[:6]}") if run else row
 
 
 def _needs_exemplars(step: Step) -> bool:
@@ -106,29 +106,29 @@ def pair_points(pairs: Sequence[EditPairRow], stored: Sequence[Run]) -> pd.DataF
     """The chart's table: the references, then two rows for each entry that has both runs."""
     import pandas as pd
 
-    ends = [(entry, kind, run) for entry in pairs for kind, run in _pair_ends(entry)]
-    averages = score_tables.averages_table([run for *_, run in ends], stored)
+    runs_of_pairs = [(entry, kind, run) for entry in pairs for kind, run in _pair_ends(entry)]
+    averages = score_tables.averages_table([run for *_, run in runs_of_pairs], stored)
     references = averages[averages["kind"].isin(score_tables.NAMES)]
     by_run = averages.drop_duplicates("run").set_index("run")
-    rows = pd.DataFrame([{**by_run.loc[run.id], "run": run.id} for *_, run in ends])
+    rows = pd.DataFrame([{**by_run.loc[run.id], "run": run.id} for *_, run in runs_of_pairs])
     rows = rows.assign(
-        pair=[pair_title(entry) for entry, *_ in ends],
-        kind=[kind for _, kind, _ in ends],
-        label=[page_text.title_with_note(run) for *_, run in ends],
+        pair=[pair_title(entry) for entry, *_ in runs_of_pairs],
+        kind=[kind for _, kind, _ in runs_of_pairs],
+        label=[page_text.title_with_note(run) for *_, run in runs_of_pairs],
     )
     return pd.concat([references.assign(pair=references["label"]), rows], ignore_index=True)
 
 
 def _pair_ends(entry: EditPairRow) -> list[tuple[str, Run]]:
-    runs = ((PLAIN, entry.plain), (PLUGGED, entry.plugged))
-    return [(kind, run) for kind, run in runs if run] if entry.plain and entry.plugged else []
+    kinds = ((PLAIN, entry.plain), (PLUGGED, entry.plugged))
+    return [(kind, run) for kind, run in kinds if run] if entry.plain and entry.plugged else []
 
 
 def pair_title(entry: EditPairRow) -> str:
     """A merge's name, marked ‡ if an image's task must be known, and † if it adapted on the scored images."""
     runs = [run for run in (entry.plain, entry.plugged) if run]
-    marked = entry.title + (" ‡" if any(run.needs_task for run in runs) else "")
-    return marked + (" †" if any(run.adapts_on_test for run in runs) else "")
+    title = entry.title + (" ‡" if any(run.needs_task for run in runs) else "")
+    return title + (" †" if any(run.adapts_on_test for run in runs) else "")
 
 
 def matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:
@@ -138,18 +138,18 @@ def matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFr
     sides = {kind: table[table["kind"] == kind].set_index("pair") for kind in (PLAIN, PLUGGED)}
     plain, plugged = sides[PLAIN], sides[PLUGGED].reindex(sides[PLAIN].index)
     columns: dict[tuple[str, str], Any] = {("", "Merge"): plain.index.to_list()}
-    for key, title in VALUES.items():
+    for key, title in AVERAGE_TITLES.items():
         columns |= {
             (title, "Plain"): 100 * plain[key].to_numpy(float),
             (title, "With it"): 100 * plugged[key].to_numpy(float),
             (title, "Change"): 100 * (plugged[key] - plain[key]).to_numpy(float),
         }
-    printed = [_printed_changes(entry) for entry in pairs if entry.plain and entry.plugged]
-    if any(changes for changes in printed):
+    printed_changes = [_printed_changes(entry) for entry in pairs if entry.plain and entry.plugged]
+    if any(changes for changes in printed_changes):
         paper = published_tables.MODELS[published_tables.main_tower()]
-        for key, name in zip(VALUES, published_tables.AVERAGES, strict=False):  # the first columns of papers' tables
-            columns[paper, f"{name}, change"] = [changes.get(key, math.nan) for changes in printed]
-    for key, title in COUNTS.items():
+        for key, name in zip(AVERAGE_TITLES, published_tables.AVERAGES, strict=False):  # the first columns of papers' tables
+            columns[paper, f"{name}, change"] = [changes.get(key, math.nan) for changes in printed_changes]
+    for key, title in DOMAIN_TITLES.items():
         columns |= {(f"{title}, 95%", head): _intervals(side, key) for head, side in _sides(plain, plugged)}
         columns[f"{title}, 95%", "Images"] = plain[f"n_{key}"].to_list()
     frame = pd.DataFrame(columns)
@@ -173,10 +173,10 @@ def _printed_changes(entry: EditPairRow) -> Mapping[str, float]:
     if plain is None or plugged is None:
         return {}
     changes = {}
-    for key in VALUES:
-        before, after = getattr(plain.printed, key), getattr(plugged.printed, key)
-        if before is not None and after is not None:
-            changes[key] = round(after - before, 2)
+    for key in AVERAGE_TITLES:
+        plain_value, plugged_value = getattr(plain.printed, key), getattr(plugged.printed, key)
+        if plain_value is not None and plugged_value is not None:
+            changes[key] = round(plugged_value - plain_value, 2)
     return changes
 
 

@@ -22,7 +22,7 @@ NOTE = (
     "image counts if both its head and its class are right. {}, with 95% intervals (the mean's is "
     "that of an average of independent shares); unseen data sets have no head that could be chosen."
 )
-PERCENT = {
+PERCENT_COLUMNS = {
     "accuracy": "Task unknown",
     "low": "Low",
     "high": "High",
@@ -30,16 +30,16 @@ PERCENT = {
     "own_head": "Right head",
 }
 
-SHARES = ("known", "own_head")  # shares without an interval in the table
+SHARE_COLUMNS = ("known", "own_head")  # shares without an interval in the table
 
 
 def draw_unknown_task(runs: Sequence[Run]) -> None:
-    """Every task's accuracy if the task is unknown, for the runs whose method can name one."""
+    """Draw every task's accuracy if the task is unknown, for the runs whose method can name one."""
     with_router = [run for run in runs if UNKNOWN_TASK in run.tables]
     if not with_router:
         return
     st.header("How accurate is it if the task of an image is unknown?", anchor=False)
-    rows = _rows(tuple(run.id for run in with_router))
+    rows = _accuracies_table(tuple(run.id for run in with_router))
     number = st.column_config.NumberColumn
     st.dataframe(
         rows,
@@ -47,7 +47,7 @@ def draw_unknown_task(runs: Sequence[Run]) -> None:
         column_config={
             "label": st.column_config.TextColumn("Run", pinned=True),
             "title": "Data set",
-            **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
+            **{key: number(title, format="%.1f%%") for key, title in PERCENT_COLUMNS.items()},
             "n": number("n", format="localized"),
             "run": "Id",
         },
@@ -57,7 +57,7 @@ def draw_unknown_task(runs: Sequence[Run]) -> None:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _rows(run_ids: tuple[str, ...]) -> pd.DataFrame:
+def _accuracies_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run and merged task, and one for each run's mean, in percent."""
     import pandas as pd
 
@@ -71,7 +71,7 @@ def _rows(run_ids: tuple[str, ...]) -> pd.DataFrame:
             label=page_text.title_with_note(run), run=run.id, known=table["task"].map(known).astype(float)
         )
         accuracy, low, high = average(table)
-        means = {"accuracy": [accuracy], "low": [low], "high": [high], **{key: [table[key].mean()] for key in SHARES}}
+        means = {"accuracy": [accuracy], "low": [low], "high": [high], **{key: [table[key].mean()] for key in SHARE_COLUMNS}}
         mean = pd.DataFrame(
             {
                 "label": [page_text.title_with_note(run)],
@@ -82,5 +82,5 @@ def _rows(run_ids: tuple[str, ...]) -> pd.DataFrame:
             }
         )
         frames += [table, mean]
-    rows = pd.concat(frames, ignore_index=True)[["label", "title", *PERCENT, "n", "run"]]
-    return rows.assign(**{key: rows[key] * 100 for key in PERCENT})
+    rows = pd.concat(frames, ignore_index=True)[["label", "title", *PERCENT_COLUMNS, "n", "run"]]
+    return rows.assign(**{key: rows[key] * 100 for key in PERCENT_COLUMNS})

@@ -19,15 +19,15 @@ NO_PROGRAM = (
 
 def choose_results(sweep: Sweep) -> ProgramResults:
     """The results of one program, with a picker if several programs measured points."""
-    found = program_sweeps.find_results(sweep)
+    results_by_program = program_sweeps.find_results(sweep)
     index = 0
-    if len(found) > 1:
+    if len(results_by_program) > 1:
         chosen = st.selectbox(
-            "Measured by", range(len(found)), key=f"given_program_{sweep.id}",
-            format_func=lambda number: f"{number + 1}. {found[number].program}, {len(found[number].points)} points",
+            "Measured by", range(len(results_by_program)), key=f"given_program_{sweep.id}",
+            format_func=lambda position: f"{position + 1}. {results_by_program[position].program}, {len(results_by_program[position].points)} points",
         )  # fmt: skip
         index = int(chosen)
-    return found[index]
+    return results_by_program[index]
 
 
 def can_compute(results: SweepPoints) -> bool:

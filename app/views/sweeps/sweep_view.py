@@ -15,9 +15,8 @@ from app.reading import page_data, program_sweeps, sweeps
 from app.reading.sweeps import SweepPoints, SweepResults
 from app.session import address, click_errors, view_state
 from app.session.click_errors import guarded_fragment
-from app.views.sweeps import best_point as subjects
 from app.views.sweeps import chosen_point, program_sweep
-from app.views.sweeps.best_point import BestPoint
+from app.views.sweeps.best_point import BestPoint, pick_best
 from app.views.sweeps.sweep_form import reporting_caution
 from app.widgets import chart_view, page_parts, paper_line
 from merging.base import settings
@@ -31,11 +30,11 @@ from merging.study.sweeps.sweep import PLANE, VALUES, Sweep
 from merging.tasks.queue.job_records import Job
 from viz.figure_text import plural
 
-POLL = 2.0  # seconds between updates while points are being computed
-SCORES = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}  # label in links -> column
-FEWER = (
-    "In domain, each number of experts is evaluated only on the tasks of the merged experts, so these averages are "
-    "over different tasks. Tasks of experts that are left out are in neither average."
+POLL_SECONDS = 2.0  # seconds between updates while points are being computed
+SCORE_COLUMNS = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}  # label in links -> column
+EXPERT_COUNT_CAUTION = (
+    "In domain, a merge of some of the experts is evaluated only on the tasks of these, so averages at different "
+    "numbers of experts are over different tasks. Tasks of experts that are left out are in neither average."
 )
 
 
@@ -43,7 +42,7 @@ def draw_sweep(sweep: Sweep, stored: Sequence[Run]) -> None:
     """Draw everything about a sweep, again every two seconds while points are computed."""
     job = sweeps.sweep_job(sweep)
     live = job is not None and job.is_live
-    guarded_fragment(_view, run_every=POLL if live else None)(sweep, stored)
+    guarded_fragment(_view, run_every=POLL_SECONDS if live else None)(sweep, stored)
 
 
 def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
@@ -62,15 +61,15 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     if results.averages.empty:
         st.info("No point is computed yet. The first one appears as soon as it is.")
         return
-    subject = subjects.pick_best(results)
-    chosen = _pick_point(results, subject.best)
+    best_point = pick_best(results)
+    chosen = _pick_point(results, best_point.point_name)
     if len(sweep.axes) == 1:
-        _draw_lines(results, subject, chosen)
+        _draw_lines(results, best_point, chosen)
     else:
-        _draw_map(results, subject, chosen)
-    chosen_point.draw_panel(results, subject, chosen, stored)
-    _draw_tasks(results, subject, chosen)
-    _draw_table(results, subject)
+        _draw_map(results, best_point, chosen)
+    chosen_point.draw_panel(results, best_point, chosen, stored)
+    _draw_tasks(results, best_point, chosen)
+    _draw_table(results, best_point)
 
 
 def _draw_status(results: SweepPoints, job: Job | None) -> None:
@@ -84,12 +83,12 @@ def _draw_status(results: SweepPoints, job: Job | None) -> None:
         if live and job is not None:
             workers = job.phase.partition(", on ")[2]  # of "Point 3 of 200, on 8 workers"
             device = f" on {page_text.safe_text(workers, 60)}" if workers else ""
-            words = f"queued, position {job.position}" if job.position else f"computing{device}{remaining}"
+            state = f"queued, position {job.position}" if job.position else f"computing{device}{remaining}"
         else:
-            words = (
+            state = (
                 "complete" if results.complete else job.state if job is not None and job.state != "done" else "stopped"
             )
-        st.progress(computed / total, f"{computed:,} of {plural(total, 'point')}: {words}")
+        st.progress(computed / total, f"{computed:,} of {plural(total, 'point')}: {state}")
         if job is not None and job.error:
             st.caption(f":material/error: {page_text.safe_text(job.error, 400)}")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -115,17 +114,17 @@ def _draw_status(results: SweepPoints, job: Job | None) -> None:
 
 
 def _draw_manage(sweep: Sweep) -> None:
-    """A popover to rename, delete and download the sweep."""
+    """Draw a popover that renames, deletes and downloads the sweep."""
     with st.popover("Manage", icon=":material/more_horiz:", type="tertiary"):
-        own = sweep_storage.is_own(page_data.store(), sweep.id)
-        if own and permissions.is_allowed(VisitorAction.SWEEP):
+        is_own = sweep_storage.is_own(page_data.store(), sweep.id)
+        if is_own and permissions.is_allowed(VisitorAction.SWEEP):
             st.text_input("Title", sweep.title, key="sweep_rename", max_chars=100, on_change=_rename, args=(sweep,))
-        if own and permissions.is_allowed(VisitorAction.DELETE):
+        if is_own and permissions.is_allowed(VisitorAction.DELETE):
             st.button("Delete", icon=":material/delete:", on_click=_delete, args=(sweep,), key="sweep_delete")
         st.download_button("Sweep as YAML", sweep.to_yaml, f"{sweep.id}.yaml", "text/yaml", on_click="ignore")
-        words = shlex.join(["sweep", "--stored", sweep.id, *settings.store_words()])
+        command_words = shlex.join(["sweep", "--stored", sweep.id, *settings.store_words()])
         st.caption("On a command line:")
-        st.code(f"python -m merging {words}", language="sh", wrap_lines=True)
+        st.code(f"python -m merging {command_words}", language="sh", wrap_lines=True)
 
 
 @click_errors.guard_callback
@@ -145,65 +144,65 @@ def _delete(sweep: Sweep) -> None:
 
 
 def _pick_point(results: SweepResults, best: str) -> str:
-    """The chosen point: that of the link or the session, else the best so far."""
+    """The name of the point in the link or the session, else of the best point so far."""
     points = [str(point) for point in results.averages["point"].drop_duplicates()]
     return view_state.picked_point(points, best)
 
 
-def _draw_lines(results: SweepResults, subject: BestPoint, chosen: str) -> None:
+def _draw_lines(results: SweepResults, best_point: BestPoint, chosen: str) -> None:
     """Draw scores against the single axis."""
     paper = paper_line.claim_lines(f"sweeps/{results.sweep.axes[0].target}")
     chart_view.draw_chart(
-        "sweep_lines", subject.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
+        "sweep_lines", best_point.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
         title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_line_ids(results),
-        selected=chosen, required=subject.required_value, note=sweeps.images_note(results) + subject.note,
+        selected=chosen, required=best_point.required_value, note=sweeps.images_note(results) + best_point.note,
         of=[results.sweep],
-        caption=FEWER if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
+        caption=EXPERT_COUNT_CAUTION if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
         description=paper,
     )  # fmt: skip
     paper_line.draw_lines(paper, [results.sweep])
 
 
-def _draw_map(results: SweepResults, subject: BestPoint, chosen: str) -> None:
+def _draw_map(results: SweepResults, best_point: BestPoint, chosen: str) -> None:
     """Draw a map of one score over both axes."""
     chart_view.draw_question("sweep_contour")
     score = "h_score"
     if results.sweep.kind != PLANE:
-        words = st.segmented_control(
-            "Score", list(SCORES), default=next(iter(SCORES)), key=address.SCORE, bind=address.BIND, required=True
+        score_label = st.segmented_control(
+            "Score", list(SCORE_COLUMNS), default=next(iter(SCORE_COLUMNS)), key=address.SCORE, bind=address.BIND, required=True
         )
-        score = SCORES[words]
+        score = SCORE_COLUMNS[score_label]
     first, second = results.sweep.axes
     chart_view.draw_chart(
-        "sweep_contour", subject.averages, name=f"sweep_{results.sweep.id}", headed=True,
+        "sweep_contour", best_point.averages, name=f"sweep_{results.sweep.id}", headed=True,
         on_click=lambda: _click("sweep_contour"), value=sweeps.value_or_in_domain(results.sweep, score),
         titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.known_models(results), selected=chosen,
-        required=subject.required_value, note=sweeps.images_note(results) + subject.note, of=[results.sweep],
+        required=best_point.required_value, note=sweeps.images_note(results) + best_point.note, of=[results.sweep],
         caption=chosen_point.off_plane_in_words(results) if results.sweep.kind == PLANE else "",
     )  # fmt: skip
 
 
-def _draw_tasks(results: SweepResults, subject: BestPoint, chosen: str) -> None:
+def _draw_tasks(results: SweepResults, best_point: BestPoint, chosen: str) -> None:
     """Draw every task along the first axis; for a map, in the row of the chosen point."""
-    mapped = len(results.sweep.axes) == 2
-    rows = results.tasks_beside(chosen) if mapped else results.tasks
-    words, caption, note = results.sweep.labels[0], "", sweeps.images_note(results) + subject.note
-    if subject.requirement is not None:
-        judged = subject.averages.drop_duplicates("point").set_index("point")
-        rows = rows.assign(**{name: rows["point"].map(judged[name]) for name in ("meets", "certainty")})
-    if mapped:
+    is_map = len(results.sweep.axes) == 2
+    rows = results.tasks_beside(chosen) if is_map else results.tasks
+    axis_label, caption, note = results.sweep.labels[0], "", sweeps.images_note(results) + best_point.note
+    if best_point.requirement is not None:
+        requirement_table = best_point.averages.drop_duplicates("point").set_index("point")
+        rows = rows.assign(**{name: rows["point"].map(requirement_table[name]) for name in ("meets", "certainty")})
+    if is_map:
         y = float(results.scores[chosen]["y"])
         caption = f"With {page_text.safe_text(results.sweep.labels[1], 60)} at {y:g}, as for the chosen point."
     chart_view.draw_chart(
         "sweep_tasks", rows, name=f"sweep_tasks_{results.sweep.id}", on_click=lambda: _click("sweep_tasks"),
-        title=words, values=list(results.sweep.axes[0].values), lines=_line_ids(results), selected=chosen,
-        required=subject.required_value, note=f"{note} In-domain tasks are in bold.", caption=caption,
+        title=axis_label, values=list(results.sweep.axes[0].values), lines=_line_ids(results), selected=chosen,
+        required=best_point.required_value, note=f"{note} In-domain tasks are in bold.", caption=caption,
         of=[results.sweep],
     )  # fmt: skip
 
 
-def _draw_table(results: SweepResults, subject: BestPoint) -> None:
+def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
     """Draw the numbers of the charts as a table."""
     with st.expander("Every point as a table", icon=":material/table:"):
         columns = [
@@ -211,8 +210,8 @@ def _draw_table(results: SweepResults, subject: BestPoint) -> None:
             *(name for name in "xy" if name in results.averages),
             *("in_domain", "out_of_domain", "h_score"),
         ]
-        required = ["meets", "certainty"] if subject.requirement is not None else []
-        rows = subject.averages[[*columns, "n_in", "n_out", *required, "run"]].copy()
+        required = ["meets", "certainty"] if best_point.requirement is not None else []
+        rows = best_point.averages[[*columns, "n_in", "n_out", *required, "run"]].copy()
         for name in ("in_domain", "out_of_domain", "h_score", *required[1:]):
             rows[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in rows[name]]
         names = dict(zip("xy", results.sweep.labels, strict=False)) | {
