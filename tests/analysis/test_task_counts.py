@@ -237,7 +237,7 @@ def test_truncation_draws_every_cut_with_its_interval(found: dict[str, StoredMea
     table = conflict_ablations.truncation_table(ranks)
     fig = viz.draw("rank_truncation", table)
     for method, rows in ranks.groupby("method"):
-        for group, (mean, low, high, _) in conflict_ablations.GROUPS.items():
+        for group, (mean, low, high, _) in conflict_ablations.DOMAIN_COLUMNS.items():
             trace = _named(fig, f"{method}, {group}")
             own = rows.sort_values("kept")
             np.testing.assert_allclose(trace.x, own["kept"], rtol=1e-6)

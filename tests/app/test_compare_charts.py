@@ -23,7 +23,7 @@ from merging.models.formats.model_sources import open_checkpoint
 # Charts
 
 
-OF_EXPERTS = [name for name, shown in HEAT_MAPS.items() if shown.of_experts]
+OF_EXPERTS = [name for name, shown in HEAT_MAPS.items() if shown.depends_on_experts_only]
 SHOWN = [name for name in HEAT_MAPS if name not in (*OF_EXPERTS, "masks", "what CAT removes")]
 
 
@@ -89,13 +89,13 @@ def test_the_chart_draws_the_tables_of_both_runs(open_app: Any, compared: Path) 
     open_app("compare", compared)
     known = runs(compared)
     for name in ("kept share", "saliency", "change of the weights"):
-        one, other = (HEAT_MAPS[name].rows(known[title], None).table for title in (TIES, LWPTV))
+        one, other = (HEAT_MAPS[name].make_cells(known[title], None).table for title in (TIES, LWPTV))
         assert one is not None and other is not None
         table, left_out = compare_charts.join_cells(one, other)
         assert not left_out and len(table) == len(one) == len(other)
-        limits = compare_charts.value_range(table, HEAT_MAPS[name].log)
-        percents, points = HEAT_MAPS[name].percents, 100 if HEAT_MAPS[name].percents else 1
-        fig = viz.draw("compare_cells", table, limits=limits, log=HEAT_MAPS[name].log, percents=percents)
+        limits = compare_charts.value_range(table, HEAT_MAPS[name].log_scale)
+        percents, points = HEAT_MAPS[name].in_percent, 100 if HEAT_MAPS[name].in_percent else 1
+        fig = viz.draw("compare_cells", table, limits=limits, log=HEAT_MAPS[name].log_scale, percents=percents)
         a, b, change = (trace for trace in fig.data if trace.name in ("A", "B", "B − A"))
         assert (a.zmin, a.zmax) == (b.zmin, b.zmax) and change.zmin == -change.zmax
         order = [pick[1] for pick in fig.data[3].customdata[: a.z.shape[1]]]

@@ -115,14 +115,14 @@ def objective_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCel
 def sign_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
     """The excess of sign agreement over that of random signs, in every space."""
     assert measurement is not None  # drawn only if it is measured
-    table = conflict_signs.agreement_by_layer(measurement, conflict_signs.DENSITY)
+    table = conflict_signs.read_agreement(measurement, conflict_signs.DEFAULT_DENSITY)
     return ChartCells(table.assign(row=table["space"], value=table["excess"])[CELL_COLUMNS])
 
 
 def election_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
     """The share of each expert's entries that survives the election of signs."""
     assert measurement is not None  # drawn only if it is measured
-    table = conflict_signs.elections_at(measurement, conflict_signs.DENSITY)
+    table = conflict_signs.read_elections(measurement, conflict_signs.DEFAULT_DENSITY)
     return _expert_cells(run, table, "survived")
 
 

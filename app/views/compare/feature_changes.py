@@ -13,7 +13,7 @@ from app.views.compare.run_pair import RunPair
 from app.views.compare.score_changes import file_suffix
 from app.views.features import feature_maps
 from app.views.features import feature_tables as feature_data
-from app.views.features.feature_tables import BINS, Model
+from app.views.features.feature_tables import BIN_COUNT, Model
 from app.widgets import chart_view, paper_line
 from app.widgets.jobs import measure_button
 from merging.base.errors import TaskError
@@ -93,9 +93,9 @@ def distance_table(pair: RunPair, models: list[Model], task: str, unit_length: b
 
     by_id = {model.run.id: model for model in models}
     images = feature_data.image_table(models[0], task).index
-    pretrained = feature_data.feature_rows(models[0])[images]
+    pretrained = feature_data.read_features(models[0])[images]
     a, b = (
-        reference_distances(feature_data.feature_rows(by_id[run.id])[images], pretrained, unit_length) for run in pair.runs
+        reference_distances(feature_data.read_features(by_id[run.id])[images], pretrained, unit_length) for run in pair.runs
     )
     largest_distance = max(float(a.max(initial=0)), float(b.max(initial=0))) or 1.0
     largest_difference = float(np.abs(b - a).max(initial=0)) or largest_distance
@@ -105,7 +105,7 @@ def distance_table(pair: RunPair, models: list[Model], task: str, unit_length: b
         ("b", b, (0, largest_distance)),
         ("difference", b - a, (-largest_difference, largest_difference)),
     ):
-        edges = np.linspace(*ends, BINS + 1)
+        edges = np.linspace(*ends, BIN_COUNT + 1)
         counts = np.histogram(values, edges)[0]
         bars = {"low": edges[:-1], "high": edges[1:], "count": counts, "share": counts / max(len(values), 1)}
         frames.append(pd.DataFrame(bars).assign(panel=panel, mean=values.mean(), n=len(values)))

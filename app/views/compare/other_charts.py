@@ -40,7 +40,7 @@ TOO_FEW_EXPERTS = "A joint space needs several experts, and one of the runs has 
 
 
 def find_measured(key: str, runs: Sequence[Run]) -> dict[str, StoredMeasurement] | None:
-    """{run id: measurement}; None, and a button that measures, if one is missing."""
+    """{run id: measurement} with the key ``key``. If one is missing, draws a button that measures, and returns None."""
     results = {run.id: measurements.find_measurement(key, run.id) for run in runs}
     measured = {run_id: result for run_id, result in results.items() if result is not None}
     if unmeasured := {run.id: run for run in runs if run.id not in measured}:
@@ -159,7 +159,7 @@ def draw_tensor(pair: RunPair) -> None:
 
 
 def saliency_of(run: Run) -> pd.DataFrame | None:
-    """A run's saliency and masks; all tensors count as merged if it pruned none. None on an error, which is shown."""
+    """A run's saliency and masks. All tensors count as merged if the run pruned none. Shows errors, and returns None."""
     try:
         table, masked = page_data.saliency(run, page_data.stored_runs())
     except CheckpointError as error:
@@ -201,7 +201,7 @@ def draw_joint_space(pair: RunPair) -> None:
 
 
 def draw_spectra(pair: RunPair) -> None:
-    """Singular values of both runs' experts in one layer, in the same axes, and the difference."""
+    """Draw the singular values of both runs' experts in one layer, in the same axes, and their difference."""
     with st.container(horizontal=True, gap="medium"):
         layer = linear_layers.pick_layer(pair.a, linear_layers.middle_layer(pair.a))
         vertical = joint_space.pick_direction()
@@ -212,7 +212,7 @@ def draw_spectra(pair: RunPair) -> None:
     for run in pair.runs:
         if (decomposition := joint_space.decompose_or_offer(run, layer, vertical)) is None:
             return
-        tables.append(joint_space.spectrum_table((run.id, layer, vertical), sign_agreement.CUT, decomposition))
+        tables.append(joint_space.spectrum_table((run.id, layer, vertical), sign_agreement.DEFAULT_RANK_CUT, decomposition))
     a, b = (
         rows[["direction", "value"]].rename(columns={"value": side}) for side, rows in zip("ab", tables, strict=True)
     )

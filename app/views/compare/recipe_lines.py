@@ -1,4 +1,4 @@
-"""The differences between the recipes of two runs, line by line, and the runs nearest to one. Draws nothing."""
+"""The differences between the recipes of two runs, setting by setting, and the runs whose recipes are most alike."""
 
 from __future__ import annotations
 
@@ -16,14 +16,9 @@ from merging.study.runs.edit_pairs import read_recipe
 from merging.study.runs.run import Run, merge_same_models
 
 ABSENT, METHOD = "—", "Method"
-MAX_NAMED_DIFFERENCES = 3  # differences that a sentence names
-UNTITLED_STEPS = (
-    "Exemplars",
-    "Images to learn from",
-    "Models",
-    "Quantiles",
-    "Evaluation",
-)  # steps whose settings need no title
+MAX_NAMED_DIFFERENCES = 3  # in a sentence
+# Steps that a sentence does not name, because their settings are clear without them.
+UNTITLED_STEPS = ("Exemplars", "Images to learn from", "Models", "Quantiles", "Evaluation")
 DIGEST_DIGITS = 12  # digits of a checkpoint's digest that are shown
 
 
@@ -55,7 +50,7 @@ def recipe_differences(a: Run, b: Run) -> list[RecipeDifference]:
 
 
 def recipe_distance(lines: Sequence[RecipeDifference]) -> int:
-    """The distance between two recipes: another method weighs more than another value, another merge most."""
+    """The distance between two recipes: a different method counts more than a different value, a merge most of all."""
     weights = {("Merge", METHOD): 3, ("Edit", METHOD): 2, ("Adapt", METHOD): 2}
     return sum(weights.get((line.step, line.setting), 1) for line in lines)
 
@@ -81,7 +76,7 @@ def _difference_in_words(line: RecipeDifference, with_step: bool) -> str:
 
 
 def _title_without_values(step: str) -> str:
-    """A method's title without the values in ``step_words``, with which a sentence is too long for its card."""
+    """A method's title without the values in parentheses, which would make the sentence too long for its card."""
     return step.partition(" (")[0]
 
 
@@ -174,7 +169,7 @@ def _evaluation_differences(a: Run, b: Run) -> Iterator[RecipeDifference]:
 
 
 def incomparable_in_words(a: Run, b: Run) -> list[str]:
-    """Sentences on what cannot be compared between two runs; empty if all can. B may be a reference model."""
+    """Sentences on the numbers of two runs that cannot be compared; empty if all can. B may be a reference model."""
     sentences, is_b_merge = [], b.kind == "merge"
     if is_b_merge and a.inputs.get("pretrained") != b.inputs.get("pretrained"):
         sentences.append(

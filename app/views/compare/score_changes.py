@@ -30,7 +30,7 @@ def draw_view(pair: RunPair) -> None:
     """Draw the chart of the differences, and its numbers."""
     table = run_pair.score_differences(pair)
     if _draw_imported(pair):
-        pass  # the runs are of networks whose scores are imported
+        pass  # the imported scores of these networks are drawn
     elif table is None:
         st.info(NOT_SCORED)
     else:
@@ -87,7 +87,7 @@ def draw_missing(pair: RunPair) -> None:
 
 
 def chart_caption(pair: RunPair, row_count: int) -> str:
-    """A caption on the computation of the differences and their images."""
+    """A caption that states how the differences are computed, and on which images."""
     common = "" if pair.has_same_domain else f" {COMMON_AVERAGES_NOTE}"
     if pair.runs_without_predictions:
         return (
@@ -126,7 +126,7 @@ def format_range(low: float, high: float) -> str:
 
 
 def file_suffix(pair: RunPair) -> str:
-    """The last part of file names for the two runs."""
+    """The last part of the file names of charts of the two runs."""
     id_a, id_b = (_short_id(run) for run in pair.runs)
     return f"{id_a}_{id_b}"
 

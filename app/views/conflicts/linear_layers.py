@@ -34,11 +34,11 @@ def linear_layers(run: Run) -> pd.DataFrame:
     return sort_forward(rows[rows["role"].isin(LINEAR_MAPS)])[[*TENSOR_COLUMNS, "numel"]].reset_index(drop=True)
 
 
-def pick_layer(run: Run, first: str | None = None) -> str | None:
+def pick_layer(run: Run, default: str | None = None) -> str | None:
     """The picker of one linear layer; ``first`` is preselected unless the link or the session names a layer."""
     names = list(linear_layers(run)["tensor"])
     return selection_pickers.pick_selected(
-        address.TENSOR, names, "Layer", first=first, placeholder=CLICK_HINT, width=420, what="linear layers"
+        address.TENSOR, names, "Layer", first=default, placeholder=CLICK_HINT, width=420, what="linear layers"
     )
 
 
@@ -51,20 +51,20 @@ def middle_layer(run: Run) -> str:
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
-def _task_matrices(run_id: str) -> TaskMatrices:
+def _open_task_matrices(run_id: str) -> TaskMatrices:
     from merging.study.analysis.drm_joint_space import TaskMatrices
 
     return TaskMatrices.of_run(page_data.store().get_run(run_id))
 
 
 @st.cache_resource(max_entries=2, show_spinner="Reading the layer …")
-def task_matrices(run_id: str, layer: str) -> torch.Tensor:
+def read_task_matrices(run_id: str, layer: str) -> torch.Tensor:
     """Task vectors of a linear layer, (experts, d_out, d_in), in the order of the run; shared, so never changed.
 
     Raises:
         CheckpointError: a checkpoint of the run is missing or has changed.
     """
-    return _task_matrices(run_id).layer(layer)
+    return _open_task_matrices(run_id).layer(layer)
 
 
 @dataclass
@@ -81,7 +81,7 @@ def cached_decomposition(run_id: str, layer: str, vertical: bool) -> Decompositi
     return Decomposition()
 
 
-def expected_seconds(run: Run, layer: str, vertical: bool) -> float:
+def estimate_seconds(run: Run, layer: str, vertical: bool) -> float:
     """The estimated seconds to compute the joint space of a layer; 0 if it is cached.
 
     Raises:
@@ -91,7 +91,7 @@ def expected_seconds(run: Run, layer: str, vertical: bool) -> float:
 
     if cached_decomposition(run.id, layer, vertical).space is not None:
         return 0.0
-    count, height, width = task_matrices(run.id, layer).shape
+    count, height, width = read_task_matrices(run.id, layer).shape
     return estimated_seconds(count, (height, width), vertical)
 
 
@@ -105,5 +105,5 @@ def decompose_layer(run: Run, layer: str, vertical: bool, tick: Tick = lambda sh
 
     cached = cached_decomposition(run.id, layer, vertical)
     if cached.space is None:
-        cached.space = joint_space(run.experts, task_matrices(run.id, layer), vertical, tick)
+        cached.space = joint_space(run.experts, read_task_matrices(run.id, layer), vertical, tick)
     return cached.space

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ALL_DATA_SETS = "all"  # the name in measurements of all data sets together
-BINS = 40
+BIN_COUNT = 40
 PCA, TSNE = "PCA", "t-SNE"
 
 
@@ -57,17 +57,15 @@ def split_by_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _rows(
-    entry: str, _measurement: StoredMeasurement
-) -> np.ndarray[Any, Any]:  # the path of the measurement identifies its content
+def _read_features(path: str, _measurement: StoredMeasurement) -> np.ndarray[Any, Any]:  # the path identifies the content
     import numpy as np
 
     return _measurement.array("features").astype(np.float32)
 
 
-def feature_rows(model: Model) -> np.ndarray[Any, Any]:
+def read_features(model: Model) -> np.ndarray[Any, Any]:
     """Features of a model, (images, dimensions) float32; shared, so never changed."""
-    return _rows(str(model.measurement.path), model.measurement)
+    return _read_features(str(model.measurement.path), model.measurement)
 
 
 def image_table(model: Model, task: str = ALL_DATA_SETS) -> pd.DataFrame:
@@ -91,9 +89,9 @@ def _cached_components(
     from merging.study.analysis.separability import principal_components
 
     images = image_table(_models[0], task)
-    coordinates, shares = principal_components({model.run.id: feature_rows(model)[images.index] for model in _models})
-    placed = {run_id: images[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in coordinates.items()}
-    return placed, tuple(float(share) for share in shares)
+    coordinates, shares = principal_components({model.run.id: read_features(model)[images.index] for model in _models})
+    coordinates_by_run = {run_id: images[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in coordinates.items()}
+    return coordinates_by_run, tuple(float(share) for share in shares)
 
 
 def tsne_map(model: Model, measurement: StoredMeasurement, task: str, perplexity: int) -> pd.DataFrame:
@@ -101,7 +99,7 @@ def tsne_map(model: Model, measurement: StoredMeasurement, task: str, perplexity
     from merging.study.measurements.tsne import map_name
 
     images = image_table(model, task)[["image"]]
-    if not len(_quality(measurement, task, perplexity)):
+    if not len(_find_quality_row(measurement, task, perplexity)):
         return images.head(0).assign(x=0.0, y=0.0)
     coordinates = measurement.array(map_name(task, perplexity))
     return images.assign(x=coordinates[:, 0], y=coordinates[:, 1])
@@ -109,11 +107,11 @@ def tsne_map(model: Model, measurement: StoredMeasurement, task: str, perplexity
 
 def map_trustworthiness(measurement: StoredMeasurement, task: str, perplexity: int) -> float:
     """Trustworthiness of a stored map; NaN if it is unknown."""
-    row = _quality(measurement, task, perplexity)
+    row = _find_quality_row(measurement, task, perplexity)
     return float(row["trustworthiness"].iloc[0]) if len(row) else math.nan
 
 
-def _quality(measurement: StoredMeasurement, task: str, perplexity: int) -> pd.DataFrame:
+def _find_quality_row(measurement: StoredMeasurement, task: str, perplexity: int) -> pd.DataFrame:
     """The row on the quality of one map; empty without such a map."""
     table = measurements.measured_table(measurement, "quality")
     return table[(table["map"] == task) & (table["perplexity"] == perplexity)]
@@ -124,7 +122,7 @@ def _cached_trustworthiness(entry: str, task: str, coordinates: pd.DataFrame, _m
     from merging.study.analysis.separability import trustworthiness, unit_rows
 
     images = image_table(_model, task)
-    return trustworthiness(unit_rows(feature_rows(_model)[images.index]), coordinates[["x", "y"]].to_numpy())
+    return trustworthiness(unit_rows(read_features(_model)[images.index]), coordinates[["x", "y"]].to_numpy())
 
 
 def principal_trustworthiness(model: Model, task: str, coordinates: pd.DataFrame) -> float:
@@ -134,7 +132,7 @@ def principal_trustworthiness(model: Model, task: str, coordinates: pd.DataFrame
 
 def map_table(
     models: Sequence[Model],
-    placed: Mapping[str, pd.DataFrame],
+    coordinates_by_panel: Mapping[str, pd.DataFrame],
     task: str = ALL_DATA_SETS,
     classes: Sequence[str] = (),
 ) -> pd.DataFrame:
@@ -144,24 +142,24 @@ def map_table(
     from merging.study.analysis.separability import reference_distances
 
     by_id = {model.run.id: model for model in models}
-    base = next((model for model in models if model.pretrained), None)
-    before = image_table(base).set_index("image")["predicted"].to_dict() if base else {}
+    pretrained_model = next((model for model in models if model.pretrained), None)
+    predicted_before = image_table(pretrained_model).set_index("image")["predicted"].to_dict() if pretrained_model else {}
     titles, frames = measurements.titles_by_task(), []
-    for panel, coordinates in placed.items():
+    for panel, coordinates in coordinates_by_panel.items():
         run_id, _, subtitle = panel.partition(":")
         model = by_id[run_id]
         table = image_table(model, task)
-        if base is not None:
+        if pretrained_model is not None:
             table = table.assign(
-                distance=reference_distances(feature_rows(model)[table.index], feature_rows(base)[table.index])
+                distance=reference_distances(read_features(model)[table.index], read_features(pretrained_model)[table.index])
             )
         table = table.merge(coordinates, on="image", validate="one_to_one")
-        table["before"] = look_up_names(table["image"], before, "—")
+        table["before"] = look_up_names(table["image"], predicted_before, "—")
         frames.append(table.assign(run=panel, label=f"{model.label}, {subtitle}" if subtitle else model.label))
-    joined = pd.concat(frames, ignore_index=True)
-    joined["title"] = look_up_names(joined["task"], titles)
-    joined["group"] = joined["title"] if task == ALL_DATA_SETS else joined["truth"]
-    return joined[joined["truth"].isin(list(classes))].reset_index(drop=True) if classes else joined
+    all_rows = pd.concat(frames, ignore_index=True)
+    all_rows["title"] = look_up_names(all_rows["task"], titles)
+    all_rows["group"] = all_rows["title"] if task == ALL_DATA_SETS else all_rows["truth"]
+    return all_rows[all_rows["truth"].isin(list(classes))].reset_index(drop=True) if classes else all_rows
 
 
 # Numbers
@@ -178,22 +176,22 @@ def separability_table(models: Sequence[Model]) -> pd.DataFrame:
     table = pd.concat(frames, ignore_index=True)
     table["title"] = look_up_names(table["task"], measurements.titles_by_task(), "All together")
     table["knn"] = table["correct"] / table["n"]
-    ends = [wilson(int(correct), int(n)) for correct, n in zip(table["correct"], table["n"], strict=True)]
-    return table.assign(low=[low for low, _ in ends], high=[high for _, high in ends])
+    intervals = [wilson(int(correct), int(n)) for correct, n in zip(table["correct"], table["n"], strict=True)]
+    return table.assign(low=[low for low, _ in intervals], high=[high for _, high in intervals])
 
 
 def numbers_table(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> pd.DataFrame:
     """One row for each model: the numbers below its map, as text with intervals."""
     table = separability_table(models)
     table = table[table["task"] == task].copy()
-    right = [image_table(model, task)["correct"] for model in models]
-    table["zero"] = [_share(int(correct.sum()), len(correct)) for correct in right]
-    table["neighbors"] = [_share(int(c), int(n)) for c, n in zip(table["correct"], table["n"], strict=True)]
+    correct_by_model = [image_table(model, task)["correct"] for model in models]
+    table["zero"] = [_share_in_words(int(correct.sum()), len(correct)) for correct in correct_by_model]
+    table["neighbors"] = [_share_in_words(int(c), int(n)) for c, n in zip(table["correct"], table["n"], strict=True)]
     table["trust"] = [trust.get(model.run.id, math.nan) for model in models]
     return table[["label", "silhouette", "neighbors", "scatter", "zero", "trust", "classes", "n"]]
 
 
-def _share(correct: int, n: int) -> str:
+def _share_in_words(correct: int, n: int) -> str:
     if not n:
         return "—"
     low, high = wilson(correct, n)
@@ -208,17 +206,17 @@ def distance_histogram(models: Sequence[Model], task: str, normalized: bool) -> 
     from merging.study.analysis.separability import reference_distances
 
     columns = ["run", "label", "low", "high", "count", "share", "mean", "n"]
-    base = next((model for model in models if model.pretrained), None)
+    pretrained_model = next((model for model in models if model.pretrained), None)
     others = [model for model in models if not model.pretrained]
-    if base is None or not others:
+    if pretrained_model is None or not others:
         return pd.DataFrame(columns=columns)
-    images = image_table(base, task).index
-    lengths = [
-        reference_distances(feature_rows(model)[images], feature_rows(base)[images], normalized) for model in others
+    images = image_table(pretrained_model, task).index
+    distances = [
+        reference_distances(read_features(model)[images], read_features(pretrained_model)[images], normalized) for model in others
     ]
-    edges = np.linspace(0, max(float(np.max(values)) for values in lengths) or 1.0, BINS + 1)
+    edges = np.linspace(0, max(float(np.max(values)) for values in distances) or 1.0, BIN_COUNT + 1)
     frames = []
-    for model, values in zip(others, lengths, strict=True):
+    for model, values in zip(others, distances, strict=True):
         counts = np.histogram(values, edges)[0]
         bars = {"low": edges[:-1], "high": edges[1:], "count": counts, "share": counts / len(values)}
         frames.append(pd.DataFrame(bars).assign(run=model.run.id, label=model.label, mean=values.mean(), n=len(values)))
@@ -229,9 +227,9 @@ def npz_bytes(models: Sequence[Model]) -> bytes:
     """Features of all models with the names of the images, their data sets and classes, as an npz file."""
     import numpy as np
 
-    table, out = image_table(models[0]), io.BytesIO()
-    named = {f"features_{model.run.id}": feature_rows(model) for model in models}
-    about = {name: table[name].to_numpy(str) for name in ("image", "task", "truth")}
+    table, buffer = image_table(models[0]), io.BytesIO()
+    features = {f"features_{model.run.id}": read_features(model) for model in models}
+    image_columns = {name: table[name].to_numpy(str) for name in ("image", "task", "truth")}
     labels = np.array([model.label for model in models])
-    np.savez_compressed(out, **named, **about, models=np.array([model.run.id for model in models]), labels=labels)
-    return out.getvalue()
+    np.savez_compressed(buffer, **features, **image_columns, models=np.array([model.run.id for model in models]), labels=labels)
+    return buffer.getvalue()

@@ -79,10 +79,8 @@ def means_table(members: Sequence[AblationMember], family: AblationFamily, store
     for offset, (column, value) in enumerate(CHANGE_COLUMNS.items()):
         cells = [_change(row.run, base_run, value, stored) for row in rows] + references
         table.insert(_column_position(table, (OURS, "Norm.")) + offset, column, cells)
-    table = table[
-        [name for name in table.columns if name != SOURCE] + [SOURCE]
-    ]  # last, because nearly all rows have the same source
-    return table
+    # The source is the last column, because nearly all rows have the same one.
+    return table[[name for name in table.columns if name != SOURCE] + [SOURCE]]
 
 
 def _column_position(table: pd.DataFrame, column: tuple[str, str]) -> int:

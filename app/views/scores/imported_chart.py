@@ -14,7 +14,7 @@ from merging.study.runs.run import Run
 from viz.figure_text import plural
 
 KIND_KEY, RUNS_KEY, METRICS_KEY = "given_kind", "given_runs", "given_metrics"
-MAX_RUNS, MAX_METRICS = 6, 4  # numbers of runs and of metrics that are shown at first
+MAX_RUNS, MAX_METRICS = 6, 4  # that are shown before the visitor chooses others
 CAPTION = (
     "Open diamonds are scores from files and other programs; no average of measured scores includes them. Proportions "
     "with a known n have Wilson 95% intervals, other scores have none. Each metric has its own scale."

@@ -48,7 +48,7 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
 
 
 def leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
-    """{text of a chain: edit} for the edits by which two of the runs differ; ``PLUGIN`` is always the first."""
+    """{text in links: edit} of the edits by which two of the runs differ; ``PLUGIN`` is always the first."""
     key, params = PLUGIN
     step = Step(key, registry.find_edit(key).params.build(params))
     edits = edit_pairs.leading_edits(edit_pairs.find_pairs(runs))
@@ -68,7 +68,7 @@ def edit_text(front: LeadingEdit) -> str:
 
 
 def edit_in_words(front: LeadingEdit) -> str:
-    """An edit in words with the values that are not its defaults, and with its numbers if they are few."""
+    """An edit in words with the values that are not its defaults, and with its numbers if it has only a few."""
     numbers = [bound for bound in front.step.params.bounds().values() if bound.kind in page_text.NUMBERS]
     exemplars = f", {plural(front.draw.per_task, 'exemplar')} per task" if front.draw else ""
     return page_text.step_words(front.step, numbers=len(numbers) <= MAX_NUMBERS) + exemplars
@@ -92,7 +92,7 @@ def find_edit_pairs(runs: Sequence[Run], front: LeadingEdit) -> list[EditPairRow
 
 
 def _with_id(row: EditPairRow) -> EditPairRow:
-    """The entry with its run's id in the title, for titles that several entries share."""
+    """The row with its run's id in the title, for titles that several rows share."""
     run = row.plain or row.plugged
     return replace(row, title=f"{row.title} · {run.id[:6]}") if run else row
 

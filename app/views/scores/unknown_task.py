@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOTE = (
-    "**This score differs** from those above, which use the head of the image's task. For this one, the router names "
-    "tasks that an image may belong to, and the answer is the class with the largest cosine among their heads. An "
-    "image counts if both its head and its class are right. {}, with 95% intervals (the mean's is "
-    "that of an average of independent shares); unseen data sets have no head that could be chosen."
+    "**This score differs** from the scores above, which use the head of the image's task. Here, the router names "
+    "tasks that an image may belong to, and the answer is the class with the largest cosine among the heads of these "
+    "tasks. An image counts if both its head and its class are right. {}, with 95% intervals; the interval of the mean "
+    "is that of an average of independent shares. Unseen data sets have no head, so they are not included."
 )
 PERCENT_COLUMNS = {
     "accuracy": "Task unknown",
@@ -34,7 +34,7 @@ SHARE_COLUMNS = ("known", "own_head")  # shares without an interval in the table
 
 
 def draw_unknown_task(runs: Sequence[Run]) -> None:
-    """Draw every task's accuracy if the task is unknown, for the runs whose method can name one."""
+    """Draw every task's accuracy if the task is unknown, for the runs whose method can route an image to a task."""
     with_router = [run for run in runs if UNKNOWN_TASK in run.tables]
     if not with_router:
         return
