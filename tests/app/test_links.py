@@ -187,7 +187,7 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.learning.coefficients draw_view": ("learning", {}),
     "app.views.learning.learned_masks draw_view": ("learning", {}),
     "app.views.learning.task_modules _draw_routing": ("learning", {}),
-    "app.views.learning.live_learning _draw": ("learning", {}),
+    "app.views.learning.live_learning _draw_jobs": ("learning", {}),
     "app.views.masks.paint draw_canvas": ("masks", {"run": TIES, "painting": "true"}),
     "app.views.lessons.class_poll _draw": ("masks", {}),
     "app.widgets.preview_panel _draw_panel": ("merge", {}),

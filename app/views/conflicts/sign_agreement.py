@@ -114,17 +114,17 @@ def read_agreement(measurement: StoredMeasurement, density: float) -> pd.DataFra
     """Agreement at one density, one row for each space and layer."""
     from merging.study.measurements.signs import SPACES
 
-    rows = _read_with_layer_facts(measurement, "agreement", density)
+    rows = _read_rows_at_density(measurement, "agreement", density)
     return rows.assign(title=rows["space"].map(SPACES), excess=rows["mean"] - rows["null"])
 
 
 @cache_table
 def read_elections(measurement: StoredMeasurement, density: float) -> pd.DataFrame:
     """Elections at one density, one row for each layer and expert."""
-    return add_election_shares(_read_with_layer_facts(measurement, "elections", density))
+    return add_election_shares(_read_rows_at_density(measurement, "elections", density))
 
 
-def _read_with_layer_facts(measurement: StoredMeasurement, name: str, density: float) -> pd.DataFrame:
+def _read_rows_at_density(measurement: StoredMeasurement, name: str, density: float) -> pd.DataFrame:
     """The rows of a table at one density, with the facts of their layers."""
     rows, layers = (measurements.measured_table(measurement, table) for table in (name, "layers"))
     return rows[rows["density"] == density].merge(layers, on="order", validate="many_to_one")

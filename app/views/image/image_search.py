@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from merging.study.runs.run import Run
 
-NOTHING = "nothing"
+NO_QUESTION = "nothing"
 DEPTHS, PREDICTIONS = "depths", "predictions"
 ANSWER_QUESTIONS = {
     "only B is right": "only B right",
@@ -38,8 +38,8 @@ DEPTH_QUESTIONS = {  # label in the picker and in links -> the library's questio
     "fixed by restoring before block": ("mended", True),
     "broken, the latest fix first": ("broken", False),
 }
-TOKENS = {"class token": "class", "patches": "patches", "all tokens": "all"}
-PAGE = 12  # images shown at once
+TOKEN_KINDS = {"class token": "class", "patches": "patches", "all tokens": "all"}
+IMAGES_PER_PAGE = 12  # images shown at once
 NO_PREDICTIONS = "Predictions have not been stored for"
 NO_DEPTHS = "Answers by depth have not been measured for"
 NEEDS_TWO_RUNS = "This compares two runs, A and B: choose two above."
@@ -52,13 +52,13 @@ def draw_view(runs: Sequence[Run]) -> None:
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         question = st.selectbox(
             "Find images",
-            [NOTHING, *ANSWER_QUESTIONS, *DEPTH_QUESTIONS],
+            [NO_QUESTION, *ANSWER_QUESTIONS, *DEPTH_QUESTIONS],
             key=address.QUESTION,
             bind=address.BIND,
             width=280,
         )
-        depth, tokens = _details(question)
-    if question == NOTHING:
+        depth, tokens = _pick_details(question)
+    if question == NO_QUESTION:
         return
     table = (
         _find_by_answers(question, runs)
@@ -69,7 +69,7 @@ def draw_view(runs: Sequence[Run]) -> None:
         draw_images(table, _question_in_words(question, runs))
 
 
-def _details(question: str) -> tuple[int, str]:
+def _pick_details(question: str) -> tuple[int, str]:
     """The depth and the kind of tokens that a question takes."""
     depth, tokens = 0, "class"
     if question in DEPTH_QUESTIONS and DEPTH_QUESTIONS[question][1]:
@@ -79,7 +79,7 @@ def _details(question: str) -> tuple[int, str]:
             )
         )
     if DEPTH_QUESTIONS.get(question, ("", False))[0] in ("mended", "broken"):
-        tokens = TOKENS[st.selectbox("Tokens", TOKENS, key="image_seek_tokens", width=150)]
+        tokens = TOKEN_KINDS[st.selectbox("Tokens", TOKEN_KINDS, key="image_seek_tokens", width=150)]
     return depth, tokens
 
 
@@ -111,7 +111,7 @@ def _find_by_answers(question: str, runs: Sequence[Run]) -> pd.DataFrame | None:
         return None
     from merging.study.measurements.find_images import find_by_answers
 
-    by_run = {run.id: _read(measured, PREDICTIONS) for run, measured in stored}
+    by_run = {run.id: _read_image_facts(measured, PREDICTIONS) for run, measured in stored}
     return find_by_answers(ANSWER_QUESTIONS[question], by_run, reading.benchmark())
 
 
@@ -124,12 +124,12 @@ def _find_by_depth(question: str, runs: Sequence[Run], depth: int, tokens: str) 
         return None
     from merging.study.measurements.find_images import find_by_depth
 
-    by_task = _read(stored[0][1], DEPTHS)
+    by_task = _read_image_facts(stored[0][1], DEPTHS)
     return find_by_depth(DEPTH_QUESTIONS[question][0], by_task, reading.benchmark(), depth=depth, tokens=tokens)
 
 
 @cache_shared(8)
-def _read(measured: StoredMeasurement, key: str) -> Mapping[str, Any]:
+def _read_image_facts(measured: StoredMeasurement, key: str) -> Mapping[str, Any]:
     """The stored facts about every image by data set; shared between sessions, so never changed."""
     if key == PREDICTIONS:
         from merging.study.measurements.predictions import read_answers
@@ -140,17 +140,17 @@ def _read(measured: StoredMeasurement, key: str) -> Mapping[str, Any]:
     return depths_of_data_sets(measured, reading.benchmark())
 
 
-def draw_images(table: pd.DataFrame, words: str) -> None:
+def draw_images(table: pd.DataFrame, runs_in_words: str) -> None:
     """Draw a page of the images, each with a button that opens it."""
     titles = measurements.titles_by_task()
-    st.markdown(f"**{plural(len(table), 'image')}** of the {samples.scored_part()}. {words}")
+    st.markdown(f"**{plural(len(table), 'image')}** of the {samples.scored_part()}. {runs_in_words}")
     if table.empty:
         return
-    pages = -(-len(table) // PAGE)
-    page = st.pagination(pages, key=f"image_found_{len(table)}", width=320) if pages > 1 else 1
+    page_count = -(-len(table) // IMAGES_PER_PAGE)
+    page = st.pagination(page_count, key=f"image_found_{len(table)}", width=320) if page_count > 1 else 1
     chosen = selection.chosen_value(selection.IMAGE)
     with st.container(horizontal=True, gap="small", key="image_found"):
-        rows = table.iloc[(page - 1) * PAGE : page * PAGE].to_dict("records")
+        rows = table.iloc[(page - 1) * IMAGES_PER_PAGE : page * IMAGES_PER_PAGE].to_dict("records")
         last_shown.remember_images("the images that were found", [row["image"] for row in rows])
         for row in rows:
             with st.container(width=124, gap="xsmall", border=row["image"] == chosen):

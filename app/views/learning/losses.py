@@ -14,32 +14,32 @@ from app.views.learning import along_steps, learning_tables, start_runs
 from app.widgets import chart_view, page_parts
 from merging.study.runs.run import Run
 
-PARTS = {learning_tables.TRACE: "the merge", learning_tables.ADAPT_TRACE: "its adaptation"}
+TRACE_LABELS = {learning_tables.TRACE: "the merge", learning_tables.ADAPT_TRACE: "its adaptation"}
 UNKNOWN_START = (
     "To show the effect of learning, the page compares this merge with the model that it started from, evaluated on "
     "the same images. That start is not stored yet."
 )
 NOT_SCORED = "This run was not evaluated, so the effect of learning on accuracy is unknown."
-BATCH = "The loss on every step's images, for each task separately, before the step."
-TOGETHER = "The loss on every step's images, for all tasks together, before the step."
+LOSS_BY_TASK_NOTE = "The loss on every step's images, for each task separately, before the step."
+JOINT_LOSS_NOTE = "The loss on every step's images, for all tasks together, before the step."
 
 
 def draw_view(run: Run, stored: Sequence[Run]) -> None:
     """Draw the losses over the steps, and the arrow from the start to the learned model."""
     if learning_tables.TRACE in run.tables:
-        both = learning_tables.ADAPT_TRACE in run.tables
-        part = learning_tables.TRACE
-        if both:
-            part = st.segmented_control(
-                "Loss of", list(PARTS), default=learning_tables.TRACE, format_func=PARTS.__getitem__,
+        has_both_traces = learning_tables.ADAPT_TRACE in run.tables
+        trace = learning_tables.TRACE
+        if has_both_traces:
+            trace = st.segmented_control(
+                "Loss of", list(TRACE_LABELS), default=learning_tables.TRACE, format_func=TRACE_LABELS.__getitem__,
                 key=f"loss_{run.id}",
                 required=True,
             )  # fmt: skip
-        of_adapt = part == learning_tables.ADAPT_TRACE or not both
-        table = stored_data.run_table(run.id, part)
-        images = BATCH if set(table["expert"]) & set(run.experts) else TOGETHER
+        is_of_adaptation = trace == learning_tables.ADAPT_TRACE or not has_both_traces
+        table = stored_data.run_table(run.id, trace)
+        images = LOSS_BY_TASK_NOTE if set(table["expert"]) & set(run.experts) else JOINT_LOSS_NOTE
         chart_view.draw_chart(
-            "learning_loss", table, name=f"{part}_{run.id[:8]}", unit=start_runs.loss_in_words(run, of_adapt),
+            "learning_loss", table, name=f"{trace}_{run.id[:8]}", unit=start_runs.loss_in_words(run, is_of_adaptation),
             experts=list(run.experts), of=[run], caption=f"{images} {page_text.adapting_in_words(run)}".strip(),
         )  # fmt: skip
     if learning_tables.STEPS in run.tables:
