@@ -189,7 +189,7 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.learning.task_modules _draw_routing": ("learning", {}),
     "app.views.learning.live_learning _draw_jobs": ("learning", {}),
     "app.views.masks.paint draw_canvas": ("masks", {"run": TIES, "painting": "true"}),
-    "app.views.lessons.class_poll _draw": ("masks", {}),
+    "app.views.lessons.class_poll _draw_answers_now": ("masks", {}),
     "app.widgets.preview_panel _draw_panel": ("merge", {}),
     "app.views.features.feature_maps draw_maps": ("features", {"runs": TIES}),
     "app.views.models.benchmark_form _show_jobs": ("models", {"models_view": "data"}),

@@ -19,12 +19,12 @@ from merging.recipes.papers.published_figures import SOURCES, Figure, with_metho
 from merging.recipes.presets import PLUGIN
 from merging.study.runs.run import Run
 
-OTHER_MODELS, ONLY_NORMALIZED = (
+OTHER_MODELS_TEXT, NORMALIZED_RULE = (
     "for other models on other images",
     "Only normalized accuracies (Norm.) can be compared.",
 )
-SAME_TOWER = "for models of the same tower, {}"
-JUDGED_NOTE = "The table of the published experiment states whether experts and images are the same."
+SAME_TOWER_TEXT = "for models of the same tower, {}"
+EXPERIMENT_RULE = "The table of the published experiment states whether experts and images are the same."
 
 
 def draw_card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stored: Sequence[Run]) -> None:
@@ -45,14 +45,14 @@ def _draw_head(method: Method, shown: Sequence[Method]) -> None:
     index = keys.index(method.key) if method.key in keys else 0
     with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.header(method.title, anchor=False, width="stretch")
-        for label, icon, by, shortcut in (("Previous", "arrow_back", -1, "P"), ("Next", "arrow_forward", 1, "N")):
+        for label, icon, offset, shortcut in (("Previous", "arrow_back", -1, "P"), ("Next", "arrow_forward", 1, "N")):
             st.button(
                 label, icon=f":material/{icon}:", key=label, type="tertiary", shortcut=shortcut,
-                disabled=len(keys) < 2, on_click=view_state.pick_method, args=(keys[(index + by) % len(keys)],),
+                disabled=len(keys) < 2, on_click=view_state.pick_method, args=(keys[(index + offset) % len(keys)],),
             )  # fmt: skip
-    pieces = method.is_elementwise(method.params())
+    is_elementwise = method.is_elementwise(method.params())
     badges = [f":blue-badge[{method.role}]", f":gray-badge[needs {page_text.needs_words(method)}]"]
-    badges += [f":gray-badge[works {'in pieces' if pieces else 'on whole tensors'}]"]
+    badges += [f":gray-badge[works {'in pieces' if is_elementwise else 'on whole tensors'}]"]
     badges += [":orange-badge[one model per task]"] if isinstance(method, Merge) and method.per_task else []
     st.markdown(" ".join(badges))
 
@@ -60,8 +60,8 @@ def _draw_head(method: Method, shown: Sequence[Method]) -> None:
 def _draw_idea(method: Method) -> None:
     bounds = method.params.bounds()
     st.markdown(page_text.safe_text(method.summary, 600))
-    filled = bool(bounds) and st.session_state.get("filled", False)
-    st.latex(parameter_controls.filled_formula(method.formula, bounds, method.params().values() if filled else {})[0])
+    with_values = bool(bounds) and st.session_state.get("filled", False)
+    st.latex(parameter_controls.filled_formula(method.formula, bounds, method.params().values() if with_values else {})[0])
     if bounds:
         st.toggle("With the default values", key="filled", persist_state="session")
     if method.variant:
@@ -75,7 +75,7 @@ def _draw_parameters(method: Method) -> None:
         st.table(table, border="horizontal", hide_index=True, alt=f"Parameters of {method.title}")
     else:
         st.markdown("It has no parameters.")
-    file, code = method_facts.code_of(method)
+    file, code = method_facts.read_code(method)
     with st.expander(f"Our code, in `{file}`", icon=":material/code:"):
         st.code(code, language="python")
 
@@ -100,30 +100,30 @@ def _draw_merge_links(method: Method) -> None:
 def _draw_figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) -> None:
     """Draw the papers' numbers for chains with the method, and our runs of the same chains."""
     st.subheader("The papers’ numbers and ours", anchor=False)
-    separate = method.role == "merge"  # chains with edits before a merge have their own table
-    figures, own = with_method(method.role, method.key), method_facts.runs_with_method(method, runs)
-    alone = published_tables.match_rows(
-        [figure for figure in figures if not separate or (len(figure.chain) == 1 and not figure.adapt)],
-        [run for run in own if not separate or (len(run.chain) == 1 and not run.adapt)],
+    is_merge = method.role == "merge"  # chains with edits before a merge have their own table
+    figures, runs_of_method = with_method(method.role, method.key), method_facts.runs_with_method(method, runs)
+    rows_alone = published_tables.match_rows(
+        [figure for figure in figures if not is_merge or (len(figure.chain) == 1 and not figure.adapt)],
+        [run for run in runs_of_method if not is_merge or (len(run.chain) == 1 and not run.adapt)],
     )
-    if alone:
-        _draw_table(alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored)
+    if rows_alone:
+        _draw_table(rows_alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored)
     else:
         st.markdown(
             "No paper prints a figure that we know, and no run is stored. Open the method in Merge and press Run."
         )
-    chains = [figure for figure in figures if separate and (len(figure.chain) > 1 or figure.adapt)]
-    combined = published_tables.match_rows(
-        chains, [run for run in own if separate and (len(run.chain) > 1 or run.adapt)]
+    chains = [figure for figure in figures if is_merge and (len(figure.chain) > 1 or figure.adapt)]
+    rows_in_chains = published_tables.match_rows(
+        chains, [run for run in runs_of_method if is_merge and (len(run.chain) > 1 or run.adapt)]
     )
-    if combined:
-        with st.expander(f"With other steps before it or on top ({len(combined)})", icon=":material/account_tree:"):
+    if rows_in_chains:
+        with st.expander(f"With other steps before it or on top ({len(rows_in_chains)})", icon=":material/account_tree:"):
             _draw_table(
-                combined, f"Published accuracies of chains of {method.title} and other steps beside ours", stored
+                rows_in_chains, f"Published accuracies of chains of {method.title} and other steps beside ours", stored
             )
-    if alone or combined:
+    if rows_alone or rows_in_chains:
         _draw_explanation(method, figures)
-        paper_lines.draw_paper_lines([*alone, *combined], runs)
+        paper_lines.draw_paper_lines([*rows_alone, *rows_in_chains], runs)
 
 
 def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored: Sequence[Run]) -> None:
@@ -142,18 +142,18 @@ def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored: Seq
 
 def _draw_explanation(method: Method, figures: Sequence[Figure]) -> None:
     """Draw a caption on the two groups of columns and why they are separate."""
-    named = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
-    computed, ours = (
+    sources = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
+    computed_note, benchmark = (
         page_text.safe_text(published_tables.COMPUTED, 300),
         page_text.safe_text(benchmark_choice.benchmark_in_words()),
     )
-    own = published_tables.benchmark_tower()
-    models, rule = (SAME_TOWER.format(own), JUDGED_NOTE) if own else (OTHER_MODELS, ONLY_NORMALIZED)
+    tower = published_tables.benchmark_tower()
+    models, rule = (SAME_TOWER_TEXT.format(tower), EXPERIMENT_RULE) if tower else (OTHER_MODELS_TEXT, NORMALIZED_RULE)
     st.caption(
         f"{published_tables.PUBLISHED}: as printed, {models}, eight data sets in domain and thirteen out of it. "
-        f"{computed} "
-        f"{published_tables.OURS}: {ours} on the {samples.scored_part()} of its data sets, with 95% intervals. {rule} "
-        + page_text.safe_text(" ".join(named), 1000)
+        f"{computed_note} "
+        f"{published_tables.OURS}: {benchmark} on the {samples.scored_part()} of its data sets, with 95% intervals. {rule} "
+        + page_text.safe_text(" ".join(sources), 1000)
     )
     if isinstance(method, Merge) and method.per_task:
         st.caption(PER_TASK)
