@@ -157,7 +157,9 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
         st.info("Both runs merge the same experts, and this chart depends only on these, so it shows no difference.")
         return
     measurable = (pair.a,) if pair.is_reference else pair.runs
-    measured = other_charts.find_measured(comparison.needed_measurement, measurable) if comparison.needed_measurement else {}
+    measured = (
+        other_charts.find_measured(comparison.needed_measurement, measurable) if comparison.needed_measurement else {}
+    )
     if measured is None:
         return
     cells_a = comparison.make_cells(pair.a, measured.get(pair.a.id))
@@ -169,7 +171,12 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
         draw_missing(pair, cells_a, cells_b)
         return
     table, left_out = join_cells(cells_a.table, cells_b.table)
-    options = {"unit": comparison.row_title, "over": comparison.columns_title, "percents": comparison.in_percent, "log": comparison.log_scale}
+    options = {
+        "unit": comparison.row_title,
+        "over": comparison.columns_title,
+        "percents": comparison.in_percent,
+        "log": comparison.log_scale,
+    }
     limits = comparison.limits or value_range(table, comparison.log_scale)
     caption = " ".join(
         [
@@ -207,7 +214,9 @@ def join_cells(cells_a: pd.DataFrame, cells_b: pd.DataFrame) -> tuple[pd.DataFra
     common_cells = cells_a.rename(columns={"value": "a"}).merge(
         cells_b[[*keys, "value"]].rename(columns={"value": "b"}), on=keys
     )
-    return common_cells.assign(difference=common_cells["b"] - common_cells["a"]), len(cells_a) + len(cells_b) - 2 * len(common_cells)
+    return common_cells.assign(difference=common_cells["b"] - common_cells["a"]), len(cells_a) + len(cells_b) - 2 * len(
+        common_cells
+    )
 
 
 def value_range(table: pd.DataFrame, log: bool) -> tuple[float, float]:
@@ -254,7 +263,9 @@ def draw_largest(table: pd.DataFrame, comparison: ComparisonChart) -> None:
         f"They differ in {higher + lower:,} of {len(table):,} cells: B is higher in {higher:,} and lower in {lower:,}. "
         "The largest differences:"
     )
-    shown_rows = rows.assign(**{key: (100 if comparison.in_percent else 1) * rows[key] for key in ("a", "b", "difference")})
+    shown_rows = rows.assign(
+        **{key: (100 if comparison.in_percent else 1) * rows[key] for key in ("a", "b", "difference")}
+    )
     number_format = "%.2f%%" if comparison.in_percent else "%.3g"
     number = st.column_config.NumberColumn
     st.dataframe(
@@ -266,7 +277,8 @@ def draw_largest(table: pd.DataFrame, comparison: ComparisonChart) -> None:
             "a": number("A", format=number_format),
             "b": number("B", format=number_format),
             "difference": number(
-                "B − A, points" if comparison.in_percent else "B − A", format="%+.2f" if comparison.in_percent else "%+.3g"
+                "B − A, points" if comparison.in_percent else "B − A",
+                format="%+.2f" if comparison.in_percent else "%+.3g",
             ),
         },
         alt="Cells in which the two runs differ most",

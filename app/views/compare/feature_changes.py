@@ -95,7 +95,8 @@ def distance_table(pair: RunPair, models: list[Model], task: str, unit_length: b
     images = feature_data.image_table(models[0], task).index
     pretrained = feature_data.read_features(models[0])[images]
     a, b = (
-        reference_distances(feature_data.read_features(by_id[run.id])[images], pretrained, unit_length) for run in pair.runs
+        reference_distances(feature_data.read_features(by_id[run.id])[images], pretrained, unit_length)
+        for run in pair.runs
     )
     largest_distance = max(float(a.max(initial=0)), float(b.max(initial=0))) or 1.0
     largest_difference = float(np.abs(b - a).max(initial=0)) or largest_distance

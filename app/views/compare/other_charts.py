@@ -127,7 +127,9 @@ def draw_tensor(pair: RunPair) -> None:
     saliency_tables = [rows for rows in results if rows is not None]
     if len(saliency_tables) < 2:
         return
-    tensors = [name for name in dict.fromkeys(saliency_tables[0]["tensor"]) if name in set(saliency_tables[1]["tensor"])]
+    tensors = [
+        name for name in dict.fromkeys(saliency_tables[0]["tensor"]) if name in set(saliency_tables[1]["tensor"])
+    ]
     tensor = selection_pickers.pick_selected(
         address.TENSOR, tensors, "Tensor", first=tensors[0] if tensors else None, width=380
     )
@@ -212,7 +214,9 @@ def draw_spectra(pair: RunPair) -> None:
     for run in pair.runs:
         if (decomposition := joint_space.decompose_or_offer(run, layer, vertical)) is None:
             return
-        tables.append(joint_space.spectrum_table((run.id, layer, vertical), sign_agreement.DEFAULT_RANK_CUT, decomposition))
+        tables.append(
+            joint_space.spectrum_table((run.id, layer, vertical), sign_agreement.DEFAULT_RANK_CUT, decomposition)
+        )
     a, b = (
         rows[["direction", "value"]].rename(columns={"value": side}) for side, rows in zip("ab", tables, strict=True)
     )

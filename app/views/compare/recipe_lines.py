@@ -44,8 +44,14 @@ def recipe_differences(a: Run, b: Run) -> list[RecipeDifference]:
     differences: list[RecipeDifference] = []
     recipe_a, recipe_b = read_recipe(a), read_recipe(b)
     if recipe_a is not None and recipe_b is not None:
-        differences += [*_edit_differences(recipe_a.edits, recipe_b.edits), *_merge_differences(recipe_a.merge, recipe_b.merge)]
-        differences += [*_adapt_differences(recipe_a.adapt, recipe_b.adapt), *_setting_differences(recipe_a, recipe_b, a, b)]
+        differences += [
+            *_edit_differences(recipe_a.edits, recipe_b.edits),
+            *_merge_differences(recipe_a.merge, recipe_b.merge),
+        ]
+        differences += [
+            *_adapt_differences(recipe_a.adapt, recipe_b.adapt),
+            *_setting_differences(recipe_a, recipe_b, a, b),
+        ]
     return [*differences, *_checkpoint_differences(a, b), *_evaluation_differences(a, b)]
 
 
@@ -72,7 +78,11 @@ def _difference_in_words(line: RecipeDifference, with_step: bool) -> str:
         return f"{step}{line.setting.lower()} {line.a} → {line.b}"
     if line.a == ABSENT:
         return f"adds {line.b}"
-    return f"removes {line.a}" if line.b == ABSENT else f"{_title_without_values(line.b)} instead of {_title_without_values(line.a)}"
+    return (
+        f"removes {line.a}"
+        if line.b == ABSENT
+        else f"{_title_without_values(line.b)} instead of {_title_without_values(line.a)}"
+    )
 
 
 def _title_without_values(step: str) -> str:
@@ -129,9 +139,13 @@ def _setting_differences(a: Recipe, b: Recipe, run_a: Run, run_b: Run) -> Iterat
         yield from _value_difference("Exemplars", bound.label, *values)
     for name, bound in TestData.bounds().items():
         values = [recipe.test_data.values()[name] if recipe.test_data else ABSENT for recipe in (a, b)]
-        yield from _value_difference("Images to learn from", bound.label, *(page_text.PROTOCOLS.get(v, v) for v in values))
+        yield from _value_difference(
+            "Images to learn from", bound.label, *(page_text.PROTOCOLS.get(v, v) for v in values)
+        )
     yield from _value_difference("Models", "Activation", *(recipe.activation or "from the files" for recipe in (a, b)))
-    yield from _value_difference("Models", "Architecture", *(recipe.architecture or "from the files" for recipe in (a, b)))
+    yield from _value_difference(
+        "Models", "Architecture", *(recipe.architecture or "from the files" for recipe in (a, b))
+    )
     if any(run.sizes["dead"] for run in (run_a, run_b)):  # without unused tensors the setting has no effect
         yield from _value_difference("Quantiles", "Count unused text tensors", a.count_dead_params, b.count_dead_params)
 
@@ -149,7 +163,9 @@ def _exact_text(value: Any) -> str:
 
 def _checkpoint_differences(a: Run, b: Run) -> Iterator[RecipeDifference]:
     if set(a.experts) != set(b.experts):
-        yield RecipeDifference("Experts", "Merged by one run only", *(_exclusive_experts(*pair) for pair in ((a, b), (b, a))))
+        yield RecipeDifference(
+            "Experts", "Merged by one run only", *(_exclusive_experts(*pair) for pair in ((a, b), (b, a)))
+        )
     elif a.experts != b.experts:
         yield RecipeDifference("Experts", "Order", *(page_text.join_words(run.experts) for run in (a, b)))
     for name in (PRETRAINED, *(expert_key(name) for name in a.experts if name in b.experts)):

@@ -109,13 +109,21 @@ def score_differences(pair: RunPair) -> pd.DataFrame | None:
     tasks = [task for task in scores_a["task"] if task in set(scores_b["task"])]
     if pair.measured_a is not None and pair.measured_b is not None:
         table = _paired_differences(
-            str(pair.measured_a.path), str(pair.measured_b.path), _common_groups(pair, tasks), pair.has_same_domain, pair
+            str(pair.measured_a.path),
+            str(pair.measured_b.path),
+            _common_groups(pair, tasks),
+            pair.has_same_domain,
+            pair,
         )
     else:
         table = _plain_differences(scores_a, scores_b, _common_groups(pair, tasks), pair.has_same_domain)
-    table = table.assign(title=_scope_titles(pair, table), group=[_group_of_scope(pair, scope) for scope in table["scope"]])
+    table = table.assign(
+        title=_scope_titles(pair, table), group=[_group_of_scope(pair, scope) for scope in table["scope"]]
+    )
     for side, rows in (("a", scores_a), ("b", scores_b)):
-        table[f"said_{side}"] = [_score_with_interval(rows, scope, _common_groups(pair, tasks)) for scope in table["scope"]]
+        table[f"said_{side}"] = [
+            _score_with_interval(rows, scope, _common_groups(pair, tasks)) for scope in table["scope"]
+        ]
     order = {AVERAGES: 0, BOTH_IN: 1, ONLY_A: 2, ONLY_B: 3, BOTH_OUT: 4}
     return table.sort_values("group", key=lambda group: group.map(order), kind="stable").reset_index(drop=True)
 
@@ -136,12 +144,16 @@ def _paired_differences(entry_a: str, entry_b: str, groups: Groups, with_h_score
     assert _pair.measured_b is not None
     answers_a, answers_b = read_predictions(_pair.measured_a), read_predictions(_pair.measured_b)
     right_by_task = {
-        task: (answers_a[task].is_right.mean(axis=0), answers_b[task].is_right.mean(axis=0)) for task in answers_a if task in answers_b
+        task: (answers_a[task].is_right.mean(axis=0), answers_b[task].is_right.mean(axis=0))
+        for task in answers_a
+        if task in answers_b
     }
     return differences(right_by_task, *groups, h=with_h_score)
 
 
-def _plain_differences(scores_a: pd.DataFrame, scores_b: pd.DataFrame, groups: Groups, with_h_score: bool) -> pd.DataFrame:
+def _plain_differences(
+    scores_a: pd.DataFrame, scores_b: pd.DataFrame, groups: Groups, with_h_score: bool
+) -> pd.DataFrame:
     """Differences without intervals, from accuracies alone."""
     import pandas as pd
 
@@ -212,7 +224,9 @@ def _build_image_table(entry_a: str, entry_b: str, _pair: RunPair) -> pd.DataFra
         margins: list[Any] = [side.margin.mean(axis=0) for side in (a, b)]
         frame = pd.DataFrame(dict(zip(CELLS, share, strict=True)))
         frame.insert(0, "image", [image_name(task, number) for number in range(len(a.labels))])
-        words_by_side = [[prediction_in_words(side, number, names) for number in range(len(a.labels))] for side in (a, b)]
+        words_by_side = [
+            [prediction_in_words(side, number, names) for number in range(len(a.labels))] for side in (a, b)
+        ]
         frames.append(
             frame.assign(
                 task=task, truth=names[a.labels], said_a=words_by_side[0], said_b=words_by_side[1], margin_a=margins[0],
@@ -223,7 +237,7 @@ def _build_image_table(entry_a: str, entry_b: str, _pair: RunPair) -> pd.DataFra
 
 
 def prediction_in_words(answers: RunAnswers, index: int, names: Any) -> str:
-    """A run's prediction for image ``number``; for several models, the number of right ones and the commonest error."""
+    """A run's prediction for image ``index``; for several models, the number of right ones and the commonest error."""
     import numpy as np
 
     model_count = len(answers.models)
@@ -234,7 +248,11 @@ def prediction_in_words(answers: RunAnswers, index: int, names: Any) -> str:
     right_count = votes_by_class.pop(truth := str(names[answers.labels[index]]), 0)
     commonest_error = max(votes_by_class, key=lambda name: votes_by_class[name], default="")
     if not commonest_error or not right_count:
-        return f"{truth} (all {model_count})" if right_count else f"{commonest_error} ({votes_by_class[commonest_error]} of {model_count})"
+        return (
+            f"{truth} (all {model_count})"
+            if right_count
+            else f"{commonest_error} ({votes_by_class[commonest_error]} of {model_count})"
+        )
     return f"{truth} ({right_count}), {commonest_error} ({votes_by_class[commonest_error]} of {model_count})"
 
 

@@ -97,7 +97,10 @@ def _draw_table(rows: pd.DataFrame) -> None:
 
 
 def _intervals_in_words(rows: pd.DataFrame, low: str, high: str) -> list[str]:
-    return [f"{percent(low_value)} to {percent(high_value)}" for low_value, high_value in zip(rows[low], rows[high], strict=True)]
+    return [
+        f"{percent(low_value)} to {percent(high_value)}"
+        for low_value, high_value in zip(rows[low], rows[high], strict=True)
+    ]
 
 
 def published_accuracies() -> dict[str, float]:

@@ -105,13 +105,20 @@ def choose_tensor(layers: Sequence[str]) -> None:
 def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
     """Draw the matrix and the chosen pair; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
-        value = PAIR_METRICS[st.selectbox("Compare by", PAIR_METRICS, key=address.PAIR_METRIC, bind=address.BIND, width=220)]
+        value = PAIR_METRICS[
+            st.selectbox("Compare by", PAIR_METRICS, key=address.PAIR_METRIC, bind=address.BIND, width=220)
+        ]
         density = st.select_slider(
             "Density", sign_agreement.DENSITIES, sign_agreement.DEFAULT_DENSITY, key=address.DENSITY, bind=address.BIND,
             help=DENSITY_HELP, width=260, disabled=value == "cosine",
         )  # fmt: skip
         scope = st.segmented_control(
-            "Compare", (WHOLE_MODEL, ONE_LAYER), default=WHOLE_MODEL, key=address.SCOPE, bind=address.BIND, required=True
+            "Compare",
+            (WHOLE_MODEL, ONE_LAYER),
+            default=WHOLE_MODEL,
+            key=address.SCOPE,
+            bind=address.BIND,
+            required=True,
         )
     layer = conflict_layers.pick_layer(run, conflict_layers.middle_layer(run)) if scope == ONE_LAYER else None
     table, order = build_matrix(str(measurement.path), measurement, layer, value, density)

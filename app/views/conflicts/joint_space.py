@@ -28,11 +28,17 @@ if TYPE_CHECKING:
 SpaceKey = tuple[str, str, bool]  # run id, layer, vertical
 # Label in pickers and links -> name in tables and charts.
 DIRECTIONS = {"H, side by side": False, "V, on top of each other": True}
-ENERGY_METRICS = {"row norm before renormalization": "norm", "share of its energy": "energy", "energy so far": "cumulative"}
+ENERGY_METRICS = {
+    "row norm before renormalization": "norm",
+    "share of its energy": "energy",
+    "energy so far": "cumulative",
+}
 RANKING_SCOPES = {"each expert alone": False, "all together": True}
 DEFAULT_RATIO = 0.5
 MAX_SECONDS = 3.0  # a longer decomposition waits for a click
-DIRECTION_HELP = "H decomposes the experts' matrices side by side: a shared output space. V stacks them: a shared input space."
+DIRECTION_HELP = (
+    "H decomposes the experts' matrices side by side: a shared output space. V stacks them: a shared input space."
+)
 RANKING_HELP = "DRM ranks the entries of all experts together; its Figure 3 prunes each expert's matrix by itself."
 DECOMPOSITION_OFFER = (
     "This layer has {count} matrices of {height:,} × {width:,}. Decomposing them takes about {seconds} on this "
@@ -46,14 +52,18 @@ def decompose_or_offer(run: Run, layer: str, vertical: bool) -> JointSpace | Non
     if seconds > MAX_SECONDS:
         count, height, width = linear_layers.read_task_matrices(run.id, layer).shape
         with slot.container(border=True):
-            st.markdown(DECOMPOSITION_OFFER.format(count=count, height=height, width=width, seconds=duration_text(seconds)))
+            st.markdown(
+                DECOMPOSITION_OFFER.format(count=count, height=height, width=width, seconds=duration_text(seconds))
+            )
             if not st.button("Decompose", key="decompose"):
                 return None
     if not seconds:
         return linear_layers.decompose_layer(run, layer, vertical)
     label = f"Decomposing, about {duration_text(seconds)} …"
     progress_bar = slot.progress(0.0, label)
-    decomposition = linear_layers.decompose_layer(run, layer, vertical, lambda share: progress_bar.progress(share, label))
+    decomposition = linear_layers.decompose_layer(
+        run, layer, vertical, lambda share: progress_bar.progress(share, label)
+    )
     slot.empty()
     return decomposition
 
@@ -127,7 +137,9 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
     """Draw energies and row norms by expert and direction; returns the chosen expert."""
     chart_view.draw_question("joint_energy")
     with st.container(horizontal=True, gap="medium"):
-        value = ENERGY_METRICS[st.selectbox("Color", ENERGY_METRICS, key=address.ENERGY_METRIC, bind=address.BIND, width=290)]
+        value = ENERGY_METRICS[
+            st.selectbox("Color", ENERGY_METRICS, key=address.ENERGY_METRIC, bind=address.BIND, width=290)
+        ]
         expert = selection_pickers.pick_selected(address.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
     table = energy_table(key, cut, space)
     neighbor_count = int((table["last"] - table["first"]).max()) + 1
@@ -202,7 +214,9 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
         "entries together."
     )
     name = f"steps_{key[0][:8]}"
-    chart_view.draw_chart("joint_steps", step_matrices, name=name, vertical=key[2], caption=caption, **report_options(key))
+    chart_view.draw_chart(
+        "joint_steps", step_matrices, name=name, vertical=key[2], caption=caption, **report_options(key)
+    )
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning the layer …")

@@ -85,7 +85,7 @@ def estimate_seconds(run: Run, layer: str, vertical: bool) -> float:
     """The estimated seconds to compute the joint space of a layer; 0 if it is cached.
 
     Raises:
-        CheckpointError: as in ``task_matrices``.
+        CheckpointError: as in ``read_task_matrices``.
     """
     from merging.study.analysis.drm_joint_space import estimated_seconds
 
@@ -99,7 +99,7 @@ def decompose_layer(run: Run, layer: str, vertical: bool, tick: Tick = lambda sh
     """The joint space of a layer, with every direction that is not null; ``tick`` gets the finished share, 0 to 1.
 
     Raises:
-        CheckpointError: as in ``task_matrices``. MergingError: the numbers are too large.
+        CheckpointError: as in ``read_task_matrices``. MergingError: the numbers are too large.
     """
     from merging.study.analysis.drm_joint_space import joint_space
 

@@ -59,7 +59,9 @@ ELECTION_COLUMNS = {
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def count_signs_at_density(run_id: str, name: str, density: float, cut: float, _spaces: Sequence[JointSpace]) -> LayerSigns:
+def count_signs_at_density(
+    run_id: str, name: str, density: float, cut: float, _spaces: Sequence[JointSpace]
+) -> LayerSigns:
     """The signs of one linear layer, pruned to one density."""
     from merging.study.measurements.signs import inspect_layer
 
@@ -166,7 +168,9 @@ def draw_pictures(run: Run, measurement: StoredMeasurement | None) -> None:
             "Density", DENSITIES, DEFAULT_DENSITY, key=address.DENSITY, bind=address.BIND, help=DENSITY_HELP, width=300
         )
         if measurement is not None:
-            value = AGREEMENT_METRICS[st.selectbox("Color", AGREEMENT_METRICS, key=address.SIGN_METRIC, bind=address.BIND, width=240)]
+            value = AGREEMENT_METRICS[
+                st.selectbox("Color", AGREEMENT_METRICS, key=address.SIGN_METRIC, bind=address.BIND, width=240)
+            ]
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
         layer = linear_layers.pick_layer(run, None if measurement else linear_layers.middle_layer(run))
@@ -188,7 +192,9 @@ def draw_pictures(run: Run, measurement: StoredMeasurement | None) -> None:
 def draw_heat_map(run: Run, measurement: StoredMeasurement, density: float, value: str, layer: str | None) -> None:
     """Draw agreement layer by layer."""
     table, selected = read_agreement(measurement, density), (None, layer)
-    pruning_note = f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {measurement.notes['rank_tol']}."
+    pruning_note = (
+        f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {measurement.notes['rank_tol']}."
+    )
     chart_view.draw_chart(
         "sign_layers", table, name=f"signs_{density:g}", on_click=choose_cell, value=value, selected=selected,
         caption=f"{pruning_note} {measure_button.origin_in_words([measurement])}", of=[run],
@@ -205,7 +211,9 @@ def draw_histogram(
         except CheckpointError as error:  # caught in this function, because a click redraws this fragment alone
             st.error(page_text.safe_text(error, 1000), icon=":material/error:")
             return
-        ranks = " and ".join(f"{rank} ({direction})" for rank, direction in zip(states[0].ranks, ("H", "V"), strict=True))
+        ranks = " and ".join(
+            f"{rank} ({direction})" for rank, direction in zip(states[0].ranks, ("H", "V"), strict=True)
+        )
         counts, subject = {key: votes for state in states for key, votes in state.votes.items()}, layer
         rank_note = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
     elif measurement is not None:
@@ -247,5 +255,7 @@ def draw_election(run: Run, measurement: StoredMeasurement, density: float, laye
 def election_table(table: pd.DataFrame, layer: str | None) -> pd.DataFrame:
     """Kept and surviving entries by expert, for one layer or all layers together."""
     rows = table[table["tensor"] == layer] if layer else table
-    shares = add_election_shares(rows.groupby("expert", sort=False)[["kept", "won"]].sum().reset_index().assign(tensor=""))
+    shares = add_election_shares(
+        rows.groupby("expert", sort=False)[["kept", "won"]].sum().reset_index().assign(tensor="")
+    )
     return shares[["expert", "kept", "won", "survived", "taken"]]

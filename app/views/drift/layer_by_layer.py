@@ -21,7 +21,11 @@ from viz.figure_text import clean_text, span
 
 # Label in pickers and links -> name in tables and charts.
 DRIFT_METRICS = {"share of the output": "relative", "mean square": "mean_square"}
-CONFLICT_METRICS = {"share of squared norm": "removed", "conflict, summed": "conflict_sum", "worst conflict": "conflict_top"}
+CONFLICT_METRICS = {
+    "share of squared norm": "removed",
+    "conflict, summed": "conflict_sum",
+    "worst conflict": "conflict_top",
+}
 CLICK_HINT = "Click a cell, or choose"
 ISOLATED_NOTE = (
     "Each cell replaces only that tensor of the expert by the merged one, with the expert's own inputs (LOT, Eq. 4): "
@@ -83,7 +87,9 @@ def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: Pairs) -> Non
     """Draw isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = DRIFT_METRICS[st.selectbox("Color", DRIFT_METRICS, key=address.DRIFT_METRIC, bind=address.BIND, width=210)]
+        value = DRIFT_METRICS[
+            st.selectbox("Color", DRIFT_METRICS, key=address.DRIFT_METRIC, bind=address.BIND, width=210)
+        ]
     table = measurements.layer_drift_table(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # above the pickers, but drawn after them, because the chart needs their values
@@ -147,7 +153,9 @@ def draw_ablation(run: Run) -> None:
         measure_button.draw_missing(measurements.ABLATION, [run], ABLATION_OFFER)
         return
     table = measurements.ablation_table(measurement)
-    number_columns = {name: st.column_config.NumberColumn(name, format="%.1f%%") for name in table.columns if name != "kind"}
+    number_columns = {
+        name: st.column_config.NumberColumn(name, format="%.1f%%") for name in table.columns if name != "kind"
+    }
     label_column = {"kind": st.column_config.TextColumn("Reset to pretrained", pinned=True)}
     st.dataframe(
         table,
@@ -168,7 +176,9 @@ def draw_removed(runs: Sequence[Run]) -> None:
     run = pick_one(runs)
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = CONFLICT_METRICS[st.selectbox("Color", CONFLICT_METRICS, key=address.CONFLICT_METRIC, bind=address.BIND, width=210)]
+        value = CONFLICT_METRICS[
+            st.selectbox("Color", CONFLICT_METRICS, key=address.CONFLICT_METRIC, bind=address.BIND, width=210)
+        ]
     table = measurements.tensors_of_kind(measurements.removed_conflicts(run), kind)
     exemplars = run.recipe.exemplars if run.recipe else None
     images = (

@@ -121,7 +121,9 @@ def _draw_numbers(accuracy: pd.DataFrame) -> None:
     """Draw our means beside those that papers print, one row for each number of exemplars."""
     mean_accuracies = 100 * accuracy.pivot_table("accuracy", "exemplars", "method", sort=False).sort_index()
     number = st.column_config.NumberColumn
-    columns: dict[str, Any] = {name: number(f"● {clean_text(name, 40)}", format="%.1f%%") for name in mean_accuracies.columns}
+    columns: dict[str, Any] = {
+        name: number(f"● {clean_text(name, 40)}", format="%.1f%%") for name in mean_accuracies.columns
+    }
     table = mean_accuracies.reset_index()
     for curve in BY_EXEMPLARS:
         table[curve.key] = [_printed_accuracy(curve, int(n)) for n in table["exemplars"]]

@@ -22,7 +22,9 @@ def offered_runs(stored: Sequence[Run]) -> list[Run]:
     """The merges of other networks whose layers are measured, or can be because their recipes name layer inputs."""
     others = [run for run in page_data.merges_of(stored) if run.network]
     return [
-        run for run in others if _has_input_files(run) or measurements.find_measurement(measurements.LAYER_DRIFT, run.id)
+        run
+        for run in others
+        if _has_input_files(run) or measurements.find_measurement(measurements.LAYER_DRIFT, run.id)
     ]
 
 

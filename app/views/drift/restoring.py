@@ -209,8 +209,15 @@ def draw_first_tensors(table: pd.DataFrame, domain: str) -> None:
         f"put back; by drift, its rank is {most_helpful['drift_rank']:g}. Equal numbers share a mean rank."
     )
     with st.container(horizontal=True):
-        st.button("Choose the one that drifts most", key="drifts_most", on_click=choose_tensor, args=(most_drifting["tensor"],))
-        st.button("Choose the one that helps most", key="helps_most", on_click=choose_tensor, args=(most_helpful["tensor"],))
+        st.button(
+            "Choose the one that drifts most",
+            key="drifts_most",
+            on_click=choose_tensor,
+            args=(most_drifting["tensor"],),
+        )
+        st.button(
+            "Choose the one that helps most", key="helps_most", on_click=choose_tensor, args=(most_helpful["tensor"],)
+        )
 
 
 def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | None) -> None:
@@ -220,7 +227,9 @@ def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | Non
     if measured is None:
         measure_button.draw_missing(measurements.FIRST_ORDER, [run], PREDICTION_OFFER)
         return
-    prediction = st.selectbox("Predict", restored_tensors.PREDICTIONS, key=address.PREDICTION, bind=address.BIND, width=420)
+    prediction = st.selectbox(
+        "Predict", restored_tensors.PREDICTIONS, key=address.PREDICTION, bind=address.BIND, width=420
+    )
     table = restored_tensors.predicted_cells(run, measured, prediction)
     if changes is not None:
         st.markdown(correlations_in_words(restored_tensors.rank_correlations(measured, changes)))

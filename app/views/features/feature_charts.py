@@ -25,7 +25,9 @@ SEPARABILITY_METRICS = {"nearest neighbors": "knn", "silhouette": "silhouette", 
 
 def draw_separability(models: Sequence[Model]) -> None:
     """Draw the separability of every data set, model beside model."""
-    value = SEPARABILITY_METRICS[st.selectbox("Measured as", SEPARABILITY_METRICS, key=address.SEPARABILITY_METRIC, bind=address.BIND, width=220)]
+    value = SEPARABILITY_METRICS[
+        st.selectbox("Measured as", SEPARABILITY_METRICS, key=address.SEPARABILITY_METRIC, bind=address.BIND, width=220)
+    ]
     table = feature_data.separability_table(models)
     table = table[table["task"] != ALL_DATA_SETS]
     runs = [model.run.id for model in models]
@@ -66,7 +68,7 @@ def draw_distance(models: Sequence[Model]) -> None:
 
 
 def draw_components(runs: Sequence[Run], saliency_runs: Sequence[Run]) -> None:
-    """Draw saliency by kind of layer (LwPTV, Fig. 9); ``holders`` are runs that may store the chosen run's saliency."""
+    """Draw saliency by kind of layer (LwPTV, Fig. 9); ``saliency_runs`` are runs that may store the chosen run's saliency."""
     from merging.methods.shared.saliency import apply_ratio
     from merging.recipes.presets import settings_of
 

@@ -35,7 +35,10 @@ PCA_NOTE = (
     "The two principal components explain {} of the variance ({}), so images that are close on the map may be far "
     "apart. They are fit on all shown models together, so positions and distances can be compared between panels."
 )
-QUESTION_OF_DATA_SETS, QUESTION_OF_CLASSES = "Do out-of-domain data sets stay apart?", "Do out-of-domain classes stay apart?"
+QUESTION_OF_DATA_SETS, QUESTION_OF_CLASSES = (
+    "Do out-of-domain data sets stay apart?",
+    "Do out-of-domain classes stay apart?",
+)
 COLUMN_TEXTS = {
     "label": ("Model", ""),
     "silhouette": ("Silhouette", "Mean over images, cosine distance, −1 to 1."),
@@ -75,7 +78,9 @@ def pick_classes(task: str) -> list[str]:
 def draw_side_by_side(models: Sequence[Model]) -> None:
     """Draw one map for each model."""
     with st.container(horizontal=True, gap="medium"):
-        default_map = TSNE if all(measurements.find_measurement(measurements.TSNE, model.run.id) for model in models) else PCA
+        default_map = (
+            TSNE if all(measurements.find_measurement(measurements.TSNE, model.run.id) for model in models) else PCA
+        )
         kind = st.segmented_control(
             "Map", (TSNE, PCA), default=default_map, key=address.MAP, bind=address.BIND, required=True
         )
@@ -93,11 +98,23 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
             for model in models
         }
         shares_in_words = " and ".join(percent(share) for share in shares)
-        draw_maps(models, coordinates_by_panel, trust, task, classes, PCA, PCA_NOTE.format(percent(sum(shares)), shares_in_words))
+        draw_maps(
+            models,
+            coordinates_by_panel,
+            trust,
+            task,
+            classes,
+            PCA,
+            PCA_NOTE.format(percent(sum(shares)), shares_in_words),
+        )
     elif stored_maps := _find_maps(models):
         models = [model for model in models if model.run.id in stored_maps]
-        coordinates_by_panel = {m.run.id: feature_data.tsne_map(m, stored_maps[m.run.id], task, perplexity) for m in models}
-        trust = {run_id: feature_data.map_trustworthiness(tsne, task, perplexity) for run_id, tsne in stored_maps.items()}
+        coordinates_by_panel = {
+            m.run.id: feature_data.tsne_map(m, stored_maps[m.run.id], task, perplexity) for m in models
+        }
+        trust = {
+            run_id: feature_data.map_trustworthiness(tsne, task, perplexity) for run_id, tsne in stored_maps.items()
+        }
         origin = measure_button.origin_in_words(list(stored_maps.values()))
         draw_maps(
             models,
@@ -128,7 +145,14 @@ def draw_perplexities(models: Sequence[Model]) -> None:
             for value in PERPLEXITIES
         }
         draw_maps(
-            [m for m in models if m.run.id in stored_maps], coordinates_by_panel, trust, task, classes, TSNE, TSNE_CAUTION, 3
+            [m for m in models if m.run.id in stored_maps],
+            coordinates_by_panel,
+            trust,
+            task,
+            classes,
+            TSNE,
+            TSNE_CAUTION,
+            3,
         )
 
 
@@ -168,10 +192,18 @@ def draw_maps(
     if (chosen_image := thumbnails.chosen_image(images_on_map, SPLIT)) and chosen_image not in circled:
         circled = [chosen_image, *circled]
     notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
-    options = {"kind": kind, "groups": _color_groups(models, task), "notes": notes, "selected": circled, "per_row": per_row}
+    options = {
+        "kind": kind,
+        "groups": _color_groups(models, task),
+        "notes": notes,
+        "selected": circled,
+        "per_row": per_row,
+    }
     name = f"features_{kind.lower()}_{task}"
     on_lasso, paper = circled_images.store_circled, paper_line.claim_lines("features/maps")
-    question = QUESTION_OF_DATA_SETS if task == ALL_DATA_SETS else QUESTION_OF_CLASSES  # marks are colored by data set or by class
+    question = (
+        QUESTION_OF_DATA_SETS if task == ALL_DATA_SETS else QUESTION_OF_CLASSES
+    )  # marks are colored by data set or by class
     st.header(question, anchor=False)
     sample_notes, image_count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart_view.draw_chart(
@@ -198,7 +230,9 @@ def draw_numbers(models: Sequence[Model], task: str, trust: Mapping[str, float])
     if not trust:
         table = table.drop(columns="trust")
     columns = {
-        name: st.column_config.NumberColumn(COLUMN_TEXTS[name][0], help=COLUMN_TEXTS[name][1], format=DECIMAL_FORMATS[name])
+        name: st.column_config.NumberColumn(
+            COLUMN_TEXTS[name][0], help=COLUMN_TEXTS[name][1], format=DECIMAL_FORMATS[name]
+        )
         if name in DECIMAL_FORMATS
         else st.column_config.Column(COLUMN_TEXTS[name][0], help=COLUMN_TEXTS[name][1] or None, pinned=name == "label")
         for name in table

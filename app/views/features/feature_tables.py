@@ -57,7 +57,9 @@ def split_by_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _read_features(path: str, _measurement: StoredMeasurement) -> np.ndarray[Any, Any]:  # the path identifies the content
+def _read_features(
+    path: str, _measurement: StoredMeasurement
+) -> np.ndarray[Any, Any]:  # the path identifies the content
     import numpy as np
 
     return _measurement.array("features").astype(np.float32)
@@ -90,7 +92,9 @@ def _cached_components(
 
     images = image_table(_models[0], task)
     coordinates, shares = principal_components({model.run.id: read_features(model)[images.index] for model in _models})
-    coordinates_by_run = {run_id: images[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in coordinates.items()}
+    coordinates_by_run = {
+        run_id: images[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in coordinates.items()
+    }
     return coordinates_by_run, tuple(float(share) for share in shares)
 
 
@@ -136,14 +140,16 @@ def map_table(
     task: str = ALL_DATA_SETS,
     classes: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """One row for each panel and image; ``placed`` maps a panel, "run id" or "run id:subtitle", to coordinates."""
+    """One row for each panel and image; ``coordinates_by_panel`` maps a panel, "run id" or "run id:subtitle", to coordinates."""
     import pandas as pd
 
     from merging.study.analysis.separability import reference_distances
 
     by_id = {model.run.id: model for model in models}
     pretrained_model = next((model for model in models if model.pretrained), None)
-    predicted_before = image_table(pretrained_model).set_index("image")["predicted"].to_dict() if pretrained_model else {}
+    predicted_before = (
+        image_table(pretrained_model).set_index("image")["predicted"].to_dict() if pretrained_model else {}
+    )
     titles, frames = measurements.titles_by_task(), []
     for panel, coordinates in coordinates_by_panel.items():
         run_id, _, subtitle = panel.partition(":")
@@ -151,7 +157,9 @@ def map_table(
         table = image_table(model, task)
         if pretrained_model is not None:
             table = table.assign(
-                distance=reference_distances(read_features(model)[table.index], read_features(pretrained_model)[table.index])
+                distance=reference_distances(
+                    read_features(model)[table.index], read_features(pretrained_model)[table.index]
+                )
             )
         table = table.merge(coordinates, on="image", validate="one_to_one")
         table["before"] = look_up_names(table["image"], predicted_before, "—")
@@ -212,7 +220,8 @@ def distance_histogram(models: Sequence[Model], task: str, normalized: bool) -> 
         return pd.DataFrame(columns=columns)
     images = image_table(pretrained_model, task).index
     distances = [
-        reference_distances(read_features(model)[images], read_features(pretrained_model)[images], normalized) for model in others
+        reference_distances(read_features(model)[images], read_features(pretrained_model)[images], normalized)
+        for model in others
     ]
     edges = np.linspace(0, max(float(np.max(values)) for values in distances) or 1.0, BIN_COUNT + 1)
     frames = []
@@ -231,5 +240,7 @@ def npz_bytes(models: Sequence[Model]) -> bytes:
     features = {f"features_{model.run.id}": read_features(model) for model in models}
     image_columns = {name: table[name].to_numpy(str) for name in ("image", "task", "truth")}
     labels = np.array([model.label for model in models])
-    np.savez_compressed(buffer, **features, **image_columns, models=np.array([model.run.id for model in models]), labels=labels)
+    np.savez_compressed(
+        buffer, **features, **image_columns, models=np.array([model.run.id for model in models]), labels=labels
+    )
     return buffer.getvalue()

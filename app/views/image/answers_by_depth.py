@@ -14,7 +14,9 @@ from viz.figure_text import span
 
 CHART_KEY = "image_lens"
 PRETRAINED_READOUT_KEY = "image_by_pretrained"
-READOUT_HELP = "Apply the pretrained model's last norm and projection to every model's class token, instead of the model's own."
+READOUT_HELP = (
+    "Apply the pretrained model's last norm and projection to every model's class token, instead of the model's own."
+)
 CAPTION = (
     "After every block, the class token is read out as if that block were the last one (logit lens). Early depths were "
     "never trained for this readout; the dashed line is its accuracy over the data set."

@@ -18,7 +18,9 @@ NOTE = (
     "Contribution weights attention by the norm of the value that it passes on. Attention shows where values are read "
     "from, not why a model answers as it does: for that, restore tokens."
 )
-CHANGE_CAPTION = "Half the L1 distance between the class token’s rows of attention, from 0 (equal) to 1 (no patch in common)."
+CHANGE_CAPTION = (
+    "Half the L1 distance between the class token’s rows of attention, from 0 (equal) to 1 (no patch in common)."
+)
 
 
 def _attention_views() -> dict[str, str]:
@@ -34,7 +36,11 @@ def pick_attention() -> str:
         view = pick_parameter("Shown", address.ATTENTION, _attention_views(), ALL_HEADS, width=260)
         if view == ALL_HEADS:
             return pick_parameter(
-                "Block", address.BLOCK, {str(b): f"block {b}" for b in range(block_count)}, str(block_count - 1), width=140
+                "Block",
+                address.BLOCK,
+                {str(b): f"block {b}" for b in range(block_count)},
+                str(block_count - 1),
+                width=140,
             )
     return view
 

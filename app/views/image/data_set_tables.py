@@ -31,7 +31,10 @@ def depth_table(pairs: Pairs, table_name: str, group: str) -> pd.DataFrame:
         run_rows = rows[models == "run"]
         frames.append(run_rows[COLUMNS].assign(run=run.id, label=run.name, kind="run"))
         if index == 0 and (models == REFERENCE).any():  # all runs merge the same experts, so they have one reference
-            reference_rows, is_in_domain = rows[models == REFERENCE], group == IN_DOMAIN or (rows["group"] == IN_DOMAIN).all()
+            reference_rows, is_in_domain = (
+                rows[models == REFERENCE],
+                group == IN_DOMAIN or (rows["group"] == IN_DOMAIN).all(),
+            )
             label = "Own expert" if is_in_domain else "Pretrained"
             frames.append(reference_rows[COLUMNS].assign(run=REFERENCE, label=label, kind=REFERENCE))
     return pd.concat(frames, ignore_index=True)
@@ -50,7 +53,7 @@ def mended_table(pairs: Pairs, group: str, donor: str) -> pd.DataFrame:
 
 
 def task_table(run: Run, measured: StoredMeasurement, value: str) -> pd.DataFrame:
-    """The table of ``data_set_tasks``; ``RESTORED`` counts the images that the reference's class token fixes."""
+    """The table of ``data_set_tasks``; ``RESTORED_TABLE`` counts the images that the reference's class token fixes."""
     rows = measurements.measured_table(measured, value)
     if value == RESTORED_TABLE:
         rows = rows[(rows["donor"] == REFERENCE) & (rows["tokens"] == "class")]

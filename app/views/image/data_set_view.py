@@ -43,7 +43,9 @@ BROKEN_NOTE = (
     "only the last normalization and projection of the merge follow."
 )
 INTERVALS_NOTE = "95 % intervals: bootstrap of images within data sets, {resamples:,} resamples, seed {seed}."
-MODULES_NOTE = "{} {} modules on the merged model, so its answers are not those of one network; this view leaves it out."
+MODULES_NOTE = (
+    "{} {} modules on the merged model, so its answers are not those of one network; this view leaves it out."
+)
 MAX_THUMBNAILS, MAX_LISTED_RUNS = 12, 4  # images shown at once, and runs whose numbers of images are listed
 
 
@@ -100,7 +102,11 @@ def numbers_in_words(pairs: Pairs, table: pd.DataFrame, title: str, metric: str)
     notes = pairs[0][1].notes
     counts = table.drop_duplicates("run").set_index("label")["n"].astype(int)
     counts_in_words = [f"{n:,} for {page_text.safe_text(label, 40)}" for label, n in counts.items()]
-    n = page_text.join_words(counts_in_words) if counts.nunique() > 1 and len(counts_in_words) <= MAX_LISTED_RUNS else span(counts)
+    n = (
+        page_text.join_words(counts_in_words)
+        if counts.nunique() > 1 and len(counts_in_words) <= MAX_LISTED_RUNS
+        else span(counts)
+    )
     kind, intervals = (
         "broken images" if metric == "mended" else "images",
         INTERVALS_NOTE.format(resamples=notes["resamples"], seed=notes["resample_seed"]),

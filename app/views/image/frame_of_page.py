@@ -67,7 +67,10 @@ def pick_view(study: ImageStudy) -> View:
     )  # fmt: skip
     if chosen == ATTENTION_VIEW:
         attention_view = attention.pick_attention()
-        return View(attention.needed_tables(study, attention_view), lambda tables: attention.draw_attention(study, tables, attention_view))
+        return View(
+            attention.needed_tables(study, attention_view),
+            lambda tables: attention.draw_attention(study, tables, attention_view),
+        )
     if chosen == DATA_SETS_VIEW:
         return View([], lambda tables: draw_view(study.runs))
     list_tables, draw = STUDY_VIEWS[chosen]
@@ -80,7 +83,9 @@ def list_page_tables(study: ImageStudy, view_tables: list[TableName]) -> list[Ta
     Full sentences state the effect of restoring tokens, too, which takes longer to compute.
     """
     models = study.subjects or study.models[:1]
-    short_sentences, full_sentences = ([TableName(table, model.key, model.reference) for model in models] for table in ("says", "sentence"))
+    short_sentences, full_sentences = (
+        [TableName(table, model.key, model.reference) for model in models] for table in ("says", "sentence")
+    )
     return study_tables.order_slow_last([*short_sentences, *view_tables, *full_sentences])
 
 
@@ -111,7 +116,7 @@ def draw_sentences(tables: StudyTables) -> None:
 
 
 def draw_page(study: ImageStudy, sentence_slot: st.delta_generator.DeltaGenerator, view: View) -> None:
-    """Draw the sentences in ``head`` and the view, and poll while tables are computed."""
+    """Draw the sentences in ``sentence_slot`` and the view, and poll while tables are computed."""
     needed = list_page_tables(study, view.table_names)
     tables, running, error = study_tables.read_tables(study, needed)
     with sentence_slot:

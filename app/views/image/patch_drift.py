@@ -60,7 +60,7 @@ def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
 
 
 def _sample_depths(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of at most ``GRIDS`` depths, from the first to the last."""
+    """The rows of at most ``MAX_GRIDS`` depths, from the first to the last."""
     depths = np.sort(table["depth"].unique())
     shown_depths = depths[np.unique(np.linspace(0, len(depths) - 1, min(MAX_GRIDS, len(depths))).round().astype(int))]
     return table[table["depth"].isin(shown_depths)]

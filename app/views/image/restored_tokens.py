@@ -50,7 +50,9 @@ def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
     model_keys = list(dict.fromkeys(single_token_table["model"]))
     model_key = model_keys[0]
     if len(model_keys) > 1:
-        model_key = st.selectbox("Of", model_keys, format_func=lambda model: study.title(model)[:60], key="image_single", width=300)
+        model_key = st.selectbox(
+            "Of", model_keys, format_func=lambda model: study.title(model)[:60], key="image_single", width=300
+        )
     chart_view.draw_chart(
         "image_restore_tokens", single_token_table, name=f"restore_tokens_{study_tables.file_stem(study)}", of=study.runs,
         model=model_key,

@@ -99,7 +99,9 @@ def _table_cache(study: ImageStudy) -> RecentlyUsed[pd.DataFrame]:
 
     if not study.image.pixels:
         return _cached_tables()
-    session_cache: RecentlyUsed[pd.DataFrame] = st.session_state.setdefault(_OWN_CACHE_KEY, RecentlyUsed(MAX_CACHED_TABLES))
+    session_cache: RecentlyUsed[pd.DataFrame] = st.session_state.setdefault(
+        _OWN_CACHE_KEY, RecentlyUsed(MAX_CACHED_TABLES)
+    )
     return session_cache
 
 

@@ -50,7 +50,9 @@ def draw_view(run: Run) -> None:
         return
     table = measurements.measured_table(measured, "losses")
     table = table.assign(title=table["task"].map(expert_names.expert_name))
-    images = f"{_images_in_words(measured, table)} {SEEN_NOTE if run.adapted_on == measured.notes['split'] else UNSEEN_NOTE}"
+    images = (
+        f"{_images_in_words(measured, table)} {SEEN_NOTE if run.adapted_on == measured.notes['split'] else UNSEEN_NOTE}"
+    )
     sentence = turns_in_words(table)
     chart_view.draw_chart(
         "entropy_loss", table, name=f"entropy_loss_{run.id[:8]}", tasks=list(run.experts), of=[run],

@@ -30,7 +30,7 @@ def choose_cell() -> None:
 
 @guarded_fragment
 def draw_view(run: Run, other_runs: Sequence[Run]) -> None:
-    """Draw the charts of one run; ``others`` are runs that learned on the same models."""
+    """Draw the charts of one run; ``other_runs`` are runs that learned on the same models."""
     by_tensor = learning_tables.is_by_tensor(run)
     tensor, expert = _draw_map(run) if by_tensor else (None, None)
     if not by_tensor:

@@ -19,4 +19,6 @@ def draw_view(run: Run, other_runs: Sequence[Run]) -> None:
     """Draw a bar of parts for this run and for each of the others."""
     shown_runs = [run, *other_runs[:MAX_OTHER_RUNS]]
     table = learning_tables.list_storage_parts(tuple(run_in_chart.id for run_in_chart in shown_runs))
-    chart_view.draw_chart("storage_parts", table, name=f"storage_parts_{run.id[:8]}", of=shown_runs, caption=COUNTED_NOTE)
+    chart_view.draw_chart(
+        "storage_parts", table, name=f"storage_parts_{run.id[:8]}", of=shown_runs, caption=COUNTED_NOTE
+    )

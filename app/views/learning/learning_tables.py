@@ -140,7 +140,9 @@ def sum_coefficients(run_ids: tuple[str, ...]) -> pd.DataFrame:
         merged = _sum_over_experts(read_coefficients(run_id, None))
         label, steps = page_text.title_with_note(run), list_stored_steps(run_id)
         learned = _sum_over_experts(read_coefficients(run_id, steps[-1])) if steps else merged
-        is_unchanged = bool(((learned["total"] - merged["total"]).abs().fillna(0) < MAX_ROUNDING_ERROR * len(run.experts)).all())
+        is_unchanged = bool(
+            ((learned["total"] - merged["total"]).abs().fillna(0) < MAX_ROUNDING_ERROR * len(run.experts)).all()
+        )
         if not is_unchanged:
             frames.append(learned.assign(run=f"{run_id}:learned", label=f"{label}, as learned"))
         frames.append(merged.assign(run=run_id, label=label if is_unchanged else f"{label}, as merged"))
@@ -180,4 +182,8 @@ def list_storage_parts(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
 def comparable_runs(run: Run, runs: Sequence[Run]) -> list[Run]:
     """The other runs on the same models that learned, in the order of ``runs``."""
-    return [other_run for other_run in runs if other_run.id != run.id and merge_same_models(run, other_run) and has_learned(other_run)]
+    return [
+        other_run
+        for other_run in runs
+        if other_run.id != run.id and merge_same_models(run, other_run) and has_learned(other_run)
+    ]

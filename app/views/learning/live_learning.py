@@ -86,9 +86,14 @@ def add_means(tasks: pd.DataFrame, details: list[str]) -> pd.DataFrame:
     """The losses of each task and their mean, which includes steps that the job has reported but not written yet."""
     import pandas as pd
 
-    means_from_progress = {int(match[1]) - 1: float(match[2]) for detail in details if (match := STEP_PATTERN.match(detail))}
+    means_from_progress = {
+        int(match[1]) - 1: float(match[2]) for detail in details if (match := STEP_PATTERN.match(detail))
+    }
     means = means_from_progress | tasks.groupby("step")["loss"].mean().to_dict()
-    rows = [*tasks.itertuples(index=False, name=None), *((step, ALL_TASKS, loss) for step, loss in sorted(means.items()))]
+    rows = [
+        *tasks.itertuples(index=False, name=None),
+        *((step, ALL_TASKS, loss) for step, loss in sorted(means.items())),
+    ]
     return pd.DataFrame(rows, columns=["step", "expert", "loss"]).astype({"step": "int64", "loss": "float64"})
 
 
@@ -101,7 +106,10 @@ def falls_in_words(table: pd.DataFrame) -> str:
     has_fallen = by_step.iloc[-1] < by_step.iloc[-1 - WINDOW_STEPS]
     unimproved = [page_text.safe_text(expert_names.expert_name(name), 40) for name in has_fallen.index[~has_fallen]]
     return FALLS_NOTE.format(
-        WINDOW_STEPS, int(has_fallen.sum()), len(has_fallen), f", and not on {page_text.join_words(unimproved)}" if unimproved else ""
+        WINDOW_STEPS,
+        int(has_fallen.sum()),
+        len(has_fallen),
+        f", and not on {page_text.join_words(unimproved)}" if unimproved else "",
     )
 
 
@@ -114,6 +122,8 @@ def _read_tensor_facts(pretrained: str, tensors: tuple[str, ...]) -> pd.DataFram
     from merging.models.formats.model_sources import ModelRef
 
     parameters = ModelRef(pretrained).open("pretrained").parameters
-    found_parts = [part for parameter in parameters for part in (parameter, *qkv_parameters(parameter)) if part.name in tensors]
+    found_parts = [
+        part for parameter in parameters for part in (parameter, *qkv_parameters(parameter)) if part.name in tensors
+    ]
     rows = [(part.name, part.order, part.section, str(part.role), part.part) for part in found_parts]
     return pd.DataFrame(rows, columns=["tensor", "order", "section", "role", "part"])

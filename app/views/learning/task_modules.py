@@ -50,7 +50,11 @@ def draw_view(run: Run) -> None:
     own_tables, shown_measurement = {learning_tables.SHIFT, learning_tables.ROUTING} & set(run.tables), measured
     if measured is not None and own_tables:
         images = st.segmented_control(
-            "Images", [REPORTING_IMAGES, LEARNING_IMAGES], default=REPORTING_IMAGES, key=f"asked_{run.id}", required=True
+            "Images",
+            [REPORTING_IMAGES, LEARNING_IMAGES],
+            default=REPORTING_IMAGES,
+            key=f"asked_{run.id}",
+            required=True,
         )
         shown_measurement = measured if images == REPORTING_IMAGES else None
     elif run.adapt and measured is None:
@@ -98,9 +102,9 @@ def _draw_routing(run: Run, measured: StoredMeasurement | None) -> None:
     table = _read_table(run, measured, learning_tables.ROUTING)
     titles = expert_names.data_set_titles()
     table = table.assign(title=table["task"].map(lambda key: titles.get(key, key)))
-    caption = ROUTING_NOTE.format(span(table["n"]) if "n" in table else "—", _images_in_words(measured)) + _origin_in_words(
-        measured
-    )
+    caption = ROUTING_NOTE.format(
+        span(table["n"]) if "n" in table else "—", _images_in_words(measured)
+    ) + _origin_in_words(measured)
     if measured is not None or learning_tables.CONFUSION in run.tables:
         _draw_confusion(run, _read_table(run, measured, learning_tables.CONFUSION), titles, caption)
     own_weights = table[table["task"] == table["expert"]]

@@ -15,7 +15,10 @@ from merging.tasks.workers.certificates import is_this_machine
 from merging.teaching.poll_counts import LENGTH
 
 _HOSTED_CODE_KEY = "_class_begun"  # session key: the code of the class that this session started
-_TYPED_CODE_KEY, _UNKNOWN_CODE_KEY = "class_code", "_class_unknown"  # session keys: the typed code, and a code without a class
+_TYPED_CODE_KEY, _UNKNOWN_CODE_KEY = (
+    "class_code",
+    "_class_unknown",
+)  # session keys: the typed code, and a code without a class
 WILDCARD_ADDRESSES = {"0.0.0.0", "::"}  # addresses to listen on, which other machines cannot open
 MAX_CODE_LENGTH = 20  # characters of a typed code, which may have blanks
 COUNTING_NOTE = (
@@ -29,14 +32,14 @@ UNKNOWN_CODE = (
 )
 LOCAL_ADDRESS_NOTE = (
     "Others cannot open this address: on any other computer it points to that computer. Start the server for your "
-    "network as “A lecturer’s laptop” in docs/serving.md says (`STREAMLIT_SERVER_ADDRESS=0.0.0.0` and your computer’s "
-    "own address in `STREAMLIT_SERVER_ALLOWED_HOSTS`), open Mergescope at that address yourself, and begin the class "
-    "there."
+    "network as “A lecturer’s laptop” in docs/serving.md describes (`STREAMLIT_SERVER_ADDRESS=0.0.0.0` and your "
+    "computer’s own address in `STREAMLIT_SERVER_ALLOWED_HOSTS`), open Mergescope at that address yourself, and begin "
+    "the class there."
 )
 
 
 def draw_class() -> None:
-    """Draw the field that joins a class, or the joined class, and the button that begins one, on the page Lessons."""
+    """Draw the field that joins a class, or the joined class, and the button that begins a class."""
     code = polls.class_code()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="class_row"):
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small", width="content"):

@@ -35,11 +35,15 @@ def chart_key(position: LessonPosition) -> str:
     """The key of the chart of the class's answers to a step; empty if they are not shown."""
     if not is_class_shown(position):
         return ""
-    return f"guess_{CURVE_KIND}" if position.step.guess is not None and position.step.guess.kind == CURVE_KIND else CHART_KEY
+    return (
+        f"guess_{CURVE_KIND}"
+        if position.step.guess is not None and position.step.guess.kind == CURVE_KIND
+        else CHART_KEY
+    )
 
 
 def draw_answers(position: LessonPosition, facts: Sequence[Fact], withheld: bool) -> None:
-    """Draw the class's answers so far, and again at intervals."""
+    """Draw the class's answers so far, every two seconds again."""
     guarded_fragment(_draw_answers_now, run_every=REFRESH_SECONDS)(position, facts, withheld)
 
 
@@ -70,11 +74,15 @@ def _guessers_in_words(counts: Sequence[dict[float, int]]) -> str:
 
 
 def answer_rows(position: LessonPosition, facts: Sequence[Fact], counts: Sequence[dict[float, int]]) -> pd.DataFrame:
-    """One row for each answer: ``answer`` in words, ``sessions`` and ``truth``, whether it is right."""
+    """One row for each answer: ``answer`` in words, the number of ``sessions``, and ``truth``: whether it is right."""
     import pandas as pd
 
     counts_of_answers = counts[0] if counts else {}
-    rows = _count_by_bin(position, facts, counts_of_answers) if _is_numeric(position) else _count_by_name(position, facts, counts_of_answers)
+    rows = (
+        _count_by_bin(position, facts, counts_of_answers)
+        if _is_numeric(position)
+        else _count_by_name(position, facts, counts_of_answers)
+    )
     return pd.DataFrame(rows, columns=["answer", "sessions", "truth"])
 
 
@@ -93,7 +101,9 @@ def _is_numeric(position: LessonPosition) -> bool:
     return position.step.guess is not None and position.step.guess.kind == "number"
 
 
-def _count_by_bin(position: LessonPosition, facts: Sequence[Fact], counts: dict[float, int]) -> list[tuple[str, int, bool]]:
+def _count_by_bin(
+    position: LessonPosition, facts: Sequence[Fact], counts: dict[float, int]
+) -> list[tuple[str, int, bool]]:
     """The counts of guessed numbers in tenths of the axis; the last bin includes the upper end."""
     guess = position.step.guess
     assert guess is not None  # called for guessed numbers
@@ -103,15 +113,23 @@ def _count_by_bin(position: LessonPosition, facts: Sequence[Fact], counts: dict[
     def bin_number(value: float) -> int:
         return min(max(int((value - low) / width), 0), BIN_COUNT - 1)
 
-    sessions = [sum(count for value, count in counts.items() if bin_number(value) == index) for index in range(BIN_COUNT)]
+    sessions = [
+        sum(count for value, count in counts.items() if bin_number(value) == index) for index in range(BIN_COUNT)
+    ]
     truth = bin_number(facts[0].displayed_value) if facts and not facts[0].missing else -1
     return [
-        (f"{low + index * width:g} to {low + (index + 1) * width:g} {guess.unit}".strip(), sessions[index], index == truth)
+        (
+            f"{low + index * width:g} to {low + (index + 1) * width:g} {guess.unit}".strip(),
+            sessions[index],
+            index == truth,
+        )
         for index in range(BIN_COUNT)
     ]
 
 
-def _count_by_name(position: LessonPosition, facts: Sequence[Fact], counts: dict[float, int]) -> list[tuple[str, int, bool]]:
+def _count_by_name(
+    position: LessonPosition, facts: Sequence[Fact], counts: dict[float, int]
+) -> list[tuple[str, int, bool]]:
     """The counts by name: options of a choice, first options of an order, marked cells, or answers to a question."""
     guess = position.step.guess
     if guess is None:
@@ -122,9 +140,18 @@ def _count_by_name(position: LessonPosition, facts: Sequence[Fact], counts: dict
     else:
         names = guess_widgets.option_names(guess, facts)
         is_known = bool(facts) and not any(fact.missing for fact in facts)
-        true_cells = {index for index, cell in enumerate(facts[0].cells) if cell.holds} if is_known and guess.kind == "cells" else set()
-        right_indices = true_cells or ({guess_widgets.right_option(guess, facts)} if is_known and guess.kind != "cells" else set())
+        true_cells = (
+            {index for index, cell in enumerate(facts[0].cells) if cell.holds}
+            if is_known and guess.kind == "cells"
+            else set()
+        )
+        right_indices = true_cells or (
+            {guess_widgets.right_option(guess, facts)} if is_known and guess.kind != "cells" else set()
+        )
     answers = [(name, counts.get(float(index), 0), index in right_indices) for index, name in enumerate(names)]
     if guess is not None and guess.kind == "cells":  # no session marks most of a map's cells
         answers = sorted((answer for answer in answers if answer[1]), key=lambda answer: -answer[1])[: 2 * BIN_COUNT]
-    return [(name if names.count(name) == 1 else f"{name} ({index + 1})", sessions, is_right) for index, (name, sessions, is_right) in enumerate(answers)]
+    return [
+        (name if names.count(name) == 1 else f"{name} ({index + 1})", sessions, is_right)
+        for index, (name, sessions, is_right) in enumerate(answers)
+    ]

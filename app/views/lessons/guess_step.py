@@ -25,7 +25,7 @@ def is_revealed(position: LessonPosition) -> bool:
 
 
 def draw_picture(position: LessonPosition) -> bool:
-    """Draw the guess, and the truth once it is revealed; returns whether the view stays hidden."""
+    """Draw the guess, and the truth once the visitor reveals it; returns whether the view stays hidden."""
     guess = position.step.guess
     if guess is None:
         return False
@@ -60,7 +60,7 @@ def _mark_cell_callback(position: LessonPosition, guess: Guess) -> Callable[[], 
 
 
 def draw_controls(position: LessonPosition) -> None:
-    """The rail's controls: the widgets of the guess, then the button that reveals, then guess and truth in words."""
+    """Draw the rail's controls: the widgets of the guess, the button that reveals, and at last guess and truth."""
     guess = position.step.guess
     if guess is None:
         return
@@ -81,7 +81,12 @@ def draw_controls(position: LessonPosition) -> None:
     values = guess_widgets.draw_guess_widget(position, guess, facts, locked_guess)
     st.session_state[f"{position.key}_now"] = values  # for the picture, which is drawn after the rail
     st.button(
-        LOCK_IN_LABEL, key="lesson_fix", type="primary", disabled=values is None, on_click=_lock_in, args=(position, values)
+        LOCK_IN_LABEL,
+        key="lesson_fix",
+        type="primary",
+        disabled=values is None,
+        on_click=_lock_in,
+        args=(position, values),
     )
 
 
@@ -103,8 +108,12 @@ def reveal_truth(position: LessonPosition) -> None:
 
 
 def _draw_sentence(guess: Guess, facts: list[Fact], locked_guess: tuple[float, ...] | None) -> None:
-    """Guess and truth in words; nothing is graded."""
-    sentence = f"Your guess: **{safe_text(guess_widgets.guess_in_words(guess, facts, locked_guess), 600)}**. " if locked_guess else ""
+    """Draw guess and truth in words, without a grade."""
+    sentence = (
+        f"Your guess: **{safe_text(guess_widgets.guess_in_words(guess, facts, locked_guess), 600)}**. "
+        if locked_guess
+        else ""
+    )
     if truth := guess_widgets.truth_in_words(guess, facts):
         sentence += f"Measured: **{safe_text(truth, 600)}**."
     st.markdown(sentence)

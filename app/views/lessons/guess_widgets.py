@@ -41,13 +41,14 @@ def cell_names(fact: Fact) -> list[tuple[str, str]]:
 def draw_guess_widget(
     position: LessonPosition, guess: Guess, facts: Sequence[Fact], locked_guess: tuple[float, ...] | None
 ) -> tuple[float, ...] | None:
-    """Draw the widget of a guess, starting at the ``locked`` one; returns the guess, or None if it is incomplete."""
+    """Draw the widget of a guess, starting at the ``locked_guess``; returns the guess, or None if it is incomplete."""
     key = widget_key(position, locked_guess)
     if guess.kind == "number":
         return (_draw_slider(guess, "Your guess", locked_guess[0] if locked_guess else None, key),)
     if guess.kind == "curve":
         return tuple(
-            _draw_slider(guess, f"At {x:g}", locked_guess[index] if locked_guess else None, f"{key}_{index}") for index, x in enumerate(guess.at)
+            _draw_slider(guess, f"At {x:g}", locked_guess[index] if locked_guess else None, f"{key}_{index}")
+            for index, x in enumerate(guess.at)
         )
     names = option_names(guess, facts)
     if guess.kind == "choice":
@@ -55,7 +56,9 @@ def draw_guess_widget(
         return None if chosen is None else (float(names.index(chosen)),)
     max_options = len(names) if guess.kind == "order" else guess.most
     label = (
-        "Choose all of them, the first one first" if guess.kind == "order" else f"Click up to {max_options} cells, or choose"
+        "Choose all of them, the first one first"
+        if guess.kind == "order"
+        else f"Click up to {max_options} cells, or choose"
     )
     default = [names[int(index)] for index in locked_guess or () if index < len(names)]
     chosen_names = st.multiselect(label, names, default, key=key, max_selections=max_options)
@@ -91,7 +94,9 @@ def guess_in_words(guess: Guess, facts: Sequence[Fact], values: Sequence[float])
     if guess.kind == "number":
         return f"{values[0]:g} {guess.unit}".strip()
     if guess.kind == "curve":
-        return ", ".join(f"{value:g} {guess.unit}".strip() + f" at {x:g}" for x, value in zip(guess.at, values, strict=False))
+        return ", ".join(
+            f"{value:g} {guess.unit}".strip() + f" at {x:g}" for x, value in zip(guess.at, values, strict=False)
+        )
     names = option_names(guess, facts)
     return "; ".join(names[int(index)] for index in values if 0 <= int(index) < len(names))
 
@@ -116,7 +121,9 @@ def truth_in_words(guess: Guess, facts: Sequence[Fact]) -> str:
 
 
 def right_option(guess: Guess, facts: Sequence[Fact]) -> int:
-    """The index of the right option: the interval between the bounds ``at`` with the fact, else the largest fact."""
+    """The index of the right option: of the interval that contains the fact if ``guess.at`` has bounds of intervals,
+    else of the largest fact.
+    """
     if guess.at:
         return sum(facts[0].displayed_value >= bound for bound in guess.at)
     return max(range(len(facts)), key=lambda index: facts[index].value)
@@ -129,7 +136,9 @@ def guess_picture(
     if guess.kind == "cells":
         return "guess_cells", *_cells_table(values, facts, withheld)
     facts = [] if withheld else facts
-    make_table = {"number": _number_table, "choice": _choice_table, "order": _order_table, "curve": _curve_table}[guess.kind]
+    make_table = {"number": _number_table, "choice": _choice_table, "order": _order_table, "curve": _curve_table}[
+        guess.kind
+    ]
     table, options = make_table(guess, values, facts)
     return f"guess_{guess.kind}", table, options
 
@@ -163,8 +172,13 @@ def _order_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -
     numbers = [fact.displayed_value for fact in facts] or [0.0] * len(guessed_order)
     true_order = sorted(range(len(guessed_order)), key=lambda index: -numbers[index])
     rows = [
-        {"option": name, "guess": 1 + guessed_order.index(option), "truth": 1 + true_order.index(option), "value": numbers[option]}
-        for option, name in enumerate(guess.options)
+        {
+            "option": name,
+            "guess": 1 + guessed_order.index(position),
+            "truth": 1 + true_order.index(position),
+            "value": numbers[position],
+        }
+        for position, name in enumerate(guess.options)
     ]
     return pd.DataFrame(rows), {"withheld": not facts, "unit": facts[0].unit if facts else ""}
 

@@ -53,5 +53,5 @@ def _listener() -> Any:
 
 
 def draw_key_listener(number: int) -> None:
-    """Let keys press Back and Next, and Reveal on a projector; the notes follow the step ``number``."""
+    """Listen to the keys that press Back and Next, and Reveal on a projector; notes show the step ``number``."""
     _listener()(key="lesson_keys", data={"step": number, "presenting": view_state.is_presenting()}, height=0)

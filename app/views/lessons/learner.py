@@ -1,4 +1,4 @@
-"""This session's lesson, its current step, and the finished steps and answers so far."""
+"""The lesson of this session: its current step, and the finished steps, answers and texts so far."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from merging.teaching import lesson_progress
 from merging.teaching.lesson import Lesson, Step
 
 LESSONS_PATH = "lessons"
-_OPEN_TEXTS_KEY, _ANSWERS_KEY = "_lesson_free", "_lesson_said"
+_OPEN_TEXTS_KEY, _ANSWERS_KEY = "_lesson_free", "_lesson_said"  # in the session's state
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def find_position() -> LessonPosition | None:
 
 
 def finished_steps(lesson: Lesson) -> frozenset[int]:
-    """The numbers of the finished steps."""
+    """The numbers of the finished steps, counted from 1."""
     return lesson_progress.parse_finished_steps(
         lesson_visit.current_visit().progress.get(lesson.key, ""), len(lesson.steps)
     )
@@ -59,9 +59,9 @@ def mark_finished(position: LessonPosition) -> None:
 
 
 def read_answers(lesson: Lesson) -> dict[int, tuple[float, ...]]:
-    """{step number: guess or answer} so far, from this session, its link and its sheet.
+    """{step number: guess or answer} so far: given in this session, in the opened link, or in a restored sheet.
 
-    The address may be too short for all of them.
+    The session's state holds all answers, because the address may be too short for them.
     """
     by_lesson: dict[str, dict[int, tuple[float, ...]]] = st.session_state.setdefault(_ANSWERS_KEY, {})
     answers = by_lesson.setdefault(lesson.key, {})
@@ -72,13 +72,13 @@ def read_answers(lesson: Lesson) -> dict[int, tuple[float, ...]]:
 
 
 def find_answer(position: LessonPosition) -> tuple[float, ...] | None:
-    """The guess or answer of a step; None without one, or if that of a link is not possible for the step."""
+    """The guess or answer of a step; None without one, or if the one in the link is not possible for the step."""
     answer = read_answers(position.lesson).get(position.number)
     return answer if answer is not None and lesson_progress.is_possible_answer(position.step, answer) else None
 
 
 def store_answer(position: LessonPosition, values: tuple[float, ...]) -> None:
-    """Store and count a guess or an answer."""
+    """Store a guess or an answer, and count it in the class."""
     answers = read_answers(position.lesson)
     answers[position.number] = values
     in_any_order = position.step.guess is not None and position.step.guess.kind == "cells"
@@ -87,13 +87,13 @@ def store_answer(position: LessonPosition, values: tuple[float, ...]) -> None:
 
 
 def read_open_texts(lesson: Lesson) -> dict[int, str]:
-    """{step number: text} of open tasks; these texts are in the sheet, but never in the address."""
+    """{step number: text} of open tasks; the downloaded sheet contains these texts, the address never does."""
     by_lesson: dict[str, dict[int, str]] = st.session_state.setdefault(_OPEN_TEXTS_KEY, {})
     return by_lesson.setdefault(lesson.key, {})
 
 
 def open_step(lesson: Lesson, number: int) -> None:
-    """Show a step and its view; a view that the page shows already stays as the visitor left it."""
+    """Show a step and its view. If the page shows that view already, the view stays as the visitor left it."""
     visit, position = lesson_visit.current_visit(), find_position()
     is_view_shown = (
         position is not None
@@ -107,7 +107,7 @@ def open_step(lesson: Lesson, number: int) -> None:
 
 
 def open_view(lesson: Lesson, number: int, **more_values: str) -> None:
-    """Open the page and the view of a step, with further values of its address in ``more``."""
+    """Open the page and the view of a step; ``more_values`` are added to the view's part of the address."""
     page, view = lesson.page_and_view(number)
     lesson_start.request_view(page or LESSONS_PATH, offered_lessons.step_view(lesson, {**view, **more_values})[0])
 

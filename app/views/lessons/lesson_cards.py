@@ -44,10 +44,15 @@ def _draw_card(lesson: Lesson, lessons: dict[str, Lesson]) -> None:
 
 def draw_lesson_link(lesson: Lesson, label: str) -> None:
     """Draw a link that opens the lesson at its first unfinished step; the linked page opens the step's view."""
-    first_unfinished = next((number for number in range(1, len(lesson.steps) + 1) if number not in learner.finished_steps(lesson)), len(lesson.steps))
+    first_unfinished = next(
+        (number for number in range(1, len(lesson.steps) + 1) if number not in learner.finished_steps(lesson)),
+        len(lesson.steps),
+    )
     visit = lesson_visit.current_visit()
     query = (
-        lesson_visit.visit_query(lesson_visit.Visit(lesson.key, first_unfinished, visit.progress, visit.answers, visit.class_code))
+        lesson_visit.visit_query(
+            lesson_visit.Visit(lesson.key, first_unfinished, visit.progress, visit.answers, visit.class_code)
+        )
         | benchmark_choice.link_query()
     )
     st.page_link(

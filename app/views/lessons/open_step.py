@@ -1,4 +1,4 @@
-"""An open task with a text field; its text is in the sheet, but never in the address."""
+"""An open task with a text field; the downloaded sheet contains its text, the address never does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame of every page: the page alone, or beside the rail of the lesson that the address names."""
+"""The frame of every page: the page alone, or with the rail of the lesson that the address names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ def enter_page(path: str) -> None:
     if moved_in_history := lesson_visit.moved_in_history():
         view_state.forget_view()  # the address decides
     view_state.enter_page(path)
-    if lesson_visit.read_link(step_only=moved_in_history) and path != learner.LESSONS_PATH and not projector.is_notes_window():
+    if (
+        lesson_visit.read_link(step_only=moved_in_history)
+        and path != learner.LESSONS_PATH
+        and not projector.is_notes_window()
+    ):
         try:
             benchmark_choice.follow_link()
             position = learner.find_position()

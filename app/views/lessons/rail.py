@@ -37,7 +37,9 @@ READ_KINDS = ("say", "explain")  # kinds of steps that are finished once they ar
 CLAIM_FAILS = (
     "The text of this step relies on a result that does not hold on this benchmark. Look at the numbers instead."
 )
-MISSING_RUN = "This view needs a run that this server has not stored: {}. Merge it on Merge; its recipe is in the lesson."
+MISSING_RUN = (
+    "This view needs a run that this server has not stored: {}. Merge it on Merge; its recipe is in the lesson."
+)
 
 
 def draw_rail(position: LessonPosition) -> None:
@@ -87,7 +89,9 @@ def _draw_missing(position: LessonPosition) -> None:
 def _find_unknown_facts(position: LessonPosition) -> list[Fact]:
     """The facts of the step that this server does not know, each once."""
     step = position.step
-    facts_in_text = [spec for name, spec in position.lesson.facts.items() if any(f"{{{name}" in words for words in step.texts)]
+    facts_in_text = [
+        spec for name, spec in position.lesson.facts.items() if any(f"{{{name}" in words for words in step.texts)
+    ]
     paper_facts = step.paper.ours if step.paper else ()
     facts = [
         offered_lessons.lesson_fact(position.lesson, spec) for spec in (*facts_in_text, *paper_facts)

@@ -1,4 +1,4 @@
-"""My sheet: guesses beside truths, answers and open texts as one HTML file, which the app can restore."""
+"""The sheet, a learner's HTML file of guesses, measured results, answers and open texts, which the app can restore."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ SCRIPT_FOLDER = Path(__file__).parent
 FIELD_HTML = """<label for="sheet">A sheet that you downloaded from this app</label>
 <input id="sheet" type="file" accept=".html,text/html" aria-describedby="about">
 <p id="about">Restores guesses, answers and texts in this session. The file itself is not uploaded.</p>"""
-MAX_CHARACTERS, MAX_ANSWER_CHARACTERS = 50_000, 10_000  # characters of the restored part, and of its guesses and answers
+MAX_CHARACTERS, MAX_ANSWER_CHARACTERS = (
+    50_000,
+    10_000,
+)  # characters of the restored part, and of its guesses and answers
 SHEET_PATTERN = re.compile(r'<script type="application/json" id="sheet">(.*?)</script>', re.DOTALL)
 SUBJECT = "The sheet"
 NOT_A_SHEET = (
@@ -101,9 +104,8 @@ def _list_entries(lesson: Lesson) -> Iterator[Entry]:
 
 
 def _sheet_json(lesson: Lesson) -> str:
-    answers = lesson_progress.format_answers(
-        learner.read_answers(lesson), MAX_ANSWER_CHARACTERS
-    )  # all answers, although the address may be too short for them
+    # The sheet holds all answers, although the address may be too short for them.
+    answers = lesson_progress.format_answers(learner.read_answers(lesson), MAX_ANSWER_CHARACTERS)
     data = {
         "version": 1, "lesson": lesson.key,
         "progress": lesson_progress.format_finished_steps(learner.finished_steps(lesson)),
@@ -137,7 +139,7 @@ def draw_sheet_field() -> None:
 
 @cache
 def sheet_component() -> Any:
-    """The field for a file, registered once; the browser reads the file, because some servers refuse uploads."""
+    """The component that asks for a sheet, registered once; the browser reads it, as some servers refuse uploads."""
     script, style = (SCRIPT_FOLDER / name for name in ("sheet.js", "sheet.css"))
     return st.components.v2.component(
         "mergescope_sheet", html=FIELD_HTML, css=style.read_text("utf-8"), js=script.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""A task in the view that is finished when its goal holds, with a delayed hint and a button that fulfills it."""
+"""A task that is finished when its goal holds in the view, with a delayed hint and a button that fulfills it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,11 @@ def _as_text(value: object) -> str:
 def rerun_if_goal_changed() -> None:
     """Draw the whole page again after a fragment was redrawn, if the state of the goal changed."""
     position = learner.find_position()
-    if position is not None and position.step.kind == "do" and goal_holds(position) != st.session_state.get(SHOWN_GOAL_KEY):
+    if (
+        position is not None
+        and position.step.kind == "do"
+        and goal_holds(position) != st.session_state.get(SHOWN_GOAL_KEY)
+    ):
         st.rerun()
 
 

@@ -17,11 +17,17 @@ FACTORS = "factors"  # the table of a run that multiplied its task vectors by fa
 
 
 def kept_in_words(table: pd.DataFrame, ratio: float, run_ratio: float | None) -> str:
-    """A sentence on the share that the final mask keeps; Markdown. ``own`` is the run's ratio, None without pruning."""
+    """A sentence on the share that the final mask keeps; Markdown. ``run_ratio`` is None if the run did not prune."""
     tensors = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
     kept = tensors[tensors["final"]]
     share = kept["numel"].sum() / tensors["numel"].sum()
-    ratio_note = "" if run_ratio is None else ", as in this run" if abs(ratio - run_ratio) < 1e-9 else f"; this run used {run_ratio:g}"
+    ratio_note = (
+        ""
+        if run_ratio is None
+        else ", as in this run"
+        if abs(ratio - run_ratio) < 1e-9
+        else f"; this run used {run_ratio:g}"
+    )
     return (
         f"At prune ratio {ratio:g}{ratio_note}: **{len(kept)} of {plural(len(tensors), 'tensor')}** are kept for at "
         f"least one expert, **{kept['numel'].sum():,} of {tensors['numel'].sum():,} scalars "

@@ -42,18 +42,28 @@ def draw_paint_switch() -> bool:
 
 
 def draw_painting(
-    run: Run, masks: pd.DataFrame, ratio: float, run_masks: pd.DataFrame | None, group: str, *, qkv_separate: bool = False
+    run: Run,
+    masks: pd.DataFrame,
+    ratio: float,
+    run_masks: pd.DataFrame | None,
+    group: str,
+    *,
+    qkv_separate: bool = False,
 ) -> None:
     """Draw the canvas of a run with its tools, numbers and run panel.
 
-    ``masks`` are those at ``ratio``; ``own`` are those that the run used, None if it pruned no tensors. ``thirds``:
-    the run masks query, key and value separately.
+    ``masks`` are the masks at ``ratio``; ``run_masks`` are those that the run used, None if it pruned no tensors.
+    ``qkv_separate`` is whether the run masks query, key and value separately.
     """
     chart_view.draw_question(paint_tools.CANVAS)
     if qkv_separate:
         st.caption(WHOLE_TENSORS_NOTE)
-    run_mask = None if run_masks is None else run_masks["final"].to_numpy(bool).reshape(run_masks["expert"].nunique(), -1)
-    draw_canvas(PaintSheet(run, masks, ratio, run_mask, group, _read_squared_norms(run, masks), _read_losses(run, masks)))
+    run_mask = (
+        None if run_masks is None else run_masks["final"].to_numpy(bool).reshape(run_masks["expert"].nunique(), -1)
+    )
+    draw_canvas(
+        PaintSheet(run, masks, ratio, run_mask, group, _read_squared_norms(run, masks), _read_losses(run, masks))
+    )
 
 
 def _read_squared_norms(run: Run, masks: pd.DataFrame) -> Factors | None:

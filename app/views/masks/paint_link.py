@@ -18,9 +18,12 @@ from merging.methods.factor_rules import LARGEST, FactorRule, parse_rules, resol
 from merging.models.families import Parameter
 from merging.study.runs.drafts import Drafts
 
-MAX_CACHED_TABLES = 256  # tables whose rules are cached
+MAX_CACHED_TABLES = 256  # whose rules are cached
 MAX_ADDRESS_CHARACTERS = 1500  # characters of the rules in the address
-DRAFT_PREFIX, DRAFT_KIND = "~", "painting"  # the first character of a draft's token in the address, and the draft's kind
+DRAFT_PREFIX, DRAFT_KIND = (
+    "~",
+    "painting",
+)  # the first character of a draft's token in the address, and the draft's kind
 MAX_TABLES = 100  # tables in a session's draft; older ones are dropped
 
 
@@ -37,11 +40,18 @@ def _simplify(raw: bytes, experts: tuple[str, ...], tensors: tuple[Parameter, ..
 
 
 def write_factors(factors: Factors, experts: Sequence[str], tensors: Sequence[Parameter]) -> str:
-    """The address's text of factors (experts, tensors); empty if all are 1, or if it is long and cannot be stored."""
+    """The text of factors (experts, tensors) in the address.
+
+    Empty if all factors are 1, or if their rules are too long for the address and the store cannot be written to.
+    """
     text = rules_text(fit_rules(factors, experts, tensors))
     if len(text) <= MAX_ADDRESS_CHARACTERS:
         return text
-    content = {"experts": list(experts), "tensors": [parameter.name for parameter in tensors], "factors": factors.tolist()}
+    content = {
+        "experts": list(experts),
+        "tensors": [parameter.name for parameter in tensors],
+        "factors": factors.tolist(),
+    }
     raw = json.dumps(content, separators=(",", ":")).encode("utf-8", "backslashreplace")
     name, draft = hashlib.sha256(raw).hexdigest()[:32], painting_state.stored_draft()
     draft.tables.pop(name, None)
@@ -50,7 +60,9 @@ def write_factors(factors: Factors, experts: Sequence[str], tensors: Sequence[Pa
         del draft.tables[oldest]
     parts = {part: (lambda raw=raw: raw) for part, raw in draft.tables.items()}
     try:
-        draft.token = Drafts(page_data.store()).store(DRAFT_KIND, {"title": "factors painted by hand"}, draft.token, parts)
+        draft.token = Drafts(page_data.store()).store(
+            DRAFT_KIND, {"title": "factors painted by hand"}, draft.token, parts
+        )
     except StoreError:
         return ""
     return f"{DRAFT_PREFIX}{draft.token}.{name}"
@@ -65,8 +77,13 @@ def read_factors(text: str, experts: Sequence[str], tensors: Sequence[Parameter]
     if not text.startswith(DRAFT_PREFIX):
         return resolve(parse_rules(text), 1.0, experts, tensors).values
     token, _, table_name = text.removeprefix(DRAFT_PREFIX).partition(".")
-    content = strict_json.parse_json(Drafts(page_data.store()).read_part(DRAFT_KIND, token, table_name), table_name[:40], "the painting")
-    names = [table_name.encode("utf-8", "backslashreplace").decode() for table_name in (*experts, *(parameter.name for parameter in tensors))]
+    content = strict_json.parse_json(
+        Drafts(page_data.store()).read_part(DRAFT_KIND, token, table_name), table_name[:40], "the painting"
+    )
+    names = [
+        table_name.encode("utf-8", "backslashreplace").decode()
+        for table_name in (*experts, *(parameter.name for parameter in tensors))
+    ]
     if [*content.get("experts", ()), *content.get("tensors", ())] != names:
         raise ParameterError("It was painted for other experts, or for another architecture, than this run's.")
     try:

@@ -34,7 +34,9 @@ def kept_in_words(sheet: PaintSheet, factors: Factors, budget: int | None) -> st
     kept_count, kept_scalars, all_scalars = int(kept.sum()), int(sheet.numels[kept].sum()), int(sheet.numels.sum())
     count_in_words = f"**{kept_count} of {plural(len(kept), 'tensor')}**"
     if budget is not None and kept_count > budget:
-        count_in_words = f":red[:material/warning: {count_in_words}, {kept_count - budget} over the budget of {budget},]"
+        count_in_words = (
+            f":red[:material/warning: {count_in_words}, {kept_count - budget} over the budget of {budget},]"
+        )
     elif budget is not None:
         count_in_words += f" (within the budget of {budget})"
     return (

@@ -26,7 +26,7 @@ MANUAL_EDIT = "manual"  # the edit that applies factors
 
 
 def painted_recipe(sheet: PaintSheet, rules: Sequence[FactorRule], chain: str = "") -> Recipe:
-    """The run's recipe with these rules instead of its edits, or a ``chain`` from Merge with the rules in it.
+    """The run's recipe with these rules instead of its edits, or the ``chain`` on Merge with the rules in it.
 
     Raises:
         MergingError: there are too many rules, or the chain is invalid.
@@ -40,7 +40,9 @@ def painted_recipe(sheet: PaintSheet, rules: Sequence[FactorRule], chain: str = 
         draft = replace(Draft.from_recipe(run_recipe), edits=[step], title="")
         return draft.recipe(dict(run_recipe.experts))
     draft = parse_chain(chain, run_recipe.pretrained, list(dict(run_recipe.experts)))
-    positions = [index for index, edit in enumerate(draft.edits) if edit.key == MANUAL_EDIT and not edit.is_after_merge()]
+    positions = [
+        index for index, edit in enumerate(draft.edits) if edit.key == MANUAL_EDIT and not edit.is_after_merge()
+    ]
     draft.edits[slice(positions[0], positions[0] + 1) if positions else slice(0, 0)] = [step]
     return draft.recipe(dict(run_recipe.experts))
 
@@ -71,7 +73,9 @@ def _draw_rules(rules: Sequence[FactorRule], painting: Painting, recipe: Recipe 
         )
         lines = [rule.describe() for rule in rules] if is_simplified else [stroke.words for stroke in painting.strokes]
         empty_note = "Every factor is 1." if is_simplified else "No stroke yet."
-        st.markdown("\n".join(f"{i}. {page_text.safe_text(line, 300)}" for i, line in enumerate(lines, 1)) or empty_note)
+        st.markdown(
+            "\n".join(f"{i}. {page_text.safe_text(line, 300)}" for i, line in enumerate(lines, 1)) or empty_note
+        )
         if rules and recipe:
             st.caption("Later rules paint over earlier ones. The recipe, to copy:")
             st.code(recipe.to_yaml(), language="yaml", wrap_lines=True, height=260)

@@ -20,7 +20,7 @@ CLICK_TOOL, RECTANGLE_TOOL = "Click", "Rectangle"
 OTHER_VALUE = "value"
 BRUSH_CHOICES = ("0", "1", "0.5", OTHER_VALUE)
 TOOL_KEY, BRUSH_KEY, FACTOR_KEY = "paint_tool", "paint_brush", "paint_factor"
-# Label in the picker -> the column of the tensors' facts; the first is for all tensors.
+# Label in the picker -> the column of the tensors' facts; the first label stands for all tensors.
 EVERYWHERE = "everywhere"
 SCOPE_COLUMNS = {
     EVERYWHERE: "",
@@ -45,8 +45,12 @@ def brush_factor() -> float:
 def draw_tool_bar(stroke_count: int, undone_count: int) -> str:
     """Draw the tool, the brush, undo and redo; returns the tool's shape on the chart, empty for clicks."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        tool = st.segmented_control("Tool", (CLICK_TOOL, RECTANGLE_TOOL), default=CLICK_TOOL, key=TOOL_KEY, required=True)
-        choice = st.segmented_control("Brush: the factor", BRUSH_CHOICES, default=BRUSH_CHOICES[0], key=BRUSH_KEY, required=True)
+        tool = st.segmented_control(
+            "Tool", (CLICK_TOOL, RECTANGLE_TOOL), default=CLICK_TOOL, key=TOOL_KEY, required=True
+        )
+        choice = st.segmented_control(
+            "Brush: the factor", BRUSH_CHOICES, default=BRUSH_CHOICES[0], key=BRUSH_KEY, required=True
+        )
         if choice == OTHER_VALUE:
             st.number_input(
                 "Value", -LARGEST, LARGEST, 1.5, 0.1, key=FACTOR_KEY, width=140,
@@ -141,12 +145,22 @@ def draw_start(sheet: PaintSheet) -> None:
             number = st.number_input("Seed", 0, 10_000, 0, key="paint_seed", width=120)
         elif name == START_LARGEST:
             number = st.number_input("k", 0, len(sheet.facts), len(sheet.facts) // 2, key="paint_k", width=120)
-        st.button("Start", key="paint_go", icon=":material/restart_alt:", on_click=_replace_painting, args=(sheet, name, number))
+        st.button(
+            "Start",
+            key="paint_go",
+            icon=":material/restart_alt:",
+            on_click=_replace_painting,
+            args=(sheet, name, number),
+        )
     st.caption(starts[name])
 
 
 START_EVERYTHING, START_NOTHING, START_THIS_RUN = "everything", "nothing", "this run's mask"
-START_LWPTV, START_RANDOM, START_LARGEST = "LwPTV at the ratio above", "random, with as many scalars", "the k largest by saliency"
+START_LWPTV, START_RANDOM, START_LARGEST = (
+    "LwPTV at the ratio above",
+    "random, with as many scalars",
+    "the k largest by saliency",
+)
 START_GRADIENT = "the gradient map (first order)"
 GRADIENT_NOTE = (
     "Factor 0 where one gradient predicts that the mean margin of the right class grows if the expert's part is taken "
@@ -158,7 +172,9 @@ def _list_starts(sheet: PaintSheet) -> dict[str, str]:
     """{name: description} of the tables to start from."""
     scalar_count = f"{int(sheet.numels[sheet.column_matrix('final').astype(bool).any(axis=0)].sum()):,}"
     run_start = (
-        {START_THIS_RUN: "Factor 1 where this run kept a tensor, 0 where it pruned it."} if sheet.own_mask is not None else {}
+        {START_THIS_RUN: "Factor 1 where this run kept a tensor, 0 where it pruned it."}
+        if sheet.own_mask is not None
+        else {}
     )
     gradient_start = {} if sheet.losses is None else {START_GRADIENT: GRADIENT_NOTE}
     return {
@@ -175,7 +191,11 @@ def _list_starts(sheet: PaintSheet) -> dict[str, str]:
 
 def _replace_painting(sheet: PaintSheet, name: str, number: int) -> None:
     kept = start_mask(sheet, name, number)
-    detail = {START_RANDOM: f", seed {number}", START_LARGEST: f", k = {number}", START_LWPTV: f", {sheet.ratio:g}"}.get(name, "")
+    detail = {
+        START_RANDOM: f", seed {number}",
+        START_LARGEST: f", k = {number}",
+        START_LWPTV: f", {sheet.ratio:g}",
+    }.get(name, "")
     if (painting := painting_state.painting()) and painting.factors.shape == kept.shape:
         painting.replace(kept.astype(np.float64), f"start from {name}{detail}")
 

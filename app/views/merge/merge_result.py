@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,13 @@ def _draw_averages(summary: Summary) -> None:
     """Draw the three averages of the run."""
     with st.grid(3, min_column_width=130):
         _draw_average("In-domain", summary.in_domain, (summary.in_low, summary.in_high), summary.tasks_in, summary.n_in)
-        _draw_average("Out-of-domain", summary.out_of_domain, (summary.out_low, summary.out_high), summary.tasks_out, summary.n_out)
+        _draw_average(
+            "Out-of-domain",
+            summary.out_of_domain,
+            (summary.out_low, summary.out_high),
+            summary.tasks_out,
+            summary.n_out,
+        )
         with st.container(gap="xsmall"):
             st.metric("H-score", percent(summary.h_score))
             st.caption("harmonic mean of the two")
@@ -91,9 +98,13 @@ def _draw_comparison(run: Run, stored: Sequence[Run]) -> Run | None:
         border="horizontal", hide_index=True, alt="Averages of this run, of the reference models and of the best run",
     )  # fmt: skip
     missing_names = [name for kind, name in score_tables.NAMES.items() if kind not in set(table["kind"])][:2]
-    ranked_note = RANKED_NOTE.format(score_name, plural(len(other_runs), "stored run"), "s" if len(other_runs) == 1 else "")
+    ranked_note = RANKED_NOTE.format(
+        score_name, plural(len(other_runs), "stored run"), "s" if len(other_runs) == 1 else ""
+    )
     sentences = [
-        IMAGES_NOTE.format(samples.scored_part(), span(table["n_in"]), span(table["n_out"]), samples.sampling_sentence()),
+        IMAGES_NOTE.format(
+            samples.scored_part(), span(table["n_in"]), span(table["n_out"]), samples.sampling_sentence()
+        ),
         ranked_note if best else NO_OTHER_RUN,
     ]
     if missing_names:
@@ -107,7 +118,7 @@ def _draw_comparison(run: Run, stored: Sequence[Run]) -> Run | None:
 def _find_best(table: pd.DataFrame, other_runs: Sequence[Run], score: str) -> Run | None:
     """The run with the highest score; None if no run has a score."""
     scores = dict(zip(table["run"], table[score], strict=True))
-    scored_runs = [other_run for other_run in other_runs if scores.get(other_run.id) == scores.get(other_run.id)]  # NaN differs from itself
+    scored_runs = [other_run for other_run in other_runs if not math.isnan(scores.get(other_run.id, math.nan))]
     return max(scored_runs, key=lambda other_run: float(scores[other_run.id]), default=None)
 
 

@@ -14,10 +14,10 @@ from merging.recipes.data_files import DataFiles
 
 WHOLE_NETWORK, CLIP_TOWER = "", "clip"  # values of a recipe's family
 FAMILIES = {WHOLE_NETWORK: "all of it", CLIP_TOWER: "its CLIP image encoder alone"}
-VOCABULARIES = {COMMON: "the rows that all have", PRETRAINED: "none: the pretrained model's"}
+VOCABULARIES = {COMMON: "the rows that all have", PRETRAINED: "no rows, all stay pretrained"}
 VOCABULARY_HELP = (
-    "Tables with one row for each token: input and output embeddings. Rows that only an expert has are left out. "
-    "Choose the pretrained model's if the experts number their tokens differently."
+    "Vocabularies are tables with one row for each token: input and output embeddings. Rows that only an expert has "
+    "are left out. Merge no rows if the experts number their tokens differently."
 )
 EXPERT_PLACEHOLDER = "{expert}"  # in a typed path: the name of each expert
 FILE_FIELDS = {  # by key of a recipe: label, the function that writes the files
@@ -46,7 +46,7 @@ def pick_vocabulary(current: Draft) -> None:
 
 
 def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
-    """Fields for the paths of layer inputs and gradients that the chain reads; returns whether they are valid."""
+    """Draw fields for the paths of layer inputs and gradients that the chain reads; returns whether they are valid."""
     files = {"layer_inputs": dict(current.given_data.layer_inputs), "gradients": dict(current.given_data.gradients)}
     is_valid = True
     for key in current.data_files_read:
@@ -64,7 +64,8 @@ def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
         elif EXPERT_PLACEHOLDER in typed_path or typed_path != _path_pattern(files[key]):
             files[key] = {name: typed_path.replace(EXPERT_PLACEHOLDER, name) for name in current.experts}
         if not (
-            listed_models.is_local() or all(path.startswith(NAMED) for path in (typed_path, *files[key].values()) if path)
+            listed_models.is_local()
+            or all(path.startswith(NAMED) for path in (typed_path, *files[key].values()) if path)
         ):
             st.error(PATH_RULE, icon=":material/error:")
             is_valid, files[key] = False, {}
@@ -73,7 +74,7 @@ def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
 
 
 def _path_pattern(paths_by_expert: Mapping[str, str]) -> str:
-    """One path with EXPERT in it that stands for all these files, else the first path; empty without files."""
+    """One path with the placeholder that stands for all these files, else the first path; empty without files."""
     if not paths_by_expert:
         return ""
     patterns = {_insert_placeholder(path, name) for name, path in paths_by_expert.items()}
@@ -81,6 +82,6 @@ def _path_pattern(paths_by_expert: Mapping[str, str]) -> str:
 
 
 def _insert_placeholder(path: str, name: str) -> str:
-    """A path with EXPERT in place of the last occurrence of an expert's name before the file's ending."""
+    """A path with the placeholder in place of the last occurrence of an expert's name before the file's ending."""
     stem, dot, ending = path.rpartition(".")
     return f"{EXPERT_PLACEHOLDER.join(stem.rsplit(name, 1))}{dot}{ending}" if name and dot else path

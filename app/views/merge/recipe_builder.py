@@ -30,15 +30,15 @@ UNUSED_TENSORS = (
     "the largest scalars or layers of a task vector; turn this on to compare with published figures."
 )
 UNUSED_TENSORS_RULE = (
-    "Off in your own chains, as on the command line and in Python; combinations from the papers turn it on. The "
-    "recipe stores this choice, so it gives the same weights on every machine."
+    "This is off in your own chains, as on the command line and in Python; combinations from the papers turn it on. "
+    "The recipe stores the choice, so it gives the same weights on every machine."
 )
 ACTIVATION_HELP = (
     "The files do not state which activation the models were trained with. OpenAI's models use QuickGELU, those of "
     "LAION and DataComp mostly GELU. Exemplars and evaluations depend on it."
 )
 ACTIVATION_TITLES = {"": "from the files, or assumed", "quick_gelu": "QuickGELU", "gelu": "GELU"}
-NOT_ADAPTED = "Nothing: use the merged model unchanged"
+NOT_ADAPTED = "No adaptation"
 LEARNING_NOTE = "The chain learns from images of the merged tasks, without their labels. They come from the benchmark."
 SET_KEY, EXPERTS_KEY = "models_chosen", "experts_chosen"  # widget keys: the set of models, the chosen experts
 MAX_CHARACTERS = 100_000  # characters of a recipe; real ones have a few hundred
@@ -72,7 +72,7 @@ def _choose_set() -> None:
 
 
 def current_draft(models: ModelSet) -> Draft:
-    """The recipe being built: from the link, this session or a preset, in this order; always on these models."""
+    """The recipe being built: from the link, else from this session, else from a preset; always on these models."""
     current, experts = view_state.draft(), dict(models.experts)
     if link := view_state.linked_chain():
         chain, names = link
@@ -92,7 +92,7 @@ def current_draft(models: ModelSet) -> Draft:
 
 
 def draw_presets(current: Draft, experts: Mapping[str, str]) -> None:
-    """Pickers of a combination from the papers, or of the user's own recipe."""
+    """Draw pickers of a combination from the papers, or of the user's own recipe."""
     by_key = {preset.key: preset for preset in list_offered(recipes.network_name(current.pretrained))}
     large = page_data.is_large(current.pretrained)
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -239,7 +239,9 @@ def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
             help=UNUSED_TENSORS,
         )
         st.caption(UNUSED_TENSORS_RULE)
-    if current.activation or (is_clip and _lacks_activation(current.pretrained, page_data.file_state(current.pretrained))):
+    if current.activation or (
+        is_clip and _lacks_activation(current.pretrained, page_data.file_state(current.pretrained))
+    ):
         current.activation = st.selectbox(
             "Activation", list(ACTIVATION_TITLES), list(ACTIVATION_TITLES).index(current.activation),
             format_func=ACTIVATION_TITLES.__getitem__,
@@ -249,7 +251,7 @@ def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
 
 
 def _draw_data_fields(current: Draft, experts: Mapping[str, str], is_clip: bool) -> bool:
-    """Fields for the images or files that the chain needs besides checkpoints; returns whether they are valid."""
+    """Draw fields for the images or files that the chain needs besides checkpoints; returns whether all are valid."""
     is_valid = True
     if not is_clip:
         is_valid &= network_options.draw_file_fields(current, experts)
@@ -293,7 +295,7 @@ def _draw_adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, s
 
 
 def _draw_test_data(current: Draft) -> bool:
-    """Fields for the images that the chain learns from; returns whether their values are valid."""
+    """Draw fields for the images that the chain learns from; returns whether their values are valid."""
     chosen = parameter_controls.draw_parameters(
         TestData, current.test_data, f"test_data{current.merge.uid}", titles=page_text.PROTOCOLS
     )

@@ -61,7 +61,9 @@ def _draw_idea(method: Method) -> None:
     bounds = method.params.bounds()
     st.markdown(page_text.safe_text(method.summary, 600))
     with_values = bool(bounds) and st.session_state.get("filled", False)
-    st.latex(parameter_controls.filled_formula(method.formula, bounds, method.params().values() if with_values else {})[0])
+    st.latex(
+        parameter_controls.filled_formula(method.formula, bounds, method.params().values() if with_values else {})[0]
+    )
     if bounds:
         st.toggle("With the default values", key="filled", persist_state="session")
     if method.variant:
@@ -107,7 +109,9 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) ->
         [run for run in runs_of_method if not is_merge or (len(run.chain) == 1 and not run.adapt)],
     )
     if rows_alone:
-        _draw_table(rows_alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored)
+        _draw_table(
+            rows_alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored
+        )
     else:
         st.markdown(
             "No paper prints a figure that we know, and no run is stored. Open the method in Merge and press Run."
@@ -117,7 +121,9 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) ->
         chains, [run for run in runs_of_method if is_merge and (len(run.chain) > 1 or run.adapt)]
     )
     if rows_in_chains:
-        with st.expander(f"With other steps before it or on top ({len(rows_in_chains)})", icon=":material/account_tree:"):
+        with st.expander(
+            f"With other steps before it or on top ({len(rows_in_chains)})", icon=":material/account_tree:"
+        ):
             _draw_table(
                 rows_in_chains, f"Published accuracies of chains of {method.title} and other steps beside ours", stored
             )

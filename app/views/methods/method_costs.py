@@ -58,10 +58,10 @@ LEARNING_NOTE = (
     "gradient and one batch, or the features of all images. Adaptations that route also hold what they store of the "
     "experts, block by block if that is large."
 )
-TEST_DATA_NOTES = {  # by whether scores are reported on whole test sets
-    False: "Test data are images of the choosing half, unless a recipe states another part.",
-    True: "This benchmark has no separate images to learn from: test data are the scored ones, if a recipe allows it.",
-}
+TEST_DATA_OF_HALF = "Test data are images of the choosing half, unless a recipe states another part."
+TEST_DATA_OF_WHOLE = (
+    "This benchmark has no separate images to learn from: test data are the scored images, if a recipe allows it."
+)
 NEEDS_NOTE = (
     "Needs on this model: the inputs of each method for {}, which Mergescope cannot run on data. Layer inputs and "
     "gradients are files that `merging.capture` and `merging.gradient_means` write on the machine with the network's "
@@ -86,7 +86,10 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
     work, measured_times = _find_work(), _find_times()
     rows = costs_table(methods, work, measurements.measured_table(measured_times, "times") if measured_times else None)
     columns = {key: _column_config(key, *rest) for key, *rest in COLUMNS}
-    tables = {head: _insert_needs_column(table_columns) if network else table_columns for head, table_columns in TABLES.items()}
+    tables = {
+        head: _insert_needs_column(table_columns) if network else table_columns
+        for head, table_columns in TABLES.items()
+    }
     for head, table_columns in tables.items():
         st.markdown(f"**{head}**")
         st.dataframe(
@@ -98,10 +101,20 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
     if not work:
         st.caption("Without a benchmark, there are no model sizes for which to count the work.")
         return
-    learning = LEARNING_NOTE.format(TEST_DATA_NOTES[samples.is_whole_test_set()])
-    st.caption(" ".join([_counted_in_words(work.values()), learning, *([_timed_in_words(measured_times)] if measured_times else [])]))
+    learning = LEARNING_NOTE.format(TEST_DATA_OF_WHOLE if samples.is_whole_test_set() else TEST_DATA_OF_HALF)
+    st.caption(
+        " ".join(
+            [_counted_in_words(work.values()), learning, *([_timed_in_words(measured_times)] if measured_times else [])]
+        )
+    )
     paper_line.draw_lines(paper_line.claim_lines("methods/costs"))
-    timing_note = TIMED_HERE_NOTE if measured_times and _is_timed_here(measured_times) else OTHER_MACHINE_NOTE if measured_times else NOT_TIMED
+    timing_note = (
+        TIMED_HERE_NOTE
+        if measured_times and _is_timed_here(measured_times)
+        else OTHER_MACHINE_NOTE
+        if measured_times
+        else NOT_TIMED
+    )
     measure_button.draw_missing_benchmark(measurements.METHOD_TIMES, timing_note + TIMING_OFFER)
 
 
@@ -121,14 +134,19 @@ def _column_config(key: str, title: str, width: int, style: str | None, help_tex
     return st.column_config.NumberColumn(title, format=style, **options)
 
 
-def costs_table(methods: Sequence[Method], work: Mapping[MethodName, ChainWork], times: pd.DataFrame | None) -> pd.DataFrame:
+def costs_table(
+    methods: Sequence[Method], work: Mapping[MethodName, ChainWork], times: pd.DataFrame | None
+) -> pd.DataFrame:
     """One row for each method; ``work`` is by role and key, ``times`` the table of a measurement."""
     import pandas as pd
 
     times_by_method = {} if times is None else {(row["role"], row["key"]): row for row in times.to_dict("records")}
     names = [(method.role, method.key) for method in methods]
     pairs = list(zip(methods, names, strict=True))
-    rows = [_needs_cells(method) | _work_cells(method, work.get(name)) | _time_cells(times_by_method.get(name)) for method, name in pairs]
+    rows = [
+        _needs_cells(method) | _work_cells(method, work.get(name)) | _time_cells(times_by_method.get(name))
+        for method, name in pairs
+    ]
     return pd.DataFrame(rows, columns=[key for key, *_ in COLUMNS])
 
 

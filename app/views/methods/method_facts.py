@@ -79,7 +79,9 @@ def parameter_table(method: Method) -> pd.DataFrame:
 
 
 def _notes_in_words(bound: Bound, bounds: Mapping[str, Bound]) -> str:
-    """Notes after a parameter's help: its meaning if unset, and the value of another parameter that it depends on."""
+    """Notes after a parameter's help: its meaning if unset, and the condition on another parameter under which it
+    counts.
+    """
     unset_note = f" Unset: {bound.unset}." if bound.unset else ""
     if bound.when is None:
         return unset_note

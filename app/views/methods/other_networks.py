@@ -47,7 +47,9 @@ def draw_tables(method: Method, network: str) -> None:
             frame.style.set_properties(subset=values, color=printed_color()), hide_index=True, height="content",
             alt=f"Published figures of {method.title} on {name}",
         )  # fmt: skip
-    papers = [key for key in SOURCES if any(row.source.startswith(key) for rows in figures_by_model.values() for row in rows)]
+    papers = [
+        key for key in SOURCES if any(row.source.startswith(key) for rows in figures_by_model.values() for row in rows)
+    ]
     sources = " ".join(f"{key}: {SOURCES[key]}." for key in papers)
     st.caption(f"{PUBLISHED}: as printed; each table's accuracies are of its own models and tasks. {TUNED_NOTE} "
                + page_text.safe_text(sources, 600))  # fmt: skip
@@ -73,12 +75,21 @@ def figures_table(rows: Sequence[BeyondFigure]) -> pd.DataFrame:
     has_several_metrics = len({metric for metric, _ in columns_by_measure.values()}) > 1
     lines = [
         {CHAIN_COLUMN: row.name}
-        | {columns_by_measure[name]: _format_figure(name, row.values[name], has_several_metrics) for name in measures if name in row.values}
+        | {
+            columns_by_measure[name]: _format_figure(name, row.values[name], has_several_metrics)
+            for name in measures
+            if name in row.values
+        }
         | {SOURCE_COLUMN: row.source, NOTE_COLUMN: row.note or ("values not stated" if row.unstated else "")}
         for row in rows
     ]
     frame = pd.DataFrame(lines).fillna("")
-    shown_columns = [CHAIN_COLUMN, *columns_by_measure.values(), SOURCE_COLUMN, *([NOTE_COLUMN] if frame[[NOTE_COLUMN]].any(axis=None) else [])]
+    shown_columns = [
+        CHAIN_COLUMN,
+        *columns_by_measure.values(),
+        SOURCE_COLUMN,
+        *([NOTE_COLUMN] if frame[[NOTE_COLUMN]].any(axis=None) else []),
+    ]
     frame = frame[shown_columns]
     frame.columns = pd.MultiIndex.from_tuples(shown_columns)
     return frame

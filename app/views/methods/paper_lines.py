@@ -16,7 +16,7 @@ MAX_LINES = 3  # lines; the tables of the card show all figures
 
 
 def draw_paper_lines(rows: Sequence[PaperRow], runs: Sequence[Run]) -> None:
-    """Draw a line for the first rows that have a run and that a paper prints beside Task Arithmetic."""
+    """Draw a line for each of the first rows that have a run and whose paper prints Task Arithmetic, too."""
     pairs, used_runs = [], []
     for row in rows:
         figure, run = row.figures.get(published_tables.main_tower()), row.run

@@ -71,7 +71,9 @@ def _draw_form(runs: Sequence[Run]) -> None:
     recomputed_count = sum(not run.has_model for run in runs)
     if recomputed_count:
         st.caption(f"The weights of {plural(recomputed_count, 'run')} are not stored; they are computed again first.")
-    notes = {note for run in runs[:MAX_NOTED_RUNS] if library != STORED_FORMAT and (note := _export_limits(run, library))}
+    notes = {
+        note for run in runs[:MAX_NOTED_RUNS] if library != STORED_FORMAT and (note := _export_limits(run, library))
+    }
     for note in sorted(notes):
         st.caption(
             f"{page_text.safe_text(note, 400)} On a command line, `--text-tower FILE` takes the text tower of another "
@@ -87,7 +89,11 @@ def _draw_form(runs: Sequence[Run]) -> None:
     st.caption("On a command line:")
     folder_argument = folder or "merged"
     command_words = ["python", "-m", "merging", "export", runs[0].id, "--out"]
-    command_words += [f"{folder_argument}/{stored_exports.MODEL}"] if library == STORED_FORMAT else [folder_argument, "--to", library]
+    command_words += (
+        [f"{folder_argument}/{stored_exports.MODEL}"]
+        if library == STORED_FORMAT
+        else [folder_argument, "--to", library]
+    )
     command_words += [] if activation == ACTIVATION_OF_FILES else ["--activation", activation]
     command_words += ["--task", task] if task else []
     st.code(shlex.join(command_words), language="bash", wrap_lines=True)
@@ -199,7 +205,9 @@ def _queue_exports(runs: Sequence[tuple[str, str]], library: str, folder: str, a
         command_words += [] if activation == ACTIVATION_OF_FILES else ["--activation", activation]
         command_words += ["--task", task] if task else []
         head = f", head of {task}" if task else ""
-        page_data.job_queue().command(f"{JOB_KIND_PREFIX}{library}", run_id, f"Export for {LIBRARY_NAMES[library]}: {title}{head}", command_words)
+        page_data.job_queue().command(
+            f"{JOB_KIND_PREFIX}{library}", run_id, f"Export for {LIBRARY_NAMES[library]}: {title}{head}", command_words
+        )
 
 
 def _list_exports(runs: Sequence[Run]) -> list[tuple[StoredExport, Job | None]]:

@@ -33,7 +33,9 @@ def draw_lineage(run: Run, stored: Sequence[Run]) -> None:
         st.info("This version does not know a method of this run's recipe, so its lineage cannot be shown.")
         return
     same_expert_runs = [
-        candidate for candidate in stored if candidate.kind == "merge" and candidate.id != run.id and merge_same_models(run, candidate)
+        candidate
+        for candidate in stored
+        if candidate.kind == "merge" and candidate.id != run.id and merge_same_models(run, candidate)
     ]
     caption = (
         f"Lineage of **{page_text.safe_text(run.name, 60)}**. The digits below a checkpoint are the first of its "
@@ -73,7 +75,9 @@ def lineage_table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFra
         rows.append((node, kind, page_text.method_title(step.key), parameters, parents))
         parents = node
     if recipe.adapt is not None:
-        parameters = page_text.step_words(recipe.adapt).removeprefix(page_text.method_title(recipe.adapt.key)).strip(" ()")
+        parameters = (
+            page_text.step_words(recipe.adapt).removeprefix(page_text.method_title(recipe.adapt.key)).strip(" ()")
+        )
         rows.append(("adapt", "adapt", page_text.method_title(recipe.adapt.key), parameters, parents))
         parents = "adapt"
     if run.per_task:

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 KIND_COLUMN = ("", "Kind")
 PASSES_COLUMN = ("", "Passes")  # over the tensors of all checkpoints
-CHANGE_COLUMNS = {(OURS, "In, change"): "in_domain", (OURS, "Out, change"): "out_of_domain", (OURS, "H, change"): "h_score"}
+CHANGE_COLUMNS = {
+    (OURS, "In, change"): "in_domain",
+    (OURS, "Out, change"): "out_of_domain",
+    (OURS, "H, change"): "h_score",
+}
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,15 @@ def find_members(runs: Sequence[Run], family: AblationFamily) -> list[AblationMe
     family_members, shared_prefix = [], f"{find_preset(family.base).title} w/ "
     for key in family.keys:
         variant = find_preset(key)
-        recipe = variant.recipe(first_recipe.pretrained, dict(first_recipe.experts), large=page_data.is_large(first_recipe.pretrained))
+        recipe = variant.recipe(
+            first_recipe.pretrained, dict(first_recipe.experts), large=page_data.is_large(first_recipe.pretrained)
+        )
         steps = [(step.key, step.params.values()) for step in recipe.steps]
-        figures = tuple(figure for figure in FROM_LWPTV if figure.model == published_tables.main_tower() and figure.matches_chain(steps))
+        figures = tuple(
+            figure
+            for figure in FROM_LWPTV
+            if figure.model == published_tables.main_tower() and figure.matches_chain(steps)
+        )
         title = variant.title.removeprefix(shared_prefix)
         family_members.append(
             AblationMember(key, title[:1].upper() + title[1:], recipe, edit_pairs.find_run(recipe, runs), figures)
@@ -137,7 +147,9 @@ def data_set_table(
 
 def images_in_words(members: Sequence[AblationMember]) -> str:
     """The number of images of each data set, or the range of these numbers."""
-    score_tables_of_runs = [rows for member in members if member.run and (rows := page_data.scores(member.run)) is not None]
+    score_tables_of_runs = [
+        rows for member in members if member.run and (rows := page_data.scores(member.run)) is not None
+    ]
     return span(n for rows in score_tables_of_runs for n in rows["n"])
 
 

@@ -25,7 +25,11 @@ def runs_of_link(stored: Sequence[Run]) -> list[Run]:
     """The runs that the address names, if all are of networks other than CLIP; else none."""
     ids = [run_id for run_id in st.query_params.get(address.RUNS, "").split(",") if run_id]
     other_network_runs = {run.id: run for run in page_data.merges_of(stored) if run.network}
-    return [other_network_runs[run_id] for run_id in ids] if ids and all(run_id in other_network_runs for run_id in ids) else []
+    return (
+        [other_network_runs[run_id] for run_id in ids]
+        if ids and all(run_id in other_network_runs for run_id in ids)
+        else []
+    )
 
 
 def draw_linked(runs: Sequence[Run]) -> None:
@@ -45,7 +49,7 @@ def draw_linked(runs: Sequence[Run]) -> None:
 
 
 def draw_section(stored: Sequence[Run], linked_runs: Sequence[Run] = ()) -> None:
-    """Draw the chart of runs with imported scores, those of ``first`` preselected; no chart if no run has any."""
+    """Draw the chart of runs with imported scores, those of ``linked_runs`` preselected; no chart if no run has any."""
     runs = imported_runs.runs_with_scores(page_data.merges_of(stored))
     if not runs:
         _draw_unscored_count(stored)

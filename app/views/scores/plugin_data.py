@@ -57,7 +57,10 @@ def leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
     other_edits = [front for front in edits if front.step != step]
     return {
         edit_text(front): front
-        for front in [*plugin_edits, *sorted(other_edits, key=lambda front: (front.step.key != key, order[front.step.key]))]
+        for front in [
+            *plugin_edits,
+            *sorted(other_edits, key=lambda front: (front.step.key != key, order[front.step.key])),
+        ]
     }
 
 
@@ -147,7 +150,9 @@ def matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFr
     printed_changes = [_printed_changes(entry) for entry in pairs if entry.plain and entry.plugged]
     if any(changes for changes in printed_changes):
         paper = published_tables.MODELS[published_tables.main_tower()]
-        for key, name in zip(AVERAGE_TITLES, published_tables.AVERAGES, strict=False):  # the first columns of papers' tables
+        for key, name in zip(
+            AVERAGE_TITLES, published_tables.AVERAGES, strict=False
+        ):  # the first columns of papers' tables
             columns[paper, f"{name}, change"] = [changes.get(key, math.nan) for changes in printed_changes]
     for key, title in DOMAIN_TITLES.items():
         columns |= {(f"{title}, 95%", head): _intervals(side, key) for head, side in _sides(plain, plugged)}

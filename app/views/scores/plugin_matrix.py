@@ -133,7 +133,9 @@ def _column_config(group: str, name: str) -> Any:
         return st.column_config.NumberColumn(format="localized")
     if group in plugin_data.AVERAGE_TITLES.values():
         change = name == "Change"
-        return st.column_config.NumberColumn(format="%+.1f" if change else "%.1f%%", help=CHANGE_HELP if change else None)
+        return st.column_config.NumberColumn(
+            format="%+.1f" if change else "%.1f%%", help=CHANGE_HELP if change else None
+        )
     if group == published_rows.MODELS[published_rows.main_tower()]:
         return st.column_config.NumberColumn(format="%+.1f", help=f"{CHANGE_HELP} {PAPER_CHANGE_HELP}")
     return st.column_config.TextColumn(alignment="right")

@@ -36,7 +36,9 @@ def draw_stored_size(runs: Sequence[Run]) -> None:
     run_ids = tuple(run.id for run in runs)
     words = COUNTED_NOTE + (SHARED_NOTE if any(run.per_task for run in runs) else "")
     paper = paper_line.claim_lines("scores/stored_size")
-    chart_view.draw_chart("storage", _bytes_table(run_ids), name="scores_storage", description=f"{words} {paper}", of=runs)
+    chart_view.draw_chart(
+        "storage", _bytes_table(run_ids), name="scores_storage", description=f"{words} {paper}", of=runs
+    )
     paper_line.draw_lines(paper, runs)
     number = st.column_config.NumberColumn
     st.dataframe(

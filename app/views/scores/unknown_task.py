@@ -71,7 +71,12 @@ def _accuracies_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
             label=page_text.title_with_note(run), run=run.id, known=table["task"].map(known).astype(float)
         )
         accuracy, low, high = average(table)
-        means = {"accuracy": [accuracy], "low": [low], "high": [high], **{key: [table[key].mean()] for key in SHARE_COLUMNS}}
+        means = {
+            "accuracy": [accuracy],
+            "low": [low],
+            "high": [high],
+            **{key: [table[key].mean()] for key in SHARE_COLUMNS},
+        }
         mean = pd.DataFrame(
             {
                 "label": [page_text.title_with_note(run)],

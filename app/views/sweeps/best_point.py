@@ -78,7 +78,9 @@ def pick_best(results: SweepResults) -> BestPoint:
             help="The best point is chosen among those with at least this accuracy.",
         )  # fmt: skip
         if not subjects[name]:
-            return BestPoint(results.averages, requirements.best_point(results.averages, CRITERION_COLUMNS[criterion])[0])
+            return BestPoint(
+                results.averages, requirements.best_point(results.averages, CRITERION_COLUMNS[criterion])[0]
+            )
         minimum = st.number_input(
             "At least (%)",
             0,

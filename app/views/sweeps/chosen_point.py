@@ -50,7 +50,6 @@ def draw_panel(results: SweepResults, best_point: BestPoint, point_name: str, st
         _draw_run(results.planned(point_name), stored)
 
 
-
 def _draw_scores(row: Mapping[str, Any], heading: str) -> None:
     st.markdown(f"**{heading}**")
     with st.grid(3, min_column_width=130):

@@ -31,7 +31,11 @@ from merging.tasks.queue.job_records import Job
 from viz.figure_text import plural
 
 POLL_SECONDS = 2.0  # seconds between updates while points are being computed
-SCORE_COLUMNS = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}  # label in links -> column
+SCORE_COLUMNS = {
+    "H-score": "h_score",
+    "in-domain": "in_domain",
+    "out-of-domain": "out_of_domain",
+}  # label in links -> column
 EXPERT_COUNT_CAUTION = (
     "In domain, a merge of some of the experts is evaluated only on the tasks of these, so averages at different "
     "numbers of experts are over different tasks. Tasks of experts that are left out are in neither average."
@@ -42,10 +46,10 @@ def draw_sweep(sweep: Sweep, stored: Sequence[Run]) -> None:
     """Draw everything about a sweep, again every two seconds while points are computed."""
     job = sweeps.sweep_job(sweep)
     live = job is not None and job.is_live
-    guarded_fragment(_view, run_every=POLL_SECONDS if live else None)(sweep, stored)
+    guarded_fragment(_draw_sweep_now, run_every=POLL_SECONDS if live else None)(sweep, stored)
 
 
-def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
+def _draw_sweep_now(sweep: Sweep, stored: Sequence[Run]) -> None:
     job = sweeps.sweep_job(sweep)
     if network := program_sweeps.network_of_sweep(sweep):
         measured = program_sweep.choose_results(sweep)
@@ -169,7 +173,12 @@ def _draw_map(results: SweepResults, best_point: BestPoint, chosen: str) -> None
     score = "h_score"
     if results.sweep.kind != PLANE:
         score_label = st.segmented_control(
-            "Score", list(SCORE_COLUMNS), default=next(iter(SCORE_COLUMNS)), key=address.SCORE, bind=address.BIND, required=True
+            "Score",
+            list(SCORE_COLUMNS),
+            default=next(iter(SCORE_COLUMNS)),
+            key=address.SCORE,
+            bind=address.BIND,
+            required=True,
         )
         score = SCORE_COLUMNS[score_label]
     first, second = results.sweep.axes
