@@ -16,7 +16,7 @@ import viz
 from app.reading import measurements
 from app.views.compare import chart_cells, other_charts, run_pair
 from app.views.compare import difference_maps as compare_charts
-from app.views.compare.difference_maps import FEATURE_CHARTS, OWN_FIGURES, HEAT_MAPS
+from app.views.compare.difference_maps import FEATURE_CHARTS, HEAT_MAPS, OWN_FIGURES
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.formats.model_sources import open_checkpoint
 

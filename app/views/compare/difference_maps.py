@@ -55,53 +55,56 @@ class ComparisonChart:
 
 HEAT_MAPS = {  # name in the picker and in links -> the chart
     "kept share": ComparisonChart(
-        make_cells=chart_cells.kept_cells, value_title="share of scalars", row_title="Model", limits=(0.0, 1.0), page=(pages.MASKS,
-        "Masks"),
+        make_cells=chart_cells.kept_cells, value_title="share of scalars", row_title="Model", limits=(0.0, 1.0),
+        page=(pages.MASKS, "Masks"),
         note="The share of each tensor's scalars in which the merged model differs from the pretrained one, before "
         "rounding to the checkpoint's data type.",
     ),
     "change of the weights": ComparisonChart(
-        make_cells=chart_cells.changed_cells, value_title="change of the norm", row_title="Model", log_scale=True, page=(pages.MASKS, "Masks"),
+        make_cells=chart_cells.changed_cells, value_title="change of the norm", row_title="Model", log_scale=True,
+        page=(pages.MASKS, "Masks"),
         note="The norm of merged minus pretrained weights over that of the pretrained ones, tensor by tensor.",
     ),
     "masks": ComparisonChart(
-        make_cells=chart_cells.mask_cells, value_title="merged", row_title="Expert", limits=(0.0, 1.0), in_percent=False,
-        page=(pages.MASKS, "Masks"),
+        make_cells=chart_cells.mask_cells, value_title="merged", row_title="Expert", limits=(0.0, 1.0),
+        in_percent=False, page=(pages.MASKS, "Masks"),
         note="1 where an expert's tensor is merged, 0 where it is dropped.",
     ),
     "saliency": ComparisonChart(
-        make_cells=chart_cells.saliency_cells, value_title="saliency", row_title="Expert", log_scale=True, in_percent=False,
-        page=(pages.MASKS, "Masks"),
+        make_cells=chart_cells.saliency_cells, value_title="saliency", row_title="Expert", log_scale=True,
+        in_percent=False, page=(pages.MASKS, "Masks"),
         note="Saliency of the task vectors as the run scored them when it pruned; for runs that prune no tensors, by "
         "LwPTV's score.",
     ),
     "drift by depth": ComparisonChart(
-        make_cells=chart_cells.drift_cells, value_title="1 − cosine", row_title="Task", columns_title="Places", in_percent=False,
-        needed_measurement=measurements.DRIFT, make_pretrained_cells=chart_cells.pretrained_drift_cells, page=(pages.DRIFT, "Drift"),
+        make_cells=chart_cells.drift_cells, value_title="1 − cosine", row_title="Task", columns_title="Places",
+        in_percent=False,
+        needed_measurement=measurements.DRIFT, make_pretrained_cells=chart_cells.pretrained_drift_cells,
+        page=(pages.DRIFT, "Drift"),
         note="1 − cosine between the class token of the model and that of the task's own expert after every part of "
         "the network.",
     ),
     "layer-isolated drift": ComparisonChart(
-        make_cells=chart_cells.isolated_cells, value_title="share of the output", row_title="Task", log_scale=True, needed_measurement=measurements.DRIFT,
-        page=(pages.DRIFT, "Drift"),
+        make_cells=chart_cells.isolated_cells, value_title="share of the output", row_title="Task", log_scale=True,
+        needed_measurement=measurements.DRIFT, page=(pages.DRIFT, "Drift"),
         note="How far a tensor's output moves if only that tensor of the expert is replaced by the merged one (LOT, "
         "Eq. 4).",
     ),
     "LOT's objective": ComparisonChart(
-        make_cells=chart_cells.objective_cells, value_title="share of the value before", row_title="Model", log_scale=True,
-        needed_measurement=measurements.DRIFT,
+        make_cells=chart_cells.objective_cells, value_title="share of the value before", row_title="Model",
+        log_scale=True, needed_measurement=measurements.DRIFT,
         page=(pages.DRIFT, "Drift"),
         note="What LOT minimizes (Eq. 6) after the merge, over its value for the pretrained weights; above 100% the "
         "merge is farther from the experts than the pretrained model is.",
     ),
     "what CAT removes": ComparisonChart(
-        make_cells=chart_cells.removed_cells, value_title="share of squared norm", row_title="Expert", limits=(0.0, 1.0),
-        page=(pages.DRIFT, "Drift"),
+        make_cells=chart_cells.removed_cells, value_title="share of squared norm", row_title="Expert",
+        limits=(0.0, 1.0), page=(pages.DRIFT, "Drift"),
         note="The share of each task vector's squared norm that the edit CAT projects out.",
     ),
     "sign agreement": ComparisonChart(
-        make_cells=chart_cells.sign_cells, value_title="excess over random signs", row_title="Space", needed_measurement=measurements.SIGNS,
-        depends_on_experts_only=True, page=(pages.CONFLICTS, "Conflicts"),
+        make_cells=chart_cells.sign_cells, value_title="excess over random signs", row_title="Space",
+        needed_measurement=measurements.SIGNS, depends_on_experts_only=True, page=(pages.CONFLICTS, "Conflicts"),
         note="Agreement of the experts' signs in excess of random signs, each matrix trimmed to its largest 20%.",
     ),
     "who wins the election": ComparisonChart(
@@ -111,8 +114,8 @@ HEAT_MAPS = {  # name in the picker and in links -> the chart
         "20%.",
     ),
     "experts against experts": ComparisonChart(
-        make_cells=chart_cells.pair_cells, value_title="cosine", row_title="Pair", in_percent=False, needed_measurement=measurements.PAIRS,
-        depends_on_experts_only=True,
+        make_cells=chart_cells.pair_cells, value_title="cosine", row_title="Pair", in_percent=False,
+        needed_measurement=measurements.PAIRS, depends_on_experts_only=True,
         page=(pages.CONFLICTS, "Conflicts"),
         note="Cosine of the task vectors of every two experts, tensor by tensor.",
     ),

@@ -78,8 +78,8 @@ def draw_distance(pair: RunPair) -> None:
     )
     paper = paper_line.claim_lines("compare/features")
     chart_view.draw_chart(
-        "compare_distance", table, name=f"distance_{file_suffix(pair)}", labels=pair.labels, what=axis_title, caption=caption,
-        description=paper, of=pair.runs,
+        "compare_distance", table, name=f"distance_{file_suffix(pair)}", labels=pair.labels, what=axis_title,
+        caption=caption, description=paper, of=pair.runs,
     )  # fmt: skip
     paper_line.draw_lines(paper, pair.runs)
 

@@ -132,8 +132,8 @@ def mcnemar_in_words(images: pd.DataFrame) -> str:
     p = mcnemar(only_a, only_b)
     return (
         f"The runs differ on **{only_a + only_b:,}** images: only A is right on {only_a:,}, only B on {only_b:,}. "
-        f"McNemar's exact test: **p = {p_value_text(p)}**. If both were equally good, a split at least this uneven would "
-        f"occur {frequency_in_words(p)}."
+        f"McNemar's exact test: **p = {p_value_text(p)}**. If both were equally good, a split at least this uneven "
+        f"would occur {frequency_in_words(p)}."
     )
 
 

@@ -161,7 +161,7 @@ def draw_tensor(pair: RunPair) -> None:
 
 
 def saliency_of(run: Run) -> pd.DataFrame | None:
-    """A run's saliency and masks. All tensors count as merged if the run pruned none. Shows errors, and returns None."""
+    """A run's saliency and masks; all tensors count as merged if it pruned none. On an error, shows it; returns None."""
     try:
         table, masked = page_data.saliency(run, page_data.stored_runs())
     except CheckpointError as error:

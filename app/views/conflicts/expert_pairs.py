@@ -148,8 +148,8 @@ def metric_in_words(value: str, density: float, layer: str | None) -> str:
     if value == "overlap" and density < 1:
         density_note += f" Independent masks share {percent(density / (2 - density))}."
     return (
-        f"Task vectors of {subject}. {METRIC_NOTES[value]}{density_note} Experts are ordered by average-linkage clustering on "
-        f"{DISTANCE_NAMES[value]}, so that similar experts are side by side."
+        f"Task vectors of {subject}. {METRIC_NOTES[value]}{density_note} Experts are ordered by average-linkage "
+        f"clustering on {DISTANCE_NAMES[value]}, so that similar experts are side by side."
     )
 
 

@@ -85,8 +85,8 @@ def draw_view(run: Run) -> None:
         layer = linear_layers.pick_layer(run, linear_layers.middle_layer(run))
         vertical = pick_direction()
         cut = st.slider(
-            "Rank cut", 0.0, 0.1, sign_agreement.DEFAULT_RANK_CUT, 0.005, format="%.3f", key=address.RANK_CUT, bind=address.BIND,
-            help=sign_agreement.RANK_CUT_HELP, width=240,
+            "Rank cut", 0.0, 0.1, sign_agreement.DEFAULT_RANK_CUT, 0.005, format="%.3f", key=address.RANK_CUT,
+            bind=address.BIND, help=sign_agreement.RANK_CUT_HELP, width=240,
         )  # fmt: skip
     if not layer:
         st.info("Choose a layer above.")
@@ -144,7 +144,8 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
     table = energy_table(key, cut, space)
     neighbor_count = int((table["last"] - table["first"]).max()) + 1
     neighbor_note = (
-        f" A column shows up to {neighbor_count} neighboring directions: the mean of their norms, the sum of their energies."
+        f" A column shows up to {neighbor_count} neighboring directions: the mean of their norms, the sum of their "
+        "energies."
         if neighbor_count > 1
         else ""
     )
@@ -190,7 +191,8 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
     means = [percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]
     caption = (
         f"The smallest {percent(ratio, 0)} of the entries of "
-        f"{'all matrices together' if ranked_together else 'the matrix of each expert by itself'} are dropped (DRM, Fig. 3). "
+        f"{'all matrices together' if ranked_together else 'the matrix of each expert by itself'} are dropped (DRM, "
+        "Fig. 3). "
         f"The mean over all experts and rows is {means[1]} with and {means[0]} without renormalization; only the "
         "spread over the rows differs."
     )

@@ -177,8 +177,8 @@ def draw_pictures(run: Run, measurement: StoredMeasurement | None) -> None:
         cut = DEFAULT_RANK_CUT
         if layer:
             cut = st.slider(
-                "Rank cut of this layer", 0.0, 0.1, DEFAULT_RANK_CUT, 0.005, format="%.3f", key=address.RANK_CUT, bind=address.BIND,
-                help=RANK_CUT_HELP, width=240,
+                "Rank cut of this layer", 0.0, 0.1, DEFAULT_RANK_CUT, 0.005, format="%.3f", key=address.RANK_CUT,
+                bind=address.BIND, help=RANK_CUT_HELP, width=240,
             )  # fmt: skip
     selection_pickers.draw_view_links("Conflicts", address.TENSOR, run=run.id)
     if measurement is not None:

@@ -128,7 +128,8 @@ def draw_objective(run: Run, measurement: StoredMeasurement, pairs: Pairs, kind:
     options = {"label": clean_text(run.name, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
     chart_view.draw_chart(
         "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **options,
-        caption=f"{OBJECTIVE_NOTE} {_origin_in_words(run, measurement)} {measurements.lot_spectrum_in_words(run)}".strip(),
+        caption=f"{OBJECTIVE_NOTE} {_origin_in_words(run, measurement)} "
+        f"{measurements.lot_spectrum_in_words(run)}".strip(),
         of=[run],
     )  # fmt: skip
 

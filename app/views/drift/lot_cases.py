@@ -72,8 +72,8 @@ def draw_cases() -> None:
     }
     combined_sentence = f"The tasks share {shared} of {RANK} directions: LOT combines both cases."
     caption = (
-        f"{extreme_sentences.get(shared, combined_sentence)} Computed just now on this machine's CPU, from synthetic numbers, seed 0. "
-        "The sum is Task Arithmetic with scaling 1, the mean is weight averaging. "
+        f"{extreme_sentences.get(shared, combined_sentence)} Computed just now on this machine's CPU, from synthetic "
+        "numbers, seed 0. The sum is Task Arithmetic with scaling 1, the mean is weight averaging. "
         + (TRAINED_NOTE if trained else UNTRAINED_NOTE)
         + (DIRECTIONS_NOTE if 0 < shared < RANK else "")
     )
@@ -156,8 +156,8 @@ def draw_whole_weights(measurement: StoredMeasurement) -> None:
         "The closed form of LOT with scaling 1, solved once for task vectors and once for whole weights, from the same "
         "exemplars and with the same cut-off. The first part is the loss with task vectors, against each task's own "
         "expert; the second is the additional loss with whole weights, which is the value of (I − Π) θ₀. Means over "
-        f"{sample_count} of exemplars, bars from the best to the worst; in-domain accuracy on the {samples.scored_part()}, "
-        f"n = {table['n'].iloc[0]:,} images. {measure_button.origin_in_words([measurement])}"
+        f"{sample_count} of exemplars, bars from the best to the worst; in-domain accuracy on the "
+        f"{samples.scored_part()}, n = {table['n'].iloc[0]:,} images. {measure_button.origin_in_words([measurement])}"
     )
     chart_view.draw_chart("drift_altered", table, name="whole_weights", caption=caption, description=paper, of=())
     paper_line.draw_lines(paper)

@@ -204,8 +204,9 @@ def draw_first_tensors(table: pd.DataFrame, domain: str) -> None:
     most_drifting, most_helpful = table.loc[table["drift"].idxmax()], table.loc[table["change"].idxmax()]
     tensor_count = plural(len(table), "tensor")
     st.markdown(
-        f"**{page_text.safe_text(most_drifting['tensor'], 100)}** drifts most; by the gain {domain} of putting it back, its rank "
-        f"is {most_drifting['change_rank']:g} of {tensor_count}. **{page_text.safe_text(most_helpful['tensor'], 100)}** helps most if it is "
+        f"**{page_text.safe_text(most_drifting['tensor'], 100)}** drifts most; by the gain {domain} of putting it "
+        f"back, its rank is {most_drifting['change_rank']:g} of {tensor_count}. "
+        f"**{page_text.safe_text(most_helpful['tensor'], 100)}** helps most if it is "
         f"put back; by drift, its rank is {most_helpful['drift_rank']:g}. Equal numbers share a mean rank."
     )
     with st.container(horizontal=True):

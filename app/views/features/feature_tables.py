@@ -140,7 +140,7 @@ def map_table(
     task: str = ALL_DATA_SETS,
     classes: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """One row for each panel and image; ``coordinates_by_panel`` maps a panel, "run id" or "run id:subtitle", to coordinates."""
+    """One row for each panel and image; the keys of ``coordinates_by_panel`` are "run id" or "run id:subtitle"."""
     import pandas as pd
 
     from merging.study.analysis.separability import reference_distances

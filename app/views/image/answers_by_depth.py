@@ -53,8 +53,8 @@ def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
         data_set = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
         note = f" The accuracy is over {span(rows['n'])} images of the {samples.scored_part()} of {data_set}."
     chart_view.draw_chart(
-        CHART_KEY, table, name=f"answer_{study_tables.file_stem(study)}", sentence=tables.sentences_in_words, of=study.runs,
-        caption=CAPTION + note, description=study_tables.study_in_words(study, tables),
+        CHART_KEY, table, name=f"answer_{study_tables.file_stem(study)}", sentence=tables.sentences_in_words,
+        of=study.runs, caption=CAPTION + note, description=study_tables.study_in_words(study, tables),
     )  # fmt: skip
 
 

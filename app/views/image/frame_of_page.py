@@ -61,8 +61,8 @@ class View(NamedTuple):
 def pick_view(study: ImageStudy) -> View:
     """Draw the picker of the view and the pickers of that view; returns the view."""
     chosen = st.segmented_control(
-        "View", (ANSWER_VIEW, ATTENTION_VIEW, *list(STUDY_VIEWS)[1:], DATA_SETS_VIEW), default=ANSWER_VIEW, key=address.IMAGE_VIEW,
-        bind=address.BIND,
+        "View", (ANSWER_VIEW, ATTENTION_VIEW, *list(STUDY_VIEWS)[1:], DATA_SETS_VIEW), default=ANSWER_VIEW,
+        key=address.IMAGE_VIEW, bind=address.BIND,
         required=True,
     )  # fmt: skip
     if chosen == ATTENTION_VIEW:

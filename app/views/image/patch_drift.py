@@ -75,7 +75,8 @@ def past_scale_in_words(study: ImageStudy, tables: StudyTables) -> str:
             continue
         depths = table.iloc[0]
         parts = [f"{tokens} {_depth_in_words(int(depths[kind]))}"
-                 for kind, tokens in (("class", "the class token"), ("patches", "the mean of its patches"))]  # fmt: skip
+                 for kind,
+                 tokens in (("class", "the class token"), ("patches", "the mean of its patches"))]  # fmt: skip
         title = page_text.safe_text(study.title(name.model), 60)
         sentences.append(f"{title}: more drift than 90% of the data set for {' and '.join(parts)}.")
     return " ".join(sentences)

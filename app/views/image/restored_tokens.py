@@ -54,8 +54,8 @@ def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
             "Of", model_keys, format_func=lambda model: study.title(model)[:60], key="image_single", width=300
         )
     chart_view.draw_chart(
-        "image_restore_tokens", single_token_table, name=f"restore_tokens_{study_tables.file_stem(study)}", of=study.runs,
-        model=model_key,
+        "image_restore_tokens", single_token_table, name=f"restore_tokens_{study_tables.file_stem(study)}",
+        of=study.runs, model=model_key,
         sentence=tables.sentences_in_words, caption=SINGLE_CAPTION, description=description,
     )  # fmt: skip
 

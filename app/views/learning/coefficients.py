@@ -95,8 +95,8 @@ def _draw_sums(run: Run, other_runs: Sequence[Run], tensor: str | None) -> None:
     chosen_ids: list[str] = []
     if other_runs:
         chosen_ids = st.multiselect(
-            "Compare with", list(labels), list(labels)[:DEFAULT_OTHER_RUNS], format_func=labels.__getitem__, key=f"summed_{run.id}",
-            placeholder="Runs that learned on the same models",
+            "Compare with", list(labels), list(labels)[:DEFAULT_OTHER_RUNS], format_func=labels.__getitem__,
+            key=f"summed_{run.id}", placeholder="Runs that learned on the same models",
         )  # fmt: skip
     shown_runs = [run, *(other_run for other_run in other_runs if other_run.id in chosen_ids)]
     table = learning_tables.sum_coefficients(tuple(shown_run.id for shown_run in shown_runs))

@@ -71,7 +71,8 @@ def _draw_charts(job: Job) -> None:
     if len(table):
         unit = next((method.loss for method, _ in reversed(recipe.stages) if method.loss), "Loss")
         chart_view.draw_live_chart(
-            "learning_loss", table, job.id, name=f"learning_{job.id[:8]}", unit=unit, experts=experts, window=WINDOW_STEPS,
+            "learning_loss", table, job.id, name=f"learning_{job.id[:8]}", unit=unit, experts=experts,
+            window=WINDOW_STEPS,
             overall=ALL_TASKS, caption=f"{falls_in_words(table)} {LOSS_NOTE.format(WINDOW_STEPS)}".strip(),
         )  # fmt: skip
     coefficients = learning_so_far.read_coefficients(path, experts)

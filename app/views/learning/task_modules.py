@@ -146,7 +146,8 @@ def _draw_oracle(run: Run, measured: StoredMeasurement) -> None:
     st.header(ORACLE_QUESTION, anchor=False)
     st.dataframe(
         percentages.rename(columns=ORACLE_COLUMNS), hide_index=True, height="content",
-        column_config={ORACLE_COLUMNS[name]: st.column_config.NumberColumn(format="%.1f %%") for name in number_columns},
+        column_config={ORACLE_COLUMNS[name]: st.column_config.NumberColumn(format="%.1f %%")
+                       for name in number_columns},
         alt="Accuracy on every task of the merged model, routed, with the true task's vector, and of the expert",
     )  # fmt: skip
     st.caption(ORACLE_NOTE.format(span(table["n"]), samples.scored_part(), measure_button.origin_in_words([measured])))

@@ -14,7 +14,8 @@ def draw_field(position: LessonPosition) -> None:
     """Draw the rail's text field."""
     key = f"{position.key}_free"
     st.text_area(
-        "Your answer", learner.read_open_texts(position.lesson).get(position.number, ""), key=key, max_chars=MAX_CHARACTERS,
+        "Your answer", learner.read_open_texts(position.lesson).get(position.number, ""), key=key,
+        max_chars=MAX_CHARACTERS,
         height=160, on_change=_store_text, args=(position, key), placeholder="For your sheet; you may leave it empty.",
     )  # fmt: skip
     st.caption("The text stays in this session until you download your sheet. It is not in the address.")

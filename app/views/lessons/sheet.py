@@ -52,8 +52,8 @@ def draw_sheet_button(lesson: Lesson) -> None:
         st.caption("Your sheet will contain your guesses, answers and texts; it is still empty.")
         return
     st.download_button(
-        "My sheet", lambda: render_sheet(contents, private), f"sheet_{lesson.key}.html", "text/html", key="lesson_sheet",
-        on_click="ignore", icon=":material/download:",
+        "My sheet", lambda: render_sheet(contents, private), f"sheet_{lesson.key}.html", "text/html",
+        key="lesson_sheet", on_click="ignore", icon=":material/download:",
         help="Guesses beside measured results, answers, texts, and the views in your report, as one HTML file.",
     )  # fmt: skip
     st.caption(f"With {plural(len(contents.views), 'view')} from your report.")

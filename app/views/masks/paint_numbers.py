@@ -52,8 +52,8 @@ def _overlap_in_words(sheet: PaintSheet, factors: Factors) -> str:
     if not union_count:
         return f"Neither this painting nor LwPTV's mask at prune ratio {sheet.ratio:g} keeps anything."
     return (
-        f"In common with LwPTV's mask at prune ratio {sheet.ratio:g}: **{percent(common_count / union_count)}**, {common_count:,} of the "
-        f"{union_count:,} cells that at least one of them keeps."
+        f"In common with LwPTV's mask at prune ratio {sheet.ratio:g}: **{percent(common_count / union_count)}**, "
+        f"{common_count:,} of the {union_count:,} cells that at least one of them keeps."
     )
 
 

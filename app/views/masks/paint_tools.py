@@ -31,8 +31,10 @@ SCOPE_COLUMNS = {
 }
 EXPERTS_KEY, SCOPE_KEY, NAMES_KEY = "paint_experts", "paint_where", "paint_which"
 TOOL_HINTS = {
-    CLICK_TOOL: "Click a cell, a name of a row or, below the map, the name of a block; the row **all** paints every expert.",
-    RECTANGLE_TOOL: "Drag over cells, over names of rows, or over names of blocks. Single clicks do nothing with this tool.",
+    CLICK_TOOL: "Click a cell, a name of a row or, below the map, the name of a block; the row **all** paints every "
+    "expert.",
+    RECTANGLE_TOOL: "Drag over cells, over names of rows, or over names of blocks. Single clicks do nothing with this "
+    "tool.",
 }
 
 
@@ -182,8 +184,8 @@ def _list_starts(sheet: PaintSheet) -> dict[str, str]:
         START_NOTHING: "Factor 0 everywhere, which is the pretrained model.",
         **run_start,
         START_LWPTV: f"Factor 1 where LwPTV keeps a tensor at prune ratio {sheet.ratio:g}, else 0.",
-        START_RANDOM: f"Whole tensors in random order, the same for all experts, with at most as many scalars as LwPTV keeps "
-        f"at prune ratio {sheet.ratio:g}: {scalar_count}.",
+        START_RANDOM: "Whole tensors in random order, the same for all experts, with at most as many scalars as LwPTV "
+        f"keeps at prune ratio {sheet.ratio:g}: {scalar_count}.",
         START_LARGEST: "The tensors with the largest mean saliency over the experts, the same for all experts.",
         **gradient_start,
     }

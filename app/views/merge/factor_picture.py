@@ -45,8 +45,8 @@ def draw_factors(step: DraftStep, params: ManualParams, current: Draft, experts:
     )
     with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(
-            "Data (CSV)", lambda: shown_table.to_csv(index=False), "factors.csv", "text/csv", key=f"factors_csv{step.uid}",
-            on_click="ignore", type="tertiary", icon=":material/table:",
+            "Data (CSV)", lambda: shown_table.to_csv(index=False), "factors.csv", "text/csv",
+            key=f"factors_csv{step.uid}", on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
         if step is _painted_step(current):
             _draw_paint_link(params, current, experts)

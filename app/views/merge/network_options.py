@@ -54,7 +54,8 @@ def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
         typed_path = st.text_input(
             label, _path_pattern(files[key]), key=f"{key}{current.merge.uid}", max_chars=1000,
             placeholder=f"/data/{key}/{EXPERT_PLACEHOLDER}.safetensors",
-            help=f"One file for each expert, written by {writer} of the library merging; {EXPERT_PLACEHOLDER} stands for its name.",
+            help=f"One file for each expert, written by {writer} of the library merging; {EXPERT_PLACEHOLDER} stands "
+            "for the expert's name.",
         ).strip()  # fmt: skip
         if not typed_path:
             files[key] = {}

@@ -170,15 +170,17 @@ def draw_models(current: Draft, experts: Mapping[str, str], own_accuracies: Mapp
     from merging.models.model_references import strip_folders  # loads torch
 
     st.markdown(f"Pretrained: **{page_text.safe_text(strip_folders(current.pretrained))}**")
-    st.session_state[EXPERTS_KEY] = sort_names(
-        current.experts, experts
-    )  # the callback stored the user's choice in the draft
+
+    def label(name: str) -> str:
+        accuracy = percent(own_accuracies[name]) if name in own_accuracies else ""
+        return f"{clean_text(expert_names.expert_name(name), 40)} {accuracy}".strip()
+
+    # The callback stored the user's choice in the draft.
+    st.session_state[EXPERTS_KEY] = sort_names(current.experts, experts)
     st.multiselect(
         "Experts",
         list(experts),
-        format_func=lambda name: (
-            f"{clean_text(expert_names.expert_name(name), 40)} {percent(own_accuracies[name]) if name in own_accuracies else ''}".strip()
-        ),
+        format_func=label,
         key=EXPERTS_KEY,
         on_change=_choose_experts,
         args=(current, experts),

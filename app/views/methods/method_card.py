@@ -158,8 +158,8 @@ def _draw_explanation(method: Method, figures: Sequence[Figure]) -> None:
     st.caption(
         f"{published_tables.PUBLISHED}: as printed, {models}, eight data sets in domain and thirteen out of it. "
         f"{computed_note} "
-        f"{published_tables.OURS}: {benchmark} on the {samples.scored_part()} of its data sets, with 95% intervals. {rule} "
-        + page_text.safe_text(" ".join(sources), 1000)
+        f"{published_tables.OURS}: {benchmark} on the {samples.scored_part()} of its data sets, with 95% intervals. "
+        f"{rule} " + page_text.safe_text(" ".join(sources), 1000)
     )
     if isinstance(method, Merge) and method.per_task:
         st.caption(PER_TASK)

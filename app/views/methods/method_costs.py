@@ -93,8 +93,8 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
     for head, table_columns in tables.items():
         st.markdown(f"**{head}**")
         st.dataframe(
-            rows[list(table_columns)], hide_index=True, height="content", column_config={key: columns[key] for key in table_columns},
-            placeholder="—", alt=f"{head}: every method",
+            rows[list(table_columns)], hide_index=True, height="content",
+            column_config={key: columns[key] for key in table_columns}, placeholder="—", alt=f"{head}: every method",
         )  # fmt: skip
     if network:
         st.caption(NEEDS_NOTE.format(page_text.safe_text(network, 60)))

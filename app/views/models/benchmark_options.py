@@ -52,7 +52,8 @@ def draw_options(
         ]
         listed_paths = {item.reference: item.listed_path for item in model_entries}
         tower = st.selectbox(
-            "Text tower", text_towers, format_func=lambda reference: clean_text(listed_paths.get(reference, reference), 80)
+            "Text tower", text_towers,
+            format_func=lambda reference: clean_text(listed_paths.get(reference, reference), 80)
             if reference != models.pretrained else "that of the pretrained model", key=f"build_text_{models.id}",
             help="Heads are built from class names by the text tower of the same CLIP model.",
         )  # fmt: skip

@@ -57,8 +57,8 @@ def draw_chooser(benchmark_entries: Sequence[CatalogEntry]) -> None:
     st.session_state[PICKER_KEY] = current
     with st.container(border=True):
         st.selectbox(
-            "Benchmark", list(choices), format_func=lambda key: _benchmark_label(key, choices[key]), key=PICKER_KEY, help=BENCHMARK_HELP,
-            on_change=_switch_benchmark, width=420,
+            "Benchmark", list(choices), format_func=lambda key: _benchmark_label(key, choices[key]), key=PICKER_KEY,
+            help=BENCHMARK_HELP, on_change=_switch_benchmark, width=420,
         )  # fmt: skip
         _draw_contents()
         if listed_models.is_local():

@@ -156,7 +156,8 @@ def _draw_digests(models: ListedModels) -> None:
     elif files_without_digest and permissions.is_allowed(VisitorAction.COMMAND):
         size = sum(facts.nbytes for item, facts in models.readable if item in files_without_digest)
         st.button(
-            f"Compute {plural(len(files_without_digest), 'digest')}", icon=":material/fingerprint:", on_click=_queue_digests,
+            f"Compute {plural(len(files_without_digest), 'digest')}", icon=":material/fingerprint:",
+            on_click=_queue_digests,
             args=(job_subject, [item.reference for item in files_without_digest]), key="start_digests",
             help=f"Reads {size_text(size)} in the background, once.",
         )  # fmt: skip

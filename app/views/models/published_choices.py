@@ -50,8 +50,8 @@ def draw_choice(experiment: Experiment) -> Choice | None:
         key=f"pub_tasks_{key}", help="The papers' averages are over all of them.",
     )  # fmt: skip
     row_keys = st.multiselect(
-        "Rows", list(rows), [row for row in last_choice.rows if row in rows], format_func=lambda row: _row_title(experiment, row),
-        key=f"pub_rows_{key}", help=ROWS_HELP,
+        "Rows", list(rows), [row for row in last_choice.rows if row in rows],
+        format_func=lambda row: _row_title(experiment, row), key=f"pub_rows_{key}", help=ROWS_HELP,
     )  # fmt: skip
     if not row_keys or not task_keys:
         st.caption("Choose at least one task and one row.")
@@ -72,14 +72,14 @@ def draw_choice(experiment: Experiment) -> Choice | None:
             )
         if outside:
             wording = st.selectbox(
-                "Class names out of domain", WORDINGS, WORDINGS.index(last_choice.wording), format_func=WORDING_LABELS.__getitem__,
-                key=f"pub_wording_{key}", width=220,
+                "Class names out of domain", WORDINGS, WORDINGS.index(last_choice.wording),
+                format_func=WORDING_LABELS.__getitem__, key=f"pub_wording_{key}", width=220,
             )  # fmt: skip
         seed = st.number_input("Sampling seed", 0, 1_000_000, last_choice.seed, key=f"pub_seed_{key}", width=160)
     try:
         return make_choice(
-            experiment, images="all" if has_all_images else str(images), outside=outside, imagenet=imagenet, rows=row_keys,
-            experts=experts, exemplars=exemplars, seed=seed, tasks=task_keys, wording=wording,
+            experiment, images="all" if has_all_images else str(images), outside=outside, imagenet=imagenet,
+            rows=row_keys, experts=experts, exemplars=exemplars, seed=seed, tasks=task_keys, wording=wording,
         )  # fmt: skip
     except TaskError as error:
         st.error(page_text.safe_text(error, 600), icon=":material/block:")
@@ -101,14 +101,14 @@ def _pick_experts(experiment: Experiment, last_choice: Choice) -> str:
     default = last_choice.experts if last_choice.experts in sources else FOLDER
     with st.container(gap="xsmall"):
         picked = st.selectbox(
-            "Experts", sources, sources.index(default) if default in sources else 0, format_func=EXPERT_SOURCES.__getitem__,
-            key=f"pub_experts_{experiment.key}",
+            "Experts", sources, sources.index(default) if default in sources else 0,
+            format_func=EXPERT_SOURCES.__getitem__, key=f"pub_experts_{experiment.key}",
         )  # fmt: skip
         if picked != FOLDER:
             return picked
         return st.text_input(
-            "Folder of the papers' experts", "" if last_choice.experts in experiment.models else last_choice.experts, max_chars=1000,
-            placeholder="/home/me/checkpoints/ViT-B-32", key=f"pub_folder_{experiment.key}",
+            "Folder of the papers' experts", "" if last_choice.experts in experiment.models else last_choice.experts,
+            max_chars=1000, placeholder="/home/me/checkpoints/ViT-B-32", key=f"pub_folder_{experiment.key}",
         ).strip()  # fmt: skip
 
 
@@ -118,8 +118,8 @@ def _pick_outside(experiment: Experiment, last_choice: Choice) -> tuple[bool, bo
         return False, False
     with st.container(gap="xsmall"):
         outside = st.toggle(
-            f"Also {len(experiment.outside) - len(experiment.off_by_default)} test sets out of domain", last_choice.outside,
-            key=f"pub_outside_{experiment.key}",
+            f"Also {len(experiment.outside) - len(experiment.off_by_default)} test sets out of domain",
+            last_choice.outside, key=f"pub_outside_{experiment.key}",
         )  # fmt: skip
         offers_imagenet = "imagenet" in experiment.off_by_default and outside
         return outside, offers_imagenet and st.toggle(

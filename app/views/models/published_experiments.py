@@ -45,7 +45,8 @@ def draw_experiments() -> None:
     _draw_catalog(list(experiments_by_key.values()))
     key = view_state.picked_value(address.EXPERIMENT, list(experiments_by_key), next(iter(experiments_by_key)))
     st.selectbox(
-        "Experiment", list(experiments_by_key), list(experiments_by_key).index(key), format_func=lambda key: f"{key}  ·  {experiments_by_key[key].title}",
+        "Experiment", list(experiments_by_key), list(experiments_by_key).index(key),
+        format_func=lambda key: f"{key}  ·  {experiments_by_key[key].title}",
         key=PICKER_KEY, on_change=view_state.pick_value_from, args=(address.EXPERIMENT, PICKER_KEY), width=460,
     )  # fmt: skip
     chosen_experiment = experiments_by_key[key]

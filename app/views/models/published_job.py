@@ -88,8 +88,8 @@ def _draw_fetch(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None
     """Draw the buttons that fetch the missing files, with or without computing."""
     size, fetch_time = size_text(plan.bytes_to_fetch), duration_text(plan.fetch_seconds)
     st.markdown(
-        f"**Fetch {size} from {page_text.safe_text(plan.host)}** (about {fetch_time}) **and compute {_rows_in_words(plan)}**, for "
-        f"about "
+        f"**Fetch {size} from {page_text.safe_text(plan.host)}** (about {fetch_time}) **and compute "
+        f"{_rows_in_words(plan)}**, for about "
         f"{duration_text(plan.compute_seconds)} on {plan.device}?"
     )
     with st.container(horizontal=True):
@@ -140,7 +140,8 @@ def _draw_button(label: str, action: str, experiment: Experiment, choice: Choice
     words = [*command_words(action, experiment, choice), "--yes"]
     words += ["--device", page_data.job_queue().device] if action == RUN_COMMAND else []
     st.button(
-        label, type="primary" if is_primary else "secondary", icon=":material/cloud_download:" if not is_primary else None,
+        label, type="primary" if is_primary else "secondary",
+        icon=":material/cloud_download:" if not is_primary else None,
         key=f"pub_{action}_{experiment.key}", on_click=_queue_job, args=(experiment.key, action, words),
     )  # fmt: skip
 

@@ -55,7 +55,8 @@ def _draw_grid(rows: Sequence[Sequence[str]], alt: str, max_height: int) -> None
     used_columns = [index for index, name in enumerate(names) if index == 0 or any(line[index] for line in lines)]
     st.dataframe(
         [{names[index]: clean_text(line[index], 300) for index in used_columns} for line in lines],
-        hide_index=True, height="content" if max_height <= len(rows) else page_parts.table_height(len(lines), max_height), alt=alt,
+        hide_index=True,
+        height="content" if max_height <= len(rows) else page_parts.table_height(len(lines), max_height), alt=alt,
         column_config={
             names[0]: st.column_config.TextColumn(pinned=True, width=170),
             "Verdict": st.column_config.TextColumn(width=330),

@@ -46,8 +46,8 @@ def draw_stored_reports() -> None:
     ):
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
             chosen = st.selectbox(
-                "Earlier reports on this machine", list(earlier_reports), format_func=lambda token: _report_label(earlier_reports[token]),
-                key="report_earlier", width=360,
+                "Earlier reports on this machine", list(earlier_reports),
+                format_func=lambda token: _report_label(earlier_reports[token]), key="report_earlier", width=360,
             )  # fmt: skip
             st.button("Open", key="report_open", icon=":material/folder_open:",
                       on_click=report_keeper.open_report, args=(chosen,))  # fmt: skip

@@ -74,7 +74,7 @@ def draw_move_buttons(number: int, index: int, last_index: int) -> None:
     page_parts.draw_page_link(f"screens/{page}.py", "Open", "open_in_new", **query)
     st.button("Up", icon=":material/arrow_upward:", key=f"up_{number}", type="tertiary", disabled=index == 0,
               on_click=draft.move, args=(number, -1))  # fmt: skip
-    st.button("Down", icon=":material/arrow_downward:", key=f"down_{number}", type="tertiary", disabled=index == last_index,
-              on_click=draft.move, args=(number, 1))  # fmt: skip
+    st.button("Down", icon=":material/arrow_downward:", key=f"down_{number}", type="tertiary",
+              disabled=index == last_index, on_click=draft.move, args=(number, 1))  # fmt: skip
     st.button("Remove", icon=":material/close:", key=f"remove_{number}", type="tertiary", on_click=draft.remove,
               args=(number,))  # fmt: skip

@@ -72,8 +72,8 @@ def _draw_drop(runs: Sequence[Run]) -> None:
     freed_bytes = sum(path.stat().st_size for run in runs_with_weights for path in _model_files(run))
     with st.popover("Drop weights", icon=":material/compress:", type="tertiary"):
         st.markdown(
-            f"Drops the merged weights of {plural(len(runs_with_weights), 'run')} and frees **{size_text(freed_bytes)}**. "
-            "Recipes, tables and scores stay, and a recipe makes the same weights again."
+            f"Drops the merged weights of {plural(len(runs_with_weights), 'run')} and frees "
+            f"**{size_text(freed_bytes)}**. Recipes, tables and scores stay, and a recipe makes the same weights again."
             f"\n\n{_titles_in_words(runs_with_weights)}"
         )
         _draw_button("Drop the weights", "drop", runs_with_weights, _drop_weights)
@@ -90,7 +90,8 @@ def _draw_delete(runs: Sequence[Run]) -> None:
 
     own_runs = _own_runs(runs)
     with st.popover("Delete", icon=":material/delete:", type="tertiary", disabled=not own_runs,
-                    help=None if own_runs else "Precomputed runs come with the program and cannot be deleted."):  # fmt: skip
+                    help=None if own_runs else "Precomputed runs come with the program and cannot be "
+                    "deleted."):  # fmt: skip
         freed = size_text(sum(run_size(run) for run in own_runs))
         precomputed_count = len(runs) - len(own_runs)
         stored_note = f" {plural(precomputed_count, 'precomputed run')} stay." if precomputed_count else ""

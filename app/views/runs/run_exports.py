@@ -118,8 +118,8 @@ def _draw_network_options(runs: Sequence[Run]) -> tuple[str, str, str]:
     task = ""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         library = st.segmented_control(
-            "For", [key for key in LIBRARY_NAMES if key != "open_clip"], default="hf", format_func=LIBRARY_NAMES.__getitem__,
-            key="export_network_to", required=True,
+            "For", [key for key in LIBRARY_NAMES if key != "open_clip"], default="hf",
+            format_func=LIBRARY_NAMES.__getitem__, key="export_network_to", required=True,
         )  # fmt: skip
         heads_by_run = [_stored_heads(run.id, run) for run in runs]
         tasks = [name for name in heads_by_run[0] if all(name in names for names in heads_by_run)]

@@ -57,8 +57,8 @@ def _draw_means(members: Sequence[AblationMember], stored: Sequence[Run]) -> Non
     st.caption(
         f"{published_tables.PUBLISHED}: as printed, on eight data sets in domain and thirteen out of it "
         f"({SOURCES['LwPTV']}). "
-        f"{computed_note} {published_tables.OURS}: {benchmark} on the {samples.scored_part()} of its data sets, with 95% "
-        f"intervals; changes "
+        f"{computed_note} {published_tables.OURS}: {benchmark} on the {samples.scored_part()} of its data sets, with "
+        "95% intervals; changes "
         "are against the first row, in points. All rows are evaluated on the same images, so a change is more certain "
         "than the intervals suggest. Of the paper's numbers and ours, compare only the order."
     )

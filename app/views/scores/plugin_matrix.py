@@ -93,8 +93,8 @@ def _changes_in_words(table: pd.DataFrame, name: str) -> str:
     unharmed = int((changes["H-score"] >= 0).sum())
     medians = ", ".join(f"{title.lower()} {change.median():+.1f}" for title, change in changes.items())
     return (
-        f"With **{page_text.safe_text(name)}** in front, the H-score of {unharmed} of {plural(len(table), 'merge')} does "
-        f"not drop. Median change in points: {page_text.safe_text(medians.replace('h-score', 'H-score'), 120)}."
+        f"With **{page_text.safe_text(name)}** in front, the H-score of {unharmed} of {plural(len(table), 'merge')} "
+        f"does not drop. Median change in points: {page_text.safe_text(medians.replace('h-score', 'H-score'), 120)}."
     )
 
 

@@ -70,8 +70,8 @@ def pick_best(results: SweepResults) -> BestPoint:
         criterion = "in domain"
         if has_both_domains:
             criterion = st.segmented_control(
-                "Best by", CRITERION_COLUMNS, default="H-score", key=address.CRITERION, bind=address.BIND, required=True,
-                on_change=_choose_best,
+                "Best by", CRITERION_COLUMNS, default="H-score", key=address.CRITERION, bind=address.BIND,
+                required=True, on_change=_choose_best,
             )  # fmt: skip
         name = st.selectbox(
             "Subject to", subjects, key=address.CONSTRAINT, bind=address.BIND, width=240, on_change=_choose_best,

@@ -20,11 +20,16 @@ NO_PROGRAM = (
 def choose_results(sweep: Sweep) -> ProgramResults:
     """The results of one program, with a picker if several programs measured points."""
     results_by_program = program_sweeps.find_results(sweep)
+
+    def label(position: int) -> str:
+        measured = results_by_program[position]
+        return f"{position + 1}. {measured.program}, {len(measured.points)} points"
+
     index = 0
     if len(results_by_program) > 1:
         chosen = st.selectbox(
             "Measured by", range(len(results_by_program)), key=f"given_program_{sweep.id}",
-            format_func=lambda position: f"{position + 1}. {results_by_program[position].program}, {len(results_by_program[position].points)} points",
+            format_func=label,
         )  # fmt: skip
         index = int(chosen)
     return results_by_program[index]

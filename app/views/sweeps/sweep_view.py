@@ -155,13 +155,15 @@ def _pick_point(results: SweepResults, best: str) -> str:
 
 def _draw_lines(results: SweepResults, best_point: BestPoint, chosen: str) -> None:
     """Draw scores against the single axis."""
-    paper = paper_line.claim_lines(f"sweeps/{results.sweep.axes[0].target}")
+    target = results.sweep.axes[0].target
+    is_expert_count = results.sweep.kind == VALUES and target == axes.EXPERTS
+    paper = paper_line.claim_lines(f"sweeps/{target}")
     chart_view.draw_chart(
         "sweep_lines", best_point.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
         title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_line_ids(results),
         selected=chosen, required=best_point.required_value, note=sweeps.images_note(results) + best_point.note,
         of=[results.sweep],
-        caption=EXPERT_COUNT_CAUTION if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
+        caption=EXPERT_COUNT_CAUTION if is_expert_count else "",
         description=paper,
     )  # fmt: skip
     paper_line.draw_lines(paper, [results.sweep])
