@@ -221,7 +221,7 @@ def test_the_election_draws_its_table(measured: tuple[Store, list[str], StoredMe
         assert trace.y.tolist() == pytest.approx([rows[tensor, expert] for tensor, expert in trace.customdata])
     np.testing.assert_allclose(table.groupby("tensor")["taken"].sum(), 1)
     assert sum(shape.name == "selected" for shape in fig.layout.shapes) == 1
-    whole = conflict_signs.election_table(table, None)
+    whole = conflict_signs.sum_elections(table, None)
     assert whole["won"].sum() == table["won"].sum()
-    one = conflict_signs.election_table(table, "visual.proj").set_index("expert")
+    one = conflict_signs.sum_elections(table, "visual.proj").set_index("expert")
     assert one["survived"].to_dict() == pytest.approx(rows.loc["visual.proj"].to_dict()) or value == "taken"

@@ -93,7 +93,7 @@ def test_the_chart_draws_the_tables_of_both_runs(open_app: Any, compared: Path) 
         assert one is not None and other is not None
         table, left_out = compare_charts.join_cells(one, other)
         assert not left_out and len(table) == len(one) == len(other)
-        limits = compare_charts.value_range(table, HEAT_MAPS[name].log_scale)
+        limits = compare_charts.find_value_range(table, HEAT_MAPS[name].log_scale)
         percents, points = HEAT_MAPS[name].in_percent, 100 if HEAT_MAPS[name].in_percent else 1
         fig = viz.draw("compare_cells", table, limits=limits, log=HEAT_MAPS[name].log_scale, percents=percents)
         a, b, change = (trace for trace in fig.data if trace.name in ("A", "B", "B − A"))
@@ -169,9 +169,9 @@ def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compa
         lost = 100 * (one.loc[title, "accuracy"] - other.loc[title, "accuracy"])
         assert row["lost"] == pytest.approx(lost) and row["drift"] == pytest.approx(row["drift_b"] - row["drift_a"])
     of = run_pair.make_pair(known[TIES], known[LWPTV])
-    found = other_charts.find_measured(measurements.DRIFT, of.runs)
+    found = other_charts.find_measurements(measurements.DRIFT, of.runs)
     assert found is not None and len(table) == len(tiny.EXPERTS)
-    points = other_charts.drift_points(of, found)
+    points = other_charts.build_drift_points(of, found)
     fig = viz.draw("drift_accuracy", points, arrows=True)
     drawn = {(arrow.ax, arrow.ay, arrow.x, arrow.y) for arrow in fig.layout.annotations if arrow.name == "arrow"}
     a, b = (points[points["run"] == run.id].set_index("task") for run in of.runs)

@@ -181,7 +181,7 @@ def test_a_changed_checkpoint_is_explained(open_app: Any, tiny_folder: Path) -> 
 def test_layers_are_the_linear_ones_in_forward_order(open_app: Any, library: Path) -> None:
     open_app("conflicts", library)
     run = next(run for run in runs(library).values() if run.recipe is not None)
-    rows = linear_layers.linear_layers(run)
+    rows = linear_layers.list_linear_layers(run)
     assert set(rows["role"]) == {"linear", "projection"}
     assert rows["tensor"].iloc[-1] == "visual.proj"
     shape = tuple(linear_layers.read_task_matrices(run.id, "visual.proj").shape)

@@ -129,7 +129,7 @@ def election_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCell
 def pair_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
     """Cosine of the task vectors of every two experts; the order of the two does not matter."""
     assert measurement is not None  # drawn only if it is measured
-    table = conflict_pairs.pairs_by_tensor(str(measurement.path), measurement, "cosine", 1.0)
+    table = conflict_pairs.read_pairs_by_tensor(str(measurement.path), measurement, "cosine", 1.0)
     expert_pairs = [sorted(pair) for pair in zip(table["first"], table["second"], strict=True)]
     titles = [" · ".join(pair) for pair in expert_pairs]  # as on the page of one run
     return ChartCells(table.assign(row=["\n".join(pair) for pair in expert_pairs], title=titles)[CELL_COLUMNS])

@@ -132,7 +132,7 @@ FEATURE_CHARTS = {  # charts of features: name -> function
 }
 
 
-def offered_charts(pair: RunPair) -> tuple[str, ...]:
+def list_offered_charts(pair: RunPair) -> tuple[str, ...]:
     """The names of the charts that A and B both have; a model that was not merged has no masks or merged tensors."""
     if not pair.is_reference:
         return (*HEAT_MAPS, *OWN_FIGURES, *FEATURE_CHARTS)
@@ -147,7 +147,7 @@ def offered_charts(pair: RunPair) -> tuple[str, ...]:
 
 def draw_view(pair: RunPair) -> None:
     """Draw the chosen chart."""
-    name = st.selectbox("Chart", offered_charts(pair), key=address.CHART, bind=address.BIND, width=320)
+    name = st.selectbox("Chart", list_offered_charts(pair), key=address.CHART, bind=address.BIND, width=320)
     if draw := (OWN_FIGURES | FEATURE_CHARTS).get(name):
         draw(pair)
     else:
@@ -160,16 +160,16 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
         st.info("Both runs merge the same experts, and this chart depends only on these, so it shows no difference.")
         return
     measurable = (pair.a,) if pair.is_reference else pair.runs
-    measured = (
-        other_charts.find_measured(comparison.needed_measurement, measurable) if comparison.needed_measurement else {}
+    measured_by_run = (
+        other_charts.find_measurements(comparison.needed_measurement, measurable) if comparison.needed_measurement else {}
     )
-    if measured is None:
+    if measured_by_run is None:
         return
-    cells_a = comparison.make_cells(pair.a, measured.get(pair.a.id))
+    cells_a = comparison.make_cells(pair.a, measured_by_run.get(pair.a.id))
     if pair.is_reference and comparison.make_pretrained_cells:
-        cells_b = comparison.make_pretrained_cells(pair.a, measured.get(pair.a.id))
+        cells_b = comparison.make_pretrained_cells(pair.a, measured_by_run.get(pair.a.id))
     else:
-        cells_b = comparison.make_cells(pair.b, measured.get(pair.b.id))
+        cells_b = comparison.make_cells(pair.b, measured_by_run.get(pair.b.id))
     if cells_a.table is None or cells_b.table is None:
         draw_missing(pair, cells_a, cells_b)
         return
@@ -180,12 +180,12 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
         "percents": comparison.in_percent,
         "log": comparison.log_scale,
     }
-    limits = comparison.limits or value_range(table, comparison.log_scale)
+    limits = comparison.limits or find_value_range(table, comparison.log_scale)
     caption = " ".join(
         [
             comparison.note,
             colors_in_words(limits, comparison),
-            *origin_in_words(measured),
+            *origin_in_words(measured_by_run),
             *missing_cells_in_words(left_out),
         ]
     )
@@ -222,7 +222,7 @@ def join_cells(cells_a: pd.DataFrame, cells_b: pd.DataFrame) -> tuple[pd.DataFra
     )
 
 
-def value_range(table: pd.DataFrame, log: bool) -> tuple[float, float]:
+def find_value_range(table: pd.DataFrame, log: bool) -> tuple[float, float]:
     """The range of both runs' values: smallest to largest on a logarithmic scale, else including zero."""
     import numpy as np
 
@@ -241,9 +241,9 @@ def colors_in_words(limits: tuple[float, float], comparison: ComparisonChart) ->
     return f"A and B share one range of colors, {low} to {high}{scale}; in the difference white is zero."
 
 
-def origin_in_words(measured: Mapping[str, StoredMeasurement]) -> list[str]:
+def origin_in_words(measured_by_run: Mapping[str, StoredMeasurement]) -> list[str]:
     """Sentences on the origin of measured numbers, and on the numbers of exemplars if those of A and B differ."""
-    all_measured = list(measured.values())
+    all_measured = list(measured_by_run.values())
     counts = [str(measurement.notes["exemplars"]) for measurement in all_measured if "exemplars" in measurement.notes]
     exemplars = [f"n = {' and '.join(counts)} exemplars per task for A and B."] if len(set(counts)) > 1 else []
     return [*exemplars, measure_button.origin_in_words(all_measured)] if all_measured else []

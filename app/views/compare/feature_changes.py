@@ -28,7 +28,7 @@ ONE_MODEL = (
 NO_PRETRAINED = "The pretrained model has not been evaluated on this benchmark, so there is no distance to it."
 
 
-def ready_models(pair: RunPair) -> list[Model]:
+def find_ready_models(pair: RunPair) -> list[Model]:
     """The pretrained model, A and B if the features of all are stored; else an empty list and a notice."""
     if any(run.per_task for run in pair.runs):
         st.info(ONE_MODEL)
@@ -38,15 +38,15 @@ def ready_models(pair: RunPair) -> list[Model]:
         st.info(NO_PRETRAINED)
         return []
     runs = {run.id: run for run in (references["pretrained"], *pair.runs)}
-    models, missing = feature_data.split_by_features(list(runs.values()))
-    if missing:
+    models, unextracted = feature_data.split_by_features(list(runs.values()))
+    if unextracted:
         measure_button.draw_missing(
-            measurements.FEATURES, missing, NOT_EXTRACTED, [model.measurement for model in models]
+            measurements.FEATURES, unextracted, NOT_EXTRACTED, [model.measurement for model in models]
         )
-    return [] if missing else [_with_letter(model, pair) for model in models]
+    return [] if unextracted else [_add_letter(model, pair) for model in models]
 
 
-def _with_letter(model: Model, pair: RunPair) -> Model:
+def _add_letter(model: Model, pair: RunPair) -> Model:
     """The model with its letter, A or B, in the label."""
     letters = [letter for letter, run in zip("AB", pair.runs, strict=True) if run.id == model.run.id]
     return model._replace(label=f"{' and '.join(letters)}: {model.label}") if letters else model
@@ -54,7 +54,7 @@ def _with_letter(model: Model, pair: RunPair) -> Model:
 
 def draw_maps(pair: RunPair) -> None:
     """Draw maps of the pretrained model, A and B, as on the Features page."""
-    if models := ready_models(pair):
+    if models := find_ready_models(pair):
         try:
             feature_maps.draw_side_by_side(models)
         except TaskError as error:
@@ -63,13 +63,13 @@ def draw_maps(pair: RunPair) -> None:
 
 def draw_distance(pair: RunPair) -> None:
     """Draw histograms of the distance of the images' features to the pretrained model's."""
-    if not (models := ready_models(pair)):
+    if not (models := find_ready_models(pair)):
         return
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = feature_maps.pick_images()
         unit_length = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
     axis_title = f"‖f(x) − f₀(x)‖ of {'unit' if unit_length else 'raw'} features"
-    table = distance_table(pair, models, task, unit_length)
+    table = build_distance_bins(pair, models, task, unit_length)
     caption = (
         "L2 distance between a run's features of an image and the pretrained model's features of the same image "
         f"(LwPTV, Fig. 10), in the same bins for A and B. Images of the choosing half, seed "
@@ -84,7 +84,7 @@ def draw_distance(pair: RunPair) -> None:
     paper_line.draw_lines(paper, pair.runs)
 
 
-def distance_table(pair: RunPair, models: list[Model], task: str, unit_length: bool) -> pd.DataFrame:
+def build_distance_bins(pair: RunPair, models: list[Model], task: str, unit_length: bool) -> pd.DataFrame:
     """Bins of the distances of A, of B, and of their difference image by image, for ``compare_distance``."""
     import numpy as np
     import pandas as pd
@@ -92,7 +92,7 @@ def distance_table(pair: RunPair, models: list[Model], task: str, unit_length: b
     from merging.study.analysis.separability import reference_distances
 
     by_id = {model.run.id: model for model in models}
-    images = feature_data.image_table(models[0], task).index
+    images = feature_data.read_images(models[0], task).index
     pretrained = feature_data.read_features(models[0])[images]
     a, b = (
         reference_distances(feature_data.read_features(by_id[run.id])[images], pretrained, unit_length)

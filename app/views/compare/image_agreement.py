@@ -56,8 +56,8 @@ def choose_cell() -> None:
 @guarded_fragment
 def draw_pictures(pair: RunPair) -> None:
     """Draw the table and the images in one fragment, so that a click redraws only them."""
-    chosen = pick_image_group(pair, run_pair.image_table(pair))
-    if chosen.empty:
+    images = pick_image_group(pair, run_pair.build_image_rows(pair))
+    if images.empty:
         st.info("The two runs have no image of these data sets in common.")
         return
     chart_slot = st.container()  # above the picker, but drawn after it, because the chart needs the picked cell
@@ -67,17 +67,17 @@ def draw_pictures(pair: RunPair) -> None:
     column, *sides = OUTCOMES[outcome]
     with chart_slot:
         caption = (
-            f"n = {len(chosen):,} images of the {samples.scored_part()}. "
+            f"n = {len(images):,} images of the {samples.scored_part()}. "
             f"{measure_button.origin_in_words(pair.predictions)}"
         )
         chart_view.draw_chart(
-            "compare_agreement", agreement_counts(chosen), name=f"agreement_{file_suffix(pair)}", on_click=choose_cell,
-            labels=pair.labels, selected=tuple(sides), description=mcnemar_in_words(chosen), of=pair.runs,
+            "compare_agreement", count_agreement(images), name=f"agreement_{file_suffix(pair)}", on_click=choose_cell,
+            labels=pair.labels, selected=tuple(sides), description=mcnemar_in_words(images), of=pair.runs,
             caption=f"{caption}{score_changes.differing_in_words(pair.predictions)}{samples.sampling_sentence()}",
         )  # fmt: skip
-        st.markdown(mcnemar_in_words(chosen))
-    draw_chosen_image(pair, chosen)
-    draw_thumbnails(pair, sort_by_margin(chosen, column), column, outcome)
+        st.markdown(mcnemar_in_words(images))
+    draw_chosen_image(pair, images)
+    draw_thumbnails(pair, sort_by_margin(images, column), column, outcome)
 
 
 def draw_chosen_image(pair: RunPair, images: pd.DataFrame) -> None:
@@ -88,11 +88,11 @@ def draw_chosen_image(pair: RunPair, images: pd.DataFrame) -> None:
         row = images[images["image"] == image].iloc[0]
         cell = next(name for name, (column, *_) in OUTCOMES.items() if row[column] > 0)
         st.markdown(f"**Your image**, {cell}.")
-        tiles.draw_tile(thumbnail_of(row), SPLIT, pair.runs)
+        tiles.draw_tile(make_thumbnail(row), SPLIT, pair.runs)
         st.button("Choose no image", on_click=selection.choose_value, args=(selection.IMAGE, None), type="tertiary")
 
 
-def thumbnail_of(row: Mapping[str, Any]) -> tiles.Thumbnail:
+def make_thumbnail(row: Mapping[str, Any]) -> tiles.Thumbnail:
     """An image with its class and both predictions."""
     answers = (("A", row["said_a"]), ("B", row["said_b"]))
     return tiles.Thumbnail(row["image"], row["truth"], answers, measurements.titles_by_task()[row["task"]])
@@ -111,7 +111,7 @@ def pick_image_group(pair: RunPair, images: pd.DataFrame) -> pd.DataFrame:
     return images[images["task"].isin(choices[name])]
 
 
-def agreement_counts(images: pd.DataFrame) -> pd.DataFrame:
+def count_agreement(images: pd.DataFrame) -> pd.DataFrame:
     """The number of images in each of the four cells."""
     import pandas as pd
 
@@ -132,12 +132,12 @@ def mcnemar_in_words(images: pd.DataFrame) -> str:
     p = mcnemar(only_a, only_b)
     return (
         f"The runs differ on **{only_a + only_b:,}** images: only A is right on {only_a:,}, only B on {only_b:,}. "
-        f"McNemar's exact test: **p = {p_value_text(p)}**. If both were equally good, a split at least this uneven "
+        f"McNemar's exact test: **p = {format_p_value(p)}**. If both were equally good, a split at least this uneven "
         f"would occur {frequency_in_words(p)}."
     )
 
 
-def p_value_text(p: float) -> str:
+def format_p_value(p: float) -> str:
     """A p value as text: '0.031', '3.2·10⁻⁷'."""
     return f"{p:.2g}" if p >= 1e-3 else power(p) if p > 1e-300 else "0 to 300 digits"
 
@@ -177,7 +177,7 @@ def draw_thumbnails(pair: RunPair, images: pd.DataFrame, column: str, outcome: s
     if page_count > 1:
         page = st.pagination(page_count, key=f"images_{column}_{len(images)}_{images['task'].iloc[0]}", width=320)
     rows = images.iloc[(page - 1) * IMAGES_PER_PAGE : page * IMAGES_PER_PAGE].to_dict("records")
-    tiles.draw_strip([thumbnail_of(row) for row in rows], SPLIT, pair.runs, f"{outcome}, {' and '.join(pair.labels)}")
+    tiles.draw_strip([make_thumbnail(row) for row in rows], SPLIT, pair.runs, f"{outcome}, {' and '.join(pair.labels)}")
     st.caption(
         "Above the two predictions is the image's class. Images with the largest difference in margin come first, "
         "where margin is the cosine of the right class minus the largest other one."

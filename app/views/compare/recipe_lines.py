@@ -55,33 +55,33 @@ def recipe_differences(a: Run, b: Run) -> list[RecipeDifference]:
     return [*differences, *_checkpoint_differences(a, b), *_evaluation_differences(a, b)]
 
 
-def recipe_distance(lines: Sequence[RecipeDifference]) -> int:
+def measure_distance(differences: Sequence[RecipeDifference]) -> int:
     """The distance between two recipes: a different method counts more than a different value, a merge most of all."""
     weights = {("Merge", METHOD): 3, ("Edit", METHOD): 2, ("Adapt", METHOD): 2}
-    return sum(weights.get((line.step, line.setting), 1) for line in lines)
+    return sum(weights.get((line.step, line.setting), 1) for line in differences)
 
 
-def differences_in_words(lines: Sequence[RecipeDifference]) -> str:
+def differences_in_words(differences: Sequence[RecipeDifference]) -> str:
     """The changes from A to B in one sentence: 'Adds DARE; TIES: density 0.2 → 0.3'."""
-    omitted_count = len(lines) - MAX_NAMED_DIFFERENCES
+    omitted_count = len(differences) - MAX_NAMED_DIFFERENCES
     phrases = [
-        _difference_in_words(line, named=previous is None or previous.step != line.step)
-        for previous, line in zip([None, *lines], lines[:MAX_NAMED_DIFFERENCES], strict=False)
+        _difference_in_words(difference, with_step=previous is None or previous.step != difference.step)
+        for previous, difference in zip([None, *differences], differences[:MAX_NAMED_DIFFERENCES], strict=False)
     ] + [f"and {omitted_count} more"] * (omitted_count > 0)
     sentence = "; ".join(phrases) or "the same recipe"
     return sentence[0].upper() + sentence[1:]
 
 
-def _difference_in_words(line: RecipeDifference, with_step: bool) -> str:
-    if line.setting != METHOD:
-        step = f"{line.step}: " if with_step and line.step not in UNTITLED_STEPS else ""
-        return f"{step}{line.setting.lower()} {line.a} → {line.b}"
-    if line.a == ABSENT:
-        return f"adds {line.b}"
+def _difference_in_words(difference: RecipeDifference, with_step: bool) -> str:
+    if difference.setting != METHOD:
+        step = f"{difference.step}: " if with_step and difference.step not in UNTITLED_STEPS else ""
+        return f"{step}{difference.setting.lower()} {difference.a} → {difference.b}"
+    if difference.a == ABSENT:
+        return f"adds {difference.b}"
     return (
-        f"removes {line.a}"
-        if line.b == ABSENT
-        else f"{_title_without_values(line.b)} instead of {_title_without_values(line.a)}"
+        f"removes {difference.a}"
+        if difference.b == ABSENT
+        else f"{_title_without_values(difference.b)} instead of {_title_without_values(difference.a)}"
     )
 
 
@@ -97,7 +97,7 @@ def nearest_runs(run: Run, candidates: Sequence[Run]) -> list[tuple[Run, list[Re
         for candidate in candidates
         if candidate.id != run.id and merge_same_models(run, candidate)
     ]
-    return sorted(pairs, key=lambda pair: (pair[0].per_task != run.per_task, recipe_distance(pair[1])))
+    return sorted(pairs, key=lambda pair: (pair[0].per_task != run.per_task, measure_distance(pair[1])))
 
 
 def _edit_differences(a: Sequence[Step], b: Sequence[Step]) -> Iterator[RecipeDifference]:
@@ -152,8 +152,8 @@ def _setting_differences(a: Recipe, b: Recipe, run_a: Run, run_b: Run) -> Iterat
 
 def _value_difference(step: str, setting: str, a: Any, b: Any) -> Iterator[RecipeDifference]:
     if a != b:
-        words = [page_text.value_in_words(value) for value in (a, b)]
-        yield RecipeDifference(step, setting, *(words if words[0] != words[1] else map(_exact_text, (a, b))))
+        texts = [page_text.value_in_words(value) for value in (a, b)]
+        yield RecipeDifference(step, setting, *(texts if texts[0] != texts[1] else map(_exact_text, (a, b))))
 
 
 def _exact_text(value: Any) -> str:
@@ -174,8 +174,8 @@ def _checkpoint_differences(a: Run, b: Run) -> Iterator[RecipeDifference]:
             yield RecipeDifference("Checkpoint", name.removeprefix(EXPERTS), *digests)
 
 
-def _exclusive_experts(run: Run, other: Run) -> str:
-    exclusive = [name for name in run.experts if name not in other.experts]
+def _exclusive_experts(run: Run, other_run: Run) -> str:
+    exclusive = [name for name in run.experts if name not in other_run.experts]
     return page_text.join_words(exclusive) if exclusive else ABSENT
 
 

@@ -49,13 +49,13 @@ class RunPair:
     @property
     def predictions(self) -> list[StoredMeasurement]:
         """The stored predictions of A and B, as far as they exist."""
-        return [measured for measured in (self.measured_a, self.measured_b) if measured is not None]
+        return [measurement for measurement in (self.measured_a, self.measured_b) if measurement is not None]
 
     @property
     def runs_without_predictions(self) -> list[Run]:
         """The runs whose predictions are not stored, each once."""
         pairs = zip(self.runs, (self.measured_a, self.measured_b), strict=True)
-        return list({run.id: run for run, measured in pairs if measured is None}.values())
+        return list({run.id: run for run, measurement in pairs if measurement is None}.values())
 
     @property
     def is_reference(self) -> bool:
@@ -69,8 +69,8 @@ class RunPair:
 
     def domain_group(self, task: str) -> str:
         """The name of a data set's group, which states for which of the runs it is in domain."""
-        inside = task in self.a.experts
-        return DOMAIN_GROUPS[inside, inside if self.is_reference else task in self.b.experts]
+        is_inside = task in self.a.experts
+        return DOMAIN_GROUPS[is_inside, is_inside if self.is_reference else task in self.b.experts]
 
 
 def make_pair(a: Run, b: Run) -> RunPair:
@@ -79,26 +79,26 @@ def make_pair(a: Run, b: Run) -> RunPair:
 
 
 @cache_shared(16)
-def read_predictions(measured: StoredMeasurement) -> Mapping[str, RunAnswers]:
+def read_predictions(measurement: StoredMeasurement) -> Mapping[str, RunAnswers]:
     """{data set: the run's predictions on its images}; shared, never changed."""
     from merging.study.measurements.predictions import read_answers
 
-    return read_answers(measured, page_data.benchmark())
+    return read_answers(measurement, page_data.benchmark())
 
 
 @cache_table
-def _scores_of_predictions(measured: StoredMeasurement) -> pd.DataFrame:
+def _read_scores(measurement: StoredMeasurement) -> pd.DataFrame:
     from merging.study.measurements.predictions import score_rows
 
-    return score_rows(measured, page_data.benchmark())
+    return score_rows(measurement, page_data.benchmark())
 
 
-def read_accuracies(run: Run, measured: StoredMeasurement | None) -> pd.DataFrame | None:
+def read_accuracies(run: Run, measurement: StoredMeasurement | None) -> pd.DataFrame | None:
     """A run's accuracies on the reporting half, from predictions, else from its scores; None without either."""
-    return _scores_of_predictions(measured) if measured is not None else page_data.scores(run)
+    return _read_scores(measurement) if measurement is not None else page_data.scores(run)
 
 
-def score_differences(pair: RunPair) -> pd.DataFrame | None:
+def compare_scores(pair: RunPair) -> pd.DataFrame | None:
     """One row for each average and data set, for ``compare_scores``; None if the two runs cannot be compared.
 
     Intervals need the predictions of both; without them they are NaN.
@@ -108,7 +108,7 @@ def score_differences(pair: RunPair) -> pd.DataFrame | None:
         return None
     tasks = [task for task in scores_a["task"] if task in set(scores_b["task"])]
     if pair.measured_a is not None and pair.measured_b is not None:
-        table = _paired_differences(
+        table = _compare_predictions(
             str(pair.measured_a.path),
             str(pair.measured_b.path),
             _common_groups(pair, tasks),
@@ -116,7 +116,7 @@ def score_differences(pair: RunPair) -> pd.DataFrame | None:
             pair,
         )
     else:
-        table = _plain_differences(scores_a, scores_b, _common_groups(pair, tasks), pair.has_same_domain)
+        table = _compare_accuracies(scores_a, scores_b, _common_groups(pair, tasks), pair.has_same_domain)
     table = table.assign(
         title=_scope_titles(pair, table), group=[_group_of_scope(pair, scope) for scope in table["scope"]]
     )
@@ -137,7 +137,7 @@ def _common_groups(pair: RunPair, tasks: Sequence[str]) -> Groups:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _paired_differences(entry_a: str, entry_b: str, groups: Groups, with_h_score: bool, _pair: RunPair) -> pd.DataFrame:
+def _compare_predictions(entry_a: str, entry_b: str, groups: Groups, with_h_score: bool, _pair: RunPair) -> pd.DataFrame:
     from merging.study.analysis.agreement import differences
 
     assert _pair.measured_a is not None  # called only with both
@@ -151,7 +151,7 @@ def _paired_differences(entry_a: str, entry_b: str, groups: Groups, with_h_score
     return differences(right_by_task, *groups, h=with_h_score)
 
 
-def _plain_differences(
+def _compare_accuracies(
     scores_a: pd.DataFrame, scores_b: pd.DataFrame, groups: Groups, with_h_score: bool
 ) -> pd.DataFrame:
     """Differences without intervals, from accuracies alone."""
@@ -160,18 +160,18 @@ def _plain_differences(
     from merging.images.benchmarks.metrics import h_score
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
-    joined = scores_a.merge(scores_b, on="task", suffixes=("_a", "_b")).set_index("task")
+    scores = scores_a.merge(scores_b, on="task", suffixes=("_a", "_b")).set_index("task")
     rows = []
     for name, tasks in zip((INSIDE, OUTSIDE), groups, strict=True):
         if tasks:
-            selected = joined.loc[list(tasks)]
+            selected = scores.loc[list(tasks)]
             rows.append(
                 (name, selected["accuracy_a"].mean(), selected["accuracy_b"].mean(), int(selected["n_a"].sum()))
             )
     if with_h_score and len(rows) == 2:
         (_, in_a, in_b, n_in), (_, out_a, out_b, n_out) = rows
         rows.append((H_SCORE, h_score(in_a, out_a), h_score(in_b, out_b), n_in + n_out))
-    rows += [(task, row["accuracy_a"], row["accuracy_b"], int(row["n_a"])) for task, row in joined.iterrows()]
+    rows += [(task, row["accuracy_a"], row["accuracy_b"], int(row["n_a"])) for task, row in scores.iterrows()]
     table = pd.DataFrame(rows, columns=["scope", "a", "b", "n"])
     return table.assign(difference=table["b"] - table["a"], low=math.nan, high=math.nan)
 
@@ -256,7 +256,7 @@ def prediction_in_words(answers: RunAnswers, index: int, names: Any) -> str:
     return f"{truth} ({right_count}), {commonest_error} ({votes_by_class[commonest_error]} of {model_count})"
 
 
-def image_table(pair: RunPair) -> pd.DataFrame:
+def build_image_rows(pair: RunPair) -> pd.DataFrame:
     """One row for each image of the reporting half: data set, class, both predictions, and which of them is right.
 
     ``both``, ``only_a``, ``only_b`` and ``neither`` are 0 or 1, or shares if a run has several models. Margins are the

@@ -28,7 +28,7 @@ NO_PREDICTIONS = "Intervals of the difference need the predictions for every ima
 
 def draw_view(pair: RunPair) -> None:
     """Draw the chart of the differences, and its numbers."""
-    table = run_pair.score_differences(pair)
+    table = run_pair.compare_scores(pair)
     if _draw_imported(pair):
         pass  # the imported scores of these networks are drawn
     elif table is None:

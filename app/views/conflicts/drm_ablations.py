@@ -48,7 +48,7 @@ def draw_view() -> None:
         f"the same share of every matrix. Bars are 95% intervals. {inside} images in domain, {outside} out of domain, "
         f"{samples.scored_part()}. {measure_button.origin_in_words([measurement])}"
     )
-    table = truncation_table(measurements.measured_table(measurement, "ranks"))
+    table = build_truncation_table(measurements.measured_table(measurement, "ranks"))
     paper = paper_line.claim_lines("conflicts/rank_truncation")
     chart_view.draw_chart(
         "rank_truncation", table, name="drm_rank_truncation", caption=caption, description=paper, of=()
@@ -58,7 +58,7 @@ def draw_view() -> None:
 
 def _draw_table(rows: pd.DataFrame) -> None:
     full_accuracy = rows.drop_duplicates("method").set_index("method")["in_domain"]
-    printed_accuracy = published_accuracies()
+    printed_accuracy = read_published_accuracies()
     cells = rows[["method", "variant"]].assign(
         In=100 * rows["in_domain"],
         change=100 * (rows["in_domain"] - rows["method"].map(full_accuracy)),
@@ -103,7 +103,7 @@ def _intervals_in_words(rows: pd.DataFrame, low: str, high: str) -> list[str]:
     ]
 
 
-def published_accuracies() -> dict[str, float]:
+def read_published_accuracies() -> dict[str, float]:
     """{chain: in-domain accuracy in percent} that the DRM paper prints for the compared tower."""
     from merging.recipes.papers.published_figures import FROM_DRM
     from merging.recipes.recipe import Recipe
@@ -116,7 +116,7 @@ def published_accuracies() -> dict[str, float]:
     return accuracies
 
 
-def truncation_table(ranks: pd.DataFrame) -> pd.DataFrame:
+def build_truncation_table(ranks: pd.DataFrame) -> pd.DataFrame:
     """The chart's table: one row for each method, cut and group of tasks."""
     import pandas as pd
 

@@ -67,13 +67,13 @@ def read_pair_by_depth(
     path: str, _measurement: StoredMeasurement, pair: tuple[str, str], value: str, density: float
 ) -> pd.DataFrame:
     """The values of one pair, tensor by tensor."""
-    from merging.study.measurements.pairs import read_pair_by_depth
+    from merging.study.measurements.pairs import pair_by_depth
 
-    return read_pair_by_depth(_read_pair_sums(path, _measurement), pair, value, density)
+    return pair_by_depth(_read_pair_sums(path, _measurement), pair, value, density)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def pairs_by_tensor(path: str, _measurement: StoredMeasurement, value: str, density: float) -> pd.DataFrame:
+def read_pairs_by_tensor(path: str, _measurement: StoredMeasurement, value: str, density: float) -> pd.DataFrame:
     """The values of every pair, tensor by tensor."""
     from merging.study.measurements.pairs import pairs_by_tensor
 
@@ -120,7 +120,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
             bind=address.BIND,
             required=True,
         )
-    layer = conflict_layers.pick_layer(run, conflict_layers.middle_layer(run)) if scope == ONE_LAYER else None
+    layer = conflict_layers.pick_layer(run, conflict_layers.find_middle_layer(run)) if scope == ONE_LAYER else None
     table, order = build_matrix(str(measurement.path), measurement, layer, value, density)
     picture = st.container()  # above the pickers, but drawn after them, because the chart needs their values
     with st.container(horizontal=True, gap="medium"):
@@ -157,20 +157,20 @@ def draw_pair(
     run: Run, measurement: StoredMeasurement, pair: Sequence[str | None], value: str, density: float, layer: str | None
 ) -> None:
     """Draw the chosen pair by depth."""
-    first, second = pair
-    if not first or not second:
+    first_expert, second_expert = pair
+    if not first_expert or not second_expert:
         st.info("Choose two experts, or click a cell of the matrix, to see where in the network they agree.")
         return
-    if first == second:
+    if first_expert == second_expert:
         st.info("Choose two different experts.")
         return
-    table = read_pair_by_depth(str(measurement.path), measurement, (first, second), value, density)
-    layers = tuple(conflict_layers.linear_layers(run)["tensor"])
-    names = " and ".join(f"**{page_text.safe_text(expert_names.expert_name(name), 40)}**" for name in (first, second))
+    table = read_pair_by_depth(str(measurement.path), measurement, (first_expert, second_expert), value, density)
+    layers = tuple(conflict_layers.list_linear_layers(run)["tensor"])
+    names = " and ".join(f"**{page_text.safe_text(expert_names.expert_name(name), 40)}**" for name in (first_expert, second_expert))
     chart_view.draw_question("pair_depth")
     subtitle = f"{names}, tensor by tensor."
     st.markdown(subtitle)
     chart_view.draw_chart(
         "pair_depth", table, name=f"pair_{value}_{run.id[:8]}", headed=True, on_click=lambda: choose_tensor(layers),
-        value=value, pair=(first, second), selected=layer, description=f"{subtitle} {METRIC_NOTES[value]}", of=[run],
+        value=value, pair=(first_expert, second_expert), selected=layer, description=f"{subtitle} {METRIC_NOTES[value]}", of=[run],
     )  # fmt: skip

@@ -70,19 +70,19 @@ def decompose_or_offer(run: Run, layer: str, vertical: bool) -> JointSpace | Non
 
 def pick_direction() -> bool:
     """The picker of how matrices are joined; returns whether they are stacked."""
-    picked = st.segmented_control(
+    label = st.segmented_control(
         "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=address.DIRECTION, bind=address.BIND,
         required=True,
         help=DIRECTION_HELP,
     )  # fmt: skip
-    return DIRECTIONS[picked]
+    return DIRECTIONS[label]
 
 
 @guarded_fragment
 def draw_view(run: Run) -> None:
     """Draw the panel of one layer."""
     with st.container(horizontal=True, gap="medium"):
-        layer = linear_layers.pick_layer(run, linear_layers.middle_layer(run))
+        layer = linear_layers.pick_layer(run, linear_layers.find_middle_layer(run))
         vertical = pick_direction()
         cut = st.slider(
             "Rank cut", 0.0, 0.1, sign_agreement.DEFAULT_RANK_CUT, 0.005, format="%.3f", key=address.RANK_CUT,
@@ -102,7 +102,7 @@ def draw_view(run: Run) -> None:
     draw_pruning(key, space, cut, expert)
 
 
-def report_options(key: SpaceKey) -> dict[str, Any]:
+def make_report_options(key: SpaceKey) -> dict[str, Any]:
     """The report's options for every picture: a description of layer and space, and the run of these experts."""
     run = page_data.store().find(key[0])
     space_name = "V (a shared input space)" if key[2] else "H (a shared output space)"
@@ -112,7 +112,7 @@ def report_options(key: SpaceKey) -> dict[str, Any]:
 
 def draw_spectrum(key: SpaceKey, space: JointSpace, cut: float) -> None:
     """Draw the singular values and the rank cut."""
-    table = spectrum_table(key, cut, space)
+    table = build_spectrum(key, cut, space)
     retained = table[table["kept"]]
     caption = (
         f"Singular values of the experts' matrices {'stacked' if key[2] else 'side by side'}, "
@@ -121,12 +121,12 @@ def draw_spectrum(key: SpaceKey, space: JointSpace, cut: float) -> None:
         "cuts at 0.01; the paper says it does not cut."
     )
     chart_view.draw_chart(
-        "joint_spectrum", table, name=f"spectrum_{key[0][:8]}", rank_tol=cut, caption=caption, **report_options(key)
+        "joint_spectrum", table, name=f"spectrum_{key[0][:8]}", rank_tol=cut, caption=caption, **make_report_options(key)
     )
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def spectrum_table(key: SpaceKey, cut: float, _space: JointSpace) -> pd.DataFrame:
+def build_spectrum(key: SpaceKey, cut: float, _space: JointSpace) -> pd.DataFrame:
     """The singular values of a space, one row for each direction."""
     from merging.study.analysis.drm_joint_space import spectrum
 
@@ -141,7 +141,7 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
             st.selectbox("Color", ENERGY_METRICS, key=address.ENERGY_METRIC, bind=address.BIND, width=290)
         ]
         expert = selection_pickers.pick_selected(address.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
-    table = energy_table(key, cut, space)
+    table = build_energies(key, cut, space)
     neighbor_count = int((table["last"] - table["first"]).max()) + 1
     neighbor_note = (
         f" A column shows up to {neighbor_count} neighboring directions: the mean of their norms, the sum of their "
@@ -156,7 +156,7 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
     )
     chart_view.draw_chart(
         "joint_energy", table, name=f"energy_{key[0][:8]}", headed=True, on_click=choose_expert, value=value,
-        selected=expert, caption=caption, **report_options(key),
+        selected=expert, caption=caption, **make_report_options(key),
     )  # fmt: skip
     return expert
 
@@ -168,7 +168,7 @@ def choose_expert() -> None:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def energy_table(key: SpaceKey, cut: float, _space: JointSpace) -> pd.DataFrame:
+def build_energies(key: SpaceKey, cut: float, _space: JointSpace) -> pd.DataFrame:
     """Energies and row norms of a space, by expert and direction."""
     from merging.study.analysis.drm_joint_space import energy_by_direction
 
@@ -187,7 +187,7 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
             "Entries ranked", RANKING_SCOPES, key=address.RANKING, bind=address.BIND, width=200, help=RANKING_HELP
         )
     ranked_together = RANKING_SCOPES[ranked]
-    table = dropped_table(key, cut, ratio, ranked_together, space)
+    table = build_dropped_shares(key, cut, ratio, ranked_together, space)
     means = [percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]
     caption = (
         f"The smallest {percent(ratio, 0)} of the entries of "
@@ -199,14 +199,14 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
     shown_rows = table[table["expert"] == expert] if expert else table
     paper, options = (
         paper_line.claim_lines("conflicts/joint_space", {"swing": dropped_share_range(shown_rows)}),
-        report_options(key),
+        make_report_options(key),
     )
     chart_view.draw_chart(
         "joint_dropped", table, name=f"dropped_{key[0][:8]}", headed=True, expert=expert, ratio=ratio, caption=caption,
         **options | {"description": f"{options['description']} {paper}"},
     )  # fmt: skip
     paper_line.draw_lines(paper)
-    step_matrices, facts = steps_table(key, cut, ratio, ranked_together, space)
+    step_matrices, facts = build_steps(key, cut, ratio, ranked_together, space)
     caption = (
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "
         "are in units of a unit vector's root mean square, so color shows the row norms. "
@@ -217,12 +217,12 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
     )
     name = f"steps_{key[0][:8]}"
     chart_view.draw_chart(
-        "joint_steps", step_matrices, name=name, vertical=key[2], caption=caption, **report_options(key)
+        "joint_steps", step_matrices, name=name, vertical=key[2], caption=caption, **make_report_options(key)
     )
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning the layer …")
-def dropped_table(key: SpaceKey, cut: float, ratio: float, ranked_together: bool, _space: JointSpace) -> pd.DataFrame:
+def build_dropped_shares(key: SpaceKey, cut: float, ratio: float, ranked_together: bool, _space: JointSpace) -> pd.DataFrame:
     """The share of every basis vector that pruning drops."""
     from merging.study.analysis.drm_joint_space import dropped_shares
 
@@ -230,7 +230,7 @@ def dropped_table(key: SpaceKey, cut: float, ratio: float, ranked_together: bool
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning and merging the layer …")
-def steps_table(
+def build_steps(
     key: SpaceKey, cut: float, ratio: float, ranked_together: bool, _space: JointSpace
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """The matrices of every step in reduced size, and the numbers for the caption."""

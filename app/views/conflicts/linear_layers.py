@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CLICK_HINT = "Click a cell, or choose"
 
 
-def linear_layers(run: Run) -> pd.DataFrame:
+def list_linear_layers(run: Run) -> pd.DataFrame:
     """The linear layers of a run's experts in forward order, with section, role and part."""
     from viz.chart import sort_forward
 
@@ -36,15 +36,15 @@ def linear_layers(run: Run) -> pd.DataFrame:
 
 def pick_layer(run: Run, default: str | None = None) -> str | None:
     """The picker of one linear layer; ``first`` is preselected unless the link or the session names a layer."""
-    names = list(linear_layers(run)["tensor"])
+    names = list(list_linear_layers(run)["tensor"])
     return selection_pickers.pick_selected(
         address.TENSOR, names, "Layer", first=default, placeholder=CLICK_HINT, width=420, what="linear layers"
     )
 
 
-def middle_layer(run: Run) -> str:
+def find_middle_layer(run: Run) -> str:
     """The first linear layer of the middle block, the default of views that need a layer."""
-    rows = linear_layers(run)
+    rows = list_linear_layers(run)
     blocks = list(dict.fromkeys(section for section in rows["section"] if "block " in section))
     section = blocks[len(blocks) // 2] if blocks else rows["section"].iloc[0]
     return str(rows[rows["section"] == section]["tensor"].iloc[0])
@@ -76,7 +76,7 @@ class Decomposition:
 
 # The cache stores the holder, not the space: cached functions must not draw, and computing a space draws progress.
 @st.cache_resource(max_entries=4, show_spinner=False)
-def cached_decomposition(run_id: str, layer: str, vertical: bool) -> Decomposition:
+def find_cached_decomposition(run_id: str, layer: str, vertical: bool) -> Decomposition:
     """The decomposition of a layer, cached for all sessions; only the last few layers stay cached."""
     return Decomposition()
 
@@ -89,7 +89,7 @@ def estimate_seconds(run: Run, layer: str, vertical: bool) -> float:
     """
     from merging.study.analysis.drm_joint_space import estimated_seconds
 
-    if cached_decomposition(run.id, layer, vertical).space is not None:
+    if find_cached_decomposition(run.id, layer, vertical).space is not None:
         return 0.0
     count, height, width = read_task_matrices(run.id, layer).shape
     return estimated_seconds(count, (height, width), vertical)
@@ -103,7 +103,7 @@ def decompose_layer(run: Run, layer: str, vertical: bool, tick: Tick = lambda sh
     """
     from merging.study.analysis.drm_joint_space import joint_space
 
-    cached = cached_decomposition(run.id, layer, vertical)
+    cached = find_cached_decomposition(run.id, layer, vertical)
     if cached.space is None:
         cached.space = joint_space(run.experts, read_task_matrices(run.id, layer), vertical, tick)
     return cached.space

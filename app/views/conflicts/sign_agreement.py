@@ -173,7 +173,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement | None) -> None:
             ]
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
-        layer = linear_layers.pick_layer(run, None if measurement else linear_layers.middle_layer(run))
+        layer = linear_layers.pick_layer(run, None if measurement else linear_layers.find_middle_layer(run))
         cut = DEFAULT_RANK_CUT
         if layer:
             cut = st.slider(
@@ -245,14 +245,14 @@ def draw_election(run: Run, measurement: StoredMeasurement, density: float, laye
         selected=layer, experts=list(run.experts), caption=ELECTION_NOTE.format(density), of=[run],
     )  # fmt: skip
     st.dataframe(
-        election_table(table, layer).replace({"expert": expert_names.data_set_titles()}),
+        sum_elections(table, layer).replace({"expert": expert_names.data_set_titles()}),
         hide_index=True,
         column_config=ELECTION_COLUMNS,
         alt="Entries that survive the election, by expert",
     )
 
 
-def election_table(table: pd.DataFrame, layer: str | None) -> pd.DataFrame:
+def sum_elections(table: pd.DataFrame, layer: str | None) -> pd.DataFrame:
     """Kept and surviving entries by expert, for one layer or all layers together."""
     rows = table[table["tensor"] == layer] if layer else table
     shares = add_election_shares(

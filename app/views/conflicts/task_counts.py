@@ -72,7 +72,7 @@ def _read_averages(measurement: StoredMeasurement) -> pd.DataFrame:
 
 
 @cache_table
-def _paired_tests(table: pd.DataFrame, method: str, value: str) -> pd.DataFrame:
+def _run_paired_tests(table: pd.DataFrame, method: str, value: str) -> pd.DataFrame:
     from merging.study.trials.task_counts import paired_tests
 
     return paired_tests(table, method, value)
@@ -84,8 +84,8 @@ def _draw_tests(table: pd.DataFrame, value: str) -> None:
     st.header("Is one method better than another, whichever experts are merged?", anchor=False)
     methods = list(dict.fromkeys(table["method"]))
     default_index = methods.index(REFERENCE) if REFERENCE in methods else 0
-    chosen = st.selectbox("Compare", methods, default_index, key=address.TESTED_METHOD, bind=address.BIND, width=320)
-    tests = _paired_tests(table, chosen, value)
+    method = st.selectbox("Compare", methods, default_index, key=address.TESTED_METHOD, bind=address.BIND, width=320)
+    tests = _run_paired_tests(table, method, value)
     cells = tests.assign(
         cell=[_test_in_words(difference, p) for difference, p in zip(tests["difference"], tests["p"], strict=True)],
         size=[f"{size} experts" for size in tests["size"]],
@@ -99,12 +99,12 @@ def _draw_tests(table: pd.DataFrame, value: str) -> None:
         table_by_size.reset_index(),
         hide_index=True,
         height="content",
-        column_config={"method": st.column_config.TextColumn(f"{chosen} against", width=210, pinned=True), **columns},
-        alt=f"Paired t-tests of {chosen} against every other method, by number of experts",
+        column_config={"method": st.column_config.TextColumn(f"{method} against", width=210, pinned=True), **columns},
+        alt=f"Paired t-tests of {method} against every other method, by number of experts",
     )
     st.caption(
         "Mean difference in percentage points and the one-sided p of a paired t-test over subsets, as in the paper's "
-        f"Table 5. {TEST_NOTE.format(page_text.safe_text(chosen, 40))}"
+        f"Table 5. {TEST_NOTE.format(page_text.safe_text(method, 40))}"
     )
 
 

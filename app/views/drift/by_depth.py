@@ -36,15 +36,15 @@ CORRELATION_LABELS = {
 }
 
 
-def draw_view(pairs: Pairs, stored: Sequence[Run]) -> None:
+def draw_view(pairs: Pairs, stored_runs: Sequence[Run]) -> None:
     """Draw the charts and tables of the chosen runs."""
     with st.container(horizontal=True, gap="medium"):
         token = st.selectbox("Features", TOKENS, key=address.TOKEN, bind=address.BIND, width=220)
         distance = pick_distance()
         band_run = pick_one([run for run, _ in pairs], "Band over the tasks of").id
     draw_lines(pairs, token, distance, band_run)
-    draw_accuracy(pairs, stored, distance)
-    draw_consistency([run for run, _ in pairs], stored)
+    draw_accuracy(pairs, stored_runs, distance)
+    draw_consistency([run for run, _ in pairs], stored_runs)
 
 
 def pick_distance() -> str:
@@ -81,9 +81,9 @@ def _tasks_in_words(tasks: Sequence[int]) -> str:
     return f"{span(tasks)} tasks, which differ between the runs, as do the images" if len(set(tasks)) > 1 else "tasks"
 
 
-def draw_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
+def draw_accuracy(pairs: Pairs, stored_runs: Sequence[Run], distance: str) -> None:
     """Draw a point for each task and run (LOT, Fig. 1a), and correlations."""
-    points = measurements.drift_and_accuracy(pairs, stored)
+    points = measurements.drift_and_accuracy(pairs, stored_runs)
     fit = measurements.fit_drift_line(points, distance) if len(points) else None
     fit_values = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
     paper = paper_line.claim_lines("drift/against_accuracy")
@@ -106,7 +106,7 @@ def draw_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
 
 def draw_correlations(points: pd.DataFrame, value: str) -> None:
     """Draw a table of correlations over all points, within runs and within tasks."""
-    table = _correlations(points, value)
+    table = _compute_correlations(points, value)
     table["over"] = table["over"].map(CORRELATION_LABELS)
     number = st.column_config.NumberColumn
     columns = {
@@ -124,16 +124,16 @@ def draw_correlations(points: pd.DataFrame, value: str) -> None:
 
 
 @cache_table
-def _correlations(points: pd.DataFrame, value: str) -> pd.DataFrame:
+def _compute_correlations(points: pd.DataFrame, value: str) -> pd.DataFrame:
     from merging.study.analysis.correlation import correlations
 
     return correlations(points, value, "lost")
 
 
-def draw_consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+def draw_consistency(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
     """Draw LOT's Table 10 from stored accuracies."""
     st.header("How evenly does each merge serve its tasks?", anchor=False)
-    table = measurements.loss_spread(runs, stored)
+    table = measurements.loss_spread(runs, stored_runs)
     if table.empty:
         st.info("None of these runs was evaluated together with its experts.")
         return

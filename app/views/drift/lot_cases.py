@@ -92,14 +92,14 @@ def draw_cases() -> None:
     st.caption(caption)
 
 
-def draw_exemplars(stored: Sequence[Run]) -> None:
+def draw_exemplars(stored_runs: Sequence[Run]) -> None:
     """Draw accuracy against the number of exemplars, as a chart and a table."""
     measurement = measurements.find_measurement(measurements.EXEMPLARS)
     if measurement is None:
         measure_button.draw_missing_benchmark(measurements.EXEMPLARS, NOT_MEASURED)
         return
     accuracy, rank = measurements.exemplar_tables(measurement)
-    lines = measurements.reference_accuracies(stored)
+    reference_lines = measurements.reference_accuracies(stored_runs)
     sample_count, tasks = plural(measurement.notes["seeds"], "sample"), plural(int(accuracy["tasks"].iloc[0]), "task")
     caption = (
         f"Curves are means over {sample_count} of exemplars (seeds from 0), bands span the worst to the best of them. "
@@ -108,7 +108,7 @@ def draw_exemplars(stored: Sequence[Run]) -> None:
     )
     paper = paper_line.claim_lines("drift/exemplars")
     chart_view.draw_chart(
-        "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=lines, caption=caption,
+        "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=reference_lines, caption=caption,
         published=measurements.published_curves(), description=paper, of=(),
     )  # fmt: skip
     _draw_numbers(accuracy)
@@ -126,7 +126,7 @@ def _draw_numbers(accuracy: pd.DataFrame) -> None:
     }
     table = mean_accuracies.reset_index()
     for curve in BY_EXEMPLARS:
-        table[curve.key] = [_printed_accuracy(curve, int(n)) for n in table["exemplars"]]
+        table[curve.key] = [_printed_accuracy_in_words(curve, int(n)) for n in table["exemplars"]]
         columns[curve.key] = st.column_config.TextColumn(f"◇ {curve.method}, {curve.where}", help=SOURCES[curve.paper])
     st.dataframe(
         table.style.set_properties(subset=[curve.key for curve in BY_EXEMPLARS], color=printed_color()),
@@ -140,7 +140,7 @@ def _draw_numbers(accuracy: pd.DataFrame) -> None:
     )
 
 
-def _printed_accuracy(curve: Curve, exemplars: int) -> str:
+def _printed_accuracy_in_words(curve: Curve, exemplars: int) -> str:
     value, spread = curve.values.get(exemplars), curve.spread.get(exemplars)
     return "" if value is None else f"{value}%" + (f" ± {spread}" if spread else "")
 

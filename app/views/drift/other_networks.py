@@ -18,9 +18,9 @@ ONE_OTHER = (
 NOT_MEASURED = "Drift layer by layer, from the layer inputs that the recipe names, has not been measured for"
 
 
-def offered_runs(stored: Sequence[Run]) -> list[Run]:
+def offered_runs(stored_runs: Sequence[Run]) -> list[Run]:
     """The merges of other networks whose layers are measured, or can be because their recipes name layer inputs."""
-    others = [run for run in page_data.merges_of(stored) if run.network]
+    others = [run for run in page_data.merges_of(stored_runs) if run.network]
     return [
         run
         for run in others

@@ -47,14 +47,14 @@ def draw_view(runs: Sequence[Run]) -> None:
     if run.recipe is None:
         st.info("This run is not a merge, so there is nothing to put back.")
         return
-    measured = measurements.find_measurement(measurements.PUT_BACK, run.id)
+    measurement = measurements.find_measurement(measurements.PUT_BACK, run.id)
     # Exactly one element is above the fragment, with or without the measurement. Otherwise Streamlit would identify
     # the fragment differently once the measurement is stored, and would lose a click made in the meantime.
     offer_slot = st.container()
-    if measured is None:
+    if measurement is None:
         with offer_slot:
             draw_offer(run)
-    draw_maps(run, measured)
+    draw_maps(run, measurement)
 
 
 def draw_offer(run: Run) -> None:
@@ -112,25 +112,25 @@ def choose_tensor(tensor: str) -> None:
 
 
 @guarded_fragment
-def draw_maps(run: Run, measured: StoredMeasurement | None) -> None:
+def draw_maps(run: Run, measurement: StoredMeasurement | None) -> None:
     """Draw the maps with the picker of one tensor, and its panel; a click redraws only them."""
     tensors = list(page_data.run_table(run.id, "tensors")["tensor"])
-    changes = None if measured is None else measurements.measured_table(measured, "changes")
+    changes = None if measurement is None else measurements.measured_table(measurement, "changes")
     picture = st.container()  # above the picker, but drawn after it, because the chart needs its value
     tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
     selection_pickers.draw_view_links("Drift", address.TENSOR, run=run.id)
-    if measured is not None and changes is not None:
+    if measurement is not None and changes is not None:
         with picture:
-            draw_true_map(run, measured, changes, tensor)
+            draw_true_map(run, measurement, changes, tensor)
     put_back_panel.draw_panel(run, tensor, "drift")
     if changes is not None:
         draw_ranks(run, changes, tensor)
     draw_predicted_map(run, changes, tensor)
 
 
-def draw_true_map(run: Run, measured: StoredMeasurement, changes: pd.DataFrame, tensor: str | None) -> None:
+def draw_true_map(run: Run, measurement: StoredMeasurement, changes: pd.DataFrame, tensor: str | None) -> None:
     """Draw the map, and tables of whole blocks, kinds, and the largest gains."""
-    caption = f"{images_in_words(measured.notes, changes)} {measure_button.origin_in_words([measured])}"
+    caption = f"{images_in_words(measurement.notes, changes)} {measure_button.origin_in_words([measurement])}"
     chart_view.draw_chart(
         "revert_map", restored_tensors.revert_cells(run, changes), name=f"put_back_{run.id[:8]}", on_click=choose_cell,
         selected=(None, tensor), caption=caption, of=[run],
@@ -224,23 +224,23 @@ def draw_first_tensors(table: pd.DataFrame, domain: str) -> None:
 def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | None) -> None:
     """Draw the first-order map, and its rank correlation with the true map if that is known."""
     chart_view.draw_question("first_order_map")
-    measured = measurements.find_measurement(measurements.FIRST_ORDER, run.id)
-    if measured is None:
+    measurement = measurements.find_measurement(measurements.FIRST_ORDER, run.id)
+    if measurement is None:
         measure_button.draw_missing(measurements.FIRST_ORDER, [run], PREDICTION_OFFER)
         return
     prediction = st.selectbox(
         "Predict", restored_tensors.PREDICTIONS, key=address.PREDICTION, bind=address.BIND, width=420
     )
-    table = restored_tensors.predicted_cells(run, measured, prediction)
+    table = restored_tensors.predicted_cells(run, measurement, prediction)
     if changes is not None:
-        st.markdown(correlations_in_words(restored_tensors.rank_correlations(measured, changes)))
-    notes = measured.notes
+        st.markdown(correlations_in_words(restored_tensors.rank_correlations(measurement, changes)))
+    notes = measurement.notes
     chart_view.draw_chart(
         "first_order_map", table, name=f"first_order_{run.id[:8]}", headed=True, on_click=choose_predicted,
         selected=(None, tensor), of=[run], description=f"Predicted for {prediction}.",
         caption=f"{PREDICTION_NOTE} {WEIGHT_NOTE} n = {count(notes['n_in'])} images in domain and "
         f"{count(notes['n_out'])} out of domain of the {notes['split']} half, seed {notes['sample_seed']}. "
-        f"{measure_button.origin_in_words([measured])}",
+        f"{measure_button.origin_in_words([measurement])}",
     )  # fmt: skip
 
 

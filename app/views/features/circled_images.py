@@ -24,11 +24,11 @@ STRIP_TITLE = "the images that were circled on the map"
 
 def store_circled() -> None:
     """Callback of the lasso: store the circled images, and the run of their panel."""
-    if picked := chart_view.circled_marks("feature_map"):
-        st.session_state[SESSION_KEY] = (picked[0]["run"].partition(":")[0], [mark["image"] for mark in picked])
+    if marks := chart_view.circled_marks("feature_map"):
+        st.session_state[SESSION_KEY] = (marks[0]["run"].partition(":")[0], [mark["image"] for mark in marks])
 
 
-def circled_images() -> tuple[str, list[str]]:
+def find_circled() -> tuple[str, list[str]]:
     """The id of the run in whose panel images are circled, and the names of these images."""
     run_id, images = st.session_state.get(SESSION_KEY, ("", []))
     return str(run_id), list(images)

@@ -28,7 +28,7 @@ def draw_separability(models: Sequence[Model]) -> None:
     value = SEPARABILITY_METRICS[
         st.selectbox("Measured as", SEPARABILITY_METRICS, key=address.SEPARABILITY_METRIC, bind=address.BIND, width=220)
     ]
-    table = feature_data.separability_table(models)
+    table = feature_data.read_separability(models)
     table = table[table["task"] != ALL_DATA_SETS]
     runs = [model.run.id for model in models]
     caption = (
@@ -49,7 +49,7 @@ def draw_distance(models: Sequence[Model]) -> None:
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = feature_maps.pick_images()
         unit_length = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
-    table = feature_data.distance_histogram(models, task, unit_length)
+    table = feature_data.count_distances(models, task, unit_length)
     runs = [model.run.id for model in models if not model.pretrained]
     notes = models[0].measurement.notes
     caption = (

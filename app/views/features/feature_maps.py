@@ -55,11 +55,11 @@ DECIMAL_FORMATS = {"silhouette": "%.3f", "scatter": "%.3f", "trust": "%.3f"}
 def pick_images() -> str:
     """The picker of a data set; returns its key, or ``ALL_DATA_SETS``."""
     titles = measurements.titles_by_task()
-    keys_by_label = {ALL_LABEL: ALL_DATA_SETS} | {titles[key]: key for key in _task_keys()}
+    keys_by_label = {ALL_LABEL: ALL_DATA_SETS} | {titles[key]: key for key in _list_task_keys()}
     return keys_by_label[st.selectbox("Images", keys_by_label, key=address.DATA_SET, bind=address.BIND, width=220)]
 
 
-def _task_keys() -> list[str]:
+def _list_task_keys() -> list[str]:
     from merging.study.measurements.features import out_of_domain_keys
 
     return out_of_domain_keys(page_data.benchmark())
@@ -92,9 +92,9 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
             )
         classes = pick_classes(task)
     if kind == PCA:
-        coordinates_by_panel, shares = feature_data.principal_components(models, task)
+        coordinates_by_panel, shares = feature_data.find_components(models, task)
         trust = {
-            model.run.id: feature_data.principal_trustworthiness(model, task, coordinates_by_panel[model.run.id])
+            model.run.id: feature_data.compute_trustworthiness(model, task, coordinates_by_panel[model.run.id])
             for model in models
         }
         shares_in_words = " and ".join(percent(share) for share in shares)
@@ -110,10 +110,10 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
     elif stored_maps := _find_maps(models):
         models = [model for model in models if model.run.id in stored_maps]
         coordinates_by_panel = {
-            m.run.id: feature_data.tsne_map(m, stored_maps[m.run.id], task, perplexity) for m in models
+            m.run.id: feature_data.read_tsne_map(m, stored_maps[m.run.id], task, perplexity) for m in models
         }
         trust = {
-            run_id: feature_data.map_trustworthiness(tsne, task, perplexity) for run_id, tsne in stored_maps.items()
+            run_id: feature_data.read_trustworthiness(tsne, task, perplexity) for run_id, tsne in stored_maps.items()
         }
         origin = measure_button.origin_in_words(list(stored_maps.values()))
         draw_maps(
@@ -134,13 +134,13 @@ def draw_perplexities(models: Sequence[Model]) -> None:
         classes = pick_classes(task)
     if stored_maps := _find_maps(models):
         coordinates_by_panel = {
-            f"{model.run.id}:perplexity {value}": feature_data.tsne_map(model, stored_maps[model.run.id], task, value)
+            f"{model.run.id}:perplexity {value}": feature_data.read_tsne_map(model, stored_maps[model.run.id], task, value)
             for model in models
             if model.run.id in stored_maps
             for value in PERPLEXITIES
         }
         trust = {
-            f"{run_id}:perplexity {value}": feature_data.map_trustworthiness(tsne, task, value)
+            f"{run_id}:perplexity {value}": feature_data.read_trustworthiness(tsne, task, value)
             for run_id, tsne in stored_maps.items()
             for value in PERPLEXITIES
         }
@@ -160,8 +160,8 @@ def _find_maps(models: Sequence[Model]) -> dict[str, StoredMeasurement]:
     """{run id: stored t-SNE maps}, and a button that computes missing ones."""
     results = {model.run.id: measurements.find_measurement(measurements.TSNE, model.run.id) for model in models}
     stored_maps = {run_id: result for run_id, result in results.items() if result is not None}
-    if missing := [model.run for model in models if model.run.id not in stored_maps]:
-        measure_button.draw_missing(measurements.TSNE, missing, NO_MAPS, list(stored_maps.values()))
+    if unmapped := [model.run for model in models if model.run.id not in stored_maps]:
+        measure_button.draw_missing(measurements.TSNE, unmapped, NO_MAPS, list(stored_maps.values()))
     return stored_maps
 
 
@@ -185,16 +185,16 @@ def draw_maps(
     if not coordinates_by_panel:
         st.info("There are too few images for a map of this perplexity.")
         return
-    run_id, chosen = circled_images.circled_images()
-    table = feature_data.map_table(models, coordinates_by_panel, task, classes)
+    run_id, circled_names = circled_images.find_circled()
+    table = feature_data.build_map_table(models, coordinates_by_panel, task, classes)
     images_on_map = dict.fromkeys(table["image"])
-    circled = [image for image in chosen if image in images_on_map]
+    circled = [image for image in circled_names if image in images_on_map]
     if (chosen_image := thumbnails.chosen_image(images_on_map, SPLIT)) and chosen_image not in circled:
         circled = [chosen_image, *circled]
     notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
     options = {
         "kind": kind,
-        "groups": _color_groups(models, task),
+        "groups": _list_color_groups(models, task),
         "notes": notes,
         "selected": circled,
         "per_row": per_row,
@@ -217,16 +217,16 @@ def draw_maps(
     circled_images.draw_thumbnails(models, table, run_id, circled)
 
 
-def _color_groups(models: Sequence[Model], task: str) -> list[str]:
+def _list_color_groups(models: Sequence[Model], task: str) -> list[str]:
     """All data sets, or all classes of one, so that colors do not change when some are left out."""
-    table, titles = feature_data.image_table(models[0], task), measurements.titles_by_task()
+    table, titles = feature_data.read_images(models[0], task), measurements.titles_by_task()
     names = look_up_names(table["task"], titles) if task == ALL_DATA_SETS else table["truth"]
     return list(dict.fromkeys(names))
 
 
 def draw_numbers(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> None:
     """Draw the numbers, which are computed in the original feature space."""
-    table = feature_data.numbers_table(models, task, trust)
+    table = feature_data.build_numbers_table(models, task, trust)
     if not trust:
         table = table.drop(columns="trust")
     columns = {

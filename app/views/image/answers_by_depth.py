@@ -27,7 +27,7 @@ def _table_name() -> str:
     return "lens_by_pretrained" if st.session_state.get(PRETRAINED_READOUT_KEY) else "lens"
 
 
-def needed_tables(study: ImageStudy) -> list[TableName]:
+def list_needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables that this view needs."""
     if _table_name() != "lens":
         return study.model_tables(_table_name())
@@ -53,11 +53,11 @@ def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
         data_set = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
         note = f" The accuracy is over {span(rows['n'])} images of the {samples.scored_part()} of {data_set}."
     chart_view.draw_chart(
-        CHART_KEY, table, name=f"answer_{study_tables.file_stem(study)}", sentence=tables.sentences_in_words,
+        CHART_KEY, table, name=f"answer_{study_tables.make_file_stem(study)}", sentence=tables.sentences_in_words,
         of=study.runs, caption=CAPTION + note, description=study_tables.study_in_words(study, tables),
     )  # fmt: skip
 
 
 def _find_accuracies(study: ImageStudy, tables: StudyTables) -> list[object]:
-    tables_or_none = (tables.find(name) for name in needed_tables(study) if name.table == "accuracy")
+    tables_or_none = (tables.find(name) for name in list_needed_tables(study) if name.table == "accuracy")
     return [table for table in tables_or_none if table is not None and len(table)]

@@ -23,17 +23,17 @@ CHANGE_CAPTION = (
 )
 
 
-def _attention_views() -> dict[str, str]:
-    head_count = study_tables.block_and_head_counts()[1]
+def _list_attention_views() -> dict[str, str]:
+    head_count = study_tables.read_block_and_head_counts()[1]
     views = [*(f"head {head}" for head in range(head_count)), "mean of heads", "rollout", "contribution"]
     return {ALL_HEADS: "all heads of one block"} | {name: f"{name}, all blocks" for name in views}
 
 
 def pick_attention() -> str:
     """The pickers of a block or a head; returns the number of the block, or the name of a view of all blocks."""
-    block_count = max(study_tables.block_and_head_counts()[0], 1)
+    block_count = max(study_tables.read_block_and_head_counts()[0], 1)
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        view = pick_parameter("Shown", address.ATTENTION, _attention_views(), ALL_HEADS, width=260)
+        view = pick_parameter("Shown", address.ATTENTION, _list_attention_views(), ALL_HEADS, width=260)
         if view == ALL_HEADS:
             return pick_parameter(
                 "Block",
@@ -45,7 +45,7 @@ def pick_attention() -> str:
     return view
 
 
-def needed_tables(study: ImageStudy, view: str) -> list[TableName]:
+def list_needed_tables(study: ImageStudy, view: str) -> list[TableName]:
     """The tables that this view needs."""
     return [*study.model_tables("attention", view), *study.pair_tables("attention_change")]
 
@@ -56,14 +56,14 @@ def draw_attention(study: ImageStudy, tables: StudyTables, view: str) -> None:
     if table is not None:
         table = table.drop(columns="against", errors="ignore")
         chart_view.draw_chart(
-            "image_attention", table, name=f"attention_{study_tables.file_stem(study)}", of=study.runs,
+            "image_attention", table, name=f"attention_{study_tables.make_file_stem(study)}", of=study.runs,
             by="view" if view.isdecimal() else "block", picture=study.image.gray, sentence=tables.sentences_in_words,
             wide=view_state.is_single_chart(), caption=NOTE, description=study_tables.study_in_words(study, tables),
         )  # fmt: skip
     change = tables.join_tables(study.pair_tables("attention_change"))
     if change is not None:
         chart_view.draw_chart(
-            "image_attention_change", change, name=f"attention_change_{study_tables.file_stem(study)}", of=study.runs,
+            "image_attention_change", change, name=f"attention_change_{study_tables.make_file_stem(study)}", of=study.runs,
             sentence=tables.sentences_in_words, caption=CHANGE_CAPTION,
             description=study_tables.study_in_words(study, tables),
         )  # fmt: skip

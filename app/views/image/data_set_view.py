@@ -60,9 +60,9 @@ def draw_view(runs: Sequence[Run]) -> None:
         return
     groups = run_picker.group_by_models(merges)
     results = [(run, measurements.find_measurement(measurements.DEPTHS, run.id)) for run in groups[0]]
-    pairs = [(run, measured) for run, measured in results if measured is not None]
-    if unmeasured := [run for run, measured in results if measured is None]:
-        measure_button.draw_missing(measurements.DEPTHS, unmeasured, NOT_MEASURED, [measured for _, measured in pairs])
+    pairs = [(run, measurement) for run, measurement in results if measurement is not None]
+    if unmeasured := [run for run, measurement in results if measurement is None]:
+        measure_button.draw_missing(measurements.DEPTHS, unmeasured, NOT_MEASURED, [measurement for _, measurement in pairs])
     if pairs:
         draw_depths(pairs)
         draw_data_sets(pairs)
@@ -72,7 +72,7 @@ def draw_view(runs: Sequence[Run]) -> None:
 @guarded_fragment
 def draw_depths(pairs: Pairs) -> None:
     """Draw curves over depth for each run, and the images that restoring fixes; the pickers redraw only these."""
-    groups = data_set_tables.image_groups(pairs)
+    groups = data_set_tables.list_image_groups(pairs)
     names = list(groups)
     with st.container(horizontal=True, gap="medium"):
         name = st.selectbox(
@@ -85,12 +85,12 @@ def draw_depths(pairs: Pairs) -> None:
         ]
     group, run_ids, runs = groups[name], [run.id for run, _ in pairs], [run for run, _ in pairs]
     title = clean_text(name, 60)
-    depths = data_set_tables.depth_table(pairs, metric, group)
+    depths = data_set_tables.build_depth_table(pairs, metric, group)
     chart_view.draw_chart(
         "data_set_depths", depths, name=f"by_depth_{metric}_{group}", value=metric, runs=run_ids, over=title, of=runs,
         caption=f"{METRIC_NOTES[metric]} {numbers_in_words(pairs, depths, title, metric)}",
     )  # fmt: skip
-    table = data_set_tables.mended_table(pairs, group, donor)
+    table = data_set_tables.build_mended_table(pairs, group, donor)
     chart_view.draw_chart(
         "data_set_mended", table, name=f"mended_{donor}_{group}", runs=run_ids, over=title, of=runs,
         caption=f"{BROKEN_NOTE} {numbers_in_words(pairs, table, title, 'mended')}",
@@ -114,7 +114,7 @@ def numbers_in_words(pairs: Pairs, table: pd.DataFrame, title: str, metric: str)
     return (
         f"{page_text.safe_text(title[:1].upper() + title[1:])}: n = {n} {kind} of the {samples.scored_part()}. "
         f"{intervals} "
-        f"{measure_button.origin_in_words([measured for _, measured in pairs])}"
+        f"{measure_button.origin_in_words([measurement for _, measurement in pairs])}"
     )
 
 
@@ -135,7 +135,7 @@ def draw_data_sets(pairs: Pairs) -> None:
             st.selectbox("Cells show", CELL_METRICS, key=address.CELL_METRIC, bind=address.BIND, width=300)
         ]
     measured = next(measurement for measured_run, measurement in pairs if measured_run.id == run.id)
-    table = data_set_tables.task_table(run, measured, value)
+    table = data_set_tables.build_task_table(run, measured, value)
     labeled = table.assign(run=table["task"], label=table["title"])
     chart_view.draw_chart(
         "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", headed=True, value=value, on_click=choose_cell,
@@ -153,9 +153,9 @@ def draw_data_sets(pairs: Pairs) -> None:
         draw_cell_images(run, measured, value, titles[title], int(depth))
 
 
-def draw_cell_images(run: Run, measured: StoredMeasurement, value: str, task: str, depth: int) -> None:
+def draw_cell_images(run: Run, measurement: StoredMeasurement, value: str, task: str, depth: int) -> None:
     """Draw the images of a cell as thumbnails, each of which opens on this page."""
-    images = data_set_tables.cell_images(measured, value, task, depth)
+    images = data_set_tables.find_cell_images(measurement, value, task, depth)
     title = f"{measurements.titles_by_task()[task]}, {cell_in_words(value, depth)}, {run.name}"
     if images.empty:
         st.caption(f"No image: {page_text.safe_text(title, 120)}.")

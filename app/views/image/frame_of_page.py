@@ -43,11 +43,11 @@ POLL_SECONDS = 0.4  # seconds between two polls while tables are computed
 WAITING_NOTE = "Reading the image. The first answer of a run whose weights must be merged again takes a few seconds."
 
 STUDY_VIEWS: Mapping[str, tuple[Callable[[ImageStudy], list[TableName]], Callable[[ImageStudy, StudyTables], None]]] = {
-    ANSWER_VIEW: (answers_by_depth.needed_tables, answers_by_depth.draw_answers),
-    DRIFT_VIEW: (patch_drift.needed_tables, patch_drift.draw_drift),
-    RESTORE_VIEW: (restored_tokens.needed_tables, restored_tokens.draw_restored),
-    OCCLUDE_VIEW: (restored_tokens.needed_occluded_tables, restored_tokens.draw_occluded),
-    NEIGHBORS_VIEW: (neighbors.needed_tables, neighbors.draw_neighbors),
+    ANSWER_VIEW: (answers_by_depth.list_needed_tables, answers_by_depth.draw_answers),
+    DRIFT_VIEW: (patch_drift.list_needed_tables, patch_drift.draw_drift),
+    RESTORE_VIEW: (restored_tokens.list_needed_tables, restored_tokens.draw_restored),
+    OCCLUDE_VIEW: (restored_tokens.list_occluded_tables, restored_tokens.draw_occluded),
+    NEIGHBORS_VIEW: (neighbors.list_needed_tables, neighbors.draw_neighbors),
 }
 
 
@@ -60,20 +60,20 @@ class View(NamedTuple):
 
 def pick_view(study: ImageStudy) -> View:
     """Draw the picker of the view and the pickers of that view; returns the view."""
-    chosen = st.segmented_control(
+    view = st.segmented_control(
         "View", (ANSWER_VIEW, ATTENTION_VIEW, *list(STUDY_VIEWS)[1:], DATA_SETS_VIEW), default=ANSWER_VIEW,
         key=address.IMAGE_VIEW, bind=address.BIND,
         required=True,
     )  # fmt: skip
-    if chosen == ATTENTION_VIEW:
+    if view == ATTENTION_VIEW:
         attention_view = attention.pick_attention()
         return View(
-            attention.needed_tables(study, attention_view),
+            attention.list_needed_tables(study, attention_view),
             lambda tables: attention.draw_attention(study, tables, attention_view),
         )
-    if chosen == DATA_SETS_VIEW:
+    if view == DATA_SETS_VIEW:
         return View([], lambda tables: draw_view(study.runs))
-    list_tables, draw = STUDY_VIEWS[chosen]
+    list_tables, draw = STUDY_VIEWS[view]
     return View(list_tables(study), lambda tables: draw(study, tables))
 
 
@@ -91,7 +91,7 @@ def list_page_tables(study: ImageStudy, view_tables: list[TableName]) -> list[Ta
 
 def draw_image(image: ShownImage) -> None:
     """Draw the image as the models see it and its class; for the user's own picture, the original beside it."""
-    uploaded = uploaded_picture.current_picture()
+    uploaded = uploaded_picture.find_picture()
     alt = f"An image of {clean_text(image.truth, 60)}" if image.truth else "Your picture as the models see it"
     with st.container(horizontal=True, gap="small"):
         st.image(image.picture, width=120, alt=alt)
@@ -147,11 +147,11 @@ def _poll(study: ImageStudy, needed: list[TableName], shown_count: int) -> None:
 def draw_image_pickers(image: ShownImage) -> None:
     """Draw the pickers of an image, and a popover that uploads the user's own picture."""
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
-        if uploaded_picture.current_picture() is None:
+        if uploaded_picture.find_picture() is None:
             image_picker.draw_picker(image)
         if modes.server_mode() == Mode.FULL:
             with st.popover("Your picture", icon=":material/upload:"):
                 uploaded_picture.draw_upload()
-    if uploaded_picture.current_picture() is None:
+    if uploaded_picture.find_picture() is None:
         image_picker.draw_name(image)
         found_images.draw_walk(image.name)

@@ -27,16 +27,16 @@ def picked_image() -> ShownImage:
     Raises:
         TaskError: the benchmark has no images.
     """
-    if (picture := uploaded_picture.current_picture()) is not None:
-        return uploaded_picture.shown_picture(picture)
+    if (picture := uploaded_picture.find_picture()) is not None:
+        return uploaded_picture.make_shown_image(picture)
     selection.note_shown(selection.IMAGE)
-    chosen = selection.chosen_value(selection.IMAGE)
+    name = selection.chosen_value(selection.IMAGE)
     try:
-        return read_image(chosen) if chosen else _read_first_image()
+        return read_image(name) if name else _read_first_image()
     except TaskError as error:
-        first = _read_first_image()
+        first_image = _read_first_image()
         st.warning(page_text.safe_text(error, 300), icon=":material/link_off:")
-        return first
+        return first_image
 
 
 def _read_first_image() -> ShownImage:
@@ -60,7 +60,7 @@ def read_image(name: str) -> ShownImage:
     head = view_state.picked_value(address.LABEL_SET, list(tasks), task)
     truth, pixels = benchmark.task(task).class_names[int(labels[number])], images[number]
     return ShownImage(
-        f"{task}:{split}:{number}", head, study_tables.data_uri(pixels), study_tables.data_uri(pixels, "L"), truth
+        f"{task}:{split}:{number}", head, study_tables.make_data_uri(pixels), study_tables.make_data_uri(pixels, "L"), truth
     )
 
 
@@ -78,12 +78,12 @@ def draw_picker(image: ShownImage) -> None:
     classes = [ALL_CLASSES, *reading.benchmark().task(task).class_names]
     if st.session_state.get("image_class") not in classes:
         st.session_state["image_class"] = ALL_CLASSES
-    chosen = st.selectbox("Class", classes, format_func=lambda name: clean_text(name, 40), key="image_class", width=160)
-    numbers = _numbers_of_class(labels, chosen, task)
+    chosen_class = st.selectbox("Class", classes, format_func=lambda name: clean_text(name, 40), key="image_class", width=160)
+    numbers = _find_numbers(labels, chosen_class, task)
     _set_widget_value("image_number", int(number))
     st.number_input("Image", 0, len(labels) - 1, key="image_number", on_change=_show_typed_number, width=132)
     st.button(
-        "Next", icon=":material/skip_next:", on_click=_show_image, args=(task, split, _next_number(numbers,
+        "Next", icon=":material/skip_next:", on_click=_show_image, args=(task, split, _find_next_number(numbers,
         int(number))),
         shortcut="n", help="The next image of the class.",
     )  # fmt: skip
@@ -109,14 +109,14 @@ def _set_widget_value(key: str, shown_value: Any) -> None:
     st.session_state[key] = shown_value
 
 
-def _numbers_of_class(labels: np.ndarray[Any, Any], chosen: str, task: str) -> np.ndarray[Any, Any]:
+def _find_numbers(labels: np.ndarray[Any, Any], class_name: str, task: str) -> np.ndarray[Any, Any]:
     """The numbers of the images of a class, (images of the class,), of ``labels`` (images,)."""
-    if chosen == ALL_CLASSES:
+    if class_name == ALL_CLASSES:
         return np.arange(len(labels))
-    return np.flatnonzero(labels == reading.benchmark().task(task).class_names.index(chosen))
+    return np.flatnonzero(labels == reading.benchmark().task(task).class_names.index(class_name))
 
 
-def _next_number(numbers: np.ndarray[Any, Any], number: int) -> int:
+def _find_next_number(numbers: np.ndarray[Any, Any], number: int) -> int:
     """The next of the numbers (images of the class,), or the first one after the last."""
     following = numbers[numbers > number]
     return int(following[0]) if len(following) else int(numbers[0]) if len(numbers) else number

@@ -75,7 +75,7 @@ def _pick_details(question: str) -> tuple[int, str]:
     if question in DEPTH_QUESTIONS and DEPTH_QUESTIONS[question][1]:
         depth = int(
             st.number_input(
-                "Depth", 0, max(study_tables.block_and_head_counts()[0], 1), key="image_seek_depth", width=110
+                "Depth", 0, max(study_tables.read_block_and_head_counts()[0], 1), key="image_seek_depth", width=110
             )
         )
     if DEPTH_QUESTIONS.get(question, ("", False))[0] in ("mended", "broken"):
@@ -91,27 +91,27 @@ def _question_in_words(question: str, runs: Sequence[Run]) -> str:
     return f"Run: {names[0]}." if names else ""
 
 
-def _find_measured(key: str, runs: Sequence[Run], problem: str) -> list[tuple[Run, StoredMeasurement]] | None:
+def _find_measurements(key: str, runs: Sequence[Run], problem: str) -> list[tuple[Run, StoredMeasurement]] | None:
     """The stored measurements of the runs; None, and a button that measures, if one is missing."""
     results = [(run, measurements.find_measurement(key, run.id)) for run in runs]
-    if unmeasured := [run for run, measured in results if measured is None]:
+    if unmeasured := [run for run, measurement in results if measurement is None]:
         measure_button.draw_missing(
-            key, unmeasured, problem, [measured for _, measured in results if measured is not None]
+            key, unmeasured, problem, [measurement for _, measurement in results if measurement is not None]
         )
         return None
-    return [(run, measured) for run, measured in results if measured is not None]
+    return [(run, measurement) for run, measurement in results if measurement is not None]
 
 
 def _find_by_answers(question: str, runs: Sequence[Run]) -> pd.DataFrame | None:
     if len(runs) < (1 if ANSWER_QUESTIONS[question] == "right nowhere" else 2):
         st.info(NEEDS_A_RUN if not runs and ANSWER_QUESTIONS[question] == "right nowhere" else NEEDS_TWO_RUNS)
         return None
-    stored = _find_measured(PREDICTIONS, runs, NO_PREDICTIONS)
-    if stored is None:
+    stored_measurements = _find_measurements(PREDICTIONS, runs, NO_PREDICTIONS)
+    if stored_measurements is None:
         return None
     from merging.study.measurements.find_images import find_by_answers
 
-    by_run = {run.id: _read_image_facts(measured, PREDICTIONS) for run, measured in stored}
+    by_run = {run.id: _read_image_facts(measurement, PREDICTIONS) for run, measurement in stored_measurements}
     return find_by_answers(ANSWER_QUESTIONS[question], by_run, reading.benchmark())
 
 
@@ -119,25 +119,25 @@ def _find_by_depth(question: str, runs: Sequence[Run], depth: int, tokens: str) 
     if not runs:
         st.info(NEEDS_A_RUN)
         return None
-    stored = _find_measured(DEPTHS, runs[:1], NO_DEPTHS)
-    if stored is None:
+    stored_measurements = _find_measurements(DEPTHS, runs[:1], NO_DEPTHS)
+    if stored_measurements is None:
         return None
     from merging.study.measurements.find_images import find_by_depth
 
-    by_task = _read_image_facts(stored[0][1], DEPTHS)
+    by_task = _read_image_facts(stored_measurements[0][1], DEPTHS)
     return find_by_depth(DEPTH_QUESTIONS[question][0], by_task, reading.benchmark(), depth=depth, tokens=tokens)
 
 
 @cache_shared(8)
-def _read_image_facts(measured: StoredMeasurement, key: str) -> Mapping[str, Any]:
+def _read_image_facts(measurement: StoredMeasurement, key: str) -> Mapping[str, Any]:
     """The stored facts about every image by data set; shared between sessions, so never changed."""
     if key == PREDICTIONS:
         from merging.study.measurements.predictions import read_answers
 
-        return read_answers(measured, reading.benchmark())
+        return read_answers(measurement, reading.benchmark())
     from merging.study.measurements.depths import read_depths as depths_of_data_sets
 
-    return depths_of_data_sets(measured, reading.benchmark())
+    return depths_of_data_sets(measurement, reading.benchmark())
 
 
 def draw_images(table: pd.DataFrame, runs_in_words: str) -> None:
@@ -148,12 +148,12 @@ def draw_images(table: pd.DataFrame, runs_in_words: str) -> None:
         return
     page_count = -(-len(table) // IMAGES_PER_PAGE)
     page = st.pagination(page_count, key=f"image_found_{len(table)}", width=320) if page_count > 1 else 1
-    chosen = selection.chosen_value(selection.IMAGE)
+    chosen_image = selection.chosen_value(selection.IMAGE)
     with st.container(horizontal=True, gap="small", key="image_found"):
         rows = table.iloc[(page - 1) * IMAGES_PER_PAGE : page * IMAGES_PER_PAGE].to_dict("records")
         last_shown.remember_images("the images that were found", [row["image"] for row in rows])
         for row in rows:
-            with st.container(width=124, gap="xsmall", border=row["image"] == chosen):
+            with st.container(width=124, gap="xsmall", border=row["image"] == chosen_image):
                 _draw_tile(row, titles.get(row["task"], row["task"]))
 
 

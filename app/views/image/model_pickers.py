@@ -26,20 +26,20 @@ REFERENCE_TITLES = {OWN_REFERENCE: "own expert in domain, else pretrained", PRET
 DRAFT_HELP = "Merge the recipe on the Merge page in memory, including factors painted on Masks and opened there."
 
 
-def pick_models(image: ShownImage, stored: Sequence[Run]) -> ImageStudy:
+def pick_models(image: ShownImage, stored_runs: Sequence[Run]) -> ImageStudy:
     """The pickers of the models; returns the study of the image in them."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        runs = _pick_runs(reading.clip_runs(stored))
+        runs = _pick_runs(reading.clip_runs(stored_runs))
         references = {OWN_REFERENCE: REFERENCE_TITLES[OWN_REFERENCE], PRETRAINED: REFERENCE_TITLES[PRETRAINED]} | {
             f"{EXPERTS}{task}": f"expert for {clean_text(expert_names.expert_name(task), 40)}"
             for task in reading.benchmark().experts
         }
         reference = pick_parameter("Reference", address.REFERENCE, references, OWN_REFERENCE, width=270)
         _pick_label_set(image)
-        recipe, title = study_tables.draft_recipe()
+        recipe, title = study_tables.read_draft_recipe()
         if recipe:
             st.toggle("With the draft", key=DRAFT_SWITCH, help=DRAFT_HELP)
-    run_picker.draw_left_out(stored)
+    run_picker.draw_left_out(stored_runs)
     draft = recipe if recipe and st.session_state.get(DRAFT_SWITCH) else ""
     return make_study(image, runs, reference, (draft, title))
 
@@ -48,14 +48,14 @@ def pick_parameter(
     label: str, key: str, options: dict[str, str], default: str, *, width: int = 220, help: str | None = None
 ) -> str:
     """A picker of one of the options, {value in links: label}; the choice is in the page's address."""
-    chosen = view_state.picked_value(key, list(options), default)
+    value = view_state.picked_value(key, list(options), default)
     widget_key = f"image_{key}"
-    st.session_state[widget_key] = chosen
+    st.session_state[widget_key] = value
     st.selectbox(
         label, list(options), format_func=options.__getitem__, key=widget_key, on_change=view_state.pick_value_from,
         args=(key, widget_key), width=width, help=help,
     )  # fmt: skip
-    return chosen
+    return value
 
 
 def _pick_label_set(image: ShownImage) -> None:
@@ -68,20 +68,20 @@ def _pick_label_set(image: ShownImage) -> None:
     )  # fmt: skip
 
 
-def _default_run_ids(runs: Sequence[Run]) -> list[str]:
+def _find_default_runs(runs: Sequence[Run]) -> list[str]:
     return [run.id for run in recipes.preset_runs(DEFAULT_PRESETS, runs) or runs[:1]]
 
 
 def _pick_runs(runs: Sequence[Run]) -> list[Run]:
     """Draw the picker of runs, with a warning about linked runs that are missing on this machine."""
     by_id = {run.id: run for run in runs}
-    chosen, missing_ids = run_choice.picked_runs(list(by_id), _default_run_ids(runs))
+    run_ids, missing_ids = run_choice.picked_runs(list(by_id), _find_default_runs(runs))
     if missing_ids:
         run_picker.draw_missing_runs(missing_ids)
-    run_picker.draw_several(by_id, chosen, "imaged", MAX_RUNS, "Choose up to two runs", width=490)
-    if len(chosen) > MAX_RUNS:
-        st.caption(f"Shows the first {MAX_RUNS} of {len(chosen)} chosen runs.")
-    return [by_id[run_id] for run_id in chosen[:MAX_RUNS]]
+    run_picker.draw_several(by_id, run_ids, "imaged", MAX_RUNS, "Choose up to two runs", width=490)
+    if len(run_ids) > MAX_RUNS:
+        st.caption(f"Shows the first {MAX_RUNS} of {len(run_ids)} chosen runs.")
+    return [by_id[run_id] for run_id in run_ids[:MAX_RUNS]]
 
 
 def make_study(
@@ -110,9 +110,9 @@ def make_study(
     recipe, title = draft
     if recipe:
         models.append(ShownModel(DRAFT, title, (own_expert or PRETRAINED) if reference == OWN_REFERENCE else reference))
-    missing = {model.reference for model in models} - {model.key for model in models}
+    missing_references = {model.reference for model in models} - {model.key for model in models}
     models[1:1] = [
         ShownModel(key, f"Expert for {expert_names.expert_name(key.removeprefix(EXPERTS))}", key)
-        for key in sorted(missing)
+        for key in sorted(missing_references)
     ]
     return ImageStudy(image, tuple(models), tuple(shown_runs), recipe)

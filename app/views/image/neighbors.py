@@ -26,7 +26,7 @@ CAPTION = (
 )
 
 
-def needed_tables(study: ImageStudy) -> list[TableName]:
+def list_needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables that this view needs."""
     return [*study.model_tables("neighbors"), *study.pair_tables("overlap")]
 
@@ -41,7 +41,7 @@ def draw_neighbors(study: ImageStudy, tables: StudyTables) -> None:
     table = table.assign(shared=[models_by_image[name] > 1 for name in table["image"]])
     shared_note = " ".join(_shared_in_words(study, tables))
     chart_view.draw_chart(
-        "image_neighbors", table, name=f"neighbors_{study_tables.file_stem(study)}", of=study.runs,
+        "image_neighbors", table, name=f"neighbors_{study_tables.make_file_stem(study)}", of=study.runs,
         pictures=_make_pictures(table),
         sentence=tables.sentences_in_words, caption=CAPTION.format(MAX_NEIGHBORS, MAX_NEIGHBORS),
         description=f"{study_tables.study_in_words(study, tables)} {shared_note}".strip(),
@@ -74,5 +74,5 @@ def _make_pictures(table: pd.DataFrame) -> dict[str, str]:
     for name in dict.fromkeys(table["image"]):
         task, split, number = str(name).split(":")
         if task in task_keys:
-            pictures[str(name)] = study_tables.data_uri(split_images(task, split)[int(number)])
+            pictures[str(name)] = study_tables.make_data_uri(split_images(task, split)[int(number)])
     return pictures

@@ -25,7 +25,7 @@ OCCLUDED_NOTE = (
 )
 
 
-def needed_tables(study: ImageStudy) -> list[TableName]:
+def list_needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables that this view needs."""
     single_token_tables = study.pair_tables("restore_tokens") if st.session_state.get(SINGLE_TOKENS_KEY) else []
     return [*study.pair_tables("restore"), *single_token_tables]
@@ -39,7 +39,7 @@ def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
     description = study_tables.study_in_words(study, tables)
     if (table := tables.join_tables(study.pair_tables("restore"))) is not None:
         chart_view.draw_chart(
-            "image_restore", table, name=f"restore_{study_tables.file_stem(study)}", of=study.runs,
+            "image_restore", table, name=f"restore_{study_tables.make_file_stem(study)}", of=study.runs,
             sentence=tables.sentences_in_words,
             caption=CAPTION, description=description,
         )  # fmt: skip
@@ -54,23 +54,23 @@ def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
             "Of", model_keys, format_func=lambda model: study.title(model)[:60], key="image_single", width=300
         )
     chart_view.draw_chart(
-        "image_restore_tokens", single_token_table, name=f"restore_tokens_{study_tables.file_stem(study)}",
+        "image_restore_tokens", single_token_table, name=f"restore_tokens_{study_tables.make_file_stem(study)}",
         of=study.runs, model=model_key,
         sentence=tables.sentences_in_words, caption=SINGLE_CAPTION, description=description,
     )  # fmt: skip
 
 
-def needed_occluded_tables(study: ImageStudy) -> list[TableName]:
+def list_occluded_tables(study: ImageStudy) -> list[TableName]:
     """The tables of the view of occluded patches."""
     return [TableName("occlude", model.key, model.reference) for model in study.models]
 
 
 def draw_occluded(study: ImageStudy, tables: StudyTables) -> None:
     """Draw the effect of occluding patches, in every model."""
-    table = tables.join_tables(needed_occluded_tables(study))
+    table = tables.join_tables(list_occluded_tables(study))
     if table is not None:
         chart_view.draw_chart(
-            "image_occlude", table.drop(columns="against"), name=f"occlude_{study_tables.file_stem(study)}",
+            "image_occlude", table.drop(columns="against"), name=f"occlude_{study_tables.make_file_stem(study)}",
             of=study.runs,
             picture=study.image.gray, sentence=tables.sentences_in_words,
             description=study_tables.study_in_words(study, tables),

@@ -87,18 +87,18 @@ class ImageStudy:
 
 
 @st.cache_resource(show_spinner=False)
-def _cached_tables() -> RecentlyUsed[pd.DataFrame]:
+def _open_shared_cache() -> RecentlyUsed[pd.DataFrame]:
     from merging.study.one_image.named_towers import RecentlyUsed
 
     return RecentlyUsed(MAX_CACHED_TABLES)
 
 
-def _table_cache(study: ImageStudy) -> RecentlyUsed[pd.DataFrame]:
+def _open_cache(study: ImageStudy) -> RecentlyUsed[pd.DataFrame]:
     """The cache of tables: that of all sessions, or this session's cache if the image is an uploaded picture."""
     from merging.study.one_image.named_towers import RecentlyUsed
 
     if not study.image.pixels:
-        return _cached_tables()
+        return _open_shared_cache()
     session_cache: RecentlyUsed[pd.DataFrame] = st.session_state.setdefault(
         _OWN_CACHE_KEY, RecentlyUsed(MAX_CACHED_TABLES)
     )
@@ -163,7 +163,7 @@ def make_request(study: ImageStudy, names: Sequence[TableName]) -> ImageRequest:
 
 def read_tables(study: ImageStudy, names: Sequence[TableName]) -> tuple[StudyTables, bool, str]:
     """The tables so far, whether more are being computed, and an error; missing tables are requested."""
-    cache, request = _table_cache(study), make_request(study, names)
+    cache, request = _open_cache(study), make_request(study, names)
     tables = StudyTables(study)
     preview = previews.preview_state(request, REQUEST_KEY)
     is_incomplete = any(_cache_key(study, name) not in cache for name in names)
@@ -179,12 +179,12 @@ def read_tables(study: ImageStudy, names: Sequence[TableName]) -> tuple[StudyTab
         elif name in new_tables:
             tables.known[name] = cache.get(_cache_key(study, name), lambda name=name: new_tables[name])  # type: ignore[misc]
         elif (key := _cache_key(study, name)) in cache:
-            tables.known[name] = cache.get(key, _empty_table)
+            tables.known[name] = cache.get(key, _make_empty_table)
     running = preview is not None and not preview.done
     return tables, running, preview.error if preview is not None else ""
 
 
-def _empty_table() -> pd.DataFrame:
+def _make_empty_table() -> pd.DataFrame:
     """An empty table, for a table that another session has just evicted from the cache."""
     import pandas as pd
 
@@ -196,13 +196,13 @@ def _cache_key(study: ImageStudy, name: TableName) -> tuple[object, ...]:
     return page_data.current_digest(), study.image.name, study.image.head, draft, *name
 
 
-def draft_recipe() -> tuple[str, str]:
+def read_draft_recipe() -> tuple[str, str]:
     """The recipe being built on Merge as YAML, and its title; two empty texts if it is missing or incomplete."""
     draft = view_state.draft()
     if draft is None:
         return "", ""
     try:
-        model_set = next(own for own in page_data.model_sets().values() if own.pretrained == draft.pretrained)
+        model_set = next(model_set_candidate for model_set_candidate in page_data.model_sets().values() if model_set_candidate.pretrained == draft.pretrained)
         recipe = draft.recipe(dict(model_set.experts))
     except (MergingError, KeyError, StopIteration):
         return "", ""
@@ -210,7 +210,7 @@ def draft_recipe() -> tuple[str, str]:
     return replace(recipe, title=title).to_yaml(), title
 
 
-def block_and_head_counts() -> tuple[int, int]:
+def read_block_and_head_counts() -> tuple[int, int]:
     """The numbers of blocks and heads of the benchmark's towers; (0, 0) if unknown."""
     return _read_counts(page_data.current_digest())
 
@@ -226,7 +226,7 @@ def _read_counts(digest: str) -> tuple[int, int]:
     return architecture.layers, architecture.heads
 
 
-def data_uri(pixels: np.ndarray[Any, Any], mode: str = "RGB") -> str:
+def make_data_uri(pixels: np.ndarray[Any, Any], mode: str = "RGB") -> str:
     """An image (height, width, 3) uint8 as a PNG in a data URI; ``mode`` is "RGB", or "L" for gray."""
     import io
 
@@ -237,7 +237,7 @@ def data_uri(pixels: np.ndarray[Any, Any], mode: str = "RGB") -> str:
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def file_stem(study: ImageStudy) -> str:
+def make_file_stem(study: ImageStudy) -> str:
     """The beginning of the file names of this study's charts."""
     digits = hashlib.sha256(",".join(model.key for model in study.models).encode()).hexdigest()[:6]
     return f"{study.image.name.replace(':', '_')}_{digits}"
@@ -247,5 +247,5 @@ def study_in_words(study: ImageStudy, tables: StudyTables) -> str:
     """The report's description of a chart: the image and the sentences about it; Markdown."""
     truth = f", of the class {page_text.safe_text(study.image.truth, 60)}" if study.image.truth else ""
     name = "Your own picture" if study.image.pixels else f"Image {page_text.safe_text(study.image.name, 80)}{truth}"
-    sentences = " ".join(page_text.safe_text(words, 600) for words in tables.sentences().values())
+    sentences = " ".join(page_text.safe_text(sentence, 600) for sentence in tables.sentences().values())
     return f"{name}; computed on this machine, without random numbers. {sentences}".strip()

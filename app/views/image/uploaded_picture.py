@@ -38,14 +38,14 @@ class UploadedPicture:
     original: np.ndarray[Any, Any]
 
 
-def current_picture() -> UploadedPicture | None:
+def find_picture() -> UploadedPicture | None:
     """The picture of this session, if it has one of the resolution of this benchmark's towers."""
     picture = st.session_state.get(_PICTURE_KEY)
     has_right_size = isinstance(picture, UploadedPicture) and len(picture.pixels) == reading.benchmark().image_size
     return picture if has_right_size else None
 
 
-def shown_picture(picture: UploadedPicture) -> ShownImage:
+def make_shown_image(picture: UploadedPicture) -> ShownImage:
     """The picture as the page shows it, without a label."""
     tasks = [task.key for task in reading.benchmark().tasks]
     head = view_state.picked_value(address.LABEL_SET, tasks, tasks[0])
@@ -53,8 +53,8 @@ def shown_picture(picture: UploadedPicture) -> ShownImage:
     return ShownImage(
         picture.name,
         head,
-        study_tables.data_uri(picture.pixels),
-        study_tables.data_uri(picture.pixels, "L"),
+        study_tables.make_data_uri(picture.pixels),
+        study_tables.make_data_uri(picture.pixels, "L"),
         pixels=pixels,
     )
 

@@ -43,30 +43,30 @@ LOGGED_NOTE = "Dotted: the authors' log of the same chain, on other models and e
 
 def draw_view(run: Run) -> None:
     """Draw both charts of a run, or the button that measures them."""
-    measured = measurements.find_measurement(measurements.ALONG_STEPS, run.id)
-    if measured is None:
+    measurement = measurements.find_measurement(measurements.ALONG_STEPS, run.id)
+    if measurement is None:
         chart_view.draw_question("entropy_loss")
         measure_button.draw_missing(measurements.ALONG_STEPS, [run], NOT_MEASURED)
         return
-    table = measurements.measured_table(measured, "losses")
+    table = measurements.measured_table(measurement, "losses")
     table = table.assign(title=table["task"].map(expert_names.expert_name))
     images = (
-        f"{_images_in_words(measured, table)} {SEEN_NOTE if run.adapted_on == measured.notes['split'] else UNSEEN_NOTE}"
+        f"{_images_in_words(measurement, table)} {SEEN_NOTE if run.adapted_on == measurement.notes['split'] else UNSEEN_NOTE}"
     )
     sentence = turns_in_words(table)
     chart_view.draw_chart(
         "entropy_loss", table, name=f"entropy_loss_{run.id[:8]}", tasks=list(run.experts), of=[run],
         description=sentence, caption=f"{sentence} {MARKS_NOTE} {images} {MODELS_NOTE}",
     )  # fmt: skip
-    published = published_logs(run, logs_of)
+    published = read_published_logs(run, logs_of)
     chart_view.draw_chart(
         "accuracy_steps", table, name=f"accuracy_steps_{run.id[:8]}", published=published, of=[run],
         caption=f"{BAND_NOTE} {images} {LOGGED_NOTE if published is not None else ''}".strip(),
     )  # fmt: skip
 
 
-def _images_in_words(measured: StoredMeasurement, table: pd.DataFrame) -> str:
-    notes, origin = measured.notes, measure_button.origin_in_words([measured])
+def _images_in_words(measurement: StoredMeasurement, table: pd.DataFrame) -> str:
+    notes, origin = measurement.notes, measure_button.origin_in_words([measurement])
     return IMAGES_NOTE.format(span(table["n"]), notes["sample_seed"], plural(notes["steps"], "step"), origin)
 
 
@@ -92,7 +92,7 @@ def draw_ends(run: Run, start: Run, steps: int) -> None:
     """Draw the authors' log of an adaptation, with our accuracy at both ends; nothing without a published log."""
     import pandas as pd
 
-    published = published_logs(run, adapt_logs_of)
+    published = read_published_logs(run, adapt_logs_of)
     scores_by_step = [(step, page_data.scores(end_run)) for step, end_run in ((0, start), (steps, run))]
     rows = [scores.assign(step=step) for step, scores in scores_by_step if scores is not None]
     if published is None or len(rows) < len(scores_by_step):
@@ -108,7 +108,7 @@ def draw_ends(run: Run, start: Run, steps: int) -> None:
     )  # fmt: skip
 
 
-def published_logs(run: Run, find_curves: Callable[[Recipe], Sequence[Curve]]) -> pd.DataFrame | None:
+def read_published_logs(run: Run, find_curves: Callable[[Recipe], Sequence[Curve]]) -> pd.DataFrame | None:
     """The authors' log for a run's recipe: method, step, accuracy (0 to 1), source; None without a log."""
     import pandas as pd
 

@@ -61,7 +61,7 @@ def _draw_map(run: Run) -> tuple[str | None, str | None]:
     with chart_slot:
         chart_view.draw_chart(
             "coefficient_map", table, name=f"coefficients_{run.id[:8]}", headed=True, on_click=choose_cell,
-            selected=(expert, tensor), limits=learning_tables.coefficient_range(run.id), step=step, of=[run],
+            selected=(expert, tensor), limits=learning_tables.find_coefficient_range(run.id), step=step, of=[run],
             description=f"{'As merged' if step is None else f'At step {step:,}'}; one color scale for all steps.",
         )  # fmt: skip
     return tensor, expert

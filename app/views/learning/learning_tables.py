@@ -35,10 +35,10 @@ def has_learned(run: Run) -> bool:
 
 def table_names(run: Run) -> set[str]:
     """The names of a run's tables, with ``COEFFICIENTS`` only if the coefficients were learned."""
-    return set(run.tables) - {COEFFICIENTS} | ({COEFFICIENTS} if _coefficient_table(run) else set())
+    return set(run.tables) - {COEFFICIENTS} | ({COEFFICIENTS} if _find_coefficient_table(run) else set())
 
 
-def _coefficient_table(run: Run) -> str:
+def _find_coefficient_table(run: Run) -> str:
     """The name of the table of learned coefficients; empty if there is none.
 
     Other methods, such as AWD and Model Stock, write a table of the same name with other columns. After such a method
@@ -50,7 +50,7 @@ def _coefficient_table(run: Run) -> str:
 
 def is_by_tensor(run: Run) -> bool:
     """Whether a run learned a coefficient for every tensor, not only one for each expert."""
-    name = _coefficient_table(run)
+    name = _find_coefficient_table(run)
     return bool(name) and bool((page_data.run_table(run.id, name)["tensor"] != "").any())
 
 
@@ -93,7 +93,7 @@ def list_stored_steps(run_id: str) -> list[int]:
 def read_coefficients(run_id: str, step: int | None) -> pd.DataFrame:
     """The coefficients of every expert and tensor at a step of learning; the merged ones if ``step`` is None."""
     run = page_data.store().get_run(run_id)
-    merged = page_data.run_table(run_id, _coefficient_table(run))
+    merged = page_data.run_table(run_id, _find_coefficient_table(run))
     if step is None:
         return add_tensor_facts(run, merged)
     by_step = page_data.run_table(run_id, STEPS)
@@ -103,10 +103,10 @@ def read_coefficients(run_id: str, step: int | None) -> pd.DataFrame:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def coefficient_range(run_id: str) -> tuple[float, float]:
+def find_coefficient_range(run_id: str) -> tuple[float, float]:
     """The smallest coefficient of all steps and of the merge, or 0 if that is smaller, and the largest one."""
     run = page_data.store().get_run(run_id)
-    names = [name for name in (_coefficient_table(run), STEPS) if name in run.tables]
+    names = [name for name in (_find_coefficient_table(run), STEPS) if name in run.tables]
     values = [page_data.run_table(run_id, name)["coefficient"] for name in names]
     return min(0.0, *(float(column.min()) for column in values)), max(float(column.max()) for column in values)
 

@@ -69,9 +69,9 @@ def _draw_charts(job: Job) -> None:
     experts, path = [name for name, _ in recipe.experts], page_data.store().learning_file(job.id)
     table = add_means(learning_so_far.read_losses(path, experts), page_data.job_queue().details(job.id))
     if len(table):
-        unit = next((method.loss for method, _ in reversed(recipe.stages) if method.loss), "Loss")
+        loss_name = next((method.loss for method, _ in reversed(recipe.stages) if method.loss), "Loss")
         chart_view.draw_live_chart(
-            "learning_loss", table, job.id, name=f"learning_{job.id[:8]}", unit=unit, experts=experts,
+            "learning_loss", table, job.id, name=f"learning_{job.id[:8]}", unit=loss_name, experts=experts,
             window=WINDOW_STEPS,
             overall=ALL_TASKS, caption=f"{falls_in_words(table)} {LOSS_NOTE.format(WINDOW_STEPS)}".strip(),
         )  # fmt: skip

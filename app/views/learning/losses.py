@@ -24,7 +24,7 @@ LOSS_BY_TASK_NOTE = "The loss on every step's images, for each task separately, 
 JOINT_LOSS_NOTE = "The loss on every step's images, for all tasks together, before the step."
 
 
-def draw_view(run: Run, stored: Sequence[Run]) -> None:
+def draw_view(run: Run, stored_runs: Sequence[Run]) -> None:
     """Draw the losses over the steps, and the arrow from the start to the learned model."""
     if learning_tables.TRACE in run.tables:
         has_both_traces = learning_tables.ADAPT_TRACE in run.tables
@@ -44,24 +44,24 @@ def draw_view(run: Run, stored: Sequence[Run]) -> None:
         )  # fmt: skip
     if learning_tables.STEPS in run.tables:
         along_steps.draw_view(run)
-    _draw_arrow(run, stored)
+    _draw_arrow(run, stored_runs)
 
 
-def _draw_arrow(run: Run, stored: Sequence[Run]) -> None:
+def _draw_arrow(run: Run, stored_runs: Sequence[Run]) -> None:
     """Draw an arrow from the start to the run, by in-domain and out-of-domain accuracy."""
     if not run.has_scores:
         st.info(NOT_SCORED)
         return
-    start = start_runs.find_start(run, stored)
+    start = start_runs.find_start(run, stored_runs)
     if start is None:
-        if recipe := start_runs.start_recipe(run):
+        if recipe := start_runs.find_start_recipe(run):
             chart_view.draw_question("learning_arrows")
-            page_parts.draw_empty(UNKNOWN_START, "Merge the start", pages.MERGE, chain=start_runs.start_chain(recipe))
+            page_parts.draw_empty(UNKNOWN_START, "Merge the start", pages.MERGE, chain=start_runs.make_start_chain(recipe))
         return
     trace = learning_tables.ADAPT_TRACE if learning_tables.ADAPT_TRACE in run.tables else learning_tables.TRACE
     if run.adapt and trace in run.tables:
         along_steps.draw_ends(run, start, int(stored_data.run_table(run.id, trace)["step"].max()) + 1)
-    averages = score_tables.averages_table([start, run], stored)
+    averages = score_tables.averages_table([start, run], stored_runs)
     table = averages.assign(start=[start.id if run_id == run.id else "" for run_id in averages["run"]])
     sentence = score_tables.averages_in_words(averages)
     chart_view.draw_chart(

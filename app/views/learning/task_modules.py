@@ -46,9 +46,9 @@ ORACLE_COLUMNS = {
 
 def draw_view(run: Run) -> None:
     """Draw a run's feature shift and routing, on images that the modules did not learn from if that is measured."""
-    measured = measurements.find_measurement(measurements.MODULES, run.id) if run.adapt else None
-    own_tables, shown_measurement = {learning_tables.SHIFT, learning_tables.ROUTING} & set(run.tables), measured
-    if measured is not None and own_tables:
+    measurement = measurements.find_measurement(measurements.MODULES, run.id) if run.adapt else None
+    own_tables, shown_measurement = {learning_tables.SHIFT, learning_tables.ROUTING} & set(run.tables), measurement
+    if measurement is not None and own_tables:
         images = st.segmented_control(
             "Images",
             [REPORTING_IMAGES, LEARNING_IMAGES],
@@ -56,8 +56,8 @@ def draw_view(run: Run) -> None:
             key=f"asked_{run.id}",
             required=True,
         )
-        shown_measurement = measured if images == REPORTING_IMAGES else None
-    elif run.adapt and measured is None:
+        shown_measurement = measurement if images == REPORTING_IMAGES else None
+    elif run.adapt and measurement is None:
         note = NOT_MEASURED if learning_tables.SHIFT in own_tables else NOT_ROUTED
         measure_button.draw_missing(measurements.MODULES, [run], note)
     tables = own_tables if shown_measurement is None else set(shown_measurement.tables)
@@ -65,48 +65,48 @@ def draw_view(run: Run) -> None:
         _draw_shift(run, shown_measurement)
     if learning_tables.ROUTING in tables:
         _draw_routing(run, shown_measurement)
-    if measured is not None and learning_tables.ORACLE in measured.tables:
-        _draw_oracle(run, measured)
+    if measurement is not None and learning_tables.ORACLE in measurement.tables:
+        _draw_oracle(run, measurement)
 
 
-def _read_table(run: Run, measured: StoredMeasurement | None, name: str) -> pd.DataFrame:
-    """A table of the measurement, or of the run if ``measured`` is None."""
-    return stored_data.run_table(run.id, name) if measured is None else measurements.measured_table(measured, name)
+def _read_table(run: Run, measurement: StoredMeasurement | None, name: str) -> pd.DataFrame:
+    """A table of the measurement, or of the run if ``measurement`` is None."""
+    return stored_data.run_table(run.id, name) if measurement is None else measurements.measured_table(measurement, name)
 
 
-def _images_in_words(measured: StoredMeasurement | None) -> str:
-    return LEARNING_IMAGES if measured is None else f"the {samples.scored_part()}"
+def _images_in_words(measurement: StoredMeasurement | None) -> str:
+    return LEARNING_IMAGES if measurement is None else f"the {samples.scored_part()}"
 
 
-def _origin_in_words(measured: StoredMeasurement | None) -> str:
-    return "" if measured is None else f" {measure_button.origin_in_words([measured])}"
+def _origin_in_words(measurement: StoredMeasurement | None) -> str:
+    return "" if measurement is None else f" {measure_button.origin_in_words([measurement])}"
 
 
-def _draw_shift(run: Run, measured: StoredMeasurement | None) -> None:
+def _draw_shift(run: Run, measurement: StoredMeasurement | None) -> None:
     """Draw bars of every task's feature shift before and after its module."""
-    table = _read_table(run, measured, learning_tables.SHIFT)
+    table = _read_table(run, measurement, learning_tables.SHIFT)
     table = table.assign(title=table["task"].map(expert_names.expert_name))
-    images = SHIFT_NOTE.format(_images_in_words(measured), span(table["n"]) if "n" in table else "—")
+    images = SHIFT_NOTE.format(_images_in_words(measurement), span(table["n"]) if "n" in table else "—")
     chart_view.draw_chart(
         "feature_shift",
         table,
         name=f"feature_shift_{run.id[:8]}",
         of=[run],
-        caption=f"{images} {page_text.adapting_in_words(run)}".strip() + _origin_in_words(measured),
+        caption=f"{images} {page_text.adapting_in_words(run)}".strip() + _origin_in_words(measurement),
     )
 
 
 @guarded_fragment
-def _draw_routing(run: Run, measured: StoredMeasurement | None) -> None:
+def _draw_routing(run: Run, measurement: StoredMeasurement | None) -> None:
     """Draw the router's confusion, the own expert's weight by block, and the weights of one task's images."""
-    table = _read_table(run, measured, learning_tables.ROUTING)
+    table = _read_table(run, measurement, learning_tables.ROUTING)
     titles = expert_names.data_set_titles()
     table = table.assign(title=table["task"].map(lambda key: titles.get(key, key)))
     caption = ROUTING_NOTE.format(
-        span(table["n"]) if "n" in table else "—", _images_in_words(measured)
-    ) + _origin_in_words(measured)
-    if measured is not None or learning_tables.CONFUSION in run.tables:
-        _draw_confusion(run, _read_table(run, measured, learning_tables.CONFUSION), titles, caption)
+        span(table["n"]) if "n" in table else "—", _images_in_words(measurement)
+    ) + _origin_in_words(measurement)
+    if measurement is not None or learning_tables.CONFUSION in run.tables:
+        _draw_confusion(run, _read_table(run, measurement, learning_tables.CONFUSION), titles, caption)
     own_weights = table[table["task"] == table["expert"]]
     chart_view.draw_chart(
         "routing_own", own_weights, name=f"routing_own_{run.id[:8]}", tasks=list(run.experts), of=[run],
@@ -133,11 +133,11 @@ def _draw_confusion(run: Run, table: pd.DataFrame, titles: dict[str, str], capti
     chart_view.draw_chart("router_confusion", table, name=f"router_{run.id[:8]}", of=[run], caption=caption + note)
 
 
-def _draw_oracle(run: Run, measured: StoredMeasurement) -> None:
+def _draw_oracle(run: Run, measurement: StoredMeasurement) -> None:
     """Draw a table of accuracies with the true task's vector, which are not scores."""
     import pandas as pd
 
-    table = measurements.measured_table(measured, learning_tables.ORACLE)
+    table = measurements.measured_table(measurement, learning_tables.ORACLE)
     rows = table.assign(title=table["task"].map(expert_names.expert_name))[[*ORACLE_COLUMNS]]
     number_columns = [name for name in ORACLE_COLUMNS if name != "title"]
     mean = pd.DataFrame([{"title": "Mean", **rows[number_columns].mean()}])
@@ -150,4 +150,4 @@ def _draw_oracle(run: Run, measured: StoredMeasurement) -> None:
                        for name in number_columns},
         alt="Accuracy on every task of the merged model, routed, with the true task's vector, and of the expert",
     )  # fmt: skip
-    st.caption(ORACLE_NOTE.format(span(table["n"]), samples.scored_part(), measure_button.origin_in_words([measured])))
+    st.caption(ORACLE_NOTE.format(span(table["n"]), samples.scored_part(), measure_button.origin_in_words([measurement])))

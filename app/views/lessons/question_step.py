@@ -16,7 +16,7 @@ def draw_question(position: LessonPosition) -> None:
     key = f"{position.key}_answer"
     st.radio(
         "Your answer", range(len(answers)), chosen, key=key, on_change=_store_answer, args=(position, key),
-        format_func=lambda index: step_texts.fill_text(position, answers[index].text, f"answer_{index}", linked=False),
+        format_func=lambda index: step_texts.fill_text(position, answers[index].text, f"answer_{index}", with_glossary=False),
         label_visibility="collapsed",
     )  # fmt: skip
     if chosen is None:

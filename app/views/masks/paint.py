@@ -48,15 +48,15 @@ def draw_painting(
     run_masks: pd.DataFrame | None,
     group: str,
     *,
-    qkv_separate: bool = False,
+    thirds: bool = False,
 ) -> None:
     """Draw the canvas of a run with its tools, numbers and run panel.
 
     ``masks`` are the masks at ``ratio``; ``run_masks`` are those that the run used, None if it pruned no tensors.
-    ``qkv_separate`` is whether the run masks query, key and value separately.
+    ``thirds`` is whether the run masks query, key and value separately.
     """
     chart_view.draw_question(paint_tools.CANVAS)
-    if qkv_separate:
+    if thirds:
         st.caption(WHOLE_TENSORS_NOTE)
     run_mask = (
         None if run_masks is None else run_masks["final"].to_numpy(bool).reshape(run_masks["expert"].nunique(), -1)
@@ -68,9 +68,9 @@ def draw_painting(
 
 def _read_squared_norms(run: Run, masks: pd.DataFrame) -> Factors | None:
     """Squared norms of the task vectors, (experts, tensors); None if they are not measured."""
-    if (measured := measurements.find_measurement(measurements.PAIRS, run.id)) is None:
+    if (measurement := measurements.find_measurement(measurements.PAIRS, run.id)) is None:
         return None
-    rows = measurements.measured_table(measured, "experts").set_index(["expert", "order"])["square"]
+    rows = measurements.measured_table(measurement, "experts").set_index(["expert", "order"])["square"]
     return _as_matrix(rows, masks, "order")
 
 
@@ -79,9 +79,9 @@ def _read_losses(run: Run, masks: pd.DataFrame) -> Factors | None:
 
     The change is the mean of those in and out of domain.
     """
-    if FIRST_ORDER not in MEASURES or (measured := measurements.find_measurement(FIRST_ORDER, run.id)) is None:
+    if FIRST_ORDER not in MEASURES or (measurement := measurements.find_measurement(FIRST_ORDER, run.id)) is None:
         return None
-    rows = measurements.measured_table(measured, "experts").groupby(["expert", "tensor"])["take_out"].mean()
+    rows = measurements.measured_table(measurement, "experts").groupby(["expert", "tensor"])["take_out"].mean()
     return _as_matrix(rows, masks, "tensor")
 
 

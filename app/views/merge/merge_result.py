@@ -28,9 +28,9 @@ RANKED_NOTE = "The best stored run has the highest {} of {} that merge{} the sam
 IMAGES_NOTE = "All rows: the same tasks, the {}, 95% intervals; n = {} images in domain, {} out of domain.{}"
 
 
-def draw_result(run: Run, stored: Sequence[Run]) -> None:
+def draw_result(run: Run, stored_runs: Sequence[Run]) -> None:
     """Draw the averages beside those of the reference models, and links to the run's charts."""
-    summary = page_data.summary(run, stored)
+    summary = page_data.summary(run, stored_runs)
     with st.container(border=True, key="result"):
         st.markdown(f":material/check_circle: **{page_text.safe_text(run.name)}** is done. Run {run.id[:8]}.")
         run_picker.draw_cautions(run)
@@ -40,7 +40,7 @@ def draw_result(run: Run, stored: Sequence[Run]) -> None:
             st.caption(reasons or "It was not evaluated.")
         else:
             _draw_averages(summary)
-            best = _draw_comparison(run, stored)
+            best = _draw_comparison(run, stored_runs)
         for sentence in page_text.marks_in_words([run]):
             st.caption(sentence)
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -81,14 +81,14 @@ def _draw_average(name: str, value: float, interval: tuple[float, float], task_c
         st.caption(counts if task_count else "the benchmark has no such task")
 
 
-def _draw_comparison(run: Run, stored: Sequence[Run]) -> Run | None:
+def _draw_comparison(run: Run, stored_runs: Sequence[Run]) -> Run | None:
     """Draw a table of the run, the reference models and the best other run on the same tasks; returns the best run."""
     other_runs = [
         other_run
-        for other_run in run_picker.group_by_models([run, *page_data.scored_runs(stored)])[0][1:]
+        for other_run in run_picker.group_by_models([run, *page_data.scored_runs(stored_runs)])[0][1:]
         if other_run.id != run.id and not other_run.needs_task and other_run.benchmark == run.benchmark
     ]
-    table = score_tables.averages_table([run, *other_runs], stored)
+    table = score_tables.averages_table([run, *other_runs], stored_runs)
     score_name = "H-score" if table["h_score"].notna().any() else "in-domain average"
     best = _find_best(table, other_runs, "h_score" if score_name == "H-score" else "in_domain")
     rows = list(_list_rows(table, run, best))

@@ -27,7 +27,7 @@ SAME_TOWER_TEXT = "for models of the same tower, {}"
 EXPERIMENT_RULE = "The table of the published experiment states whether experts and images are the same."
 
 
-def draw_card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stored: Sequence[Run]) -> None:
+def draw_card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
     """Draw everything about one method; ``shown`` are the methods that Previous and Next step through."""
     with st.container(border=True, key="card"):
         _draw_head(method, shown)
@@ -37,7 +37,7 @@ def draw_card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stor
             with st.container():
                 _draw_parameters(method)
         _draw_merge_links(method)
-        _draw_figures(method, runs, stored)
+        _draw_figures(method, runs, stored_runs)
 
 
 def _draw_head(method: Method, shown: Sequence[Method]) -> None:
@@ -99,7 +99,7 @@ def _draw_merge_links(method: Method) -> None:
                     )
 
 
-def _draw_figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) -> None:
+def _draw_figures(method: Method, runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
     """Draw the papers' numbers for chains with the method, and our runs of the same chains."""
     st.subheader("The papers’ numbers and ours", anchor=False)
     is_merge = method.role == "merge"  # chains with edits before a merge have their own table
@@ -110,7 +110,7 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) ->
     )
     if rows_alone:
         _draw_table(
-            rows_alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored
+            rows_alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored_runs
         )
     else:
         st.markdown(
@@ -125,15 +125,15 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) ->
             f"With other steps before it or on top ({len(rows_in_chains)})", icon=":material/account_tree:"
         ):
             _draw_table(
-                rows_in_chains, f"Published accuracies of chains of {method.title} and other steps beside ours", stored
+                rows_in_chains, f"Published accuracies of chains of {method.title} and other steps beside ours", stored_runs
             )
     if rows_alone or rows_in_chains:
         _draw_explanation(method, figures)
         paper_lines.draw_paper_lines([*rows_alone, *rows_in_chains], runs)
 
 
-def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored: Sequence[Run]) -> None:
-    table = published_tables.paper_table(rows, stored)
+def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored_runs: Sequence[Run]) -> None:
+    table = published_tables.paper_table(rows, stored_runs)
     printed = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
     st.dataframe(
         table.style.set_properties(subset=printed, color=printed_color()),

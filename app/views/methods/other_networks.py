@@ -23,10 +23,10 @@ TUNED_NOTE = "Tuned: parameters chosen on validation data."
 CHAIN_COLUMN, SOURCE_COLUMN, NOTE_COLUMN = ("", "Chain"), ("", "Source"), ("", "Note")
 
 
-def is_shown(network: str, stored: Sequence[Run]) -> bool:
+def is_shown(network: str, stored_runs: Sequence[Run]) -> bool:
     """Whether these figures are shown; draws a toggle if such a model is open, or such a run or link exists."""
     requested = view_state.value_from_link(address.OTHER_NETWORKS) or st.session_state.get(address.OTHER_NETWORKS)
-    if not (network or requested or any(run.network for run in stored)):
+    if not (network or requested or any(run.network for run in stored_runs)):
         return False
     return st.toggle("Beyond CLIP", bool(network), key=address.OTHER_NETWORKS, bind=address.BIND, help=TOGGLE_HELP)
 

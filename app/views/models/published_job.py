@@ -81,7 +81,7 @@ def _draw_compute(experiment: Experiment, choice: Choice, plan: FetchPlan) -> No
     st.markdown(
         f"All files are on the disk. **Compute {_rows_in_words(plan)}**, for about {compute_time} on {plan.device}?"
     )
-    _draw_button("Compute", RUN_COMMAND, experiment, choice, primary=True)
+    _draw_button("Compute", RUN_COMMAND, experiment, choice, is_primary=True)
 
 
 def _draw_fetch(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:
@@ -93,7 +93,7 @@ def _draw_fetch(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None
         f"{duration_text(plan.compute_seconds)} on {plan.device}?"
     )
     with st.container(horizontal=True):
-        _draw_button("Fetch and compute", RUN_COMMAND, experiment, choice, primary=True)
+        _draw_button("Fetch and compute", RUN_COMMAND, experiment, choice, is_primary=True)
         _draw_button("Only fetch", FETCH_COMMAND, experiment, choice)
 
 

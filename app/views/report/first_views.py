@@ -24,9 +24,9 @@ BUTTON_NAME = "starter"
 CHARTS_HELP = "Its scores, its kept share, its masks if it pruned, and its drift if that was measured."
 
 
-def draw_picker(stored: Sequence[Run]) -> None:
+def draw_picker(stored_runs: Sequence[Run]) -> None:
     """Draw a picker of a run and a button that adds its views."""
-    runs = {run.id: run for run in page_data.merges_of(stored)}
+    runs = {run.id: run for run in page_data.merges_of(stored_runs)}
     if not runs:
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -35,26 +35,26 @@ def draw_picker(stored: Sequence[Run]) -> None:
             key="starter_run",
             help=CHARTS_HELP, width=360,
         )  # fmt: skip
-        st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add_views, args=(runs[chosen], stored))
+        st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add_views, args=(runs[chosen], stored_runs))
     if problem := report_keeper.current_report().refused.pop(BUTTON_NAME, ""):
         st.caption(f":material/error: {problem}")
 
 
-def add_views(run: Run, stored: Sequence[Run]) -> None:
+def add_views(run: Run, stored_runs: Sequence[Run]) -> None:
     """Callback: add the views that the report does not contain yet."""
     try:
         source = report_sources.source_of(run)
-        for view in list_first_views(run, stored):
+        for view in list_first_views(run, stored_runs):
             if not report_keeper.current_report().find(view.key, view.table, view.options):
                 report_sources.add_view(view, [source], BUTTON_NAME)
     except MergingError as error:
         report_keeper.current_report().refused[BUTTON_NAME] = page_text.safe_text(error, 600)
 
 
-def list_first_views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
+def list_first_views(run: Run, stored_runs: Sequence[Run]) -> Iterator[ReportView]:
     """The views of a run as its pages show them by default."""
     if run.has_scores:
-        averages, accuracies = score_tables.averages_table([run], stored), score_tables.accuracies_table([run], stored)
+        averages, accuracies = score_tables.averages_table([run], stored_runs), score_tables.accuracies_table([run], stored_runs)
         page_address = f"scores?{address.RUNS}={run.id}"
         marks = "".join(f" {sentence}" for sentence in page_text.marks_in_words([run]))
         yield _make_view(
@@ -69,7 +69,7 @@ def list_first_views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
             score_tables.accuracies_in_words(accuracies) + marks,
             page_address,
         )
-    yield from _list_mask_views(run, stored)
+    yield from _list_mask_views(run, stored_runs)
     if measurement := measurements.find_measurement(measurements.DRIFT, run.id):
         token, distance = next(iter(by_depth.TOKENS)), next(iter(by_depth.DISTANCES.values()))
         table = measurements.drift_by_depth([(run, measurement)], by_depth.TOKENS[token])
@@ -78,7 +78,7 @@ def list_first_views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
         yield _make_view(run, "drift_depth", table, options, caption, f"drift?{address.RUNS}={run.id}")
 
 
-def _list_mask_views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
+def _list_mask_views(run: Run, stored_runs: Sequence[Run]) -> Iterator[ReportView]:
     """The masks and the share that they keep of each role; for a run that did not prune, the share that it changed."""
     from merging.methods.shared.saliency import apply_ratio
     from merging.recipes.presets import settings_of
@@ -86,9 +86,9 @@ def _list_mask_views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
 
     page_address = f"masks?{address.RUN}={run.id}"
     table, caption = kept_share.kept_by_weights(run)
-    if stored_run.SALIENCY in run.tables or same_saliency(run, stored):
+    if stored_run.SALIENCY in run.tables or same_saliency(run, stored_runs):
         ratio, shares_masks = settings_of(run.recipe)
-        masks = apply_ratio(page_data.saliency(run, stored)[0], ratio, shares_masks)
+        masks = apply_ratio(page_data.saliency(run, stored_runs)[0], ratio, shares_masks)
         caption = kept_share.kept_in_words(masks, ratio, ratio)
         yield _make_view(
             run,

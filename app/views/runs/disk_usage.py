@@ -19,9 +19,9 @@ from viz.figure_text import plural
 CACHE_SECONDS = 15.0  # for which the sizes of the store's files are cached
 
 
-def draw_usage(stored: Sequence[Run]) -> None:
+def draw_usage(stored_runs: Sequence[Run]) -> None:
     """Draw the disk usage, damaged results, and the facts about this machine."""
-    _draw_usage_table(stored)
+    _draw_usage_table(stored_runs)
     damaged_results.draw_damaged()
     _draw_machine()
 
@@ -33,7 +33,7 @@ def _measure_usage(root: str) -> dict[str, int]:
     return measure_usage(Path(root))
 
 
-def _draw_usage_table(stored: Sequence[Run]) -> None:
+def _draw_usage_table(stored_runs: Sequence[Run]) -> None:
     """Draw the bytes used for each purpose, and the free bytes."""
     from merging.base.files.disk import free_bytes
     from merging.study.runs.disk_usage import WEIGHTS
@@ -42,7 +42,7 @@ def _draw_usage_table(stored: Sequence[Run]) -> None:
     root = page_data.store().root
     used, free = _measure_usage(str(root)), free_bytes(root)
     total = sum(used.values())
-    own_run_count = sum(run.provenance != PRECOMPUTED for run in stored)
+    own_run_count = sum(run.provenance != PRECOMPUTED for run in stored_runs)
     st.progress(
         min(total / max(total + free, 1), 1.0),
         f"{size_text(total)} for {plural(own_run_count, 'own run')} and related files; {size_text(free)} free.",

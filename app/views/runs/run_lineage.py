@@ -23,7 +23,7 @@ DIGEST_DIGITS = 8  # digits of a digest that are shown
 MAX_OTHER_RUNS = 5  # other runs of the same experts in the chart
 
 
-def draw_lineage(run: Run, stored: Sequence[Run]) -> None:
+def draw_lineage(run: Run, stored_runs: Sequence[Run]) -> None:
     """Draw the lineage of one run, with other runs of the same experts."""
     try:
         recipe = run.recipe
@@ -34,7 +34,7 @@ def draw_lineage(run: Run, stored: Sequence[Run]) -> None:
         return
     same_expert_runs = [
         candidate
-        for candidate in stored
+        for candidate in stored_runs
         if candidate.kind == "merge" and candidate.id != run.id and merge_same_models(run, candidate)
     ]
     caption = (

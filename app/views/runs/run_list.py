@@ -27,9 +27,9 @@ MAX_TABLE_HEIGHT = 440  # px of the table
 SCORE_TITLES = {"in": "In", "out": "Out", "h": "H-score"}
 
 
-def draw_runs(stored: Sequence[Run]) -> None:
+def draw_runs(stored_runs: Sequence[Run]) -> None:
     """Draw the table of runs, then the actions, scores, exports and lineage of the chosen runs."""
-    runs = page_data.merges_of(stored)
+    runs = page_data.merges_of(stored_runs)
     if not runs:
         page_parts.draw_empty(
             "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
@@ -42,7 +42,7 @@ def draw_runs(stored: Sequence[Run]) -> None:
         run_picker.draw_missing_runs(missing_ids)
         return
     run_actions.draw_notices()
-    _draw_table(runs, chosen, stored)
+    _draw_table(runs, chosen, stored_runs)
     _draw_other_count()
     st.session_state[PICKER_KEY] = chosen  # the callbacks stored the user's choice
     st.multiselect(
@@ -60,7 +60,7 @@ def draw_runs(stored: Sequence[Run]) -> None:
     if len(selected) == 1:
         run_scores.draw_scores(selected[0])
     run_exports.draw_exports(selected)
-    run_lineage.draw_lineage(selected[0], stored)
+    run_lineage.draw_lineage(selected[0], stored_runs)
 
 
 def _draw_other_count() -> None:
@@ -75,10 +75,10 @@ def _draw_other_count() -> None:
         )
 
 
-def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) -> None:
+def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored_runs: Sequence[Run]) -> None:
     """Draw the table with one row for each run; rows can be selected."""
     ids = [run.id for run in runs]
-    rows = _build_table(runs, stored)
+    rows = _build_table(runs, stored_runs)
     number = st.column_config.NumberColumn
     column = st.column_config.TextColumn
     # The key changes with the list of runs: Streamlit stores a selection by row number.
@@ -110,12 +110,12 @@ def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run
     )
 
 
-def _build_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
+def _build_table(runs: Sequence[Run], stored_runs: Sequence[Run]) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
     for run in runs:
-        summary = page_data.summary(run, stored)
+        summary = page_data.summary(run, stored_runs)
         rows.append(
             {
                 "title": clean_text(page_text.title_with_note(run), 100),

@@ -22,13 +22,13 @@ def _searched_text(run: Run) -> str:
     return " ".join([clean_text(f"{run.name} {run.title}", 500), *run.chain, *run.experts, run.id]).casefold()
 
 
-def sort_runs(runs: Sequence[Run], order: str, stored: Sequence[Run]) -> list[Run]:
+def sort_runs(runs: Sequence[Run], order: str, stored_runs: Sequence[Run]) -> list[Run]:
     """The runs in one of ``ORDERS``, best first; those without a score come last."""
     score_field = ORDERS[order]
-    return sorted(runs, key=lambda run: _score(run, score_field, stored), reverse=True) if score_field else list(runs)
+    return sorted(runs, key=lambda run: _score(run, score_field, stored_runs), reverse=True) if score_field else list(runs)
 
 
-def _score(run: Run, field: str, stored: Sequence[Run]) -> float:
-    summary = page_data.summary(run, stored)
+def _score(run: Run, field: str, stored_runs: Sequence[Run]) -> float:
+    summary = page_data.summary(run, stored_runs)
     value = math.nan if summary is None else float(getattr(summary, field))
     return -1.0 if math.isnan(value) else value

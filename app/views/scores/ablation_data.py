@@ -68,7 +68,7 @@ def find_members(runs: Sequence[Run], family: AblationFamily) -> list[AblationMe
     return family_members
 
 
-def means_table(members: Sequence[AblationMember], family: AblationFamily, stored: Sequence[Run]) -> pd.DataFrame:
+def means_table(members: Sequence[AblationMember], family: AblationFamily, stored_runs: Sequence[Run]) -> pd.DataFrame:
     """The paper's averages and ours, one row for each member, or two if the paper does not state all values."""
     rows, groups, passes = [], [], []
     for member in members:
@@ -81,13 +81,13 @@ def means_table(members: Sequence[AblationMember], family: AblationFamily, store
             rows.append(PaperRow(member.title, stated, member.run))
         groups += [family.group(member.key)] * (len(rows) - len(groups))
         passes += [str(count_passes(member.recipe))] * (len(rows) - len(passes))
-    table = published_tables.paper_table(rows, stored)
+    table = published_tables.paper_table(rows, stored_runs)
     references = [""] * (len(table) - len(rows))  # reference models have no group, and merge nothing
     table.insert(1, KIND_COLUMN, groups + references)
     table.insert(2, PASSES_COLUMN, passes + references)
     base_run = next((member.run for member in members if member.key == family.base), None)
     for offset, (column, value) in enumerate(CHANGE_COLUMNS.items()):
-        cells = [_change(row.run, base_run, value, stored) for row in rows] + references
+        cells = [_change(row.run, base_run, value, stored_runs) for row in rows] + references
         table.insert(_column_position(table, (OURS, "Norm.")) + offset, column, cells)
     # The source is the last column, because nearly all rows have the same one.
     return table[[name for name in table.columns if name != SOURCE] + [SOURCE]]
@@ -99,10 +99,10 @@ def _column_position(table: pd.DataFrame, column: tuple[str, str]) -> int:
     return columns.index(column) + 1 if column in columns else len(columns)
 
 
-def _change(run: Run | None, base_run: Run | None, value: str, stored: Sequence[Run]) -> str:
+def _change(run: Run | None, base_run: Run | None, value: str, stored_runs: Sequence[Run]) -> str:
     if run is None or base_run is None or run.id == base_run.id:
         return ""
-    summary, base_summary = page_data.summary(run, stored), page_data.summary(base_run, stored)
+    summary, base_summary = page_data.summary(run, stored_runs), page_data.summary(base_run, stored_runs)
     if summary is None or base_summary is None:
         return ""
     points = round(100 * (getattr(summary, value) - getattr(base_summary, value)), 1)
@@ -122,11 +122,11 @@ def arrow_ends(members: Sequence[AblationMember], family: AblationFamily) -> lis
 
 
 def data_set_table(
-    members: Sequence[AblationMember], stored: Sequence[Run], inside: bool, intervals: bool
+    members: Sequence[AblationMember], stored_runs: Sequence[Run], inside: bool, intervals: bool
 ) -> pd.DataFrame:
     """One row for each member, a column for the mean and one for each data set, in percent."""
     runs = [member.run for member in members if member.run]
-    rows = score_tables.accuracies_table(runs, stored)
+    rows = score_tables.accuracies_table(runs, stored_runs)
     rows = rows[rows["in_domain"] == inside]
     mean = 100 * rows.groupby("run", sort=False)["accuracy"].mean()
     accuracies = 100 * rows.pivot(index="run", columns="title", values="accuracy")

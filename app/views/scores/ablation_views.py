@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 COMPONENTS_VIEW = "components"  # the name of the view of Fig. 9 on Features
 
 
-def draw_view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
     """Draw our means beside the paper's, the chart of both domains, and every data set."""
     members = ablation_data.find_members(plugin_data.pick_group(runs), FAMILY)
     with_runs = [member for member in members if member.run]
     st.header(f"{FAMILY.title}: what does each part contribute, and how do alternatives compare?", anchor=False)
     if with_runs:
-        _draw_means(members, stored)
-        _draw_plane(with_runs, stored)
-        _draw_data_sets(with_runs, stored)
-    compute_button.draw_missing([member.recipe for member in members if not member.run], "ablations", stored)
+        _draw_means(members, stored_runs)
+        _draw_plane(with_runs, stored_runs)
+        _draw_data_sets(with_runs, stored_runs)
+    compute_button.draw_missing([member.recipe for member in members if not member.run], "ablations", stored_runs)
     _draw_printed_figures(members)
     _draw_kinds_link(with_runs)
 
 
-def _draw_means(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
-    table = ablation_data.means_table(members, FAMILY, stored)
+def _draw_means(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
+    table = ablation_data.means_table(members, FAMILY, stored_runs)
     printed = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
     st.dataframe(
         table.style.set_properties(subset=printed, color=printed_color()),
@@ -66,10 +66,10 @@ def _draw_means(members: Sequence[AblationMember], stored: Sequence[Run]) -> Non
     paper_line.draw_lines(paper_line.claim_lines("scores/ablations"), [member.run for member in members if member.run])
 
 
-def _draw_plane(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
+def _draw_plane(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
     """Draw the chart of both domains, with an arrow from the merge alone to the whole method."""
     runs, ends = [member.run for member in members if member.run], ablation_data.arrow_ends(members, FAMILY)
-    table = ablation_data.name_rows(score_tables.averages_table(runs, stored), members)
+    table = ablation_data.name_rows(score_tables.averages_table(runs, stored_runs), members)
     caption = (
         "The arrow points from the merge alone to the merge with the whole method. Bars are 95% intervals. "
         f"{score_tables.averages_in_words(table)}"
@@ -80,7 +80,7 @@ def _draw_plane(members: Sequence[AblationMember], stored: Sequence[Run]) -> Non
     )
 
 
-def _draw_data_sets(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
+def _draw_data_sets(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
     """Draw every data set: a chart of three members, and tables of all."""
     chart_view.draw_question("task_accuracy")
     variants = {member.title: member for member in members if member.key not in (FAMILY.base, FAMILY.whole)}
@@ -91,7 +91,7 @@ def _draw_data_sets(members: Sequence[AblationMember], stored: Sequence[Run]) ->
             chosen += [run for run in (variants[title].run,) if run]
         relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
     table, colors = (
-        ablation_data.name_rows(score_tables.accuracies_table(chosen, stored), members),
+        ablation_data.name_rows(score_tables.accuracies_table(chosen, stored_runs), members),
         [run.id for run in chosen],
     )
     chart_view.draw_chart(
@@ -100,7 +100,7 @@ def _draw_data_sets(members: Sequence[AblationMember], stored: Sequence[Run]) ->
     )  # fmt: skip
     intervals = st.toggle("Numbers with 95% intervals", key=address.INTERVALS, bind=address.BIND)
     for inside, domain in ((True, "in domain"), (False, "out of domain")):
-        _draw_numbers(ablation_data.data_set_table(members, stored, inside, intervals), domain, intervals)
+        _draw_numbers(ablation_data.data_set_table(members, stored_runs, inside, intervals), domain, intervals)
     st.caption(
         f"Accuracy in percent on the {samples.scored_part()}, n = {ablation_data.images_in_words(members)} images of "
         "each data set; the mean is over data sets, each with the same weight."

@@ -21,10 +21,10 @@ CAPTION = (
 )
 
 
-def runs_of_link(stored: Sequence[Run]) -> list[Run]:
+def runs_of_link(stored_runs: Sequence[Run]) -> list[Run]:
     """The runs that the address names, if all are of networks other than CLIP; else none."""
     ids = [run_id for run_id in st.query_params.get(address.RUNS, "").split(",") if run_id]
-    other_network_runs = {run.id: run for run in page_data.merges_of(stored) if run.network}
+    other_network_runs = {run.id: run for run in page_data.merges_of(stored_runs) if run.network}
     return (
         [other_network_runs[run_id] for run_id in ids]
         if ids and all(run_id in other_network_runs for run_id in ids)
@@ -48,11 +48,11 @@ def draw_linked(runs: Sequence[Run]) -> None:
         st.button("Show other runs", on_click=run_choice.clear_link)
 
 
-def draw_section(stored: Sequence[Run], linked_runs: Sequence[Run] = ()) -> None:
+def draw_section(stored_runs: Sequence[Run], linked_runs: Sequence[Run] = ()) -> None:
     """Draw the chart of runs with imported scores, those of ``linked_runs`` preselected; no chart if no run has any."""
-    runs = imported_runs.runs_with_scores(page_data.merges_of(stored))
+    runs = imported_runs.runs_with_scores(page_data.merges_of(stored_runs))
     if not runs:
-        _draw_unscored_count(stored)
+        _draw_unscored_count(stored_runs)
         return
     kinds = list(
         dict.fromkeys(imported_runs.network_kind(run) for run in [*imported_runs.runs_with_scores(linked_runs), *runs])
@@ -76,7 +76,7 @@ def draw_section(stored: Sequence[Run], linked_runs: Sequence[Run] = ()) -> None
         format_func=lambda run_id: page_text.run_label(by_id[run_id]), placeholder="Choose runs to compare",
     )  # fmt: skip
     draw_runs([by_id[run_id] for run_id in chosen], list(by_id))
-    _draw_unscored_count(stored)
+    _draw_unscored_count(stored_runs)
 
 
 def draw_runs(runs: Sequence[Run], colors: Sequence[str]) -> None:
@@ -96,9 +96,9 @@ def draw_runs(runs: Sequence[Run], colors: Sequence[str]) -> None:
     )  # fmt: skip
 
 
-def _draw_unscored_count(stored: Sequence[Run]) -> None:
+def _draw_unscored_count(stored_runs: Sequence[Run]) -> None:
     """Draw a caption with the number of runs of other networks that have no scores."""
-    other_network_runs = [run for run in page_data.merges_of(stored) if run.network]
+    other_network_runs = [run for run in page_data.merges_of(stored_runs) if run.network]
     scored = {run.id for run in imported_runs.runs_with_scores(other_network_runs)}
     if count := len(other_network_runs) - len(scored):
         networks = page_text.join_words(

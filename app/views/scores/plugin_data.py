@@ -105,12 +105,12 @@ def _needs_exemplars(step: Step) -> bool:
     return needed in NEEDS_EXEMPLARS
 
 
-def pair_points(pairs: Sequence[EditPairRow], stored: Sequence[Run]) -> pd.DataFrame:
+def pair_points(pairs: Sequence[EditPairRow], stored_runs: Sequence[Run]) -> pd.DataFrame:
     """The chart's table: the references, then two rows for each entry that has both runs."""
     import pandas as pd
 
     runs_of_pairs = [(entry, kind, run) for entry in pairs for kind, run in _pair_ends(entry)]
-    averages = score_tables.averages_table([run for *_, run in runs_of_pairs], stored)
+    averages = score_tables.averages_table([run for *_, run in runs_of_pairs], stored_runs)
     references = averages[averages["kind"].isin(score_tables.NAMES)]
     by_run = averages.drop_duplicates("run").set_index("run")
     rows = pd.DataFrame([{**by_run.loc[run.id], "run": run.id} for *_, run in runs_of_pairs])

@@ -29,18 +29,18 @@ CHANGE_HELP = "In percentage points, with the edit minus without it."
 PAPER_CHANGE_HELP = "The paper prints the two averages; the app computes their difference."
 
 
-def draw_view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
     """Draw the chart, its numbers, and the merges that are not computed yet."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         group = plugin_data.pick_group(runs)
         front = _pick_front(group)
     pairs = plugin_data.find_edit_pairs(group, front)
     if complete_pairs := [entry for entry in pairs if entry.plain and entry.plugged]:
-        _draw_matrix(complete_pairs, front, stored)
+        _draw_matrix(complete_pairs, front, stored_runs)
     else:
         st.info("No merge has been run both with and without this edit. Compute some below.")
     _draw_refused(pairs)
-    compute_button.draw_missing([recipe for entry in pairs for recipe in entry.missing], "plugin", stored)
+    compute_button.draw_missing([recipe for entry in pairs for recipe in entry.missing], "plugin", stored_runs)
 
 
 def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
@@ -66,8 +66,8 @@ def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
     return choices[chosen]
 
 
-def _draw_matrix(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Run]) -> None:
-    points = plugin_data.pair_points(pairs, stored)
+def _draw_matrix(pairs: Sequence[EditPairRow], front: LeadingEdit, stored_runs: Sequence[Run]) -> None:
+    points = plugin_data.pair_points(pairs, stored_runs)
     table = plugin_data.matrix_table(points, pairs)
     name = clean_text(plugin_data.edit_name(front), 60)
     summary = _changes_in_words(table, name)

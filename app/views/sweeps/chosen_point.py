@@ -24,7 +24,7 @@ from viz.figure_text import percent, plural
 from viz.figures.sweep_figures import Mark
 
 
-def draw_panel(results: SweepResults, best_point: BestPoint, point_name: str, stored: Sequence[Run]) -> None:
+def draw_panel(results: SweepResults, best_point: BestPoint, point_name: str, stored_runs: Sequence[Run]) -> None:
     """Draw the picker of points, the scores of the point ``point_name``, and a link to its run."""
     points = [str(point) for point in results.averages["point"].drop_duplicates()]
     # The key contains the sweep's id because two sweeps may have points of the same name.
@@ -47,7 +47,7 @@ def draw_panel(results: SweepResults, best_point: BestPoint, point_name: str, st
                       on_click=view_state.pick_point, args=("",))  # fmt: skip
         draw_verdict(best_point, point_name)
         _draw_scores(results.scores[point_name], f"On the {samples.scored_part(results.sweep.split)}, as in the charts")
-        _draw_run(results.planned(point_name), stored)
+        _draw_run(results.planned(point_name), stored_runs)
 
 
 def _draw_scores(row: Mapping[str, Any], heading: str) -> None:
@@ -68,13 +68,13 @@ def _draw_scores(row: Mapping[str, Any], heading: str) -> None:
                 st.caption("harmonic mean of the two")
 
 
-def _draw_run(point: NamedPoint, stored: Sequence[Run]) -> None:
+def _draw_run(point: NamedPoint, stored_runs: Sequence[Run]) -> None:
     """Draw the scores of the point's run on the reporting half, or a button that computes the run."""
     if not point.run_id:
         st.caption("This point interpolates weights and has no recipe, so it cannot be opened as a run.")
         return
     run = page_data.store().find(point.run_id)
-    summary = page_data.summary(run, stored) if run is not None and run.has_scores else None
+    summary = page_data.summary(run, stored_runs) if run is not None and run.has_scores else None
     if run is not None and summary is not None:
         fields = ("in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score")
         counts = ("tasks_in", "tasks_out", "n_in", "n_out")

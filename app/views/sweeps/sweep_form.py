@@ -47,10 +47,10 @@ PERSIST_STATE: Any = "session"  # widgets then retain their values while other p
 VALUES_HINT = "Write 0:1:0.1 (first, last, step) or 0, 0.2, 0.5. Takes {}."
 
 
-def draw_form(stored: Sequence[Run]) -> None:
+def draw_form(stored_runs: Sequence[Run]) -> None:
     """Draw the form and the button that starts the sweep."""
-    offered_recipes = _offered_recipes(stored)
-    if others := {run.network: None for run in page_data.merges_of(stored) if run.network}:
+    offered_recipes = _offered_recipes(stored_runs)
+    if others := {run.network: None for run in page_data.merges_of(stored_runs) if run.network}:
         networks = page_text.join_words([page_text.safe_text(name, 60) for name in others])
         st.caption(OTHER_NETWORKS_NOTE.format(networks))
     with st.grid(2, min_column_width=400, gap="large"):
@@ -124,7 +124,7 @@ def _draw_images() -> tuple[str, int, int, str]:
     return split, int(images), int(seed), title.strip()
 
 
-def _offered_recipes(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
+def _offered_recipes(stored_runs: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
     """{key in the picker: (label, recipe)} of the recipe on the Merge page, all presets, and stored runs."""
     pretrained, experts = page_data.models()
     pretrained_model = next(iter(pretrained.values()))
@@ -141,7 +141,7 @@ def _offered_recipes(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
     large = page_data.is_large(pretrained_model)
     for preset in PRESETS:
         choices[preset.key] = (preset.name_in_lists(large), preset.recipe(pretrained_model, experts, large=large))
-    for run in page_data.clip_runs(stored):
+    for run in page_data.clip_runs(stored_runs):
         try:
             if run.recipe is not None and run.title not in {preset.title for preset in PRESETS}:
                 choices[run.id] = (page_text.run_label(run), run.recipe)

@@ -42,14 +42,14 @@ EXPERT_COUNT_CAUTION = (
 )
 
 
-def draw_sweep(sweep: Sweep, stored: Sequence[Run]) -> None:
+def draw_sweep(sweep: Sweep, stored_runs: Sequence[Run]) -> None:
     """Draw everything about a sweep, again every two seconds while points are computed."""
     job = sweeps.sweep_job(sweep)
     live = job is not None and job.is_live
-    guarded_fragment(_draw_sweep_now, run_every=POLL_SECONDS if live else None)(sweep, stored)
+    guarded_fragment(_draw_sweep_now, run_every=POLL_SECONDS if live else None)(sweep, stored_runs)
 
 
-def _draw_sweep_now(sweep: Sweep, stored: Sequence[Run]) -> None:
+def _draw_sweep_now(sweep: Sweep, stored_runs: Sequence[Run]) -> None:
     job = sweeps.sweep_job(sweep)
     if network := program_sweeps.network_of_sweep(sweep):
         measured = program_sweep.choose_results(sweep)
@@ -71,7 +71,7 @@ def _draw_sweep_now(sweep: Sweep, stored: Sequence[Run]) -> None:
         _draw_lines(results, best_point, chosen)
     else:
         _draw_map(results, best_point, chosen)
-    chosen_point.draw_panel(results, best_point, chosen, stored)
+    chosen_point.draw_panel(results, best_point, chosen, stored_runs)
     _draw_tasks(results, best_point, chosen)
     _draw_table(results, best_point)
 
