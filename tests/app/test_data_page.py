@@ -136,8 +136,8 @@ def test_a_configuration_and_a_wording_are_asked_for(open_app: Any, library: Pat
     for name in ("one", "other"):
         (tiny_data.parquet(tmp_path / name, {"test": tiny_data.rows(6, 100)}) / "data").rename(place / name)
     published_layouts.kmnist(tmp_path / "images")
-    assert benchmark_plan.configuration_names(str(place)) == ("one", "other")
-    assert benchmark_plan.configuration_names(str(tmp_path / "images" / "fruit")) == ()
+    assert benchmark_plan.list_configuration_names(str(place)) == ("one", "other")
+    assert benchmark_plan.list_configuration_names(str(tmp_path / "images" / "fruit")) == ()
     facts = benchmark_plan.inspect_data_set(str(place), "other")
     assert not facts.problem and facts.referable and facts.class_names == tiny_data.NAMES
     at = chosen(open_app, library, mine, "tanganke/kmnist")

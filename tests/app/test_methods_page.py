@@ -65,7 +65,7 @@ def test_every_method_has_a_card(open_app: Any, library: Path) -> None:
 
 def test_a_card_says_everything_that_is_registered() -> None:
     for method in METHODS:
-        table = method_facts.parameter_table(method)
+        table = method_facts.build_parameter_table(method)
         assert len(table) == len(method.params.bounds()), method.key
         for bound, takes in zip(method.params.bounds().values(), table.get("Takes", ()), strict=True):
             whole = bound.slider is None or bound.slider == (bound.low, bound.high)

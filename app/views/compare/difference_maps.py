@@ -18,7 +18,7 @@ from app.session import address, pages
 from app.views.compare import chart_cells, feature_changes, other_charts
 from app.views.compare.chart_cells import ChartCells
 from app.views.compare.run_pair import RunPair
-from app.views.compare.score_changes import file_suffix
+from app.views.compare.score_changes import make_file_suffix
 from app.widgets import chart_view, page_parts
 from app.widgets.jobs import measure_button
 from merging.study.analysis.measurement_store import StoredMeasurement
@@ -161,7 +161,9 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
         return
     measurable = (pair.a,) if pair.is_reference else pair.runs
     measured_by_run = (
-        other_charts.find_measurements(comparison.needed_measurement, measurable) if comparison.needed_measurement else {}
+        other_charts.find_measurements(comparison.needed_measurement, measurable)
+        if comparison.needed_measurement
+        else {}
     )
     if measured_by_run is None:
         return
@@ -190,8 +192,8 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
         ]
     )
     chart_view.draw_chart(
-        "compare_cells", table, name=f"{name}_{file_suffix(pair)}", labels=pair.labels, what=comparison.value_title,
-        limits=limits, caption=caption, of=pair.runs,
+        "compare_cells", table, name=f"{name}_{make_file_suffix(pair)}", labels=pair.labels,
+        what=comparison.value_title, limits=limits, caption=caption, of=pair.runs,
         heading=f"{name[0].upper()}{name[1:]}: where do the two runs differ?", **options,
     )  # fmt: skip
     draw_largest(table, comparison)

@@ -10,7 +10,7 @@ from app import page_text
 from app.reading import measurements, page_data
 from app.session import address
 from app.views.compare.run_pair import RunPair
-from app.views.compare.score_changes import file_suffix
+from app.views.compare.score_changes import make_file_suffix
 from app.views.features import feature_maps
 from app.views.features import feature_tables as feature_data
 from app.views.features.feature_tables import BIN_COUNT, Model
@@ -78,7 +78,7 @@ def draw_distance(pair: RunPair) -> None:
     )
     paper = paper_line.claim_lines("compare/features")
     chart_view.draw_chart(
-        "compare_distance", table, name=f"distance_{file_suffix(pair)}", labels=pair.labels, what=axis_title,
+        "compare_distance", table, name=f"distance_{make_file_suffix(pair)}", labels=pair.labels, what=axis_title,
         caption=caption, description=paper, of=pair.runs,
     )  # fmt: skip
     paper_line.draw_lines(paper, pair.runs)

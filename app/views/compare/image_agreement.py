@@ -12,7 +12,7 @@ from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.views.compare import run_pair, score_changes
 from app.views.compare.run_pair import BOTH_IN, BOTH_OUT, RunPair
-from app.views.compare.score_changes import file_suffix
+from app.views.compare.score_changes import make_file_suffix
 from app.widgets import chart_view
 from app.widgets import thumbnails as tiles
 from app.widgets.jobs import measure_button
@@ -71,7 +71,8 @@ def draw_pictures(pair: RunPair) -> None:
             f"{measure_button.origin_in_words(pair.predictions)}"
         )
         chart_view.draw_chart(
-            "compare_agreement", count_agreement(images), name=f"agreement_{file_suffix(pair)}", on_click=choose_cell,
+            "compare_agreement", count_agreement(images), name=f"agreement_{make_file_suffix(pair)}",
+            on_click=choose_cell,
             labels=pair.labels, selected=tuple(sides), description=mcnemar_in_words(images), of=pair.runs,
             caption=f"{caption}{score_changes.differing_in_words(pair.predictions)}{samples.sampling_sentence()}",
         )  # fmt: skip

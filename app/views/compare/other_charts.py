@@ -11,7 +11,7 @@ from app import page_text
 from app.reading import expert_names, measurements, page_data
 from app.session import address
 from app.views.compare.run_pair import RunPair
-from app.views.compare.score_changes import file_suffix
+from app.views.compare.score_changes import make_file_suffix
 from app.views.conflicts import joint_space, linear_layers, sign_agreement
 from app.views.drift import by_depth
 from app.widgets import chart_view, put_back_panel, selection_pickers
@@ -60,7 +60,7 @@ def draw_drift_and_accuracy(pair: RunPair) -> None:
     points = build_drift_points(pair, measured_by_run)
     images = "" if points.empty else by_depth.HALVES_NOTE.format(span(points["n"]), span(points["n_scored"]))
     chart_view.draw_chart(
-        "drift_accuracy", points, name=f"drift_against_accuracy_{file_suffix(pair)}", value=distance, arrows=True,
+        "drift_accuracy", points, name=f"drift_against_accuracy_{make_file_suffix(pair)}", value=distance, arrows=True,
         runs=list(measured_by_run), tasks=list(measurements.titles_by_task()), of=pair.runs,
         caption=f"Every arrow points from A to B on one task. {images} "
         f"{measure_button.origin_in_words(list(measured_by_run.values()))}",
@@ -96,9 +96,10 @@ def draw_changes(table: pd.DataFrame) -> None:
     drifts_more, drifts_less = ((table["drift"] * sign > 0) for sign in (1, -1))
     loses_more, loses_less = ((table["lost"] * sign > 0) for sign in (1, -1))
     st.markdown(
-        f"Of {plural(len(table), 'task')}, B drifts more than A on {int(drifts_more.sum())} and less on {int(drifts_less.sum())}; it "
-        f"loses more accuracy on {int(loses_more.sum())} and less on {int(loses_less.sum())}. Drift and loss change in the same "
-        f"direction on {int(((drifts_more & loses_more) | (drifts_less & loses_less)).sum())}."
+        f"Of {plural(len(table), 'task')}, B drifts more than A on {int(drifts_more.sum())} and less on "
+        f"{int(drifts_less.sum())}; it "
+        f"loses more accuracy on {int(loses_more.sum())} and less on {int(loses_less.sum())}. Drift and loss change "
+        f"in the same direction on {int(((drifts_more & loses_more) | (drifts_less & loses_less)).sum())}."
     )
     number = st.column_config.NumberColumn
     columns = {
@@ -139,8 +140,8 @@ def draw_tensor(pair: RunPair) -> None:
     selection_pickers.draw_view_links("Compare", address.TENSOR, run=pair.a.id)
     table = compare_tensor(*(rows[rows["tensor"] == tensor] for rows in saliency_tables))
     chart_view.draw_chart(
-        "compare_tensor", table, name=f"tensor_{file_suffix(pair)}", tensor=tensor, labels=pair.labels, of=pair.runs,
-        description=page_text.safe_text(tensor, 200), caption=TENSOR_CAPTION,
+        "compare_tensor", table, name=f"tensor_{make_file_suffix(pair)}", tensor=tensor, labels=pair.labels,
+        of=pair.runs, description=page_text.safe_text(tensor, 200), caption=TENSOR_CAPTION,
     )  # fmt: skip
     if len(table) and not table["difference"].any():
         st.markdown("Both runs give this tensor the same score for every expert.")
@@ -223,7 +224,7 @@ def draw_spectra(pair: RunPair) -> None:
     table = a.merge(b, on="direction", how="outer").sort_values("direction", ignore_index=True)
     counts = " and ".join(str(len(run.experts)) for run in pair.runs)
     chart_view.draw_chart(
-        "compare_spectrum", table.assign(difference=table["b"] - table["a"]), name=f"spectra_{file_suffix(pair)}",
+        "compare_spectrum", table.assign(difference=table["b"] - table["a"]), name=f"spectra_{make_file_suffix(pair)}",
         labels=pair.labels, of=pair.runs, description=page_text.safe_text(layer, 200),
         caption=f"Singular values of the matrices of {counts} experts of A and B, "
         f"{'stacked vertically' if vertical else 'side by side'}, in the same axes.",

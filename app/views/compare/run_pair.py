@@ -137,7 +137,9 @@ def _common_groups(pair: RunPair, tasks: Sequence[str]) -> Groups:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _compare_predictions(entry_a: str, entry_b: str, groups: Groups, with_h_score: bool, _pair: RunPair) -> pd.DataFrame:
+def _compare_predictions(
+    entry_a: str, entry_b: str, groups: Groups, with_h_score: bool, _pair: RunPair
+) -> pd.DataFrame:
     from merging.study.analysis.agreement import differences
 
     assert _pair.measured_a is not None  # called only with both

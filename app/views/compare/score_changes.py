@@ -36,8 +36,8 @@ def draw_view(pair: RunPair) -> None:
     else:
         numbers = table.drop(columns=["said_a", "said_b"])
         chart_view.draw_chart(
-            "compare_scores", numbers, name=f"scores_{file_suffix(pair)}", labels=pair.labels,
-            caption=chart_caption(pair, len(table)), of=pair.runs,
+            "compare_scores", numbers, name=f"scores_{make_file_suffix(pair)}", labels=pair.labels,
+            caption=make_caption(pair, len(table)), of=pair.runs,
         )  # fmt: skip
         rows = table.assign(
             said_a=[format_interval(*cell) for cell in table["said_a"]],
@@ -86,7 +86,7 @@ def draw_missing(pair: RunPair) -> None:
         )
 
 
-def chart_caption(pair: RunPair, row_count: int) -> str:
+def make_caption(pair: RunPair, row_count: int) -> str:
     """A caption that states how the differences are computed, and on which images."""
     common = "" if pair.has_same_domain else f" {COMMON_AVERAGES_NOTE}"
     if pair.runs_without_predictions:
@@ -125,11 +125,11 @@ def format_range(low: float, high: float) -> str:
     return "—" if math.isnan(low) else f"{100 * low:+.1f} to {100 * high:+.1f}"
 
 
-def file_suffix(pair: RunPair) -> str:
+def make_file_suffix(pair: RunPair) -> str:
     """The last part of the file names of charts of the two runs."""
-    id_a, id_b = (_short_id(run) for run in pair.runs)
+    id_a, id_b = (_shorten_id(run) for run in pair.runs)
     return f"{id_a}_{id_b}"
 
 
-def _short_id(run: Run) -> str:
+def _shorten_id(run: Run) -> str:
     return run.id[:8]

@@ -166,11 +166,14 @@ def draw_pair(
         return
     table = read_pair_by_depth(str(measurement.path), measurement, (first_expert, second_expert), value, density)
     layers = tuple(conflict_layers.list_linear_layers(run)["tensor"])
-    names = " and ".join(f"**{page_text.safe_text(expert_names.expert_name(name), 40)}**" for name in (first_expert, second_expert))
+    names = " and ".join(
+        f"**{page_text.safe_text(expert_names.expert_name(name), 40)}**" for name in (first_expert, second_expert)
+    )
     chart_view.draw_question("pair_depth")
     subtitle = f"{names}, tensor by tensor."
     st.markdown(subtitle)
     chart_view.draw_chart(
         "pair_depth", table, name=f"pair_{value}_{run.id[:8]}", headed=True, on_click=lambda: choose_tensor(layers),
-        value=value, pair=(first_expert, second_expert), selected=layer, description=f"{subtitle} {METRIC_NOTES[value]}", of=[run],
+        value=value, pair=(first_expert, second_expert), selected=layer,
+        description=f"{subtitle} {METRIC_NOTES[value]}", of=[run],
     )  # fmt: skip

@@ -121,7 +121,12 @@ def draw_spectrum(key: SpaceKey, space: JointSpace, cut: float) -> None:
         "cuts at 0.01; the paper says it does not cut."
     )
     chart_view.draw_chart(
-        "joint_spectrum", table, name=f"spectrum_{key[0][:8]}", rank_tol=cut, caption=caption, **make_report_options(key)
+        "joint_spectrum",
+        table,
+        name=f"spectrum_{key[0][:8]}",
+        rank_tol=cut,
+        caption=caption,
+        **make_report_options(key),
     )
 
 
@@ -222,7 +227,9 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning the layer …")
-def build_dropped_shares(key: SpaceKey, cut: float, ratio: float, ranked_together: bool, _space: JointSpace) -> pd.DataFrame:
+def build_dropped_shares(
+    key: SpaceKey, cut: float, ratio: float, ranked_together: bool, _space: JointSpace
+) -> pd.DataFrame:
     """The share of every basis vector that pruning drops."""
     from merging.study.analysis.drm_joint_space import dropped_shares
 

@@ -108,8 +108,8 @@ def draw_exemplars(stored_runs: Sequence[Run]) -> None:
     )
     paper = paper_line.claim_lines("drift/exemplars")
     chart_view.draw_chart(
-        "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=reference_lines, caption=caption,
-        published=measurements.published_curves(), description=paper, of=(),
+        "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=reference_lines,
+        caption=caption, published=measurements.published_curves(), description=paper, of=(),
     )  # fmt: skip
     _draw_numbers(accuracy)
     paper_line.draw_lines(paper)

@@ -134,7 +134,9 @@ def draw_perplexities(models: Sequence[Model]) -> None:
         classes = pick_classes(task)
     if stored_maps := _find_maps(models):
         coordinates_by_panel = {
-            f"{model.run.id}:perplexity {value}": feature_data.read_tsne_map(model, stored_maps[model.run.id], task, value)
+            f"{model.run.id}:perplexity {value}": feature_data.read_tsne_map(
+                model, stored_maps[model.run.id], task, value
+            )
             for model in models
             if model.run.id in stored_maps
             for value in PERPLEXITIES

@@ -63,7 +63,7 @@ def draw_attention(study: ImageStudy, tables: StudyTables, view: str) -> None:
     change = tables.join_tables(study.pair_tables("attention_change"))
     if change is not None:
         chart_view.draw_chart(
-            "image_attention_change", change, name=f"attention_change_{study_tables.make_file_stem(study)}", of=study.runs,
-            sentence=tables.sentences_in_words, caption=CHANGE_CAPTION,
+            "image_attention_change", change, name=f"attention_change_{study_tables.make_file_stem(study)}",
+            of=study.runs, sentence=tables.sentences_in_words, caption=CHANGE_CAPTION,
             description=study_tables.study_in_words(study, tables),
         )  # fmt: skip

@@ -62,7 +62,9 @@ def draw_view(runs: Sequence[Run]) -> None:
     results = [(run, measurements.find_measurement(measurements.DEPTHS, run.id)) for run in groups[0]]
     pairs = [(run, measurement) for run, measurement in results if measurement is not None]
     if unmeasured := [run for run, measurement in results if measurement is None]:
-        measure_button.draw_missing(measurements.DEPTHS, unmeasured, NOT_MEASURED, [measurement for _, measurement in pairs])
+        measure_button.draw_missing(
+            measurements.DEPTHS, unmeasured, NOT_MEASURED, [measurement for _, measurement in pairs]
+        )
     if pairs:
         draw_depths(pairs)
         draw_data_sets(pairs)

@@ -60,7 +60,11 @@ def read_image(name: str) -> ShownImage:
     head = view_state.picked_value(address.LABEL_SET, list(tasks), task)
     truth, pixels = benchmark.task(task).class_names[int(labels[number])], images[number]
     return ShownImage(
-        f"{task}:{split}:{number}", head, study_tables.make_data_uri(pixels), study_tables.make_data_uri(pixels, "L"), truth
+        f"{task}:{split}:{number}",
+        head,
+        study_tables.make_data_uri(pixels),
+        study_tables.make_data_uri(pixels, "L"),
+        truth,
     )
 
 
@@ -78,7 +82,9 @@ def draw_picker(image: ShownImage) -> None:
     classes = [ALL_CLASSES, *reading.benchmark().task(task).class_names]
     if st.session_state.get("image_class") not in classes:
         st.session_state["image_class"] = ALL_CLASSES
-    chosen_class = st.selectbox("Class", classes, format_func=lambda name: clean_text(name, 40), key="image_class", width=160)
+    chosen_class = st.selectbox(
+        "Class", classes, format_func=lambda name: clean_text(name, 40), key="image_class", width=160
+    )
     numbers = _find_numbers(labels, chosen_class, task)
     _set_widget_value("image_number", int(number))
     st.number_input("Image", 0, len(labels) - 1, key="image_number", on_change=_show_typed_number, width=132)

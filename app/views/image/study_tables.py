@@ -202,7 +202,11 @@ def read_draft_recipe() -> tuple[str, str]:
     if draft is None:
         return "", ""
     try:
-        model_set = next(model_set_candidate for model_set_candidate in page_data.model_sets().values() if model_set_candidate.pretrained == draft.pretrained)
+        model_set = next(
+            model_set_candidate
+            for model_set_candidate in page_data.model_sets().values()
+            if model_set_candidate.pretrained == draft.pretrained
+        )
         recipe = draft.recipe(dict(model_set.experts))
     except (MergingError, KeyError, StopIteration):
         return "", ""

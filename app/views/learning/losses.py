@@ -56,7 +56,9 @@ def _draw_arrow(run: Run, stored_runs: Sequence[Run]) -> None:
     if start is None:
         if recipe := start_runs.find_start_recipe(run):
             chart_view.draw_question("learning_arrows")
-            page_parts.draw_empty(UNKNOWN_START, "Merge the start", pages.MERGE, chain=start_runs.make_start_chain(recipe))
+            page_parts.draw_empty(
+                UNKNOWN_START, "Merge the start", pages.MERGE, chain=start_runs.make_start_chain(recipe)
+            )
         return
     trace = learning_tables.ADAPT_TRACE if learning_tables.ADAPT_TRACE in run.tables else learning_tables.TRACE
     if run.adapt and trace in run.tables:

@@ -25,7 +25,9 @@ def find_start(run: Run, stored_runs: Sequence[Run]) -> Run | None:
     start = find_start_recipe(run)
     if start is None:
         return None
-    scored_runs = [other_run for other_run in stored_runs if other_run.benchmark == run.benchmark and other_run.has_scores]
+    scored_runs = [
+        other_run for other_run in stored_runs if other_run.benchmark == run.benchmark and other_run.has_scores
+    ]
     same_model_runs = [other_run for other_run in scored_runs if merge_same_models(run, other_run)]
     return next((other_run for other_run in same_model_runs if _chain_digest(other_run) == start.chain_digest), None)
 

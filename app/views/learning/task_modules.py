@@ -71,7 +71,9 @@ def draw_view(run: Run) -> None:
 
 def _read_table(run: Run, measurement: StoredMeasurement | None, name: str) -> pd.DataFrame:
     """A table of the measurement, or of the run if ``measurement`` is None."""
-    return stored_data.run_table(run.id, name) if measurement is None else measurements.measured_table(measurement, name)
+    return (
+        stored_data.run_table(run.id, name) if measurement is None else measurements.measured_table(measurement, name)
+    )
 
 
 def _images_in_words(measurement: StoredMeasurement | None) -> str:
@@ -150,4 +152,6 @@ def _draw_oracle(run: Run, measurement: StoredMeasurement) -> None:
                        for name in number_columns},
         alt="Accuracy on every task of the merged model, routed, with the true task's vector, and of the expert",
     )  # fmt: skip
-    st.caption(ORACLE_NOTE.format(span(table["n"]), samples.scored_part(), measure_button.origin_in_words([measurement])))
+    st.caption(
+        ORACLE_NOTE.format(span(table["n"]), samples.scored_part(), measure_button.origin_in_words([measurement]))
+    )

@@ -31,7 +31,7 @@ def is_class_shown(position: LessonPosition) -> bool:
     return view_state.is_presenting() and bool(polls.class_code()) and position.step.kind in {"predict", "check"}
 
 
-def chart_key(position: LessonPosition) -> str:
+def choose_chart_key(position: LessonPosition) -> str:
     """The key of the chart of the class's answers to a step; empty if they are not shown."""
     if not is_class_shown(position):
         return ""
@@ -54,13 +54,13 @@ def _draw_answers_now(position: LessonPosition, facts: Sequence[Fact], withheld:
     guess = position.step.guess
     if guess is not None and guess.kind == CURVE_KIND:
         medians = [median(votes) for votes in counts]
-        key, table, options = guess_widgets.guess_picture(guess, medians, facts, withheld)
+        key, table, options = guess_widgets.make_guess_chart(guess, medians, facts, withheld)
         options["guessed"] = _guessers_in_words(counts)
         caption = f"The median guess of the class. {caption}"
     else:
         key, table, options = (
             CHART_KEY,
-            answer_rows(position, facts, counts),
+            list_answer_rows(position, facts, counts),
             {"withheld": withheld, "code": polls.class_code()},
         )
     draw_chart(key, table, name=name, headed=True, caption=caption, of=[], **options)
@@ -73,7 +73,9 @@ def _guessers_in_words(counts: Sequence[dict[float, int]]) -> str:
     return f"Class {polls.class_code()}: {summary}"
 
 
-def answer_rows(position: LessonPosition, facts: Sequence[Fact], counts: Sequence[dict[float, int]]) -> pd.DataFrame:
+def list_answer_rows(
+    position: LessonPosition, facts: Sequence[Fact], counts: Sequence[dict[float, int]]
+) -> pd.DataFrame:
     """One row for each answer: ``answer`` in words, the number of ``sessions``, and ``truth``: whether it is right."""
     import pandas as pd
 
@@ -138,7 +140,7 @@ def _count_by_name(
         ]
         right_indices = {index for index, answer in enumerate(position.step.answers) if answer.right}
     else:
-        names = guess_widgets.option_names(guess, facts)
+        names = guess_widgets.list_option_names(guess, facts)
         is_known = bool(facts) and not any(fact.missing for fact in facts)
         true_cells = (
             {index for index, cell in enumerate(facts[0].cells) if cell.holds}
@@ -146,7 +148,7 @@ def _count_by_name(
             else set()
         )
         right_indices = true_cells or (
-            {guess_widgets.right_option(guess, facts)} if is_known and guess.kind != "cells" else set()
+            {guess_widgets.find_right_option(guess, facts)} if is_known and guess.kind != "cells" else set()
         )
     answers = [(name, counts.get(float(index), 0), index in right_indices) for index, name in enumerate(names)]
     if guess is not None and guess.kind == "cells":  # no session marks most of a map's cells

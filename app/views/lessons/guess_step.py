@@ -21,7 +21,7 @@ HIDDEN_NOTE = "The view is hidden until you reveal the measured result."
 
 def is_revealed(position: LessonPosition) -> bool:
     """Whether the visitor has revealed the truth."""
-    return position.number in learner.finished_steps(position.lesson)
+    return position.number in learner.read_finished_steps(position.lesson)
 
 
 def draw_picture(position: LessonPosition) -> bool:
@@ -35,7 +35,7 @@ def draw_picture(position: LessonPosition) -> bool:
     values = learner.find_answer(position)
     if values is None and not revealed:
         values = st.session_state.get(f"{position.key}_now")
-    chart_key, table, options = guess_widgets.guess_picture(guess, values or (), facts, withheld)
+    chart_key, table, options = guess_widgets.make_guess_chart(guess, values or (), facts, withheld)
     st.header(step_texts.fill_text(position, position.step.ask, "ask"), anchor=False)
     caption = "" if revealed else HIDDEN_NOTE
     on_click = _mark_cell_callback(position, guess) if guess.kind == "cells" and not revealed else None
@@ -53,7 +53,7 @@ def _mark_cell_callback(position: LessonPosition, guess: Guess) -> Callable[[], 
     def mark() -> None:
         if (cell := clicked_mark("guess_cells")) and learner.find_answer(position) is None:
             guess_widgets.toggle_cell(
-                guess_widgets.widget_key(position, None), f"{cell['row']}, {cell['column']}", guess.most
+                guess_widgets.make_widget_key(position, None), f"{cell['row']}, {cell['column']}", guess.most
             )
 
     return mark

@@ -25,14 +25,14 @@ SLIDER_STEPS = 100  # stops of a slider
 NAN = float("nan")
 
 
-def option_names(guess: Guess, facts: Sequence[Fact]) -> list[str]:
+def list_option_names(guess: Guess, facts: Sequence[Fact]) -> list[str]:
     """The options as plain text: those of the guess, or the cells of the map that the fact is about."""
     if guess.kind == "cells" and facts:
-        return [clean_text(f"{row}, {column}", 160) for row, column in cell_names(facts[0])]
+        return [clean_text(f"{row}, {column}", 160) for row, column in list_cell_names(facts[0])]
     return [clean_text(option, 160) for option in guess.options]
 
 
-def cell_names(fact: Fact) -> list[tuple[str, str]]:
+def list_cell_names(fact: Fact) -> list[tuple[str, str]]:
     """The (row, column) of every cell of a map, with experts named as on pages."""
     names = expert_names.expert_names(list(dict.fromkeys(cell.row for cell in fact.cells)))
     return [(names.get(cell.row, cell.row), cell.column) for cell in fact.cells]
@@ -42,7 +42,7 @@ def draw_guess_widget(
     position: LessonPosition, guess: Guess, facts: Sequence[Fact], locked_guess: tuple[float, ...] | None
 ) -> tuple[float, ...] | None:
     """Draw the widget of a guess, starting at the ``locked_guess``; returns the guess, or None if it is incomplete."""
-    key = widget_key(position, locked_guess)
+    key = make_widget_key(position, locked_guess)
     if guess.kind == "number":
         return (_draw_slider(guess, "Your guess", locked_guess[0] if locked_guess else None, key),)
     if guess.kind == "curve":
@@ -50,10 +50,10 @@ def draw_guess_widget(
             _draw_slider(guess, f"At {x:g}", locked_guess[index] if locked_guess else None, f"{key}_{index}")
             for index, x in enumerate(guess.at)
         )
-    names = option_names(guess, facts)
+    names = list_option_names(guess, facts)
     if guess.kind == "choice":
-        chosen = st.radio("Your guess", names, int(locked_guess[0]) if locked_guess else None, key=key)
-        return None if chosen is None else (float(names.index(chosen)),)
+        chosen_name = st.radio("Your guess", names, int(locked_guess[0]) if locked_guess else None, key=key)
+        return None if chosen_name is None else (float(names.index(chosen_name)),)
     max_options = len(names) if guess.kind == "order" else guess.most
     label = (
         "Choose all of them, the first one first"
@@ -76,7 +76,7 @@ def toggle_cell(key: str, name: str, max_cells: int) -> None:
     st.session_state[key] = marked_names
 
 
-def widget_key(position: LessonPosition, locked_guess: object) -> str:
+def make_widget_key(position: LessonPosition, locked_guess: object) -> str:
     """The key of the widget of a step's guess."""
     return f"{position.key}_{'again' if locked_guess else 'guess'}"
 
@@ -97,7 +97,7 @@ def guess_in_words(guess: Guess, facts: Sequence[Fact], values: Sequence[float])
         return ", ".join(
             f"{value:g} {guess.unit}".strip() + f" at {x:g}" for x, value in zip(guess.at, values, strict=False)
         )
-    names = option_names(guess, facts)
+    names = list_option_names(guess, facts)
     return "; ".join(names[int(index)] for index in values if 0 <= int(index) < len(names))
 
 
@@ -105,12 +105,12 @@ def truth_in_words(guess: Guess, facts: Sequence[Fact]) -> str:
     """The measured result with its interval if it has one; empty without facts."""
     if not facts:
         return ""
-    if missing := next((fact.missing for fact in facts if fact.missing), ""):
-        return f"not measured: {missing}"
+    if problem := next((fact.missing for fact in facts if fact.missing), ""):
+        return f"not measured: {problem}"
     if guess.kind == "number":
         return facts[0].long_text
     if guess.kind == "choice":
-        return f"{guess.options[right_option(guess, facts)]} ({max(facts, key=lambda fact: fact.value).long_text})"
+        return f"{guess.options[find_right_option(guess, facts)]} ({max(facts, key=lambda fact: fact.value).long_text})"
     if guess.kind == "cells":
         return f"{sum(cell.holds for cell in facts[0].cells)} of {len(facts[0].cells)} cells"
     names = guess.options or tuple(f"{x:g}" for x in guess.at)
@@ -120,7 +120,7 @@ def truth_in_words(guess: Guess, facts: Sequence[Fact]) -> str:
     return "; ".join(f"{name}: {fact.text}" for name, fact in pairs)
 
 
-def right_option(guess: Guess, facts: Sequence[Fact]) -> int:
+def find_right_option(guess: Guess, facts: Sequence[Fact]) -> int:
     """The index of the right option: of the interval that contains the fact if ``guess.at`` has bounds of intervals,
     else of the largest fact.
     """
@@ -129,34 +129,41 @@ def right_option(guess: Guess, facts: Sequence[Fact]) -> int:
     return max(range(len(facts)), key=lambda index: facts[index].value)
 
 
-def guess_picture(
+def make_guess_chart(
     guess: Guess, values: Sequence[float], facts: Sequence[Fact], withheld: bool
 ) -> tuple[str, pd.DataFrame, dict[str, Any]]:
     """Key, table and options of the chart of a guess; none of them contains the truth if it is ``withheld``."""
     if guess.kind == "cells":
-        return "guess_cells", *_cells_table(values, facts, withheld)
+        return "guess_cells", *_make_cells_table(values, facts, withheld)
     facts = [] if withheld else facts
-    make_table = {"number": _number_table, "choice": _choice_table, "order": _order_table, "curve": _curve_table}[
-        guess.kind
-    ]
+    make_table = {
+        "number": _make_number_table,
+        "choice": _make_choice_table,
+        "order": _make_order_table,
+        "curve": _make_curve_table,
+    }[guess.kind]
     table, options = make_table(guess, values, facts)
     return f"guess_{guess.kind}", table, options
 
 
-def _number_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_number_table(
+    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     import pandas as pd
 
-    truth = _fact_row(facts[0]) if facts else {"value": NAN, "low": NAN, "high": NAN}
+    truth = _make_fact_row(facts[0]) if facts else {"value": NAN, "low": NAN, "high": NAN}
     rows = [{"label": TRUTH_LABEL, "kind": "truth", **truth}]
     if values:
         rows.insert(0, {"label": GUESS_LABEL, "kind": "guess", "value": values[0], "low": NAN, "high": NAN})
     return pd.DataFrame(rows), {"unit": guess.unit, "low": float(guess.low), "high": float(guess.high), "what": "Value"}
 
 
-def _choice_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_choice_table(
+    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     import pandas as pd
 
-    right_index = right_option(guess, facts) if facts else -1
+    right_index = find_right_option(guess, facts) if facts else -1
     rows = [
         {"option": name, "guess": bool(values) and index == int(values[0]), "truth": index == right_index}
         for index, name in enumerate(guess.options)
@@ -164,7 +171,9 @@ def _choice_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) 
     return pd.DataFrame(rows), {"withheld": not facts}
 
 
-def _order_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_order_table(
+    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     import pandas as pd
 
     guessed_order = [int(value) for value in values]
@@ -183,23 +192,27 @@ def _order_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -
     return pd.DataFrame(rows), {"withheld": not facts, "unit": facts[0].unit if facts else ""}
 
 
-def _curve_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_curve_table(
+    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     import pandas as pd
 
     guessed_values = list(values) or [NAN] * len(guess.at)
     table = pd.DataFrame({"x": list(guess.at), "guess": guessed_values[: len(guess.at)]})
     if facts:
-        truth_table = pd.DataFrame([_fact_row(fact) for fact in facts]).rename(columns={"value": "truth"})
+        truth_table = pd.DataFrame([_make_fact_row(fact) for fact in facts]).rename(columns={"value": "truth"})
         table = pd.concat([table, truth_table], axis=1)
     return table, {"unit": guess.unit, "low": float(guess.low), "high": float(guess.high), "axis": guess.axis}
 
 
-def _cells_table(values: Sequence[float], facts: Sequence[Fact], withheld: bool) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_cells_table(
+    values: Sequence[float], facts: Sequence[Fact], withheld: bool
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     import pandas as pd
 
     marked_indices = {int(value) for value in values}
     cells = facts[0].cells if facts else ()
-    names = enumerate(cell_names(facts[0]) if facts else ())
+    names = enumerate(list_cell_names(facts[0]) if facts else ())
     rows = [{"row": row, "column": column, "guess": index in marked_indices} for index, (row, column) in names]
     table = pd.DataFrame(rows, columns=["row", "column", "guess"])
     if not withheld:
@@ -207,6 +220,6 @@ def _cells_table(values: Sequence[float], facts: Sequence[Fact], withheld: bool)
     return table, {"withheld": withheld, "across": "Tensor, in forward order", "down": "Expert"}
 
 
-def _fact_row(fact: Fact) -> dict[str, float]:
+def _make_fact_row(fact: Fact) -> dict[str, float]:
     low, high = (end * fact.scale if fact.has_interval else NAN for end in (fact.low, fact.high))
     return {"value": fact.displayed_value, "low": low, "high": high}

@@ -44,7 +44,7 @@ def find_position() -> LessonPosition | None:
     return LessonPosition(lesson, lesson.steps[visit.step - 1], visit.step)
 
 
-def finished_steps(lesson: Lesson) -> frozenset[int]:
+def read_finished_steps(lesson: Lesson) -> frozenset[int]:
     """The numbers of the finished steps, counted from 1."""
     return lesson_progress.parse_finished_steps(
         lesson_visit.current_visit().progress.get(lesson.key, ""), len(lesson.steps)
@@ -54,7 +54,7 @@ def finished_steps(lesson: Lesson) -> frozenset[int]:
 def mark_finished(position: LessonPosition) -> None:
     """Mark the step as finished."""
     lesson_visit.current_visit().progress[position.lesson.key] = lesson_progress.format_finished_steps(
-        finished_steps(position.lesson) | {position.number}
+        read_finished_steps(position.lesson) | {position.number}
     )
 
 
@@ -98,7 +98,7 @@ def open_step(lesson: Lesson, number: int) -> None:
     is_view_shown = (
         position is not None
         and position.lesson.key == lesson.key
-        and (position.step.kind != "predict" or position.number in finished_steps(lesson))
+        and (position.step.kind != "predict" or position.number in read_finished_steps(lesson))
     )
     shown_view_step = offered_lessons.step_with_view(lesson, visit.step) if is_view_shown else 0
     visit.lesson, visit.step = lesson.key, number

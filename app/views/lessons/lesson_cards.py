@@ -29,7 +29,7 @@ def draw_cards() -> None:
 
 
 def _draw_card(lesson: Lesson, lessons: dict[str, Lesson]) -> None:
-    finished_count = len(learner.finished_steps(lesson))
+    finished_count = len(learner.read_finished_steps(lesson))
     st.markdown(f"**{page_text.safe_text(lesson.title, 120)}**")
     st.markdown(page_text.safe_text(lesson.question, 300))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -45,7 +45,7 @@ def _draw_card(lesson: Lesson, lessons: dict[str, Lesson]) -> None:
 def draw_lesson_link(lesson: Lesson, label: str) -> None:
     """Draw a link that opens the lesson at its first unfinished step; the linked page opens the step's view."""
     first_unfinished = next(
-        (number for number in range(1, len(lesson.steps) + 1) if number not in learner.finished_steps(lesson)),
+        (number for number in range(1, len(lesson.steps) + 1) if number not in learner.read_finished_steps(lesson)),
         len(lesson.steps),
     )
     visit = lesson_visit.current_visit()

@@ -104,7 +104,7 @@ def _draw_with_rail(position: LessonPosition, draw: Callable[[], None]) -> None:
         with view_slot:
             if class_poll.is_class_shown(position):
                 class_poll.draw_answers(
-                    position, [], withheld=position.number not in learner.finished_steps(position.lesson)
+                    position, [], withheld=position.number not in learner.read_finished_steps(position.lesson)
                 )
             else:
                 draw()

@@ -33,18 +33,18 @@ def choose_step_chart() -> None:
     )
     from app.views.lessons import class_poll  # loads what draws charts, which Home does not need
 
-    chart_stage.choose_chart(class_poll.chart_key(position) or key)
-    chart_stage.set_words(step_words(position))
+    chart_stage.choose_chart(class_poll.choose_chart_key(position) or key)
+    chart_stage.set_words(make_step_text(position))
     view_state.write_parameter(address.CONTROLS, ",".join(position.step.controls))
 
 
-def step_words(position: LessonPosition) -> str:
+def make_step_text(position: LessonPosition) -> str:
     """The text above the chart: the step's question and text, and after a guess the measured result; Markdown."""
     step = position.step
     parts = [offered_lessons.fill_in(position.lesson, step.ask)]
     if step.kind != PREDICT or step.guess is None:
         parts.append(offered_lessons.fill_in(position.lesson, step.say))
-    elif position.number in learner.finished_steps(position.lesson):
+    elif position.number in learner.read_finished_steps(position.lesson):
         truth = guess_widgets.truth_in_words(step.guess, offered_lessons.measured_truths(position.lesson, step))
         parts += [
             f"Measured: **{page_text.safe_text(truth, 600)}**" if truth else "",

@@ -12,16 +12,16 @@ def draw_question(position: LessonPosition) -> None:
     """Draw the rail's answers, and the reply to the chosen one."""
     answers = position.step.answers
     stored_answer = learner.find_answer(position)
-    chosen = int(stored_answer[0]) if stored_answer else None
+    chosen_index = int(stored_answer[0]) if stored_answer else None
     key = f"{position.key}_answer"
     st.radio(
-        "Your answer", range(len(answers)), chosen, key=key, on_change=_store_answer, args=(position, key),
+        "Your answer", range(len(answers)), chosen_index, key=key, on_change=_store_answer, args=(position, key),
         format_func=lambda index: step_texts.fill_text(position, answers[index].text, f"answer_{index}", with_glossary=False),
         label_visibility="collapsed",
     )  # fmt: skip
-    if chosen is None:
+    if chosen_index is None:
         return
-    answer = answers[chosen]
+    answer = answers[chosen_index]
     reply = step_texts.fill_text(position, answer.say, "reply") if answer.say else ""
     if answer.right:
         st.success(f"Right. {reply}".strip(), icon=":material/check_circle:")
@@ -31,7 +31,7 @@ def draw_question(position: LessonPosition) -> None:
 
 def _store_answer(position: LessonPosition, key: str) -> None:
     """Callback: store the answer; the step is then finished, whether it is right or wrong."""
-    chosen = st.session_state.get(key)
-    if chosen is not None:
-        learner.store_answer(position, (float(chosen),))
+    chosen_index = st.session_state.get(key)
+    if chosen_index is not None:
+        learner.store_answer(position, (float(chosen_index),))
         learner.mark_finished(position)

@@ -45,10 +45,10 @@ MISSING_RUN = (
 def draw_rail(position: LessonPosition) -> None:
     """Draw the rail of a step."""
     lesson, step = position.lesson, position.step
-    if step.kind in READ_KINDS and position.number not in learner.finished_steps(lesson):
+    if step.kind in READ_KINDS and position.number not in learner.read_finished_steps(lesson):
         learner.mark_finished(position)
     st.caption(f"{page_text.safe_text(lesson.title, 120)} · step {position.number} of {len(lesson.steps)}")
-    st.progress(len(learner.finished_steps(lesson)) / len(lesson.steps))
+    st.progress(len(learner.read_finished_steps(lesson)) / len(lesson.steps))
     st.header(HEADINGS[step.kind], anchor=False)
     if step.say and not (step.kind == "predict" and not guess_step.is_revealed(position)):
         st.markdown(step_texts.fill_text(position, step.say, "say"))
@@ -79,9 +79,10 @@ def _draw_missing(position: LessonPosition) -> None:
                 "Measure", key=f"lesson_measure_{number}", on_click=measure_button.start_measuring,
                 args=(fact.measure, [fact.run]),
             )  # fmt: skip
-    if missing := offered_lessons.step_view(position.lesson, position.lesson.page_and_view(position.number)[1])[1]:
+    if missing_runs := offered_lessons.step_view(position.lesson, position.lesson.page_and_view(position.number)[1])[1]:
         st.warning(
-            MISSING_RUN.format(page_text.safe_text(page_text.join_words(missing), 200)), icon=":material/inventory_2:"
+            MISSING_RUN.format(page_text.safe_text(page_text.join_words(missing_runs), 200)),
+            icon=":material/inventory_2:",
         )
         draw_page_link(pages.MERGE, "Open Merge", "merge")
 
@@ -90,7 +91,7 @@ def _find_unknown_facts(position: LessonPosition) -> list[Fact]:
     """The facts of the step that this server does not know, each once."""
     step = position.step
     facts_in_text = [
-        spec for name, spec in position.lesson.facts.items() if any(f"{{{name}" in words for words in step.texts)
+        spec for name, spec in position.lesson.facts.items() if any(f"{{{name}" in text for text in step.texts)
     ]
     paper_facts = step.paper.ours if step.paper else ()
     facts = [
@@ -128,7 +129,7 @@ def _draw_navigation(position: LessonPosition) -> None:
 
 
 def _is_ready_for_next(position: LessonPosition) -> bool:
-    return position.number in learner.finished_steps(position.lesson) or position.step.kind == "free"
+    return position.number in learner.read_finished_steps(position.lesson) or position.step.kind == "free"
 
 
 def _open_next_step(position: LessonPosition) -> None:

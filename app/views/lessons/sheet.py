@@ -68,7 +68,7 @@ def build_sheet(lesson: Lesson) -> Report:
     sources = {source.id: source for source in (*views.sources, *map(report_sources.source_of, runs))}
     return Report(
         lesson.title, lesson.question, views.views, tuple(sources.values()), views.made_with,
-        entries=tuple(_list_entries(lesson)), kept=_sheet_json(lesson),
+        entries=tuple(_list_entries(lesson)), kept=_write_sheet_json(lesson),
     )  # fmt: skip
 
 
@@ -84,33 +84,33 @@ def _list_entries(lesson: Lesson) -> Iterator[Entry]:
     texts = learner.read_open_texts(lesson)
     for number, step in enumerate(lesson.steps, 1):
         position = LessonPosition(lesson, step, number)
-        answer_values, measured = learner.find_answer(position), ""
+        answer_values, measured_text = learner.find_answer(position), ""
         answer_text = texts.get(number, "")
         if step.guess is not None and answer_values:
             facts = offered_lessons.measured_truths(lesson, step)
-            answer_text, measured = (
+            answer_text, measured_text = (
                 guess_widgets.guess_in_words(step.guess, facts, answer_values),
                 guess_widgets.truth_in_words(step.guess, facts),
             )
         elif step.kind == "check" and answer_values:
             answer = step.answers[int(answer_values[0])]
             answer_text = page_text.plain_text(offered_lessons.fill_in(lesson, answer.text))
-            measured = "right" if answer.right else "not this one"
-        elif step.kind == "do" and number in learner.finished_steps(lesson):
+            measured_text = "right" if answer.right else "not this one"
+        elif step.kind == "do" and number in learner.read_finished_steps(lesson):
             answer_text = "done"
         if answer_text:
             question = page_text.plain_text(offered_lessons.fill_in(lesson, step.ask or step.say))
-            yield Entry(f"Step {number}", question, answer_text, measured)
+            yield Entry(f"Step {number}", question, answer_text, measured_text)
 
 
-def _sheet_json(lesson: Lesson) -> str:
+def _write_sheet_json(lesson: Lesson) -> str:
     # The sheet holds all answers, although the address may be too short for them.
     answers = lesson_progress.format_answers(learner.read_answers(lesson), MAX_ANSWER_CHARACTERS)
     data = {
         "version": 1, "lesson": lesson.key,
-        "progress": lesson_progress.format_finished_steps(learner.finished_steps(lesson)),
+        "progress": lesson_progress.format_finished_steps(learner.read_finished_steps(lesson)),
         "answers": answers,
-        "free": {str(number): words for number, words in learner.read_open_texts(lesson).items() if words},
+        "free": {str(number): text for number, text in learner.read_open_texts(lesson).items() if text},
     }  # fmt: skip
     return json.dumps(data, ensure_ascii=False)
 
@@ -118,7 +118,7 @@ def _sheet_json(lesson: Lesson) -> str:
 def draw_sheet_field() -> None:
     """Draw the field that restores a sheet, on the page Lessons."""
     st.header("Continue from your sheet", anchor=False)
-    uploaded = sheet_component()(key="lesson_restore", on_sheet_change=lambda: None).sheet
+    uploaded = register_component()(key="lesson_restore", on_sheet_change=lambda: None).sheet
     if not uploaded:
         return
     if st.session_state.get(_RESTORED_KEY) != uploaded["chosen"]:
@@ -138,7 +138,7 @@ def draw_sheet_field() -> None:
 
 
 @cache
-def sheet_component() -> Any:
+def register_component() -> Any:
     """The component that asks for a sheet, registered once; the browser reads it, as some servers refuse uploads."""
     script, style = (SCRIPT_FOLDER / name for name in ("sheet.js", "sheet.css"))
     return st.components.v2.component(
@@ -167,7 +167,7 @@ def restore_sheet(document: str) -> str:
     )
     visit.answers[lesson.key] = lesson_progress.format_answers(answers)
     learner.read_open_texts(lesson).update(
-        {int(number): words[:2000] for number, words in data["free"].items() if number.isdecimal() and len(number) < 4}
+        {int(number): text[:2000] for number, text in data["free"].items() if number.isdecimal() and len(number) < 4}
     )
     return lesson.key
 
@@ -177,6 +177,6 @@ def _check_sheet(text: str) -> dict[str, Any]:
     data = strict_json.parse_json(text.encode("utf-8", "replace"), SUBJECT, "its contents")
     has_texts = all(isinstance(data.get(name), str) for name in ("lesson", "progress", "answers"))
     free = data.get("free")
-    if not has_texts or not isinstance(free, dict) or not all(isinstance(words, str) for words in free.values()):
+    if not has_texts or not isinstance(free, dict) or not all(isinstance(value, str) for value in free.values()):
         raise RecipeError(f"{SUBJECT} is damaged: it lacks one of the fields lesson, progress, answers and free.")
     return data

@@ -27,11 +27,11 @@ SHOWN_GOAL_KEY = "_lesson_goal"  # session key: whether the goal held when the r
 
 def draw_task(position: LessonPosition) -> None:
     """Draw the rail's controls: whether the goal holds, the hint, and *Show me*."""
-    is_met = goal_holds(position)
+    is_met = check_goal(position)
     st.session_state[SHOWN_GOAL_KEY] = is_met
-    if is_met and position.number not in learner.finished_steps(position.lesson):
+    if is_met and position.number not in learner.read_finished_steps(position.lesson):
         learner.mark_finished(position)
-    if is_met or position.number in learner.finished_steps(position.lesson):
+    if is_met or position.number in learner.read_finished_steps(position.lesson):
         note = "" if is_met else " The view has changed since."
         st.success(f"Done.{note}", icon=":material/check_circle:")
         return
@@ -49,20 +49,20 @@ def draw_task(position: LessonPosition) -> None:
         st.button("Show me", key="lesson_show", icon=":material/visibility:", on_click=show_goal, args=(position,))
 
 
-def goal_holds(position: LessonPosition) -> bool | None:
+def check_goal(position: LessonPosition) -> bool | None:
     """Whether the goal of the step holds in the current view; None if that cannot be computed."""
     if position.step.goal is None:
         return True
-    context, view = offered_lessons.lesson_context(position.lesson), view_values()
+    context, view = offered_lessons.lesson_context(position.lesson), read_view_values()
     if context is None:
         return None
     try:
-        return goals.is_met(position.step.goal, context.with_view(view, factors=painted_factors(view)))
+        return goals.is_met(position.step.goal, context.with_view(view, factors=list_painted_factors(view)))
     except MergingError:
         return None
 
 
-def view_values() -> dict[str, str]:
+def read_view_values() -> dict[str, str]:
     """The current values of the address, with those of widgets that the browser may not have written into it yet."""
     widget_values = {key: st.session_state[key] for key in address.KEYS if st.session_state.get(key) is not None}
     return (
@@ -72,7 +72,7 @@ def view_values() -> dict[str, str]:
     )
 
 
-def painted_factors(view: Mapping[str, str]) -> pd.DataFrame | None:
+def list_painted_factors(view: Mapping[str, str]) -> pd.DataFrame | None:
     """The painted factors of the view (tensor, numel, expert, factor); None if nothing is painted."""
     import pandas as pd
 
@@ -103,7 +103,7 @@ def rerun_if_goal_changed() -> None:
     if (
         position is not None
         and position.step.kind == "do"
-        and goal_holds(position) != st.session_state.get(SHOWN_GOAL_KEY)
+        and check_goal(position) != st.session_state.get(SHOWN_GOAL_KEY)
     ):
         st.rerun()
 

@@ -71,7 +71,7 @@ def _read_squared_norms(run: Run, masks: pd.DataFrame) -> Factors | None:
     if (measurement := measurements.find_measurement(measurements.PAIRS, run.id)) is None:
         return None
     rows = measurements.measured_table(measurement, "experts").set_index(["expert", "order"])["square"]
-    return _as_matrix(rows, masks, "order")
+    return _make_matrix(rows, masks, "order")
 
 
 def _read_losses(run: Run, masks: pd.DataFrame) -> Factors | None:
@@ -82,10 +82,10 @@ def _read_losses(run: Run, masks: pd.DataFrame) -> Factors | None:
     if FIRST_ORDER not in MEASURES or (measurement := measurements.find_measurement(FIRST_ORDER, run.id)) is None:
         return None
     rows = measurements.measured_table(measurement, "experts").groupby(["expert", "tensor"])["take_out"].mean()
-    return _as_matrix(rows, masks, "tensor")
+    return _make_matrix(rows, masks, "tensor")
 
 
-def _as_matrix(rows: pd.Series[float], masks: pd.DataFrame, column: str) -> Factors:
+def _make_matrix(rows: pd.Series[float], masks: pd.DataFrame, column: str) -> Factors:
     """Numbers by expert and tensor, which ``column`` identifies, as a matrix (experts, tensors)."""
     cells = list(zip(masks["expert"], masks[column], strict=True))
     return rows.reindex(cells).to_numpy().reshape(masks["expert"].nunique(), -1)
@@ -95,10 +95,10 @@ def _as_matrix(rows: pd.Series[float], masks: pd.DataFrame, column: str) -> Fact
 def draw_canvas(sheet: PaintSheet) -> None:
     """Draw the part of the page that a stroke redraws."""
 
-    def read(words: str) -> Factors:
+    def read_factors(words: str) -> Factors:
         return paint_link.read_factors(words, sheet.experts, sheet.parameters)
 
-    painting, problem = painting_state.follow_address(sheet.experts, list(sheet.facts["tensor"]), read)
+    painting, problem = painting_state.follow_address(sheet.experts, list(sheet.facts["tensor"]), read_factors)
     if problem:
         st.warning(
             f"The painting in this link cannot be shown: {page_text.safe_text(problem, 400)}",
@@ -115,8 +115,8 @@ def draw_canvas(sheet: PaintSheet) -> None:
     with chart_slot:
         chart_view.draw_chart(
             paint_tools.CANVAS, sheet.canvas_table(painting.factors), name=f"painted_{sheet.run.id[:8]}", headed=True,
-            on_click=chart_view.Gesture(shape, paint_tools.gesture_callback(sheet)), group=sheet.group,
-            brush=paint_tools.brush_factor(), description=kept_note, of=[sheet.run],
+            on_click=chart_view.Gesture(shape, paint_tools.make_gesture_callback(sheet)), group=sheet.group,
+            brush=paint_tools.read_brush_factor(), description=kept_note, of=[sheet.run],
         )  # fmt: skip
     paint_numbers.draw_expert_table(sheet, painting.factors)
     if sheet.squares is None:

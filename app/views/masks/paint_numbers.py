@@ -59,7 +59,7 @@ def _overlap_in_words(sheet: PaintSheet, factors: Factors) -> str:
 
 def draw_expert_table(sheet: PaintSheet, factors: Factors) -> None:
     """Draw each expert's kept tensors, kept scalars and remaining norm for ``factors`` (experts, tensors)."""
-    table = expert_table(sheet, factors).dropna(axis="columns", how="all")  # norms that are not measured
+    table = build_expert_table(sheet, factors).dropna(axis="columns", how="all")  # norms that are not measured
     table = table.assign(**{name: 100 * table[name] for name in ("scalars", "norm") if name in table})
     shares = {name: st.column_config.NumberColumn(label, format="%.1f%%") for name, label in (
         ("scalars", "Scalars kept"), ("norm", "Remaining norm of the task vector"))}  # fmt: skip
@@ -70,7 +70,7 @@ def draw_expert_table(sheet: PaintSheet, factors: Factors) -> None:
     )  # fmt: skip
 
 
-def expert_table(sheet: PaintSheet, factors: Factors) -> pd.DataFrame:
+def build_expert_table(sheet: PaintSheet, factors: Factors) -> pd.DataFrame:
     """One row for each expert: kept tensors, share of scalars, and share of the norm (NaN if unknown)."""
     import pandas as pd
 

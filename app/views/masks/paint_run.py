@@ -25,7 +25,7 @@ from viz.figure_text import plural
 MANUAL_EDIT = "manual"  # the edit that applies factors
 
 
-def painted_recipe(sheet: PaintSheet, rules: Sequence[FactorRule], chain: str = "") -> Recipe:
+def make_painted_recipe(sheet: PaintSheet, rules: Sequence[FactorRule], chain: str = "") -> Recipe:
     """The run's recipe with these rules instead of its edits, or the ``chain`` on Merge with the rules in it.
 
     Raises:
@@ -52,7 +52,7 @@ def draw_run_panel(sheet: PaintSheet, painting: Painting) -> None:
     rules = paint_link.fit_rules(painting.factors, sheet.experts, sheet.parameters)
     recipe, problem = None, ""
     try:
-        recipe = painted_recipe(sheet, rules, painting_state.painted_chain())
+        recipe = make_painted_recipe(sheet, rules, painting_state.painted_chain())
     except MergingError as error:
         problem = str(error)
     if rules and recipe:

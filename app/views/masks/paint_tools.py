@@ -38,7 +38,7 @@ TOOL_HINTS = {
 }
 
 
-def brush_factor() -> float:
+def read_brush_factor() -> float:
     """The factor that the next stroke paints."""
     choice = str(st.session_state.get(BRUSH_KEY) or BRUSH_CHOICES[0])
     return float(st.session_state.get(FACTOR_KEY, 1.5)) if choice == OTHER_VALUE else float(choice)
@@ -80,7 +80,7 @@ def _redo() -> None:
         painting.redo()
 
 
-def gesture_callback(sheet: PaintSheet) -> Callable[[], None]:
+def make_gesture_callback(sheet: PaintSheet) -> Callable[[], None]:
     """The callback of the canvas: paint the clicked mark, or the selected rectangle."""
 
     def paint() -> None:
@@ -102,10 +102,10 @@ def _mark_in_words(mark: dict[str, str]) -> str:
     return f"{scope} of {mark.get('expert', 'all experts')}"
 
 
-def _paint(cells: Cells, words: str) -> None:
-    painting, factor = painting_state.painting(), brush_factor()
+def _paint(cells: Cells, description: str) -> None:
+    painting, factor = painting_state.painting(), read_brush_factor()
     if painting is not None and painting.factors.shape == cells.shape:
-        painting.paint(cells, factor, f"{factor:g} on {words}")
+        painting.paint(cells, factor, f"{factor:g} on {description}")
 
 
 def draw_fill(sheet: PaintSheet) -> None:
@@ -123,7 +123,8 @@ def draw_fill(sheet: PaintSheet) -> None:
                 "Which", names, key=f"{NAMES_KEY}_{column}", placeholder="Choose", width=300, format_func=clean_text
             )
         st.button(
-            f"Paint {brush_factor():g}", key="paint_fill", icon=":material/format_paint:", on_click=_paint_selection,
+            f"Paint {read_brush_factor():g}", key="paint_fill", icon=":material/format_paint:",
+            on_click=_paint_selection,
             args=(sheet, column, experts, chosen_names), disabled=bool(column and not chosen_names),
         )  # fmt: skip
 
@@ -192,17 +193,17 @@ def _list_starts(sheet: PaintSheet) -> dict[str, str]:
 
 
 def _replace_painting(sheet: PaintSheet, name: str, number: int) -> None:
-    kept = start_mask(sheet, name, number)
+    start_mask = make_start_mask(sheet, name, number)
     detail = {
         START_RANDOM: f", seed {number}",
         START_LARGEST: f", k = {number}",
         START_LWPTV: f", {sheet.ratio:g}",
     }.get(name, "")
-    if (painting := painting_state.painting()) and painting.factors.shape == kept.shape:
-        painting.replace(kept.astype(np.float64), f"start from {name}{detail}")
+    if (painting := painting_state.painting()) and painting.factors.shape == start_mask.shape:
+        painting.replace(start_mask.astype(np.float64), f"start from {name}{detail}")
 
 
-def start_mask(sheet: PaintSheet, name: str, number: int = 0) -> Cells:
+def make_start_mask(sheet: PaintSheet, name: str, number: int = 0) -> Cells:
     """The cells (experts, tensors) with the factor 1 in a table to start from; ``number`` is the seed or k."""
     final = sheet.column_matrix("final").astype(bool)
     if name == START_RANDOM:

@@ -48,11 +48,11 @@ def draw_factors(step: DraftStep, params: ManualParams, current: Draft, experts:
             "Data (CSV)", lambda: shown_table.to_csv(index=False), "factors.csv", "text/csv",
             key=f"factors_csv{step.uid}", on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
-        if step is _painted_step(current):
+        if step is _find_painted_step(current):
             _draw_paint_link(params, current, experts)
 
 
-def _painted_step(current: Draft) -> DraftStep | None:
+def _find_painted_step(current: Draft) -> DraftStep | None:
     """The step that painting on Masks edits: the first manual step before the merge."""
     for step in current.edits:
         with suppress(ParameterError):  # the step's own controls report it

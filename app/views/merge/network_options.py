@@ -52,17 +52,17 @@ def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
     for key in current.data_files_read:
         label, writer = FILE_FIELDS[key]
         typed_path = st.text_input(
-            label, _path_pattern(files[key]), key=f"{key}{current.merge.uid}", max_chars=1000,
+            label, _find_path_pattern(files[key]), key=f"{key}{current.merge.uid}", max_chars=1000,
             placeholder=f"/data/{key}/{EXPERT_PLACEHOLDER}.safetensors",
             help=f"One file for each expert, written by {writer} of the library merging; {EXPERT_PLACEHOLDER} stands "
             "for the expert's name.",
         ).strip()  # fmt: skip
         if not typed_path:
             files[key] = {}
-        elif EXPERT_PLACEHOLDER not in typed_path and len(experts) > 1 and typed_path != _path_pattern(files[key]):
+        elif EXPERT_PLACEHOLDER not in typed_path and len(experts) > 1 and typed_path != _find_path_pattern(files[key]):
             st.error(f"Write {EXPERT_PLACEHOLDER} in the path in place of the expert's name.")
             is_valid = False
-        elif EXPERT_PLACEHOLDER in typed_path or typed_path != _path_pattern(files[key]):
+        elif EXPERT_PLACEHOLDER in typed_path or typed_path != _find_path_pattern(files[key]):
             files[key] = {name: typed_path.replace(EXPERT_PLACEHOLDER, name) for name in current.experts}
         if not (
             listed_models.is_local()
@@ -74,7 +74,7 @@ def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
     return is_valid
 
 
-def _path_pattern(paths_by_expert: Mapping[str, str]) -> str:
+def _find_path_pattern(paths_by_expert: Mapping[str, str]) -> str:
     """One path with the placeholder that stands for all these files, else the first path; empty without files."""
     if not paths_by_expert:
         return ""

@@ -51,20 +51,20 @@ def choose_models() -> ModelSet:
         TaskError: there are no models.
     """
     sets = page_data.model_sets()
-    picked, missing_id = view_state.picked_set(list(sets))
+    set_key, missing_id = view_state.picked_set(list(sets))
     if missing_id:
         st.warning(
             f"The set of models “{page_text.safe_text(missing_id, 20)}” is no longer available; another set is shown."
         )
-    picked = picked if picked in sets else next(iter(sets))
-    st.session_state[SET_KEY] = picked  # the picker follows the link
+    set_key = set_key if set_key in sets else next(iter(sets))
+    st.session_state[SET_KEY] = set_key  # the picker follows the link
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Models", list(sets), format_func=lambda key: clean_text(sets[key].title, 60), key=SET_KEY,
             on_change=_choose_set, width=420, help="Make your own sets on Models & runs.",
         )  # fmt: skip
         page_parts.draw_page_link(pages.MODELS, "Use your own models", "add")
-    return sets[picked]
+    return sets[set_key]
 
 
 def _choose_set() -> None:
@@ -82,7 +82,7 @@ def current_draft(models: ModelSet) -> Draft:
         except MergingError as error:
             st.warning(f"The recipe in this link cannot be used: {page_text.safe_text(error, 300)}")
     if current is None:
-        current = _draft_of_preset(DEFAULT_PRESET, models.pretrained, experts)
+        current = _make_preset_draft(DEFAULT_PRESET, models.pretrained, experts)
         current.count_dead_params = False  # only a preset that the user chooses turns it on
     if current.pretrained != models.pretrained or not set(current.experts) <= set(experts):
         current.pretrained, current.experts = models.pretrained, list(experts)
@@ -116,18 +116,18 @@ def draw_presets(current: Draft, experts: Mapping[str, str]) -> None:
         st.error(page_text.safe_text(problem, 1000), icon=":material/error:")
     if note := st.session_state.pop("recipe_note", ""):
         st.info(page_text.safe_text(note, 400))
-    if chosen := by_key.get(st.session_state.get("preset_shown", "")):
-        st.caption(f"{chosen.name_in_lists(large)}: {chosen.source}. {chosen.note}")
+    if shown_preset := by_key.get(st.session_state.get("preset_shown", "")):
+        st.caption(f"{shown_preset.name_in_lists(large)}: {shown_preset.source}. {shown_preset.note}")
 
 
-def _draft_of_preset(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:
+def _make_preset_draft(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:
     return Draft.from_recipe(find_preset(key).recipe(pretrained, experts, large=page_data.is_large(pretrained)))
 
 
 def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
     if key := st.session_state["preset"]:
-        chosen = {name: experts[name] for name in current.experts} or dict(experts)
-        view_state.keep_draft(_draft_of_preset(key, current.pretrained, chosen))
+        chosen_experts = {name: experts[name] for name in current.experts} or dict(experts)
+        view_state.keep_draft(_make_preset_draft(key, current.pretrained, chosen_experts))
         st.session_state["preset_shown"] = key
 
 
@@ -142,15 +142,15 @@ def _use_recipe() -> None:
     except MergingError as error:
         st.session_state["recipe_problem"] = str(error)
     else:
-        chosen = recipes.find_model_set(recipe)
-        if chosen is None:
+        set_key = recipes.find_model_set(recipe)
+        if set_key is None:
             names = first_few((name for name, _ in recipe.experts), 3)
             st.session_state["recipe_problem"] = (
                 f"This recipe uses checkpoints that are not one of the sets on this page ({names}). Make a set of them "
                 "on Models & runs, or run the recipe with `python -m merging run recipe.yaml`."
             )
         else:
-            view_state.pick_set(chosen)
+            view_state.pick_set(set_key)
             view_state.keep_draft(Draft.from_recipe(recipe))
             st.session_state["preset_shown"] = ""
             st.session_state["recipe_note"] = " ".join(recipe.unused)
@@ -223,13 +223,13 @@ def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
     )
     with st.container(border=True):
         keys, merge = list(merges), current.merge
-        chosen = st.selectbox(
+        merge_key = st.selectbox(
             "Then merge with", keys, keys.index(merge.key), lambda key: merges[key].title, key=f"merge{merge.uid}"
         )
-        if chosen != merge.key:
-            current.merge = DraftStep(chosen)
+        if merge_key != merge.key:
+            current.merge = DraftStep(merge_key)
             st.rerun()
-        is_valid &= draw_step_controls(current.merge, merges[chosen], current, experts)
+        is_valid &= draw_step_controls(current.merge, merges[merge_key], current, experts)
     is_clip = not recipes.network_name(current.pretrained, current.family)
     if current.adapt is not None or is_clip:
         is_valid &= _draw_adapt(current, [method for method in methods if isinstance(method, Adapt)], experts)
@@ -280,13 +280,13 @@ def _draw_adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, s
         return True
     by_key = {adapt.key: adapt for adapt in adapts}
     with st.container(border=True, key="adapt_box"):
-        keys, chosen = [None, *by_key], current.adapt.key if current.adapt else None
-        picked = st.selectbox(
-            "Then adapt it with", keys, keys.index(chosen), lambda key: by_key[key].title if key else NOT_ADAPTED,
+        keys, current_key = [None, *by_key], current.adapt.key if current.adapt else None
+        picked_key = st.selectbox(
+            "Then adapt it with", keys, keys.index(current_key), lambda key: by_key[key].title if key else NOT_ADAPTED,
             key=f"adapt{current.adapt.uid if current.adapt else current.merge.uid}",
         )  # fmt: skip
-        if picked != chosen:
-            current.adapt = DraftStep(picked) if picked else None
+        if picked_key != current_key:
+            current.adapt = DraftStep(picked_key) if picked_key else None
             st.rerun()
         if current.adapt is None:
             return True
@@ -298,12 +298,12 @@ def _draw_adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, s
 
 def _draw_test_data(current: Draft) -> bool:
     """Draw fields for the images that the chain learns from; returns whether their values are valid."""
-    chosen = parameter_controls.draw_parameters(
+    test_data = parameter_controls.draw_parameters(
         TestData, current.test_data, f"test_data{current.merge.uid}", titles=page_text.PROTOCOLS
     )
-    if chosen is None:
+    if test_data is None:
         return False
-    st.caption(page_text.ADAPTING_WORDS.get(chosen.values()["split"], ""))
+    st.caption(page_text.ADAPTING_WORDS.get(test_data.values()["split"], ""))
     return True
 
 

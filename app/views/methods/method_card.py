@@ -27,10 +27,10 @@ SAME_TOWER_TEXT = "for models of the same tower, {}"
 EXPERIMENT_RULE = "The table of the published experiment states whether experts and images are the same."
 
 
-def draw_card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
-    """Draw everything about one method; ``shown`` are the methods that Previous and Next step through."""
+def draw_card(method: Method, shown_methods: Sequence[Method], runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
+    """Draw everything about one method; ``shown_methods`` are those that Previous and Next step through."""
     with st.container(border=True, key="card"):
-        _draw_head(method, shown)
+        _draw_head(method, shown_methods)
         with st.grid(2, min_column_width=380, gap="large"):
             with st.container():
                 _draw_idea(method)
@@ -40,8 +40,8 @@ def draw_card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stor
         _draw_figures(method, runs, stored_runs)
 
 
-def _draw_head(method: Method, shown: Sequence[Method]) -> None:
-    keys = [other.key for other in shown]
+def _draw_head(method: Method, shown_methods: Sequence[Method]) -> None:
+    keys = [shown_method.key for shown_method in shown_methods]
     index = keys.index(method.key) if method.key in keys else 0
     with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.header(method.title, anchor=False, width="stretch")
@@ -73,7 +73,7 @@ def _draw_idea(method: Method) -> None:
 
 def _draw_parameters(method: Method) -> None:
     if method.params.bounds():
-        table = method_facts.parameter_table(method)
+        table = method_facts.build_parameter_table(method)
         st.table(table, border="horizontal", hide_index=True, alt=f"Parameters of {method.title}")
     else:
         st.markdown("It has no parameters.")
@@ -85,13 +85,13 @@ def _draw_parameters(method: Method) -> None:
 def _draw_merge_links(method: Method) -> None:
     """Draw links to the Merge page with this method in the chain."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        if chain := method_facts.default_chain(method):
+        if chain := method_facts.make_default_chain(method):
             page_parts.draw_page_link(pages.MERGE, "Open in Merge", "merge", chain=chain)
         if method.key == PLUGIN[0]:
             page_parts.draw_page_link(
                 pages.SCORES, "In front of every merge", "arrow_outward", **{address.SCORES_VIEW: "plug-in matrix"}
             )
-        if presets := method_facts.presets_with(method):
+        if presets := method_facts.find_presets(method):
             with st.popover(f"Combinations in the papers ({len(presets)})", icon=":material/playlist_play:"):
                 for preset, chain in presets:
                     page_parts.draw_page_link(
@@ -103,7 +103,7 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored_runs: Sequence[Run
     """Draw the papers' numbers for chains with the method, and our runs of the same chains."""
     st.subheader("The papers’ numbers and ours", anchor=False)
     is_merge = method.role == "merge"  # chains with edits before a merge have their own table
-    figures, runs_of_method = with_method(method.role, method.key), method_facts.runs_with_method(method, runs)
+    figures, runs_of_method = with_method(method.role, method.key), method_facts.find_runs(method, runs)
     rows_alone = published_tables.match_rows(
         [figure for figure in figures if not is_merge or (len(figure.chain) == 1 and not figure.adapt)],
         [run for run in runs_of_method if not is_merge or (len(run.chain) == 1 and not run.adapt)],
@@ -125,7 +125,9 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored_runs: Sequence[Run
             f"With other steps before it or on top ({len(rows_in_chains)})", icon=":material/account_tree:"
         ):
             _draw_table(
-                rows_in_chains, f"Published accuracies of chains of {method.title} and other steps beside ours", stored_runs
+                rows_in_chains,
+                f"Published accuracies of chains of {method.title} and other steps beside ours",
+                stored_runs,
             )
     if rows_alone or rows_in_chains:
         _draw_explanation(method, figures)
@@ -134,9 +136,9 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored_runs: Sequence[Run
 
 def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored_runs: Sequence[Run]) -> None:
     table = published_tables.paper_table(rows, stored_runs)
-    printed = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
+    printed_columns = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
     st.dataframe(
-        table.style.set_properties(subset=printed, color=printed_color()),
+        table.style.set_properties(subset=printed_columns, color=printed_color()),
         hide_index=True,
         height="content",
         column_config=published_tables.column_settings(table),

@@ -84,17 +84,19 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
     ``network`` is the title of the open models' network unless it is CLIP; a column then shows the needs on it.
     """
     work, measured_times = _find_work(), _find_times()
-    rows = costs_table(methods, work, measurements.measured_table(measured_times, "times") if measured_times else None)
-    columns = {key: _column_config(key, *rest) for key, *rest in COLUMNS}
+    rows = build_costs_table(
+        methods, work, measurements.measured_table(measured_times, "times") if measured_times else None
+    )
+    columns = {key: _make_column(key, *rest) for key, *rest in COLUMNS}
     tables = {
-        head: _insert_needs_column(table_columns) if network else table_columns
-        for head, table_columns in TABLES.items()
+        heading: _insert_needs_column(table_columns) if network else table_columns
+        for heading, table_columns in TABLES.items()
     }
-    for head, table_columns in tables.items():
-        st.markdown(f"**{head}**")
+    for heading, table_columns in tables.items():
+        st.markdown(f"**{heading}**")
         st.dataframe(
             rows[list(table_columns)], hide_index=True, height="content",
-            column_config={key: columns[key] for key in table_columns}, placeholder="—", alt=f"{head}: every method",
+            column_config={key: columns[key] for key in table_columns}, placeholder="—", alt=f"{heading}: every method",
         )  # fmt: skip
     if network:
         st.caption(NEEDS_NOTE.format(page_text.safe_text(network, 60)))
@@ -126,7 +128,7 @@ def _insert_needs_column(columns: tuple[str, ...]) -> tuple[str, ...]:
     return (*columns[:position], "here", *columns[position:])
 
 
-def _column_config(key: str, title: str, width: int, style: str | None, help_text: str) -> Any:
+def _make_column(key: str, title: str, width: int, style: str | None, help_text: str) -> Any:
     scaled_width = round(width * (PRESENTED_SCALE if view_state.is_presenting() else 1.0))
     options: dict[str, Any] = {"width": scaled_width, "help": help_text or None, "pinned": key == "title"}
     if style is None:
@@ -134,7 +136,7 @@ def _column_config(key: str, title: str, width: int, style: str | None, help_tex
     return st.column_config.NumberColumn(title, format=style, **options)
 
 
-def costs_table(
+def build_costs_table(
     methods: Sequence[Method], work: Mapping[MethodName, ChainWork], times: pd.DataFrame | None
 ) -> pd.DataFrame:
     """One row for each method; ``work`` is by role and key, ``times`` the table of a measurement."""
@@ -144,13 +146,15 @@ def costs_table(
     names = [(method.role, method.key) for method in methods]
     pairs = list(zip(methods, names, strict=True))
     rows = [
-        _needs_cells(method) | _work_cells(method, work.get(name)) | _time_cells(times_by_method.get(name))
+        _make_needs_cells(method)
+        | _make_work_cells(method, work.get(name))
+        | _make_time_cells(times_by_method.get(name))
         for method, name in pairs
     ]
     return pd.DataFrame(rows, columns=[key for key, *_ in COLUMNS])
 
 
-def _needs_cells(method: Method) -> dict[str, Any]:
+def _make_needs_cells(method: Method) -> dict[str, Any]:
     defaults = method.params()
     return {
         "title": method.title,
@@ -185,7 +189,7 @@ def _output_in_words(method: Method) -> str:
     return "task vectors"
 
 
-def _work_cells(method: Method, work: ChainWork | None) -> dict[str, Any]:
+def _make_work_cells(method: Method, work: ChainWork | None) -> dict[str, Any]:
     if work is None:
         return dict.fromkeys(("reads", "writes", "operations", "images"))
     directions = "both ways" if work.backward else "forward"
@@ -195,7 +199,7 @@ def _work_cells(method: Method, work: ChainWork | None) -> dict[str, Any]:
     return cells | {"writes": None if isinstance(method, Adapt) else work.writes}
 
 
-def _time_cells(row: Mapping[Any, Any] | None) -> dict[str, Any]:
+def _make_time_cells(row: Mapping[Any, Any] | None) -> dict[str, Any]:
     if row is None:
         return {"ratio": None, "range": None}
     if math.isnan(row["ratio"]):

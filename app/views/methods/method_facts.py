@@ -34,23 +34,23 @@ def find_methods(methods: Sequence[Method], role: str | None, needs: str | None,
         for method in methods
         if (not role or method.role == role)
         and (not needs or method.needs == needs)
-        and all(word in _card_text(method) for word in search_words)
+        and all(word in _make_card_text(method) for word in search_words)
     ]
 
 
-def _card_text(method: Method) -> str:
+def _make_card_text(method: Method) -> str:
     labels = [f"{name} {bound.label}" for name, bound in method.params.bounds().items()]
     fields = (method.key, method.title, method.role, method.summary, method.variant, method.needs, method.cite.text())
     return " ".join([*fields, *labels]).casefold()
 
 
-def default_chain(method: Method) -> str:
+def make_default_chain(method: Method) -> str:
     """A chain with the method at its defaults, as text in links."""
     chains = {"edit": f"{method.key};{DEFAULT_MERGE}", "adapt": f"{DEFAULT_MERGE};{method.key}"}
     return chains.get(method.role, method.key)
 
 
-def presets_with(method: Method) -> list[tuple[Preset, str]]:
+def find_presets(method: Method) -> list[tuple[Preset, str]]:
     """The papers' combinations that contain a method, and their chains as text in links."""
     combinations = []
     for preset in PRESETS:
@@ -61,7 +61,7 @@ def presets_with(method: Method) -> list[tuple[Preset, str]]:
     return combinations
 
 
-def parameter_table(method: Method) -> pd.DataFrame:
+def build_parameter_table(method: Method) -> pd.DataFrame:
     """One row for each parameter; cells are Markdown."""
     import pandas as pd
 
@@ -106,7 +106,7 @@ def read_code(method: Method) -> tuple[str, str]:
     return path.relative_to(Path(merging.__file__).parents[1]).as_posix(), source
 
 
-def runs_with_method(method: Method, runs: Sequence[Run]) -> list[Run]:
+def find_runs(method: Method, runs: Sequence[Run]) -> list[Run]:
     """The runs whose chain has the method in its role, among those with the most experts."""
     max_experts = max((len(run.experts) for run in runs), default=0)
     if method.role == "adapt":

@@ -34,12 +34,12 @@ def is_shown(network: str, stored_runs: Sequence[Run]) -> bool:
 def draw_tables(method: Method, network: str) -> None:
     """Draw a table for each model that has figures of the method, models of the open network first."""
     models = sorted(MODELS, key=lambda name: MODELS[name].network != network)
-    figures_by_model = {name: rows for name in models if (rows := model_figures(method, name))}
+    figures_by_model = {name: rows for name in models if (rows := find_figures(method, name))}
     if not figures_by_model:
         return
     st.subheader("The papers’ numbers beyond CLIP", anchor=False)
     for name, rows in figures_by_model.items():
-        model, frame = MODELS[name], figures_table(rows)
+        model, frame = MODELS[name], build_figures_table(rows)
         values = [column for column in frame.columns if column[0]]
         tasks = _tasks_in_words(model.tasks, "Tasks") + _tasks_in_words(model.outside, " Out of domain")
         st.markdown(f"**{name}**. {tasks} {model.about}")
@@ -59,14 +59,14 @@ def _tasks_in_words(names: Sequence[str], title: str) -> str:
     return f"{title}: {', '.join(names)}." if names else ""
 
 
-def model_figures(method: Method, model: str) -> list[BeyondFigure]:
+def find_figures(method: Method, model: str) -> list[BeyondFigure]:
     """The figures of a model whose chains contain the method, then its reference models; empty without such a chain."""
     rows = [figure for figure in OTHER_NETWORK_FIGURES if figure.model == model]
     figures_with_method = [row for row in rows if row.has_method(method.role, method.key)]
     return figures_with_method + [row for row in rows if row.kind != MERGE] if figures_with_method else []
 
 
-def figures_table(rows: Sequence[BeyondFigure]) -> pd.DataFrame:
+def build_figures_table(rows: Sequence[BeyondFigure]) -> pd.DataFrame:
     """One row for each figure: chain, measures grouped by metric, source, and note if there is one."""
     import pandas as pd
 

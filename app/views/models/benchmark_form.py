@@ -98,11 +98,11 @@ def _draw_sources() -> None:
 
 
 def _pick_models(model_sets: Mapping[str, ModelSet]) -> ModelSet:
-    picked = st.selectbox(
+    set_key = st.selectbox(
         "Models", list(model_sets), format_func=lambda key: clean_text(model_sets[key].title, 60), key="build_models",
         help="The pretrained model and the experts that are copied into the benchmark. Sets are made under models.",
     )  # fmt: skip
-    return model_sets[picked]
+    return model_sets[set_key]
 
 
 def _edit_tasks(
@@ -140,7 +140,7 @@ def _edit_tasks(
 
 def _pick_configuration(key: str, reference: str) -> str | None:
     """The chosen configuration of a data set; None, and no picker, unless it has several."""
-    names = benchmark_plan.configuration_names(reference)
+    names = benchmark_plan.list_configuration_names(reference)
     if not names:
         return None
     return st.selectbox(
@@ -155,11 +155,11 @@ def _pick_expert(key: str, name: str, models: ModelSet) -> str | None:
 
     experts = dict(models.experts)
     similar = find_alike(name, experts)
-    picked = st.selectbox(
+    expert_name = st.selectbox(
         "Its expert", [NO_EXPERT, *experts], 1 + list(experts).index(similar) if similar else 0,
         format_func=lambda expert: clean_text(expert, 60), key=f"expert_{models.id}_{key}",
     )  # fmt: skip
-    return experts.get(picked)
+    return experts.get(expert_name)
 
 
 def _edit_class_names(key: str) -> list[str]:
@@ -181,10 +181,10 @@ def _pick_class_names(
     from merging.sharing.catalog.data_set_catalog import find_alike
     from merging.sharing.catalog.model_groups import HEAD_NAME
 
-    heads = {f"{HEAD_PREFIX}{item.reference}": item for item in model_entries if HEAD_NAME.fullmatch(item.name)}
+    head_entries = {f"{HEAD_PREFIX}{item.reference}": item for item in model_entries if HEAD_NAME.fullmatch(item.name)}
     published_options = [f"{PROMPTS_PREFIX}{key}" for key in prompt_keys()]
-    options = [*([NAMES_OF_DATA] if facts.class_names else []), TYPED_NAMES, *heads, *published_options]
-    heads_by_name = {item.name[5:]: one for one, item in heads.items()}  # without "head_"
+    options = [*([NAMES_OF_DATA] if facts.class_names else []), TYPED_NAMES, *head_entries, *published_options]
+    heads_by_name = {item.name[5:]: one for one, item in head_entries.items()}  # without "head_"
     released_name, prompts_key = find_alike(name, heads_by_name), benchmark_plan.find_prompts(name, facts.class_names)
     default = (
         heads_by_name[released_name]
@@ -195,18 +195,18 @@ def _pick_class_names(
     )
 
     def label(option: str) -> str:
-        if option in heads:
-            return f"released {clean_text(heads[option].name, 40)}"
+        if option in head_entries:
+            return f"released {clean_text(head_entries[option].name, 40)}"
         if option.startswith(PROMPTS_PREFIX):
             return f"names of {prompts(option.removeprefix(PROMPTS_PREFIX)).title}"
         return "the data's own names" if option == NAMES_OF_DATA else "typed by hand"
 
-    picked = st.selectbox("Class names", options, options.index(default), format_func=label, key=f"names_{key}")
-    if picked in heads:  # its rows are in the order of the published names, if there are any
-        return {"head": heads[picked].reference} | ({"prompts": prompts_key} if prompts_key else {})
-    if picked == TYPED_NAMES:
+    source = st.selectbox("Class names", options, options.index(default), format_func=label, key=f"names_{key}")
+    if source in head_entries:  # its rows are in the order of the published names, if there are any
+        return {"head": head_entries[source].reference} | ({"prompts": prompts_key} if prompts_key else {})
+    if source == TYPED_NAMES:
         return {"classes": ""}
-    return {} if picked == NAMES_OF_DATA else _pick_wording(key, picked.removeprefix(PROMPTS_PREFIX))
+    return {} if source == NAMES_OF_DATA else _pick_wording(key, source.removeprefix(PROMPTS_PREFIX))
 
 
 def _pick_wording(key: str, prompts_key: str) -> dict[str, str]:
@@ -217,11 +217,11 @@ def _pick_wording(key: str, prompts_key: str) -> dict[str, str]:
     if wordings.get(HUB, wordings[CLIP]) == wordings[CLIP]:
         return {"prompts": prompts_key}
     wording_labels = {CLIP: "as CLIP’s authors write them", HUB: "as the Hub writes them"}
-    picked = st.selectbox(
+    wording = st.selectbox(
         "Wording", list(wording_labels), format_func=wording_labels.__getitem__, key=f"wording_{key}",
         help="Class names of this data set differ between sources, and scores with them.",
     )  # fmt: skip
-    return {"prompts": prompts_key} | ({"wording": picked} if picked != CLIP else {})
+    return {"prompts": prompts_key} | ({"wording": wording} if wording != CLIP else {})
 
 
 def _draw_offer(name: str, description: Mapping[str, Any]) -> None:
@@ -295,10 +295,10 @@ def _replace_damaged(path: Path, reason: str) -> None:
 def _queue_job(name: str, folder: Path, description_path: Path, evaluate: bool) -> None:
     command_words = ["benchmark", "make", str(folder.absolute()), "--from", str(description_path.absolute())]
     command_words += [*(["--evaluate"] if evaluate else []), "--device", page_data.job_queue().device]
-    page_data.job_queue().command(JOB_KIND, job_subject(name), f"Making the benchmark {name}", command_words)
+    page_data.job_queue().command(JOB_KIND, make_job_subject(name), f"Making the benchmark {name}", command_words)
 
 
-def job_subject(name: str) -> str:
+def make_job_subject(name: str) -> str:
     """The subject of the job that makes a benchmark."""
     return fit_report.job_subject(name, {})
 
@@ -315,7 +315,7 @@ def _list_jobs() -> list[Job]:
 
 def _draw_jobs_now() -> None:
     benchmarks_by_subject = {
-        job_subject(path.name): (key, path)
+        make_job_subject(path.name): (key, path)
         for key, path in benchmark_folders.list_built(page_data.store().root).items()
     }
     for job in _list_jobs():

@@ -32,7 +32,7 @@ BENCHMARK_HELP = (
 )
 
 
-def offered_benchmarks(benchmark_entries: Sequence[CatalogEntry]) -> dict[str, Path]:
+def list_benchmarks(benchmark_entries: Sequence[CatalogEntry]) -> dict[str, Path]:
     """{key: folder} of the benchmarks that this session offers: the server's, the user's own and listed ones."""
     choices = {SERVER: settings.benchmark_folder(), **benchmark_folders.list_built(page_data.store().root)}
     for item in benchmark_entries:
@@ -50,14 +50,14 @@ def remember_folder(item: CatalogEntry) -> str:
 def draw_chooser(benchmark_entries: Sequence[CatalogEntry]) -> None:
     """Draw a picker of the benchmark, and the contents of the chosen one."""
     st.header("Which benchmark is everything measured on?", anchor=False)
-    choices = offered_benchmarks(benchmark_entries)
+    choices = list_benchmarks(benchmark_entries)
     current = benchmark_choice.current_key()
     if current not in choices:  # typed earlier, but not listed now
         choices[current] = benchmark_choice.benchmark_folder()
     st.session_state[PICKER_KEY] = current
     with st.container(border=True):
         st.selectbox(
-            "Benchmark", list(choices), format_func=lambda key: _benchmark_label(key, choices[key]), key=PICKER_KEY,
+            "Benchmark", list(choices), format_func=lambda key: _make_label(key, choices[key]), key=PICKER_KEY,
             help=BENCHMARK_HELP, on_change=_switch_benchmark, width=420,
         )  # fmt: skip
         _draw_contents()
@@ -67,7 +67,7 @@ def draw_chooser(benchmark_entries: Sequence[CatalogEntry]) -> None:
         st.info(page_text.safe_text(notice, 300))
 
 
-def _benchmark_label(key: str, folder: Path) -> str:
+def _make_label(key: str, folder: Path) -> str:
     origin = {SERVER: "", "own": "your own", "models": "listed", "typed": "typed"}.get(key.partition(":")[0], "")
     return clean_text(benchmark_choice.benchmark_title(folder), 60) + (f"  ·  {origin}" if origin else "")
 

@@ -46,7 +46,7 @@ class DataSetFacts:
     referable: bool = False
 
 
-def configuration_names(reference: str) -> tuple[str, ...]:
+def list_configuration_names(reference: str) -> tuple[str, ...]:
     """The names of a data set's configurations; empty if it has none to choose from."""
     return _list_configurations(reference, page_data.file_state(reference))
 
@@ -126,11 +126,11 @@ def draw_plan(description: Mapping[str, Any], folder: Path) -> None:
     )  # fmt: skip
     for caution in summary.cautions:
         st.caption(f":material/warning: {page_text.safe_text(caution, 400)}")
-    heads = f"; heads are built from {plural(summary.prompts, 'prompt')}" if summary.prompts else ""
+    heads_note = f"; heads are built from {plural(summary.prompts, 'prompt')}" if summary.prompts else ""
     image_count, size = plural(summary.images, "image"), size_text(summary.nbytes)
     storage = "decoded once; they stay in their files" if description.get("by_reference") else "read and stored"
     st.markdown(
-        f":material/timer: Up to **{image_count}** are {storage}, **{size}** on the disk with the models{heads}."
+        f":material/timer: Up to **{image_count}** are {storage}, **{size}** on the disk with the models{heads_note}."
     )
 
 

@@ -50,12 +50,12 @@ def draw_form(models: ListedModels, groups: Sequence[ModelGroup]) -> None:
         st.info("None of your models is listed yet. List a folder above, then choose the models that belong together.")
         return
     group = _pick_group(groups)
-    prefix = f"set_{_key_prefix(group)}"
+    prefix = f"set_{_make_key_prefix(group)}"
     names = {reference: clean_text(item.listed_path, 100) for reference, item in usable_models.items()}
-    chosen = _pick_models(prefix, group, names)
-    if chosen is None:
+    chosen_models = _pick_models(prefix, group, names)
+    if chosen_models is None:
         return
-    pretrained, references = chosen
+    pretrained, references = chosen_models
     experts = _edit_names(prefix, group, references, {ref: item.listed_path for ref, item in usable_models.items()})
     try:
         are_fitting = fit_report.draw_report(pretrained, experts, "shelf")
@@ -71,7 +71,7 @@ def _can_merge(facts: ModelFacts) -> bool:
     return facts.kind == "adapter" or (facts.kind == "model" and not facts.problem)
 
 
-def _key_prefix(group: ModelGroup | None) -> str:
+def _make_key_prefix(group: ModelGroup | None) -> str:
     """A prefix for the keys of the form's fields, different for each group."""
     if group is None:
         return "own"
@@ -83,15 +83,15 @@ def _pick_group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
     """The picker of the group that fills the form."""
     if not groups:
         return None
-    picked = st.selectbox(
+    picked_index = st.selectbox(
         "Models that belong together",
         [*range(len(groups)), -1],
         format_func=lambda index: _group_title(groups[index]) if index >= 0 else "My own choice",
         key=GROUP_KEY,
     )
-    if picked < 0:
+    if picked_index < 0:
         return None
-    group = groups[picked]
+    group = groups[picked_index]
     notes = [f"{group.layout}; {plural(len(group.experts), 'expert')}"]
     notes += [f"{plural(len(group.heads), 'zero-shot head')} for a benchmark"] if group.heads else []
     if group.is_guessed:
@@ -137,7 +137,7 @@ def _edit_names(
         st.caption(NAMES_HELP)
         with st.grid(3, min_column_width=170):
             for reference in references:
-                name = make_usable_name(group_names.get(reference) or _default_name(paths[reference]))
+                name = make_usable_name(group_names.get(reference) or _make_default_name(paths[reference]))
                 typed_name = st.text_input(
                     page_text.safe_text("/".join(paths[reference].split("/")[-2:]), 50),
                     name,
@@ -148,7 +148,7 @@ def _edit_names(
     return experts
 
 
-def _default_name(path: str) -> str:
+def _make_default_name(path: str) -> str:
     """The default name of an expert: its file, or its folder if the file has a generic name."""
     *folders, file_name = path.split("/")
     stem, dot, _ = file_name.rpartition(".")

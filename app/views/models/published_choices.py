@@ -51,7 +51,7 @@ def draw_choice(experiment: Experiment) -> Choice | None:
     )  # fmt: skip
     row_keys = st.multiselect(
         "Rows", list(rows), [row for row in last_choice.rows if row in rows],
-        format_func=lambda row: _row_title(experiment, row), key=f"pub_rows_{key}", help=ROWS_HELP,
+        format_func=lambda row: _find_row_title(experiment, row), key=f"pub_rows_{key}", help=ROWS_HELP,
     )  # fmt: skip
     if not row_keys or not task_keys:
         st.caption("Choose at least one task and one row.")
@@ -86,7 +86,7 @@ def draw_choice(experiment: Experiment) -> Choice | None:
         return None
 
 
-def _row_title(experiment: Experiment, row_key: str) -> str:
+def _find_row_title(experiment: Experiment, row_key: str) -> str:
     from merging.recipes.presets import find_preset
 
     return find_preset(next(row for row in experiment.rows if row.key == row_key).preset).title
@@ -100,12 +100,12 @@ def _pick_experts(experiment: Experiment, last_choice: Choice) -> str:
     sources = [*experiment.models, *([FOLDER] if model_files.is_local() else [])]
     default = last_choice.experts if last_choice.experts in sources else FOLDER
     with st.container(gap="xsmall"):
-        picked = st.selectbox(
+        source = st.selectbox(
             "Experts", sources, sources.index(default) if default in sources else 0,
             format_func=EXPERT_SOURCES.__getitem__, key=f"pub_experts_{experiment.key}",
         )  # fmt: skip
-        if picked != FOLDER:
-            return picked
+        if source != FOLDER:
+            return source
         return st.text_input(
             "Folder of the papers' experts", "" if last_choice.experts in experiment.models else last_choice.experts,
             max_chars=1000, placeholder="/home/me/checkpoints/ViT-B-32", key=f"pub_folder_{experiment.key}",

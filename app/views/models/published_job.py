@@ -123,8 +123,8 @@ def _draw_forbidden(experiment: Experiment, choice: Choice, plan: FetchPlan, set
     from merging.sharing.published.experiment_texts import command_words
 
     st.info(FORBIDDEN_NOTE.format(HUB_SWITCH, setting, HUB_SWITCH), icon=":material/cloud_off:")
-    words = [*command_words(RUN_COMMAND, experiment, choice), *settings.store_words()]
-    st.code(f"{HUB_SWITCH}=on python -m merging {shlex.join(words)}", language="sh", wrap_lines=True)
+    command_line = [*command_words(RUN_COMMAND, experiment, choice), *settings.store_words()]
+    st.code(f"{HUB_SWITCH}=on python -m merging {shlex.join(command_line)}", language="sh", wrap_lines=True)
     complete_parts = [part for part in plan.parts if part.is_complete]
     fetched_note = (
         f"{size_text(plan.local_bytes)} of it, {len(complete_parts)} of {len(plan.parts)} repositories"
@@ -137,17 +137,17 @@ def _draw_forbidden(experiment: Experiment, choice: Choice, plan: FetchPlan, set
 def _draw_button(label: str, action: str, experiment: Experiment, choice: Choice, *, is_primary: bool = False) -> None:
     from merging.sharing.published.experiment_texts import command_words
 
-    words = [*command_words(action, experiment, choice), "--yes"]
-    words += ["--device", page_data.job_queue().device] if action == RUN_COMMAND else []
+    command_line = [*command_words(action, experiment, choice), "--yes"]
+    command_line += ["--device", page_data.job_queue().device] if action == RUN_COMMAND else []
     st.button(
         label, type="primary" if is_primary else "secondary",
         icon=":material/cloud_download:" if not is_primary else None,
-        key=f"pub_{action}_{experiment.key}", on_click=_queue_job, args=(experiment.key, action, words),
+        key=f"pub_{action}_{experiment.key}", on_click=_queue_job, args=(experiment.key, action, command_line),
     )  # fmt: skip
 
 
 @click_errors.guard_callback
-def _queue_job(key: str, action: str, words: Sequence[str]) -> None:
+def _queue_job(key: str, action: str, command_line: Sequence[str]) -> None:
     """Callback: queue the job."""
     title = f"Published experiment {key}" if action == RUN_COMMAND else f"Files of the published experiment {key}"
-    page_data.job_queue().command(PUBLISHED, key, title, words)
+    page_data.job_queue().command(PUBLISHED, key, title, command_line)

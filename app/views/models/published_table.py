@@ -40,8 +40,8 @@ def _draw_numbers(table: PublishedTable) -> None:
     """Draw the averages with their verdicts, the accuracies of every row task by task, and notes."""
     from merging.sharing.published.experiment_texts import table_rows, table_sentences, task_rows
 
-    first, *notes = table_sentences(table)
-    st.markdown(page_text.safe_text(first, 400))
+    summary, *notes = table_sentences(table)
+    st.markdown(page_text.safe_text(summary, 400))
     averages = table_rows(table)
     _draw_grid(averages, "Averages of every row with intervals, printed values and verdicts", len(averages))
     st.markdown("**Task by task**")
@@ -51,7 +51,7 @@ def _draw_numbers(table: PublishedTable) -> None:
 
 def _draw_grid(rows: Sequence[Sequence[str]], alt: str, max_height: int) -> None:
     header, *lines = rows
-    names = _distinct_heads(header)
+    names = _make_titles_distinct(header)
     used_columns = [index for index, name in enumerate(names) if index == 0 or any(line[index] for line in lines)]
     st.dataframe(
         [{names[index]: clean_text(line[index], 300) for index in used_columns} for line in lines],
@@ -64,7 +64,7 @@ def _draw_grid(rows: Sequence[Sequence[str]], alt: str, max_height: int) -> None
     )  # fmt: skip
 
 
-def _distinct_heads(header: Sequence[str]) -> list[str]:
+def _make_titles_distinct(header: Sequence[str]) -> list[str]:
     """Names of columns. A name that occurs twice, in domain and out of domain, gets a suffix the second time."""
     names: list[str] = []
     for name in header:

@@ -35,7 +35,9 @@ def draw_picker(stored_runs: Sequence[Run]) -> None:
             key="starter_run",
             help=CHARTS_HELP, width=360,
         )  # fmt: skip
-        st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add_views, args=(runs[chosen], stored_runs))
+        st.button(
+            "Add", key="starter_add", icon=":material/note_add:", on_click=add_views, args=(runs[chosen], stored_runs)
+        )
     if problem := report_keeper.current_report().refused.pop(BUTTON_NAME, ""):
         st.caption(f":material/error: {problem}")
 
@@ -54,7 +56,10 @@ def add_views(run: Run, stored_runs: Sequence[Run]) -> None:
 def list_first_views(run: Run, stored_runs: Sequence[Run]) -> Iterator[ReportView]:
     """The views of a run as its pages show them by default."""
     if run.has_scores:
-        averages, accuracies = score_tables.averages_table([run], stored_runs), score_tables.accuracies_table([run], stored_runs)
+        averages, accuracies = (
+            score_tables.averages_table([run], stored_runs),
+            score_tables.accuracies_table([run], stored_runs),
+        )
         page_address = f"scores?{address.RUNS}={run.id}"
         marks = "".join(f" {sentence}" for sentence in page_text.marks_in_words([run]))
         yield _make_view(

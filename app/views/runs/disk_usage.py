@@ -40,15 +40,18 @@ def _draw_usage_table(stored_runs: Sequence[Run]) -> None:
 
     st.header("What uses disk space?", anchor=False)
     root = page_data.store().root
-    used, free = _measure_usage(str(root)), free_bytes(root)
-    total = sum(used.values())
+    bytes_by_purpose, free = _measure_usage(str(root)), free_bytes(root)
+    total = sum(bytes_by_purpose.values())
     own_run_count = sum(run.provenance != PRECOMPUTED for run in stored_runs)
     st.progress(
         min(total / max(total + free, 1), 1.0),
         f"{size_text(total)} for {plural(own_run_count, 'own run')} and related files; {size_text(free)} free.",
     )
-    largest = max(used.values(), default=0) or 1
-    rows = [{"What": purpose, "Size": size_text(size), "Share": size / largest} for purpose, size in used.items()]
+    largest = max(bytes_by_purpose.values(), default=0) or 1
+    rows = [
+        {"What": purpose, "Size": size_text(size), "Share": size / largest}
+        for purpose, size in bytes_by_purpose.items()
+    ]
     st.dataframe(
         rows,
         hide_index=True,
@@ -62,7 +65,7 @@ def _draw_usage_table(stored_runs: Sequence[Run]) -> None:
         },
         alt="Bytes by purpose",
     )
-    if used[WEIGHTS]:
+    if bytes_by_purpose[WEIGHTS]:
         st.caption(
             "Merged weights can be computed again from recipes, byte for byte. Choose runs in the view “runs” and drop "
             "their weights: recipes, tables and scores stay."
@@ -97,13 +100,13 @@ def _draw_machine() -> None:
 def run_size(run: Run) -> int:
     """Bytes that a run takes on the disk."""
     try:
-        return _folder_bytes(run.path, run.path.stat().st_mtime_ns)
+        return _measure_folder(run.path, run.path.stat().st_mtime_ns)
     except OSError:
         return 0
 
 
 @st.cache_data(max_entries=2000, show_spinner=False)
-def _folder_bytes(path: Path, modified_ns: int) -> int:  # ``modified_ns`` is a part of the cache's key
+def _measure_folder(path: Path, modified_ns: int) -> int:  # ``modified_ns`` is a part of the cache's key
     from merging.base.files.disk import folder_size
 
     return folder_size(path)

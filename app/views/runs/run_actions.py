@@ -48,28 +48,28 @@ def draw_actions(runs: Sequence[Run]) -> None:
         st.caption("Several people use this server, so runs cannot be deleted here.")
 
 
-def _busy_runs(runs: Sequence[Run]) -> list[Run]:
+def _find_busy_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs that a job uses."""
     live_subjects = {job.subject for job in page_data.job_queue().list_jobs() if job.is_live}
     return [run for run in runs if run.id in live_subjects]
 
 
-def _own_runs(runs: Sequence[Run]) -> list[Run]:
+def _find_own_runs(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run.provenance != PRECOMPUTED]
 
 
 def _titles_in_words(runs: Sequence[Run]) -> str:
     lines = [f"- {page_text.safe_text(run.name, 60)}, {run.id[:8]}" for run in runs[:MAX_NAMED_RUNS]]
-    more = [f"- and {len(runs) - MAX_NAMED_RUNS} more"] if len(runs) > MAX_NAMED_RUNS else []
-    return "\n".join([*lines, *more])
+    remaining_line = [f"- and {len(runs) - MAX_NAMED_RUNS} more"] if len(runs) > MAX_NAMED_RUNS else []
+    return "\n".join([*lines, *remaining_line])
 
 
 def _draw_drop(runs: Sequence[Run]) -> None:
     """Draw a popover that drops the weights of the user's own runs; tables and scores stay."""
-    runs_with_weights = [run for run in _own_runs(runs) if run.has_model]
+    runs_with_weights = [run for run in _find_own_runs(runs) if run.has_model]
     if not runs_with_weights:
         return
-    freed_bytes = sum(path.stat().st_size for run in runs_with_weights for path in _model_files(run))
+    freed_bytes = sum(path.stat().st_size for run in runs_with_weights for path in _list_model_files(run))
     with st.popover("Drop weights", icon=":material/compress:", type="tertiary"):
         st.markdown(
             f"Drops the merged weights of {plural(len(runs_with_weights), 'run')} and frees "
@@ -79,7 +79,7 @@ def _draw_drop(runs: Sequence[Run]) -> None:
         _draw_button("Drop the weights", "drop", runs_with_weights, _drop_weights)
 
 
-def _model_files(run: Run) -> list:  # type: ignore[type-arg]
+def _list_model_files(run: Run) -> list:  # type: ignore[type-arg]
     """Paths of the existing files of the merged model."""
     return [path for name in run.models.values() if (path := run.path / name).is_file()]
 
@@ -88,7 +88,7 @@ def _draw_delete(runs: Sequence[Run]) -> None:
     """Draw a popover that lists the user's own runs and the bytes that they take, and deletes them on confirmation."""
     from app.views.runs.disk_usage import run_size
 
-    own_runs = _own_runs(runs)
+    own_runs = _find_own_runs(runs)
     with st.popover("Delete", icon=":material/delete:", type="tertiary", disabled=not own_runs,
                     help=None if own_runs else "Precomputed runs come with the program and cannot be "
                     "deleted."):  # fmt: skip
@@ -104,7 +104,7 @@ def _draw_delete(runs: Sequence[Run]) -> None:
 
 def _draw_button(label: str, key: str, runs: Sequence[Run], action: Callable[[list[str]], None]) -> None:
     """Draw the button that confirms, or a notice if a job needs one of the runs."""
-    if busy := _busy_runs(runs):
+    if busy := _find_busy_runs(runs):
         names = page_text.join_words([page_text.safe_text(run.name, 40) for run in busy])
         st.caption(f":material/hourglass_top: A job is using {names}. Cancel it, or wait until it ends.")
         return

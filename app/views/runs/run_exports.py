@@ -72,7 +72,7 @@ def _draw_form(runs: Sequence[Run]) -> None:
     if recomputed_count:
         st.caption(f"The weights of {plural(recomputed_count, 'run')} are not stored; they are computed again first.")
     notes = {
-        note for run in runs[:MAX_NOTED_RUNS] if library != STORED_FORMAT and (note := _export_limits(run, library))
+        note for run in runs[:MAX_NOTED_RUNS] if library != STORED_FORMAT and (note := _describe_limits(run, library))
     }
     for note in sorted(notes):
         st.caption(
@@ -121,7 +121,7 @@ def _draw_network_options(runs: Sequence[Run]) -> tuple[str, str, str]:
             "For", [key for key in LIBRARY_NAMES if key != "open_clip"], default="hf",
             format_func=LIBRARY_NAMES.__getitem__, key="export_network_to", required=True,
         )  # fmt: skip
-        heads_by_run = [_stored_heads(run.id, run) for run in runs]
+        heads_by_run = [_read_stored_heads(run.id, run) for run in runs]
         tasks = [name for name in heads_by_run[0] if all(name in names for names in heads_by_run)]
         if tasks and library == "hf":
             task = st.selectbox(
@@ -132,7 +132,7 @@ def _draw_network_options(runs: Sequence[Run]) -> tuple[str, str, str]:
 
 
 @st.cache_data(max_entries=200, show_spinner=False)
-def _stored_heads(run_id: str, _run: Run) -> list[str]:
+def _read_stored_heads(run_id: str, _run: Run) -> list[str]:
     """The experts whose heads a run stores."""
     from merging.models.team.task_heads_file import FILE, read_heads
 
@@ -142,34 +142,36 @@ def _stored_heads(run_id: str, _run: Run) -> list[str]:
         return []
 
 
-def _export_limits(run: Run, library: str) -> str:
+def _describe_limits(run: Run, library: str) -> str:
     """A sentence on the parts that an export of a run will lack; empty for whole CLIP models, and if unknown."""
     pretrained = run.recipe.pretrained if run.recipe else ""
     model = str(next(iter(run.model_paths.values()))) if run.has_model else ""
     if not pretrained or ModelRef(pretrained).is_on_hub:
         pretrained = ""
     states = page_data.file_state(model), page_data.file_state(pretrained)
-    return _cached_limits(model or pretrained, pretrained, library, *states)
+    return _describe_limits_cached(model or pretrained, pretrained, library, *states)
 
 
 @st.cache_data(max_entries=200, show_spinner=False)
-def _cached_limits(model: str, pretrained: str, library: str, file: tuple[int, ...], base_file: tuple[int, ...]) -> str:
+def _describe_limits_cached(
+    model: str, pretrained: str, library: str, file: tuple[int, ...], base_file: tuple[int, ...]
+) -> str:
     """A sentence on the parts that an export of a model will lack, cached while the files are in these states."""
     from merging.sharing.export.model_export import describe_limits
 
-    for base in dict.fromkeys((pretrained, "")):
+    for base_reference in dict.fromkeys((pretrained, "")):
         try:
-            return describe_limits(model, base or None, to=library) if model else ""
+            return describe_limits(model, base_reference or None, to=library) if model else ""
         except (MergingError, OSError):
             continue  # the pretrained model may be deleted; an export will report errors of the model itself
     return ""
 
 
-def _refusal_reason(out: Path, library: str) -> str:
+def _find_refusal(folder: Path, library: str) -> str:
     """Why an export cannot be written to a folder; empty if it can."""
     from merging.sharing.export.destination import refusal
 
-    return refusal(out, overwrite=True) if library != STORED_FORMAT else ""
+    return refusal(folder, overwrite=True) if library != STORED_FORMAT else ""
 
 
 def _draw_target(folder: str, library: str) -> None:
@@ -177,12 +179,12 @@ def _draw_target(folder: str, library: str) -> None:
     if not folder:
         return
     try:
-        out = stored_exports.resolve_typed_folder(folder)
+        path = stored_exports.resolve_typed_folder(folder)
     except StoreError as error:
         st.caption(page_text.safe_text(str(error), 600))
         return
-    problem = _refusal_reason(out, library)
-    st.caption(page_text.safe_text(problem or f"It is written to {out}.", 600))
+    problem = _find_refusal(path, library)
+    st.caption(page_text.safe_text(problem or f"It is written to {path}.", 600))
 
 
 @click_errors.guard_callback
@@ -193,20 +195,23 @@ def _queue_exports(runs: Sequence[tuple[str, str]], library: str, folder: str, a
         try:
             if folder:
                 permissions.require(VisitorAction.PATH)
-            out = stored_exports.resolve_typed_folder(folder) if folder else None
-            if out is not None and (reason := _refusal_reason(out, library)):
+            path = stored_exports.resolve_typed_folder(folder) if folder else None
+            if path is not None and (reason := _find_refusal(path, library)):
                 raise StoreError(reason)
         except StoreError as error:
             st.session_state[PROBLEM_KEY] = str(error)
             return
         command_words = stored_exports.export_command(
-            run_id, library, out or stored_exports.default_folder(root, run_id, library), page_data.job_queue().device
+            run_id, library, path or stored_exports.default_folder(root, run_id, library), page_data.job_queue().device
         )
         command_words += [] if activation == ACTIVATION_OF_FILES else ["--activation", activation]
         command_words += ["--task", task] if task else []
-        head = f", head of {task}" if task else ""
+        head_note = f", head of {task}" if task else ""
         page_data.job_queue().command(
-            f"{JOB_KIND_PREFIX}{library}", run_id, f"Export for {LIBRARY_NAMES[library]}: {title}{head}", command_words
+            f"{JOB_KIND_PREFIX}{library}",
+            run_id,
+            f"Export for {LIBRARY_NAMES[library]}: {title}{head_note}",
+            command_words,
         )
 
 
@@ -219,15 +224,15 @@ def _list_exports(runs: Sequence[Run]) -> list[tuple[StoredExport, Job | None]]:
         if job.kind.startswith(JOB_KIND_PREFIX) and job.subject in ids
     }
     finished = {(export.run_id, export.to): export for export in stored_exports.exports(page_data.store().root)}
-    queued = {key: StoredExport(*key, _target_folder(job)) for key, job in jobs.items()}
+    queued = {key: StoredExport(*key, _find_target_folder(job)) for key, job in jobs.items()}
     exports_by_key = {key: export for key, export in (finished | queued).items() if key[0] in ids}
     return [(export, jobs.get(key)) for key, export in exports_by_key.items()]
 
 
-def _target_folder(job: Job) -> Path:
+def _find_target_folder(job: Job) -> Path:
     """The folder that an export job writes to."""
-    out = Path(job.words[job.words.index("--out") + 1])
-    return out.parent if out.name == stored_exports.MODEL else out
+    path = Path(job.words[job.words.index("--out") + 1])
+    return path.parent if path.name == stored_exports.MODEL else path
 
 
 def _draw_export(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:

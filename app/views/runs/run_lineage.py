@@ -45,11 +45,11 @@ def draw_lineage(run: Run, stored_runs: Sequence[Run]) -> None:
         caption += " Faint boxes are other runs of the same experts."
     if len(same_expert_runs) > MAX_OTHER_RUNS:
         caption += f" {len(same_expert_runs) - MAX_OTHER_RUNS} more are in the table above."
-    table = lineage_table(run, recipe, same_expert_runs[:MAX_OTHER_RUNS])
+    table = build_lineage(run, recipe, same_expert_runs[:MAX_OTHER_RUNS])
     chart_view.draw_chart("lineage", table, name=f"lineage_{run.id}", of=[run], caption=caption)
 
 
-def lineage_table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
+def build_lineage(run: Run, recipe: Recipe, other_runs: Sequence[Run]) -> pd.DataFrame:
     """One row for each checkpoint, step and result: ``node``, ``kind``, ``label``, ``detail``, ``parents``."""
     import pandas as pd
 
@@ -87,7 +87,10 @@ def lineage_table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFra
         ]
     else:
         rows.append(("run", "run", run.name, run.id[:DIGEST_DIGITS], parents))
-    rows += [(f"other{i}", "other", other.name, other.id[:DIGEST_DIGITS], "") for i, other in enumerate(others)]
+    rows += [
+        (f"other{i}", "other", other_run.name, other_run.id[:DIGEST_DIGITS], "")
+        for i, other_run in enumerate(other_runs)
+    ]
     return pd.DataFrame(rows, columns=["node", "kind", "label", "detail", "parents"])
 
 

@@ -37,19 +37,19 @@ def draw_runs(stored_runs: Sequence[Run]) -> None:
         page_parts.draw_link()
         return
     by_id = {run.id: run for run in runs}
-    chosen, missing_ids = run_choice.selected_runs(list(by_id))
+    chosen_ids, missing_ids = run_choice.selected_runs(list(by_id))
     if missing_ids:
         run_picker.draw_missing_runs(missing_ids)
         return
     run_actions.draw_notices()
-    _draw_table(runs, chosen, stored_runs)
+    _draw_table(runs, chosen_ids, stored_runs)
     _draw_other_count()
-    st.session_state[PICKER_KEY] = chosen  # the callbacks stored the user's choice
+    st.session_state[PICKER_KEY] = chosen_ids  # the callbacks stored the user's choice
     st.multiselect(
         "Chosen runs", list(by_id), format_func=lambda run_id: page_text.run_label(by_id[run_id]), key=PICKER_KEY,
         on_change=_select_from_picker, placeholder="Choose rows of the table, or runs here",
     )  # fmt: skip
-    selected = [by_id[run_id] for run_id in chosen]
+    selected = [by_id[run_id] for run_id in chosen_ids]
     if not selected:
         st.caption("Choose one run to see its lineage and to export it; choose two to compare them.")
         page_parts.draw_link()
@@ -75,7 +75,7 @@ def _draw_other_count() -> None:
         )
 
 
-def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored_runs: Sequence[Run]) -> None:
+def _draw_table(runs: Sequence[Run], chosen_ids: Sequence[str], stored_runs: Sequence[Run]) -> None:
     """Draw the table with one row for each run; rows can be selected."""
     ids = [run.id for run in runs]
     rows = _build_table(runs, stored_runs)
@@ -91,7 +91,9 @@ def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored_runs: Sequenc
         key=key,
         on_select=partial(_select_from_table, key, ids),
         selection_mode="multi-row",
-        selection_default={"selection": {"rows": [ids.index(run_id) for run_id in chosen], "columns": [], "cells": []}},
+        selection_default={
+            "selection": {"rows": [ids.index(run_id) for run_id in chosen_ids], "columns": [], "cells": []}
+        },
         column_config={
             "title": column("Run", pinned=True, width=220),
             "chain": column("Recipe", width=230),

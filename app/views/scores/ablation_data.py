@@ -68,7 +68,9 @@ def find_members(runs: Sequence[Run], family: AblationFamily) -> list[AblationMe
     return family_members
 
 
-def means_table(members: Sequence[AblationMember], family: AblationFamily, stored_runs: Sequence[Run]) -> pd.DataFrame:
+def build_means_table(
+    members: Sequence[AblationMember], family: AblationFamily, stored_runs: Sequence[Run]
+) -> pd.DataFrame:
     """The paper's averages and ours, one row for each member, or two if the paper does not state all values."""
     rows, groups, passes = [], [], []
     for member in members:
@@ -87,19 +89,19 @@ def means_table(members: Sequence[AblationMember], family: AblationFamily, store
     table.insert(2, PASSES_COLUMN, passes + references)
     base_run = next((member.run for member in members if member.key == family.base), None)
     for offset, (column, value) in enumerate(CHANGE_COLUMNS.items()):
-        cells = [_change(row.run, base_run, value, stored_runs) for row in rows] + references
-        table.insert(_column_position(table, (OURS, "Norm.")) + offset, column, cells)
+        cells = [_change_in_words(row.run, base_run, value, stored_runs) for row in rows] + references
+        table.insert(_find_position_after(table, (OURS, "Norm.")) + offset, column, cells)
     # The source is the last column, because nearly all rows have the same one.
     return table[[name for name in table.columns if name != SOURCE] + [SOURCE]]
 
 
-def _column_position(table: pd.DataFrame, column: tuple[str, str]) -> int:
+def _find_position_after(table: pd.DataFrame, column: tuple[str, str]) -> int:
     """The position after a column, or the end if the table lacks it."""
     columns = list(table.columns)
     return columns.index(column) + 1 if column in columns else len(columns)
 
 
-def _change(run: Run | None, base_run: Run | None, value: str, stored_runs: Sequence[Run]) -> str:
+def _change_in_words(run: Run | None, base_run: Run | None, value: str, stored_runs: Sequence[Run]) -> str:
     if run is None or base_run is None or run.id == base_run.id:
         return ""
     summary, base_summary = page_data.summary(run, stored_runs), page_data.summary(base_run, stored_runs)
@@ -115,13 +117,13 @@ def name_rows(table: pd.DataFrame, members: Sequence[AblationMember]) -> pd.Data
     return table.assign(label=[titles.get(run, label) for run, label in zip(table["run"], table["label"], strict=True)])
 
 
-def arrow_ends(members: Sequence[AblationMember], family: AblationFamily) -> list[tuple[str, str]]:
+def find_arrow_ends(members: Sequence[AblationMember], family: AblationFamily) -> list[tuple[str, str]]:
     """The run ids of the arrow from the merge alone to the whole method, if both have runs."""
     ids = {member.key: member.run.id for member in members if member.run}
     return [(ids[family.base], ids[family.whole])] if {family.base, family.whole} <= set(ids) else []
 
 
-def data_set_table(
+def build_data_set_table(
     members: Sequence[AblationMember], stored_runs: Sequence[Run], inside: bool, intervals: bool
 ) -> pd.DataFrame:
     """One row for each member, a column for the mean and one for each data set, in percent."""
@@ -153,7 +155,7 @@ def images_in_words(members: Sequence[AblationMember]) -> str:
     return span(n for rows in score_tables_of_runs for n in rows["n"])
 
 
-def printed_table(members: Sequence[AblationMember], names: Sequence[str], field: str) -> pd.DataFrame:
+def build_printed_table(members: Sequence[AblationMember], names: Sequence[str], field: str) -> pd.DataFrame:
     """The paper's figures for each member on the paper's data sets, on ViT-B/32."""
     import pandas as pd
 

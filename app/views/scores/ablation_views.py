@@ -41,10 +41,10 @@ def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
 
 
 def _draw_means(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
-    table = ablation_data.means_table(members, FAMILY, stored_runs)
-    printed = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
+    table = ablation_data.build_means_table(members, FAMILY, stored_runs)
+    printed_columns = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
     st.dataframe(
-        table.style.set_properties(subset=printed, color=printed_color()),
+        table.style.set_properties(subset=printed_columns, color=printed_color()),
         hide_index=True,
         height="content",
         column_config=published_tables.column_settings(table),
@@ -68,7 +68,7 @@ def _draw_means(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -
 
 def _draw_plane(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
     """Draw the chart of both domains, with an arrow from the merge alone to the whole method."""
-    runs, ends = [member.run for member in members if member.run], ablation_data.arrow_ends(members, FAMILY)
+    runs, ends = [member.run for member in members if member.run], ablation_data.find_arrow_ends(members, FAMILY)
     table = ablation_data.name_rows(score_tables.averages_table(runs, stored_runs), members)
     caption = (
         "The arrow points from the merge alone to the merge with the whole method. Bars are 95% intervals. "
@@ -84,23 +84,25 @@ def _draw_data_sets(members: Sequence[AblationMember], stored_runs: Sequence[Run
     """Draw every data set: a chart of three members, and tables of all."""
     chart_view.draw_question("task_accuracy")
     variants = {member.title: member for member in members if member.key not in (FAMILY.base, FAMILY.whole)}
-    chosen = [member.run for member in members if member.key in (FAMILY.base, FAMILY.whole) and member.run]
+    chosen_runs = [member.run for member in members if member.key in (FAMILY.base, FAMILY.whole) and member.run]
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         if variants:
             title = st.selectbox("Compare with", list(variants), key=address.VARIANT, bind=address.BIND, width=420)
-            chosen += [run for run in (variants[title].run,) if run]
+            chosen_runs += [run for run in (variants[title].run,) if run]
         relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
     table, colors = (
-        ablation_data.name_rows(score_tables.accuracies_table(chosen, stored_runs), members),
-        [run.id for run in chosen],
+        ablation_data.name_rows(score_tables.accuracies_table(chosen_runs, stored_runs), members),
+        [run.id for run in chosen_runs],
     )
     chart_view.draw_chart(
         "task_accuracy", table, name="scores_ablations_tasks", headed=True, normalized=relative, runs=colors,
         caption=score_tables.accuracies_in_words(table),
     )  # fmt: skip
     intervals = st.toggle("Numbers with 95% intervals", key=address.INTERVALS, bind=address.BIND)
-    for inside, domain in ((True, "in domain"), (False, "out of domain")):
-        _draw_numbers(ablation_data.data_set_table(members, stored_runs, inside, intervals), domain, intervals)
+    for is_in_domain, domain in ((True, "in domain"), (False, "out of domain")):
+        _draw_numbers(
+            ablation_data.build_data_set_table(members, stored_runs, is_in_domain, intervals), domain, intervals
+        )
     st.caption(
         f"Accuracy in percent on the {samples.scored_part()}, n = {ablation_data.images_in_words(members)} images of "
         "each data set; the mean is over data sets, each with the same weight."
@@ -131,7 +133,7 @@ def _draw_printed_figures(members: Sequence[AblationMember]) -> None:
     ):
         for title, names, field in (("In domain", TASKS, "tasks"), ("Out of domain", OUTSIDE, "outside")):
             st.markdown(f"**{title}**")
-            table = ablation_data.printed_table(members, names, field)
+            table = ablation_data.build_printed_table(members, names, field)
             number = st.column_config.NumberColumn
             columns: dict[str, Any] = {name: number(format="%.1f%%") for name in table.columns[2:]}
             st.dataframe(

@@ -71,11 +71,11 @@ def draw_section(stored_runs: Sequence[Run], linked_runs: Sequence[Run] = ()) ->
     by_id = {run.id: run for run in runs if imported_runs.network_kind(run) == chosen_kind}
     preselected = [run.id for run in linked_runs if run.id in by_id]
     key = f"{RUNS_KEY}_{chosen_kind}_{'_'.join(preselected)}"
-    chosen = st.multiselect(
+    chosen_ids = st.multiselect(
         "Runs with imported scores", list(by_id), default=preselected or list(by_id)[:MAX_RUNS], key=key,
         format_func=lambda run_id: page_text.run_label(by_id[run_id]), placeholder="Choose runs to compare",
     )  # fmt: skip
-    draw_runs([by_id[run_id] for run_id in chosen], list(by_id))
+    draw_runs([by_id[run_id] for run_id in chosen_ids], list(by_id))
     _draw_unscored_count(stored_runs)
 
 
@@ -87,8 +87,8 @@ def draw_runs(runs: Sequence[Run], colors: Sequence[str]) -> None:
     table = imported_runs.imported_table(runs)
     metrics = list(dict.fromkeys(table["metric"]))
     if len(metrics) > MAX_METRICS:
-        shown = st.multiselect("Metrics", metrics, default=metrics[:MAX_METRICS], key=METRICS_KEY)
-        table = table[table["metric"].isin(shown)]
+        shown_metrics = st.multiselect("Metrics", metrics, default=metrics[:MAX_METRICS], key=METRICS_KEY)
+        table = table[table["metric"].isin(shown_metrics)]
     sources = page_text.join_words([f"**{page_text.safe_text(name, 90)}**" for name in dict.fromkeys(table["origin"])])
     chart_view.draw_chart(
         "given_scores", table, name="scores_given", headed=True, runs=list(colors), of=list(runs),
@@ -99,10 +99,10 @@ def draw_runs(runs: Sequence[Run], colors: Sequence[str]) -> None:
 def _draw_unscored_count(stored_runs: Sequence[Run]) -> None:
     """Draw a caption with the number of runs of other networks that have no scores."""
     other_network_runs = [run for run in page_data.merges_of(stored_runs) if run.network]
-    scored = {run.id for run in imported_runs.runs_with_scores(other_network_runs)}
-    if count := len(other_network_runs) - len(scored):
+    scored_ids = {run.id for run in imported_runs.runs_with_scores(other_network_runs)}
+    if count := len(other_network_runs) - len(scored_ids):
         networks = page_text.join_words(
-            sorted({page_text.safe_text(run.network, 60) for run in other_network_runs if run.id not in scored})
+            sorted({page_text.safe_text(run.network, 60) for run in other_network_runs if run.id not in scored_ids})
         )
         verb = "has" if count == 1 else "have"
         st.caption(

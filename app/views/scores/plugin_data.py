@@ -39,15 +39,15 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
     groups: dict[str, list[Run]] = {}
     for group in edit_pairs.by_subject(runs):
         label = expert_names.experts_in_words(group[0].experts, 60)
-        same_label_count = sum(known == label or known.startswith(f"{label} (") for known in groups)
+        same_label_count = sum(known_label == label or known_label.startswith(f"{label} (") for known_label in groups)
         groups[f"{label} ({same_label_count + 1})" if same_label_count else label] = group
     if len(groups) == 1:
         return next(iter(groups.values()))
-    chosen = st.selectbox("Merged experts", list(groups), key=address.EXPERT_GROUP, bind=address.BIND, width=420)
-    return groups[chosen]
+    chosen_label = st.selectbox("Merged experts", list(groups), key=address.EXPERT_GROUP, bind=address.BIND, width=420)
+    return groups[chosen_label]
 
 
-def leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
+def find_leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
     """{text in links: edit} of the edits by which two of the runs differ; ``PLUGIN`` is always the first."""
     key, params = PLUGIN
     step = Step(key, registry.find_edit(key).params.build(params))
@@ -56,7 +56,7 @@ def leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
     order = {method.key: index for index, method in enumerate(registry.list_methods())}
     other_edits = [front for front in edits if front.step != step]
     return {
-        edit_text(front): front
+        write_edit(front): front
         for front in [
             *plugin_edits,
             *sorted(other_edits, key=lambda front: (front.step.key != key, order[front.step.key])),
@@ -64,7 +64,7 @@ def leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
     }
 
 
-def edit_text(front: LeadingEdit) -> str:
+def write_edit(front: LeadingEdit) -> str:
     """An edit as text in a link, after the settings of its exemplars."""
     edit = step_text(registry.find_edit(front.step.key), front.step.params.values())
     return f"{exemplars_text(front.draw.values())};{edit}" if front.draw else edit
@@ -77,24 +77,24 @@ def edit_in_words(front: LeadingEdit) -> str:
     return page_text.step_words(front.step, numbers=len(numbers) <= MAX_NUMBERS) + exemplars
 
 
-def edit_name(front: LeadingEdit) -> str:
+def make_edit_name(front: LeadingEdit) -> str:
     """An edit for titles, with the values that are not its defaults."""
     return page_text.step_words(front.step, numbers=False)
 
 
 def find_edit_pairs(runs: Sequence[Run], front: LeadingEdit) -> list[EditPairRow]:
     """The merges that have runs and before which the chain can have the edit."""
-    recipe = next((known for run in runs if (known := edit_pairs.read_recipe(run))), None)
+    recipe = next((known_recipe for run in runs if (known_recipe := edit_pairs.read_recipe(run))), None)
     if recipe is None:
         return []
     if front.draw is None and _needs_exemplars(front.step):
         front = LeadingEdit(front.step, Exemplars())
-    rows = edit_pairs.plugin_matrix(runs, front, edit_name(front), large=page_data.is_large(recipe.pretrained))
+    rows = edit_pairs.plugin_matrix(runs, front, make_edit_name(front), large=page_data.is_large(recipe.pretrained))
     titles = [row.title for row in rows]
-    return [row if titles.count(row.title) == 1 else _with_id(row) for row in rows]
+    return [row if titles.count(row.title) == 1 else _add_run_id(row) for row in rows]
 
 
-def _with_id(row: EditPairRow) -> EditPairRow:
+def _add_run_id(row: EditPairRow) -> EditPairRow:
     """The row with its run's id in the title, for titles that several rows share."""
     run = row.plain or row.plugged
     return replace(row, title=f"{row.title} · {run.id[:6]}") if run else row
@@ -105,36 +105,36 @@ def _needs_exemplars(step: Step) -> bool:
     return needed in NEEDS_EXEMPLARS
 
 
-def pair_points(pairs: Sequence[EditPairRow], stored_runs: Sequence[Run]) -> pd.DataFrame:
+def build_pair_points(pairs: Sequence[EditPairRow], stored_runs: Sequence[Run]) -> pd.DataFrame:
     """The chart's table: the references, then two rows for each entry that has both runs."""
     import pandas as pd
 
-    runs_of_pairs = [(entry, kind, run) for entry in pairs for kind, run in _pair_ends(entry)]
+    runs_of_pairs = [(entry, kind, run) for entry in pairs for kind, run in _list_pair_runs(entry)]
     averages = score_tables.averages_table([run for *_, run in runs_of_pairs], stored_runs)
     references = averages[averages["kind"].isin(score_tables.NAMES)]
     by_run = averages.drop_duplicates("run").set_index("run")
     rows = pd.DataFrame([{**by_run.loc[run.id], "run": run.id} for *_, run in runs_of_pairs])
     rows = rows.assign(
-        pair=[pair_title(entry) for entry, *_ in runs_of_pairs],
+        pair=[make_pair_title(entry) for entry, *_ in runs_of_pairs],
         kind=[kind for _, kind, _ in runs_of_pairs],
         label=[page_text.title_with_note(run) for *_, run in runs_of_pairs],
     )
     return pd.concat([references.assign(pair=references["label"]), rows], ignore_index=True)
 
 
-def _pair_ends(entry: EditPairRow) -> list[tuple[str, Run]]:
+def _list_pair_runs(entry: EditPairRow) -> list[tuple[str, Run]]:
     kinds = ((PLAIN, entry.plain), (PLUGGED, entry.plugged))
     return [(kind, run) for kind, run in kinds if run] if entry.plain and entry.plugged else []
 
 
-def pair_title(entry: EditPairRow) -> str:
+def make_pair_title(entry: EditPairRow) -> str:
     """A merge's name, marked ‡ if an image's task must be known, and † if it adapted on the scored images."""
     runs = [run for run in (entry.plain, entry.plugged) if run]
     title = entry.title + (" ‡" if any(run.needs_task for run in runs) else "")
     return title + (" †" if any(run.adapts_on_test for run in runs) else "")
 
 
-def matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:
+def build_matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:
     """One row for each pair of the chart's table, in percent; the columns have two header rows."""
     import pandas as pd
 
@@ -147,7 +147,7 @@ def matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFr
             (title, "With it"): 100 * plugged[key].to_numpy(float),
             (title, "Change"): 100 * (plugged[key] - plain[key]).to_numpy(float),
         }
-    printed_changes = [_printed_changes(entry) for entry in pairs if entry.plain and entry.plugged]
+    printed_changes = [_find_printed_changes(entry) for entry in pairs if entry.plain and entry.plugged]
     if any(changes for changes in printed_changes):
         paper = published_tables.MODELS[published_tables.main_tower()]
         for key, name in zip(
@@ -155,7 +155,10 @@ def matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFr
         ):  # the first columns of papers' tables
             columns[paper, f"{name}, change"] = [changes.get(key, math.nan) for changes in printed_changes]
     for key, title in DOMAIN_TITLES.items():
-        columns |= {(f"{title}, 95%", head): _intervals(side, key) for head, side in _sides(plain, plugged)}
+        columns |= {
+            (f"{title}, 95%", column_title): _intervals_in_words(side, key)
+            for column_title, side in _sides(plain, plugged)
+        }
         columns[f"{title}, 95%", "Images"] = plain[f"n_{key}"].to_list()
     frame = pd.DataFrame(columns)
     frame.columns = pd.MultiIndex.from_tuples(columns)
@@ -166,14 +169,14 @@ def _sides(plain: pd.DataFrame, plugged: pd.DataFrame) -> tuple[tuple[str, pd.Da
     return ("Plain", plain), ("With it", plugged)
 
 
-def _intervals(rows: pd.DataFrame, side: str) -> list[str]:
+def _intervals_in_words(rows: pd.DataFrame, side: str) -> list[str]:
     pairs = zip(rows[f"{side}_low"], rows[f"{side}_high"], strict=True)
     return [f"{percent(low)} to {percent(high)}" for low, high in pairs]
 
 
-def _printed_changes(entry: EditPairRow) -> Mapping[str, float]:
+def _find_printed_changes(entry: EditPairRow) -> Mapping[str, float]:
     """The change of a paper's printed averages between the same two chains, in points."""
-    figures = [_printed_figure(run) for run in (entry.plain, entry.plugged)]
+    figures = [_find_printed_figure(run) for run in (entry.plain, entry.plugged)]
     plain, plugged = figures
     if plain is None or plugged is None:
         return {}
@@ -185,7 +188,7 @@ def _printed_changes(entry: EditPairRow) -> Mapping[str, float]:
     return changes
 
 
-def _printed_figure(run: Run | None) -> Figure | None:
+def _find_printed_figure(run: Run | None) -> Figure | None:
     """The paper's figure for a run's chain on the compared tower that includes out-of-domain accuracy."""
     recipe = edit_pairs.read_recipe(run) if run else None
     steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe and not recipe.adapt else []

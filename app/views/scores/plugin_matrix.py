@@ -45,9 +45,9 @@ def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
 
 def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
     """The picker of the edit in front; a link may name an edit without a pair."""
-    choices = plugin_data.leading_edits(runs)
-    chosen, missing = view_state.picked_edit(list(choices), next(iter(choices)))
-    st.session_state[PICKER_KEY] = chosen
+    choices = plugin_data.find_leading_edits(runs)
+    chosen_text, missing_text = view_state.picked_edit(list(choices), next(iter(choices)))
+    st.session_state[PICKER_KEY] = chosen_text
     st.selectbox(
         "Edit in front of the merge",
         list(choices),
@@ -58,18 +58,18 @@ def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
         width=420,
         help="All edits by which two stored runs differ.",
     )
-    if missing:
+    if missing_text:
         sentence = NO_PAIR.format(
-            page_text.safe_text(missing, 80), page_text.safe_text(plugin_data.edit_in_words(choices[chosen]))
+            page_text.safe_text(missing_text, 80), page_text.safe_text(plugin_data.edit_in_words(choices[chosen_text]))
         )
         st.warning(sentence, icon=":material/link_off:")
-    return choices[chosen]
+    return choices[chosen_text]
 
 
 def _draw_matrix(pairs: Sequence[EditPairRow], front: LeadingEdit, stored_runs: Sequence[Run]) -> None:
-    points = plugin_data.pair_points(pairs, stored_runs)
-    table = plugin_data.matrix_table(points, pairs)
-    name = clean_text(plugin_data.edit_name(front), 60)
+    points = plugin_data.build_pair_points(pairs, stored_runs)
+    table = plugin_data.build_matrix_table(points, pairs)
+    name = clean_text(plugin_data.make_edit_name(front), 60)
     summary = _changes_in_words(table, name)
     st.markdown(summary)
     for sentence in page_text.marks_in_words(run for entry in pairs for run in (entry.plain, entry.plugged) if run):
@@ -100,13 +100,15 @@ def _changes_in_words(table: pd.DataFrame, name: str) -> str:
 
 def _draw_table(table: pd.DataFrame, name: str) -> None:
     st.header("Every merge, without and with it", anchor=False)
-    printed = [column for column in table.columns if column[0] == published_rows.MODELS[published_rows.main_tower()]]
+    printed_columns = [
+        column for column in table.columns if column[0] == published_rows.MODELS[published_rows.main_tower()]
+    ]
     st.dataframe(
-        table.style.set_properties(subset=printed, color=printed_color()) if printed else table,
+        table.style.set_properties(subset=printed_columns, color=printed_color()) if printed_columns else table,
         hide_index=True,
         height="content",
         placeholder="—",
-        column_config={index + 1: _column_config(*column) for index, column in enumerate(table.columns)},
+        column_config={index + 1: _make_column(*column) for index, column in enumerate(table.columns)},
         alt=f"Averages of every merge without and with {name} in front",
     )
     flat_table = table.set_axis([", ".join(filter(None, column)) for column in table.columns], axis=1)
@@ -117,7 +119,7 @@ def _draw_table(table: pd.DataFrame, name: str) -> None:
     note = (
         f" {published_rows.PUBLISHED}: differences of the averages that the paper prints, for other experts on other "
         "images; compare only their signs and order."
-        if printed
+        if printed_columns
         else ""
     )
     st.caption(
@@ -126,7 +128,7 @@ def _draw_table(table: pd.DataFrame, name: str) -> None:
     )
 
 
-def _column_config(group: str, name: str) -> Any:
+def _make_column(group: str, name: str) -> Any:
     if not group:
         return st.column_config.TextColumn(pinned=True, width=210)
     if name == "Images":

@@ -39,7 +39,7 @@ def draw_unknown_task(runs: Sequence[Run]) -> None:
     if not with_router:
         return
     st.header("How accurate is it if the task of an image is unknown?", anchor=False)
-    rows = _accuracies_table(tuple(run.id for run in with_router))
+    rows = _build_accuracies_table(tuple(run.id for run in with_router))
     number = st.column_config.NumberColumn
     st.dataframe(
         rows,
@@ -57,7 +57,7 @@ def draw_unknown_task(runs: Sequence[Run]) -> None:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _accuracies_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
+def _build_accuracies_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run and merged task, and one for each run's mean, in percent."""
     import pandas as pd
 
@@ -66,9 +66,11 @@ def _accuracies_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
         run = page_data.store().get_run(run_id)
         table, scores = run.table(UNKNOWN_TASK), page_data.scores(run)
         table = table[table["split"] == page_data.SPLIT]
-        known = {} if scores is None else dict(zip(scores["task"], scores["accuracy"], strict=True))
+        known_task_accuracies = {} if scores is None else dict(zip(scores["task"], scores["accuracy"], strict=True))
         table = table.assign(
-            label=page_text.title_with_note(run), run=run.id, known=table["task"].map(known).astype(float)
+            label=page_text.title_with_note(run),
+            run=run.id,
+            known=table["task"].map(known_task_accuracies).astype(float),
         )
         accuracy, low, high = average(table)
         means = {

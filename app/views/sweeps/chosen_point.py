@@ -108,7 +108,7 @@ def _draw_run(point: NamedPoint, stored_runs: Sequence[Run]) -> None:
         st.rerun()  # the whole page, so that the tray shows the job from now on
 
 
-def known_models(results: SweepResults) -> list[Mark]:
+def list_known_models(results: SweepResults) -> list[Mark]:
     """Marks (label, x, y, kind) of the models at known positions in a plane; empty for other sweeps.
 
     These are the pretrained model, both experts, and the merge of both by the sweep's recipe once it is computed.
@@ -121,14 +121,14 @@ def known_models(results: SweepResults) -> list[Mark]:
         (f"Expert {first}", 1.0, 0.0, "individual"),
         (f"Expert {second}", 0.0, 1.0, "individual"),
     ]
-    merge = _merge_point(results)
+    merge = _find_merge_point(results)
     if merge is not None and (position := merge.notes.get("at")):
         title = sweeps.recipe_titles(results.sweep)[0]  # a plane has one recipe
         marks.append((f"Merge: {title}", position[first], position[second], "merge"))
     return marks
 
 
-def _merge_point(results: SweepResults) -> Point | None:
+def _find_merge_point(results: SweepResults) -> Point | None:
     """The computed merge of both experts of a plane, which is the planned point without coordinates; None so far."""
     planned = next((point for point in results.every if not point.point.values), None)
     return results.points.get(planned.name) if planned is not None else None
@@ -136,7 +136,7 @@ def _merge_point(results: SweepResults) -> Point | None:
 
 def off_plane_in_words(results: SweepResults) -> str:
     """A caption on how far the merge of both experts is from their plane, and on its accuracy; empty until computed."""
-    merge = _merge_point(results)
+    merge = _find_merge_point(results)
     if merge is None or not merge.notes:
         return ""
     return (

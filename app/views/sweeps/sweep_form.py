@@ -49,9 +49,9 @@ VALUES_HINT = "Write 0:1:0.1 (first, last, step) or 0, 0.2, 0.5. Takes {}."
 
 def draw_form(stored_runs: Sequence[Run]) -> None:
     """Draw the form and the button that starts the sweep."""
-    offered_recipes = _offered_recipes(stored_runs)
-    if others := {run.network: None for run in page_data.merges_of(stored_runs) if run.network}:
-        networks = page_text.join_words([page_text.safe_text(name, 60) for name in others])
+    offered_recipes = _list_recipes(stored_runs)
+    if other_networks := {run.network: None for run in page_data.merges_of(stored_runs) if run.network}:
+        networks = page_text.join_words([page_text.safe_text(name, 60) for name in other_networks])
         st.caption(OTHER_NETWORKS_NOTE.format(networks))
     with st.grid(2, min_column_width=400, gap="large"):
         with st.container():
@@ -59,7 +59,7 @@ def draw_form(stored_runs: Sequence[Run]) -> None:
         with st.container():
             split, images, seed, title = _draw_images()
     if split != SPLITS[0]:
-        st.warning(reporting_caution(), icon=":material/warning:")
+        st.warning(make_reporting_caution(), icon=":material/warning:")
     if not recipes:
         st.info("Choose at least one recipe above.")
         return
@@ -74,7 +74,7 @@ def draw_form(stored_runs: Sequence[Run]) -> None:
         st.error(page_text.safe_text(error, 500), icon=":material/error:")
 
 
-def reporting_caution() -> str:
+def make_reporting_caution() -> str:
     """The caution for points that are evaluated on the reporting half, or on the whole test set."""
     advice = ADVICE_WITHOUT_HALVES if samples.is_whole_test_set() else ADVICE_WITH_HALVES
     return REPORTING_CAUTION.format(samples.scored_part(), advice)
@@ -82,7 +82,7 @@ def reporting_caution() -> str:
 
 def _draw_recipes(offered_recipes: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, tuple[Axis, ...]]:
     """Draw pickers of the recipes, the kind of the sweep and its axes; returns them."""
-    chosen = st.multiselect(
+    recipe_keys = st.multiselect(
         "Recipes",
         list(offered_recipes),
         [key for key in ("draft", *DEFAULT_PRESETS) if key in offered_recipes][:2],
@@ -93,7 +93,7 @@ def _draw_recipes(offered_recipes: Mapping[str, tuple[str, Recipe]]) -> tuple[li
         placeholder="Choose at least one recipe",
         help="The recipe on the Merge page, stored runs and presets. Several are compared along one axis.",
     )
-    recipes = [offered_recipes[key][1] for key in chosen]
+    recipes = [offered_recipes[key][1] for key in recipe_keys]
     kind = st.segmented_control(
         "What varies",
         KINDS,
@@ -124,7 +124,7 @@ def _draw_images() -> tuple[str, int, int, str]:
     return split, int(images), int(seed), title.strip()
 
 
-def _offered_recipes(stored_runs: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
+def _list_recipes(stored_runs: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
     """{key in the picker: (label, recipe)} of the recipe on the Merge page, all presets, and stored runs."""
     pretrained, experts = page_data.models()
     pretrained_model = next(iter(pretrained.values()))
@@ -195,28 +195,28 @@ def _draw_start(new_sweep: Sweep) -> None:
     """Draw the cost of the sweep and the button that starts or shows it."""
     with st.spinner("Reading the checkpoints …"):
         cost = estimate_cost(new_sweep, page_data.store(), page_data.benchmark())
-    missing = cost.points - cost.stored
-    if missing:
+    missing_count = cost.points - cost.stored
+    if missing_count:
         computed = f", {cost.stored:,} of them already computed" if cost.stored else ""
         source = estimate_basis(cost.known, "point")
         st.markdown(
-            f":material/timer: **{plural(cost.points, 'point')}**{computed}: {plural(missing, 'point')} × "
+            f":material/timer: **{plural(cost.points, 'point')}**{computed}: {plural(missing_count, 'point')} × "
             f"{duration_text(cost.each)}, about **{duration_text(cost.seconds)}** ({source}). It runs in the "
             "background, and can be paused and resumed."
         )
     else:
         st.markdown(f":material/check_circle: Already computed: all of its **{plural(cost.points, 'point')}**.")
-    if missing and refused_action.draw_refusal(VisitorAction.SWEEP):
+    if missing_count and refused_action.draw_refusal(VisitorAction.SWEEP):
         return
     if st.button(
-        "Start the sweep" if missing else "Show the sweep",
+        "Start the sweep" if missing_count else "Show the sweep",
         type="primary",
         icon=":material/play_arrow:",
         key="sweep_start",
     ):
         if permissions.is_allowed(VisitorAction.SWEEP):
             _store(new_sweep)
-        if missing:
+        if missing_count:
             page_data.job_queue().sweep(new_sweep.id, sweeps.sweep_title(new_sweep))
         view_state.pick_sweep(new_sweep.id)
         st.rerun()
