@@ -100,7 +100,7 @@ def make_thumbnail(row: Mapping[str, Any]) -> tiles.Thumbnail:
 
 
 def pick_image_group(pair: RunPair, images: pd.DataFrame) -> pd.DataFrame:
-    """The picker of data sets; returns their images."""
+    """Draw the picker of data sets; returns the images of the chosen ones."""
     titles = measurements.titles_by_task()
     tasks = list(dict.fromkeys(images["task"]))
     groups = {side.lower(): [task for task in tasks if pair.domain_group(task) == side] for side in (BOTH_IN, BOTH_OUT)}

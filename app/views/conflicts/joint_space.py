@@ -69,7 +69,7 @@ def decompose_or_offer(run: Run, layer: str, vertical: bool) -> JointSpace | Non
 
 
 def pick_direction() -> bool:
-    """The picker of how matrices are joined; returns whether they are stacked."""
+    """Draw the picker of how matrices are joined; returns whether they are stacked vertically."""
     label = st.segmented_control(
         "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=address.DIRECTION, bind=address.BIND,
         required=True,

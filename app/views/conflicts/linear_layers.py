@@ -35,7 +35,10 @@ def list_linear_layers(run: Run) -> pd.DataFrame:
 
 
 def pick_layer(run: Run, default: str | None = None) -> str | None:
-    """The picker of one linear layer; ``first`` is preselected unless the link or the session names a layer."""
+    """Draw the picker of a linear layer; returns its name.
+
+    ``default`` is preselected unless the link or the session names a layer.
+    """
     names = list(list_linear_layers(run)["tensor"])
     return selection_pickers.pick_selected(
         address.TENSOR, names, "Layer", first=default, placeholder=CLICK_HINT, width=420, what="linear layers"

@@ -48,7 +48,7 @@ def draw_view(pairs: Pairs, stored_runs: Sequence[Run]) -> None:
 
 
 def pick_distance() -> str:
-    """The picker of the distance; returns its name in charts."""
+    """Draw the picker of the distance; returns the distance's name in charts."""
     return DISTANCES[st.selectbox("Distance", DISTANCES, key=address.DISTANCE, bind=address.BIND, width=220)]
 
 

@@ -76,7 +76,7 @@ def choose_cell() -> None:
 
 
 def pick_kind() -> str:
-    """The picker of one of ``measurements.TENSOR_KINDS``."""
+    """Draw the picker of one of ``measurements.TENSOR_KINDS``; returns its label."""
     return str(
         st.selectbox("Tensors", measurements.TENSOR_KINDS, key=address.TENSOR_KIND, bind=address.BIND, width=200)
     )

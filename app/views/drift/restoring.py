@@ -168,7 +168,7 @@ def images_in_words(notes: Mapping[str, Any], changes: pd.DataFrame) -> str:
 
 
 def pick_domain(changes: pd.DataFrame) -> str:
-    """The picker of a domain; returns the chosen one."""
+    """Draw the picker of a domain; returns the chosen domain."""
     domains = [domain for domain in (OUT_OF_DOMAIN, IN_DOMAIN) if domain in set(changes["over"])]
     chosen = st.segmented_control(
         "Accuracy", domains, default=domains[0], key=address.DOMAIN, bind=address.BIND, required=True

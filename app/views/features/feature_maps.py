@@ -53,7 +53,7 @@ DECIMAL_FORMATS = {"silhouette": "%.3f", "scatter": "%.3f", "trust": "%.3f"}
 
 
 def pick_images() -> str:
-    """The picker of a data set; returns its key, or ``ALL_DATA_SETS``."""
+    """Draw the picker of a data set; returns its key, or ``ALL_DATA_SETS``."""
     titles = measurements.titles_by_task()
     keys_by_label = {ALL_LABEL: ALL_DATA_SETS} | {titles[key]: key for key in _list_task_keys()}
     return keys_by_label[st.selectbox("Images", keys_by_label, key=address.DATA_SET, bind=address.BIND, width=220)]
@@ -66,7 +66,7 @@ def _list_task_keys() -> list[str]:
 
 
 def pick_classes(task: str) -> list[str]:
-    """The picker of classes of one data set; returns the chosen ones, where an empty list stands for all."""
+    """Draw the picker of classes of one data set; returns the chosen classes, or an empty list for all."""
     if task == ALL_DATA_SETS:
         return []
     names = page_data.benchmark().task(task).class_names

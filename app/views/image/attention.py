@@ -30,7 +30,7 @@ def _list_attention_views() -> dict[str, str]:
 
 
 def pick_attention() -> str:
-    """The pickers of a block or a head; returns the number of the block, or the name of a view of all blocks."""
+    """Draw the pickers of a block or a head; returns the block's number, or the name of a view of all blocks."""
     block_count = max(study_tables.read_block_and_head_counts()[0], 1)
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         view = pick_parameter("Shown", address.ATTENTION, _list_attention_views(), ALL_HEADS, width=260)

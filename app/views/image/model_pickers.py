@@ -27,7 +27,7 @@ DRAFT_HELP = "Merge the recipe on the Merge page in memory, including factors pa
 
 
 def pick_models(image: ShownImage, stored_runs: Sequence[Run]) -> ImageStudy:
-    """The pickers of the models; returns the study of the image in them."""
+    """Draw the pickers of the models; returns the study of the image in these models."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         runs = _pick_runs(reading.clip_runs(stored_runs))
         references = {OWN_REFERENCE: REFERENCE_TITLES[OWN_REFERENCE], PRETRAINED: REFERENCE_TITLES[PRETRAINED]} | {
@@ -47,7 +47,7 @@ def pick_models(image: ShownImage, stored_runs: Sequence[Run]) -> ImageStudy:
 def pick_parameter(
     label: str, key: str, options: dict[str, str], default: str, *, width: int = 220, help: str | None = None
 ) -> str:
-    """A picker of one of the options, {value in links: label}; the choice is in the page's address."""
+    """Draw a picker of one of ``options``, {value in links: label}; the page's address contains the choice."""
     value = view_state.picked_value(key, list(options), default)
     widget_key = f"image_{key}"
     st.session_state[widget_key] = value
@@ -59,7 +59,7 @@ def pick_parameter(
 
 
 def _pick_label_set(image: ShownImage) -> None:
-    """The picker of the data set whose classes the models choose among."""
+    """Draw the picker of the data set whose classes the models choose among."""
     tasks = {task.key: clean_text(expert_names.expert_name(task.key), 40) for task in reading.benchmark().tasks}
     own_task = image.name.partition(":")[0]
     pick_parameter(

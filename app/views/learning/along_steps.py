@@ -50,7 +50,8 @@ def draw_view(run: Run) -> None:
         return
     table = measurements.measured_table(measurement, "losses")
     table = table.assign(title=table["task"].map(expert_names.expert_name))
-    images = f"{_images_in_words(measurement, table)} {SEEN_NOTE if run.adapted_on == measurement.notes['split'] else UNSEEN_NOTE}"
+    source_note = SEEN_NOTE if run.adapted_on == measurement.notes["split"] else UNSEEN_NOTE
+    images = f"{_images_in_words(measurement, table)} {source_note}"
     sentence = turns_in_words(table)
     chart_view.draw_chart(
         "entropy_loss", table, name=f"entropy_loss_{run.id[:8]}", tasks=list(run.experts), of=[run],

@@ -14,10 +14,13 @@ def draw_question(position: LessonPosition) -> None:
     stored_answer = learner.find_answer(position)
     chosen_index = int(stored_answer[0]) if stored_answer else None
     key = f"{position.key}_answer"
+
+    def label(index: int) -> str:
+        return step_texts.fill_text(position, answers[index].text, f"answer_{index}", with_glossary=False)
+
     st.radio(
         "Your answer", range(len(answers)), chosen_index, key=key, on_change=_store_answer, args=(position, key),
-        format_func=lambda index: step_texts.fill_text(position, answers[index].text, f"answer_{index}", with_glossary=False),
-        label_visibility="collapsed",
+        format_func=label, label_visibility="collapsed",
     )  # fmt: skip
     if chosen_index is None:
         return

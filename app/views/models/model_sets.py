@@ -80,7 +80,7 @@ def _make_key_prefix(group: ModelGroup | None) -> str:
 
 
 def _pick_group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
-    """The picker of the group that fills the form."""
+    """Draw the picker of the group that fills the form; returns the group, None for the user's own choice."""
     if not groups:
         return None
     picked_index = st.selectbox(
@@ -108,7 +108,7 @@ def _group_title(group: ModelGroup) -> str:
 
 
 def _pick_models(prefix: str, group: ModelGroup | None, names: Mapping[str, str]) -> tuple[str, list[str]] | None:
-    """Pickers for the pretrained model and for the experts; None until both are chosen."""
+    """Draw pickers; returns the references of the pretrained model and of the experts, None until both are chosen."""
     references = list(names)
     default = references.index(group.pretrained.reference) if group and group.pretrained else None
     pretrained = st.selectbox(

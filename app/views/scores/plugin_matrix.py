@@ -44,7 +44,7 @@ def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
 
 
 def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
-    """The picker of the edit in front; a link may name an edit without a pair."""
+    """Draw the picker of the edit in front; returns the edit. A link may name an edit without a pair of runs."""
     choices = plugin_data.find_leading_edits(runs)
     chosen_text, missing_text = view_state.picked_edit(list(choices), next(iter(choices)))
     st.session_state[PICKER_KEY] = chosen_text
