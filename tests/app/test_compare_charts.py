@@ -203,7 +203,7 @@ def test_a_merge_is_compared_with_the_pretrained_model(open_app: Any, compared: 
     scores = {
         title: run.scores[run.scores["split"] == "reporting"] for title, run in known.items() if run.scores is not None
     }
-    for title, side in ((TIES, "said_a"), (PRETRAINED, "said_b")):
+    for title, side in ((TIES, "score_a"), (PRETRAINED, "score_b")):
         inside = scores[title][scores[title]["task"].isin(known[TIES].experts)]["accuracy"].mean()
         assert rows.loc["Mean in domain", side].startswith(f"{100 * inside:.1f}%")
     assert not rows["interval"].str.contains("—").any()  # its answers are measured like a run's

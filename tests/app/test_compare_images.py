@@ -28,7 +28,7 @@ def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> Non
     table = compare_images.count_agreement(images)
     assert table["count"].sum() == IMAGES == len(images)
     counted = {(row["a"], row["b"]): row["count"] for row in table.to_dict("records")}
-    right = [images[side] == images["truth"] for side in ("said_a", "said_b")]
+    right = [images[side] == images["truth"] for side in ("predicted_a", "predicted_b")]
     for a in (True, False):
         for b in (True, False):
             words_of = tuple("right" if it else "wrong" for it in (a, b))

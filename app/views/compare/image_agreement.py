@@ -95,7 +95,7 @@ def draw_chosen_image(pair: RunPair, images: pd.DataFrame) -> None:
 
 def make_thumbnail(row: Mapping[str, Any]) -> tiles.Thumbnail:
     """An image with its class and both predictions."""
-    answers = (("A", row["said_a"]), ("B", row["said_b"]))
+    answers = (("A", row["predicted_a"]), ("B", row["predicted_b"]))
     return tiles.Thumbnail(row["image"], row["truth"], answers, measurements.titles_by_task()[row["task"]])
 
 
@@ -174,10 +174,12 @@ def draw_thumbnails(pair: RunPair, images: pd.DataFrame, column: str, outcome: s
             type="tertiary", icon=":material/table:", help="Data set, position, class, both predictions and margins.",
         )  # fmt: skip
     page_count = -(-len(images) // IMAGES_PER_PAGE)
-    page = 1
+    page_number = 1
     if page_count > 1:
-        page = st.pagination(page_count, key=f"images_{column}_{len(images)}_{images['task'].iloc[0]}", width=320)
-    rows = images.iloc[(page - 1) * IMAGES_PER_PAGE : page * IMAGES_PER_PAGE].to_dict("records")
+        page_number = st.pagination(
+            page_count, key=f"images_{column}_{len(images)}_{images['task'].iloc[0]}", width=320
+        )
+    rows = images.iloc[(page_number - 1) * IMAGES_PER_PAGE : page_number * IMAGES_PER_PAGE].to_dict("records")
     tiles.draw_strip([make_thumbnail(row) for row in rows], SPLIT, pair.runs, f"{outcome}, {' and '.join(pair.labels)}")
     st.caption(
         "Above the two predictions is the image's class. Images with the largest difference in margin come first, "

@@ -121,7 +121,7 @@ def compare_scores(pair: RunPair) -> pd.DataFrame | None:
         title=_scope_titles(pair, table), group=[_group_of_scope(pair, scope) for scope in table["scope"]]
     )
     for side, rows in (("a", scores_a), ("b", scores_b)):
-        table[f"said_{side}"] = [
+        table[f"score_{side}"] = [
             _score_with_interval(rows, scope, _common_groups(pair, tasks)) for scope in table["scope"]
         ]
     order = {AVERAGES: 0, BOTH_IN: 1, ONLY_A: 2, ONLY_B: 3, BOTH_OUT: 4}
@@ -137,9 +137,7 @@ def _common_groups(pair: RunPair, tasks: Sequence[str]) -> Groups:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _compare_predictions(
-    entry_a: str, entry_b: str, groups: Groups, with_h_score: bool, _pair: RunPair
-) -> pd.DataFrame:
+def _compare_predictions(path_a: str, path_b: str, groups: Groups, with_h_score: bool, _pair: RunPair) -> pd.DataFrame:
     from merging.study.analysis.agreement import differences
 
     assert _pair.measured_a is not None  # called only with both
@@ -209,7 +207,7 @@ def _score_with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tupl
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _build_image_table(entry_a: str, entry_b: str, _pair: RunPair) -> pd.DataFrame:
+def _compare_images(path_a: str, path_b: str, _pair: RunPair) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
@@ -231,8 +229,8 @@ def _build_image_table(entry_a: str, entry_b: str, _pair: RunPair) -> pd.DataFra
         ]
         frames.append(
             frame.assign(
-                task=task, truth=names[a.labels], said_a=words_by_side[0], said_b=words_by_side[1], margin_a=margins[0],
-                margin_b=margins[1], single=len(a.models) == len(b.models) == 1,
+                task=task, truth=names[a.labels], predicted_a=words_by_side[0], predicted_b=words_by_side[1],
+                margin_a=margins[0], margin_b=margins[1], single=len(a.models) == len(b.models) == 1,
             )
         )  # fmt: skip
     return pd.concat(frames, ignore_index=True)
@@ -266,4 +264,4 @@ def build_image_rows(pair: RunPair) -> pd.DataFrame:
     """
     assert pair.measured_a is not None  # called only with both
     assert pair.measured_b is not None
-    return _build_image_table(str(pair.measured_a.path), str(pair.measured_b.path), pair)
+    return _compare_images(str(pair.measured_a.path), str(pair.measured_b.path), pair)

@@ -34,26 +34,26 @@ def draw_view(pair: RunPair) -> None:
     elif table is None:
         st.info(NOT_SCORED)
     else:
-        numbers = table.drop(columns=["said_a", "said_b"])
+        numbers = table.drop(columns=["score_a", "score_b"])
         chart_view.draw_chart(
             "compare_scores", numbers, name=f"scores_{make_file_suffix(pair)}", labels=pair.labels,
             caption=make_caption(pair, len(table)), of=pair.runs,
         )  # fmt: skip
         rows = table.assign(
-            said_a=[format_interval(*cell) for cell in table["said_a"]],
-            said_b=[format_interval(*cell) for cell in table["said_b"]],
+            score_a=[format_interval(*cell) for cell in table["score_a"]],
+            score_b=[format_interval(*cell) for cell in table["score_b"]],
             difference=100 * table["difference"],
             interval=[format_range(low, high) for low, high in zip(table["low"], table["high"], strict=True)],
         )
         st.dataframe(
-            rows[["title", "difference", "interval", "said_a", "said_b", "group", "n"]],
+            rows[["title", "difference", "interval", "score_a", "score_b", "group", "n"]],
             hide_index=True,
             height="content",
             column_config={
                 "title": st.column_config.TextColumn("Data set or average", pinned=True),
                 "group": "Group",
-                "said_a": st.column_config.TextColumn("A", help=pair.labels[0]),
-                "said_b": st.column_config.TextColumn("B", help=pair.labels[1]),
+                "score_a": st.column_config.TextColumn("A", help=pair.labels[0]),
+                "score_b": st.column_config.TextColumn("B", help=pair.labels[1]),
                 "difference": st.column_config.NumberColumn("B − A, points", format="%+.1f"),
                 "interval": st.column_config.TextColumn("95% interval, paired"),
                 "n": st.column_config.NumberColumn("Images", format="localized"),

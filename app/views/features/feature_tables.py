@@ -86,7 +86,7 @@ def find_components(models: Sequence[Model], task: str) -> tuple[dict[str, pd.Da
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def _compute_components(
-    entries: tuple[str, ...], task: str, _models: Sequence[Model]
+    paths: tuple[str, ...], task: str, _models: Sequence[Model]
 ) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
     from merging.study.analysis.separability import principal_components
 
@@ -122,7 +122,7 @@ def _find_quality_row(measurement: StoredMeasurement, task: str, perplexity: int
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _compute_trustworthiness(entry: str, task: str, coordinates: pd.DataFrame, _model: Model) -> float:
+def _compute_trustworthiness(path: str, task: str, coordinates: pd.DataFrame, _model: Model) -> float:
     from merging.study.analysis.separability import trustworthiness, unit_rows
 
     images = read_images(_model, task)

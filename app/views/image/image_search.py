@@ -147,10 +147,10 @@ def draw_images(table: pd.DataFrame, runs_in_words: str) -> None:
     if table.empty:
         return
     page_count = -(-len(table) // IMAGES_PER_PAGE)
-    page = st.pagination(page_count, key=f"image_found_{len(table)}", width=320) if page_count > 1 else 1
+    page_number = st.pagination(page_count, key=f"image_found_{len(table)}", width=320) if page_count > 1 else 1
     chosen_image = selection.chosen_value(selection.IMAGE)
     with st.container(horizontal=True, gap="small", key="image_found"):
-        rows = table.iloc[(page - 1) * IMAGES_PER_PAGE : page * IMAGES_PER_PAGE].to_dict("records")
+        rows = table.iloc[(page_number - 1) * IMAGES_PER_PAGE : page_number * IMAGES_PER_PAGE].to_dict("records")
         last_shown.remember_images("the images that were found", [row["image"] for row in rows])
         for row in rows:
             with st.container(width=124, gap="xsmall", border=row["image"] == chosen_image):

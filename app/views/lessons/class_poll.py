@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CHART_KEY, CURVE_KIND = "class_answers", "curve"
 BIN_COUNT = 10  # in the chart of a guessed number
-REFRESH_SECONDS = 2.0  # seconds between two readings of the counts
+REFRESH_SECONDS = 2.0  # between two readings of the counts
 COUNTS_NOTE = (
     "Counts are of sessions, not people: a tab that is opened again counts again. Only counts are stored, for a day."
 )

@@ -61,7 +61,8 @@ def mark_finished(position: LessonPosition) -> None:
 def read_answers(lesson: Lesson) -> dict[int, tuple[float, ...]]:
     """{step number: guess or answer} so far: given in this session, in the opened link, or in a restored sheet.
 
-    The session's state holds all answers, because the address may be too short for them.
+    The session's state holds all answers, because the address may be too short for them. Callers may change the
+    returned dict, which is the stored one.
     """
     by_lesson: dict[str, dict[int, tuple[float, ...]]] = st.session_state.setdefault(_ANSWERS_KEY, {})
     answers = by_lesson.setdefault(lesson.key, {})
@@ -87,7 +88,10 @@ def store_answer(position: LessonPosition, values: tuple[float, ...]) -> None:
 
 
 def read_open_texts(lesson: Lesson) -> dict[int, str]:
-    """{step number: text} of open tasks; the downloaded sheet contains these texts, the address never does."""
+    """{step number: text} of open tasks, as stored, so that callers may change it.
+
+    The downloaded sheet contains these texts, the address never does.
+    """
     by_lesson: dict[str, dict[int, str]] = st.session_state.setdefault(_OPEN_TEXTS_KEY, {})
     return by_lesson.setdefault(lesson.key, {})
 

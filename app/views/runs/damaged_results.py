@@ -41,7 +41,7 @@ def draw_notices() -> None:
         page_parts.draw_page_link(pages.MODELS, "See what is damaged", "healing", **{address.MODELS_VIEW: STORAGE_VIEW})
 
 
-def draw_damaged() -> None:
+def draw_damaged_results() -> None:
     """Draw every damaged result, with buttons to compute it again and to delete it."""
     damages = page_data.store().damaged.list_damage()[:MAX_RESULTS]
     if not damages:
@@ -52,7 +52,7 @@ def draw_damaged() -> None:
     )
     for number, damage in enumerate(damages):
         with st.container(border=True, key=f"damage_{number}", gap="xsmall"):
-            source = _recompute_source(damage)
+            source = _find_recompute_source(damage)
             title = source.title if isinstance(source, Recipe) else ""
             prefix = f"**{page_text.safe_text(title, 60)}**: " if title else ""
             st.markdown(prefix + page_text.safe_text(damage.sentence, 500))
@@ -78,11 +78,11 @@ def _draw_actions(damage: Damage, recompute_source: object, number: int) -> None
         if damage.is_moved and listed_models.is_local():
             st.button(
                 "Delete its remaining files", key=f"damage_delete_{number}", type="tertiary",
-                on_click=_remove, args=(damage,),
+                on_click=_delete_files, args=(damage,),
             )  # fmt: skip
 
 
-def _recompute_source(damage: Damage) -> object:
+def _find_recompute_source(damage: Damage) -> object:
     """The recipe of a run, or a measurement with its run; None if a page cannot compute the result again."""
     from merging.study.analysis.measurement_store import damaged_subject
     from merging.study.runs.run_store import read_damaged_recipe
@@ -94,7 +94,7 @@ def _recompute_source(damage: Damage) -> object:
 
 @click_errors.guard_callback
 @requires(VisitorAction.DELETE)
-def _remove(damage: Damage) -> None:
+def _delete_files(damage: Damage) -> None:
     """Callback: delete the remaining files of a damaged result."""
     page_data.store().damaged.remove(damage)
 
@@ -102,7 +102,7 @@ def _remove(damage: Damage) -> None:
 @click_errors.guard_callback
 def _recompute(damage: Damage) -> None:
     """Callback: compute a damaged run or measurement again."""
-    source = _recompute_source(damage)
+    source = _find_recompute_source(damage)
     if isinstance(source, Recipe):
         page_data.job_queue().submit(source)
     elif isinstance(source, tuple):

@@ -22,7 +22,7 @@ CACHE_SECONDS = 15.0  # for which the sizes of the store's files are cached
 def draw_usage(stored_runs: Sequence[Run]) -> None:
     """Draw the disk usage, damaged results, and the facts about this machine."""
     _draw_usage_table(stored_runs)
-    damaged_results.draw_damaged()
+    damaged_results.draw_damaged_results()
     _draw_machine()
 
 

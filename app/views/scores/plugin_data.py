@@ -52,44 +52,44 @@ def find_leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
     key, params = PLUGIN
     step = Step(key, registry.find_edit(key).params.build(params))
     edits = edit_pairs.leading_edits(edit_pairs.find_pairs(runs))
-    plugin_edits = [front for front in edits if front.step == step] or [LeadingEdit(step)]
+    plugin_edits = [edit for edit in edits if edit.step == step] or [LeadingEdit(step)]
     order = {method.key: index for index, method in enumerate(registry.list_methods())}
-    other_edits = [front for front in edits if front.step != step]
+    other_edits = [edit for edit in edits if edit.step != step]
     return {
-        write_edit(front): front
-        for front in [
+        write_edit(edit): edit
+        for edit in [
             *plugin_edits,
-            *sorted(other_edits, key=lambda front: (front.step.key != key, order[front.step.key])),
+            *sorted(other_edits, key=lambda edit: (edit.step.key != key, order[edit.step.key])),
         ]
     }
 
 
-def write_edit(front: LeadingEdit) -> str:
+def write_edit(edit: LeadingEdit) -> str:
     """An edit as text in a link, after the settings of its exemplars."""
-    edit = step_text(registry.find_edit(front.step.key), front.step.params.values())
-    return f"{exemplars_text(front.draw.values())};{edit}" if front.draw else edit
+    text = step_text(registry.find_edit(edit.step.key), edit.step.params.values())
+    return f"{exemplars_text(edit.draw.values())};{text}" if edit.draw else text
 
 
-def edit_in_words(front: LeadingEdit) -> str:
+def edit_in_words(edit: LeadingEdit) -> str:
     """An edit in words with the values that are not its defaults, and with its numbers if it has only a few."""
-    numbers = [bound for bound in front.step.params.bounds().values() if bound.kind in page_text.NUMBERS]
-    exemplars = f", {plural(front.draw.per_task, 'exemplar')} per task" if front.draw else ""
-    return page_text.step_words(front.step, numbers=len(numbers) <= MAX_NUMBERS) + exemplars
+    numbers = [bound for bound in edit.step.params.bounds().values() if bound.kind in page_text.NUMBERS]
+    exemplars = f", {plural(edit.draw.per_task, 'exemplar')} per task" if edit.draw else ""
+    return page_text.step_words(edit.step, numbers=len(numbers) <= MAX_NUMBERS) + exemplars
 
 
-def make_edit_name(front: LeadingEdit) -> str:
+def make_edit_name(edit: LeadingEdit) -> str:
     """An edit for titles, with the values that are not its defaults."""
-    return page_text.step_words(front.step, numbers=False)
+    return page_text.step_words(edit.step, numbers=False)
 
 
-def find_edit_pairs(runs: Sequence[Run], front: LeadingEdit) -> list[EditPairRow]:
+def find_edit_pairs(runs: Sequence[Run], edit: LeadingEdit) -> list[EditPairRow]:
     """The merges that have runs and before which the chain can have the edit."""
     recipe = next((known_recipe for run in runs if (known_recipe := edit_pairs.read_recipe(run))), None)
     if recipe is None:
         return []
-    if front.draw is None and _needs_exemplars(front.step):
-        front = LeadingEdit(front.step, Exemplars())
-    rows = edit_pairs.plugin_matrix(runs, front, make_edit_name(front), large=page_data.is_large(recipe.pretrained))
+    if edit.draw is None and _needs_exemplars(edit.step):
+        edit = LeadingEdit(edit.step, Exemplars())
+    rows = edit_pairs.plugin_matrix(runs, edit, make_edit_name(edit), large=page_data.is_large(recipe.pretrained))
     titles = [row.title for row in rows]
     return [row if titles.count(row.title) == 1 else _add_run_id(row) for row in rows]
 
@@ -106,31 +106,31 @@ def _needs_exemplars(step: Step) -> bool:
 
 
 def build_pair_points(pairs: Sequence[EditPairRow], stored_runs: Sequence[Run]) -> pd.DataFrame:
-    """The chart's table: the references, then two rows for each entry that has both runs."""
+    """The chart's table: the references, then two rows for each pair that has both runs."""
     import pandas as pd
 
-    runs_of_pairs = [(entry, kind, run) for entry in pairs for kind, run in _list_pair_runs(entry)]
+    runs_of_pairs = [(pair, kind, run) for pair in pairs for kind, run in _list_pair_runs(pair)]
     averages = score_tables.averages_table([run for *_, run in runs_of_pairs], stored_runs)
     references = averages[averages["kind"].isin(score_tables.NAMES)]
     by_run = averages.drop_duplicates("run").set_index("run")
     rows = pd.DataFrame([{**by_run.loc[run.id], "run": run.id} for *_, run in runs_of_pairs])
     rows = rows.assign(
-        pair=[make_pair_title(entry) for entry, *_ in runs_of_pairs],
+        pair=[make_pair_title(pair) for pair, *_ in runs_of_pairs],
         kind=[kind for _, kind, _ in runs_of_pairs],
         label=[page_text.title_with_note(run) for *_, run in runs_of_pairs],
     )
     return pd.concat([references.assign(pair=references["label"]), rows], ignore_index=True)
 
 
-def _list_pair_runs(entry: EditPairRow) -> list[tuple[str, Run]]:
-    kinds = ((PLAIN, entry.plain), (PLUGGED, entry.plugged))
-    return [(kind, run) for kind, run in kinds if run] if entry.plain and entry.plugged else []
+def _list_pair_runs(pair: EditPairRow) -> list[tuple[str, Run]]:
+    kinds = ((PLAIN, pair.plain), (PLUGGED, pair.plugged))
+    return [(kind, run) for kind, run in kinds if run] if pair.plain and pair.plugged else []
 
 
-def make_pair_title(entry: EditPairRow) -> str:
+def make_pair_title(pair: EditPairRow) -> str:
     """A merge's name, marked ‡ if an image's task must be known, and † if it adapted on the scored images."""
-    runs = [run for run in (entry.plain, entry.plugged) if run]
-    title = entry.title + (" ‡" if any(run.needs_task for run in runs) else "")
+    runs = [run for run in (pair.plain, pair.plugged) if run]
+    title = pair.title + (" ‡" if any(run.needs_task for run in runs) else "")
     return title + (" †" if any(run.adapts_on_test for run in runs) else "")
 
 
@@ -147,7 +147,7 @@ def build_matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.
             (title, "With it"): 100 * plugged[key].to_numpy(float),
             (title, "Change"): 100 * (plugged[key] - plain[key]).to_numpy(float),
         }
-    printed_changes = [_find_printed_changes(entry) for entry in pairs if entry.plain and entry.plugged]
+    printed_changes = [_find_printed_changes(pair) for pair in pairs if pair.plain and pair.plugged]
     if any(changes for changes in printed_changes):
         paper = published_tables.MODELS[published_tables.main_tower()]
         for key, name in zip(
@@ -174,9 +174,9 @@ def _intervals_in_words(rows: pd.DataFrame, side: str) -> list[str]:
     return [f"{percent(low)} to {percent(high)}" for low, high in pairs]
 
 
-def _find_printed_changes(entry: EditPairRow) -> Mapping[str, float]:
+def _find_printed_changes(pair: EditPairRow) -> Mapping[str, float]:
     """The change of a paper's printed averages between the same two chains, in points."""
-    figures = [_find_printed_figure(run) for run in (entry.plain, entry.plugged)]
+    figures = [_find_printed_figure(run) for run in (pair.plain, pair.plugged)]
     plain, plugged = figures
     if plain is None or plugged is None:
         return {}

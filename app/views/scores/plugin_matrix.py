@@ -33,17 +33,17 @@ def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
     """Draw the chart, its numbers, and the merges that are not computed yet."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         group = plugin_data.pick_group(runs)
-        front = _pick_front(group)
-    pairs = plugin_data.find_edit_pairs(group, front)
-    if complete_pairs := [entry for entry in pairs if entry.plain and entry.plugged]:
-        _draw_matrix(complete_pairs, front, stored_runs)
+        edit = _pick_edit(group)
+    pairs = plugin_data.find_edit_pairs(group, edit)
+    if complete_pairs := [pair for pair in pairs if pair.plain and pair.plugged]:
+        _draw_matrix(complete_pairs, edit, stored_runs)
     else:
         st.info("No merge has been run both with and without this edit. Compute some below.")
     _draw_refused(pairs)
-    compute_button.draw_missing([recipe for entry in pairs for recipe in entry.missing], "plugin", stored_runs)
+    compute_button.draw_missing([recipe for pair in pairs for recipe in pair.missing], "plugin", stored_runs)
 
 
-def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
+def _pick_edit(runs: Sequence[Run]) -> LeadingEdit:
     """Draw the picker of the edit in front; returns the edit. A link may name an edit without a pair of runs."""
     choices = plugin_data.find_leading_edits(runs)
     chosen_text, missing_text = view_state.picked_edit(list(choices), next(iter(choices)))
@@ -66,13 +66,13 @@ def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
     return choices[chosen_text]
 
 
-def _draw_matrix(pairs: Sequence[EditPairRow], front: LeadingEdit, stored_runs: Sequence[Run]) -> None:
+def _draw_matrix(pairs: Sequence[EditPairRow], edit: LeadingEdit, stored_runs: Sequence[Run]) -> None:
     points = plugin_data.build_pair_points(pairs, stored_runs)
     table = plugin_data.build_matrix_table(points, pairs)
-    name = clean_text(plugin_data.make_edit_name(front), 60)
+    name = clean_text(plugin_data.make_edit_name(edit), 60)
     summary = _changes_in_words(table, name)
     st.markdown(summary)
-    for sentence in page_text.marks_in_words(run for entry in pairs for run in (entry.plain, entry.plugged) if run):
+    for sentence in page_text.marks_in_words(run for pair in pairs for run in (pair.plain, pair.plugged) if run):
         page_parts.draw_caution(sentence, st.caption)
     caption = (
         "Each arrow starts at a merge alone (open mark) and ends at the same merge of the same experts with the edit "
@@ -83,7 +83,7 @@ def _draw_matrix(pairs: Sequence[EditPairRow], front: LeadingEdit, stored_runs: 
     chart_view.draw_chart(
         "plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=f"{summary} {paper}"
     )
-    paper_line.draw_lines(paper, [run for entry in pairs for run in (entry.plain, entry.plugged) if run])
+    paper_line.draw_lines(paper, [run for pair in pairs for run in (pair.plain, pair.plugged) if run])
     _draw_table(table, name)
 
 
@@ -145,8 +145,8 @@ def _make_column(group: str, name: str) -> Any:
 
 def _draw_refused(pairs: Sequence[EditPairRow]) -> None:
     """Draw the merges that the edit cannot be combined with, and why."""
-    for entry in pairs:
-        if entry.refused:
+    for pair in pairs:
+        if pair.refused:
             st.markdown(
-                f":material/block: **{page_text.safe_text(entry.title)}**: {page_text.safe_text(entry.refused, 300)}"
+                f":material/block: **{page_text.safe_text(pair.title)}**: {page_text.safe_text(pair.refused, 300)}"
             )
