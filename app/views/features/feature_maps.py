@@ -39,7 +39,7 @@ QUESTION_OF_DATA_SETS, QUESTION_OF_CLASSES = (
     "Do out-of-domain data sets stay apart?",
     "Do out-of-domain classes stay apart?",
 )
-COLUMN_TEXTS = {
+COLUMN_TEXTS = {  # name in the table -> title and help
     "label": ("Model", ""),
     "silhouette": ("Silhouette", "Mean over images, cosine distance, −1 to 1."),
     "neighbors": ("Nearest neighbors", "Accuracy of the 20 nearest neighbors, leave one out, with its 95% interval."),
@@ -231,14 +231,13 @@ def draw_numbers(models: Sequence[Model], task: str, trust: Mapping[str, float])
     table = feature_data.build_numbers_table(models, task, trust)
     if not trust:
         table = table.drop(columns="trust")
-    columns = {
-        name: st.column_config.NumberColumn(
-            COLUMN_TEXTS[name][0], help=COLUMN_TEXTS[name][1], format=DECIMAL_FORMATS[name]
-        )
-        if name in DECIMAL_FORMATS
-        else st.column_config.Column(COLUMN_TEXTS[name][0], help=COLUMN_TEXTS[name][1] or None, pinned=name == "label")
-        for name in table
-    }
+    columns = {}
+    for name in map(str, table):
+        title, help_text = COLUMN_TEXTS[name]
+        if name in DECIMAL_FORMATS:
+            columns[name] = st.column_config.NumberColumn(title, help=help_text, format=DECIMAL_FORMATS[name])
+        else:
+            columns[name] = st.column_config.Column(title, help=help_text or None, pinned=name == "label")
     st.dataframe(table, hide_index=True, column_config=columns, alt="Separability of the classes in every model")
     notes = models[0].measurement.notes
     task_note = " Classes of different data sets count as different." if task == ALL_DATA_SETS else ""

@@ -24,14 +24,14 @@ CHANGE_CAPTION = (
 
 
 def _list_attention_views() -> dict[str, str]:
-    head_count = study_tables.read_block_and_head_counts()[1]
+    _, head_count = study_tables.read_block_and_head_counts()
     views = [*(f"head {head}" for head in range(head_count)), "mean of heads", "rollout", "contribution"]
     return {ALL_HEADS: "all heads of one block"} | {name: f"{name}, all blocks" for name in views}
 
 
 def pick_attention() -> str:
     """Draw the pickers of a block or a head; returns the block's number, or the name of a view of all blocks."""
-    block_count = max(study_tables.read_block_and_head_counts()[0], 1)
+    block_count = max(study_tables.read_block_and_head_counts()[0], 1)  # (blocks, heads)
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         view = pick_parameter("Shown", address.ATTENTION, _list_attention_views(), ALL_HEADS, width=260)
         if view == ALL_HEADS:

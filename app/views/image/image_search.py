@@ -70,15 +70,13 @@ def draw_view(runs: Sequence[Run]) -> None:
 
 
 def _pick_details(question: str) -> tuple[int, str]:
-    """The depth and the kind of tokens that a question takes."""
+    """Draw the pickers of the depth and the kind of tokens that a question takes; returns their values or defaults."""
     depth, tokens = 0, "class"
-    if question in DEPTH_QUESTIONS and DEPTH_QUESTIONS[question][1]:
-        depth = int(
-            st.number_input(
-                "Depth", 0, max(study_tables.read_block_and_head_counts()[0], 1), key="image_seek_depth", width=110
-            )
-        )
-    if DEPTH_QUESTIONS.get(question, ("", False))[0] in ("mended", "broken"):
+    library_question, takes_depth = DEPTH_QUESTIONS.get(question, ("", False))
+    if takes_depth:
+        block_count, _ = study_tables.read_block_and_head_counts()
+        depth = int(st.number_input("Depth", 0, max(block_count, 1), key="image_seek_depth", width=110))
+    if library_question in ("mended", "broken"):
         tokens = TOKEN_KINDS[st.selectbox("Tokens", TOKEN_KINDS, key="image_seek_tokens", width=150)]
     return depth, tokens
 
@@ -124,8 +122,10 @@ def _find_by_depth(question: str, runs: Sequence[Run], depth: int, tokens: str) 
         return None
     from merging.study.measurements.find_images import find_by_depth
 
-    by_task = _read_image_facts(stored_measurements[0][1], DEPTHS)
-    return find_by_depth(DEPTH_QUESTIONS[question][0], by_task, reading.benchmark(), depth=depth, tokens=tokens)
+    ((_, measurement),) = stored_measurements
+    library_question, _ = DEPTH_QUESTIONS[question]
+    facts = _read_image_facts(measurement, DEPTHS)
+    return find_by_depth(library_question, facts, reading.benchmark(), depth=depth, tokens=tokens)
 
 
 @cache_shared(8)

@@ -67,7 +67,10 @@ def _draw_answers_now(position: LessonPosition, facts: Sequence[Fact], withheld:
 
 
 def _guessers_in_words(counts: Sequence[dict[float, int]]) -> str:
-    """The label of the class's guess: the class's code and the number of sessions."""
+    """The label of the class's guess: the class's code and the number of sessions.
+
+    ``counts`` has {guessed value: sessions} for each point of the curve; every session guesses all points.
+    """
     sessions = sum(counts[0].values()) if counts else 0
     summary = f"median of {plural(sessions, 'session')}" if sessions else "no session has answered yet"
     return f"Class {polls.class_code()}: {summary}"
@@ -76,7 +79,10 @@ def _guessers_in_words(counts: Sequence[dict[float, int]]) -> str:
 def list_answer_rows(
     position: LessonPosition, facts: Sequence[Fact], counts: Sequence[dict[float, int]]
 ) -> pd.DataFrame:
-    """One row for each answer: ``answer`` in words, the number of ``sessions``, and ``truth``: whether it is right."""
+    """One row for each answer: ``answer`` in words, the number of ``sessions``, and ``truth``: whether it is right.
+
+    ``counts`` has {number: sessions} for each position in an answer; the rows count the first position.
+    """
     import pandas as pd
 
     counts_of_answers = counts[0] if counts else {}

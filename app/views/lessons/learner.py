@@ -113,7 +113,8 @@ def open_step(lesson: Lesson, number: int) -> None:
 def open_view(lesson: Lesson, number: int, **more_values: str) -> None:
     """Open the page and the view of a step; ``more_values`` are added to the view's part of the address."""
     page, view = lesson.page_and_view(number)
-    lesson_start.request_view(page or LESSONS_PATH, offered_lessons.step_view(lesson, {**view, **more_values})[0])
+    query, _ = offered_lessons.step_view(lesson, {**view, **more_values})
+    lesson_start.request_view(page or LESSONS_PATH, query)
 
 
 @click_errors.guard_callback

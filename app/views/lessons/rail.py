@@ -79,7 +79,9 @@ def _draw_missing(position: LessonPosition) -> None:
                 "Measure", key=f"lesson_measure_{number}", on_click=measure_button.start_measuring,
                 args=(fact.measure, [fact.run]),
             )  # fmt: skip
-    if missing_runs := offered_lessons.step_view(position.lesson, position.lesson.page_and_view(position.number)[1])[1]:
+    _, view = position.lesson.page_and_view(position.number)
+    _, missing_runs = offered_lessons.step_view(position.lesson, view)
+    if missing_runs:
         st.warning(
             MISSING_RUN.format(page_text.safe_text(page_text.join_words(missing_runs), 200)),
             icon=":material/inventory_2:",

@@ -81,7 +81,8 @@ def list_painted_factors(view: Mapping[str, str]) -> pd.DataFrame | None:
     painting, run = painting_state.painting(), page_data.store().find(view.get(address.RUN, ""))
     if painting is None or run is None or view.get(address.PAINTING) != "true":
         return None
-    saliency = join_thirds(page_data.saliency(run, page_data.merges_of(page_data.stored_runs()))[0])
+    table, _ = page_data.saliency(run, page_data.merges_of(page_data.stored_runs()))
+    saliency = join_thirds(table)
     numel = dict(zip(saliency["tensor"], saliency["numel"], strict=True))
     rows = [
         (tensor, numel.get(tensor, 0), expert, painting.factors[row, column])

@@ -37,13 +37,14 @@ def choose_results(sweep: Sweep) -> ProgramResults:
 
 def can_compute(results: SweepPoints) -> bool:
     """Whether the missing points of a sweep can be computed; points that a program measures need that program."""
-    return not isinstance(results, ProgramResults) or bool(program_sweeps.present_program()[0])
+    program, _ = program_sweeps.present_program()
+    return not isinstance(results, ProgramResults) or bool(program)
 
 
 def draw_results(results: ProgramResults, network: str) -> None:
     """Draw the chart of the measured points, or a notice of why there is none."""
     sweep = results.sweep
-    if not results.complete and not program_sweeps.present_program()[0]:
+    if not results.complete and not can_compute(results):
         st.info(NO_PROGRAM.format(page_text.safe_text(network, 60)))
     if not results.points:
         st.info("No point is measured yet. The first one appears as soon as it is.")

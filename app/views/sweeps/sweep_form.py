@@ -27,6 +27,7 @@ from merging.study.sweeps.sweep import KINDS, LINE, MOST_RECIPES, PLANE, VALUES,
 from merging.study.sweeps.sweep_tables import estimate_cost
 from viz.figure_text import clean_text, plural
 
+CHOOSING, REPORTING = SPLITS  # the halves of each test set
 KIND_LABELS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
 DEFAULT_PRESETS = ("task_arithmetic_lwptv", "ties_lwptv")  # the presets that the form opens with
 REPORTING_CAUTION = (
@@ -58,7 +59,7 @@ def draw_form(stored_runs: Sequence[Run]) -> None:
             recipes, kind, sweep_axes = _draw_recipes(offered_recipes)
         with st.container():
             split, images, seed, title = _draw_images()
-    if split != SPLITS[0]:
+    if split != CHOOSING:
         st.warning(make_reporting_caution(), icon=":material/warning:")
     if not recipes:
         st.info("Choose at least one recipe above.")
@@ -110,10 +111,10 @@ def _draw_recipes(offered_recipes: Mapping[str, tuple[str, Recipe]]) -> tuple[li
 def _draw_images() -> tuple[str, int, int, str]:
     """Draw fields for the split, the images of each task, their sampling seed and the title; returns them."""
     if samples.is_whole_test_set():
-        split = SPLITS[1]
+        split = REPORTING
     else:
         split = st.segmented_control(
-            "Half of each test set to evaluate on", SPLITS, default=SPLITS[0], key="sweep_split",
+            "Half of each test set to evaluate on", SPLITS, default=CHOOSING, key="sweep_split",
             persist_state=PERSIST_STATE, required=True, help="Choose values on one half, report on the other.",
         )  # fmt: skip
     images = st.number_input(

@@ -17,12 +17,11 @@ from app.session import address, click_errors, view_state
 from app.session.click_errors import guarded_fragment
 from app.views.sweeps import chosen_point, program_sweep
 from app.views.sweeps.best_point import BestPoint, pick_best
-from app.views.sweeps.sweep_form import make_reporting_caution
+from app.views.sweeps.sweep_form import CHOOSING, make_reporting_caution
 from app.widgets import chart_view, page_parts, paper_line
 from merging.base import settings
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
-from merging.images.benchmarks.benchmark import SPLITS
 from merging.study.runs.run import Run
 from merging.study.sweeps import sweep_storage
 from merging.study.sweeps import sweep_target as axes
@@ -60,7 +59,7 @@ def _draw_sweep_now(sweep: Sweep, stored_runs: Sequence[Run]) -> None:
     _draw_status(results, job)
     if doubt_lines := [f"- {page_text.safe_text(line, 400)}" for line in sweeps.checkpoint_doubts(sweep)]:
         st.warning("**Check the models of this sweep:**\n\n" + "\n".join(doubt_lines), icon=":material/warning:")
-    if sweep.split != SPLITS[0]:
+    if sweep.split != CHOOSING:
         page_parts.draw_caution(make_reporting_caution())
     if results.averages.empty:
         st.info("No point is computed yet. The first one appears as soon as it is.")
