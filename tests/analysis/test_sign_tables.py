@@ -92,7 +92,7 @@ def test_the_tables_are_those_of_every_layer(
     assert list(elected["expert"]) == list(tiny_benchmark.experts)
     weighted = found.table("agreement").assign(total=lambda rows: rows["mean"] * rows["positions"])
     sums = weighted.groupby(["space", "density"])[["total", "positions"]].sum()
-    for (space, density), counts in conflict_signs.votes_of_all_layers(found).items():
+    for (space, density), counts in conflict_signs.read_votes(found).items():
         said = mean_agreement(counts)
         assert said.positions == sums.loc[(space, density), "positions"]
         assert said.mean == pytest.approx(sums.loc[(space, density), "total"] / said.positions, rel=1e-5)
@@ -184,7 +184,7 @@ def test_what_cannot_be_measured_is_explained(tmp_path: Path, tiny_benchmark: Be
 
 @pytest.mark.parametrize("density", [1.0, 0.2])
 def test_the_histogram_draws_its_table(measured: tuple[Store, list[str], StoredMeasurement], density: float) -> None:
-    table = conflict_signs.histogram_bins(conflict_signs.votes_of_all_layers(measured[2]), density)
+    table = conflict_signs.build_histogram(conflict_signs.read_votes(measured[2]), density)
     assert list(dict.fromkeys(table["space"])) == list(SPACES)
     fig = viz.draw("sign_histogram", table)
     bars = [trace for trace in fig.data if trace.type == "bar"]
@@ -203,7 +203,7 @@ def test_the_histogram_draws_its_table(measured: tuple[Store, list[str], StoredM
 
 @pytest.mark.parametrize("value", ["excess", "mean", "kept"])
 def test_the_heat_map_draws_its_table(measured: tuple[Store, list[str], StoredMeasurement], value: str) -> None:
-    table = conflict_signs.agreement_by_layer(measured[2], 0.2)
+    table = conflict_signs.read_agreement(measured[2], 0.2)
     fig = viz.draw("sign_layers", table, value=value)
     wide = table.pivot(index="space", columns="tensor", values=value)
     order = dict.fromkeys(names[1] for names in fig.data[1].customdata)
@@ -214,14 +214,14 @@ def test_the_heat_map_draws_its_table(measured: tuple[Store, list[str], StoredMe
 
 @pytest.mark.parametrize("value", ["survived", "taken"])
 def test_the_election_draws_its_table(measured: tuple[Store, list[str], StoredMeasurement], value: str) -> None:
-    table = conflict_signs.elections_at(measured[2], 0.2)
+    table = conflict_signs.read_elections(measured[2], 0.2)
     fig = viz.draw("election_layers", table, value=value, selected="visual.proj")
     rows = table.set_index(["tensor", "expert"])[value]
     for trace in fig.data:
         assert trace.y.tolist() == pytest.approx([rows[tensor, expert] for tensor, expert in trace.customdata])
     np.testing.assert_allclose(table.groupby("tensor")["taken"].sum(), 1)
     assert sum(shape.name == "selected" for shape in fig.layout.shapes) == 1
-    whole = conflict_signs.election_table(table, None)
+    whole = conflict_signs.sum_elections(table, None)
     assert whole["won"].sum() == table["won"].sum()
-    one = conflict_signs.election_table(table, "visual.proj").set_index("expert")
+    one = conflict_signs.sum_elections(table, "visual.proj").set_index("expert")
     assert one["survived"].to_dict() == pytest.approx(rows.loc["visual.proj"].to_dict()) or value == "taken"

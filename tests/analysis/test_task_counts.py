@@ -236,10 +236,10 @@ def test_dots_and_lines_are_the_tables(value: str) -> None:
 
 def test_truncation_draws_every_cut_with_its_interval(found: dict[str, StoredMeasurement]) -> None:
     ranks = found["drm_ablations"].table("ranks")
-    table = conflict_ablations.truncation_table(ranks)
+    table = conflict_ablations.build_truncation_table(ranks)
     fig = viz.draw("rank_truncation", table)
     for method, rows in ranks.groupby("method"):
-        for group, (mean, low, high, _) in conflict_ablations.GROUPS.items():
+        for group, (mean, low, high, _) in conflict_ablations.DOMAIN_COLUMNS.items():
             trace = _named(fig, f"{method}, {group}")
             own = rows.sort_values("kept")
             np.testing.assert_allclose(trace.x, own["kept"], rtol=1e-6)
@@ -249,7 +249,7 @@ def test_truncation_draws_every_cut_with_its_interval(found: dict[str, StoredMea
 
 
 def test_the_papers_figures_stand_beside_their_chains() -> None:
-    printed = conflict_ablations.published_accuracies()
+    printed = conflict_ablations.read_published_accuracies()
     of = {variant.label: Recipe.build("drm", variant.changed).text() for variant in VARIANTS}
     assert printed[of["nothing removed"]] == 77.5 and printed[of["without renormalization"]] == 73.5
     assert printed[of["without pruning"]] == 74.9 and printed[of["without disjoint mean"]] == 62.9

@@ -16,15 +16,15 @@ import viz
 from app.reading import measurements
 from app.views.compare import chart_cells, other_charts, run_pair
 from app.views.compare import difference_maps as compare_charts
-from app.views.compare.difference_maps import FEATURES, PICTURES, VIEWS
+from app.views.compare.difference_maps import FEATURE_CHARTS, HEAT_MAPS, OWN_FIGURES
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.formats.model_sources import open_checkpoint
 
 # Charts
 
 
-OF_EXPERTS = [name for name, shown in VIEWS.items() if shown.of_experts]
-SHOWN = [name for name in VIEWS if name not in (*OF_EXPERTS, "masks", "what CAT removes")]
+OF_EXPERTS = [name for name, shown in HEAT_MAPS.items() if shown.depends_on_experts_only]
+SHOWN = [name for name in HEAT_MAPS if name not in (*OF_EXPERTS, "masks", "what CAT removes")]
 
 
 def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
@@ -35,7 +35,7 @@ def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
         assert not at.exception and not at.error, name
         assert charts(at) == 1, name
         assert "A and B share one range of colors" in words(at)
-    for name in (*PICTURES, *FEATURES):
+    for name in (*OWN_FIGURES, *FEATURE_CHARTS):
         at.selectbox(key="chart").set_value(name).run()
         assert not at.exception and charts(at) == (4 if name == "joint space of DRM" else 1), name
 
@@ -89,13 +89,13 @@ def test_the_chart_draws_the_tables_of_both_runs(open_app: Any, compared: Path) 
     open_app("compare", compared)
     known = runs(compared)
     for name in ("kept share", "saliency", "change of the weights"):
-        one, other = (VIEWS[name].rows(known[title], None).table for title in (TIES, LWPTV))
+        one, other = (HEAT_MAPS[name].make_cells(known[title], None).table for title in (TIES, LWPTV))
         assert one is not None and other is not None
         table, left_out = compare_charts.join_cells(one, other)
         assert not left_out and len(table) == len(one) == len(other)
-        limits = compare_charts.value_range(table, VIEWS[name].log)
-        percents, points = VIEWS[name].percents, 100 if VIEWS[name].percents else 1
-        fig = viz.draw("compare_cells", table, limits=limits, log=VIEWS[name].log, percents=percents)
+        limits = compare_charts.find_value_range(table, HEAT_MAPS[name].log_scale)
+        percents, points = HEAT_MAPS[name].in_percent, 100 if HEAT_MAPS[name].in_percent else 1
+        fig = viz.draw("compare_cells", table, limits=limits, log=HEAT_MAPS[name].log_scale, percents=percents)
         a, b, change = (trace for trace in fig.data if trace.name in ("A", "B", "B − A"))
         assert (a.zmin, a.zmax) == (b.zmin, b.zmax) and change.zmin == -change.zmax
         order = [pick[1] for pick in fig.data[3].customdata[: a.z.shape[1]]]
@@ -169,9 +169,9 @@ def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compa
         lost = 100 * (one.loc[title, "accuracy"] - other.loc[title, "accuracy"])
         assert row["lost"] == pytest.approx(lost) and row["drift"] == pytest.approx(row["drift_b"] - row["drift_a"])
     of = run_pair.make_pair(known[TIES], known[LWPTV])
-    found = other_charts.find_measured(measurements.DRIFT, of.runs)
+    found = other_charts.find_measurements(measurements.DRIFT, of.runs)
     assert found is not None and len(table) == len(tiny.EXPERTS)
-    points = other_charts.drift_points(of, found)
+    points = other_charts.build_drift_points(of, found)
     fig = viz.draw("drift_accuracy", points, arrows=True)
     drawn = {(arrow.ax, arrow.ay, arrow.x, arrow.y) for arrow in fig.layout.annotations if arrow.name == "arrow"}
     a, b = (points[points["run"] == run.id].set_index("task") for run in of.runs)
@@ -203,7 +203,7 @@ def test_a_merge_is_compared_with_the_pretrained_model(open_app: Any, compared: 
     scores = {
         title: run.scores[run.scores["split"] == "reporting"] for title, run in known.items() if run.scores is not None
     }
-    for title, side in ((TIES, "said_a"), (PRETRAINED, "said_b")):
+    for title, side in ((TIES, "score_a"), (PRETRAINED, "score_b")):
         inside = scores[title][scores[title]["task"].isin(known[TIES].experts)]["accuracy"].mean()
         assert rows.loc["Mean in domain", side].startswith(f"{100 * inside:.1f}%")
     assert not rows["interval"].str.contains("—").any()  # its answers are measured like a run's

@@ -24,11 +24,11 @@ def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> Non
     assert charts(at) == 1
     known = runs(compared)
     of = run_pair.make_pair(known[TIES], known[LWPTV])
-    images = run_pair.image_table(of)
-    table = compare_images.agreement_counts(images)
+    images = run_pair.build_image_rows(of)
+    table = compare_images.count_agreement(images)
     assert table["count"].sum() == IMAGES == len(images)
     counted = {(row["a"], row["b"]): row["count"] for row in table.to_dict("records")}
-    right = [images[side] == images["truth"] for side in ("said_a", "said_b")]
+    right = [images[side] == images["truth"] for side in ("predicted_a", "predicted_b")]
     for a in (True, False):
         for b in (True, False):
             words_of = tuple("right" if it else "wrong" for it in (a, b))
@@ -43,7 +43,7 @@ def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> No
     assert at.button_group(key="right_runs").value == "both right"
     assert ", both right." in words(at)
     shown = [caption.value for caption in at.caption if "  \nA: " in caption.value]
-    assert len(shown) == compare_images.PAGE
+    assert len(shown) == compare_images.IMAGES_PER_PAGE
     assert all(value.split("  \n")[0].strip("*") in value.split("  \nA: ")[1] for value in shown)
     at = click(at, "compare_agreement")  # the empty selection that follows every redraw
     assert at.button_group(key="right_runs").value == "both right"
@@ -70,6 +70,6 @@ def test_images_without_predictions(open_app: Any, compared: Path) -> None:
 
 
 def test_small_p_values_are_readable() -> None:
-    assert [compare_images.format_p(p) for p in (0.5, 0.031, 3.2e-7)] == ["0.5", "0.031", "3.2·10⁻⁷"]
+    assert [compare_images.format_p_value(p) for p in (0.5, 0.031, 3.2e-7)] == ["0.5", "0.031", "3.2·10⁻⁷"]
     assert compare_images.frequency_in_words(0.7) == "more often than not"
     assert compare_images.frequency_in_words(0.01) == "once in 100 times"

@@ -122,7 +122,7 @@ def test_scores_are_those_of_the_scores_page(look: Any, compared: Path) -> None:
     assert charts(at) == 1
     table = at.dataframe[0].value.set_index("title")
     assert {"Mean in domain", "Mean out of domain", "H-score"} <= set(table.index)
-    for side, title in (("said_a", TIES), ("said_b", LWPTV)):
+    for side, title in (("score_a", TIES), ("score_b", LWPTV)):
         scores = runs(compared)[title].scores
         assert scores is not None
         for row in scores[scores["split"] == "reporting"].to_dict("records"):
@@ -161,7 +161,7 @@ def test_one_model_per_task_is_said_to_be_another_thing(look: Any, compared: Pat
     scores = runs(compared)[EMR].scores
     assert scores is not None
     for row in scores[scores["split"] == "reporting"].to_dict("records"):
-        assert table.loc[row["title"], "said_b"].startswith(f"{row['accuracy']:.1%} (")
+        assert table.loc[row["title"], "score_b"].startswith(f"{row['accuracy']:.1%} (")
 
 
 def test_a_run_of_another_version_of_the_benchmark(open_app: Any, compared: Path, tmp_path: Path) -> None:

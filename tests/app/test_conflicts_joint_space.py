@@ -55,8 +55,8 @@ def test_long_decompositions_ask_first(open_app: Any, library: Any, monkeypatch:
 
 
 def test_only_the_last_decompositions_are_kept() -> None:
-    linear_layers.cached_decomposition.clear()
-    first, *others = (linear_layers.cached_decomposition("run", f"layer {n}", False) for n in range(5))
-    assert linear_layers.cached_decomposition("run", "layer 4", False) is others[-1]
-    assert linear_layers.cached_decomposition("run", "layer 0", False) is not first
-    linear_layers.cached_decomposition.clear()
+    linear_layers.find_cached_decomposition.clear()
+    first, *others = (linear_layers.find_cached_decomposition("run", f"layer {n}", False) for n in range(5))
+    assert linear_layers.find_cached_decomposition("run", "layer 4", False) is others[-1]
+    assert linear_layers.find_cached_decomposition("run", "layer 0", False) is not first
+    linear_layers.find_cached_decomposition.clear()

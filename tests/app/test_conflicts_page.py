@@ -36,7 +36,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_the_slider_offers_is_what_is_measured() -> None:
-    assert (sign_agreement.DENSITIES, sign_agreement.CUT) == (DENSITIES, RANK_TOL)
+    assert (sign_agreement.DENSITIES, sign_agreement.DEFAULT_RANK_CUT) == (DENSITIES, RANK_TOL)
 
 
 def test_all_layers_where_signs_are_counted(look: Any, counted: Path) -> None:
@@ -181,8 +181,8 @@ def test_a_changed_checkpoint_is_explained(open_app: Any, tiny_folder: Path) -> 
 def test_layers_are_the_linear_ones_in_forward_order(open_app: Any, library: Path) -> None:
     open_app("conflicts", library)
     run = next(run for run in runs(library).values() if run.recipe is not None)
-    rows = linear_layers.linear_layers(run)
+    rows = linear_layers.list_linear_layers(run)
     assert set(rows["role"]) == {"linear", "projection"}
     assert rows["tensor"].iloc[-1] == "visual.proj"
-    shape = tuple(linear_layers.task_matrices(run.id, "visual.proj").shape)
+    shape = tuple(linear_layers.read_task_matrices(run.id, "visual.proj").shape)
     assert shape[0] == len(run.experts) and shape[1] < shape[2]  # as a linear weight: outputs by inputs

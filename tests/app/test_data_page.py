@@ -136,8 +136,8 @@ def test_a_configuration_and_a_wording_are_asked_for(open_app: Any, library: Pat
     for name in ("one", "other"):
         (tiny_data.parquet(tmp_path / name, {"test": tiny_data.rows(6, 100)}) / "data").rename(place / name)
     published_layouts.kmnist(tmp_path / "images")
-    assert benchmark_plan.configuration_names(str(place)) == ("one", "other")
-    assert benchmark_plan.configuration_names(str(tmp_path / "images" / "fruit")) == ()
+    assert benchmark_plan.list_configuration_names(str(place)) == ("one", "other")
+    assert benchmark_plan.list_configuration_names(str(tmp_path / "images" / "fruit")) == ()
     facts = benchmark_plan.inspect_data_set(str(place), "other")
     assert not facts.problem and facts.referable and facts.class_names == tiny_data.NAMES
     at = chosen(open_app, library, mine, "tanganke/kmnist")
@@ -191,9 +191,9 @@ def test_where_several_people_work_no_path_is_typed(
     tiny_data.folder(tmp_path / "secret", {"": tiny_data.rows(2)})
     tiny.write_benchmark(benchmark_folders.own_folder("made", tmp_path / "store"))
     at = open_app("models", library, models_view="data")
-    at.session_state[benchmark_form.TYPED] = str(tmp_path)  # as a forged message would have it
+    at.session_state[benchmark_form.TYPED_PATH_KEY] = str(tmp_path)  # as a forged message would have it
     at.run()
-    assert not [field for field in at.text_input if field.key == benchmark_form.TYPED]
+    assert not [field for field in at.text_input if field.key == benchmark_form.TYPED_PATH_KEY]
     assert not any("secret" in option for option in at.multiselect(key="build_data").options)
     assert "Delete a benchmark of your own" not in [expander.label for expander in at.expander]
     assert not [button for button in at.button if str(button.key).startswith("unmake_")]

@@ -113,14 +113,14 @@ def test_tables_are_those_of_the_measurement(open_view: Any, measured: Path) -> 
     open_view(measured, TIES)
     run = runs(measured)[TIES]
     found = measurements.find_measurement("depths", run.id)
-    table = data_set_tables.depth_table([(run, found)], "accuracy", "digits")
+    table = data_set_tables.build_depth_table([(run, found)], "accuracy", "digits")
     own = found.table("accuracy").query("over == 'digits'")
     assert table[table["kind"] == "run"]["share"].tolist() == own[own["model"] == "run"]["accuracy"].tolist()
     assert set(table[table["kind"] == "reference"]["label"]) == {"Own expert"}
-    outside = data_set_tables.depth_table([(run, found)], "accuracy", "out of domain")
+    outside = data_set_tables.build_depth_table([(run, found)], "accuracy", "out of domain")
     assert set(outside["label"]) == {run.name, "Pretrained"}
-    mended = data_set_tables.mended_table([(run, found)], "in domain", "pretrained")
+    mended = data_set_tables.build_mended_table([(run, found)], "in domain", "pretrained")
     known = found.table("mended").query("over == 'in domain' and donor == 'pretrained'")
     assert mended["share"].tolist() == known["share"].tolist() and set(mended["tokens"]) == {"class", "patches", "all"}
-    cells = data_set_tables.task_table(run, found, "mended")
+    cells = data_set_tables.build_task_table(run, found, "mended")
     assert set(cells["task"]) == {*tiny.EXPERTS, *tiny.OUTSIDE} and len(cells) == 6 * (tiny.LAYERS + 1)

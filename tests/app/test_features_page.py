@@ -236,13 +236,13 @@ def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Pat
 def test_all_panels_show_the_same_images(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
     some = models(extracted)
-    placed, shares = feature_tables.principal_components(some, "all")
-    table = feature_tables.map_table(some, placed)
+    placed, shares = feature_tables.find_components(some, "all")
+    table = feature_tables.build_map_table(some, placed)
     assert len(table) == len(some) * IMAGES
     assert table.groupby("image").size().eq(len(some)).all()
     assert 0 < sum(shares) <= 1
-    name = feature_tables.image_table(some[0], "tiles")["truth"].iloc[0]
-    one = feature_tables.map_table(some, feature_tables.principal_components(some, "tiles")[0], "tiles", [name])
+    name = feature_tables.read_images(some[0], "tiles")["truth"].iloc[0]
+    one = feature_tables.build_map_table(some, feature_tables.find_components(some, "tiles")[0], "tiles", [name])
     assert set(one["task"]) == {"tiles"}
     assert set(one["truth"]) == set(one["group"]) == {name}
     assert (table[table["run"] == some[0].run.id]["predicted"] == table["before"][:IMAGES]).all()
@@ -252,7 +252,7 @@ def test_all_panels_show_the_same_images(extracted: Path, monkeypatch: pytest.Mo
 def test_the_map_draws_its_table(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
     some = models(extracted)
-    table = feature_tables.map_table(some, feature_tables.principal_components(some, "all")[0])
+    table = feature_tables.build_map_table(some, feature_tables.find_components(some, "all")[0])
     ring = table["image"][0]
     fig = viz.draw("feature_map", table, kind="PCA", shared=True, selected=[ring])
     drawn = pd.DataFrame(
@@ -274,7 +274,7 @@ def test_the_map_draws_its_table(extracted: Path, monkeypatch: pytest.MonkeyPatc
 def test_histograms_count_every_image_in_the_same_bins(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
     some = models(extracted)
-    table = feature_tables.distance_histogram(some, "all", False)
+    table = feature_tables.count_distances(some, "all", False)
     assert table.groupby("run")["count"].sum().eq(IMAGES).all()
     assert table.groupby("low")["high"].nunique().eq(1).all()
     base, other = (model.measurement.array("features").astype(np.float32) for model in (some[0], some[2]))
@@ -283,7 +283,7 @@ def test_histograms_count_every_image_in_the_same_bins(extracted: Path, monkeypa
     fig = viz.draw("feature_distance", table)
     bars = next(trace for trace in fig.data if trace.name == some[2].label)
     np.testing.assert_allclose(bars.y, table[table["run"] == some[2].run.id]["share"], rtol=1e-6)
-    assert feature_tables.distance_histogram(some[1:], "all", False).empty  # without the pretrained model
+    assert feature_tables.count_distances(some[1:], "all", False).empty  # without the pretrained model
 
 
 def test_features_can_be_taken_away(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def test_from_compare_both_runs_go_along(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **link_to_both(compared), compare_view="images", right_runs="both right")
     known = runs(compared)
     queries = links(at)
-    assert len(queries) == compare_images.PAGE
+    assert len(queries) == compare_images.IMAGES_PER_PAGE
     for query in queries:
         assert query["runs"] == [f"{known[TIES].id},{known[LWPTV].id}"]
         assert re.fullmatch(r"\w+:reporting:\d+", query["image"][0])
@@ -37,7 +37,7 @@ def test_from_compare_both_runs_go_along(open_app: Any, compared: Path) -> None:
         query["image"][0] for query in queries
     ]
     press(at, "Choose")  # the chosen image stands alone above the others, with a link of its own
-    assert len(links(at)) == compare_images.PAGE + 1
+    assert len(links(at)) == compare_images.IMAGES_PER_PAGE + 1
     at = open_app(
         "compare", compared, **link_to_both(compared, TIES, PRETRAINED), compare_view="images", right_runs="both right"
     )

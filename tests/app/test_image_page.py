@@ -260,10 +260,10 @@ def test_an_own_picture_of_another_benchmark_is_not_shown(show: Any, bench: Dire
 
 
 def test_own_pictures_are_not_taken_where_several_work(show: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert uploaded_picture.ABOUT in words(show())
+    assert uploaded_picture.UPLOAD_NOTE in words(show())
     serve_several(monkeypatch, "switch")
     at = show()
-    assert uploaded_picture.NEEDS_OWN_MACHINE in words(at) and uploaded_picture.ABOUT not in words(at)
+    assert uploaded_picture.NO_UPLOADS in words(at) and uploaded_picture.UPLOAD_NOTE not in words(at)
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])

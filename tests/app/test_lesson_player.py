@@ -243,9 +243,9 @@ def test_a_sheet_keeps_what_the_address_has_no_room_for(
 
 def choose(monkeypatch: pytest.MonkeyPatch, document: str) -> None:
     """Have the field of the page Lessons give what the browser reads of this sheet."""
-    kept = sheet.SHEET_PART.search(document)
+    kept = sheet.SHEET_PATTERN.search(document)
     chosen = SimpleNamespace(sheet={"kept": kept[0] if kept else "", "chosen": len(document)})
-    monkeypatch.setattr(sheet, "sheet_component", lambda: lambda **options: chosen)
+    monkeypatch.setattr(sheet, "register_component", lambda: lambda **options: chosen)
 
 
 def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from page_harness import press, runs, words
 from streamlit.testing.v1 import AppTest
 
 from app.reading import page_data, score_tables
-from app.views.merge.merge_result import NO_OTHER
+from app.views.merge.merge_result import NO_OTHER_RUN
 from merging.study.runs.run import Run
 from viz.figure_text import percent
 
@@ -60,7 +60,7 @@ def test_references_are_of_the_merged_experts(open_app: Any, compared: Path) -> 
 
 
 def test_no_other_run_and_no_reference_are_said(open_app: Any, compared: Path, tmp_path: Path) -> None:
-    assert NO_OTHER in words(result(open_app, compared, **FEW))
+    assert NO_OTHER_RUN in words(result(open_app, compared, **FEW))
     folder = tmp_path / "bare"
     shutil.copytree(compared, folder)
     for title, run in runs(folder).items():

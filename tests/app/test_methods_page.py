@@ -65,12 +65,12 @@ def test_every_method_has_a_card(open_app: Any, library: Path) -> None:
 
 def test_a_card_says_everything_that_is_registered() -> None:
     for method in METHODS:
-        table = method_facts.parameter_table(method)
+        table = method_facts.build_parameter_table(method)
         assert len(table) == len(method.params.bounds()), method.key
         for bound, takes in zip(method.params.bounds().values(), table.get("Takes", ()), strict=True):
             whole = bound.slider is None or bound.slider == (bound.low, bound.high)
             assert whole != ("slider from" in takes), method.key
-        file, code = method_facts.code_of(method)
+        file, code = method_facts.read_code(method)
         assert file == f"merging/methods/{method.role}s/{method.key}.py"
         assert code.startswith("def "), method.key
         for word in (method.key, method.title, *method.params.bounds()):

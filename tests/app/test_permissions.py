@@ -35,8 +35,8 @@ FOR_EVERYBODY = {
     ("app.session.report_keeper", "delete"): "the report of whoever has its token",
     ("app.snapshot.site_folder", "_replace_folder"): "a command, which no visitor reaches",
     ("app.snapshot.site_folder", "write_site"): "a command, which no visitor reaches",
-    ("app.views.lessons.class_panel", "_begin"): "a class",
-    ("app.views.lessons.class_panel", "_end"): "the session's own class",
+    ("app.views.lessons.class_panel", "_begin_class"): "a class",
+    ("app.views.lessons.class_panel", "_end_class"): "the session's own class",
 }
 ALONE = {VisitorAction.UPLOAD, VisitorAction.PATH, VisitorAction.DELETE}
 SERVERS = {  # {how a server is set up: what its visitors may do}

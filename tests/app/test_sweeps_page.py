@@ -52,7 +52,7 @@ def test_the_form_warns_of_choosing_on_the_reporting_half(open_app: Any, library
     at = open_app("sweeps", library)
     assert not at.warning
     at.button_group(key="sweep_split").set_value("reporting").run()
-    assert "has already seen the images" in at.warning[0].value
+    assert "the reported accuracy is too optimistic" in at.warning[0].value
 
 
 @pytest.mark.parametrize(("kind", "says"), [(LINE, "31 points"), (PLANE, "82 points")])
@@ -235,7 +235,7 @@ def test_values_on_the_reporting_half_carry_a_warning(open_app: Any, library: Pa
     found = run_library_sweep(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),),
                   split="reporting")  # fmt: skip
     at = open_app("sweeps", library, sweep=found.id)
-    assert "has already seen the images" in at.warning[0].value
+    assert "the reported accuracy is too optimistic" in at.warning[0].value
 
 
 def test_a_sweep_is_renamed_and_deleted(open_app: Any, library: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ DETAILS = [f"step {step} of 40 · entropy 1.50" for step in (1, 2)]
 def test_losses_are_numbers_also_before_any_are_written(rows: list[tuple[int, str, float]]) -> None:
     table = live_learning.add_means(pd.DataFrame(rows, columns=["step", "expert", "loss"]), DETAILS)
     assert (str(table["step"].dtype), str(table["loss"].dtype)) == ("int64", "float64")
-    assert table["expert"].tolist() == [expert for _, expert, _ in rows] + [live_learning.ALL] * 2
+    assert table["expert"].tolist() == [expert for _, expert, _ in rows] + [live_learning.ALL_TASKS] * 2
     assert table["loss"].tolist()[-1] == 1.5
 
 

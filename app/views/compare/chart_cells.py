@@ -21,7 +21,7 @@ from viz.figure_text import clean_text
 if TYPE_CHECKING:
     import pandas as pd
 
-CELL = ["row", "title", "tensor", "order", "section", "role", "part", "value"]
+CELL_COLUMNS = ["row", "title", "tensor", "order", "section", "role", "part", "value"]
 
 
 class ChartCells(NamedTuple):
@@ -34,7 +34,7 @@ class ChartCells(NamedTuple):
 def _merged_cells(run: Run, value: Callable[[pd.DataFrame], pd.Series[float]]) -> ChartCells:
     """The cells of one row, the merged model."""
     table = page_data.run_table(run.id, "tensors")
-    return ChartCells(table.assign(row="merged", title="Merged", value=value(table))[CELL])
+    return ChartCells(table.assign(row="merged", title="Merged", value=value(table))[CELL_COLUMNS])
 
 
 def kept_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
@@ -54,7 +54,7 @@ def _expert_cells(run: Run, table: pd.DataFrame, value: str) -> ChartCells:
     titles = look_up_names(table["expert"], task_titles)
     position = table["expert"].map({name: index for index, name in enumerate(run.experts)})
     cells = table.assign(row=table["expert"], title=titles, value=table[value].astype(float), _position=position)
-    return ChartCells(cells.sort_values("_position", kind="stable")[CELL])
+    return ChartCells(cells.sort_values("_position", kind="stable")[CELL_COLUMNS])
 
 
 def mask_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
@@ -89,7 +89,7 @@ def drift_cells(run: Run, measurement: StoredMeasurement | None, kind: str = "me
     table = table[table["kind"] == kind]
     columns = {"tensor": table["place"], "section": table["place"], "order": table["position"]}
     cells = table.assign(row=table["task"], value=table["cosine"], role="place", part="class token", **columns)
-    return ChartCells(cells[CELL])
+    return ChartCells(cells[CELL_COLUMNS])
 
 
 def pretrained_drift_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
@@ -101,7 +101,7 @@ def isolated_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCell
     """Layer-isolated drift, task by task."""
     assert measurement is not None  # drawn only if it is measured
     table = measurements.layer_drift_table(run, measurement)
-    return ChartCells(table.assign(row=table["task"], value=table["relative"])[CELL])
+    return ChartCells(table.assign(row=table["task"], value=table["relative"])[CELL_COLUMNS])
 
 
 def objective_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
@@ -109,27 +109,27 @@ def objective_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCel
     assert measurement is not None  # drawn only if it is measured
     table = measurements.lot_objective_table(run, measurement)
     share = table["merged"] / table["pretrained"].where(table["pretrained"] > 0)
-    return ChartCells(table.assign(row="merged", title="Merged", value=share)[CELL])
+    return ChartCells(table.assign(row="merged", title="Merged", value=share)[CELL_COLUMNS])
 
 
 def sign_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
     """The excess of sign agreement over that of random signs, in every space."""
     assert measurement is not None  # drawn only if it is measured
-    table = conflict_signs.agreement_by_layer(measurement, conflict_signs.DENSITY)
-    return ChartCells(table.assign(row=table["space"], value=table["excess"])[CELL])
+    table = conflict_signs.read_agreement(measurement, conflict_signs.DEFAULT_DENSITY)
+    return ChartCells(table.assign(row=table["space"], value=table["excess"])[CELL_COLUMNS])
 
 
 def election_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
     """The share of each expert's entries that survives the election of signs."""
     assert measurement is not None  # drawn only if it is measured
-    table = conflict_signs.elections_at(measurement, conflict_signs.DENSITY)
+    table = conflict_signs.read_elections(measurement, conflict_signs.DEFAULT_DENSITY)
     return _expert_cells(run, table, "survived")
 
 
 def pair_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
     """Cosine of the task vectors of every two experts; the order of the two does not matter."""
     assert measurement is not None  # drawn only if it is measured
-    table = conflict_pairs.pairs_by_tensor(str(measurement.path), measurement, "cosine", 1.0)
-    both = [sorted(pair) for pair in zip(table["first"], table["second"], strict=True)]
-    titles = [" · ".join(pair) for pair in both]  # as on the page of one run
-    return ChartCells(table.assign(row=["\n".join(pair) for pair in both], title=titles)[CELL])
+    table = conflict_pairs.read_pairs_by_tensor(str(measurement.path), measurement, "cosine", 1.0)
+    expert_pairs = [sorted(pair) for pair in zip(table["first"], table["second"], strict=True)]
+    titles = [" · ".join(pair) for pair in expert_pairs]  # as on the page of one run
+    return ChartCells(table.assign(row=["\n".join(pair) for pair in expert_pairs], title=titles)[CELL_COLUMNS])

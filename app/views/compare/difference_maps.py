@@ -18,7 +18,7 @@ from app.session import address, pages
 from app.views.compare import chart_cells, feature_changes, other_charts
 from app.views.compare.chart_cells import ChartCells
 from app.views.compare.run_pair import RunPair
-from app.views.compare.score_changes import file_name
+from app.views.compare.score_changes import make_file_suffix
 from app.widgets import chart_view, page_parts
 from app.widgets.jobs import measure_button
 from merging.study.analysis.measurement_store import StoredMeasurement
@@ -28,158 +28,172 @@ from viz.figure_text import plural
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST = 10  # differences in the table
+MAX_DIFFERENCES = 10  # differences in the table
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonChart:
-    """One chart for two runs; ``needs`` is the key of a measurement, or empty if the run's tables suffice."""
+    """A heat map of two runs.
 
-    rows: Callable[[Run, StoredMeasurement | None], ChartCells]
-    what: str  # the number in a cell
-    unit: str  # what a row stands for
+    ``needed_measurement`` is the key of a measurement, or empty if the runs' tables suffice.
+    """
+
+    make_cells: Callable[[Run, StoredMeasurement | None], ChartCells]
+    value_title: str  # the name of the number in a cell
+    row_title: str
     note: str
     page: tuple[str, str]  # path and name of the page with the same chart of one run
-    needs: str = ""
-    over: str = "Tensors"
-    percents: bool = True
-    log: bool = False
-    limits: tuple[float, float] | None = None
-    of_experts: bool = False  # whether it is the same for all runs on the same experts
-    pretrained: Callable[[Run, StoredMeasurement | None], ChartCells] | None = (
-        None  # cells of B from A's measurement, if B is the pretrained model
-    )
+    needed_measurement: str = ""
+    columns_title: str = "Tensors"
+    in_percent: bool = True
+    log_scale: bool = False
+    limits: tuple[float, float] | None = None  # the range of colors; None for the range of the values
+    depends_on_experts_only: bool = False  # whether all runs on the same experts have the same chart
+    # Makes the cells of B from A's measurement, if B is the pretrained model.
+    make_pretrained_cells: Callable[[Run, StoredMeasurement | None], ChartCells] | None = None
 
 
-VIEWS = {  # name in the picker and in links -> the chart
+HEAT_MAPS = {  # name in the picker and in links -> the chart
     "kept share": ComparisonChart(
-        rows=chart_cells.kept_cells, what="share of scalars", unit="Model", limits=(0.0, 1.0), page=(pages.MASKS,
-        "Masks"),
+        make_cells=chart_cells.kept_cells, value_title="share of scalars", row_title="Model", limits=(0.0, 1.0),
+        page=(pages.MASKS, "Masks"),
         note="The share of each tensor's scalars in which the merged model differs from the pretrained one, before "
         "rounding to the checkpoint's data type.",
     ),
     "change of the weights": ComparisonChart(
-        rows=chart_cells.changed_cells, what="change of the norm", unit="Model", log=True, page=(pages.MASKS, "Masks"),
+        make_cells=chart_cells.changed_cells, value_title="change of the norm", row_title="Model", log_scale=True,
+        page=(pages.MASKS, "Masks"),
         note="The norm of merged minus pretrained weights over that of the pretrained ones, tensor by tensor.",
     ),
     "masks": ComparisonChart(
-        rows=chart_cells.mask_cells, what="merged", unit="Expert", limits=(0.0, 1.0), percents=False,
-        page=(pages.MASKS, "Masks"),
+        make_cells=chart_cells.mask_cells, value_title="merged", row_title="Expert", limits=(0.0, 1.0),
+        in_percent=False, page=(pages.MASKS, "Masks"),
         note="1 where an expert's tensor is merged, 0 where it is dropped.",
     ),
     "saliency": ComparisonChart(
-        rows=chart_cells.saliency_cells, what="saliency", unit="Expert", log=True, percents=False,
-        page=(pages.MASKS, "Masks"),
+        make_cells=chart_cells.saliency_cells, value_title="saliency", row_title="Expert", log_scale=True,
+        in_percent=False, page=(pages.MASKS, "Masks"),
         note="Saliency of the task vectors as the run scored them when it pruned; for runs that prune no tensors, by "
         "LwPTV's score.",
     ),
     "drift by depth": ComparisonChart(
-        rows=chart_cells.drift_cells, what="1 − cosine", unit="Task", over="Places", percents=False,
-        needs=measurements.DRIFT, pretrained=chart_cells.pretrained_drift_cells, page=(pages.DRIFT, "Drift"),
+        make_cells=chart_cells.drift_cells, value_title="1 − cosine", row_title="Task", columns_title="Places",
+        in_percent=False,
+        needed_measurement=measurements.DRIFT, make_pretrained_cells=chart_cells.pretrained_drift_cells,
+        page=(pages.DRIFT, "Drift"),
         note="1 − cosine between the class token of the model and that of the task's own expert after every part of "
         "the network.",
     ),
     "layer-isolated drift": ComparisonChart(
-        rows=chart_cells.isolated_cells, what="share of the output", unit="Task", log=True, needs=measurements.DRIFT,
-        page=(pages.DRIFT, "Drift"),
+        make_cells=chart_cells.isolated_cells, value_title="share of the output", row_title="Task", log_scale=True,
+        needed_measurement=measurements.DRIFT, page=(pages.DRIFT, "Drift"),
         note="How far a tensor's output moves if only that tensor of the expert is replaced by the merged one (LOT, "
         "Eq. 4).",
     ),
     "LOT's objective": ComparisonChart(
-        rows=chart_cells.objective_cells, what="share of the value before", unit="Model", log=True,
-        needs=measurements.DRIFT,
+        make_cells=chart_cells.objective_cells, value_title="share of the value before", row_title="Model",
+        log_scale=True, needed_measurement=measurements.DRIFT,
         page=(pages.DRIFT, "Drift"),
         note="What LOT minimizes (Eq. 6) after the merge, over its value for the pretrained weights; above 100% the "
         "merge is farther from the experts than the pretrained model is.",
     ),
     "what CAT removes": ComparisonChart(
-        rows=chart_cells.removed_cells, what="share of squared norm", unit="Expert", limits=(0.0, 1.0),
-        page=(pages.DRIFT, "Drift"),
+        make_cells=chart_cells.removed_cells, value_title="share of squared norm", row_title="Expert",
+        limits=(0.0, 1.0), page=(pages.DRIFT, "Drift"),
         note="The share of each task vector's squared norm that the edit CAT projects out.",
     ),
     "sign agreement": ComparisonChart(
-        rows=chart_cells.sign_cells, what="excess over random signs", unit="Space", needs=measurements.SIGNS,
-        of_experts=True, page=(pages.CONFLICTS, "Conflicts"),
+        make_cells=chart_cells.sign_cells, value_title="excess over random signs", row_title="Space",
+        needed_measurement=measurements.SIGNS, depends_on_experts_only=True, page=(pages.CONFLICTS, "Conflicts"),
         note="Agreement of the experts' signs in excess of random signs, each matrix trimmed to its largest 20%.",
     ),
     "who wins the election": ComparisonChart(
-        rows=chart_cells.election_cells, what="share that survives", unit="Expert", limits=(0.0, 1.0),
-        needs=measurements.SIGNS, of_experts=True, page=(pages.CONFLICTS, "Conflicts"),
+        make_cells=chart_cells.election_cells, value_title="share that survives", row_title="Expert", limits=(0.0, 1.0),
+        needed_measurement=measurements.SIGNS, depends_on_experts_only=True, page=(pages.CONFLICTS, "Conflicts"),
         note="The share of an expert's entries whose sign is elected (as in TIES), each matrix trimmed to its largest "
         "20%.",
     ),
     "experts against experts": ComparisonChart(
-        rows=chart_cells.pair_cells, what="cosine", unit="Pair", percents=False, needs=measurements.PAIRS,
-        of_experts=True,
+        make_cells=chart_cells.pair_cells, value_title="cosine", row_title="Pair", in_percent=False,
+        needed_measurement=measurements.PAIRS, depends_on_experts_only=True,
         page=(pages.CONFLICTS, "Conflicts"),
         note="Cosine of the task vectors of every two experts, tensor by tensor.",
     ),
 }  # fmt: skip
 DISTANCE = "distance to pretrained"
-PICTURES = {  # charts with a figure of their own: name -> function
+OWN_FIGURES = {  # charts with a figure of their own: name -> function
     "saliency of one tensor": other_charts.draw_tensor,
     "drift against accuracy": other_charts.draw_drift_and_accuracy,
     "joint space of DRM": other_charts.draw_joint_space,
 }
-FEATURES = {  # charts of features: name -> function
+FEATURE_CHARTS = {  # charts of features: name -> function
     DISTANCE: feature_changes.draw_distance,
     "feature maps": feature_changes.draw_maps,
 }
 
 
-def offered_charts(pair: RunPair) -> tuple[str, ...]:
-    """The charts that A and B both have; a model that was not merged has no masks and no merged tensors."""
+def list_offered_charts(pair: RunPair) -> tuple[str, ...]:
+    """The names of the charts that A and B both have; a model that was not merged has no masks or merged tensors."""
     if not pair.is_reference:
-        return (*VIEWS, *PICTURES, *FEATURES)
+        return (*HEAT_MAPS, *OWN_FIGURES, *FEATURE_CHARTS)
     if pair.b.kind != measurements.PRETRAINED:
-        return tuple(FEATURES)
-    names = (name for name, comparison in VIEWS.items() if comparison.pretrained)
+        return tuple(FEATURE_CHARTS)
+    names = (name for name, comparison in HEAT_MAPS.items() if comparison.make_pretrained_cells)
     return (
         *names,
-        *(name for name in FEATURES if name != DISTANCE),
+        *(name for name in FEATURE_CHARTS if name != DISTANCE),
     )  # the pretrained model's distance to itself is zero
 
 
 def draw_view(pair: RunPair) -> None:
-    """The chosen chart."""
-    name = st.selectbox("Chart", offered_charts(pair), key=address.CHART, bind=address.BIND, width=320)
-    if draw := (PICTURES | FEATURES).get(name):
+    """Draw the chosen chart."""
+    name = st.selectbox("Chart", list_offered_charts(pair), key=address.CHART, bind=address.BIND, width=320)
+    if draw := (OWN_FIGURES | FEATURE_CHARTS).get(name):
         draw(pair)
     else:
-        draw_heat_maps(pair, name, VIEWS[name])
+        draw_heat_maps(pair, name, HEAT_MAPS[name])
 
 
 def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> None:
-    """Three heat maps and the largest differences, or a notice of what is missing for them."""
-    if comparison.of_experts and merge_same_models(pair.a, pair.b):
+    """Draw three heat maps and the largest differences, or a notice of what is missing for them."""
+    if comparison.depends_on_experts_only and merge_same_models(pair.a, pair.b):
         st.info("Both runs merge the same experts, and this chart depends only on these, so it shows no difference.")
         return
     measurable = (pair.a,) if pair.is_reference else pair.runs
-    measured = other_charts.find_measured(comparison.needs, measurable) if comparison.needs else {}
-    if measured is None:
-        return
-    cells_a = comparison.rows(pair.a, measured.get(pair.a.id))
-    source_b = (
-        (comparison.pretrained, pair.a) if pair.is_reference and comparison.pretrained else (comparison.rows, pair.b)
+    measured_by_run = (
+        other_charts.find_measurements(comparison.needed_measurement, measurable)
+        if comparison.needed_measurement
+        else {}
     )
-    cells_b = source_b[0](source_b[1], measured.get(source_b[1].id))
+    if measured_by_run is None:
+        return
+    cells_a = comparison.make_cells(pair.a, measured_by_run.get(pair.a.id))
+    if pair.is_reference and comparison.make_pretrained_cells:
+        cells_b = comparison.make_pretrained_cells(pair.a, measured_by_run.get(pair.a.id))
+    else:
+        cells_b = comparison.make_cells(pair.b, measured_by_run.get(pair.b.id))
     if cells_a.table is None or cells_b.table is None:
         draw_missing(pair, cells_a, cells_b)
         return
     table, left_out = join_cells(cells_a.table, cells_b.table)
-    options = {"unit": comparison.unit, "over": comparison.over, "percents": comparison.percents, "log": comparison.log}
-    limits = comparison.limits or value_range(table, comparison.log)
+    options = {
+        "unit": comparison.row_title,
+        "over": comparison.columns_title,
+        "percents": comparison.in_percent,
+        "log": comparison.log_scale,
+    }
+    limits = comparison.limits or find_value_range(table, comparison.log_scale)
     caption = " ".join(
         [
             comparison.note,
             colors_in_words(limits, comparison),
-            *origin_in_words(measured),
+            *origin_in_words(measured_by_run),
             *missing_cells_in_words(left_out),
         ]
     )
     chart_view.draw_chart(
-        "compare_cells", table, name=f"{name}_{file_name(pair)}", labels=pair.labels, what=comparison.what,
-        limits=limits, caption=caption, of=pair.runs,
+        "compare_cells", table, name=f"{name}_{make_file_suffix(pair)}", labels=pair.labels,
+        what=comparison.value_title, limits=limits, caption=caption, of=pair.runs,
         heading=f"{name[0].upper()}{name[1:]}: where do the two runs differ?", **options,
     )  # fmt: skip
     draw_largest(table, comparison)
@@ -190,7 +204,7 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
 
 
 def draw_missing(pair: RunPair, cells_a: ChartCells, cells_b: ChartCells) -> None:
-    """A notice of why a run has no cells, with a link to merge another one."""
+    """Draw a notice of why a run has no cells, with a link to merge another one."""
     reasons = {
         run.id: f"**{letter}, {page_text.safe_text(run.name, 60)}**, {page_text.safe_text(rows.reason, 400)}."
         for letter, run, rows in zip("AB", pair.runs, (cells_a, cells_b), strict=True)
@@ -202,48 +216,50 @@ def draw_missing(pair: RunPair, cells_a: ChartCells, cells_b: ChartCells) -> Non
 def join_cells(cells_a: pd.DataFrame, cells_b: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The cells that both runs have, with columns a and b, and the number of cells that only one run has."""
     keys = ["row", "tensor"]
-    both = cells_a.rename(columns={"value": "a"}).merge(
+    common_cells = cells_a.rename(columns={"value": "a"}).merge(
         cells_b[[*keys, "value"]].rename(columns={"value": "b"}), on=keys
     )
-    return both.assign(difference=both["b"] - both["a"]), len(cells_a) + len(cells_b) - 2 * len(both)
+    return common_cells.assign(difference=common_cells["b"] - common_cells["a"]), len(cells_a) + len(cells_b) - 2 * len(
+        common_cells
+    )
 
 
-def value_range(table: pd.DataFrame, log: bool) -> tuple[float, float]:
+def find_value_range(table: pd.DataFrame, log: bool) -> tuple[float, float]:
     """The range of both runs' values: smallest to largest on a logarithmic scale, else including zero."""
     import numpy as np
 
     values = table[["a", "b"]].to_numpy(float)
-    finite = values[np.isfinite(values)]
-    positive = finite[finite > 0]
+    finite_values = values[np.isfinite(values)]
+    positive_values = finite_values[finite_values > 0]
     if log:
-        return (float(positive.min()), float(positive.max())) if len(positive) else (0.0, 1.0)
-    return min(0.0, float(finite.min(initial=0.0))), float(finite.max(initial=0.0)) or 1.0
+        return (float(positive_values.min()), float(positive_values.max())) if len(positive_values) else (0.0, 1.0)
+    return min(0.0, float(finite_values.min(initial=0.0))), float(finite_values.max(initial=0.0)) or 1.0
 
 
 def colors_in_words(limits: tuple[float, float], comparison: ComparisonChart) -> str:
     """A sentence on the meaning of the colors."""
-    low, high = (f"{100 * end:.3g}%" if comparison.percents else f"{end:.3g}" for end in limits)
-    scale = ", on a logarithmic scale" if comparison.log else ""
+    low, high = (f"{100 * end:.3g}%" if comparison.in_percent else f"{end:.3g}" for end in limits)
+    scale = ", on a logarithmic scale" if comparison.log_scale else ""
     return f"A and B share one range of colors, {low} to {high}{scale}; in the difference white is zero."
 
 
-def origin_in_words(measured: Mapping[str, StoredMeasurement]) -> list[str]:
-    """The origin of measured numbers, and the numbers of exemplars if those of A and B differ."""
-    both = list(measured.values())
-    counts = [str(measurement.notes["exemplars"]) for measurement in both if "exemplars" in measurement.notes]
+def origin_in_words(measured_by_run: Mapping[str, StoredMeasurement]) -> list[str]:
+    """Sentences on the origin of measured numbers, and on the numbers of exemplars if those of A and B differ."""
+    all_measured = list(measured_by_run.values())
+    counts = [str(measurement.notes["exemplars"]) for measurement in all_measured if "exemplars" in measurement.notes]
     exemplars = [f"n = {' and '.join(counts)} exemplars per task for A and B."] if len(set(counts)) > 1 else []
-    return [*exemplars, measure_button.origin_in_words(both)] if both else []
+    return [*exemplars, measure_button.origin_in_words(all_measured)] if all_measured else []
 
 
 def missing_cells_in_words(count: int) -> list[str]:
-    """A sentence on the cells that are left out; none if there are none."""
+    """A list with one sentence on the cells that are left out; empty if none is."""
     return [f"{plural(count, 'cell')} that only one run has {'is' if count == 1 else 'are'} left out."] if count else []
 
 
 def draw_largest(table: pd.DataFrame, comparison: ComparisonChart) -> None:
-    """The cells in which the runs differ most."""
+    """Draw the cells in which the runs differ most."""
     differences = table["difference"].abs()
-    rows = table.loc[differences[differences > 0].nlargest(MOST).index]
+    rows = table.loc[differences[differences > 0].nlargest(MAX_DIFFERENCES).index]
     if rows.empty:
         st.markdown("**The two runs do not differ in any cell.**")
         return
@@ -252,19 +268,22 @@ def draw_largest(table: pd.DataFrame, comparison: ComparisonChart) -> None:
         f"They differ in {higher + lower:,} of {len(table):,} cells: B is higher in {higher:,} and lower in {lower:,}. "
         "The largest differences:"
     )
-    scaled = rows.assign(**{key: (100 if comparison.percents else 1) * rows[key] for key in ("a", "b", "difference")})
-    form = "%.2f%%" if comparison.percents else "%.3g"
+    shown_rows = rows.assign(
+        **{key: (100 if comparison.in_percent else 1) * rows[key] for key in ("a", "b", "difference")}
+    )
+    number_format = "%.2f%%" if comparison.in_percent else "%.3g"
     number = st.column_config.NumberColumn
     st.dataframe(
-        scaled[["title", "difference", "a", "b", "tensor"]],
+        shown_rows[["title", "difference", "a", "b", "tensor"]],
         hide_index=True,
         column_config={
-            "title": comparison.unit,
-            "tensor": st.column_config.TextColumn(comparison.over.removesuffix("s"), width="large"),
-            "a": number("A", format=form),
-            "b": number("B", format=form),
+            "title": comparison.row_title,
+            "tensor": st.column_config.TextColumn(comparison.columns_title.removesuffix("s"), width="large"),
+            "a": number("A", format=number_format),
+            "b": number("B", format=number_format),
             "difference": number(
-                "B − A, points" if comparison.percents else "B − A", format="%+.2f" if comparison.percents else "%+.3g"
+                "B − A, points" if comparison.in_percent else "B − A",
+                format="%+.2f" if comparison.in_percent else "%+.3g",
             ),
         },
         alt="Cells in which the two runs differ most",

@@ -42,20 +42,20 @@ class RunPair:
     @property
     def labels(self) -> tuple[str, str]:
         """The names of A and B in charts; equal titles are distinguished by the runs' ids."""
-        same = self.a.name == self.b.name and self.a.id != self.b.id
-        one, other = (f"{run.name} ({run.id[:6]})" if same else run.name for run in self.runs)
-        return one, other
+        has_same_name = self.a.name == self.b.name and self.a.id != self.b.id
+        label_a, label_b = (f"{run.name} ({run.id[:6]})" if has_same_name else run.name for run in self.runs)
+        return label_a, label_b
 
     @property
     def predictions(self) -> list[StoredMeasurement]:
         """The stored predictions of A and B, as far as they exist."""
-        return [measured for measured in (self.measured_a, self.measured_b) if measured is not None]
+        return [measurement for measurement in (self.measured_a, self.measured_b) if measurement is not None]
 
     @property
     def runs_without_predictions(self) -> list[Run]:
         """The runs whose predictions are not stored, each once."""
         pairs = zip(self.runs, (self.measured_a, self.measured_b), strict=True)
-        return list({run.id: run for run, measured in pairs if measured is None}.values())
+        return list({run.id: run for run, measurement in pairs if measurement is None}.values())
 
     @property
     def is_reference(self) -> bool:
@@ -69,8 +69,8 @@ class RunPair:
 
     def domain_group(self, task: str) -> str:
         """The name of a data set's group, which states for which of the runs it is in domain."""
-        inside = task in self.a.experts
-        return DOMAIN_GROUPS[inside, inside if self.is_reference else task in self.b.experts]
+        is_inside = task in self.a.experts
+        return DOMAIN_GROUPS[is_inside, is_inside if self.is_reference else task in self.b.experts]
 
 
 def make_pair(a: Run, b: Run) -> RunPair:
@@ -79,43 +79,51 @@ def make_pair(a: Run, b: Run) -> RunPair:
 
 
 @cache_shared(16)
-def predictions_of(measured: StoredMeasurement) -> Mapping[str, RunAnswers]:
+def read_predictions(measurement: StoredMeasurement) -> Mapping[str, RunAnswers]:
     """{data set: the run's predictions on its images}; shared, never changed."""
     from merging.study.measurements.predictions import read_answers
 
-    return read_answers(measured, page_data.benchmark())
+    return read_answers(measurement, page_data.benchmark())
 
 
 @cache_table
-def _scores(measured: StoredMeasurement) -> pd.DataFrame:
+def _read_scores(measurement: StoredMeasurement) -> pd.DataFrame:
     from merging.study.measurements.predictions import score_rows
 
-    return score_rows(measured, page_data.benchmark())
+    return score_rows(measurement, page_data.benchmark())
 
 
-def accuracies_of(run: Run, measured: StoredMeasurement | None) -> pd.DataFrame | None:
+def read_accuracies(run: Run, measurement: StoredMeasurement | None) -> pd.DataFrame | None:
     """A run's accuracies on the reporting half, from predictions, else from its scores; None without either."""
-    return _scores(measured) if measured is not None else page_data.scores(run)
+    return _read_scores(measurement) if measurement is not None else page_data.scores(run)
 
 
-def score_differences(pair: RunPair) -> pd.DataFrame | None:
+def compare_scores(pair: RunPair) -> pd.DataFrame | None:
     """One row for each average and data set, for ``compare_scores``; None if the two runs cannot be compared.
 
     Intervals need the predictions of both; without them they are NaN.
     """
-    one, other = accuracies_of(pair.a, pair.measured_a), accuracies_of(pair.b, pair.measured_b)
-    if one is None or other is None or (pair.runs_without_predictions and pair.a.benchmark != pair.b.benchmark):
+    scores_a, scores_b = read_accuracies(pair.a, pair.measured_a), read_accuracies(pair.b, pair.measured_b)
+    if scores_a is None or scores_b is None or (pair.runs_without_predictions and pair.a.benchmark != pair.b.benchmark):
         return None
-    tasks = [task for task in one["task"] if task in set(other["task"])]
+    tasks = [task for task in scores_a["task"] if task in set(scores_b["task"])]
     if pair.measured_a is not None and pair.measured_b is not None:
-        table = _paired_differences(
-            str(pair.measured_a.path), str(pair.measured_b.path), _groups(pair, tasks), pair.has_same_domain, pair
+        table = _compare_predictions(
+            str(pair.measured_a.path),
+            str(pair.measured_b.path),
+            _common_groups(pair, tasks),
+            pair.has_same_domain,
+            pair,
         )
     else:
-        table = _plain_differences(one, other, _groups(pair, tasks), pair.has_same_domain)
-    table = table.assign(title=_titles(pair, table), group=[_group(pair, scope) for scope in table["scope"]])
-    for side, rows in (("a", one), ("b", other)):
-        table[f"said_{side}"] = [_with_interval(rows, scope, _groups(pair, tasks)) for scope in table["scope"]]
+        table = _compare_accuracies(scores_a, scores_b, _common_groups(pair, tasks), pair.has_same_domain)
+    table = table.assign(
+        title=_scope_titles(pair, table), group=[_group_of_scope(pair, scope) for scope in table["scope"]]
+    )
+    for side, rows in (("a", scores_a), ("b", scores_b)):
+        table[f"score_{side}"] = [
+            _score_with_interval(rows, scope, _common_groups(pair, tasks)) for scope in table["scope"]
+        ]
     order = {AVERAGES: 0, BOTH_IN: 1, ONLY_A: 2, ONLY_B: 3, BOTH_OUT: 4}
     return table.sort_values("group", key=lambda group: group.map(order), kind="stable").reset_index(drop=True)
 
@@ -123,62 +131,66 @@ def score_differences(pair: RunPair) -> pd.DataFrame | None:
 Groups = tuple[tuple[str, ...], tuple[str, ...]]  # data sets that are in domain for both, and for neither
 
 
-def _groups(pair: RunPair, tasks: Sequence[str]) -> Groups:
+def _common_groups(pair: RunPair, tasks: Sequence[str]) -> Groups:
     inside, outside = (tuple(task for task in tasks if pair.domain_group(task) == side) for side in (BOTH_IN, BOTH_OUT))
     return inside, outside
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _paired_differences(entry_a: str, entry_b: str, groups: Groups, h: bool, _pair: RunPair) -> pd.DataFrame:
+def _compare_predictions(path_a: str, path_b: str, groups: Groups, with_h_score: bool, _pair: RunPair) -> pd.DataFrame:
     from merging.study.analysis.agreement import differences
 
     assert _pair.measured_a is not None  # called only with both
     assert _pair.measured_b is not None
-    one, other = predictions_of(_pair.measured_a), predictions_of(_pair.measured_b)
-    right = {
-        task: (one[task].is_right.mean(axis=0), other[task].is_right.mean(axis=0)) for task in one if task in other
+    answers_a, answers_b = read_predictions(_pair.measured_a), read_predictions(_pair.measured_b)
+    right_by_task = {
+        task: (answers_a[task].is_right.mean(axis=0), answers_b[task].is_right.mean(axis=0))
+        for task in answers_a
+        if task in answers_b
     }
-    return differences(right, *groups, h=h)
+    return differences(right_by_task, *groups, h=with_h_score)
 
 
-def _plain_differences(one: pd.DataFrame, other: pd.DataFrame, groups: Groups, h: bool) -> pd.DataFrame:
+def _compare_accuracies(
+    scores_a: pd.DataFrame, scores_b: pd.DataFrame, groups: Groups, with_h_score: bool
+) -> pd.DataFrame:
     """Differences without intervals, from accuracies alone."""
     import pandas as pd
 
     from merging.images.benchmarks.metrics import h_score
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
-    both = one.merge(other, on="task", suffixes=("_a", "_b")).set_index("task")
+    scores = scores_a.merge(scores_b, on="task", suffixes=("_a", "_b")).set_index("task")
     rows = []
     for name, tasks in zip((INSIDE, OUTSIDE), groups, strict=True):
         if tasks:
-            selected = both.loc[list(tasks)]
+            selected = scores.loc[list(tasks)]
             rows.append(
                 (name, selected["accuracy_a"].mean(), selected["accuracy_b"].mean(), int(selected["n_a"].sum()))
             )
-    if h and len(rows) == 2:
+    if with_h_score and len(rows) == 2:
         (_, in_a, in_b, n_in), (_, out_a, out_b, n_out) = rows
         rows.append((H_SCORE, h_score(in_a, out_a), h_score(in_b, out_b), n_in + n_out))
-    rows += [(task, row["accuracy_a"], row["accuracy_b"], int(row["n_a"])) for task, row in both.iterrows()]
+    rows += [(task, row["accuracy_a"], row["accuracy_b"], int(row["n_a"])) for task, row in scores.iterrows()]
     table = pd.DataFrame(rows, columns=["scope", "a", "b", "n"])
     return table.assign(difference=table["b"] - table["a"], low=math.nan, high=math.nan)
 
 
-def _group(pair: RunPair, scope: str) -> str:
+def _group_of_scope(pair: RunPair, scope: str) -> str:
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
     return AVERAGES if scope in (INSIDE, OUTSIDE, H_SCORE) else pair.domain_group(scope)
 
 
-def _titles(pair: RunPair, table: pd.DataFrame) -> list[str]:
+def _scope_titles(pair: RunPair, table: pd.DataFrame) -> list[str]:
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
-    both = "" if pair.has_same_domain else " of both"
-    averages = {INSIDE: f"Mean in domain{both}", OUTSIDE: f"Mean out of domain{both}", H_SCORE: "H-score"}
+    suffix = "" if pair.has_same_domain else " of both"
+    averages = {INSIDE: f"Mean in domain{suffix}", OUTSIDE: f"Mean out of domain{suffix}", H_SCORE: "H-score"}
     return [(averages | measurements.titles_by_task()).get(scope, scope) for scope in table["scope"]]
 
 
-def _with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[float, float, float]:
+def _score_with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[float, float, float]:
     """A score of one run with the ends of its interval; those of an H-score are NaN."""
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
@@ -195,7 +207,7 @@ def _with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[floa
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _images(entry_a: str, entry_b: str, _pair: RunPair) -> pd.DataFrame:
+def _compare_images(path_a: str, path_b: str, _pair: RunPair) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
@@ -204,41 +216,47 @@ def _images(entry_a: str, entry_b: str, _pair: RunPair) -> pd.DataFrame:
 
     assert _pair.measured_a is not None  # called only with both
     assert _pair.measured_b is not None
-    one, other, frames = predictions_of(_pair.measured_a), predictions_of(_pair.measured_b), []
-    for task in (task for task in one if task in other):
-        a, b = one[task], other[task]
+    answers_a, answers_b, frames = read_predictions(_pair.measured_a), read_predictions(_pair.measured_b), []
+    for task in (task for task in answers_a if task in answers_b):
+        a, b = answers_a[task], answers_b[task]
         names = np.array(page_data.benchmark().task(task).class_names, dtype=object)
         share = cells(a.is_right, b.is_right, a.models == b.models)
         margins: list[Any] = [side.margin.mean(axis=0) for side in (a, b)]
         frame = pd.DataFrame(dict(zip(CELLS, share, strict=True)))
         frame.insert(0, "image", [image_name(task, number) for number in range(len(a.labels))])
-        answers_of = [[prediction_in_words(side, number, names) for number in range(len(a.labels))] for side in (a, b)]
+        words_by_side = [
+            [prediction_in_words(side, number, names) for number in range(len(a.labels))] for side in (a, b)
+        ]
         frames.append(
             frame.assign(
-                task=task, truth=names[a.labels], said_a=answers_of[0], said_b=answers_of[1], margin_a=margins[0],
-                margin_b=margins[1], single=len(a.models) == len(b.models) == 1,
+                task=task, truth=names[a.labels], predicted_a=words_by_side[0], predicted_b=words_by_side[1],
+                margin_a=margins[0], margin_b=margins[1], single=len(a.models) == len(b.models) == 1,
             )
         )  # fmt: skip
     return pd.concat(frames, ignore_index=True)
 
 
-def prediction_in_words(side: RunAnswers, number: int, names: Any) -> str:
-    """A run's prediction for image ``number``; for several models, the number of right ones and the commonest error."""
+def prediction_in_words(answers: RunAnswers, index: int, names: Any) -> str:
+    """A run's prediction for image ``index``; for several models, the number of right ones and the commonest error."""
     import numpy as np
 
-    count = len(side.models)
-    named, votes = np.unique(side.predicted[:, number], return_counts=True)
-    counted = {str(names[name]): int(vote) for name, vote in zip(named, votes, strict=True)}
-    if count == 1:
-        return next(iter(counted))
-    right = counted.pop(truth := str(names[side.labels[number]]), 0)
-    other = max(counted, key=lambda name: counted[name], default="")
-    if not other or not right:
-        return f"{truth} (all {count})" if right else f"{other} ({counted[other]} of {count})"
-    return f"{truth} ({right}), {other} ({counted[other]} of {count})"
+    model_count = len(answers.models)
+    predicted, votes = np.unique(answers.predicted[:, index], return_counts=True)
+    votes_by_class = {str(names[name]): int(vote) for name, vote in zip(predicted, votes, strict=True)}
+    if model_count == 1:
+        return next(iter(votes_by_class))
+    right_count = votes_by_class.pop(truth := str(names[answers.labels[index]]), 0)
+    commonest_error = max(votes_by_class, key=lambda name: votes_by_class[name], default="")
+    if not commonest_error or not right_count:
+        return (
+            f"{truth} (all {model_count})"
+            if right_count
+            else f"{commonest_error} ({votes_by_class[commonest_error]} of {model_count})"
+        )
+    return f"{truth} ({right_count}), {commonest_error} ({votes_by_class[commonest_error]} of {model_count})"
 
 
-def image_table(pair: RunPair) -> pd.DataFrame:
+def build_image_rows(pair: RunPair) -> pd.DataFrame:
     """One row for each image of the reporting half: data set, class, both predictions, and which of them is right.
 
     ``both``, ``only_a``, ``only_b`` and ``neither`` are 0 or 1, or shares if a run has several models. Margins are the
@@ -246,4 +264,4 @@ def image_table(pair: RunPair) -> pd.DataFrame:
     """
     assert pair.measured_a is not None  # called only with both
     assert pair.measured_b is not None
-    return _images(str(pair.measured_a.path), str(pair.measured_b.path), pair)
+    return _compare_images(str(pair.measured_a.path), str(pair.measured_b.path), pair)

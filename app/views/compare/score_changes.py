@@ -19,41 +19,41 @@ from viz.figure_text import percent, plural
 NOT_SCORED = (
     "Scores can be compared only if both runs were evaluated on the same benchmark, or if their predictions are stored."
 )
-COMMON = (
+COMMON_AVERAGES_NOTE = (
     "A and B merge different experts, so their own averages are over different images. The averages in this chart are "
     "over data sets that are in domain for both, or out of domain for both, so n is the same for A and B."
 )
-NOT_KNOWN = "Intervals of the difference need the predictions for every image. These are not stored yet for"
+NO_PREDICTIONS = "Intervals of the difference need the predictions for every image. These are not stored yet for"
 
 
 def draw_view(pair: RunPair) -> None:
-    """The chart of the differences, and its numbers."""
-    table = run_pair.score_differences(pair)
+    """Draw the chart of the differences, and its numbers."""
+    table = run_pair.compare_scores(pair)
     if _draw_imported(pair):
-        pass  # the runs are of networks whose scores are imported
+        pass  # the imported scores of these networks are drawn
     elif table is None:
         st.info(NOT_SCORED)
     else:
-        numbers = table.drop(columns=["said_a", "said_b"])
+        numbers = table.drop(columns=["score_a", "score_b"])
         chart_view.draw_chart(
-            "compare_scores", numbers, name=f"scores_{file_name(pair)}", labels=pair.labels,
-            caption=caption_of(pair, len(table)), of=pair.runs,
+            "compare_scores", numbers, name=f"scores_{make_file_suffix(pair)}", labels=pair.labels,
+            caption=make_caption(pair, len(table)), of=pair.runs,
         )  # fmt: skip
         rows = table.assign(
-            said_a=[format_interval(*cell) for cell in table["said_a"]],
-            said_b=[format_interval(*cell) for cell in table["said_b"]],
+            score_a=[format_interval(*cell) for cell in table["score_a"]],
+            score_b=[format_interval(*cell) for cell in table["score_b"]],
             difference=100 * table["difference"],
             interval=[format_range(low, high) for low, high in zip(table["low"], table["high"], strict=True)],
         )
         st.dataframe(
-            rows[["title", "difference", "interval", "said_a", "said_b", "group", "n"]],
+            rows[["title", "difference", "interval", "score_a", "score_b", "group", "n"]],
             hide_index=True,
             height="content",
             column_config={
                 "title": st.column_config.TextColumn("Data set or average", pinned=True),
                 "group": "Group",
-                "said_a": st.column_config.TextColumn("A", help=pair.labels[0]),
-                "said_b": st.column_config.TextColumn("B", help=pair.labels[1]),
+                "score_a": st.column_config.TextColumn("A", help=pair.labels[0]),
+                "score_b": st.column_config.TextColumn("B", help=pair.labels[1]),
                 "difference": st.column_config.NumberColumn("B − A, points", format="%+.1f"),
                 "interval": st.column_config.TextColumn("95% interval, paired"),
                 "n": st.column_config.NumberColumn("Images", format="localized"),
@@ -79,16 +79,16 @@ def _draw_imported(pair: RunPair) -> bool:
 
 
 def draw_missing(pair: RunPair) -> None:
-    """The button that stores the runs' predictions, if some are missing."""
+    """Draw the button that stores the runs' predictions, if some are missing."""
     if pair.runs_without_predictions:
         measure_button.draw_missing(
-            measurements.PREDICTIONS, pair.runs_without_predictions, NOT_KNOWN, pair.predictions
+            measurements.PREDICTIONS, pair.runs_without_predictions, NO_PREDICTIONS, pair.predictions
         )
 
 
-def caption_of(pair: RunPair, count: int) -> str:
-    """A caption on the computation of the differences and their images."""
-    common = "" if pair.has_same_domain else f" {COMMON}"
+def make_caption(pair: RunPair, row_count: int) -> str:
+    """A caption that states how the differences are computed, and on which images."""
+    common = "" if pair.has_same_domain else f" {COMMON_AVERAGES_NOTE}"
     if pair.runs_without_predictions:
         return (
             f"Differences of accuracies on the {samples.scored_part()}. Intervals need the predictions, which are "
@@ -100,7 +100,7 @@ def caption_of(pair: RunPair, count: int) -> str:
         f"Accuracy on the {samples.scored_part()}; averages are over data sets, unweighted. Intervals: the images of "
         f"each data "
         f"set are resampled {RESAMPLES:,} times, the same ones for both runs, seed {SEED}. A filled dot's interval "
-        f"excludes zero. The intervals are not corrected for their number: of {count}, about one in twenty would "
+        f"excludes zero. The intervals are not corrected for their number: of {row_count}, about one in twenty would "
         f"exclude zero by chance. "
         f"{measure_button.origin_in_words(pair.predictions)}{differing_in_words(pair.predictions)}{samples.sampling_sentence()}{common}"
     )
@@ -108,10 +108,10 @@ def caption_of(pair: RunPair, count: int) -> str:
 
 def differing_in_words(measured: list[StoredMeasurement]) -> str:
     """A sentence if predictions differ from those that the stored scores count."""
-    changed = sum(int(predictions.notes.get("differing", 0)) for predictions in measured)
-    if not changed:
+    changed_count = sum(int(predictions.notes.get("differing", 0)) for predictions in measured)
+    if not changed_count:
         return ""
-    return f" {plural(changed, 'prediction')} changed since the runs were scored, on another processor."
+    return f" {plural(changed_count, 'prediction')} changed since the runs were scored, on another processor."
 
 
 def format_interval(value: float, low: float, high: float) -> str:
@@ -125,11 +125,11 @@ def format_range(low: float, high: float) -> str:
     return "—" if math.isnan(low) else f"{100 * low:+.1f} to {100 * high:+.1f}"
 
 
-def file_name(pair: RunPair) -> str:
-    """The last part of file names for the two runs."""
-    one, other = (_short_id(run) for run in pair.runs)
-    return f"{one}_{other}"
+def make_file_suffix(pair: RunPair) -> str:
+    """The last part of the file names of charts of the two runs."""
+    id_a, id_b = (_shorten_id(run) for run in pair.runs)
+    return f"{id_a}_{id_b}"
 
 
-def _short_id(run: Run) -> str:
+def _shorten_id(run: Run) -> str:
     return run.id[:8]

@@ -19,12 +19,12 @@ NOT_MEASURED = (
     "The contribution of each part of DRM has not been measured on this benchmark. This merges all experts about 25 "
     "times and evaluates every model in and out of domain. It takes minutes, in the background, and you can cancel it."
 )
-GROUPS = {"in domain": ("in_domain", "in_low", "in_high", "n_in"),
+DOMAIN_COLUMNS = {"in domain": ("in_domain", "in_low", "in_high", "n_in"),
           "out of domain": ("out_of_domain", "out_low", "out_high", "n_out")}  # fmt: skip
 
 
 def draw_view() -> None:
-    """DRM with one part left out at a time (DRM, Tables 3, 7 and 8), and with fewer ranks (Fig. 6)."""
+    """Draw DRM with one part left out at a time (DRM, Tables 3, 7 and 8), and with fewer ranks (Fig. 6)."""
     if (measurement := measurements.find_measurement(measurements.DRM_ABLATIONS)) is None:
         measure_button.draw_missing_benchmark(measurements.DRM_ABLATIONS, NOT_MEASURED)
         return
@@ -48,7 +48,7 @@ def draw_view() -> None:
         f"the same share of every matrix. Bars are 95% intervals. {inside} images in domain, {outside} out of domain, "
         f"{samples.scored_part()}. {measure_button.origin_in_words([measurement])}"
     )
-    table = truncation_table(measurements.measured_table(measurement, "ranks"))
+    table = build_truncation_table(measurements.measured_table(measurement, "ranks"))
     paper = paper_line.claim_lines("conflicts/rank_truncation")
     chart_view.draw_chart(
         "rank_truncation", table, name="drm_rank_truncation", caption=caption, description=paper, of=()
@@ -57,16 +57,16 @@ def draw_view() -> None:
 
 
 def _draw_table(rows: pd.DataFrame) -> None:
-    whole = rows.drop_duplicates("method").set_index("method")["in_domain"]
-    printed = published_accuracies()
+    full_accuracy = rows.drop_duplicates("method").set_index("method")["in_domain"]
+    printed_accuracy = read_published_accuracies()
     cells = rows[["method", "variant"]].assign(
         In=100 * rows["in_domain"],
-        change=100 * (rows["in_domain"] - rows["method"].map(whole)),
-        in_interval=_intervals(rows, "in_low", "in_high"),
+        change=100 * (rows["in_domain"] - rows["method"].map(full_accuracy)),
+        in_interval=_intervals_in_words(rows, "in_low", "in_high"),
         Out=100 * rows["out_of_domain"],
-        out_interval=_intervals(rows, "out_low", "out_high"),
+        out_interval=_intervals_in_words(rows, "out_low", "out_high"),
         H=100 * rows["h_score"],
-        printed=[f"{printed[chain]:.1f}%" if chain in printed else "" for chain in rows["chain"]],
+        printed=[f"{printed_accuracy[chain]:.1f}%" if chain in printed_accuracy else "" for chain in rows["chain"]],
         chain=rows["chain"],
     )
     number = st.column_config.NumberColumn
@@ -96,11 +96,14 @@ def _draw_table(rows: pd.DataFrame) -> None:
     )
 
 
-def _intervals(rows: pd.DataFrame, low: str, high: str) -> list[str]:
-    return [f"{percent(a)} to {percent(b)}" for a, b in zip(rows[low], rows[high], strict=True)]
+def _intervals_in_words(rows: pd.DataFrame, low: str, high: str) -> list[str]:
+    return [
+        f"{percent(low_value)} to {percent(high_value)}"
+        for low_value, high_value in zip(rows[low], rows[high], strict=True)
+    ]
 
 
-def published_accuracies() -> dict[str, float]:
+def read_published_accuracies() -> dict[str, float]:
     """{chain: in-domain accuracy in percent} that the DRM paper prints for the compared tower."""
     from merging.recipes.papers.published_figures import FROM_DRM
     from merging.recipes.recipe import Recipe
@@ -108,19 +111,19 @@ def published_accuracies() -> dict[str, float]:
     accuracies = {}
     for figure in FROM_DRM:
         if figure.model == published_rows.main_tower() and not figure.unstated:
-            *edits, (merge, stated) = figure.chain
-            accuracies[Recipe.build(merge, stated, edits).text()] = figure.printed.in_domain
+            *edits, (merge, parameters) = figure.chain
+            accuracies[Recipe.build(merge, parameters, edits).text()] = figure.printed.in_domain
     return accuracies
 
 
-def truncation_table(ranks: pd.DataFrame) -> pd.DataFrame:
+def build_truncation_table(ranks: pd.DataFrame) -> pd.DataFrame:
     """The chart's table: one row for each method, cut and group of tasks."""
     import pandas as pd
 
-    shared = ["method", "cut", "kept", "kept_low", "kept_high"]
+    shared_columns = ["method", "cut", "kept", "kept_low", "kept_high"]
     names = ["accuracy", "low", "high", "n"]
     frames = [
-        ranks[[*shared, *columns]].rename(columns=dict(zip(columns, names, strict=True))).assign(group=group)
-        for group, columns in GROUPS.items()
+        ranks[[*shared_columns, *columns]].rename(columns=dict(zip(columns, names, strict=True))).assign(group=group)
+        for group, columns in DOMAIN_COLUMNS.items()
     ]
     return pd.concat(frames, ignore_index=True)

@@ -27,35 +27,35 @@ if TYPE_CHECKING:
     from merging.study.measurements.pairs import PairSums
 
 # Label in pickers and links -> name in tables and charts.
-VALUES = {"cosine of task vectors": "cosine", "sign conflict": "conflict", "overlap of masks": "overlap"}
-WHOLE, LAYER = "whole model", "one layer"
+PAIR_METRICS = {"cosine of task vectors": "cosine", "sign conflict": "conflict", "overlap of masks": "overlap"}
+WHOLE_MODEL, ONE_LAYER = "whole model", "one layer"
 NOT_MEASURED = "Pairs of experts have not been compared for"
-PRUNING = "Each expert keeps this share of the largest entries of each of its tensors."
-READINGS = {
-    "cosine": "0 means that two task vectors are unrelated, as random vectors in so many dimensions are; "
-    "1 that they are the same up to a factor. All entries count, at any density.",
-    "conflict": "The share of the entries that both experts keep in which their signs differ; one half if signs "
+DENSITY_HELP = "Each expert keeps this share of the largest entries of each of its tensors."
+METRIC_NOTES = {
+    "cosine": "0 means that two task vectors are unrelated, like random vectors with as many entries; 1 means that "
+    "they are the same up to a factor. All entries count, at any density.",
+    "conflict": "Among the entries that both experts keep, the share in which their signs differ; one half if signs "
     "are independent.",
     "overlap": "Entries that both experts keep, as a share of those that at least one keeps (Jaccard index).",
 }
-DISTANCES = {"cosine": "1 − cosine", "conflict": "the share in conflict", "overlap": "1 − overlap"}
+DISTANCE_NAMES = {"cosine": "1 − cosine", "conflict": "the share in conflict", "overlap": "1 − overlap"}
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _counts(entry: str, _found: StoredMeasurement) -> PairSums:
+def _read_pair_sums(path: str, _measurement: StoredMeasurement) -> PairSums:
     from merging.study.measurements.pairs import from_tables
 
-    return from_tables({name: _found.table(name) for name in _found.tables})
+    return from_tables({name: _measurement.table(name) for name in _measurement.tables})
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def compare_pairs(
-    entry: str, _found: StoredMeasurement, layer: str | None, value: str, density: float
+def build_matrix(
+    path: str, _measurement: StoredMeasurement, layer: str | None, value: str, density: float
 ) -> tuple[pd.DataFrame, list[str]]:
     """The table of the matrix for the whole model or one layer, and the experts in clustered order."""
     from merging.study.measurements.pairs import cluster_order, expert_distances, matrix_table
 
-    pairs = _counts(entry, _found)
+    pairs = _read_pair_sums(path, _measurement)
     rows: NDArray[np.bool_] | slice = slice(None) if layer is None else (pairs.tensors["tensor"] == layer).to_numpy()
     total = pairs.sum_rows(rows)
     order = cluster_order(expert_distances(total, value, density))
@@ -63,25 +63,25 @@ def compare_pairs(
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def pair_by_depth(
-    entry: str, _found: StoredMeasurement, pair: tuple[str, str], value: str, density: float
+def read_pair_by_depth(
+    path: str, _measurement: StoredMeasurement, pair: tuple[str, str], value: str, density: float
 ) -> pd.DataFrame:
     """The values of one pair, tensor by tensor."""
     from merging.study.measurements.pairs import pair_by_depth
 
-    return pair_by_depth(_counts(entry, _found), pair, value, density)
+    return pair_by_depth(_read_pair_sums(path, _measurement), pair, value, density)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def pairs_by_tensor(entry: str, _found: StoredMeasurement, value: str, density: float) -> pd.DataFrame:
+def read_pairs_by_tensor(path: str, _measurement: StoredMeasurement, value: str, density: float) -> pd.DataFrame:
     """The values of every pair, tensor by tensor."""
     from merging.study.measurements.pairs import pairs_by_tensor
 
-    return pairs_by_tensor(_counts(entry, _found), value, density)
+    return pairs_by_tensor(_read_pair_sums(path, _measurement), value, density)
 
 
 def draw_view(run: Run) -> None:
-    """The matrix and one pair, or the button that measures them."""
+    """Draw the matrix and one pair, or the button that measures them."""
     measurement = measurements.find_measurement(measurements.PAIRS, run.id)
     if measurement is None:
         measure_button.draw_missing(measurements.PAIRS, [run], NOT_MEASURED)
@@ -105,16 +105,23 @@ def choose_tensor(layers: Sequence[str]) -> None:
 def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
     """Draw the matrix and the chosen pair; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
-        value = VALUES[st.selectbox("Compare by", VALUES, key=address.PAIR_METRIC, bind=address.BIND, width=220)]
+        value = PAIR_METRICS[
+            st.selectbox("Compare by", PAIR_METRICS, key=address.PAIR_METRIC, bind=address.BIND, width=220)
+        ]
         density = st.select_slider(
-            "Density", sign_agreement.DENSITIES, sign_agreement.DENSITY, key=address.DENSITY, bind=address.BIND,
-            help=PRUNING, width=260, disabled=value == "cosine",
+            "Density", sign_agreement.DENSITIES, sign_agreement.DEFAULT_DENSITY, key=address.DENSITY, bind=address.BIND,
+            help=DENSITY_HELP, width=260, disabled=value == "cosine",
         )  # fmt: skip
         scope = st.segmented_control(
-            "Compare", (WHOLE, LAYER), default=WHOLE, key=address.SCOPE, bind=address.BIND, required=True
+            "Compare",
+            (WHOLE_MODEL, ONE_LAYER),
+            default=WHOLE_MODEL,
+            key=address.SCOPE,
+            bind=address.BIND,
+            required=True,
         )
-    layer = conflict_layers.pick_layer(run, conflict_layers.middle_layer(run)) if scope == LAYER else None
-    table, order = compare_pairs(str(measurement.path), measurement, layer, value, density)
+    layer = conflict_layers.pick_layer(run, conflict_layers.find_middle_layer(run)) if scope == ONE_LAYER else None
+    table, order = build_matrix(str(measurement.path), measurement, layer, value, density)
     picture = st.container()  # above the pickers, but drawn after them, because the chart needs their values
     with st.container(horizontal=True, gap="medium"):
         pair = [
@@ -128,21 +135,21 @@ def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
         name = f"pairs_{value}_{run.id[:8]}"
         chart_view.draw_chart(
             "pair_matrix", table, name=name, on_click=choose_pair, value=value, order=order, selected=tuple(pair),
-            caption=f"{reading_in_words(value, density, layer)} {measure_button.origin_in_words([measurement])}",
+            caption=f"{metric_in_words(value, density, layer)} {measure_button.origin_in_words([measurement])}",
             of=[run],
         )  # fmt: skip
     draw_pair(run, measurement, pair, value, density, layer)
 
 
-def reading_in_words(value: str, density: float, layer: str | None) -> str:
+def metric_in_words(value: str, density: float, layer: str | None) -> str:
     """The meaning of the numbers, in sentences; Markdown."""
     subject = "the whole model" if layer is None else f"the layer {page_text.safe_text(layer)}"
-    masks = "" if value == "cosine" else f" Density {density:g} in every tensor."
+    density_note = "" if value == "cosine" else f" Density {density:g} in every tensor."
     if value == "overlap" and density < 1:
-        masks += f" Independent masks share {percent(density / (2 - density))}."
+        density_note += f" Independent masks share {percent(density / (2 - density))}."
     return (
-        f"Task vectors of {subject}. {READINGS[value]}{masks} Experts are ordered by average-linkage clustering on "
-        f"{DISTANCES[value]}, so that similar experts are side by side."
+        f"Task vectors of {subject}. {METRIC_NOTES[value]}{density_note} Experts are ordered by average-linkage "
+        f"clustering on {DISTANCE_NAMES[value]}, so that similar experts are side by side."
     )
 
 
@@ -150,20 +157,23 @@ def draw_pair(
     run: Run, measurement: StoredMeasurement, pair: Sequence[str | None], value: str, density: float, layer: str | None
 ) -> None:
     """Draw the chosen pair by depth."""
-    first, second = pair
-    if not first or not second:
+    first_expert, second_expert = pair
+    if not first_expert or not second_expert:
         st.info("Choose two experts, or click a cell of the matrix, to see where in the network they agree.")
         return
-    if first == second:
+    if first_expert == second_expert:
         st.info("Choose two different experts.")
         return
-    table = pair_by_depth(str(measurement.path), measurement, (first, second), value, density)
-    layers = tuple(conflict_layers.linear_layers(run)["tensor"])
-    names = " and ".join(f"**{page_text.safe_text(expert_names.expert_name(name), 40)}**" for name in (first, second))
+    table = read_pair_by_depth(str(measurement.path), measurement, (first_expert, second_expert), value, density)
+    layers = tuple(conflict_layers.list_linear_layers(run)["tensor"])
+    names = " and ".join(
+        f"**{page_text.safe_text(expert_names.expert_name(name), 40)}**" for name in (first_expert, second_expert)
+    )
     chart_view.draw_question("pair_depth")
-    words = f"{names}, tensor by tensor."
-    st.markdown(words)
+    subtitle = f"{names}, tensor by tensor."
+    st.markdown(subtitle)
     chart_view.draw_chart(
         "pair_depth", table, name=f"pair_{value}_{run.id[:8]}", headed=True, on_click=lambda: choose_tensor(layers),
-        value=value, pair=(first, second), selected=layer, description=f"{words} {READINGS[value]}", of=[run],
+        value=value, pair=(first_expert, second_expert), selected=layer,
+        description=f"{subtitle} {METRIC_NOTES[value]}", of=[run],
     )  # fmt: skip

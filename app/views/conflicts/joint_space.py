@@ -25,16 +25,22 @@ if TYPE_CHECKING:
 
     from merging.study.analysis.drm_joint_space import JointSpace
 
+SpaceKey = tuple[str, str, bool]  # run id, layer, vertical
 # Label in pickers and links -> name in tables and charts.
-Key = tuple[str, str, bool]  # run, layer, vertical
 DIRECTIONS = {"H, side by side": False, "V, on top of each other": True}
-COLORS = {"row norm before renormalization": "norm", "share of its energy": "energy", "energy so far": "cumulative"}
-RANKINGS = {"each expert alone": False, "all together": True}
-RATIO = 0.5
-MOST_SECONDS = 3.0  # a longer decomposition waits for a click
-HELP = "H decomposes the experts' matrices side by side: a shared output space. V stacks them: a shared input space."
-RANKING = "DRM ranks the entries of all experts together; its Figure 3 prunes each expert's matrix by itself."
-OFFER = (
+ENERGY_METRICS = {
+    "row norm before renormalization": "norm",
+    "share of its energy": "energy",
+    "energy so far": "cumulative",
+}
+RANKING_SCOPES = {"each expert alone": False, "all together": True}
+DEFAULT_RATIO = 0.5
+MAX_SECONDS = 3.0  # a longer decomposition waits for a click
+DIRECTION_HELP = (
+    "H decomposes the experts' matrices side by side: a shared output space. V stacks them: a shared input space."
+)
+RANKING_HELP = "DRM ranks the entries of all experts together; its Figure 3 prunes each expert's matrix by itself."
+DECOMPOSITION_OFFER = (
     "This layer has {count} matrices of {height:,} × {width:,}. Decomposing them takes about {seconds} on this "
     "machine; pruning and drawing take a few more seconds."
 )
@@ -42,41 +48,45 @@ OFFER = (
 
 def decompose_or_offer(run: Run, layer: str, vertical: bool) -> JointSpace | None:
     """The joint space of a layer; None while a long decomposition waits for a click."""
-    seconds, slot = linear_layers.expected_seconds(run, layer, vertical), st.empty()
-    if seconds > MOST_SECONDS:
-        count, height, width = linear_layers.task_matrices(run.id, layer).shape
+    seconds, slot = linear_layers.estimate_seconds(run, layer, vertical), st.empty()
+    if seconds > MAX_SECONDS:
+        count, height, width = linear_layers.read_task_matrices(run.id, layer).shape
         with slot.container(border=True):
-            st.markdown(OFFER.format(count=count, height=height, width=width, seconds=duration_text(seconds)))
+            st.markdown(
+                DECOMPOSITION_OFFER.format(count=count, height=height, width=width, seconds=duration_text(seconds))
+            )
             if not st.button("Decompose", key="decompose"):
                 return None
     if not seconds:
         return linear_layers.decompose_layer(run, layer, vertical)
     label = f"Decomposing, about {duration_text(seconds)} …"
-    bar = slot.progress(0.0, label)
-    decomposition = linear_layers.decompose_layer(run, layer, vertical, lambda share: bar.progress(share, label))
+    progress_bar = slot.progress(0.0, label)
+    decomposition = linear_layers.decompose_layer(
+        run, layer, vertical, lambda share: progress_bar.progress(share, label)
+    )
     slot.empty()
     return decomposition
 
 
 def pick_direction() -> bool:
-    """The picker of how matrices are joined; returns whether they are stacked."""
-    picked = st.segmented_control(
+    """Draw the picker of how matrices are joined; returns whether they are stacked vertically."""
+    label = st.segmented_control(
         "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=address.DIRECTION, bind=address.BIND,
         required=True,
-        help=HELP,
+        help=DIRECTION_HELP,
     )  # fmt: skip
-    return DIRECTIONS[picked]
+    return DIRECTIONS[label]
 
 
 @guarded_fragment
 def draw_view(run: Run) -> None:
     """Draw the panel of one layer."""
     with st.container(horizontal=True, gap="medium"):
-        layer = linear_layers.pick_layer(run, linear_layers.middle_layer(run))
+        layer = linear_layers.pick_layer(run, linear_layers.find_middle_layer(run))
         vertical = pick_direction()
         cut = st.slider(
-            "Rank cut", 0.0, 0.1, sign_agreement.CUT, 0.005, format="%.3f", key=address.RANK_CUT, bind=address.BIND,
-            help=sign_agreement.RANK_CUT_HELP, width=240,
+            "Rank cut", 0.0, 0.1, sign_agreement.DEFAULT_RANK_CUT, 0.005, format="%.3f", key=address.RANK_CUT,
+            bind=address.BIND, help=sign_agreement.RANK_CUT_HELP, width=240,
         )  # fmt: skip
     if not layer:
         st.info("Choose a layer above.")
@@ -92,58 +102,66 @@ def draw_view(run: Run) -> None:
     draw_pruning(key, space, cut, expert)
 
 
-def report_options(key: Key) -> dict[str, Any]:
+def make_report_options(key: SpaceKey) -> dict[str, Any]:
     """The report's options for every picture: a description of layer and space, and the run of these experts."""
     run = page_data.store().find(key[0])
-    side = "V (a shared input space)" if key[2] else "H (a shared output space)"
-    sentence = f"The layer {page_text.safe_text(key[1])} in the joint space {side}."
+    space_name = "V (a shared input space)" if key[2] else "H (a shared output space)"
+    sentence = f"The layer {page_text.safe_text(key[1])} in the joint space {space_name}."
     return {"description": sentence, "of": [run] if run else []}
 
 
-def draw_spectrum(key: Key, space: JointSpace, cut: float) -> None:
+def draw_spectrum(key: SpaceKey, space: JointSpace, cut: float) -> None:
     """Draw the singular values and the rank cut."""
-    table = spectrum_table(key, cut, space)
-    kept = table[table["kept"]]
+    table = build_spectrum(key, cut, space)
+    retained = table[table["kept"]]
     caption = (
         f"Singular values of the experts' matrices {'stacked' if key[2] else 'side by side'}, "
-        f"{plural(len(space.experts), 'expert')}. The rank cut keeps {len(kept):,} of {len(table):,} directions "
-        f"with {percent(float(kept['energy'].max()), 2)} of the energy (squared entries). DRM's released code "
+        f"{plural(len(space.experts), 'expert')}. The rank cut keeps {len(retained):,} of {len(table):,} directions "
+        f"with {percent(float(retained['energy'].max()), 2)} of the energy (squared entries). DRM's released code "
         "cuts at 0.01; the paper says it does not cut."
     )
     chart_view.draw_chart(
-        "joint_spectrum", table, name=f"spectrum_{key[0][:8]}", rank_tol=cut, caption=caption, **report_options(key)
+        "joint_spectrum",
+        table,
+        name=f"spectrum_{key[0][:8]}",
+        rank_tol=cut,
+        caption=caption,
+        **make_report_options(key),
     )
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def spectrum_table(key: Key, cut: float, _space: JointSpace) -> pd.DataFrame:
+def build_spectrum(key: SpaceKey, cut: float, _space: JointSpace) -> pd.DataFrame:
     """The singular values of a space, one row for each direction."""
     from merging.study.analysis.drm_joint_space import spectrum
 
     return spectrum(_space, cut)
 
 
-def draw_energy(run: Run, key: Key, space: JointSpace, cut: float) -> str | None:
+def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str | None:
     """Draw energies and row norms by expert and direction; returns the chosen expert."""
     chart_view.draw_question("joint_energy")
     with st.container(horizontal=True, gap="medium"):
-        value = COLORS[st.selectbox("Color", COLORS, key=address.ENERGY_METRIC, bind=address.BIND, width=290)]
+        value = ENERGY_METRICS[
+            st.selectbox("Color", ENERGY_METRICS, key=address.ENERGY_METRIC, bind=address.BIND, width=290)
+        ]
         expert = selection_pickers.pick_selected(address.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
-    table = energy_table(key, cut, space)
-    runs = int((table["last"] - table["first"]).max()) + 1
-    joined = (
-        f" A column shows up to {runs} neighboring directions: the mean of their norms, the sum of their energies."
-        if runs > 1
+    table = build_energies(key, cut, space)
+    neighbor_count = int((table["last"] - table["first"]).max()) + 1
+    neighbor_note = (
+        f" A column shows up to {neighbor_count} neighboring directions: the mean of their norms, the sum of their "
+        "energies."
+        if neighbor_count > 1
         else ""
     )
     caption = (
         "Cut into one part for each expert, the orthonormal rows no longer have length 1: the squares of a direction's "
         f"row norms add up to 1 over the experts, {(1 / len(run.experts)) ** 0.5:.2f} each if all share it "
-        f"equally.{joined}"
+        f"equally.{neighbor_note}"
     )
     chart_view.draw_chart(
         "joint_energy", table, name=f"energy_{key[0][:8]}", headed=True, on_click=choose_expert, value=value,
-        selected=expert, caption=caption, **report_options(key),
+        selected=expert, caption=caption, **make_report_options(key),
     )  # fmt: skip
     return expert
 
@@ -155,44 +173,45 @@ def choose_expert() -> None:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def energy_table(key: Key, cut: float, _space: JointSpace) -> pd.DataFrame:
+def build_energies(key: SpaceKey, cut: float, _space: JointSpace) -> pd.DataFrame:
     """Energies and row norms of a space, by expert and direction."""
     from merging.study.analysis.drm_joint_space import energy_by_direction
 
     return energy_by_direction(_space.truncate(cut))
 
 
-def draw_pruning(key: Key, space: JointSpace, cut: float, expert: str | None) -> None:
+def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | None) -> None:
     """Draw the share that pruning drops from every basis vector, and the four steps, at the same prune ratio."""
     chart_view.draw_question("joint_dropped")
     with st.container(horizontal=True, gap="medium"):
         ratio = st.slider(
-            "Prune ratio", 0.0, 0.95, RATIO, 0.05, format="percent", key=address.JOINT_RATIO, bind=address.BIND,
+            "Prune ratio", 0.0, 0.95, DEFAULT_RATIO, 0.05, format="percent", key=address.JOINT_RATIO, bind=address.BIND,
             width=260,
         )  # fmt: skip
         ranked = st.selectbox(
-            "Entries ranked", RANKINGS, key=address.RANKING, bind=address.BIND, width=200, help=RANKING
+            "Entries ranked", RANKING_SCOPES, key=address.RANKING, bind=address.BIND, width=200, help=RANKING_HELP
         )
-    joint = RANKINGS[ranked]
-    table = dropped_table(key, cut, ratio, joint, space)
+    ranked_together = RANKING_SCOPES[ranked]
+    table = build_dropped_shares(key, cut, ratio, ranked_together, space)
     means = [percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]
     caption = (
         f"The smallest {percent(ratio, 0)} of the entries of "
-        f"{'all matrices together' if joint else 'the matrix of each expert by itself'} are dropped (DRM, Fig. 3). "
+        f"{'all matrices together' if ranked_together else 'the matrix of each expert by itself'} are dropped (DRM, "
+        "Fig. 3). "
         f"The mean over all experts and rows is {means[1]} with and {means[0]} without renormalization; only the "
         "spread over the rows differs."
     )
-    shown = table[table["expert"] == expert] if expert else table
+    shown_rows = table[table["expert"] == expert] if expert else table
     paper, options = (
-        paper_line.claim_lines("conflicts/joint_space", {"swing": dropped_share_range(shown)}),
-        report_options(key),
+        paper_line.claim_lines("conflicts/joint_space", {"swing": dropped_share_range(shown_rows)}),
+        make_report_options(key),
     )
     chart_view.draw_chart(
         "joint_dropped", table, name=f"dropped_{key[0][:8]}", headed=True, expert=expert, ratio=ratio, caption=caption,
         **options | {"description": f"{options['description']} {paper}"},
     )  # fmt: skip
     paper_line.draw_lines(paper)
-    pictures, facts = steps_table(key, cut, ratio, joint, space)
+    step_matrices, facts = build_steps(key, cut, ratio, ranked_together, space)
     caption = (
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "
         "are in units of a unit vector's root mean square, so color shows the row norms. "
@@ -202,22 +221,26 @@ def draw_pruning(key: Key, space: JointSpace, cut: float, expert: str | None) ->
         "entries together."
     )
     name = f"steps_{key[0][:8]}"
-    chart_view.draw_chart("joint_steps", pictures, name=name, vertical=key[2], caption=caption, **report_options(key))
+    chart_view.draw_chart(
+        "joint_steps", step_matrices, name=name, vertical=key[2], caption=caption, **make_report_options(key)
+    )
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning the layer …")
-def dropped_table(key: Key, cut: float, ratio: float, joint: bool, _space: JointSpace) -> pd.DataFrame:
+def build_dropped_shares(
+    key: SpaceKey, cut: float, ratio: float, ranked_together: bool, _space: JointSpace
+) -> pd.DataFrame:
     """The share of every basis vector that pruning drops."""
     from merging.study.analysis.drm_joint_space import dropped_shares
 
-    return dropped_shares(_space.truncate(cut), ratio, joint)
+    return dropped_shares(_space.truncate(cut), ratio, ranked_together)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning and merging the layer …")
-def steps_table(
-    key: Key, cut: float, ratio: float, joint: bool, _space: JointSpace
+def build_steps(
+    key: SpaceKey, cut: float, ratio: float, ranked_together: bool, _space: JointSpace
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """The matrices of every step in reduced size, and the numbers for the caption."""
     from merging.study.analysis.drm_joint_space import algorithm_steps
 
-    return algorithm_steps(_space.truncate(cut), ratio, joint)
+    return algorithm_steps(_space.truncate(cut), ratio, ranked_together)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CLICK_HINT = "Click a cell, or choose"
 
 
-def linear_layers(run: Run) -> pd.DataFrame:
+def list_linear_layers(run: Run) -> pd.DataFrame:
     """The linear layers of a run's experts in forward order, with section, role and part."""
     from viz.chart import sort_forward
 
@@ -34,37 +34,40 @@ def linear_layers(run: Run) -> pd.DataFrame:
     return sort_forward(rows[rows["role"].isin(LINEAR_MAPS)])[[*TENSOR_COLUMNS, "numel"]].reset_index(drop=True)
 
 
-def pick_layer(run: Run, first: str | None = None) -> str | None:
-    """The picker of one linear layer; ``first`` is preselected unless the link or the session names a layer."""
-    names = list(linear_layers(run)["tensor"])
+def pick_layer(run: Run, default: str | None = None) -> str | None:
+    """Draw the picker of a linear layer; returns its name.
+
+    ``default`` is preselected unless the link or the session names a layer.
+    """
+    names = list(list_linear_layers(run)["tensor"])
     return selection_pickers.pick_selected(
-        address.TENSOR, names, "Layer", first=first, placeholder=CLICK_HINT, width=420, what="linear layers"
+        address.TENSOR, names, "Layer", first=default, placeholder=CLICK_HINT, width=420, what="linear layers"
     )
 
 
-def middle_layer(run: Run) -> str:
+def find_middle_layer(run: Run) -> str:
     """The first linear layer of the middle block, the default of views that need a layer."""
-    rows = linear_layers(run)
+    rows = list_linear_layers(run)
     blocks = list(dict.fromkeys(section for section in rows["section"] if "block " in section))
     section = blocks[len(blocks) // 2] if blocks else rows["section"].iloc[0]
     return str(rows[rows["section"] == section]["tensor"].iloc[0])
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
-def _task_matrices(run_id: str) -> TaskMatrices:
+def _open_task_matrices(run_id: str) -> TaskMatrices:
     from merging.study.analysis.drm_joint_space import TaskMatrices
 
     return TaskMatrices.of_run(page_data.store().get_run(run_id))
 
 
 @st.cache_resource(max_entries=2, show_spinner="Reading the layer …")
-def task_matrices(run_id: str, layer: str) -> torch.Tensor:
+def read_task_matrices(run_id: str, layer: str) -> torch.Tensor:
     """Task vectors of a linear layer, (experts, d_out, d_in), in the order of the run; shared, so never changed.
 
     Raises:
         CheckpointError: a checkpoint of the run is missing or has changed.
     """
-    return _task_matrices(run_id).layer(layer)
+    return _open_task_matrices(run_id).layer(layer)
 
 
 @dataclass
@@ -76,22 +79,22 @@ class Decomposition:
 
 # The cache stores the holder, not the space: cached functions must not draw, and computing a space draws progress.
 @st.cache_resource(max_entries=4, show_spinner=False)
-def cached_decomposition(run_id: str, layer: str, vertical: bool) -> Decomposition:
+def find_cached_decomposition(run_id: str, layer: str, vertical: bool) -> Decomposition:
     """The decomposition of a layer, cached for all sessions; only the last few layers stay cached."""
     return Decomposition()
 
 
-def expected_seconds(run: Run, layer: str, vertical: bool) -> float:
+def estimate_seconds(run: Run, layer: str, vertical: bool) -> float:
     """The estimated seconds to compute the joint space of a layer; 0 if it is cached.
 
     Raises:
-        CheckpointError: as in ``task_matrices``.
+        CheckpointError: as in ``read_task_matrices``.
     """
     from merging.study.analysis.drm_joint_space import estimated_seconds
 
-    if cached_decomposition(run.id, layer, vertical).space is not None:
+    if find_cached_decomposition(run.id, layer, vertical).space is not None:
         return 0.0
-    count, height, width = task_matrices(run.id, layer).shape
+    count, height, width = read_task_matrices(run.id, layer).shape
     return estimated_seconds(count, (height, width), vertical)
 
 
@@ -99,11 +102,11 @@ def decompose_layer(run: Run, layer: str, vertical: bool, tick: Tick = lambda sh
     """The joint space of a layer, with every direction that is not null; ``tick`` gets the finished share, 0 to 1.
 
     Raises:
-        CheckpointError: as in ``task_matrices``. MergingError: the numbers are too large.
+        CheckpointError: as in ``read_task_matrices``. MergingError: the numbers are too large.
     """
     from merging.study.analysis.drm_joint_space import joint_space
 
-    cached = cached_decomposition(run.id, layer, vertical)
+    cached = find_cached_decomposition(run.id, layer, vertical)
     if cached.space is None:
-        cached.space = joint_space(run.experts, task_matrices(run.id, layer), vertical, tick)
+        cached.space = joint_space(run.experts, read_task_matrices(run.id, layer), vertical, tick)
     return cached.space

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from merging.study.measurements.signs import LayerSigns
 
 DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)  # the measured ones
-DENSITY, CUT = 0.2, 0.01
-CELLS = {"excess over random signs": "excess", "mean agreement": "mean", "density": "kept"}
+DEFAULT_DENSITY, DEFAULT_RANK_CUT = 0.2, 0.01
+AGREEMENT_METRICS = {"excess over random signs": "excess", "mean agreement": "mean", "density": "kept"}
 ELECTION_METRICS = {"share of its entries that survive": "survived", "share of what survives": "taken"}
 DENSITY_HELP = "Each expert keeps this share of the largest entries of its own matrix, in the space shown."
 RANK_CUT_HELP = (
@@ -49,7 +49,7 @@ ELECTION_NOTE = (
     "the remaining entries is elected, and entries of the other sign are dropped. If the sum is zero, the sign that "
     "wins more often in the whole model is elected."
 )
-COLUMNS = {
+ELECTION_COLUMNS = {
     "expert": st.column_config.TextColumn("Expert", pinned=True),
     "kept": st.column_config.NumberColumn("Kept", format="localized", help="Entries that remain after the trim."),
     "won": st.column_config.NumberColumn("Survive", format="localized", help="Kept entries of the elected sign."),
@@ -59,26 +59,28 @@ COLUMNS = {
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def layer_at_density(run_id: str, name: str, density: float, cut: float, _spaces: Sequence[JointSpace]) -> LayerSigns:
+def count_signs_at_density(
+    run_id: str, name: str, density: float, cut: float, _spaces: Sequence[JointSpace]
+) -> LayerSigns:
     """The signs of one linear layer, pruned to one density."""
     from merging.study.measurements.signs import inspect_layer
 
-    return inspect_layer(linear_layers.task_matrices(run_id, name), (density,), cut, spaces=_spaces)
+    return inspect_layer(linear_layers.read_task_matrices(run_id, name), (density,), cut, spaces=_spaces)
 
 
-def layer_states(run: Run, name: str, density: float, cut: float) -> list[LayerSigns]:
+def count_layer_signs(run: Run, name: str, density: float, cut: float) -> list[LayerSigns]:
     """The signs of one linear layer before and after pruning; cached spaces and counts are not computed again."""
     from merging.study.measurements.signs import estimated_seconds
 
     densities = sorted({1.0, density})
-    seconds = sum(linear_layers.expected_seconds(run, name, vertical) for vertical in (False, True))
-    seconds += len(densities) * estimated_seconds(linear_layers.task_matrices(run.id, name).shape)
+    seconds = sum(linear_layers.estimate_seconds(run, name, vertical) for vertical in (False, True))
+    seconds += len(densities) * estimated_seconds(linear_layers.read_task_matrices(run.id, name).shape)
     with st.spinner(f"Counting signs of this layer, about {duration_text(seconds)} …"):
         spaces = [linear_layers.decompose_layer(run, name, vertical) for vertical in (False, True)]
-        return [layer_at_density(run.id, name, share, cut, spaces) for share in densities]
+        return [count_signs_at_density(run.id, name, share, cut, spaces) for share in densities]
 
 
-def histogram_bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> pd.DataFrame:
+def build_histogram(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> pd.DataFrame:
     """The histogram's table: one row for each space, state and bin, with the totals of its space."""
     import pandas as pd
 
@@ -97,12 +99,12 @@ def histogram_bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: 
                 (space, title, state, kept_share, low, high, share, chance, *totals)
                 for low, high, share, chance in zip(EDGES, EDGES[1:], shares, chances, strict=False)
             ]
-    facts = ["space", "title", "state", "density", "low", "high", "share", "random"]
-    return pd.DataFrame(rows, columns=[*facts, "mean", "null", "kept", "positions"])
+    bin_columns = ["space", "title", "state", "density", "low", "high", "share", "random"]
+    return pd.DataFrame(rows, columns=[*bin_columns, "mean", "null", "kept", "positions"])
 
 
 @cache_shared(8)
-def votes_of_all_layers(measurement: StoredMeasurement) -> dict[tuple[str, float], NDArray[np.int64]]:
+def read_votes(measurement: StoredMeasurement) -> dict[tuple[str, float], NDArray[np.int64]]:
     """{(space, density): votes} of all linear layers together; shared, so never changed."""
     from merging.study.measurements.signs import read_counts
 
@@ -110,27 +112,27 @@ def votes_of_all_layers(measurement: StoredMeasurement) -> dict[tuple[str, float
 
 
 @cache_table
-def agreement_by_layer(measurement: StoredMeasurement, density: float) -> pd.DataFrame:
+def read_agreement(measurement: StoredMeasurement, density: float) -> pd.DataFrame:
     """Agreement at one density, one row for each space and layer."""
     from merging.study.measurements.signs import SPACES
 
-    rows = _with_layer_facts(measurement, "agreement", density)
+    rows = _read_rows_at_density(measurement, "agreement", density)
     return rows.assign(title=rows["space"].map(SPACES), excess=rows["mean"] - rows["null"])
 
 
 @cache_table
-def elections_at(measurement: StoredMeasurement, density: float) -> pd.DataFrame:
+def read_elections(measurement: StoredMeasurement, density: float) -> pd.DataFrame:
     """Elections at one density, one row for each layer and expert."""
-    return election_shares(_with_layer_facts(measurement, "elections", density))
+    return add_election_shares(_read_rows_at_density(measurement, "elections", density))
 
 
-def _with_layer_facts(measurement: StoredMeasurement, name: str, density: float) -> pd.DataFrame:
+def _read_rows_at_density(measurement: StoredMeasurement, name: str, density: float) -> pd.DataFrame:
     """The rows of a table at one density, with the facts of their layers."""
     rows, layers = (measurements.measured_table(measurement, table) for table in (name, "layers"))
     return rows[rows["density"] == density].merge(layers, on="order", validate="many_to_one")
 
 
-def election_shares(rows: pd.DataFrame) -> pd.DataFrame:
+def add_election_shares(rows: pd.DataFrame) -> pd.DataFrame:
     """Elections with their shares; these are NaN for layers whose experts keep no entry."""
     survivors = rows.groupby("tensor")["won"].transform("sum")
     return rows.assign(
@@ -163,18 +165,20 @@ def draw_pictures(run: Run, measurement: StoredMeasurement | None) -> None:
     """Draw heat map, histogram and election; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         density = st.select_slider(
-            "Density", DENSITIES, DENSITY, key=address.DENSITY, bind=address.BIND, help=DENSITY_HELP, width=300
+            "Density", DENSITIES, DEFAULT_DENSITY, key=address.DENSITY, bind=address.BIND, help=DENSITY_HELP, width=300
         )
         if measurement is not None:
-            value = CELLS[st.selectbox("Color", CELLS, key=address.SIGN_METRIC, bind=address.BIND, width=240)]
+            value = AGREEMENT_METRICS[
+                st.selectbox("Color", AGREEMENT_METRICS, key=address.SIGN_METRIC, bind=address.BIND, width=240)
+            ]
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
-        layer = linear_layers.pick_layer(run, None if measurement else linear_layers.middle_layer(run))
-        cut = CUT
+        layer = linear_layers.pick_layer(run, None if measurement else linear_layers.find_middle_layer(run))
+        cut = DEFAULT_RANK_CUT
         if layer:
             cut = st.slider(
-                "Rank cut of this layer", 0.0, 0.1, CUT, 0.005, format="%.3f", key=address.RANK_CUT, bind=address.BIND,
-                help=RANK_CUT_HELP, width=240,
+                "Rank cut of this layer", 0.0, 0.1, DEFAULT_RANK_CUT, 0.005, format="%.3f", key=address.RANK_CUT,
+                bind=address.BIND, help=RANK_CUT_HELP, width=240,
             )  # fmt: skip
     selection_pickers.draw_view_links("Conflicts", address.TENSOR, run=run.id)
     if measurement is not None:
@@ -187,11 +191,13 @@ def draw_pictures(run: Run, measurement: StoredMeasurement | None) -> None:
 
 def draw_heat_map(run: Run, measurement: StoredMeasurement, density: float, value: str, layer: str | None) -> None:
     """Draw agreement layer by layer."""
-    table, selected = agreement_by_layer(measurement, density), (None, layer)
-    pruned = f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {measurement.notes['rank_tol']}."
+    table, selected = read_agreement(measurement, density), (None, layer)
+    pruning_note = (
+        f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {measurement.notes['rank_tol']}."
+    )
     chart_view.draw_chart(
         "sign_layers", table, name=f"signs_{density:g}", on_click=choose_cell, value=value, selected=selected,
-        caption=f"{pruned} {measure_button.origin_in_words([measurement])}", of=[run],
+        caption=f"{pruning_note} {measure_button.origin_in_words([measurement])}", of=[run],
     )  # fmt: skip
 
 
@@ -201,26 +207,28 @@ def draw_histogram(
     """Draw the histogram of one layer, or of all layers."""
     if layer:
         try:
-            states = layer_states(run, layer, density, cut)
+            states = count_layer_signs(run, layer, density, cut)
         except CheckpointError as error:  # caught in this function, because a click redraws this fragment alone
             st.error(page_text.safe_text(error, 1000), icon=":material/error:")
             return
-        ranks = " and ".join(f"{rank} ({way})" for rank, way in zip(states[0].ranks, ("H", "V"), strict=True))
-        counts, what = {key: votes for state in states for key, votes in state.votes.items()}, layer
-        ranked = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
+        ranks = " and ".join(
+            f"{rank} ({direction})" for rank, direction in zip(states[0].ranks, ("H", "V"), strict=True)
+        )
+        counts, subject = {key: votes for state in states for key, votes in state.votes.items()}, layer
+        rank_note = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
     elif measurement is not None:
-        counts, what, ranked = (
-            votes_of_all_layers(measurement),
+        counts, subject, rank_note = (
+            read_votes(measurement),
             f"all {measurement.notes['layers']} linear layers",
             "",
         )
     else:
         return
-    short = clean_text(what.removeprefix("visual.transformer.resblocks."), 60)
+    short_subject = clean_text(subject.removeprefix("visual.transformer.resblocks."), 60)
     paper = paper_line.claim_lines("conflicts/signs")
     chart_view.draw_chart(
-        "sign_histogram", histogram_bins(counts, density), name=f"sign_agreement_{density:g}", what=short,
-        caption=f"{ranked}{READING_NOTE}", description=paper, of=[run],
+        "sign_histogram", build_histogram(counts, density), name=f"sign_agreement_{density:g}", what=short_subject,
+        caption=f"{rank_note}{READING_NOTE}", description=paper, of=[run],
     )  # fmt: skip
     paper_line.draw_lines(paper, [run])
 
@@ -231,21 +239,23 @@ def draw_election(run: Run, measurement: StoredMeasurement, density: float, laye
     value = ELECTION_METRICS[
         st.selectbox("Show", ELECTION_METRICS, key=address.ELECTION_METRIC, bind=address.BIND, width=300)
     ]
-    table = elections_at(measurement, density)
+    table = read_elections(measurement, density)
     chart_view.draw_chart(
         "election_layers", table, name=f"election_{density:g}", headed=True, on_click=choose_layer, value=value,
         selected=layer, experts=list(run.experts), caption=ELECTION_NOTE.format(density), of=[run],
     )  # fmt: skip
     st.dataframe(
-        election_table(table, layer).replace({"expert": expert_names.data_set_titles()}),
+        sum_elections(table, layer).replace({"expert": expert_names.data_set_titles()}),
         hide_index=True,
-        column_config=COLUMNS,
+        column_config=ELECTION_COLUMNS,
         alt="Entries that survive the election, by expert",
     )
 
 
-def election_table(table: pd.DataFrame, layer: str | None) -> pd.DataFrame:
+def sum_elections(table: pd.DataFrame, layer: str | None) -> pd.DataFrame:
     """Kept and surviving entries by expert, for one layer or all layers together."""
     rows = table[table["tensor"] == layer] if layer else table
-    sums = election_shares(rows.groupby("expert", sort=False)[["kept", "won"]].sum().reset_index().assign(tensor=""))
-    return sums[["expert", "kept", "won", "survived", "taken"]]
+    shares = add_election_shares(
+        rows.groupby("expert", sort=False)[["kept", "won"]].sum().reset_index().assign(tensor="")
+    )
+    return shares[["expert", "kept", "won", "survived", "taken"]]

@@ -25,14 +25,14 @@ NOT_MEASURED = (
     "subsets of every size with several methods. It takes ten minutes or more, in the background, and you can cancel "
     "it."
 )
-READING = (
+TEST_NOTE = (
     "Positive numbers favor **{0}**. A paired t-test asks whether the mean difference is large against its scatter "
     "from subset to subset, assuming independent subsets. They are not: they share experts and images, and "
     "larger subsets overlap more, so p is **too small**, above all on the right. A small p means that the sign of the "
     "difference hardly depends on which of *these* experts are merged. It says nothing about other experts, other "
     "images or other parameters, nor about whether the difference matters. There is no correction for the number of "
-    "tests. With one subset there is no test; the paper prints p-values even there, so its pairs must be finer than "
-    "subsets."
+    "tests. With one subset there is no test. The paper prints p-values even then, so its pairs must be smaller units "
+    "than subsets."
 )
 
 
@@ -41,7 +41,7 @@ def draw_view() -> None:
     if (measurement := measurements.find_measurement(measurements.TASK_COUNTS)) is None:
         measure_button.draw_missing_benchmark(measurements.TASK_COUNTS, NOT_MEASURED)
         return
-    table = _averages(measurement)
+    table = _read_averages(measurement)
     chart_view.draw_question("task_counts")
     relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
     value = "normalized" if relative else "accuracy"
@@ -65,17 +65,17 @@ def draw_view() -> None:
 
 
 @cache_table
-def _averages(measurement: StoredMeasurement) -> pd.DataFrame:
+def _read_averages(measurement: StoredMeasurement) -> pd.DataFrame:
     from merging.study.trials.task_counts import average_counts
 
     return average_counts(*(measurements.measured_table(measurement, name) for name in ("counts", "experts")))
 
 
 @cache_table
-def _paired_tests(table: pd.DataFrame, chosen: str, value: str) -> pd.DataFrame:
+def _run_paired_tests(table: pd.DataFrame, method: str, value: str) -> pd.DataFrame:
     from merging.study.trials.task_counts import paired_tests
 
-    return paired_tests(table, chosen, value)
+    return paired_tests(table, method, value)
 
 
 def _draw_tests(table: pd.DataFrame, value: str) -> None:
@@ -83,31 +83,31 @@ def _draw_tests(table: pd.DataFrame, value: str) -> None:
 
     st.header("Is one method better than another, whichever experts are merged?", anchor=False)
     methods = list(dict.fromkeys(table["method"]))
-    first = methods.index(REFERENCE) if REFERENCE in methods else 0
-    chosen = st.selectbox("Compare", methods, first, key=address.TESTED_METHOD, bind=address.BIND, width=320)
-    tests = _paired_tests(table, chosen, value)
+    default_index = methods.index(REFERENCE) if REFERENCE in methods else 0
+    method = st.selectbox("Compare", methods, default_index, key=address.TESTED_METHOD, bind=address.BIND, width=320)
+    tests = _run_paired_tests(table, method, value)
     cells = tests.assign(
-        cell=[_cell(d, p) for d, p in zip(tests["difference"], tests["p"], strict=True)],
+        cell=[_test_in_words(difference, p) for difference, p in zip(tests["difference"], tests["p"], strict=True)],
         size=[f"{size} experts" for size in tests["size"]],
     )
-    wide = cells.pivot(index="method", columns="size", values="cell")
-    wide = wide.loc[list(dict.fromkeys(cells["method"])), list(dict.fromkeys(cells["size"]))]
+    table_by_size = cells.pivot(index="method", columns="size", values="cell")
+    table_by_size = table_by_size.loc[list(dict.fromkeys(cells["method"])), list(dict.fromkeys(cells["size"]))]
     pairs = cells.drop_duplicates("size").set_index("size")["pairs"]
-    wide.loc["Pairs"] = [str(pairs[size]) for size in wide.columns]
-    columns: dict[str, Any] = {name: st.column_config.TextColumn(name, width=125) for name in wide.columns}
+    table_by_size.loc["Pairs"] = [str(pairs[size]) for size in table_by_size.columns]
+    columns: dict[str, Any] = {name: st.column_config.TextColumn(name, width=125) for name in table_by_size.columns}
     st.dataframe(
-        wide.reset_index(),
+        table_by_size.reset_index(),
         hide_index=True,
         height="content",
-        column_config={"method": st.column_config.TextColumn(f"{chosen} against", width=210, pinned=True), **columns},
-        alt=f"Paired t-tests of {chosen} against every other method, by number of experts",
+        column_config={"method": st.column_config.TextColumn(f"{method} against", width=210, pinned=True), **columns},
+        alt=f"Paired t-tests of {method} against every other method, by number of experts",
     )
     st.caption(
         "Mean difference in percentage points and the one-sided p of a paired t-test over subsets, as in the paper's "
-        f"Table 5. {READING.format(page_text.safe_text(chosen, 40))}"
+        f"Table 5. {TEST_NOTE.format(page_text.safe_text(method, 40))}"
     )
 
 
-def _cell(difference: float, p: float) -> str:
+def _test_in_words(difference: float, p: float) -> str:
     probability = "—" if math.isnan(p) else f"p = {p:.3f}" if p >= 0.001 else f"p = {p:.0e}"
     return f"{100 * difference:+.1f}, {probability}"

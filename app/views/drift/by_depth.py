@@ -29,37 +29,37 @@ HALVES_NOTE = (
     "Drift of the final features on n = {} images per task of the choosing half; accuracy on n = {} images per "
     "task of the reporting half. The halves do not overlap."
 )
-POINT_GROUPS = {
+CORRELATION_LABELS = {
     "all points": "all points",
     "tasks of one run": "tasks of one run (mean)",
     "runs on one task": "runs on one task (mean)",
 }
 
 
-def draw_view(pairs: Pairs, stored: Sequence[Run]) -> None:
+def draw_view(pairs: Pairs, stored_runs: Sequence[Run]) -> None:
     """Draw the charts and tables of the chosen runs."""
     with st.container(horizontal=True, gap="medium"):
         token = st.selectbox("Features", TOKENS, key=address.TOKEN, bind=address.BIND, width=220)
         distance = pick_distance()
-        band = pick_one([run for run, _ in pairs], "Band over the tasks of").id
-    draw_lines(pairs, token, distance, band)
-    draw_accuracy(pairs, stored, distance)
-    draw_consistency([run for run, _ in pairs], stored)
+        band_run = pick_one([run for run, _ in pairs], "Band over the tasks of").id
+    draw_lines(pairs, token, distance, band_run)
+    draw_accuracy(pairs, stored_runs, distance)
+    draw_consistency([run for run, _ in pairs], stored_runs)
 
 
 def pick_distance() -> str:
-    """The picker of the distance; returns its name in charts."""
+    """Draw the picker of the distance; returns the distance's name in charts."""
     return DISTANCES[st.selectbox("Distance", DISTANCES, key=address.DISTANCE, bind=address.BIND, width=220)]
 
 
-def draw_lines(pairs: Pairs, token: str, distance: str, band: str) -> None:
+def draw_lines(pairs: Pairs, token: str, distance: str, band_run: str) -> None:
     """Draw a curve for each run (LOT, Fig. 1b)."""
     measured = [measurement for _, measurement in pairs]
     table = measurements.drift_by_depth(pairs, TOKENS[token])
-    colors = [run.id for run, _ in pairs]
+    run_ids = [run.id for run, _ in pairs]
     paper = paper_line.claim_lines("drift/by_depth")
     chart_view.draw_chart(
-        "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band,
+        "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=run_ids, band=band_run,
         caption=lines_in_words(table, measured, token), description=paper,
     )  # fmt: skip
     paper_line.draw_lines(paper, [run for run, _ in pairs])
@@ -81,11 +81,11 @@ def _tasks_in_words(tasks: Sequence[int]) -> str:
     return f"{span(tasks)} tasks, which differ between the runs, as do the images" if len(set(tasks)) > 1 else "tasks"
 
 
-def draw_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
+def draw_accuracy(pairs: Pairs, stored_runs: Sequence[Run], distance: str) -> None:
     """Draw a point for each task and run (LOT, Fig. 1a), and correlations."""
-    points = measurements.drift_and_accuracy(pairs, stored)
+    points = measurements.drift_and_accuracy(pairs, stored_runs)
     fit = measurements.fit_drift_line(points, distance) if len(points) else None
-    line = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
+    fit_values = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
     paper = paper_line.claim_lines("drift/against_accuracy")
     images = "" if points.empty else HALVES_NOTE.format(span(points["n"]), span(points["n_scored"]))
     chart_view.draw_chart(
@@ -93,7 +93,7 @@ def draw_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
         points,
         name=f"drift_against_accuracy_{distance}",
         value=distance,
-        fit=line,
+        fit=fit_values,
         runs=[run.id for run, _ in pairs],
         tasks=list(measurements.titles_by_task()),
         caption=images,
@@ -106,8 +106,8 @@ def draw_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
 
 def draw_correlations(points: pd.DataFrame, value: str) -> None:
     """Draw a table of correlations over all points, within runs and within tasks."""
-    table = _correlations(points, value)
-    table["over"] = table["over"].map(POINT_GROUPS)
+    table = _compute_correlations(points, value)
+    table["over"] = table["over"].map(CORRELATION_LABELS)
     number = st.column_config.NumberColumn
     columns = {
         "over": st.column_config.TextColumn("Correlation", width="medium"),
@@ -124,16 +124,16 @@ def draw_correlations(points: pd.DataFrame, value: str) -> None:
 
 
 @cache_table
-def _correlations(points: pd.DataFrame, value: str) -> pd.DataFrame:
+def _compute_correlations(points: pd.DataFrame, value: str) -> pd.DataFrame:
     from merging.study.analysis.correlation import correlations
 
     return correlations(points, value, "lost")
 
 
-def draw_consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+def draw_consistency(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
     """Draw LOT's Table 10 from stored accuracies."""
     st.header("How evenly does each merge serve its tasks?", anchor=False)
-    table = measurements.loss_spread(runs, stored)
+    table = measurements.loss_spread(runs, stored_runs)
     if table.empty:
         st.info("None of these runs was evaluated together with its experts.")
         return

@@ -20,8 +20,12 @@ from merging.study.runs.run import Run
 from viz.figure_text import clean_text, span
 
 # Label in pickers and links -> name in tables and charts.
-CELLS = {"share of the output": "relative", "mean square": "mean_square"}
-CONFLICTS = {"share of squared norm": "removed", "conflict, summed": "conflict_sum", "worst conflict": "conflict_top"}
+DRIFT_METRICS = {"share of the output": "relative", "mean square": "mean_square"}
+CONFLICT_METRICS = {
+    "share of squared norm": "removed",
+    "conflict, summed": "conflict_sum",
+    "worst conflict": "conflict_top",
+}
 CLICK_HINT = "Click a cell, or choose"
 ISOLATED_NOTE = (
     "Each cell replaces only that tensor of the expert by the merged one, with the expert's own inputs (LOT, Eq. 4): "
@@ -44,7 +48,7 @@ ABLATION_OFFER = "Accuracy with each kind of parameter reset to the pretrained m
 def draw_view(pairs: Pairs) -> None:
     """Draw one run in detail; the chart of a single layer shows the other runs, too."""
     run = pick_one([run for run, _ in pairs])
-    measurement = next(measured for other, measured in pairs if other.id == run.id)
+    measurement = next(measured for other_run, measured in pairs if other_run.id == run.id)
     draw_pictures(run, measurement, pairs)
     if not run.network:
         draw_ablation(run)
@@ -72,7 +76,7 @@ def choose_cell() -> None:
 
 
 def pick_kind() -> str:
-    """The picker of one of ``measurements.TENSOR_KINDS``."""
+    """Draw the picker of one of ``measurements.TENSOR_KINDS``; returns its label."""
     return str(
         st.selectbox("Tensors", measurements.TENSOR_KINDS, key=address.TENSOR_KIND, bind=address.BIND, width=200)
     )
@@ -83,7 +87,9 @@ def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: Pairs) -> Non
     """Draw isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = CELLS[st.selectbox("Color", CELLS, key=address.DRIFT_METRIC, bind=address.BIND, width=210)]
+        value = DRIFT_METRICS[
+            st.selectbox("Color", DRIFT_METRICS, key=address.DRIFT_METRIC, bind=address.BIND, width=210)
+        ]
     table = measurements.layer_drift_table(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # above the pickers, but drawn after them, because the chart needs their values
@@ -95,16 +101,16 @@ def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: Pairs) -> Non
         name, rows = f"drift_layers_{run.id[:8]}", measurements.tensors_of_kind(table, kind)
         chart_view.draw_chart(
             "drift_layers", rows, name=name, on_click=choose_cell, value=value, selected=(task, tensor),
-            caption=f"{ISOLATED_NOTE} {_exemplars(run, measurement)}", of=[run],
+            caption=f"{ISOLATED_NOTE} {_origin_in_words(run, measurement)}", of=[run],
         )  # fmt: skip
     if tensor:
-        layer_table, colors = measurements.one_tensor(pairs, tensor), [other.id for other, _ in pairs]
-        counts, exemplars = sorted({other.notes.get("exemplars", 0) for _, other in pairs}), ""
+        layer_table, run_ids = measurements.one_tensor(pairs, tensor), [other_run.id for other_run, _ in pairs]
+        counts, exemplars = sorted({other_run.notes.get("exemplars", 0) for _, other_run in pairs}), ""
         if len(counts) > 1:  # the chart compares these runs nevertheless
             exemplars = f"Every run uses the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task."
         chart_view.draw_chart(
-            "drift_tensor", layer_table, name="drift_tensor", tensor=tensor, selected=task, runs=colors,
-            caption=exemplars, description=page_text.safe_text(tensor), of=[other for other, _ in pairs],
+            "drift_tensor", layer_table, name="drift_tensor", tensor=tensor, selected=task, runs=run_ids,
+            caption=exemplars, description=page_text.safe_text(tensor), of=[other_run for other_run, _ in pairs],
         )  # fmt: skip
         if not run.network and st.button("Does putting it back help?", icon=":material/undo:", on_click=open_restoring):
             st.rerun()  # the whole page
@@ -122,19 +128,20 @@ def draw_objective(run: Run, measurement: StoredMeasurement, pairs: Pairs, kind:
     options = {"label": clean_text(run.name, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
     chart_view.draw_chart(
         "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **options,
-        caption=f"{OBJECTIVE_NOTE} {_exemplars(run, measurement)} {measurements.lot_spectrum_in_words(run)}".strip(),
+        caption=f"{OBJECTIVE_NOTE} {_origin_in_words(run, measurement)} "
+        f"{measurements.lot_spectrum_in_words(run)}".strip(),
         of=[run],
     )  # fmt: skip
 
 
-def _exemplars(run: Run, measurement: StoredMeasurement) -> str:
+def _origin_in_words(run: Run, measurement: StoredMeasurement) -> str:
     if measurement.key == measurements.LAYER_DRIFT:
         return other_networks.rows_in_words(measurement)
-    most, seed = measurement.notes["exemplars"], measurement.notes["exemplar_seed"]
-    n = span((measurement.notes.get("fewest_exemplars", most), most))
-    seen = ", those that the merge used" if run.recipe and run.recipe.exemplars else ""
+    exemplar_count, seed = measurement.notes["exemplars"], measurement.notes["exemplar_seed"]
+    n = span((measurement.notes.get("fewest_exemplars", exemplar_count), exemplar_count))
+    reuse_note = ", those that the merge used" if run.recipe and run.recipe.exemplars else ""
     return (
-        f"n = {n} exemplars per task (training images), seed {seed}{seen}. "
+        f"n = {n} exemplars per task (training images), seed {seed}{reuse_note}. "
         f"{measure_button.origin_in_words([measurement])}"
     )
 
@@ -147,12 +154,14 @@ def draw_ablation(run: Run) -> None:
         measure_button.draw_missing(measurements.ABLATION, [run], ABLATION_OFFER)
         return
     table = measurements.ablation_table(measurement)
-    numbers = {name: st.column_config.NumberColumn(name, format="%.1f%%") for name in table.columns if name != "kind"}
-    first = {"kind": st.column_config.TextColumn("Reset to pretrained", pinned=True)}
+    number_columns = {
+        name: st.column_config.NumberColumn(name, format="%.1f%%") for name in table.columns if name != "kind"
+    }
+    label_column = {"kind": st.column_config.TextColumn("Reset to pretrained", pinned=True)}
     st.dataframe(
         table,
         hide_index=True,
-        column_config=first | numbers,
+        column_config=label_column | number_columns,
         alt="Accuracy by the parameters that are reset to pretrained",
     )
     images = span(measurements.measured_table(measurement, measurements.ABLATION)["n"])
@@ -168,7 +177,9 @@ def draw_removed(runs: Sequence[Run]) -> None:
     run = pick_one(runs)
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=address.CONFLICT_METRIC, bind=address.BIND, width=210)]
+        value = CONFLICT_METRICS[
+            st.selectbox("Color", CONFLICT_METRICS, key=address.CONFLICT_METRIC, bind=address.BIND, width=210)
+        ]
     table = measurements.tensors_of_kind(measurements.removed_conflicts(run), kind)
     exemplars = run.recipe.exemplars if run.recipe else None
     images = (

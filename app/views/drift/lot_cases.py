@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_MEASURED = (
-    "The effect of the number of exemplars on accuracy has not been measured on this benchmark. This merges and "
-    "evaluates every method that needs exemplars with 1 to 64 of them, in three different samples. It takes many "
+    "The effect of the number of exemplars on accuracy has not been measured on this benchmark. The measurement merges "
+    "and evaluates every method that needs exemplars with 1 to 64 of them, in three different samples. It takes many "
     "minutes, in the background, and you can cancel it."
 )
 TRAINED_NOTE = "Each task vector is projected onto its own task's inputs, as after gradient descent."
 UNTRAINED_NOTE = (
     "Both task vectors act on every direction, even where their own task has no input and training changes nothing."
 )
-ORDER = (
+DIRECTIONS_NOTE = (
     " A task's inputs are strongest in its first direction and weakest in its fourth, so the strong directions of A "
     "and B are in different order: in a shared direction their weights differ even at equal energy."
 )
@@ -65,66 +65,68 @@ def draw_cases() -> None:
         help="Gradient descent changes a layer only along its inputs. Off: both vectors act on every direction.",
     )  # fmt: skip
     case = extreme_case(shared, energy, agreement, trained)
-    ends = {
+    extreme_sentences = {
         0: "The feature spaces are orthogonal: LOT drifts from neither expert"
         + (", and neither does the sum." if trained else ". The sum does: each vector acts on the other's inputs."),
         RANK: "The feature spaces are the same: LOT is a weighted average of the task vectors.",
     }
-    between = f"The tasks share {shared} of {RANK} directions: LOT combines both cases."
+    combined_sentence = f"The tasks share {shared} of {RANK} directions: LOT combines both cases."
     caption = (
-        f"{ends.get(shared, between)} Computed just now on this machine's CPU, from synthetic numbers, seed 0. "
-        "The sum is Task Arithmetic with scaling 1, the mean is weight averaging. "
+        f"{extreme_sentences.get(shared, combined_sentence)} Computed just now on this machine's CPU, from synthetic "
+        "numbers, seed 0. The sum is Task Arithmetic with scaling 1, the mean is weight averaging. "
         + (TRAINED_NOTE if trained else UNTRAINED_NOTE)
-        + (ORDER if 0 < shared < RANK else "")
+        + (DIRECTIONS_NOTE if 0 < shared < RANK else "")
     )
-    described = (
+    description = (
         f"{caption} Energy of task B's inputs against task A's {energy:g}, cosine of the task vectors {agreement:g}."
     )
     with st.grid(2, min_column_width=380):
         with st.container():
             chart_view.draw_chart(
-                "drift_case_weights", case.weights, name="lot_case_weights", description=described, of=()
+                "drift_case_weights", case.weights, name="lot_case_weights", description=description, of=()
             )
         with st.container():
             chart_view.draw_chart(
-                "drift_case_objective", case.drift, name="lot_case_drift", description=described, of=()
+                "drift_case_objective", case.drift, name="lot_case_drift", description=description, of=()
             )
     st.caption(caption)
 
 
-def draw_exemplars(stored: Sequence[Run]) -> None:
+def draw_exemplars(stored_runs: Sequence[Run]) -> None:
     """Draw accuracy against the number of exemplars, as a chart and a table."""
     measurement = measurements.find_measurement(measurements.EXEMPLARS)
     if measurement is None:
         measure_button.draw_missing_benchmark(measurements.EXEMPLARS, NOT_MEASURED)
         return
     accuracy, rank = measurements.exemplar_tables(measurement)
-    lines = measurements.reference_accuracies(stored)
-    draws, tasks = plural(measurement.notes["seeds"], "sample"), plural(int(accuracy["tasks"].iloc[0]), "task")
+    reference_lines = measurements.reference_accuracies(stored_runs)
+    sample_count, tasks = plural(measurement.notes["seeds"], "sample"), plural(int(accuracy["tasks"].iloc[0]), "task")
     caption = (
-        f"Curves are means over {draws} of exemplars (seeds from 0), bands span the worst to the best of them. "
+        f"Curves are means over {sample_count} of exemplars (seeds from 0), bands span the worst to the best of them. "
         f"In-domain accuracy on the {samples.scored_part()}, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every "
         f"method has its default parameters except those in its name. {measure_button.origin_in_words([measurement])}"
     )
     paper = paper_line.claim_lines("drift/exemplars")
     chart_view.draw_chart(
-        "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=lines, caption=caption,
-        published=measurements.published_curves(), description=paper, of=(),
+        "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=reference_lines,
+        caption=caption, published=measurements.published_curves(), description=paper, of=(),
     )  # fmt: skip
     _draw_numbers(accuracy)
     paper_line.draw_lines(paper)
     draw_projection()
-    draw_altered(measurement)
+    draw_whole_weights(measurement)
 
 
 def _draw_numbers(accuracy: pd.DataFrame) -> None:
     """Draw our means beside those that papers print, one row for each number of exemplars."""
-    wide = 100 * accuracy.pivot_table("accuracy", "exemplars", "method", sort=False).sort_index()
+    mean_accuracies = 100 * accuracy.pivot_table("accuracy", "exemplars", "method", sort=False).sort_index()
     number = st.column_config.NumberColumn
-    columns: dict[str, Any] = {name: number(f"● {clean_text(name, 40)}", format="%.1f%%") for name in wide.columns}
-    table = wide.reset_index()
+    columns: dict[str, Any] = {
+        name: number(f"● {clean_text(name, 40)}", format="%.1f%%") for name in mean_accuracies.columns
+    }
+    table = mean_accuracies.reset_index()
     for curve in BY_EXEMPLARS:
-        table[curve.key] = [_printed_accuracy(curve, int(n)) for n in table["exemplars"]]
+        table[curve.key] = [_printed_accuracy_in_words(curve, int(n)) for n in table["exemplars"]]
         columns[curve.key] = st.column_config.TextColumn(f"◇ {curve.method}, {curve.where}", help=SOURCES[curve.paper])
     st.dataframe(
         table.style.set_properties(subset=[curve.key for curve in BY_EXEMPLARS], color=printed_color()),
@@ -138,24 +140,24 @@ def _draw_numbers(accuracy: pd.DataFrame) -> None:
     )
 
 
-def _printed_accuracy(curve: Curve, exemplars: int) -> str:
+def _printed_accuracy_in_words(curve: Curve, exemplars: int) -> str:
     value, spread = curve.values.get(exemplars), curve.spread.get(exemplars)
     return "" if value is None else f"{value}%" + (f" ± {spread}" if spread else "")
 
 
-def draw_altered(measurement: StoredMeasurement) -> None:
+def draw_whole_weights(measurement: StoredMeasurement) -> None:
     """Draw the loss from merging whole weights, and the part of it due to the pretrained weights (LOT, Fig. 2)."""
     from merging.study.trials.exemplar_sensitivity import split_losses
 
     table = split_losses(measurements.measured_table(measurement, "weights"))
     paper = paper_line.claim_lines("drift/whole_weights")
-    draws = plural(measurement.notes["seeds"], "sample")
+    sample_count = plural(measurement.notes["seeds"], "sample")
     caption = (
         "The closed form of LOT with scaling 1, solved once for task vectors and once for whole weights, from the same "
         "exemplars and with the same cut-off. The first part is the loss with task vectors, against each task's own "
         "expert; the second is the additional loss with whole weights, which is the value of (I − Π) θ₀. Means over "
-        f"{draws} of exemplars, bars from the best to the worst; in-domain accuracy on the {samples.scored_part()}, "
-        f"n = {table['n'].iloc[0]:,} images. {measure_button.origin_in_words([measurement])}"
+        f"{sample_count} of exemplars, bars from the best to the worst; in-domain accuracy on the "
+        f"{samples.scored_part()}, n = {table['n'].iloc[0]:,} images. {measure_button.origin_in_words([measurement])}"
     )
     chart_view.draw_chart("drift_altered", table, name="whole_weights", caption=caption, description=paper, of=())
     paper_line.draw_lines(paper)

@@ -10,23 +10,25 @@ from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
 from viz.figure_text import clean_text, span
 
-ALTERNATIVE = "Layer by layer works with layer inputs (`merging.capture`)."
-CLIP_ONLY = f"Drift by depth passes images through CLIP towers. {ALTERNATIVE}"
+LAYERS_NOTE = "Layer by layer works with layer inputs (`merging.capture`)."
+CLIP_ONLY = f"Drift by depth passes images through CLIP towers. {LAYERS_NOTE}"
 ONE_OTHER = (
-    f"**{{title}}**: Drift by depth passes images through CLIP towers; this run is of {{network}}. {ALTERNATIVE}"
+    f"**{{title}}**: Drift by depth passes images through CLIP towers; this run is of {{network}}. {LAYERS_NOTE}"
 )
 NOT_MEASURED = "Drift layer by layer, from the layer inputs that the recipe names, has not been measured for"
 
 
-def offered_runs(stored: Sequence[Run]) -> list[Run]:
+def offered_runs(stored_runs: Sequence[Run]) -> list[Run]:
     """The merges of other networks whose layers are measured, or can be because their recipes name layer inputs."""
-    others = [run for run in page_data.merges_of(stored) if run.network]
+    others = [run for run in page_data.merges_of(stored_runs) if run.network]
     return [
-        run for run in others if _names_files(run) or measurements.find_measurement(measurements.LAYER_DRIFT, run.id)
+        run
+        for run in others
+        if _has_input_files(run) or measurements.find_measurement(measurements.LAYER_DRIFT, run.id)
     ]
 
 
-def _names_files(run: Run) -> bool:
+def _has_input_files(run: Run) -> bool:
     return run.recipe is not None and bool(run.recipe.data_files.layer_inputs)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CLICK_HINT = "Click a cell, or choose"
 POLL_SECONDS = 3.0  # between two updates of a running measurement
-MOST = 5  # tensors in the table
+MAX_TENSORS = 5  # tensors in the table
 NOT_MEASURED = "The effect of putting each layer back has not been measured for"
 PREDICTION_OFFER = (
     "The first-order map needs one gradient, which takes about as long as a few evaluations of the sample. It has not "
@@ -47,14 +47,14 @@ def draw_view(runs: Sequence[Run]) -> None:
     if run.recipe is None:
         st.info("This run is not a merge, so there is nothing to put back.")
         return
-    measured = measurements.find_measurement(measurements.PUT_BACK, run.id)
-    # Exactly one element is above the fragment, with or without the measurement. Otherwise Streamlit would take the
-    # fragment for another one once the measurement is stored, and would lose a click made in the meantime.
-    above = st.container()
-    if measured is None:
-        with above:
+    measurement = measurements.find_measurement(measurements.PUT_BACK, run.id)
+    # Exactly one element is above the fragment, with or without the measurement. Otherwise Streamlit would identify
+    # the fragment differently once the measurement is stored, and would lose a click made in the meantime.
+    offer_slot = st.container()
+    if measurement is None:
+        with offer_slot:
             draw_offer(run)
-    draw_maps(run, measured)
+    draw_maps(run, measurement)
 
 
 def draw_offer(run: Run) -> None:
@@ -69,13 +69,13 @@ def draw_offer(run: Run) -> None:
 
 def draw_partial_map(run: Run) -> None:
     """Draw the map so far of a running measurement."""
-    shown = restored_tensors.partial_result(run)
-    if shown is None or shown.tables["changes"].empty:
+    partial = restored_tensors.partial_result(run)
+    if partial is None or partial.tables["changes"].empty:
         st.caption("The first results appear after the embeddings were put back.")
         return
-    changes = shown.tables["changes"]
-    done = int((changes.drop_duplicates(["level", "name"])["level"] == "tensor").sum())
-    caption = f"So far, {plural(done, 'tensor')}. {images_in_words(shown.notes, changes)}"
+    changes = partial.tables["changes"]
+    tensor_count = int((changes.drop_duplicates(["level", "name"])["level"] == "tensor").sum())
+    caption = f"So far, {plural(tensor_count, 'tensor')}. {images_in_words(partial.notes, changes)}"
     chart_view.draw_chart(
         "revert_map",
         restored_tensors.revert_cells(run, changes),
@@ -87,20 +87,20 @@ def draw_partial_map(run: Run) -> None:
 
 def choose_cell() -> None:
     """Callback of a click on the map: choose the cell's tensor."""
-    choose_clicked("revert_map")
+    choose_tensor_of_mark("revert_map")
 
 
 def choose_predicted() -> None:
     """Callback of a click on the first-order map: choose the cell's tensor."""
-    choose_clicked("first_order_map")
+    choose_tensor_of_mark("first_order_map")
 
 
 def choose_point() -> None:
     """Callback of a click on a point: choose its tensor."""
-    choose_clicked("drift_and_put_back")
+    choose_tensor_of_mark("drift_and_put_back")
 
 
-def choose_clicked(key: str) -> None:
+def choose_tensor_of_mark(key: str) -> None:
     """Choose the tensor of the clicked mark of a chart."""
     if cell := chart_view.clicked_mark(key):
         choose_tensor(cell["tensor"])
@@ -112,25 +112,25 @@ def choose_tensor(tensor: str) -> None:
 
 
 @guarded_fragment
-def draw_maps(run: Run, measured: StoredMeasurement | None) -> None:
+def draw_maps(run: Run, measurement: StoredMeasurement | None) -> None:
     """Draw the maps with the picker of one tensor, and its panel; a click redraws only them."""
     tensors = list(page_data.run_table(run.id, "tensors")["tensor"])
-    changes = None if measured is None else measurements.measured_table(measured, "changes")
+    changes = None if measurement is None else measurements.measured_table(measurement, "changes")
     picture = st.container()  # above the picker, but drawn after it, because the chart needs its value
     tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
     selection_pickers.draw_view_links("Drift", address.TENSOR, run=run.id)
-    if measured is not None and changes is not None:
+    if measurement is not None and changes is not None:
         with picture:
-            draw_true_map(run, measured, changes, tensor)
+            draw_true_map(run, measurement, changes, tensor)
     put_back_panel.draw_panel(run, tensor, "drift")
     if changes is not None:
         draw_ranks(run, changes, tensor)
     draw_predicted_map(run, changes, tensor)
 
 
-def draw_true_map(run: Run, measured: StoredMeasurement, changes: pd.DataFrame, tensor: str | None) -> None:
+def draw_true_map(run: Run, measurement: StoredMeasurement, changes: pd.DataFrame, tensor: str | None) -> None:
     """Draw the map, and tables of whole blocks, kinds, and the largest gains."""
-    caption = f"{images_in_words(measured.notes, changes)} {measure_button.origin_in_words([measured])}"
+    caption = f"{images_in_words(measurement.notes, changes)} {measure_button.origin_in_words([measurement])}"
     chart_view.draw_chart(
         "revert_map", restored_tensors.revert_cells(run, changes), name=f"put_back_{run.id[:8]}", on_click=choose_cell,
         selected=(None, tensor), caption=caption, of=[run],
@@ -142,9 +142,9 @@ def draw_true_map(run: Run, measured: StoredMeasurement, changes: pd.DataFrame, 
                 restored_tensors.change_averages(changes, ("block", "kind")), "Accuracy with blocks and kinds put back"
             )
         with st.container():
-            st.markdown(f"**The {MOST} tensors with the largest gain**, points (95% interval)")
+            st.markdown(f"**The {MAX_TENSORS} tensors with the largest gain**, points (95% interval)")
             draw_changes(
-                restored_tensors.change_averages(changes, ("tensor",), MOST),
+                restored_tensors.change_averages(changes, ("tensor",), MAX_TENSORS),
                 "The tensors with the largest gain when put back",
             )
 
@@ -168,10 +168,10 @@ def images_in_words(notes: Mapping[str, Any], changes: pd.DataFrame) -> str:
 
 
 def pick_domain(changes: pd.DataFrame) -> str:
-    """The picker of a domain; returns the chosen one."""
-    known = [over for over in (OUT_OF_DOMAIN, IN_DOMAIN) if over in set(changes["over"])]
+    """Draw the picker of a domain; returns the chosen domain."""
+    domains = [domain for domain in (OUT_OF_DOMAIN, IN_DOMAIN) if domain in set(changes["over"])]
     chosen = st.segmented_control(
-        "Accuracy", known, default=known[0], key=address.DOMAIN, bind=address.BIND, required=True
+        "Accuracy", domains, default=domains[0], key=address.DOMAIN, bind=address.BIND, required=True
     )
     return str(chosen)
 
@@ -185,57 +185,67 @@ def draw_ranks(run: Run, changes: pd.DataFrame, tensor: str | None) -> None:
     if drift is None:
         measure_button.draw_missing(measurements.DRIFT, [run], NO_DRIFT)
         return
-    over = pick_domain(changes)
-    table = restored_tensors.drift_and_change(run, drift, changes, over)
+    domain = pick_domain(changes)
+    table = restored_tensors.drift_and_change(run, drift, changes, domain)
     if table.empty:
         return
     fit = fit_line(table["drift"].to_numpy(float), table["change"].to_numpy(float))
-    draw_firsts(table, over)
+    draw_first_tensors(table, domain)
     chart_view.draw_chart(
         "drift_and_put_back", table, name=f"drift_and_put_back_{run.id[:8]}", headed=True, on_click=choose_point,
-        correlation=(fit.spearman, fit.n), over=over, selected=tensor, of=[run],
+        correlation=(fit.spearman, fit.n), over=domain, selected=tensor, of=[run],
         caption="Isolated drift of a layer, a mean over tasks, is a correlation; putting back is an intervention. "
-        f"n = {count(table['n'].max())} images {over}. {measure_button.origin_in_words([drift])}",
+        f"n = {count(table['n'].max())} images {domain}. {measure_button.origin_in_words([drift])}",
     )  # fmt: skip
 
 
-def draw_firsts(table: pd.DataFrame, over: str) -> None:
+def draw_first_tensors(table: pd.DataFrame, domain: str) -> None:
     """Draw the tensor that drifts most and the one that helps most, with their ranks and buttons that choose them."""
-    most, best = table.loc[table["drift"].idxmax()], table.loc[table["change"].idxmax()]
-    number = plural(len(table), "tensor")
+    most_drifting, most_helpful = table.loc[table["drift"].idxmax()], table.loc[table["change"].idxmax()]
+    tensor_count = plural(len(table), "tensor")
     st.markdown(
-        f"**{page_text.safe_text(most['tensor'], 100)}** drifts most; by the gain {over} of putting it back, its rank "
-        f"is {most['change_rank']:g} of {number}. **{page_text.safe_text(best['tensor'], 100)}** helps most if it is "
-        f"put back; by drift, its rank is {best['drift_rank']:g}. Equal numbers share a mean rank."
+        f"**{page_text.safe_text(most_drifting['tensor'], 100)}** drifts most; by the gain {domain} of putting it "
+        f"back, its rank is {most_drifting['change_rank']:g} of {tensor_count}. "
+        f"**{page_text.safe_text(most_helpful['tensor'], 100)}** helps most if it is "
+        f"put back; by drift, its rank is {most_helpful['drift_rank']:g}. Equal numbers share a mean rank."
     )
     with st.container(horizontal=True):
-        st.button("Choose the one that drifts most", key="drifts_most", on_click=choose_tensor, args=(most["tensor"],))
-        st.button("Choose the one that helps most", key="helps_most", on_click=choose_tensor, args=(best["tensor"],))
+        st.button(
+            "Choose the one that drifts most",
+            key="drifts_most",
+            on_click=choose_tensor,
+            args=(most_drifting["tensor"],),
+        )
+        st.button(
+            "Choose the one that helps most", key="helps_most", on_click=choose_tensor, args=(most_helpful["tensor"],)
+        )
 
 
 def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | None) -> None:
     """Draw the first-order map, and its rank correlation with the true map if that is known."""
     chart_view.draw_question("first_order_map")
-    measured = measurements.find_measurement(measurements.FIRST_ORDER, run.id)
-    if measured is None:
+    measurement = measurements.find_measurement(measurements.FIRST_ORDER, run.id)
+    if measurement is None:
         measure_button.draw_missing(measurements.FIRST_ORDER, [run], PREDICTION_OFFER)
         return
-    guess = st.selectbox("Predict", restored_tensors.PREDICTIONS, key=address.PREDICTION, bind=address.BIND, width=420)
-    table = restored_tensors.predicted_cells(run, measured, guess)
+    prediction = st.selectbox(
+        "Predict", restored_tensors.PREDICTIONS, key=address.PREDICTION, bind=address.BIND, width=420
+    )
+    table = restored_tensors.predicted_cells(run, measurement, prediction)
     if changes is not None:
-        st.markdown(correlations_in_words(restored_tensors.rank_correlations(measured, changes)))
-    notes = measured.notes
+        st.markdown(correlations_in_words(restored_tensors.rank_correlations(measurement, changes)))
+    notes = measurement.notes
     chart_view.draw_chart(
         "first_order_map", table, name=f"first_order_{run.id[:8]}", headed=True, on_click=choose_predicted,
-        selected=(None, tensor), of=[run], description=f"Predicted for {guess}.",
+        selected=(None, tensor), of=[run], description=f"Predicted for {prediction}.",
         caption=f"{PREDICTION_NOTE} {WEIGHT_NOTE} n = {count(notes['n_in'])} images in domain and "
         f"{count(notes['n_out'])} out of domain of the {notes['split']} half, seed {notes['sample_seed']}. "
-        f"{measure_button.origin_in_words([measured])}",
+        f"{measure_button.origin_in_words([measurement])}",
     )  # fmt: skip
 
 
 def correlations_in_words(correlations: Sequence[restored_tensors.RankCorrelation]) -> str:
-    """A sentence on the rank correlation of both maps; Markdown."""
+    """A sentence on the rank correlation of the first-order map with the true map; Markdown."""
     parts = [
         f"**{rho.accuracy:.2f}** with accuracy and **{rho.margin:.2f}** with the mean margin {rho.over}"
         for rho in correlations

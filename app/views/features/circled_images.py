@@ -18,17 +18,17 @@ from viz.figure_text import plural
 if TYPE_CHECKING:
     import pandas as pd
 
-SESSION_KEY, MOST = "_circled", 30
-CIRCLED_TITLE = "the images that were circled on the map"
+SESSION_KEY, MAX_THUMBNAILS = "_circled", 30
+STRIP_TITLE = "the images that were circled on the map"
 
 
 def store_circled() -> None:
     """Callback of the lasso: store the circled images, and the run of their panel."""
-    if picked := chart_view.circled_marks("feature_map"):
-        st.session_state[SESSION_KEY] = (picked[0]["run"].partition(":")[0], [mark["image"] for mark in picked])
+    if marks := chart_view.circled_marks("feature_map"):
+        st.session_state[SESSION_KEY] = (marks[0]["run"].partition(":")[0], [mark["image"] for mark in marks])
 
 
-def circled_images() -> tuple[str, list[str]]:
+def find_circled() -> tuple[str, list[str]]:
     """The id of the run in whose panel images are circled, and the names of these images."""
     run_id, images = st.session_state.get(SESSION_KEY, ("", []))
     return str(run_id), list(images)
@@ -40,21 +40,21 @@ def clear_circled() -> None:
     selection.choose_value(selection.IMAGE, None)
 
 
-def draw_thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen: Sequence[str]) -> None:
+def draw_thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, circled: Sequence[str]) -> None:
     """Draw the circled images with the right class and the predictions before (pretrained) and after."""
     from merging.study.measurements.features import SPLIT
 
-    if not chosen:
+    if not circled:
         st.caption(":material/gesture: Draw around some marks to see their images.")
         return
-    after = next((model for model in models if model.run.id == run_id and not model.pretrained), models[-1])
-    rows = table[table["run"].str.partition(":")[0] == after.run.id].drop_duplicates("image").set_index("image")
-    rows = rows.loc[[image for image in chosen if image in rows.index]]
+    after_model = next((model for model in models if model.run.id == run_id and not model.pretrained), models[-1])
+    rows = table[table["run"].str.partition(":")[0] == after_model.run.id].drop_duplicates("image").set_index("image")
+    rows = rows.loc[[image for image in circled if image in rows.index]]
     rows = rows.loc[(rows["before"] == rows["predicted"]).sort_values(kind="stable").index]
-    shown = [after.run, *(model.run for model in models if model is not after)]
+    shown_runs = [after_model.run, *(model.run for model in models if model is not after_model)]
     with st.container(horizontal=True, vertical_alignment="center", key="circled"):
         st.markdown(
-            f"**{plural(len(rows), 'image')}** chosen. After: **{page_text.safe_text(after.label, 60)}**. "
+            f"**{plural(len(rows), 'image')}** chosen. After: **{page_text.safe_text(after_model.label, 60)}**. "
             f"Right before: {int((rows['before'] == rows['truth']).sum())}, after: {int(rows['correct'].sum())}."
         )
         st.button("Clear", on_click=clear_circled, type="tertiary", icon=":material/close:")
@@ -63,11 +63,11 @@ def draw_thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, c
             on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
         if len(rows):
-            image_link.draw_image_link(full_name(str(rows.index[0]), SPLIT), shown, "See them in Image")
+            image_link.draw_image_link(full_name(str(rows.index[0]), SPLIT), shown_runs, "See them in Image")
     tiles = [
         Thumbnail(str(image), row["truth"], (("before", row["before"]), ("after", row["predicted"])))
-        for image, row in list(rows.iterrows())[:MOST]
+        for image, row in list(rows.iterrows())[:MAX_THUMBNAILS]
     ]
-    draw_strip(tiles, SPLIT, shown, CIRCLED_TITLE)
-    if len(rows) > MOST:
-        st.caption(f"Showing {MOST}, starting with those whose prediction changes; the CSV file lists all.")
+    draw_strip(tiles, SPLIT, shown_runs, STRIP_TITLE)
+    if len(rows) > MAX_THUMBNAILS:
+        st.caption(f"Showing {MAX_THUMBNAILS}, starting with those whose prediction changes; the CSV file lists all.")

@@ -20,13 +20,15 @@ from merging.study.paper_facts import network_facts
 from merging.study.runs.run import Run
 from viz.figure_text import clean_text, span
 
-VALUES = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio": "scatter"}
+SEPARABILITY_METRICS = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio": "scatter"}
 
 
 def draw_separability(models: Sequence[Model]) -> None:
     """Draw the separability of every data set, model beside model."""
-    value = VALUES[st.selectbox("Measured as", VALUES, key=address.SEPARABILITY_METRIC, bind=address.BIND, width=220)]
-    table = feature_data.separability_table(models)
+    value = SEPARABILITY_METRICS[
+        st.selectbox("Measured as", SEPARABILITY_METRICS, key=address.SEPARABILITY_METRIC, bind=address.BIND, width=220)
+    ]
+    table = feature_data.read_separability(models)
     table = table[table["task"] != ALL_DATA_SETS]
     runs = [model.run.id for model in models]
     caption = (
@@ -46,8 +48,8 @@ def draw_distance(models: Sequence[Model]) -> None:
     """Draw the distance of each run's features from the pretrained ones (LwPTV, Fig. 10)."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = feature_maps.pick_images()
-        unit = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
-    table = feature_data.distance_histogram(models, task, unit)
+        unit_length = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
+    table = feature_data.count_distances(models, task, unit_length)
     runs = [model.run.id for model in models if not model.pretrained]
     notes = models[0].measurement.notes
     caption = (
@@ -59,14 +61,14 @@ def draw_distance(models: Sequence[Model]) -> None:
     caption = "" if table.empty else caption
     paper = paper_line.claim_lines("features/distance")
     chart_view.draw_chart(
-        "feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs, caption=caption,
+        "feature_distance", table, name=f"distance_{task}", normalized=unit_length, runs=runs, caption=caption,
         description=paper,
     )  # fmt: skip
     paper_line.draw_lines(paper, [model.run for model in models])
 
 
-def draw_components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
-    """Draw saliency by kind of layer (LwPTV, Fig. 9); ``holders`` are runs that may store the chosen run's saliency."""
+def draw_components(runs: Sequence[Run], saliency_runs: Sequence[Run]) -> None:
+    """Draw saliency by kind of layer (LwPTV, Fig. 9); some of ``saliency_runs`` may store the chosen run's saliency."""
     from merging.methods.shared.saliency import apply_ratio
     from merging.recipes.presets import settings_of
 
@@ -75,16 +77,16 @@ def draw_components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
         return
     run = pick_one(runs, "Task vectors of")
     try:
-        stored, _ = page_data.saliency(run, holders)
+        saliency, _ = page_data.saliency(run, saliency_runs)
     except CheckpointError as error:
         st.info(f"The task vectors of this run cannot be measured. {page_text.safe_text(error, 600)}")
         return
-    ratio, shared = settings_of(run.recipe)
+    ratio, shares_masks = settings_of(run.recipe)
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        experts = list(dict.fromkeys(stored["expert"]))
+        experts = list(dict.fromkeys(saliency["expert"]))
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", first=experts[0], width=220)
         ratio = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=address.RATIO, bind=address.BIND, width=320)
-    table = apply_ratio(stored, ratio, shared)
+    table = apply_ratio(saliency, ratio, shares_masks)
     table = table[table["expert"] == expert]
     table = table.assign(component=network_facts.component_of_tensors(table))
     caption = (

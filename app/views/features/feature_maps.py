@@ -23,7 +23,7 @@ from viz.figure_text import percent, plural, span
 if TYPE_CHECKING:
     import pandas as pd
 
-ALL = "all data sets"
+ALL_LABEL = "all data sets"
 PERPLEXITIES = (5, 30, 50)
 NO_MAPS = "t-SNE maps have not been computed for"
 TSNE_CAUTION = (
@@ -31,12 +31,15 @@ TSNE_CAUTION = (
     "different models or perplexities are not comparable: each was fit separately, with the same images and seed. "
     "Trust the numbers, which are computed from the features themselves."
 )
-FIT = (
+PCA_NOTE = (
     "The two principal components explain {} of the variance ({}), so images that are close on the map may be far "
     "apart. They are fit on all shown models together, so positions and distances can be compared between panels."
 )
-OF_DATA_SETS, OF_CLASSES = "Do out-of-domain data sets stay apart?", "Do out-of-domain classes stay apart?"
-COLUMNS = {
+QUESTION_OF_DATA_SETS, QUESTION_OF_CLASSES = (
+    "Do out-of-domain data sets stay apart?",
+    "Do out-of-domain classes stay apart?",
+)
+COLUMN_TEXTS = {  # name in the table -> title and help
     "label": ("Model", ""),
     "silhouette": ("Silhouette", "Mean over images, cosine distance, −1 to 1."),
     "neighbors": ("Nearest neighbors", "Accuracy of the 20 nearest neighbors, leave one out, with its 95% interval."),
@@ -46,24 +49,24 @@ COLUMNS = {
     "classes": ("Classes", ""),
     "n": ("Images", ""),
 }
-DECIMAL = {"silhouette": "%.3f", "scatter": "%.3f", "trust": "%.3f"}
+DECIMAL_FORMATS = {"silhouette": "%.3f", "scatter": "%.3f", "trust": "%.3f"}
 
 
 def pick_images() -> str:
-    """The picker of a data set; returns its key, or ``ALL_DATA_SETS``."""
+    """Draw the picker of a data set; returns its key, or ``ALL_DATA_SETS``."""
     titles = measurements.titles_by_task()
-    keys = {ALL: ALL_DATA_SETS} | {titles[key]: key for key in _tasks()}
-    return keys[st.selectbox("Images", keys, key=address.DATA_SET, bind=address.BIND, width=220)]
+    keys_by_label = {ALL_LABEL: ALL_DATA_SETS} | {titles[key]: key for key in _list_task_keys()}
+    return keys_by_label[st.selectbox("Images", keys_by_label, key=address.DATA_SET, bind=address.BIND, width=220)]
 
 
-def _tasks() -> list[str]:
+def _list_task_keys() -> list[str]:
     from merging.study.measurements.features import out_of_domain_keys
 
     return out_of_domain_keys(page_data.benchmark())
 
 
 def pick_classes(task: str) -> list[str]:
-    """The picker of classes of one data set; returns the chosen ones, where an empty list stands for all."""
+    """Draw the picker of classes of one data set; returns the chosen classes, or an empty list for all."""
     if task == ALL_DATA_SETS:
         return []
     names = page_data.benchmark().task(task).class_names
@@ -75,9 +78,11 @@ def pick_classes(task: str) -> list[str]:
 def draw_side_by_side(models: Sequence[Model]) -> None:
     """Draw one map for each model."""
     with st.container(horizontal=True, gap="medium"):
-        first = TSNE if all(measurements.find_measurement(measurements.TSNE, model.run.id) for model in models) else PCA
+        default_map = (
+            TSNE if all(measurements.find_measurement(measurements.TSNE, model.run.id) for model in models) else PCA
+        )
         kind = st.segmented_control(
-            "Map", (TSNE, PCA), default=first, key=address.MAP, bind=address.BIND, required=True
+            "Map", (TSNE, PCA), default=default_map, key=address.MAP, bind=address.BIND, required=True
         )
         task = pick_images()
         perplexity = 30
@@ -87,18 +92,30 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
             )
         classes = pick_classes(task)
     if kind == PCA:
-        coordinates_by_panel, shares = feature_data.principal_components(models, task)
+        coordinates_by_panel, shares = feature_data.find_components(models, task)
         trust = {
-            model.run.id: feature_data.principal_trustworthiness(model, task, coordinates_by_panel[model.run.id])
+            model.run.id: feature_data.compute_trustworthiness(model, task, coordinates_by_panel[model.run.id])
             for model in models
         }
-        each = " and ".join(percent(share) for share in shares)
-        draw_maps(models, coordinates_by_panel, trust, task, classes, PCA, FIT.format(percent(sum(shares)), each))
-    elif mapped := _find_maps(models):
-        models = [model for model in models if model.run.id in mapped]
-        coordinates_by_panel = {m.run.id: feature_data.tsne_map(m, mapped[m.run.id], task, perplexity) for m in models}
-        trust = {run_id: feature_data.map_trustworthiness(tsne, task, perplexity) for run_id, tsne in mapped.items()}
-        origin = measure_button.origin_in_words(list(mapped.values()))
+        shares_in_words = " and ".join(percent(share) for share in shares)
+        draw_maps(
+            models,
+            coordinates_by_panel,
+            trust,
+            task,
+            classes,
+            PCA,
+            PCA_NOTE.format(percent(sum(shares)), shares_in_words),
+        )
+    elif stored_maps := _find_maps(models):
+        models = [model for model in models if model.run.id in stored_maps]
+        coordinates_by_panel = {
+            m.run.id: feature_data.read_tsne_map(m, stored_maps[m.run.id], task, perplexity) for m in models
+        }
+        trust = {
+            run_id: feature_data.read_trustworthiness(tsne, task, perplexity) for run_id, tsne in stored_maps.items()
+        }
+        origin = measure_button.origin_in_words(list(stored_maps.values()))
         draw_maps(
             models,
             coordinates_by_panel,
@@ -115,30 +132,39 @@ def draw_perplexities(models: Sequence[Model]) -> None:
     with st.container(horizontal=True, gap="medium"):
         task = pick_images()
         classes = pick_classes(task)
-    if mapped := _find_maps(models):
+    if stored_maps := _find_maps(models):
         coordinates_by_panel = {
-            f"{model.run.id}:perplexity {value}": feature_data.tsne_map(model, mapped[model.run.id], task, value)
+            f"{model.run.id}:perplexity {value}": feature_data.read_tsne_map(
+                model, stored_maps[model.run.id], task, value
+            )
             for model in models
-            if model.run.id in mapped
+            if model.run.id in stored_maps
             for value in PERPLEXITIES
         }
         trust = {
-            f"{run_id}:perplexity {value}": feature_data.map_trustworthiness(tsne, task, value)
-            for run_id, tsne in mapped.items()
+            f"{run_id}:perplexity {value}": feature_data.read_trustworthiness(tsne, task, value)
+            for run_id, tsne in stored_maps.items()
             for value in PERPLEXITIES
         }
         draw_maps(
-            [m for m in models if m.run.id in mapped], coordinates_by_panel, trust, task, classes, TSNE, TSNE_CAUTION, 3
+            [m for m in models if m.run.id in stored_maps],
+            coordinates_by_panel,
+            trust,
+            task,
+            classes,
+            TSNE,
+            TSNE_CAUTION,
+            3,
         )
 
 
 def _find_maps(models: Sequence[Model]) -> dict[str, StoredMeasurement]:
     """{run id: stored t-SNE maps}, and a button that computes missing ones."""
     results = {model.run.id: measurements.find_measurement(measurements.TSNE, model.run.id) for model in models}
-    mapped = {run_id: result for run_id, result in results.items() if result is not None}
-    if missing := [model.run for model in models if model.run.id not in mapped]:
-        measure_button.draw_missing(measurements.TSNE, missing, NO_MAPS, list(mapped.values()))
-    return mapped
+    stored_maps = {run_id: result for run_id, result in results.items() if result is not None}
+    if unmapped := [model.run for model in models if model.run.id not in stored_maps]:
+        measure_button.draw_missing(measurements.TSNE, unmapped, NO_MAPS, list(stored_maps.values()))
+    return stored_maps
 
 
 @guarded_fragment
@@ -161,23 +187,31 @@ def draw_maps(
     if not coordinates_by_panel:
         st.info("There are too few images for a map of this perplexity.")
         return
-    run_id, chosen = circled_images.circled_images()
-    table = feature_data.map_table(models, coordinates_by_panel, task, classes)
-    on_map = dict.fromkeys(table["image"])
-    circled = [image for image in chosen if image in on_map]
-    if (chosen_image := thumbnails.chosen_image(on_map, SPLIT)) and chosen_image not in circled:
+    run_id, circled_names = circled_images.find_circled()
+    table = feature_data.build_map_table(models, coordinates_by_panel, task, classes)
+    images_on_map = dict.fromkeys(table["image"])
+    circled = [image for image in circled_names if image in images_on_map]
+    if (chosen_image := thumbnails.chosen_image(images_on_map, SPLIT)) and chosen_image not in circled:
         circled = [chosen_image, *circled]
     notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
-    options = {"kind": kind, "groups": _groups(models, task), "notes": notes, "selected": circled, "per_row": per_row}
+    options = {
+        "kind": kind,
+        "groups": _list_color_groups(models, task),
+        "notes": notes,
+        "selected": circled,
+        "per_row": per_row,
+    }
     name = f"features_{kind.lower()}_{task}"
-    click, paper = circled_images.store_circled, paper_line.claim_lines("features/maps")
-    question = OF_DATA_SETS if task == ALL_DATA_SETS else OF_CLASSES  # marks are colored by data set or by class
+    on_lasso, paper = circled_images.store_circled, paper_line.claim_lines("features/maps")
+    question = (
+        QUESTION_OF_DATA_SETS if task == ALL_DATA_SETS else QUESTION_OF_CLASSES
+    )  # marks are colored by data set or by class
     st.header(question, anchor=False)
-    sample_notes, count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
+    sample_notes, image_count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart_view.draw_chart(
         "feature_map", table, name=name, headed=True, heading=question,
-        on_click=chart_view.Gesture("lasso", click), shared=kind == PCA, **options, caption=caption,
-        description=f"n = {count} of the choosing half, sampled with seed {sample_notes['seed']}. {paper}",
+        on_click=chart_view.Gesture("lasso", on_lasso), shared=kind == PCA, **options, caption=caption,
+        description=f"n = {image_count} of the choosing half, sampled with seed {sample_notes['seed']}. {paper}",
         of=[model.run for model in models],
     )  # fmt: skip
     paper_line.draw_lines(paper, [model.run for model in models])
@@ -185,29 +219,30 @@ def draw_maps(
     circled_images.draw_thumbnails(models, table, run_id, circled)
 
 
-def _groups(models: Sequence[Model], task: str) -> list[str]:
+def _list_color_groups(models: Sequence[Model], task: str) -> list[str]:
     """All data sets, or all classes of one, so that colors do not change when some are left out."""
-    table, titles = feature_data.image_table(models[0], task), measurements.titles_by_task()
+    table, titles = feature_data.read_images(models[0], task), measurements.titles_by_task()
     names = look_up_names(table["task"], titles) if task == ALL_DATA_SETS else table["truth"]
     return list(dict.fromkeys(names))
 
 
 def draw_numbers(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> None:
     """Draw the numbers, which are computed in the original feature space."""
-    table = feature_data.numbers_table(models, task, trust)
+    table = feature_data.build_numbers_table(models, task, trust)
     if not trust:
         table = table.drop(columns="trust")
-    columns = {
-        name: st.column_config.NumberColumn(COLUMNS[name][0], help=COLUMNS[name][1], format=DECIMAL[name])
-        if name in DECIMAL
-        else st.column_config.Column(COLUMNS[name][0], help=COLUMNS[name][1] or None, pinned=name == "label")
-        for name in table
-    }
+    columns = {}
+    for name in map(str, table):
+        title, help_text = COLUMN_TEXTS[name]
+        if name in DECIMAL_FORMATS:
+            columns[name] = st.column_config.NumberColumn(title, help=help_text, format=DECIMAL_FORMATS[name])
+        else:
+            columns[name] = st.column_config.Column(title, help=help_text or None, pinned=name == "label")
     st.dataframe(table, hide_index=True, column_config=columns, alt="Separability of the classes in every model")
     notes = models[0].measurement.notes
-    whole = " Classes of different data sets count as different." if task == ALL_DATA_SETS else ""
+    task_note = " Classes of different data sets count as different." if task == ALL_DATA_SETS else ""
     st.caption(
-        f"Computed from the features scaled to unit length, not from the map, over all classes.{whole} n = "
+        f"Computed from the features scaled to unit length, not from the map, over all classes.{task_note} n = "
         f"{span(table['n'])} images of the choosing half, seed {notes['seed']}, balanced by class, the "
         "same for every model; features are stored in half precision. "
         f"{measure_button.origin_in_words([model.measurement for model in models])}"

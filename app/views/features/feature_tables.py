@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ALL_DATA_SETS = "all"  # the name in measurements of all data sets together
-BINS = 40
+BIN_COUNT = 40
 PCA, TSNE = "PCA", "t-SNE"
 
 
@@ -38,39 +38,39 @@ class Model(NamedTuple):
         return self.run.kind == "pretrained"
 
 
-def reference_runs(stored: Sequence[Run]) -> Mapping[str, Run]:
+def reference_runs(stored_runs: Sequence[Run]) -> Mapping[str, Run]:
     """{"pretrained", "multitask" or a task: stored evaluation} of the reference models on the benchmark."""
-    return page_data.references(page_data.benchmark().digest, stored)
+    return page_data.references(page_data.benchmark().digest, stored_runs)
 
 
 def split_by_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
     """The models whose features are stored, with distinct labels, and the runs whose features are missing."""
     titles = [run.name for run in runs]
-    models, missing = [], []
+    models, unextracted = [], []
     for run in runs:
         label = run.name if titles.count(run.name) == 1 else f"{run.name} ({run.id[:6]})"
         if measurement := measurements.find_measurement(measurements.FEATURES, run.id):
             models.append(Model(run, label, measurement))
         else:
-            missing.append(run)
-    return models, missing
+            unextracted.append(run)
+    return models, unextracted
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _rows(
-    entry: str, _measurement: StoredMeasurement
-) -> np.ndarray[Any, Any]:  # the path of the measurement identifies its content
+def _read_features(
+    path: str, _measurement: StoredMeasurement
+) -> np.ndarray[Any, Any]:  # the path identifies the content
     import numpy as np
 
     return _measurement.array("features").astype(np.float32)
 
 
-def feature_rows(model: Model) -> np.ndarray[Any, Any]:
+def read_features(model: Model) -> np.ndarray[Any, Any]:
     """Features of a model, (images, dimensions) float32; shared, so never changed."""
-    return _rows(str(model.measurement.path), model.measurement)
+    return _read_features(str(model.measurement.path), model.measurement)
 
 
-def image_table(model: Model, task: str = ALL_DATA_SETS) -> pd.DataFrame:
+def read_images(model: Model, task: str = ALL_DATA_SETS) -> pd.DataFrame:
     """The images of one data set, or of all, with the model's predictions; the index is the row among all images."""
     table = measurements.measured_table(model.measurement, "images")
     return table if task == ALL_DATA_SETS else table[table["task"] == task]
@@ -79,95 +79,101 @@ def image_table(model: Model, task: str = ALL_DATA_SETS) -> pd.DataFrame:
 # Maps
 
 
-def principal_components(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
+def find_components(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
     """{run id: image, x, y} in principal components fit on all models, and each component's share of the variance."""
-    return _cached_components(tuple(str(model.measurement.path) for model in models), task, models)
+    return _compute_components(tuple(str(model.measurement.path) for model in models), task, models)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _cached_components(
-    entries: tuple[str, ...], task: str, _models: Sequence[Model]
+def _compute_components(
+    paths: tuple[str, ...], task: str, _models: Sequence[Model]
 ) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
     from merging.study.analysis.separability import principal_components
 
-    images = image_table(_models[0], task)
-    coordinates, shares = principal_components({model.run.id: feature_rows(model)[images.index] for model in _models})
-    placed = {run_id: images[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in coordinates.items()}
-    return placed, tuple(float(share) for share in shares)
+    images = read_images(_models[0], task)
+    coordinates, shares = principal_components({model.run.id: read_features(model)[images.index] for model in _models})
+    coordinates_by_run = {
+        run_id: images[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in coordinates.items()
+    }
+    return coordinates_by_run, tuple(float(share) for share in shares)
 
 
-def tsne_map(model: Model, measurement: StoredMeasurement, task: str, perplexity: int) -> pd.DataFrame:
+def read_tsne_map(model: Model, measurement: StoredMeasurement, task: str, perplexity: int) -> pd.DataFrame:
     """``image``, ``x``, ``y`` of a model's stored map; no rows if there is no map of that perplexity."""
     from merging.study.measurements.tsne import map_name
 
-    images = image_table(model, task)[["image"]]
-    if not len(_quality(measurement, task, perplexity)):
+    images = read_images(model, task)[["image"]]
+    if not len(_find_quality_row(measurement, task, perplexity)):
         return images.head(0).assign(x=0.0, y=0.0)
     coordinates = measurement.array(map_name(task, perplexity))
     return images.assign(x=coordinates[:, 0], y=coordinates[:, 1])
 
 
-def map_trustworthiness(measurement: StoredMeasurement, task: str, perplexity: int) -> float:
+def read_trustworthiness(measurement: StoredMeasurement, task: str, perplexity: int) -> float:
     """Trustworthiness of a stored map; NaN if it is unknown."""
-    row = _quality(measurement, task, perplexity)
+    row = _find_quality_row(measurement, task, perplexity)
     return float(row["trustworthiness"].iloc[0]) if len(row) else math.nan
 
 
-def _quality(measurement: StoredMeasurement, task: str, perplexity: int) -> pd.DataFrame:
+def _find_quality_row(measurement: StoredMeasurement, task: str, perplexity: int) -> pd.DataFrame:
     """The row on the quality of one map; empty without such a map."""
     table = measurements.measured_table(measurement, "quality")
     return table[(table["map"] == task) & (table["perplexity"] == perplexity)]
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _cached_trustworthiness(entry: str, task: str, coordinates: pd.DataFrame, _model: Model) -> float:
+def _compute_trustworthiness(path: str, task: str, coordinates: pd.DataFrame, _model: Model) -> float:
     from merging.study.analysis.separability import trustworthiness, unit_rows
 
-    images = image_table(_model, task)
-    return trustworthiness(unit_rows(feature_rows(_model)[images.index]), coordinates[["x", "y"]].to_numpy())
+    images = read_images(_model, task)
+    return trustworthiness(unit_rows(read_features(_model)[images.index]), coordinates[["x", "y"]].to_numpy())
 
 
-def principal_trustworthiness(model: Model, task: str, coordinates: pd.DataFrame) -> float:
+def compute_trustworthiness(model: Model, task: str, coordinates: pd.DataFrame) -> float:
     """Trustworthiness of a model's principal components."""
-    return _cached_trustworthiness(str(model.measurement.path), task, coordinates, model)
+    return _compute_trustworthiness(str(model.measurement.path), task, coordinates, model)
 
 
-def map_table(
+def build_map_table(
     models: Sequence[Model],
-    placed: Mapping[str, pd.DataFrame],
+    coordinates_by_panel: Mapping[str, pd.DataFrame],
     task: str = ALL_DATA_SETS,
     classes: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """One row for each panel and image; ``placed`` maps a panel, "run id" or "run id:subtitle", to coordinates."""
+    """One row for each panel and image; the keys of ``coordinates_by_panel`` are "run id" or "run id:subtitle"."""
     import pandas as pd
 
     from merging.study.analysis.separability import reference_distances
 
     by_id = {model.run.id: model for model in models}
-    base = next((model for model in models if model.pretrained), None)
-    before = image_table(base).set_index("image")["predicted"].to_dict() if base else {}
+    pretrained_model = next((model for model in models if model.pretrained), None)
+    predicted_before = (
+        read_images(pretrained_model).set_index("image")["predicted"].to_dict() if pretrained_model else {}
+    )
     titles, frames = measurements.titles_by_task(), []
-    for panel, coordinates in placed.items():
+    for panel, coordinates in coordinates_by_panel.items():
         run_id, _, subtitle = panel.partition(":")
         model = by_id[run_id]
-        table = image_table(model, task)
-        if base is not None:
+        table = read_images(model, task)
+        if pretrained_model is not None:
             table = table.assign(
-                distance=reference_distances(feature_rows(model)[table.index], feature_rows(base)[table.index])
+                distance=reference_distances(
+                    read_features(model)[table.index], read_features(pretrained_model)[table.index]
+                )
             )
         table = table.merge(coordinates, on="image", validate="one_to_one")
-        table["before"] = look_up_names(table["image"], before, "—")
+        table["before"] = look_up_names(table["image"], predicted_before, "—")
         frames.append(table.assign(run=panel, label=f"{model.label}, {subtitle}" if subtitle else model.label))
-    joined = pd.concat(frames, ignore_index=True)
-    joined["title"] = look_up_names(joined["task"], titles)
-    joined["group"] = joined["title"] if task == ALL_DATA_SETS else joined["truth"]
-    return joined[joined["truth"].isin(list(classes))].reset_index(drop=True) if classes else joined
+    all_rows = pd.concat(frames, ignore_index=True)
+    all_rows["title"] = look_up_names(all_rows["task"], titles)
+    all_rows["group"] = all_rows["title"] if task == ALL_DATA_SETS else all_rows["truth"]
+    return all_rows[all_rows["truth"].isin(list(classes))].reset_index(drop=True) if classes else all_rows
 
 
 # Numbers
 
 
-def separability_table(models: Sequence[Model]) -> pd.DataFrame:
+def read_separability(models: Sequence[Model]) -> pd.DataFrame:
     """One row for each model and data set, and one for all data sets together, with intervals."""
     import pandas as pd
 
@@ -178,29 +184,29 @@ def separability_table(models: Sequence[Model]) -> pd.DataFrame:
     table = pd.concat(frames, ignore_index=True)
     table["title"] = look_up_names(table["task"], measurements.titles_by_task(), "All together")
     table["knn"] = table["correct"] / table["n"]
-    ends = [wilson(int(correct), int(n)) for correct, n in zip(table["correct"], table["n"], strict=True)]
-    return table.assign(low=[low for low, _ in ends], high=[high for _, high in ends])
+    intervals = [wilson(int(correct), int(n)) for correct, n in zip(table["correct"], table["n"], strict=True)]
+    return table.assign(low=[low for low, _ in intervals], high=[high for _, high in intervals])
 
 
-def numbers_table(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> pd.DataFrame:
+def build_numbers_table(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> pd.DataFrame:
     """One row for each model: the numbers below its map, as text with intervals."""
-    table = separability_table(models)
+    table = read_separability(models)
     table = table[table["task"] == task].copy()
-    right = [image_table(model, task)["correct"] for model in models]
-    table["zero"] = [_share(int(correct.sum()), len(correct)) for correct in right]
-    table["neighbors"] = [_share(int(c), int(n)) for c, n in zip(table["correct"], table["n"], strict=True)]
+    correct_by_model = [read_images(model, task)["correct"] for model in models]
+    table["zero"] = [_share_in_words(int(correct.sum()), len(correct)) for correct in correct_by_model]
+    table["neighbors"] = [_share_in_words(int(c), int(n)) for c, n in zip(table["correct"], table["n"], strict=True)]
     table["trust"] = [trust.get(model.run.id, math.nan) for model in models]
     return table[["label", "silhouette", "neighbors", "scatter", "zero", "trust", "classes", "n"]]
 
 
-def _share(correct: int, n: int) -> str:
+def _share_in_words(correct: int, n: int) -> str:
     if not n:
         return "—"
     low, high = wilson(correct, n)
     return f"{percent(correct / n)} ({percent(low, 0)} to {percent(high, 0)})"
 
 
-def distance_histogram(models: Sequence[Model], task: str, normalized: bool) -> pd.DataFrame:
+def count_distances(models: Sequence[Model], task: str, normalized: bool) -> pd.DataFrame:
     """Distances to the pretrained features in bins that all runs share; no rows without a pretrained model."""
     import numpy as np
     import pandas as pd
@@ -208,17 +214,18 @@ def distance_histogram(models: Sequence[Model], task: str, normalized: bool) -> 
     from merging.study.analysis.separability import reference_distances
 
     columns = ["run", "label", "low", "high", "count", "share", "mean", "n"]
-    base = next((model for model in models if model.pretrained), None)
-    others = [model for model in models if not model.pretrained]
-    if base is None or not others:
+    pretrained_model = next((model for model in models if model.pretrained), None)
+    other_models = [model for model in models if not model.pretrained]
+    if pretrained_model is None or not other_models:
         return pd.DataFrame(columns=columns)
-    images = image_table(base, task).index
-    lengths = [
-        reference_distances(feature_rows(model)[images], feature_rows(base)[images], normalized) for model in others
+    images = read_images(pretrained_model, task).index
+    distances = [
+        reference_distances(read_features(model)[images], read_features(pretrained_model)[images], normalized)
+        for model in other_models
     ]
-    edges = np.linspace(0, max(float(np.max(values)) for values in lengths) or 1.0, BINS + 1)
+    edges = np.linspace(0, max(float(np.max(values)) for values in distances) or 1.0, BIN_COUNT + 1)
     frames = []
-    for model, values in zip(others, lengths, strict=True):
+    for model, values in zip(other_models, distances, strict=True):
         counts = np.histogram(values, edges)[0]
         bars = {"low": edges[:-1], "high": edges[1:], "count": counts, "share": counts / len(values)}
         frames.append(pd.DataFrame(bars).assign(run=model.run.id, label=model.label, mean=values.mean(), n=len(values)))
@@ -229,9 +236,11 @@ def npz_bytes(models: Sequence[Model]) -> bytes:
     """Features of all models with the names of the images, their data sets and classes, as an npz file."""
     import numpy as np
 
-    table, out = image_table(models[0]), io.BytesIO()
-    named = {f"features_{model.run.id}": feature_rows(model) for model in models}
-    about = {name: table[name].to_numpy(str) for name in ("image", "task", "truth")}
+    table, buffer = read_images(models[0]), io.BytesIO()
+    features = {f"features_{model.run.id}": read_features(model) for model in models}
+    image_columns = {name: table[name].to_numpy(str) for name in ("image", "task", "truth")}
     labels = np.array([model.label for model in models])
-    np.savez_compressed(out, **named, **about, models=np.array([model.run.id for model in models]), labels=labels)
-    return out.getvalue()
+    np.savez_compressed(
+        buffer, **features, **image_columns, models=np.array([model.run.id for model in models]), labels=labels
+    )
+    return buffer.getvalue()

@@ -12,50 +12,52 @@ from app.widgets import chart_view
 from merging.study.previews.preview_process import TableName
 from viz.figure_text import span
 
-CHART = "image_lens"
-BY_PRETRAINED = "image_by_pretrained"
-HELP = "Apply the pretrained model's last norm and projection to every model's class token, instead of the model's own."
+CHART_KEY = "image_lens"
+PRETRAINED_READOUT_KEY = "image_by_pretrained"
+READOUT_HELP = (
+    "Apply the pretrained model's last norm and projection to every model's class token, instead of the model's own."
+)
 CAPTION = (
     "After every block, the class token is read out as if that block were the last one (logit lens). Early depths were "
     "never trained for this readout; the dashed line is its accuracy over the data set."
 )
 
 
-def _table() -> str:
-    return "lens_by_pretrained" if st.session_state.get(BY_PRETRAINED) else "lens"
+def _table_name() -> str:
+    return "lens_by_pretrained" if st.session_state.get(PRETRAINED_READOUT_KEY) else "lens"
 
 
-def needed_tables(study: ImageStudy) -> list[TableName]:
+def list_needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables that this view needs."""
-    if _table() != "lens":
-        return study.model_tables(_table())
-    with_accuracy = {name.other for name in study.pair_tables("accuracy")}
-    further = [TableName("accuracy", model.key, model.key) for model in study.models
-            if model.reference == model.key and model.key not in with_accuracy]  # fmt: skip
-    return [*study.model_tables("lens"), *study.pair_tables("accuracy"), *further]
+    if _table_name() != "lens":
+        return study.model_tables(_table_name())
+    models_in_pairs = {name.other for name in study.pair_tables("accuracy")}
+    unpaired = [TableName("accuracy", model.key, model.key) for model in study.models
+            if model.reference == model.key and model.key not in models_in_pairs]  # fmt: skip
+    return [*study.model_tables("lens"), *study.pair_tables("accuracy"), *unpaired]
 
 
 def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
-    """The chart, and a switch to the pretrained model's last norm and projection."""
-    st.toggle("Read out by the pretrained model", key=BY_PRETRAINED, help=HELP)
-    table = tables.join_tables(study.model_tables(_table()))
+    """Draw the chart, and a switch that reads out by the pretrained model's last norm and projection."""
+    st.toggle("Read out by the pretrained model", key=PRETRAINED_READOUT_KEY, help=READOUT_HELP)
+    table = tables.join_tables(study.model_tables(_table_name()))
     if table is None:
         return
-    accuracy = _accuracy(study, tables)
+    accuracies = _find_accuracies(study, tables)
     note = ""
-    if accuracy:
+    if accuracies:
         import pandas as pd
 
-        rows = pd.concat(accuracy, ignore_index=True).drop_duplicates(["model", "depth"])
+        rows = pd.concat(accuracies, ignore_index=True).drop_duplicates(["model", "depth"])
         table = table.merge(rows[["model", "depth", "accuracy", "low", "high", "n"]], on=["model", "depth"], how="left")
         data_set = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
         note = f" The accuracy is over {span(rows['n'])} images of the {samples.scored_part()} of {data_set}."
     chart_view.draw_chart(
-        CHART, table, name=f"answer_{study_tables.file_stem(study)}", sentence=tables.sentences_in_words, of=study.runs,
-        caption=CAPTION + note, description=study_tables.study_in_words(study, tables),
+        CHART_KEY, table, name=f"answer_{study_tables.make_file_stem(study)}", sentence=tables.sentences_in_words,
+        of=study.runs, caption=CAPTION + note, description=study_tables.study_in_words(study, tables),
     )  # fmt: skip
 
 
-def _accuracy(study: ImageStudy, tables: StudyTables) -> list[object]:
-    found = (tables.find(name) for name in needed_tables(study) if name.table == "accuracy")
-    return [table for table in found if table is not None and len(table)]
+def _find_accuracies(study: ImageStudy, tables: StudyTables) -> list[object]:
+    tables_or_none = (tables.find(name) for name in list_needed_tables(study) if name.table == "accuracy")
+    return [table for table in tables_or_none if table is not None and len(table)]

@@ -16,63 +16,66 @@ if TYPE_CHECKING:
 
 COLUMNS = ["depth", "share", "low", "high", "n"]
 REFERENCE = "reference"
-RESTORED = "mended"  # a table of the measurement
+RESTORED_TABLE = "mended"  # a table of the measurement
 
 
-def depth_table(pairs: Pairs, value: str, over: str) -> pd.DataFrame:
+def build_depth_table(pairs: Pairs, table_name: str, group: str) -> pd.DataFrame:
     """The table of ``data_set_depths`` for "turns", "parts" or "accuracy" over a domain's or a data set's images."""
     import pandas as pd
 
     frames = []
-    for index, (run, measured) in enumerate(pairs):
-        rows = measurements.measured_table(measured, value).rename(columns={"accuracy": "share"})
-        rows = rows[rows["over"] == over]
+    for index, (run, measurement) in enumerate(pairs):
+        rows = measurements.measured_table(measurement, table_name).rename(columns={"accuracy": "share"})
+        rows = rows[rows["over"] == group]
         models = rows["model"] if "model" in rows else pd.Series("run", rows.index)
-        own = rows[models == "run"]
-        frames.append(own[COLUMNS].assign(run=run.id, label=run.name, kind="run"))
-        if index == 0 and (models == REFERENCE).any():  # one for all runs, which merge the same experts
-            known, inside = rows[models == REFERENCE], over == IN_DOMAIN or (rows["group"] == IN_DOMAIN).all()
-            label = "Own expert" if inside else "Pretrained"
-            frames.append(known[COLUMNS].assign(run=REFERENCE, label=label, kind=REFERENCE))
+        run_rows = rows[models == "run"]
+        frames.append(run_rows[COLUMNS].assign(run=run.id, label=run.name, kind="run"))
+        if index == 0 and (models == REFERENCE).any():  # all runs merge the same experts, so they have one reference
+            reference_rows, is_in_domain = (
+                rows[models == REFERENCE],
+                group == IN_DOMAIN or (rows["group"] == IN_DOMAIN).all(),
+            )
+            label = "Own expert" if is_in_domain else "Pretrained"
+            frames.append(reference_rows[COLUMNS].assign(run=REFERENCE, label=label, kind=REFERENCE))
     return pd.concat(frames, ignore_index=True)
 
 
-def mended_table(pairs: Pairs, over: str, donor: str) -> pd.DataFrame:
+def build_mended_table(pairs: Pairs, group: str, donor: str) -> pd.DataFrame:
     """The table of ``data_set_mended`` with tokens of the ``donor`` model: "reference" or "pretrained"."""
     import pandas as pd
 
     frames = []
-    for run, measured in pairs:
-        rows = measurements.measured_table(measured, RESTORED)
-        rows = rows[(rows["over"] == over) & (rows["donor"] == donor)]
+    for run, measurement in pairs:
+        rows = measurements.measured_table(measurement, RESTORED_TABLE)
+        rows = rows[(rows["over"] == group) & (rows["donor"] == donor)]
         frames.append(rows[[*COLUMNS, "tokens"]].assign(run=run.id, label=run.name))
     return pd.concat(frames, ignore_index=True)
 
 
-def task_table(run: Run, measured: StoredMeasurement, value: str) -> pd.DataFrame:
-    """The table of ``data_set_tasks``; ``RESTORED`` counts the images that the reference's class token fixes."""
-    rows = measurements.measured_table(measured, value)
-    if value == RESTORED:
+def build_task_table(run: Run, measurement: StoredMeasurement, value: str) -> pd.DataFrame:
+    """The table of ``data_set_tasks``; ``RESTORED_TABLE`` counts the images that the reference's class token fixes."""
+    rows = measurements.measured_table(measurement, value)
+    if value == RESTORED_TABLE:
         rows = rows[(rows["donor"] == REFERENCE) & (rows["tokens"] == "class")]
     titles = measurements.titles_by_task()
     rows = rows[rows["over"].isin(list(titles))].rename(columns={"over": "task"})
     return rows[["task", *COLUMNS]].assign(title=rows["task"].map(titles), label=run.name)
 
 
-def image_groups(pairs: Pairs) -> dict[str, str]:
+def list_image_groups(pairs: Pairs) -> dict[str, str]:
     """{name in pickers: key in tables} of the groups of images: both domains, then every data set."""
-    titles, known = measurements.titles_by_task(), {}
-    for _, measured in pairs:
-        for over in measurements.measured_table(measured, "turns")["over"]:
-            known[titles.get(over, str(over))] = str(over)
-    return dict(sorted(known.items(), key=lambda item: item[1] in titles))
+    titles, groups = measurements.titles_by_task(), {}
+    for _, measurement in pairs:
+        for group in measurements.measured_table(measurement, "turns")["over"]:
+            groups[titles.get(group, str(group))] = str(group)
+    return dict(sorted(groups.items(), key=lambda item: item[1] in titles))
 
 
 @cache_table
-def cell_images(measured: StoredMeasurement, value: str, task: str, depth: int) -> pd.DataFrame:
+def find_cell_images(measurement: StoredMeasurement, value: str, task: str, depth: int) -> pd.DataFrame:
     """The images that a cell of ``data_set_tasks`` counts."""
     from merging.study.measurements.depths import read_depths
     from merging.study.measurements.find_images import find_by_depth
 
     benchmark = page_data.benchmark()
-    return find_by_depth(value, read_depths(measured, benchmark, {task}), benchmark, depth=depth)
+    return find_by_depth(value, read_depths(measurement, benchmark, {task}), benchmark, depth=depth)

@@ -32,35 +32,39 @@ METRICS = {  # label in the picker and in links -> column of the measurement
 TOKEN_MODELS = {"the reference": "reference", "the pretrained model": "pretrained"}
 CELL_METRICS = {**{name: METRICS[name] for name in list(METRICS)[:2]}, "what restoring fixes": "mended"}
 NOT_MEASURED = "Answers by depth have not been measured for"
-DEPTH_NOTE = "Depth 0 is before block 0, b after b blocks. Early depths were never trained for this readout."
+DEPTH_NOTE = "Depth 0 is before block 0, depth b after b blocks. Early depths were never trained for this readout."
 METRIC_NOTES = {
     "turns": "A curve sums to 100 %: every image turns once, at the depth from which its answer is the final one.",
     "parts": "The depth from which the answer differs from the reference's; images with equal final answers have none.",
     "accuracy": DEPTH_NOTE,
 }
-BROKEN = (
+BROKEN_NOTE = (
     "Broken images are those that the reference gets right and the run wrong; n is their number. After the last block, "
     "only the last normalization and projection of the merge follow."
 )
-INTERVALS = "95 % intervals: bootstrap of images within data sets, {resamples:,} resamples, seed {seed}."
-MODULES = "{} {} modules on the merged model, so its answers are not those of one network; this view leaves it out."
-MOST, MOST_LISTED = 12, 4  # images shown at once, and runs whose numbers of images are listed
+INTERVALS_NOTE = "95 % intervals: bootstrap of images within data sets, {resamples:,} resamples, seed {seed}."
+MODULES_NOTE = (
+    "{} {} modules on the merged model, so its answers are not those of one network; this view leaves it out."
+)
+MAX_THUMBNAILS, MAX_LISTED_RUNS = 12, 4  # images shown at once, and runs whose numbers of images are listed
 
 
 def draw_view(runs: Sequence[Run]) -> None:
     """Draw the view for the runs that merge the experts of the first run."""
-    if learned := [run for run in runs if run.adapt]:
-        titles = page_text.join_words([f"**{page_text.safe_text(run.name, 60)}**" for run in learned])
-        st.caption(MODULES.format(titles, "has" if len(learned) == 1 else "have"))
+    if runs_with_modules := [run for run in runs if run.adapt]:
+        titles = page_text.join_words([f"**{page_text.safe_text(run.name, 60)}**" for run in runs_with_modules])
+        st.caption(MODULES_NOTE.format(titles, "has" if len(runs_with_modules) == 1 else "have"))
     merges = [run for run in runs if run.kind == "merge" and not run.adapt]
     if not merges:
         st.info("Choose a merge above to see its answers by depth over whole data sets.")
         return
     groups = run_picker.group_by_models(merges)
     results = [(run, measurements.find_measurement(measurements.DEPTHS, run.id)) for run in groups[0]]
-    pairs = [(run, measured) for run, measured in results if measured is not None]
-    if unmeasured := [run for run, measured in results if measured is None]:
-        measure_button.draw_missing(measurements.DEPTHS, unmeasured, NOT_MEASURED, [measured for _, measured in pairs])
+    pairs = [(run, measurement) for run, measurement in results if measurement is not None]
+    if unmeasured := [run for run, measurement in results if measurement is None]:
+        measure_button.draw_missing(
+            measurements.DEPTHS, unmeasured, NOT_MEASURED, [measurement for _, measurement in pairs]
+        )
     if pairs:
         draw_depths(pairs)
         draw_data_sets(pairs)
@@ -69,8 +73,8 @@ def draw_view(runs: Sequence[Run]) -> None:
 
 @guarded_fragment
 def draw_depths(pairs: Pairs) -> None:
-    """Curves over depth for each run, and the images that restoring fixes; the pickers redraw only these charts."""
-    groups = data_set_tables.image_groups(pairs)
+    """Draw curves over depth for each run, and the images that restoring fixes; the pickers redraw only these."""
+    groups = data_set_tables.list_image_groups(pairs)
     names = list(groups)
     with st.container(horizontal=True, gap="medium"):
         name = st.selectbox(
@@ -81,34 +85,38 @@ def draw_depths(pairs: Pairs) -> None:
         donor = TOKEN_MODELS[
             st.selectbox("Restore tokens of", TOKEN_MODELS, key=address.TOKEN_MODEL, bind=address.BIND, width=240)
         ]
-    over, ids, runs = groups[name], [run.id for run, _ in pairs], [run for run, _ in pairs]
+    group, run_ids, runs = groups[name], [run.id for run, _ in pairs], [run for run, _ in pairs]
     title = clean_text(name, 60)
-    lines = data_set_tables.depth_table(pairs, metric, over)
+    depths = data_set_tables.build_depth_table(pairs, metric, group)
     chart_view.draw_chart(
-        "data_set_depths", lines, name=f"by_depth_{metric}_{over}", value=metric, runs=ids, over=title, of=runs,
-        caption=f"{METRIC_NOTES[metric]} {numbers_in_words(pairs, lines, title, metric)}",
+        "data_set_depths", depths, name=f"by_depth_{metric}_{group}", value=metric, runs=run_ids, over=title, of=runs,
+        caption=f"{METRIC_NOTES[metric]} {numbers_in_words(pairs, depths, title, metric)}",
     )  # fmt: skip
-    table = data_set_tables.mended_table(pairs, over, donor)
+    table = data_set_tables.build_mended_table(pairs, group, donor)
     chart_view.draw_chart(
-        "data_set_mended", table, name=f"mended_{donor}_{over}", runs=ids, over=title, of=runs,
-        caption=f"{BROKEN} {numbers_in_words(pairs, table, title, 'mended')}",
+        "data_set_mended", table, name=f"mended_{donor}_{group}", runs=run_ids, over=title, of=runs,
+        caption=f"{BROKEN_NOTE} {numbers_in_words(pairs, table, title, 'mended')}",
     )  # fmt: skip
 
 
 def numbers_in_words(pairs: Pairs, table: pd.DataFrame, title: str, metric: str) -> str:
-    """The number of images, their half, the kind of intervals and the origin of the measurement; Markdown."""
+    """Sentences on the number of images, their half, the intervals and the origin of the measurement; Markdown."""
     notes = pairs[0][1].notes
     counts = table.drop_duplicates("run").set_index("label")["n"].astype(int)
-    each = [f"{n:,} for {page_text.safe_text(label, 40)}" for label, n in counts.items()]
-    n = page_text.join_words(each) if counts.nunique() > 1 and len(each) <= MOST_LISTED else span(counts)
+    counts_in_words = [f"{n:,} for {page_text.safe_text(label, 40)}" for label, n in counts.items()]
+    n = (
+        page_text.join_words(counts_in_words)
+        if counts.nunique() > 1 and len(counts_in_words) <= MAX_LISTED_RUNS
+        else span(counts)
+    )
     kind, intervals = (
         "broken images" if metric == "mended" else "images",
-        INTERVALS.format(resamples=notes["resamples"], seed=notes["resample_seed"]),
+        INTERVALS_NOTE.format(resamples=notes["resamples"], seed=notes["resample_seed"]),
     )
     return (
         f"{page_text.safe_text(title[:1].upper() + title[1:])}: n = {n} {kind} of the {samples.scored_part()}. "
         f"{intervals} "
-        f"{measure_button.origin_in_words([measured for _, measured in pairs])}"
+        f"{measure_button.origin_in_words([measurement for _, measurement in pairs])}"
     )
 
 
@@ -121,7 +129,7 @@ def choose_cell() -> None:
 
 @guarded_fragment
 def draw_data_sets(pairs: Pairs) -> None:
-    """One run, data set by data set, and the images that the chosen cell counts."""
+    """Draw one run, data set by data set, and the images that the chosen cell counts."""
     chart_view.draw_question("data_set_tasks")
     with st.container(horizontal=True, gap="medium"):
         run = run_picker.pick_one([run for run, _ in pairs], "Run")
@@ -129,7 +137,7 @@ def draw_data_sets(pairs: Pairs) -> None:
             st.selectbox("Cells show", CELL_METRICS, key=address.CELL_METRIC, bind=address.BIND, width=300)
         ]
     measured = next(measurement for measured_run, measurement in pairs if measured_run.id == run.id)
-    table = data_set_tables.task_table(run, measured, value)
+    table = data_set_tables.build_task_table(run, measured, value)
     labeled = table.assign(run=table["task"], label=table["title"])
     chart_view.draw_chart(
         "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", headed=True, value=value, on_click=choose_cell,
@@ -147,27 +155,27 @@ def draw_data_sets(pairs: Pairs) -> None:
         draw_cell_images(run, measured, value, titles[title], int(depth))
 
 
-def draw_cell_images(run: Run, measured: StoredMeasurement, value: str, task: str, depth: int) -> None:
-    """The images of a cell as thumbnails, each of which opens on this page."""
-    found = data_set_tables.cell_images(measured, value, task, depth)
+def draw_cell_images(run: Run, measurement: StoredMeasurement, value: str, task: str, depth: int) -> None:
+    """Draw the images of a cell as thumbnails, each of which opens on this page."""
+    images = data_set_tables.find_cell_images(measurement, value, task, depth)
     title = f"{measurements.titles_by_task()[task]}, {cell_in_words(value, depth)}, {run.name}"
-    if found.empty:
+    if images.empty:
         st.caption(f"No image: {page_text.safe_text(title, 120)}.")
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{plural(len(found), 'image')}**: {page_text.safe_text(title, 120)}.")
+        st.markdown(f"**{plural(len(images), 'image')}**: {page_text.safe_text(title, 120)}.")
         st.download_button(
-            "Images (CSV)", lambda: csv_bytes(found), f"images_{value}_{task}_{depth}.csv", "text/csv",
+            "Images (CSV)", lambda: csv_bytes(images), f"images_{value}_{task}_{depth}.csv", "text/csv",
             on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
-    shown = found.head(MOST).to_dict("records")
+    shown_rows = images.head(MAX_THUMBNAILS).to_dict("records")
     tiles = [
         thumbnails.Thumbnail(f"{task}:{row['number']}", str(row["class"]), (("answer", str(row["answer"])),))
-        for row in shown
+        for row in shown_rows
     ]
     thumbnails.draw_strip(tiles, SPLIT, [run], title)
-    if len(found) > MOST:
-        st.caption(f"Showing the first {MOST}; the CSV file lists all.")
+    if len(images) > MAX_THUMBNAILS:
+        st.caption(f"Showing the first {MAX_THUMBNAILS}; the CSV file lists all.")
 
 
 def cell_in_words(value: str, depth: int) -> str:

@@ -30,7 +30,7 @@ from merging.base.modes import Mode, VisitorAction
 from merging.study.previews.preview_process import TableName
 from viz.figure_text import clean_text
 
-ANSWER, ATTENTION, DRIFT, RESTORE, OCCLUDE, NEIGHBORS, DATA_SETS = (
+ANSWER_VIEW, ATTENTION_VIEW, DRIFT_VIEW, RESTORE_VIEW, OCCLUDE_VIEW, NEIGHBORS_VIEW, DATA_SETS_VIEW = (
     "answer by depth",
     "where it looks",
     "drift by patch",
@@ -39,51 +39,59 @@ ANSWER, ATTENTION, DRIFT, RESTORE, OCCLUDE, NEIGHBORS, DATA_SETS = (
     "neighbors",
     "whole data sets",
 )
-POLL = 0.4  # seconds between two polls while tables are computed
-WAITING = "Reading the image. The first answer of a run whose weights must be merged again takes a few seconds."
+POLL_SECONDS = 0.4  # seconds between two polls while tables are computed
+WAITING_NOTE = "Reading the image. The first answer of a run whose weights must be merged again takes a few seconds."
 
-PLAIN_VIEWS: Mapping[str, tuple[Callable[[ImageStudy], list[TableName]], Callable[[ImageStudy, StudyTables], None]]] = {
-    ANSWER: (answers_by_depth.needed_tables, answers_by_depth.draw_answers),
-    DRIFT: (patch_drift.needed_tables, patch_drift.draw_drift),
-    RESTORE: (restored_tokens.needed_tables, restored_tokens.draw_restored),
-    OCCLUDE: (restored_tokens.needed_occluded_tables, restored_tokens.draw_occluded),
-    NEIGHBORS: (neighbors.needed_tables, neighbors.draw_neighbors),
+STUDY_VIEWS: Mapping[str, tuple[Callable[[ImageStudy], list[TableName]], Callable[[ImageStudy, StudyTables], None]]] = {
+    ANSWER_VIEW: (answers_by_depth.list_needed_tables, answers_by_depth.draw_answers),
+    DRIFT_VIEW: (patch_drift.list_needed_tables, patch_drift.draw_drift),
+    RESTORE_VIEW: (restored_tokens.list_needed_tables, restored_tokens.draw_restored),
+    OCCLUDE_VIEW: (restored_tokens.list_occluded_tables, restored_tokens.draw_occluded),
+    NEIGHBORS_VIEW: (neighbors.list_needed_tables, neighbors.draw_neighbors),
 }
 
 
 class View(NamedTuple):
-    """A view of the page: the tables that it needs, and the function that draws it from the computed ones."""
+    """A view of the page: the names of the tables that it needs, and the function that draws it from those computed."""
 
-    wanted: list[TableName]
+    table_names: list[TableName]
     draw: Callable[[StudyTables], None]
 
 
 def pick_view(study: ImageStudy) -> View:
-    """The picker of the view; returns the chosen view, after its own pickers."""
-    chosen = st.segmented_control(
-        "View", (ANSWER, ATTENTION, *list(PLAIN_VIEWS)[1:], DATA_SETS), default=ANSWER, key=address.IMAGE_VIEW,
-        bind=address.BIND,
+    """Draw the picker of the view and the pickers of that view; returns the view."""
+    view = st.segmented_control(
+        "View", (ANSWER_VIEW, ATTENTION_VIEW, *list(STUDY_VIEWS)[1:], DATA_SETS_VIEW), default=ANSWER_VIEW,
+        key=address.IMAGE_VIEW, bind=address.BIND,
         required=True,
     )  # fmt: skip
-    if chosen == ATTENTION:
-        part = attention.pick_attention()
-        return View(attention.needed_tables(study, part), lambda tables: attention.draw_attention(study, tables, part))
-    if chosen == DATA_SETS:
+    if view == ATTENTION_VIEW:
+        attention_view = attention.pick_attention()
+        return View(
+            attention.list_needed_tables(study, attention_view),
+            lambda tables: attention.draw_attention(study, tables, attention_view),
+        )
+    if view == DATA_SETS_VIEW:
         return View([], lambda tables: draw_view(study.runs))
-    wanted, drawn = PLAIN_VIEWS[chosen]
-    return View(wanted(study), lambda tables: drawn(study, tables))
+    list_tables, draw = STUDY_VIEWS[view]
+    return View(list_tables(study), lambda tables: draw(study, tables))
 
 
-def page_tables(study: ImageStudy, wanted: list[TableName]) -> list[TableName]:
-    """All tables of the page in order: short sentences, the view's tables, then sentences that include restoring."""
+def list_page_tables(study: ImageStudy, view_tables: list[TableName]) -> list[TableName]:
+    """The names of all tables of the page in order: short sentences, the view's tables, then full sentences.
+
+    Full sentences state the effect of restoring tokens, too, which takes longer to compute.
+    """
     models = study.subjects or study.models[:1]
-    first, last = ([TableName(table, model.key, model.reference) for model in models] for table in ("says", "sentence"))
-    return study_tables.order_tables([*first, *wanted, *last])
+    short_sentences, full_sentences = (
+        [TableName(table, model.key, model.reference) for model in models] for table in ("says", "sentence")
+    )
+    return study_tables.order_slow_last([*short_sentences, *view_tables, *full_sentences])
 
 
 def draw_image(image: ShownImage) -> None:
-    """The image as the models see it and its class; for the user's own picture, the original beside it."""
-    uploaded = uploaded_picture.current_picture()
+    """Draw the image as the models see it and its class; for the user's own picture, the original beside it."""
+    uploaded = uploaded_picture.find_picture()
     alt = f"An image of {clean_text(image.truth, 60)}" if image.truth else "Your picture as the models see it"
     with st.container(horizontal=True, gap="small"):
         st.image(image.picture, width=120, alt=alt)
@@ -100,21 +108,21 @@ def draw_image(image: ShownImage) -> None:
 
 
 def draw_sentences(tables: StudyTables) -> None:
-    """A sentence about the image for each model, and the tables that cannot be computed."""
-    for words in tables.sentences().values():
-        st.markdown(page_text.safe_text(words, 600))
+    """Draw a sentence about the image for each model, and the tables that cannot be computed."""
+    for sentence in tables.sentences().values():
+        st.markdown(page_text.safe_text(sentence, 600))
     for problem, title in tables.problems.items():
         st.caption(f":material/info: {page_text.safe_text(title, 60)}: {page_text.safe_text(problem, 400)}")
 
 
-def draw_page(study: ImageStudy, head: st.delta_generator.DeltaGenerator, chosen: View) -> None:
-    """Draw the sentences in ``head`` and the view, and poll while tables are computed."""
-    needed = page_tables(study, chosen.wanted)
+def draw_page(study: ImageStudy, sentence_slot: st.delta_generator.DeltaGenerator, view: View) -> None:
+    """Draw the sentences in ``sentence_slot`` and the view, and poll while tables are computed."""
+    needed = list_page_tables(study, view.table_names)
     tables, running, error = study_tables.read_tables(study, needed)
-    with head:
+    with sentence_slot:
         draw_sentences(tables)
         if running:
-            st.caption(f":material/hourglass_top: {WAITING}")
+            st.caption(f":material/hourglass_top: {WAITING_NOTE}")
         if refused_action.draw_refusal(VisitorAction.PREVIEW):
             pass  # stored tables are drawn nevertheless
         elif error:
@@ -122,28 +130,28 @@ def draw_page(study: ImageStudy, head: st.delta_generator.DeltaGenerator, chosen
             st.button(
                 "Try again",
                 on_click=previews.request_preview,
-                args=(study_tables.tables_request(study, needed), study_tables.REQUEST_KEY),
+                args=(study_tables.make_request(study, needed), study_tables.REQUEST_KEY),
             )
         if running:
-            guarded_fragment(_poll, run_every=POLL)(study, needed, len(tables.known) + len(tables.problems))
-    chosen.draw(tables)
+            guarded_fragment(_poll, run_every=POLL_SECONDS)(study, needed, len(tables.known) + len(tables.problems))
+    view.draw(tables)
 
 
-def _poll(study: ImageStudy, needed: list[TableName], shown: int) -> None:
-    """Draw the page again once more tables are computed than it shows, or none is in progress."""
+def _poll(study: ImageStudy, needed: list[TableName], shown_count: int) -> None:
+    """Draw the page again once more tables are computed than the page shows, or all are computed."""
     tables, running, _ = study_tables.read_tables(study, needed)
-    if not running or len(tables.known) + len(tables.problems) > shown:
+    if not running or len(tables.known) + len(tables.problems) > shown_count:
         st.rerun()
 
 
 def draw_image_pickers(image: ShownImage) -> None:
-    """The pickers of an image, and a popover that uploads the user's own picture."""
+    """Draw the pickers of an image, and a popover that uploads the user's own picture."""
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
-        if uploaded_picture.current_picture() is None:
+        if uploaded_picture.find_picture() is None:
             image_picker.draw_picker(image)
         if modes.server_mode() == Mode.FULL:
             with st.popover("Your picture", icon=":material/upload:"):
                 uploaded_picture.draw_upload()
-    if uploaded_picture.current_picture() is None:
+    if uploaded_picture.find_picture() is None:
         image_picker.draw_name(image)
         found_images.draw_walk(image.name)

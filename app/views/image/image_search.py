@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from merging.study.runs.run import Run
 
-NOTHING = "nothing"
+NO_QUESTION = "nothing"
 DEPTHS, PREDICTIONS = "depths", "predictions"
 ANSWER_QUESTIONS = {
     "only B is right": "only B right",
@@ -38,8 +38,8 @@ DEPTH_QUESTIONS = {  # label in the picker and in links -> the library's questio
     "fixed by restoring before block": ("mended", True),
     "broken, the latest fix first": ("broken", False),
 }
-TOKENS = {"class token": "class", "patches": "patches", "all tokens": "all"}
-PAGE = 12  # images shown at once
+TOKEN_KINDS = {"class token": "class", "patches": "patches", "all tokens": "all"}
+IMAGES_PER_PAGE = 12  # images shown at once
 NO_PREDICTIONS = "Predictions have not been stored for"
 NO_DEPTHS = "Answers by depth have not been measured for"
 NEEDS_TWO_RUNS = "This compares two runs, A and B: choose two above."
@@ -48,17 +48,17 @@ NEEDS_A_RUN = "Choose a run above."
 
 @guarded_fragment
 def draw_view(runs: Sequence[Run]) -> None:
-    """The picker of a question, and the images that match it."""
+    """Draw the picker of a question, and the images that match it."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         question = st.selectbox(
             "Find images",
-            [NOTHING, *ANSWER_QUESTIONS, *DEPTH_QUESTIONS],
+            [NO_QUESTION, *ANSWER_QUESTIONS, *DEPTH_QUESTIONS],
             key=address.QUESTION,
             bind=address.BIND,
             width=280,
         )
-        depth, tokens = _details(question)
-    if question == NOTHING:
+        depth, tokens = _pick_details(question)
+    if question == NO_QUESTION:
         return
     table = (
         _find_by_answers(question, runs)
@@ -69,17 +69,15 @@ def draw_view(runs: Sequence[Run]) -> None:
         draw_images(table, _question_in_words(question, runs))
 
 
-def _details(question: str) -> tuple[int, str]:
-    """The depth and the kind of tokens that a question takes."""
+def _pick_details(question: str) -> tuple[int, str]:
+    """Draw the pickers of the depth and the kind of tokens that a question takes; returns their values or defaults."""
     depth, tokens = 0, "class"
-    if question in DEPTH_QUESTIONS and DEPTH_QUESTIONS[question][1]:
-        depth = int(
-            st.number_input(
-                "Depth", 0, max(study_tables.block_and_head_counts()[0], 1), key="image_seek_depth", width=110
-            )
-        )
-    if DEPTH_QUESTIONS.get(question, ("", False))[0] in ("mended", "broken"):
-        tokens = TOKENS[st.selectbox("Tokens", TOKENS, key="image_seek_tokens", width=150)]
+    library_question, takes_depth = DEPTH_QUESTIONS.get(question, ("", False))
+    if takes_depth:
+        block_count, _ = study_tables.read_block_and_head_counts()
+        depth = int(st.number_input("Depth", 0, max(block_count, 1), key="image_seek_depth", width=110))
+    if library_question in ("mended", "broken"):
+        tokens = TOKEN_KINDS[st.selectbox("Tokens", TOKEN_KINDS, key="image_seek_tokens", width=150)]
     return depth, tokens
 
 
@@ -91,27 +89,27 @@ def _question_in_words(question: str, runs: Sequence[Run]) -> str:
     return f"Run: {names[0]}." if names else ""
 
 
-def _find_measured(key: str, runs: Sequence[Run], problem: str) -> list[tuple[Run, StoredMeasurement]] | None:
+def _find_measurements(key: str, runs: Sequence[Run], problem: str) -> list[tuple[Run, StoredMeasurement]] | None:
     """The stored measurements of the runs; None, and a button that measures, if one is missing."""
     results = [(run, measurements.find_measurement(key, run.id)) for run in runs]
-    if unmeasured := [run for run, measured in results if measured is None]:
+    if unmeasured := [run for run, measurement in results if measurement is None]:
         measure_button.draw_missing(
-            key, unmeasured, problem, [measured for _, measured in results if measured is not None]
+            key, unmeasured, problem, [measurement for _, measurement in results if measurement is not None]
         )
         return None
-    return [(run, measured) for run, measured in results if measured is not None]
+    return [(run, measurement) for run, measurement in results if measurement is not None]
 
 
 def _find_by_answers(question: str, runs: Sequence[Run]) -> pd.DataFrame | None:
     if len(runs) < (1 if ANSWER_QUESTIONS[question] == "right nowhere" else 2):
         st.info(NEEDS_A_RUN if not runs and ANSWER_QUESTIONS[question] == "right nowhere" else NEEDS_TWO_RUNS)
         return None
-    stored = _find_measured(PREDICTIONS, runs, NO_PREDICTIONS)
-    if stored is None:
+    stored_measurements = _find_measurements(PREDICTIONS, runs, NO_PREDICTIONS)
+    if stored_measurements is None:
         return None
     from merging.study.measurements.find_images import find_by_answers
 
-    by_run = {run.id: _read(measured, PREDICTIONS) for run, measured in stored}
+    by_run = {run.id: _read_image_facts(measurement, PREDICTIONS) for run, measurement in stored_measurements}
     return find_by_answers(ANSWER_QUESTIONS[question], by_run, reading.benchmark())
 
 
@@ -119,41 +117,43 @@ def _find_by_depth(question: str, runs: Sequence[Run], depth: int, tokens: str) 
     if not runs:
         st.info(NEEDS_A_RUN)
         return None
-    stored = _find_measured(DEPTHS, runs[:1], NO_DEPTHS)
-    if stored is None:
+    stored_measurements = _find_measurements(DEPTHS, runs[:1], NO_DEPTHS)
+    if stored_measurements is None:
         return None
     from merging.study.measurements.find_images import find_by_depth
 
-    by_task = _read(stored[0][1], DEPTHS)
-    return find_by_depth(DEPTH_QUESTIONS[question][0], by_task, reading.benchmark(), depth=depth, tokens=tokens)
+    ((_, measurement),) = stored_measurements
+    library_question, _ = DEPTH_QUESTIONS[question]
+    facts = _read_image_facts(measurement, DEPTHS)
+    return find_by_depth(library_question, facts, reading.benchmark(), depth=depth, tokens=tokens)
 
 
 @cache_shared(8)
-def _read(measured: StoredMeasurement, key: str) -> Mapping[str, Any]:
+def _read_image_facts(measurement: StoredMeasurement, key: str) -> Mapping[str, Any]:
     """The stored facts about every image by data set; shared between sessions, so never changed."""
     if key == PREDICTIONS:
         from merging.study.measurements.predictions import read_answers
 
-        return read_answers(measured, reading.benchmark())
+        return read_answers(measurement, reading.benchmark())
     from merging.study.measurements.depths import read_depths as depths_of_data_sets
 
-    return depths_of_data_sets(measured, reading.benchmark())
+    return depths_of_data_sets(measurement, reading.benchmark())
 
 
-def draw_images(table: pd.DataFrame, words: str) -> None:
-    """A page of the images, each with a button that opens it."""
+def draw_images(table: pd.DataFrame, runs_in_words: str) -> None:
+    """Draw a page of the images, each with a button that opens it."""
     titles = measurements.titles_by_task()
-    st.markdown(f"**{plural(len(table), 'image')}** of the {samples.scored_part()}. {words}")
+    st.markdown(f"**{plural(len(table), 'image')}** of the {samples.scored_part()}. {runs_in_words}")
     if table.empty:
         return
-    pages = -(-len(table) // PAGE)
-    page = st.pagination(pages, key=f"image_found_{len(table)}", width=320) if pages > 1 else 1
-    chosen = selection.chosen_value(selection.IMAGE)
+    page_count = -(-len(table) // IMAGES_PER_PAGE)
+    page_number = st.pagination(page_count, key=f"image_found_{len(table)}", width=320) if page_count > 1 else 1
+    chosen_image = selection.chosen_value(selection.IMAGE)
     with st.container(horizontal=True, gap="small", key="image_found"):
-        rows = table.iloc[(page - 1) * PAGE : page * PAGE].to_dict("records")
+        rows = table.iloc[(page_number - 1) * IMAGES_PER_PAGE : page_number * IMAGES_PER_PAGE].to_dict("records")
         last_shown.remember_images("the images that were found", [row["image"] for row in rows])
         for row in rows:
-            with st.container(width=124, gap="xsmall", border=row["image"] == chosen):
+            with st.container(width=124, gap="xsmall", border=row["image"] == chosen_image):
                 _draw_tile(row, titles.get(row["task"], row["task"]))
 
 

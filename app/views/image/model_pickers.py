@@ -18,48 +18,48 @@ from merging.models.model_references import EXPERTS, PRETRAINED
 from merging.study.runs.run import Run
 from viz.figure_text import clean_text
 
-MOST = 2  # runs
+MAX_RUNS = 2  # runs
 OWN_REFERENCE = "usual"
-FIRST = ("task_arithmetic", "task_arithmetic_lwptv")  # the presets whose runs are shown at first
+DEFAULT_PRESETS = ("task_arithmetic", "task_arithmetic_lwptv")  # the presets whose runs are shown at first
 DRAFT_SWITCH = "_image_with_draft"
-TITLES = {OWN_REFERENCE: "own expert in domain, else pretrained", PRETRAINED: "pretrained"}
+REFERENCE_TITLES = {OWN_REFERENCE: "own expert in domain, else pretrained", PRETRAINED: "pretrained"}
 DRAFT_HELP = "Merge the recipe on the Merge page in memory, including factors painted on Masks and opened there."
 
 
-def pick_models(image: ShownImage, stored: Sequence[Run]) -> ImageStudy:
-    """The pickers of the models; returns the study of the image in them."""
+def pick_models(image: ShownImage, stored_runs: Sequence[Run]) -> ImageStudy:
+    """Draw the pickers of the models; returns the study of the image in these models."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        runs = _runs(reading.clip_runs(stored))
-        references = {OWN_REFERENCE: TITLES[OWN_REFERENCE], PRETRAINED: TITLES[PRETRAINED]} | {
+        runs = _pick_runs(reading.clip_runs(stored_runs))
+        references = {OWN_REFERENCE: REFERENCE_TITLES[OWN_REFERENCE], PRETRAINED: REFERENCE_TITLES[PRETRAINED]} | {
             f"{EXPERTS}{task}": f"expert for {clean_text(expert_names.expert_name(task), 40)}"
             for task in reading.benchmark().experts
         }
         reference = pick_parameter("Reference", address.REFERENCE, references, OWN_REFERENCE, width=270)
         _pick_label_set(image)
-        recipe, title = study_tables.draft_recipe()
+        recipe, title = study_tables.read_draft_recipe()
         if recipe:
             st.toggle("With the draft", key=DRAFT_SWITCH, help=DRAFT_HELP)
-    run_picker.draw_left_out(stored)
+    run_picker.draw_left_out(stored_runs)
     draft = recipe if recipe and st.session_state.get(DRAFT_SWITCH) else ""
     return make_study(image, runs, reference, (draft, title))
 
 
 def pick_parameter(
-    label: str, key: str, options: dict[str, str], first: str, *, width: int = 220, help: str | None = None
+    label: str, key: str, options: dict[str, str], default: str, *, width: int = 220, help: str | None = None
 ) -> str:
-    """A picker of one of the options, {value in links: label}; the choice is in the page's address."""
-    chosen = view_state.picked_value(key, list(options), first)
-    widget = f"image_{key}"
-    st.session_state[widget] = chosen
+    """Draw a picker of one of ``options``, {value in links: label}; the page's address contains the choice."""
+    value = view_state.picked_value(key, list(options), default)
+    widget_key = f"image_{key}"
+    st.session_state[widget_key] = value
     st.selectbox(
-        label, list(options), format_func=options.__getitem__, key=widget, on_change=view_state.pick_value_from,
-        args=(key, widget), width=width, help=help,
+        label, list(options), format_func=options.__getitem__, key=widget_key, on_change=view_state.pick_value_from,
+        args=(key, widget_key), width=width, help=help,
     )  # fmt: skip
-    return chosen
+    return value
 
 
 def _pick_label_set(image: ShownImage) -> None:
-    """The picker of the data set whose classes the models choose among."""
+    """Draw the picker of the data set whose classes the models choose among."""
     tasks = {task.key: clean_text(expert_names.expert_name(task.key), 40) for task in reading.benchmark().tasks}
     own_task = image.name.partition(":")[0]
     pick_parameter(
@@ -68,20 +68,20 @@ def _pick_label_set(image: ShownImage) -> None:
     )  # fmt: skip
 
 
-def _first(runs: Sequence[Run]) -> list[str]:
-    return [run.id for run in recipes.preset_runs(FIRST, runs) or runs[:1]]
+def _find_default_runs(runs: Sequence[Run]) -> list[str]:
+    return [run.id for run in recipes.preset_runs(DEFAULT_PRESETS, runs) or runs[:1]]
 
 
-def _runs(runs: Sequence[Run]) -> list[Run]:
-    """The picker of runs, with a warning about linked runs that are missing on this machine."""
+def _pick_runs(runs: Sequence[Run]) -> list[Run]:
+    """Draw the picker of runs, with a warning about linked runs that are missing on this machine."""
     by_id = {run.id: run for run in runs}
-    chosen, missing = run_choice.picked_runs(list(by_id), _first(runs))
-    if missing:
-        run_picker.draw_missing_runs(missing)
-    run_picker.draw_several(by_id, chosen, "imaged", MOST, "Choose up to two runs", width=490)
-    if len(chosen) > MOST:
-        st.caption(f"Shows the first {MOST} of {len(chosen)} chosen runs.")
-    return [by_id[run_id] for run_id in chosen[:MOST]]
+    run_ids, missing_ids = run_choice.picked_runs(list(by_id), _find_default_runs(runs))
+    if missing_ids:
+        run_picker.draw_missing_runs(missing_ids)
+    run_picker.draw_several(by_id, run_ids, "imaged", MAX_RUNS, "Choose up to two runs", width=490)
+    if len(run_ids) > MAX_RUNS:
+        st.caption(f"Shows the first {MAX_RUNS} of {len(run_ids)} chosen runs.")
+    return [by_id[run_id] for run_id in run_ids[:MAX_RUNS]]
 
 
 def make_study(
@@ -91,28 +91,28 @@ def make_study(
     from merging.study.one_image.named_towers import expert_key, model_key, reference_key
 
     experts = reading.benchmark().experts
-    own = expert_key(image.head) if image.head in experts else ""
-    expert = reference if reference.startswith(EXPERTS) else own
+    own_expert = expert_key(image.head) if image.head in experts else ""
+    expert = reference if reference.startswith(EXPERTS) else own_expert
     models = [ShownModel(PRETRAINED, "Pretrained", PRETRAINED)]
     if expert:
         title = f"Expert for {expert_names.expert_name(expert.removeprefix(EXPERTS))}"
         models.append(ShownModel(expert, title, expert))
-    shown = []
+    shown_runs = []
     for run in runs:
         try:
             key = model_key(run, image.head)
         except TaskError as error:
             st.caption(f":material/info: {page_text.safe_text(error, 300)}")
             continue
-        against = reference_key(run, image.head) if reference == OWN_REFERENCE else reference
-        models.append(ShownModel(key, page_text.data_set_title(run.name), against))
-        shown.append(run)
+        reference_of_run = reference_key(run, image.head) if reference == OWN_REFERENCE else reference
+        models.append(ShownModel(key, page_text.data_set_title(run.name), reference_of_run))
+        shown_runs.append(run)
     recipe, title = draft
     if recipe:
-        models.append(ShownModel(DRAFT, title, (own or PRETRAINED) if reference == OWN_REFERENCE else reference))
-    missing = {model.reference for model in models} - {model.key for model in models}
+        models.append(ShownModel(DRAFT, title, (own_expert or PRETRAINED) if reference == OWN_REFERENCE else reference))
+    missing_references = {model.reference for model in models} - {model.key for model in models}
     models[1:1] = [
         ShownModel(key, f"Expert for {expert_names.expert_name(key.removeprefix(EXPERTS))}", key)
-        for key in sorted(missing)
+        for key in sorted(missing_references)
     ]
-    return ImageStudy(image, tuple(models), tuple(shown), recipe)
+    return ImageStudy(image, tuple(models), tuple(shown_runs), recipe)

@@ -19,45 +19,45 @@ from viz.figure_text import count, percent
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_SHOWN = 8
+MAX_NEIGHBORS = 8
 CAPTION = (
     "The {} images of the choosing half of the same domain whose unit features have the largest cosine; the image "
     "itself is left out. A frame marks images that are also among the {} nearest in another model."
 )
 
 
-def needed_tables(study: ImageStudy) -> list[TableName]:
+def list_needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables that this view needs."""
     return [*study.model_tables("neighbors"), *study.pair_tables("overlap")]
 
 
 def draw_neighbors(study: ImageStudy, tables: StudyTables) -> None:
-    """The pictures of the neighbors, and the share that a run has in common with its reference."""
+    """Draw the pictures of the neighbors, and the share that a run has in common with its reference."""
     table = tables.join_tables(study.model_tables("neighbors"))
     if table is None:
         return
-    table = table[table["rank"] <= MOST_SHOWN].reset_index(drop=True)
-    counts = Counter(table["image"])
-    table = table.assign(shared=[counts[name] > 1 for name in table["image"]])
-    words = " ".join(_shared_in_words(study, tables))
+    table = table[table["rank"] <= MAX_NEIGHBORS].reset_index(drop=True)
+    models_by_image = Counter(table["image"])
+    table = table.assign(shared=[models_by_image[name] > 1 for name in table["image"]])
+    shared_note = " ".join(_shared_in_words(study, tables))
     chart_view.draw_chart(
-        "image_neighbors", table, name=f"neighbors_{study_tables.file_stem(study)}", of=study.runs,
-        pictures=_pictures(table),
-        sentence=tables.sentences_in_words, caption=CAPTION.format(MOST_SHOWN, MOST_SHOWN),
-        description=f"{study_tables.study_in_words(study, tables)} {words}".strip(),
+        "image_neighbors", table, name=f"neighbors_{study_tables.make_file_stem(study)}", of=study.runs,
+        pictures=_make_pictures(table),
+        sentence=tables.sentences_in_words, caption=CAPTION.format(MAX_NEIGHBORS, MAX_NEIGHBORS),
+        description=f"{study_tables.study_in_words(study, tables)} {shared_note}".strip(),
     )  # fmt: skip
-    if words:
-        st.markdown(words)
+    if shared_note:
+        st.markdown(shared_note)
 
 
 def _shared_in_words(study: ImageStudy, tables: StudyTables) -> list[str]:
     """The share of the 20 nearest that each run has in common with its reference, beside the mean; Markdown."""
     sentences = []
     for name in study.pair_tables("overlap"):
-        found = tables.find(name)
-        if found is None or found.empty:
+        overlap = tables.find(name)
+        if overlap is None or overlap.empty:
             continue
-        row = found.iloc[0]
+        row = overlap.iloc[0]
         titles = [page_text.safe_text(study.title(key), 60) for key in (name.model, name.other)]
         mean = f"; the mean over {count(row['n'])} images of the choosing half is {percent(row['mean'], 0)}"
         sentences.append(
@@ -67,12 +67,12 @@ def _shared_in_words(study: ImageStudy, tables: StudyTables) -> list[str]:
     return sentences
 
 
-def _pictures(table: pd.DataFrame) -> dict[str, str]:
+def _make_pictures(table: pd.DataFrame) -> dict[str, str]:
     """{image: data URI} of the neighbors."""
-    known = {task.key for task in reading.benchmark().tasks}
+    task_keys = {task.key for task in reading.benchmark().tasks}
     pictures = {}
     for name in dict.fromkeys(table["image"]):
         task, split, number = str(name).split(":")
-        if task in known:
-            pictures[str(name)] = study_tables.data_uri(split_images(task, split)[int(number)])
+        if task in task_keys:
+            pictures[str(name)] = study_tables.make_data_uri(split_images(task, split)[int(number)])
     return pictures

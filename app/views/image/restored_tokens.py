@@ -11,8 +11,8 @@ from app.views.image.study_tables import ImageStudy, StudyTables
 from app.widgets import chart_view
 from merging.study.previews.preview_process import TableName
 
-SINGLE = "image_single_tokens"
-NONE = "No chosen model has another model as its reference, so no tokens can be restored. Choose a run above."
+SINGLE_TOKENS_KEY = "image_single_tokens"
+NO_SUBJECT = "No chosen model has another model as its reference, so no tokens can be restored. Choose a run above."
 CAPTION = (
     "The run gets the tokens of its reference before one block and continues with them. The numbers are the "
     "probability of the right class, or of the reference’s answer if the right class is unknown; a dot marks where "
@@ -25,50 +25,52 @@ OCCLUDED_NOTE = (
 )
 
 
-def needed_tables(study: ImageStudy) -> list[TableName]:
+def list_needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables that this view needs."""
-    single = study.pair_tables("restore_tokens") if st.session_state.get(SINGLE) else []
-    return [*study.pair_tables("restore"), *single]
+    single_token_tables = study.pair_tables("restore_tokens") if st.session_state.get(SINGLE_TOKENS_KEY) else []
+    return [*study.pair_tables("restore"), *single_token_tables]
 
 
 def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
-    """The effect of restoring tokens; on request, token by token."""
+    """Draw the effect of restoring tokens; on request, token by token."""
     if not study.subjects:
-        st.info(NONE)
+        st.info(NO_SUBJECT)
         return
-    about = study_tables.study_in_words(study, tables)
+    description = study_tables.study_in_words(study, tables)
     if (table := tables.join_tables(study.pair_tables("restore"))) is not None:
         chart_view.draw_chart(
-            "image_restore", table, name=f"restore_{study_tables.file_stem(study)}", of=study.runs,
+            "image_restore", table, name=f"restore_{study_tables.make_file_stem(study)}", of=study.runs,
             sentence=tables.sentences_in_words,
-            caption=CAPTION, description=about,
+            caption=CAPTION, description=description,
         )  # fmt: skip
-    st.toggle("Token by token", key=SINGLE, help="Restore every single token before every block.")
-    single = tables.join_tables(study.pair_tables("restore_tokens"))
-    if not st.session_state.get(SINGLE) or single is None:
+    st.toggle("Token by token", key=SINGLE_TOKENS_KEY, help="Restore every single token before every block.")
+    single_token_table = tables.join_tables(study.pair_tables("restore_tokens"))
+    if not st.session_state.get(SINGLE_TOKENS_KEY) or single_token_table is None:
         return
-    keys = list(dict.fromkeys(single["model"]))
-    key = keys[0]
-    if len(keys) > 1:
-        key = st.selectbox("Of", keys, format_func=lambda model: study.title(model)[:60], key="image_single", width=300)
+    model_keys = list(dict.fromkeys(single_token_table["model"]))
+    model_key = model_keys[0]
+    if len(model_keys) > 1:
+        model_key = st.selectbox(
+            "Of", model_keys, format_func=lambda model: study.title(model)[:60], key="image_single", width=300
+        )
     chart_view.draw_chart(
-        "image_restore_tokens", single, name=f"restore_tokens_{study_tables.file_stem(study)}", of=study.runs,
-        model=key,
-        sentence=tables.sentences_in_words, caption=SINGLE_CAPTION, description=about,
+        "image_restore_tokens", single_token_table, name=f"restore_tokens_{study_tables.make_file_stem(study)}",
+        of=study.runs, model=model_key,
+        sentence=tables.sentences_in_words, caption=SINGLE_CAPTION, description=description,
     )  # fmt: skip
 
 
-def needed_occluded_tables(study: ImageStudy) -> list[TableName]:
+def list_occluded_tables(study: ImageStudy) -> list[TableName]:
     """The tables of the view of occluded patches."""
     return [TableName("occlude", model.key, model.reference) for model in study.models]
 
 
 def draw_occluded(study: ImageStudy, tables: StudyTables) -> None:
-    """The effect of occluding patches, in every model."""
-    table = tables.join_tables(needed_occluded_tables(study))
+    """Draw the effect of occluding patches, in every model."""
+    table = tables.join_tables(list_occluded_tables(study))
     if table is not None:
         chart_view.draw_chart(
-            "image_occlude", table.drop(columns="against"), name=f"occlude_{study_tables.file_stem(study)}",
+            "image_occlude", table.drop(columns="against"), name=f"occlude_{study_tables.make_file_stem(study)}",
             of=study.runs,
             picture=study.image.gray, sentence=tables.sentences_in_words,
             description=study_tables.study_in_words(study, tables),

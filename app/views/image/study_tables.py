@@ -26,31 +26,33 @@ if TYPE_CHECKING:
     from merging.study.one_image.named_towers import RecentlyUsed
     from merging.study.runs.run import Run
 
-DRAFT, ERROR = "draft", "error"  # the key of a draft's model, and the column of a table that cannot be computed
-CACHED = 200  # tables
+DRAFT = "draft"  # the key of the draft's model
+ERROR_COLUMN = "error"  # the column of a table that states why a table cannot be computed
+MAX_CACHED_TABLES = 200
 REQUEST_KEY = "image"  # the key of this page's requests in the session
-SLOW = ("accuracy", "drift_scaled", "first_past", "neighbors", "overlap")  # tables that read a whole data set
-_OWN = "_image_own_tables"
+SLOW_TABLES = ("accuracy", "drift_scaled", "first_past", "neighbors", "overlap")  # tables that read a whole data set
+_OWN_CACHE_KEY = "_image_own_tables"
 
 
 @dataclass(frozen=True)
 class ShownImage:
-    """The image on the page: TASK:SPLIT:N, or "own:…" with its ``pixels`` as base64; ``head`` names the classes' task.
+    """The image on the page.
 
-    ``truth`` is the name of its class; empty if it has no label.
+    ``name`` is TASK:SPLIT:N, or "own:…" for an uploaded picture, whose ``pixels`` are base64. ``head`` is the task
+    whose classes the models choose among. ``truth`` is the name of the image's class; empty without a label.
     """
 
     name: str
     head: str
     picture: str  # a PNG as a data URI
-    gray: str  # the same in gray, so that its colors do not mix with those of the cells over it
+    gray: str  # the same picture in gray, so that its colors do not mix with those of the cells over it
     truth: str = ""
     pixels: str = ""
 
 
 @dataclass(frozen=True)
 class ShownModel:
-    """A model on the page with the key of its reference, which is its own key unless it is a run or the draft."""
+    """A model on the page; models other than runs and the draft are their own ``reference``."""
 
     key: str
     title: str
@@ -85,20 +87,22 @@ class ImageStudy:
 
 
 @st.cache_resource(show_spinner=False)
-def _cached_tables() -> RecentlyUsed[pd.DataFrame]:
+def _open_shared_cache() -> RecentlyUsed[pd.DataFrame]:
     from merging.study.one_image.named_towers import RecentlyUsed
 
-    return RecentlyUsed(CACHED)
+    return RecentlyUsed(MAX_CACHED_TABLES)
 
 
-def _table_cache(study: ImageStudy) -> RecentlyUsed[pd.DataFrame]:
-    """The cache of tables: shared by all sessions, or this session's own for the user's own picture."""
+def _open_cache(study: ImageStudy) -> RecentlyUsed[pd.DataFrame]:
+    """The cache of tables: that of all sessions, or this session's cache if the image is an uploaded picture."""
     from merging.study.one_image.named_towers import RecentlyUsed
 
     if not study.image.pixels:
-        return _cached_tables()
-    own: RecentlyUsed[pd.DataFrame] = st.session_state.setdefault(_OWN, RecentlyUsed(CACHED))
-    return own
+        return _open_shared_cache()
+    session_cache: RecentlyUsed[pd.DataFrame] = st.session_state.setdefault(
+        _OWN_CACHE_KEY, RecentlyUsed(MAX_CACHED_TABLES)
+    )
+    return session_cache
 
 
 @dataclass
@@ -141,16 +145,16 @@ class StudyTables:
         return " ".join(self.sentences().values())
 
 
-def order_tables(names: Sequence[TableName]) -> list[TableName]:
+def order_slow_last(names: Sequence[TableName]) -> list[TableName]:
     """Each table once; those that read a whole data set come last."""
-    return sorted(dict.fromkeys(names), key=lambda name: name.table in SLOW)
+    return sorted(dict.fromkeys(names), key=lambda name: name.table in SLOW_TABLES)
 
 
-def tables_request(study: ImageStudy, names: Sequence[TableName]) -> ImageRequest:
+def make_request(study: ImageStudy, names: Sequence[TableName]) -> ImageRequest:
     """The request for these tables."""
-    own = bool(study.image.pixels)
+    is_uploaded = bool(study.image.pixels)
     return ImageRequest(
-        image="" if own else study.image.name, tables=tuple(names), benchmark=str(page_data.job_queue().folder),
+        image="" if is_uploaded else study.image.name, tables=tuple(names), benchmark=str(page_data.job_queue().folder),
         store=str(page_data.store().root.absolute()), head=study.image.head, pixels=study.image.pixels,
         draft=study.draft,
         base=str(Path.cwd()),
@@ -159,81 +163,85 @@ def tables_request(study: ImageStudy, names: Sequence[TableName]) -> ImageReques
 
 def read_tables(study: ImageStudy, names: Sequence[TableName]) -> tuple[StudyTables, bool, str]:
     """The tables so far, whether more are being computed, and an error; missing tables are requested."""
-    cache, request = _table_cache(study), tables_request(study, names)
+    cache, request = _open_cache(study), make_request(study, names)
     tables = StudyTables(study)
-    answer = previews.preview_state(request, REQUEST_KEY)
-    is_incomplete = any(_key(study, name) not in cache for name in names)
+    preview = previews.preview_state(request, REQUEST_KEY)
+    is_incomplete = any(_cache_key(study, name) not in cache for name in names)
     if is_incomplete and not permissions.is_allowed(VisitorAction.PREVIEW):
         return tables, False, modes.refusal(VisitorAction.PREVIEW)
-    if answer is None and is_incomplete:
+    if preview is None and is_incomplete:
         previews.request_preview(request, REQUEST_KEY)
-        answer = previews.preview_state(request, REQUEST_KEY)
-    new = dict(answer.tables) if answer is not None else {}
+        preview = previews.preview_state(request, REQUEST_KEY)
+    new_tables = dict(preview.tables) if preview is not None else {}
     for name in names:
-        if name in new and ERROR in new[name]:
-            tables.problems.setdefault(str(new[name][ERROR].iloc[0]), study.title(name.model))
-        elif name in new:
-            tables.known[name] = cache.get(_key(study, name), lambda name=name: new[name])  # type: ignore[misc]
-        elif (key := _key(study, name)) in cache:
-            tables.known[name] = cache.get(key, _dropped_table)
-    running = answer is not None and not answer.done
-    return tables, running, answer.error if answer is not None else ""
+        if name in new_tables and ERROR_COLUMN in new_tables[name]:
+            tables.problems.setdefault(str(new_tables[name][ERROR_COLUMN].iloc[0]), study.title(name.model))
+        elif name in new_tables:
+            tables.known[name] = cache.get(_cache_key(study, name), lambda name=name: new_tables[name])  # type: ignore[misc]
+        elif (key := _cache_key(study, name)) in cache:
+            tables.known[name] = cache.get(key, _make_empty_table)
+    running = preview is not None and not preview.done
+    return tables, running, preview.error if preview is not None else ""
 
 
-def _dropped_table() -> pd.DataFrame:
-    """An empty table, in place of one that another session has just evicted from the cache."""
+def _make_empty_table() -> pd.DataFrame:
+    """An empty table, for a table that another session has just evicted from the cache."""
     import pandas as pd
 
     return pd.DataFrame()
 
 
-def _key(study: ImageStudy, name: TableName) -> tuple[object, ...]:
+def _cache_key(study: ImageStudy, name: TableName) -> tuple[object, ...]:
     draft = study.draft if DRAFT in (name.model, name.other) else ""
     return page_data.current_digest(), study.image.name, study.image.head, draft, *name
 
 
-def draft_recipe() -> tuple[str, str]:
-    """The recipe being built on Merge as YAML, and its title; empty if there is none that can be merged."""
+def read_draft_recipe() -> tuple[str, str]:
+    """The recipe being built on Merge as YAML, and its title; two empty texts if it is missing or incomplete."""
     draft = view_state.draft()
     if draft is None:
         return "", ""
     try:
-        models = next(own for own in page_data.model_sets().values() if own.pretrained == draft.pretrained)
-        recipe = draft.recipe(dict(models.experts))
+        model_set = next(
+            model_set_candidate
+            for model_set_candidate in page_data.model_sets().values()
+            if model_set_candidate.pretrained == draft.pretrained
+        )
+        recipe = draft.recipe(dict(model_set.experts))
     except (MergingError, KeyError, StopIteration):
         return "", ""
     title = f"Draft: {recipe.title or page_text.chain_title(recipe)}"
     return replace(recipe, title=title).to_yaml(), title
 
 
-def block_and_head_counts() -> tuple[int, int]:
+def read_block_and_head_counts() -> tuple[int, int]:
     """The numbers of blocks and heads of the benchmark's towers; (0, 0) if unknown."""
-    return _depths(page_data.current_digest())
+    return _read_counts(page_data.current_digest())
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _depths(digest: str) -> tuple[int, int]:
+def _read_counts(digest: str) -> tuple[int, int]:
     from merging.models.architecture import Architecture
 
     try:
-        own = Architecture.from_checkpoint(page_data.benchmark().open_pretrained())
+        architecture = Architecture.from_checkpoint(page_data.benchmark().open_pretrained())
     except MergingError:
         return 0, 0
-    return own.layers, own.heads
+    return architecture.layers, architecture.heads
 
 
-def data_uri(pixels: np.ndarray[Any, Any], mode: str = "RGB") -> str:
-    """An image (height, width, 3) uint8 as a PNG in a data URI; in gray with the mode "L"."""
+def make_data_uri(pixels: np.ndarray[Any, Any], mode: str = "RGB") -> str:
+    """An image (height, width, 3) uint8 as a PNG in a data URI; ``mode`` is "RGB", or "L" for gray."""
     import io
 
     from PIL import Image
 
-    out = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(out, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(buffer, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def file_stem(study: ImageStudy) -> str:
+def make_file_stem(study: ImageStudy) -> str:
     """The beginning of the file names of this study's charts."""
     digits = hashlib.sha256(",".join(model.key for model in study.models).encode()).hexdigest()[:6]
     return f"{study.image.name.replace(':', '_')}_{digits}"
@@ -243,5 +251,5 @@ def study_in_words(study: ImageStudy, tables: StudyTables) -> str:
     """The report's description of a chart: the image and the sentences about it; Markdown."""
     truth = f", of the class {page_text.safe_text(study.image.truth, 60)}" if study.image.truth else ""
     name = "Your own picture" if study.image.pixels else f"Image {page_text.safe_text(study.image.name, 80)}{truth}"
-    by_model = " ".join(page_text.safe_text(words, 600) for words in tables.sentences().values())
-    return f"{name}; computed on this machine, without random numbers. {by_model}".strip()
+    sentences = " ".join(page_text.safe_text(sentence, 600) for sentence in tables.sentences().values())
+    return f"{name}; computed on this machine, without random numbers. {sentences}".strip()

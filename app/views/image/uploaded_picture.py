@@ -19,14 +19,14 @@ from merging.base.modes import VisitorAction
 if TYPE_CHECKING:
     import numpy as np
 
-_PICTURE, _COUNT = "_image_own", "_image_own_uploads"
+_PICTURE_KEY, _UPLOAD_COUNT_KEY = "_image_own", "_image_own_uploads"
 COPY_SIZE = 320  # px of the longer side of the original as the page shows it
-MOST_MEGABYTES = 2  # MB of the uploaded file
-ABOUT = (
+MAX_MEGABYTES = 2  # MB of the uploaded file
+UPLOAD_NOTE = (
     "One PNG, JPEG or WebP of at most 2 MB. It is cropped and scaled like the data sets' images. Only its pixels stay "
     "in the memory of this session; nothing is written to the disk."
 )
-NEEDS_OWN_MACHINE = "This shared server reads no pictures of your own. Run the app on your machine for that."
+NO_UPLOADS = "This shared server reads no pictures of your own. Run the app on your machine for that."
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class UploadedPicture:
     original: np.ndarray[Any, Any]
 
 
-def current_picture() -> UploadedPicture | None:
+def find_picture() -> UploadedPicture | None:
     """The picture of this session, if it has one of the resolution of this benchmark's towers."""
-    picture = st.session_state.get(_PICTURE)
-    fits = isinstance(picture, UploadedPicture) and len(picture.pixels) == reading.benchmark().image_size
-    return picture if fits else None
+    picture = st.session_state.get(_PICTURE_KEY)
+    has_right_size = isinstance(picture, UploadedPicture) and len(picture.pixels) == reading.benchmark().image_size
+    return picture if has_right_size else None
 
 
-def shown_picture(picture: UploadedPicture) -> ShownImage:
+def make_shown_image(picture: UploadedPicture) -> ShownImage:
     """The picture as the page shows it, without a label."""
     tasks = [task.key for task in reading.benchmark().tasks]
     head = view_state.picked_value(address.LABEL_SET, tasks, tasks[0])
@@ -53,33 +53,33 @@ def shown_picture(picture: UploadedPicture) -> ShownImage:
     return ShownImage(
         picture.name,
         head,
-        study_tables.data_uri(picture.pixels),
-        study_tables.data_uri(picture.pixels, "L"),
+        study_tables.make_data_uri(picture.pixels),
+        study_tables.make_data_uri(picture.pixels, "L"),
         pixels=pixels,
     )
 
 
 def forget_picture() -> None:
     """Callback: drop the picture from the session."""
-    st.session_state.pop(_PICTURE, None)
+    st.session_state.pop(_PICTURE_KEY, None)
 
 
 def draw_upload() -> None:
-    """The upload field for a picture; each upload resets it, so that a picture is read once."""
+    """Draw the upload field for a picture; each upload resets the field, so that a picture is read only once."""
     if not permissions.is_allowed(VisitorAction.UPLOAD):
-        st.caption(NEEDS_OWN_MACHINE)
+        st.caption(NO_UPLOADS)
         return
-    st.caption(ABOUT)
-    key = f"image_upload_{st.session_state.get(_COUNT, 0)}"
-    file = st.file_uploader("Your own picture", key=key, max_upload_size=MOST_MEGABYTES, width=420)
+    st.caption(UPLOAD_NOTE)
+    key = f"image_upload_{st.session_state.get(_UPLOAD_COUNT_KEY, 0)}"
+    file = st.file_uploader("Your own picture", key=key, max_upload_size=MAX_MEGABYTES, width=420)
     if file is None:
         return
     try:
-        st.session_state[_PICTURE] = read_picture(file.getvalue(), file.name)
+        st.session_state[_PICTURE_KEY] = read_picture(file.getvalue(), file.name)
     except TaskError as error:
         st.error(page_text.safe_text(error, 400), icon=":material/block:")
         return
-    st.session_state[_COUNT] = st.session_state.get(_COUNT, 0) + 1
+    st.session_state[_UPLOAD_COUNT_KEY] = st.session_state.get(_UPLOAD_COUNT_KEY, 0) + 1
     st.rerun()
 
 

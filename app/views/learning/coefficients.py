@@ -15,8 +15,8 @@ from merging.study.runs.run import Run
 from viz.figure_text import clean_text, plural
 
 CLICK_HINT = "Click a cell, or choose"
-MOST = 2  # other runs whose sums are shown at first
-ONE_EACH = (
+DEFAULT_OTHER_RUNS = 2  # other runs whose sums are shown at first
+ONE_COEFFICIENT_NOTE = (
     "This merge learned one coefficient for each expert, and none for single tensors; the curves show all of them."
 )
 
@@ -29,20 +29,20 @@ def choose_cell() -> None:
 
 
 @guarded_fragment
-def draw_view(run: Run, others: Sequence[Run]) -> None:
-    """Draw the charts of one run; ``others`` are runs that learned on the same models."""
+def draw_view(run: Run, other_runs: Sequence[Run]) -> None:
+    """Draw the charts of one run; ``other_runs`` are runs that learned on the same models."""
     by_tensor = learning_tables.is_by_tensor(run)
     tensor, expert = _draw_map(run) if by_tensor else (None, None)
     if not by_tensor:
-        st.info(ONE_EACH)
+        st.info(ONE_COEFFICIENT_NOTE)
     _draw_lines(run, tensor, expert)
     if by_tensor:
-        _draw_sums(run, [other for other in others if learning_tables.is_by_tensor(other)], tensor)
+        _draw_sums(run, [other_run for other_run in other_runs if learning_tables.is_by_tensor(other_run)], tensor)
 
 
 def _draw_map(run: Run) -> tuple[str | None, str | None]:
     """Draw the map at the chosen step; returns the chosen tensor and expert."""
-    steps = learning_tables.stored_steps(run.id)
+    steps = learning_tables.list_stored_steps(run.id)
     chart_view.draw_question("coefficient_map")
     step = None
     if steps:
@@ -52,16 +52,16 @@ def _draw_map(run: Run) -> tuple[str | None, str | None]:
             help="The last stop shows the coefficients that were merged, after learning.",
         )  # fmt: skip
         step = None if choice == learning_tables.MERGED_STEP else int(choice)
-    table = learning_tables.coefficient_table(run.id, step)
+    table = learning_tables.read_coefficients(run.id, step)
     experts, tensors = list(dict.fromkeys(table["expert"])), list(dict.fromkeys(table["tensor"]))
-    picture = st.container()
+    chart_slot = st.container()
     with st.container(horizontal=True, gap="medium"):
         tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", width=220)
-    with picture:
+    with chart_slot:
         chart_view.draw_chart(
             "coefficient_map", table, name=f"coefficients_{run.id[:8]}", headed=True, on_click=choose_cell,
-            selected=(expert, tensor), limits=learning_tables.coefficient_range(run.id), step=step, of=[run],
+            selected=(expert, tensor), limits=learning_tables.find_coefficient_range(run.id), step=step, of=[run],
             description=f"{'As merged' if step is None else f'At step {step:,}'}; one color scale for all steps.",
         )  # fmt: skip
     return tensor, expert
@@ -72,7 +72,7 @@ def _draw_lines(run: Run, tensor: str | None, expert: str | None) -> None:
     tensor = tensor if tensor and learning_tables.STEPS in run.tables else None
     if learning_tables.TRACE not in run.tables and tensor is None:
         return
-    table = learning_tables.coefficient_lines(run.id, tensor)
+    table = learning_tables.read_coefficient_lines(run.id, tensor)
     caption = (
         f"Tensor {page_text.safe_text(tensor)}."
         if tensor
@@ -88,20 +88,20 @@ def _draw_lines(run: Run, tensor: str | None, expert: str | None) -> None:
     )  # fmt: skip
 
 
-def _draw_sums(run: Run, others: Sequence[Run], tensor: str | None) -> None:
+def _draw_sums(run: Run, other_runs: Sequence[Run], tensor: str | None) -> None:
     """Draw the summed coefficients of this run and of chosen others."""
     chart_view.draw_question("coefficient_sums")
-    labels = {other.id: clean_text(page_text.run_label(other), 80) for other in others}
-    chosen: list[str] = []
-    if others:
-        chosen = st.multiselect(
-            "Compare with", list(labels), list(labels)[:MOST], format_func=labels.__getitem__, key=f"summed_{run.id}",
-            placeholder="Runs that learned on the same models",
+    labels = {other_run.id: clean_text(page_text.run_label(other_run), 80) for other_run in other_runs}
+    chosen_ids: list[str] = []
+    if other_runs:
+        chosen_ids = st.multiselect(
+            "Compare with", list(labels), list(labels)[:DEFAULT_OTHER_RUNS], format_func=labels.__getitem__,
+            key=f"summed_{run.id}", placeholder="Runs that learned on the same models",
         )  # fmt: skip
-    shown = [run, *(other for other in others if other.id in chosen)]
-    table = learning_tables.coefficient_sums(tuple(member.id for member in shown))
+    shown_runs = [run, *(other_run for other_run in other_runs if other_run.id in chosen_ids)]
+    table = learning_tables.sum_coefficients(tuple(shown_run.id for shown_run in shown_runs))
     chart_view.draw_chart(
-        "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", headed=True, selected=tensor, of=shown,
+        "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", headed=True, selected=tensor, of=shown_runs,
         description=f"Sums over {plural(len(run.experts), 'expert')}; a tensor that an edit pruned has none.",
     )  # fmt: skip
-    paper_line.draw_lines(paper_line.claim_lines("learning/coefficients"), shown)
+    paper_line.draw_lines(paper_line.claim_lines("learning/coefficients"), shown_runs)

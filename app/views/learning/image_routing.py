@@ -38,12 +38,12 @@ def draw_view(run: Run) -> None:
     picture, weights = st.columns([1, 4], vertical_alignment="top")
     with picture:
         st.image(images[number], width=120, alt=f"An image of {clean_text(truth, 60)}")
-        unseen = "" if task in run.experts else "; no expert was trained on its data set"
-        st.caption(f"**{page_text.safe_text(truth, 40)}**, {page_text.safe_text(tasks[task], 40)}{unseen}.")
+        unseen_note = "" if task in run.experts else "; no expert was trained on its data set"
+        st.caption(f"**{page_text.safe_text(truth, 40)}**, {page_text.safe_text(tasks[task], 40)}{unseen_note}.")
         image_link.draw_image_link(f"{task}:{SPLIT}:{number}", [run])
     with weights:
         try:
-            table = _weights(run.id, digest, task, number)
+            table = _route_image(run.id, digest, task, number)
         except MergingError as error:
             st.info(page_text.safe_text(error, 400))
             return
@@ -56,19 +56,19 @@ def draw_view(run: Run) -> None:
 
 
 @st.cache_data(max_entries=64, show_spinner="Routing the image …")
-def _weights(run_id: str, digest: str, task: str, number: int) -> pd.DataFrame:
+def _route_image(run_id: str, digest: str, task: str, number: int) -> pd.DataFrame:
     """The weight of every expert in every block; block is -1 if one router serves the whole network."""
     import pandas as pd
 
     modules = page_data.store().get_run(run_id).open_modules()
     assert modules is not None  # called for runs with modules
-    routed = modules.routing(
+    routing = modules.routing(
         page_data.benchmark().preprocess(benchmark_images.split_images(task, SPLIT)[number : number + 1])
     )
-    assert routed is not None  # called for modules that route
-    blocks = routed[0] if routed.ndim == 3 else routed
+    assert routing is not None  # called for modules that route
+    blocks = routing[0] if routing.ndim == 3 else routing
     rows = [
-        (block if routed.ndim == 3 else -1, expert, float(weight))
+        (block if routing.ndim == 3 else -1, expert, float(weight))
         for block, weights in enumerate(blocks)
         for expert, weight in zip(modules.tasks, weights, strict=True)
     ]

@@ -27,7 +27,7 @@ def choose_cell() -> None:
 @guarded_fragment
 def draw_view(run: Run) -> None:
     """Draw the share that every mask keeps of every tensor, and the overlap of every two masks."""
-    table = learning_tables.mask_shares(run)
+    table = learning_tables.read_mask_shares(run)
     chart_view.draw_question("localization_map")
     picture = st.container()
     with st.container(horizontal=True, gap="medium"):
@@ -44,7 +44,7 @@ def draw_view(run: Run) -> None:
     if learning_tables.OVERLAP in run.tables:
         chart_view.draw_chart(
             "localization_overlap",
-            learning_tables.mask_overlap(run),
+            learning_tables.read_mask_overlap(run),
             name=f"mask_overlap_{run.id[:8]}",
             of=[run],
             caption=AVERAGE_NOTE,

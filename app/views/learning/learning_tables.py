@@ -22,9 +22,9 @@ LOCALIZATION, OVERLAP = "localization", "overlap"
 ADAPT_TRACE = "learning_adapt"  # the trace of an adaptation after a merge that has its own trace
 SHIFT, ROUTING, CONFUSION = "feature_shift", "routing", "confusion"
 ORACLE = "oracle"  # a table of the measurement of modules
-PARTS = "modules"  # the modules of a run with an adaptation, also of one that learns nothing
+PARTS = "modules"  # the modules of a run with an adaptation, even if the adaptation learns nothing
 LEARNED_TABLES = (COEFFICIENTS, TRACE, LOCALIZATION, SHIFT, ROUTING, PARTS)
-ROUNDING = 1e-3  # the largest rounding error of a coefficient in a table of steps
+MAX_ROUNDING_ERROR = 1e-3  # the largest rounding error of a coefficient in a table of steps
 MERGED_STEP = "merged"  # the stop of the slider of steps that stands for the merged coefficients
 
 
@@ -35,40 +35,40 @@ def has_learned(run: Run) -> bool:
 
 def table_names(run: Run) -> set[str]:
     """The names of a run's tables, with ``COEFFICIENTS`` only if the coefficients were learned."""
-    return set(run.tables) - {COEFFICIENTS} | ({COEFFICIENTS} if _coefficient_table(run) else set())
+    return set(run.tables) - {COEFFICIENTS} | ({COEFFICIENTS} if _find_coefficient_table(run) else set())
 
 
-def _coefficient_table(run: Run) -> str:
+def _find_coefficient_table(run: Run) -> str:
     """The name of the table of learned coefficients; empty if there is none.
 
     Other methods, such as AWD and Model Stock, write a table of the same name with other columns. After such a method
     in a chain, the table of learned coefficients gets the same name with a number.
     """
-    named = (name for name in run.tables if name.partition("_")[0] == COEFFICIENTS)
-    return next((name for name in named if set(run.columns(name)) >= COEFFICIENT_COLUMNS), "")
+    names = (name for name in run.tables if name.partition("_")[0] == COEFFICIENTS)
+    return next((name for name in names if set(run.columns(name)) >= COEFFICIENT_COLUMNS), "")
 
 
 def is_by_tensor(run: Run) -> bool:
     """Whether a run learned a coefficient for every tensor, not only one for each expert."""
-    name = _coefficient_table(run)
+    name = _find_coefficient_table(run)
     return bool(name) and bool((page_data.run_table(run.id, name)["tensor"] != "").any())
 
 
-def tensor_facts(run: Run) -> pd.DataFrame:
+def read_tensor_facts(run: Run) -> pd.DataFrame:
     """Facts about each tensor of a run: tensor, order, section, role, part, numel."""
     return page_data.run_table(run.id, "tensors")[[*TENSOR_COLUMNS, "numel"]]
 
 
 def add_tensor_facts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of single tensors, extended by the facts about each tensor."""
-    own = [name for name in rows if name == "tensor" or name not in {*TENSOR_COLUMNS, "numel"}]
-    facts = tensor_facts(run)
+    own_columns = [name for name in rows if name == "tensor" or name not in {*TENSOR_COLUMNS, "numel"}]
+    facts = read_tensor_facts(run)
     if not set(rows["tensor"]) <= {*facts["tensor"], ""}:
-        facts = _with_thirds(facts)
-    return rows[own].merge(facts, on="tensor", validate="many_to_one")
+        facts = _add_qkv_facts(facts)
+    return rows[own_columns].merge(facts, on="tensor", validate="many_to_one")
 
 
-def _with_thirds(facts: pd.DataFrame) -> pd.DataFrame:
+def _add_qkv_facts(facts: pd.DataFrame) -> pd.DataFrame:
     """Facts about tensors, extended by those about query, key and value of packed tensors."""
     import pandas as pd
 
@@ -76,13 +76,13 @@ def _with_thirds(facts: pd.DataFrame) -> pd.DataFrame:
     from merging.study.runs.run import read_parameters
 
     pairs = zip(read_parameters(facts), facts["numel"], strict=True)
-    sized = [(part, numel // len(QKV)) for whole, numel in pairs for part in qkv_parameters(whole)]
-    parts = [(p.name, p.order, p.section, str(p.role), p.part, numel) for p, numel in sized]
+    parts_with_numel = [(part, numel // len(QKV)) for parameter, numel in pairs for part in qkv_parameters(parameter)]
+    parts = [(p.name, p.order, p.section, str(p.role), p.part, numel) for p, numel in parts_with_numel]
     return pd.concat([facts, pd.DataFrame(parts, columns=list(facts))], ignore_index=True)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def stored_steps(run_id: str) -> list[int]:
+def list_stored_steps(run_id: str) -> list[int]:
     """The steps whose coefficients are stored, in order; empty if there are none."""
     if STEPS not in page_data.store().get_run(run_id).tables:
         return []
@@ -90,29 +90,29 @@ def stored_steps(run_id: str) -> list[int]:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def coefficient_table(run_id: str, step: int | None) -> pd.DataFrame:
+def read_coefficients(run_id: str, step: int | None) -> pd.DataFrame:
     """The coefficients of every expert and tensor at a step of learning; the merged ones if ``step`` is None."""
     run = page_data.store().get_run(run_id)
-    final = page_data.run_table(run_id, _coefficient_table(run))
+    merged = page_data.run_table(run_id, _find_coefficient_table(run))
     if step is None:
-        return add_tensor_facts(run, final)
+        return add_tensor_facts(run, merged)
     by_step = page_data.run_table(run_id, STEPS)
     at_step = by_step[by_step["step"] == step][["expert", "tensor", "coefficient"]]
-    other_columns = [name for name in final if name != "coefficient"]
-    return add_tensor_facts(run, final[other_columns].merge(at_step, on=["expert", "tensor"], how="left"))
+    other_columns = [name for name in merged if name != "coefficient"]
+    return add_tensor_facts(run, merged[other_columns].merge(at_step, on=["expert", "tensor"], how="left"))
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def coefficient_range(run_id: str) -> tuple[float, float]:
-    """The smallest and the largest coefficient of all steps and of the merge; the range includes zero below."""
+def find_coefficient_range(run_id: str) -> tuple[float, float]:
+    """The smallest coefficient of all steps and of the merge, or 0 if that is smaller, and the largest one."""
     run = page_data.store().get_run(run_id)
-    names = [name for name in (_coefficient_table(run), STEPS) if name in run.tables]
+    names = [name for name in (_find_coefficient_table(run), STEPS) if name in run.tables]
     values = [page_data.run_table(run_id, name)["coefficient"] for name in names]
     return min(0.0, *(float(column.min()) for column in values)), max(float(column.max()) for column in values)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def coefficient_lines(run_id: str, tensor: str | None) -> pd.DataFrame:
+def read_coefficient_lines(run_id: str, tensor: str | None) -> pd.DataFrame:
     """Coefficients over the steps: those of one tensor, or the mean, smallest and largest over all tensors."""
     if tensor:
         by_step = page_data.run_table(run_id, STEPS)
@@ -121,47 +121,51 @@ def coefficient_lines(run_id: str, tensor: str | None) -> pd.DataFrame:
     trace = page_data.run_table(run_id, TRACE)
     if set(names) <= set(trace):
         return trace.rename(columns=names)[["step", "expert", *names.values()]]
-    values = page_data.run_table(run_id, STEPS).groupby(["step", "expert"], sort=False)[
-        "coefficient"
-    ]  # the trace of an adaptation has no coefficients
+    # The trace of an adaptation has no coefficients.
+    values = page_data.run_table(run_id, STEPS).groupby(["step", "expert"], sort=False)["coefficient"]
     return values.agg(coefficient="mean", low="min", high="max").reset_index()
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def coefficient_sums(run_ids: tuple[str, ...]) -> pd.DataFrame:
-    """The sum over experts of each tensor's coefficients for each run: as merged, and as learned if that differs."""
+def sum_coefficients(run_ids: tuple[str, ...]) -> pd.DataFrame:
+    """The sum over experts of each tensor's coefficients, run by run.
+
+    A run whose merged coefficients differ from the learned ones has rows for both.
+    """
     import pandas as pd
 
     frames = []
     for run_id in run_ids:
         run = page_data.store().get_run(run_id)
-        merged = _sum_experts(coefficient_table(run_id, None))
-        label, steps = page_text.title_with_note(run), stored_steps(run_id)
-        before = _sum_experts(coefficient_table(run_id, steps[-1])) if steps else merged
-        same = bool(((before["total"] - merged["total"]).abs().fillna(0) < ROUNDING * len(run.experts)).all())
-        if not same:
-            frames.append(before.assign(run=f"{run_id}:learned", label=f"{label}, as learned"))
-        frames.append(merged.assign(run=run_id, label=label if same else f"{label}, as merged"))
+        merged = _sum_over_experts(read_coefficients(run_id, None))
+        label, steps = page_text.title_with_note(run), list_stored_steps(run_id)
+        learned = _sum_over_experts(read_coefficients(run_id, steps[-1])) if steps else merged
+        is_unchanged = bool(
+            ((learned["total"] - merged["total"]).abs().fillna(0) < MAX_ROUNDING_ERROR * len(run.experts)).all()
+        )
+        if not is_unchanged:
+            frames.append(learned.assign(run=f"{run_id}:learned", label=f"{label}, as learned"))
+        frames.append(merged.assign(run=run_id, label=label if is_unchanged else f"{label}, as merged"))
     return pd.concat(frames, ignore_index=True)
 
 
-def _sum_experts(rows: pd.DataFrame) -> pd.DataFrame:
-    by_step = rows["coefficient"] if "pruned" not in rows else rows["coefficient"].mask(rows["pruned"].astype(bool))
-    return rows.assign(total=by_step).groupby(TENSOR_COLUMNS, sort=False, as_index=False)["total"].sum(min_count=1)
+def _sum_over_experts(rows: pd.DataFrame) -> pd.DataFrame:
+    unpruned = rows["coefficient"] if "pruned" not in rows else rows["coefficient"].mask(rows["pruned"].astype(bool))
+    return rows.assign(total=unpruned).groupby(TENSOR_COLUMNS, sort=False, as_index=False)["total"].sum(min_count=1)
 
 
-def mask_shares(run: Run) -> pd.DataFrame:
+def read_mask_shares(run: Run) -> pd.DataFrame:
     """The share of every tensor that each expert's mask keeps."""
     return add_tensor_facts(run, page_data.run_table(run.id, LOCALIZATION))
 
 
-def mask_overlap(run: Run) -> pd.DataFrame:
+def read_mask_overlap(run: Run) -> pd.DataFrame:
     """The share of each mask's entries that another mask keeps, too."""
     return page_data.run_table(run.id, OVERLAP).rename(columns={"expert": "first", "other": "second"})
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def storage_parts(run_ids: tuple[str, ...]) -> pd.DataFrame:
+def list_storage_parts(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """The bytes that users of each run need, one row for each run and part."""
     import pandas as pd
 
@@ -178,4 +182,8 @@ def storage_parts(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
 def comparable_runs(run: Run, runs: Sequence[Run]) -> list[Run]:
     """The other runs on the same models that learned, in the order of ``runs``."""
-    return [other for other in runs if other.id != run.id and merge_same_models(run, other) and has_learned(other)]
+    return [
+        other_run
+        for other_run in runs
+        if other_run.id != run.id and merge_same_models(run, other_run) and has_learned(other_run)
+    ]

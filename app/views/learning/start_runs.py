@@ -12,7 +12,7 @@ from merging.recipes.recipe import Recipe
 from merging.study.runs.run import Run, merge_same_models
 
 
-def start_recipe(run: Run) -> Recipe | None:
+def find_start_recipe(run: Run) -> Recipe | None:
     """The recipe of the model that a run started from; None if it learned nothing, or its method is unknown."""
     try:
         return start_of(run.recipe) if run.recipe is not None else None
@@ -20,35 +20,37 @@ def start_recipe(run: Run) -> Recipe | None:
         return None
 
 
-def find_start(run: Run, stored: Sequence[Run]) -> Run | None:
+def find_start(run: Run, stored_runs: Sequence[Run]) -> Run | None:
     """The stored, evaluated run of the start's recipe on the same models and benchmark; None without one."""
-    start = start_recipe(run)
+    start = find_start_recipe(run)
     if start is None:
         return None
-    scored = [other for other in stored if other.benchmark == run.benchmark and other.has_scores]
-    same = [other for other in scored if merge_same_models(run, other)]
-    return next((other for other in same if _digest(other) == start.chain_digest), None)
+    scored_runs = [
+        other_run for other_run in stored_runs if other_run.benchmark == run.benchmark and other_run.has_scores
+    ]
+    same_model_runs = [other_run for other_run in scored_runs if merge_same_models(run, other_run)]
+    return next((other_run for other_run in same_model_runs if _chain_digest(other_run) == start.chain_digest), None)
 
 
-def _digest(run: Run) -> str:
+def _chain_digest(run: Run) -> str:
     try:
         return run.recipe.chain_digest if run.recipe is not None else ""
     except MergingError:  # this version does not know a method of the run
         return ""
 
 
-def start_chain(start: Recipe) -> str:
+def make_start_chain(start: Recipe) -> str:
     """The recipe's chain as text in links."""
     return Draft.from_recipe(start).chain()
 
 
-def loss_in_words(run: Run, last: bool = True) -> str:
-    """The loss, with its unit, of the last method of a run that learns, or of the first one."""
+def loss_in_words(run: Run, is_last: bool = True) -> str:
+    """The loss, with its unit, of the last method of the run's recipe that learns, or of the first such method."""
     try:
         stages = list(run.recipe.stages) if run.recipe is not None else []
     except MergingError:
         stages = []
-    return next((method.loss for method, _ in (stages[::-1] if last else stages) if method.loss), "Loss")
+    return next((method.loss for method, _ in (stages[::-1] if is_last else stages) if method.loss), "Loss")
 
 
 def learning_method() -> str:

@@ -26,87 +26,93 @@ SHIFT_NOTE = (
     "to use is known only if the task of an image is known."
 )
 ROUTING_NOTE = "Every image is routed separately; n = {} images of each data set, of {}."
-UNSEEN = " Unseen data sets, which no expert was trained on, are below the line."
-REPORTING_IMAGES, LEARNED_FROM = "images to report on", "the images that the run learned from"
+UNSEEN_NOTE = " Unseen data sets, which no expert was trained on, are below the line."
+REPORTING_IMAGES, LEARNING_IMAGES = "images to report on", "the images that the run learned from"
 NOT_MEASURED = (
-    "These are the images that the run learned from. The effect of the modules on the images to report on, which they "
-    "have not seen unless the run states it, has not been measured for"
+    "These are the images that the run learned from. The effect of the modules on the images to report on has not "
+    "been measured for"
 )
 NOT_ROUTED = "The routing of the images to report on, and of images of unseen data sets, has not been measured for"
-ORACLE = "How accurate is the true task's own vector?"
-ORACLE_WORDS = (
+ORACLE_QUESTION = "How accurate is the true task's own vector?"
+ORACLE_NOTE = (
     "An oracle: every image gets the vector of its true task. The gap to the experts is the cost of low-rank vectors; "
     "the gap to the routed model is the cost of routing. It is not a score, since the model cannot know an image's "
     "task. n = {} images of each task, {}. {}"
 )
-COLUMNS = {
+ORACLE_COLUMNS = {
     "title": "Task", "merged": "Merged model", "routed": "Routed", "oracle": "True task's vector", "expert": "Expert",
 }  # fmt: skip
 
 
 def draw_view(run: Run) -> None:
     """Draw a run's feature shift and routing, on images that the modules did not learn from if that is measured."""
-    measured = measurements.find_measurement(measurements.MODULES, run.id) if run.adapt else None
-    own_tables, shown = {learning_tables.SHIFT, learning_tables.ROUTING} & set(run.tables), measured
-    if measured is not None and own_tables:
+    measurement = measurements.find_measurement(measurements.MODULES, run.id) if run.adapt else None
+    own_tables, shown_measurement = {learning_tables.SHIFT, learning_tables.ROUTING} & set(run.tables), measurement
+    if measurement is not None and own_tables:
         images = st.segmented_control(
-            "Images", [REPORTING_IMAGES, LEARNED_FROM], default=REPORTING_IMAGES, key=f"asked_{run.id}", required=True
+            "Images",
+            [REPORTING_IMAGES, LEARNING_IMAGES],
+            default=REPORTING_IMAGES,
+            key=f"asked_{run.id}",
+            required=True,
         )
-        shown = measured if images == REPORTING_IMAGES else None
-    elif run.adapt and measured is None:
+        shown_measurement = measurement if images == REPORTING_IMAGES else None
+    elif run.adapt and measurement is None:
         note = NOT_MEASURED if learning_tables.SHIFT in own_tables else NOT_ROUTED
         measure_button.draw_missing(measurements.MODULES, [run], note)
-    tables = own_tables if shown is None else set(shown.tables)
+    tables = own_tables if shown_measurement is None else set(shown_measurement.tables)
     if learning_tables.SHIFT in tables:
-        _draw_shift(run, shown)
+        _draw_shift(run, shown_measurement)
     if learning_tables.ROUTING in tables:
-        _draw_routing(run, shown)
-    if measured is not None and learning_tables.ORACLE in measured.tables:
-        _draw_oracle(run, measured)
+        _draw_routing(run, shown_measurement)
+    if measurement is not None and learning_tables.ORACLE in measurement.tables:
+        _draw_oracle(run, measurement)
 
 
-def _table(run: Run, measured: StoredMeasurement | None, name: str) -> pd.DataFrame:
-    """A table of the measurement, or the run's own without one."""
-    return stored_data.run_table(run.id, name) if measured is None else measurements.measured_table(measured, name)
+def _read_table(run: Run, measurement: StoredMeasurement | None, name: str) -> pd.DataFrame:
+    """A table of the measurement, or of the run if ``measurement`` is None."""
+    return (
+        stored_data.run_table(run.id, name) if measurement is None else measurements.measured_table(measurement, name)
+    )
 
 
-def _images_in_words(measured: StoredMeasurement | None) -> str:
-    return LEARNED_FROM if measured is None else f"the {samples.scored_part()}"
+def _images_in_words(measurement: StoredMeasurement | None) -> str:
+    return LEARNING_IMAGES if measurement is None else f"the {samples.scored_part()}"
 
 
-def _origin(measured: StoredMeasurement | None) -> str:
-    return "" if measured is None else f" {measure_button.origin_in_words([measured])}"
+def _origin_in_words(measurement: StoredMeasurement | None) -> str:
+    return "" if measurement is None else f" {measure_button.origin_in_words([measurement])}"
 
 
-def _draw_shift(run: Run, measured: StoredMeasurement | None) -> None:
+def _draw_shift(run: Run, measurement: StoredMeasurement | None) -> None:
     """Draw bars of every task's feature shift before and after its module."""
-    table = _table(run, measured, learning_tables.SHIFT)
+    table = _read_table(run, measurement, learning_tables.SHIFT)
     table = table.assign(title=table["task"].map(expert_names.expert_name))
-    images = SHIFT_NOTE.format(_images_in_words(measured), span(table["n"]) if "n" in table else "—")
+    images = SHIFT_NOTE.format(_images_in_words(measurement), span(table["n"]) if "n" in table else "—")
     chart_view.draw_chart(
         "feature_shift",
         table,
         name=f"feature_shift_{run.id[:8]}",
         of=[run],
-        caption=f"{images} {page_text.adapting_in_words(run)}".strip() + _origin(measured),
+        caption=f"{images} {page_text.adapting_in_words(run)}".strip() + _origin_in_words(measurement),
     )
 
 
 @guarded_fragment
-def _draw_routing(run: Run, measured: StoredMeasurement | None) -> None:
+def _draw_routing(run: Run, measurement: StoredMeasurement | None) -> None:
     """Draw the router's confusion, the own expert's weight by block, and the weights of one task's images."""
-    table = _table(run, measured, learning_tables.ROUTING)
+    table = _read_table(run, measurement, learning_tables.ROUTING)
     titles = expert_names.data_set_titles()
     table = table.assign(title=table["task"].map(lambda key: titles.get(key, key)))
-    words = ROUTING_NOTE.format(span(table["n"]) if "n" in table else "—", _images_in_words(measured)) + _origin(
-        measured
-    )
-    if measured is not None or learning_tables.CONFUSION in run.tables:
-        _draw_confusion(run, _table(run, measured, learning_tables.CONFUSION), titles, words)
-    own = table[table["task"] == table["expert"]]
+    caption = ROUTING_NOTE.format(
+        span(table["n"]) if "n" in table else "—", _images_in_words(measurement)
+    ) + _origin_in_words(measurement)
+    if measurement is not None or learning_tables.CONFUSION in run.tables:
+        _draw_confusion(run, _read_table(run, measurement, learning_tables.CONFUSION), titles, caption)
+    own_weights = table[table["task"] == table["expert"]]
     chart_view.draw_chart(
-        "routing_own", own, name=f"routing_own_{run.id[:8]}", tasks=list(run.experts), of=[run],
-        caption=f"{words} Lines span the middle nine of ten images.",
+        "routing_own", own_weights, name=f"routing_own_{run.id[:8]}", tasks=list(run.experts), of=[run],
+        caption=f"{caption} Lines span the middle nine of ten images.",
     )  # fmt: skip
     tasks = list(dict.fromkeys(table["task"]))
     chart_view.draw_question("routing_map")
@@ -116,33 +122,36 @@ def _draw_routing(run: Run, measured: StoredMeasurement | None) -> None:
     )  # fmt: skip
     chart_view.draw_chart(
         "routing_map", table[table["task"] == task], name=f"routing_{run.id[:8]}_{task}", headed=True, of=[run],
-        task=titles.get(task, task), caption=words,
+        task=titles.get(task, task), caption=caption,
     )  # fmt: skip
     image_routing.draw_view(run)
 
 
-def _draw_confusion(run: Run, table: pd.DataFrame, titles: dict[str, str], words: str) -> None:
+def _draw_confusion(run: Run, table: pd.DataFrame, titles: dict[str, str], caption: str) -> None:
     table = table.assign(
         title=table["task"].map(lambda key: titles.get(key, key)), in_domain=table["task"].isin(run.experts)
     )
-    note = "" if table["in_domain"].all() else UNSEEN
-    chart_view.draw_chart("router_confusion", table, name=f"router_{run.id[:8]}", of=[run], caption=words + note)
+    note = "" if table["in_domain"].all() else UNSEEN_NOTE
+    chart_view.draw_chart("router_confusion", table, name=f"router_{run.id[:8]}", of=[run], caption=caption + note)
 
 
-def _draw_oracle(run: Run, measured: StoredMeasurement) -> None:
+def _draw_oracle(run: Run, measurement: StoredMeasurement) -> None:
     """Draw a table of accuracies with the true task's vector, which are not scores."""
     import pandas as pd
 
-    table = measurements.measured_table(measured, learning_tables.ORACLE)
-    rows = table.assign(title=table["task"].map(expert_names.expert_name))[[*COLUMNS]]
-    numbers = [name for name in COLUMNS if name != "title"]
-    mean = pd.DataFrame([{"title": "Mean", **rows[numbers].mean()}])
-    wide = pd.concat([mean, rows], ignore_index=True)
-    wide[numbers] = 100 * wide[numbers]
-    st.header(ORACLE, anchor=False)
+    table = measurements.measured_table(measurement, learning_tables.ORACLE)
+    rows = table.assign(title=table["task"].map(expert_names.expert_name))[[*ORACLE_COLUMNS]]
+    number_columns = [name for name in ORACLE_COLUMNS if name != "title"]
+    mean = pd.DataFrame([{"title": "Mean", **rows[number_columns].mean()}])
+    percentages = pd.concat([mean, rows], ignore_index=True)
+    percentages[number_columns] = 100 * percentages[number_columns]
+    st.header(ORACLE_QUESTION, anchor=False)
     st.dataframe(
-        wide.rename(columns=COLUMNS), hide_index=True, height="content",
-        column_config={COLUMNS[name]: st.column_config.NumberColumn(format="%.1f %%") for name in numbers},
+        percentages.rename(columns=ORACLE_COLUMNS), hide_index=True, height="content",
+        column_config={ORACLE_COLUMNS[name]: st.column_config.NumberColumn(format="%.1f %%")
+                       for name in number_columns},
         alt="Accuracy on every task of the merged model, routed, with the true task's vector, and of the expert",
     )  # fmt: skip
-    st.caption(ORACLE_WORDS.format(span(table["n"]), samples.scored_part(), measure_button.origin_in_words([measured])))
+    st.caption(
+        ORACLE_NOTE.format(span(table["n"]), samples.scored_part(), measure_button.origin_in_words([measurement]))
+    )

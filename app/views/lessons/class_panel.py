@@ -14,11 +14,14 @@ from app.widgets import qr_code
 from merging.tasks.workers.certificates import is_this_machine
 from merging.teaching.poll_counts import LENGTH
 
-_MINE = "_class_begun"  # session key: the code of the class that this session started
-_CODE, _UNKNOWN = "class_code", "_class_unknown"  # session keys: the typed code, and a code without a class
-ANY_ADDRESS = {"0.0.0.0", "::"}  # addresses to listen on, which other machines cannot open
-LONGEST = 20  # characters of a typed code, which may have blanks
-ABOUT = (
+_HOSTED_CODE_KEY = "_class_begun"  # session key: the code of the class that this session started
+_TYPED_CODE_KEY, _UNKNOWN_CODE_KEY = (
+    "class_code",
+    "_class_unknown",
+)  # session keys: the typed code, and a code without a class
+WILDCARD_ADDRESSES = {"0.0.0.0", "::"}  # addresses to listen on, which other machines cannot open
+MAX_CODE_LENGTH = 20  # characters of a typed code, which may have blanks
+COUNTING_NOTE = (
     "The guesses and answers of every session that opens a lesson with your code are counted, step by step. Present a "
     "step to see the counts. Nothing else is stored, and the counts are deleted after a day."
 )
@@ -29,81 +32,81 @@ UNKNOWN_CODE = (
 )
 LOCAL_ADDRESS_NOTE = (
     "Others cannot open this address: on any other computer it points to that computer. Start the server for your "
-    "network as “A lecturer’s laptop” in docs/serving.md says (`STREAMLIT_SERVER_ADDRESS=0.0.0.0` and your computer’s "
-    "own address in `STREAMLIT_SERVER_ALLOWED_HOSTS`), open Mergescope at that address yourself, and begin the class "
-    "there."
+    "network as “A lecturer’s laptop” in docs/serving.md describes (`STREAMLIT_SERVER_ADDRESS=0.0.0.0` and your "
+    "computer’s own address in `STREAMLIT_SERVER_ALLOWED_HOSTS`), open Mergescope at that address yourself, and begin "
+    "the class there."
 )
 
 
 def draw_class() -> None:
-    """The field that joins a class, or the joined class, and the button that begins one, on the page Lessons."""
+    """Draw the field that joins a class, or the joined class, and the button that begins a class."""
     code = polls.class_code()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="class_row"):
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small", width="content"):
-            _draw_joining(code)
-        _draw_hosting(code)
-    if unknown := str(st.session_state.pop(_UNKNOWN, "")):
-        st.warning(UNKNOWN_CODE.format(safe_text(unknown, LONGEST)), icon=":material/group_off:")
+            _draw_join_field(code)
+        _draw_host_panel(code)
+    if unknown := str(st.session_state.pop(_UNKNOWN_CODE_KEY, "")):
+        st.warning(UNKNOWN_CODE.format(safe_text(unknown, MAX_CODE_LENGTH)), icon=":material/group_off:")
 
 
-def _draw_joining(code: str) -> None:
-    """The field that joins a class, or the joined class and the button that leaves it."""
+def _draw_join_field(code: str) -> None:
+    """Draw the field that joins a class, or the joined class and the button that leaves it."""
     if not code:
         st.text_input(
-            "Class code", key=_CODE, max_chars=LONGEST, placeholder=f"{LENGTH} letters", width=180, on_change=_join,
-            help="Your teacher’s code. Your guesses and answers are then counted in the class.",
+            "Class code", key=_TYPED_CODE_KEY, max_chars=MAX_CODE_LENGTH, placeholder=f"{LENGTH} letters", width=180,
+            on_change=_join_class, help="Your teacher’s code. Your guesses and answers are then counted in the class.",
         )  # fmt: skip
-        st.button("Join the class", key="class_join", on_click=_join)
-    elif st.session_state.get(_MINE) != code:
+        st.button("Join the class", key="class_join", on_click=_join_class)
+    elif st.session_state.get(_HOSTED_CODE_KEY) != code:
         st.markdown(JOINED_NOTE.format(code), width="content")
-        st.button("Leave the class", key="class_leave", type="tertiary", on_click=_leave)
+        st.button("Leave the class", key="class_leave", type="tertiary", on_click=_leave_class)
 
 
-def _draw_hosting(code: str) -> None:
-    """The button that begins a class, or its code and the address to share."""
+def _draw_host_panel(code: str) -> None:
+    """Draw the button that begins a class, or its code and the address to share."""
     with st.popover("Teach a class", icon=":material/groups:", type="tertiary"):
         if not code:
-            st.markdown(ABOUT)
-            st.button("Begin a class", key="class_begin", type="primary", on_click=_begin)
+            st.markdown(COUNTING_NOTE)
+            st.button("Begin a class", key="class_begin", type="primary", on_click=_begin_class)
             return
         st.markdown(f"The code of your class is **{code}**. Students type it on this page, or open this address:")
-        link = _link(code)
-        st.code(link, language=None, wrap_lines=True)
-        host = urlsplit(link).hostname or ""
-        if is_this_machine(host) or host in ANY_ADDRESS:
+        class_link = _class_link(code)
+        st.code(class_link, language=None, wrap_lines=True)
+        host = urlsplit(class_link).hostname or ""
+        if is_this_machine(host) or host in WILDCARD_ADDRESSES:
             st.warning(LOCAL_ADDRESS_NOTE, icon=":material/wifi_off:")
-        st.image(qr_code.qr_svg(link), caption="Scan to open this address", width=240)
+        st.image(qr_code.qr_svg(class_link), caption="Scan to open this address", width=240)
         st.caption("Links of lessons that you open from this page contain the code, too.")
-        if st.session_state.get(_MINE) == code:  # only the session that began the class may end it
-            st.button("End the class", key="class_end", on_click=_end, help="Deletes the counts at once.")
+        if st.session_state.get(_HOSTED_CODE_KEY) == code:  # only the session that began the class may end it
+            st.button("End the class", key="class_end", on_click=_end_class, help="Deletes the counts at once.")
 
 
-def _link(code: str) -> str:
+def _class_link(code: str) -> str:
     return f"{(st.context.url or 'http://localhost:8501/lessons').split('?')[0]}?{urlencode({address.CLASS: code})}"
 
 
-def _join() -> None:
+def _join_class() -> None:
     """Callback: join the class of the typed code; case, blanks and hyphens are ignored."""
-    typed = str(st.session_state.get(_CODE, ""))
-    code = re.sub(r"[\s-]", "", typed).upper()
+    typed_code = str(st.session_state.get(_TYPED_CODE_KEY, ""))
+    code = re.sub(r"[\s-]", "", typed_code).upper()
     if polls.server_polls().is_open(code):
         lesson_visit.current_visit().class_code = code
     elif code:
-        st.session_state[_UNKNOWN] = typed
+        st.session_state[_UNKNOWN_CODE_KEY] = typed_code
 
 
-def _leave() -> None:
+def _leave_class() -> None:
     lesson_visit.current_visit().class_code = ""
 
 
 @click_errors.guard_callback
-def _begin() -> None:
-    if earlier := st.session_state.get(_MINE):  # a session has at most one class
+def _begin_class() -> None:
+    if earlier := st.session_state.get(_HOSTED_CODE_KEY):  # a session has at most one class
         polls.server_polls().end(earlier)
-    lesson_visit.current_visit().class_code = st.session_state[_MINE] = polls.server_polls().begin()
+    lesson_visit.current_visit().class_code = st.session_state[_HOSTED_CODE_KEY] = polls.server_polls().begin()
 
 
 @click_errors.guard_callback
-def _end() -> None:
+def _end_class() -> None:
     polls.server_polls().end(lesson_visit.current_visit().class_code)
     lesson_visit.current_visit().class_code = ""

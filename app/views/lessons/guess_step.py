@@ -15,96 +15,105 @@ from app.widgets.chart_view import clicked_mark, draw_chart
 from merging.teaching.fact import Fact
 from merging.teaching.lesson import Guess
 
-LOCK_IN, AGAIN, REVEAL = "Lock in", "Change my guess", "Reveal"
+LOCK_IN_LABEL, CHANGE_LABEL, REVEAL_LABEL = "Lock in", "Change my guess", "Reveal"
 HIDDEN_NOTE = "The view is hidden until you reveal the measured result."
 
 
 def is_revealed(position: LessonPosition) -> bool:
     """Whether the visitor has revealed the truth."""
-    return position.number in learner.done_steps(position.lesson)
+    return position.number in learner.read_finished_steps(position.lesson)
 
 
 def draw_picture(position: LessonPosition) -> bool:
-    """Draw the guess, and the truth once it is revealed; returns whether the view stays hidden."""
+    """Draw the guess, and the truth once the visitor reveals it; returns whether the view stays hidden."""
     guess = position.step.guess
     if guess is None:
         return False
     revealed = is_revealed(position)
     facts = offered_lessons.measured_truths(position.lesson, position.step)
     withheld = not revealed or not facts or any(fact.missing for fact in facts)
-    values = learner.answer_at(position)
+    values = learner.find_answer(position)
     if values is None and not revealed:
         values = st.session_state.get(f"{position.key}_now")
-    key, table, options = guess_widgets.guess_picture(guess, values or (), facts, withheld)
+    chart_key, table, options = guess_widgets.make_guess_chart(guess, values or (), facts, withheld)
     st.header(step_texts.fill_text(position, position.step.ask, "ask"), anchor=False)
     caption = "" if revealed else HIDDEN_NOTE
-    click = _click(position, guess) if guess.kind == "cells" and not revealed else None
+    on_click = _mark_cell_callback(position, guess) if guess.kind == "cells" and not revealed else None
     name = f"{position.lesson.key}_{position.number}"
     if class_poll.is_class_shown(position):
         class_poll.draw_answers(position, facts, withheld)
         return not revealed
-    draw_chart(key, table, name=name, headed=True, caption=caption, of=[], on_click=click, **options)
+    draw_chart(chart_key, table, name=name, headed=True, caption=caption, of=[], on_click=on_click, **options)
     return not revealed
 
 
-def _click(position: LessonPosition, guess: Guess) -> Callable[[], None]:
+def _mark_cell_callback(position: LessonPosition, guess: Guess) -> Callable[[], None]:
     """The callback of a click on a cell: mark the cell, or remove its mark."""
 
     def mark() -> None:
-        if (cell := clicked_mark("guess_cells")) and learner.answer_at(position) is None:
+        if (cell := clicked_mark("guess_cells")) and learner.find_answer(position) is None:
             guess_widgets.toggle_cell(
-                guess_widgets.widget_key(position, None), f"{cell['row']}, {cell['column']}", guess.most
+                guess_widgets.make_widget_key(position, None), f"{cell['row']}, {cell['column']}", guess.most
             )
 
     return mark
 
 
 def draw_controls(position: LessonPosition) -> None:
-    """The rail's controls: the widgets of the guess, then the button that reveals, then guess and truth in words."""
+    """Draw the rail's controls: the widgets of the guess, the button that reveals, and at last guess and truth."""
     guess = position.step.guess
     if guess is None:
         return
-    locked, facts = learner.answer_at(position), offered_lessons.measured_truths(position.lesson, position.step)
+    locked_guess, facts = learner.find_answer(position), offered_lessons.measured_truths(position.lesson, position.step)
     if is_revealed(position):
-        _draw_sentence(guess, facts, locked)
+        _draw_sentence(guess, facts, locked_guess)
         if class_median := class_poll.median_in_words(position):
             st.markdown(f"The class: **{safe_text(class_median, 200)}**.")
         return
-    if locked is not None and not st.session_state.get(f"{position.key}_changing"):
-        st.markdown(f"Your guess: **{safe_text(guess_widgets.guess_in_words(guess, facts, locked), 300)}**")
+    if locked_guess is not None and not st.session_state.get(f"{position.key}_changing"):
+        st.markdown(f"Your guess: **{safe_text(guess_widgets.guess_in_words(guess, facts, locked_guess), 300)}**")
         with st.container(horizontal=True, gap="small"):
-            st.button(REVEAL, key="lesson_reveal", type="primary", on_click=reveal_truth, args=(position,))
-            st.button(AGAIN, key="lesson_change", on_click=_change, args=(position,))
+            st.button(REVEAL_LABEL, key="lesson_reveal", type="primary", on_click=reveal_truth, args=(position,))
+            st.button(CHANGE_LABEL, key="lesson_change", on_click=_unlock_guess, args=(position,))
         return
     if view_state.is_presenting():  # the lecturer reveals without a guess of their own
-        st.button(REVEAL, key="lesson_reveal", on_click=reveal_truth, args=(position,))
-    values = guess_widgets.draw_guess_widget(position, guess, facts, locked)
+        st.button(REVEAL_LABEL, key="lesson_reveal", on_click=reveal_truth, args=(position,))
+    values = guess_widgets.draw_guess_widget(position, guess, facts, locked_guess)
     st.session_state[f"{position.key}_now"] = values  # for the picture, which is drawn after the rail
     st.button(
-        LOCK_IN, key="lesson_fix", type="primary", disabled=values is None, on_click=_fix, args=(position, values)
+        LOCK_IN_LABEL,
+        key="lesson_fix",
+        type="primary",
+        disabled=values is None,
+        on_click=_lock_in,
+        args=(position, values),
     )
 
 
-def _fix(position: LessonPosition, values: tuple[float, ...] | None) -> None:
+def _lock_in(position: LessonPosition, values: tuple[float, ...] | None) -> None:
     st.session_state.pop(f"{position.key}_changing", None)
     if values is not None:
         learner.store_answer(position, values)
 
 
-def _change(position: LessonPosition) -> None:
+def _unlock_guess(position: LessonPosition) -> None:
     st.session_state[f"{position.key}_changing"] = True
 
 
 @click_errors.guard_callback
 def reveal_truth(position: LessonPosition) -> None:
     """Callback: show the measured result and the view."""
-    learner.mark_done(position)
+    learner.mark_finished(position)
     learner.open_view(position.lesson, position.number)
 
 
-def _draw_sentence(guess: Guess, facts: list[Fact], locked: tuple[float, ...] | None) -> None:
-    """Guess and truth in words; nothing is graded."""
-    words = f"Your guess: **{safe_text(guess_widgets.guess_in_words(guess, facts, locked), 600)}**. " if locked else ""
+def _draw_sentence(guess: Guess, facts: list[Fact], locked_guess: tuple[float, ...] | None) -> None:
+    """Draw guess and truth in words, without a grade."""
+    sentence = (
+        f"Your guess: **{safe_text(guess_widgets.guess_in_words(guess, facts, locked_guess), 600)}**. "
+        if locked_guess
+        else ""
+    )
     if truth := guess_widgets.truth_in_words(guess, facts):
-        words += f"Measured: **{safe_text(truth, 600)}**."
-    st.markdown(words)
+        sentence += f"Measured: **{safe_text(truth, 600)}**."
+    st.markdown(sentence)

@@ -47,11 +47,11 @@ export default ({ data }) => {
 
 
 @cache
-def _listener() -> Any:
+def _register_listener() -> Any:
     """The page's component that listens to the keys, registered once."""
     return st.components.v2.component("mergescope_lesson_keys", js=SCRIPT)
 
 
 def draw_key_listener(number: int) -> None:
-    """Let keys press Back and Next, and Reveal on a projector; the notes follow the step ``number``."""
-    _listener()(key="lesson_keys", data={"step": number, "presenting": view_state.is_presenting()}, height=0)
+    """Listen to the keys that press Back and Next, and Reveal on a projector; notes show the step ``number``."""
+    _register_listener()(key="lesson_keys", data={"step": number, "presenting": view_state.is_presenting()}, height=0)

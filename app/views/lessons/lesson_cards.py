@@ -11,15 +11,15 @@ from app.views.lessons import learner
 from merging.teaching.lesson import Lesson
 from viz.figure_text import plural
 
-LEVELS = {"introductory": "green", "intermediate": "blue", "research": "violet"}
-NONE = "The folders that this server reads have no lesson. `python -m merging lessons new KEY` writes one."
+LEVEL_COLORS = {"introductory": "green", "intermediate": "blue", "research": "violet"}
+NO_LESSON = "The folders that this server reads have no lesson. `python -m merging lessons new KEY` writes one."
 
 
 def draw_cards() -> None:
-    """A card for each lesson, and a warning for each file that cannot be read."""
+    """Draw a card for each lesson, and a warning for each file that cannot be read."""
     lessons = offered_lessons.lessons()
     if not lessons:
-        st.info(NONE)
+        st.info(NO_LESSON)
     with st.grid(2, min_column_width=320):
         for lesson in lessons.values():
             with st.container(border=True, height="stretch", key=f"lesson_card_{lesson.key}"):
@@ -29,29 +29,34 @@ def draw_cards() -> None:
 
 
 def _draw_card(lesson: Lesson, lessons: dict[str, Lesson]) -> None:
-    finished = len(learner.done_steps(lesson))
+    finished_count = len(learner.read_finished_steps(lesson))
     st.markdown(f"**{page_text.safe_text(lesson.title, 120)}**")
     st.markdown(page_text.safe_text(lesson.question, 300))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.badge(page_text.safe_text(lesson.level, 30), color=LEVELS.get(lesson.level, "gray"))
+        st.badge(page_text.safe_text(lesson.level, 30), color=LEVEL_COLORS.get(lesson.level, "gray"))
         st.caption(f"{lesson.minutes} minutes, {plural(len(lesson.steps), 'step')}", width="content")
-    if before := [lessons[key].title for key in lesson.after if key in lessons]:
-        st.caption(f"Best after: {page_text.safe_text(page_text.join_words(before), 200)}")
-    if finished:
-        st.progress(finished / len(lesson.steps), text=f"{finished} of {len(lesson.steps)} steps done")
-    draw_lesson_link(lesson, "Go on" if finished else "Begin")
+    if earlier_titles := [lessons[key].title for key in lesson.after if key in lessons]:
+        st.caption(f"Best after: {page_text.safe_text(page_text.join_words(earlier_titles), 200)}")
+    if finished_count:
+        st.progress(finished_count / len(lesson.steps), text=f"{finished_count} of {len(lesson.steps)} steps done")
+    draw_lesson_link(lesson, "Go on" if finished_count else "Begin")
 
 
 def draw_lesson_link(lesson: Lesson, label: str) -> None:
-    """A link that opens the lesson at its first unfinished step; the linked page opens the step's view."""
-    first = next((n for n in range(1, len(lesson.steps) + 1) if n not in learner.done_steps(lesson)), len(lesson.steps))
+    """Draw a link that opens the lesson at its first unfinished step; the linked page opens the step's view."""
+    first_unfinished = next(
+        (number for number in range(1, len(lesson.steps) + 1) if number not in learner.read_finished_steps(lesson)),
+        len(lesson.steps),
+    )
     visit = lesson_visit.current_visit()
     query = (
-        lesson_visit.visit_query(lesson_visit.Visit(lesson.key, first, visit.progress, visit.answers, visit.class_code))
+        lesson_visit.visit_query(
+            lesson_visit.Visit(lesson.key, first_unfinished, visit.progress, visit.answers, visit.class_code)
+        )
         | benchmark_choice.link_query()
     )
     st.page_link(
-        offered_lessons.step_page(lesson, first),
+        offered_lessons.step_page(lesson, first_unfinished),
         label=label,
         icon=":material/play_arrow:",
         query_params=query,

@@ -17,7 +17,7 @@ VERDICT_STYLES = {
 
 
 def draw_paper(position: LessonPosition) -> None:
-    """The rail's table of the paper's numbers beside ours, and the verdict on whether they agree."""
+    """Draw the rail's table of the paper's numbers beside ours, and the verdict on whether they agree."""
     paper = position.step.paper
     if paper is None:
         return

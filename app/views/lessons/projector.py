@@ -12,17 +12,17 @@ from app.views.lessons.learner import LessonPosition
 from app.widgets import chart_stage
 from merging.teaching.lesson import PREDICT
 
-STYLE = """<style>
+NOTES_STYLE = """<style>
 [data-testid="stSidebar"], [data-testid="stHeader"], [data-testid="stExpandSidebarButton"] { display: none !important; }
 .st-key-lesson_notes { font-size: 1.35rem; max-width: 46rem; }
 .st-key-lesson_notes p, .st-key-lesson_notes li { font-size: 1.35rem; line-height: 1.5; }
 </style>"""
-NOTES = "_lesson_notes"  # session key: whether this window shows only notes
+NOTES_KEY = "_lesson_notes"  # session key: whether this window shows only notes
 
 
 def choose_step_chart() -> None:
     """Choose the step's chart and its visible controls before a page is drawn for a projector."""
-    if not view_state.is_presenting() or (position := learner.lesson_position()) is None:
+    if not view_state.is_presenting() or (position := learner.find_position()) is None:
         chart_stage.set_words("")
         return
     hidden_or_guessed = position.step.kind == PREDICT and position.step.guess is not None
@@ -33,18 +33,18 @@ def choose_step_chart() -> None:
     )
     from app.views.lessons import class_poll  # loads what draws charts, which Home does not need
 
-    chart_stage.choose_chart(class_poll.chart_key(position) or key)
-    chart_stage.set_words(step_words(position))
+    chart_stage.choose_chart(class_poll.choose_chart_key(position) or key)
+    chart_stage.set_words(make_step_text(position))
     view_state.write_parameter(address.CONTROLS, ",".join(position.step.controls))
 
 
-def step_words(position: LessonPosition) -> str:
+def make_step_text(position: LessonPosition) -> str:
     """The text above the chart: the step's question and text, and after a guess the measured result; Markdown."""
     step = position.step
     parts = [offered_lessons.fill_in(position.lesson, step.ask)]
     if step.kind != PREDICT or step.guess is None:
         parts.append(offered_lessons.fill_in(position.lesson, step.say))
-    elif position.number in learner.done_steps(position.lesson):
+    elif position.number in learner.read_finished_steps(position.lesson):
         truth = guess_widgets.truth_in_words(step.guess, offered_lessons.measured_truths(position.lesson, step))
         parts += [
             f"Measured: **{page_text.safe_text(truth, 600)}**" if truth else "",
@@ -56,14 +56,14 @@ def step_words(position: LessonPosition) -> str:
 def is_notes_window() -> bool:
     """Whether this window is the second one, which shows only a step's notes."""
     if st.query_params.get(address.NOTES):
-        st.session_state[NOTES] = True
-    return bool(st.session_state.get(NOTES))
+        st.session_state[NOTES_KEY] = True
+    return bool(st.session_state.get(NOTES_KEY))
 
 
 def draw_notes(position: LessonPosition) -> None:
-    """All texts of the step in large type, without its view."""
+    """Draw all texts of the step in large type, without its view."""
     step = position.step
-    st.html(STYLE)
+    st.html(NOTES_STYLE)
     with st.container(key="lesson_notes"):
         title, steps = page_text.safe_text(position.lesson.title, 120), len(position.lesson.steps)
         st.caption(f"{title} · step {position.number} of {steps} · notes")
@@ -81,6 +81,6 @@ def draw_notes(position: LessonPosition) -> None:
                 f"*{offered_lessons.fill_in(position.lesson, answer.say)}*"
             )
         if not position.is_last:
-            following = position.lesson.steps[position.number]
-            text = offered_lessons.fill_in(position.lesson, following.ask or following.say)
+            next_step = position.lesson.steps[position.number]
+            text = offered_lessons.fill_in(position.lesson, next_step.ask or next_step.say)
             st.caption(f"Next: {page_text.plain_text(text)[:200]}")

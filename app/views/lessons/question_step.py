@@ -9,29 +9,32 @@ from app.views.lessons.learner import LessonPosition
 
 
 def draw_question(position: LessonPosition) -> None:
-    """The rail's answers, and the reply to the chosen one."""
+    """Draw the rail's answers, and the reply to the chosen one."""
     answers = position.step.answers
-    stored = learner.answer_at(position)
-    chosen = int(stored[0]) if stored else None
+    stored_answer = learner.find_answer(position)
+    chosen_index = int(stored_answer[0]) if stored_answer else None
     key = f"{position.key}_answer"
+
+    def label(index: int) -> str:
+        return step_texts.fill_text(position, answers[index].text, f"answer_{index}", with_glossary=False)
+
     st.radio(
-        "Your answer", range(len(answers)), chosen, key=key, on_change=_answer, args=(position, key),
-        format_func=lambda index: step_texts.fill_text(position, answers[index].text, f"answer_{index}", linked=False),
-        label_visibility="collapsed",
+        "Your answer", range(len(answers)), chosen_index, key=key, on_change=_store_answer, args=(position, key),
+        format_func=label, label_visibility="collapsed",
     )  # fmt: skip
-    if chosen is None:
+    if chosen_index is None:
         return
-    answer = answers[chosen]
-    words = step_texts.fill_text(position, answer.say, "reply") if answer.say else ""
+    answer = answers[chosen_index]
+    reply = step_texts.fill_text(position, answer.say, "reply") if answer.say else ""
     if answer.right:
-        st.success(f"Right. {words}".strip(), icon=":material/check_circle:")
+        st.success(f"Right. {reply}".strip(), icon=":material/check_circle:")
     else:
-        st.warning(f"Not this one. {words} Try again.".replace("  ", " "), icon=":material/undo:")
+        st.warning(f"Not this one. {reply} Try again.".replace("  ", " "), icon=":material/undo:")
 
 
-def _answer(position: LessonPosition, key: str) -> None:
+def _store_answer(position: LessonPosition, key: str) -> None:
     """Callback: store the answer; the step is then finished, whether it is right or wrong."""
-    chosen = st.session_state.get(key)
-    if chosen is not None:
-        learner.store_answer(position, (float(chosen),))
-        learner.mark_done(position)
+    chosen_index = st.session_state.get(key)
+    if chosen_index is not None:
+        learner.store_answer(position, (float(chosen_index),))
+        learner.mark_finished(position)

@@ -29,7 +29,7 @@ HEADINGS = {
     "say": "Look", "predict": "Predict first", "do": "Do it", "explain": "Why", "check": "Check yourself",
     "free": "Your turn",
 }  # fmt: skip
-DRAWING = {
+DRAW_FUNCTIONS = {
     "predict": guess_step.draw_controls, "do": task_step.draw_task, "explain": paper_step.draw_paper,
     "check": question_step.draw_question, "free": open_step.draw_field,
 }  # fmt: skip
@@ -37,16 +37,18 @@ READ_KINDS = ("say", "explain")  # kinds of steps that are finished once they ar
 CLAIM_FAILS = (
     "The text of this step relies on a result that does not hold on this benchmark. Look at the numbers instead."
 )
-NO_RUN = "This view needs a run that this server has not stored: {}. Merge it on Merge; its recipe is in the lesson."
+MISSING_RUN = (
+    "This view needs a run that this server has not stored: {}. Merge it on Merge; its recipe is in the lesson."
+)
 
 
 def draw_rail(position: LessonPosition) -> None:
     """Draw the rail of a step."""
     lesson, step = position.lesson, position.step
-    if step.kind in READ_KINDS and position.number not in learner.done_steps(lesson):
-        learner.mark_done(position)
+    if step.kind in READ_KINDS and position.number not in learner.read_finished_steps(lesson):
+        learner.mark_finished(position)
     st.caption(f"{page_text.safe_text(lesson.title, 120)} · step {position.number} of {len(lesson.steps)}")
-    st.progress(len(learner.done_steps(lesson)) / len(lesson.steps))
+    st.progress(len(learner.read_finished_steps(lesson)) / len(lesson.steps))
     st.header(HEADINGS[step.kind], anchor=False)
     if step.say and not (step.kind == "predict" and not guess_step.is_revealed(position)):
         st.markdown(step_texts.fill_text(position, step.say, "say"))
@@ -54,11 +56,11 @@ def draw_rail(position: LessonPosition) -> None:
         st.markdown(step_texts.fill_text(position, step.ask, "ask"))
     if step.outline:
         st.caption(f"Outlined in the picture: {page_text.safe_text(page_text.join_words(step.outline), 300)}.")
-    if draw_part := DRAWING.get(step.kind):
+    if draw_part := DRAW_FUNCTIONS.get(step.kind):
         draw_part(position)
     _draw_claims(position)
     _draw_missing(position)
-    _draw_turning(position)
+    _draw_navigation(position)
 
 
 def _draw_claims(position: LessonPosition) -> None:
@@ -70,42 +72,47 @@ def _draw_claims(position: LessonPosition) -> None:
 
 def _draw_missing(position: LessonPosition) -> None:
     """Draw the missing measurements of the step's facts, and the runs of its view that are not stored."""
-    for number, fact in enumerate(_unknown_facts(position)):
+    for number, fact in enumerate(_find_unknown_facts(position)):
         st.info(f"Not measured: {page_text.safe_text(fact.missing, 400)}", icon=":material/straighten:")
         if fact.measure and not refused_action.draw_refusal(VisitorAction.MEASURE):
             st.button(
                 "Measure", key=f"lesson_measure_{number}", on_click=measure_button.start_measuring,
                 args=(fact.measure, [fact.run]),
             )  # fmt: skip
-    if missing := offered_lessons.step_view(position.lesson, position.lesson.page_and_view(position.number)[1])[1]:
+    _, view = position.lesson.page_and_view(position.number)
+    _, missing_runs = offered_lessons.step_view(position.lesson, view)
+    if missing_runs:
         st.warning(
-            NO_RUN.format(page_text.safe_text(page_text.join_words(missing), 200)), icon=":material/inventory_2:"
+            MISSING_RUN.format(page_text.safe_text(page_text.join_words(missing_runs), 200)),
+            icon=":material/inventory_2:",
         )
         draw_page_link(pages.MERGE, "Open Merge", "merge")
 
 
-def _unknown_facts(position: LessonPosition) -> list[Fact]:
+def _find_unknown_facts(position: LessonPosition) -> list[Fact]:
     """The facts of the step that this server does not know, each once."""
     step = position.step
-    named = [spec for name, spec in position.lesson.facts.items() if any(f"{{{name}" in words for words in step.texts)]
-    ours = step.paper.ours if step.paper else ()
+    facts_in_text = [
+        spec for name, spec in position.lesson.facts.items() if any(f"{{{name}" in text for text in step.texts)
+    ]
+    paper_facts = step.paper.ours if step.paper else ()
     facts = [
-        offered_lessons.lesson_fact(position.lesson, spec) for spec in (*named, *ours)
+        offered_lessons.lesson_fact(position.lesson, spec) for spec in (*facts_in_text, *paper_facts)
     ] + offered_lessons.measured_truths(position.lesson, step)
     return list({(fact.missing, fact.measure): fact for fact in facts if fact.missing}.values())
 
 
-def _draw_turning(position: LessonPosition) -> None:
+def _draw_navigation(position: LessonPosition) -> None:
     """Draw Back and Next for mouse, keyboard and presentation remote, and the buttons that leave the step."""
     with st.container(horizontal=True, gap="small", key="lesson_turn"):
         st.button(
             "Back", key="lesson_back", icon=":material/arrow_back:", disabled=position.number == 1,
-            on_click=learner.turn_to, args=(position.lesson, position.number - 1), help="Key , or Page Up",
+            on_click=learner.go_to_step, args=(position.lesson, position.number - 1), help="Key , or Page Up",
         )  # fmt: skip
         st.button(
             "Next", key="lesson_next", icon=":material/arrow_forward:", icon_position="right",
-            disabled=position.is_last, on_click=_next, args=(position,), help="Key . or Page Down",
-            type="primary" if _can_go_on(position) else "secondary",
+            disabled=position.is_last, on_click=_open_next_step, args=(position,), help="Key . or Page Down",
+            type="primary" if _is_ready_for_next(position) else "secondary",
         )  # fmt: skip
     key_presses.draw_key_listener(position.number)
     with st.container(gap="xsmall"):
@@ -123,12 +130,12 @@ def _draw_turning(position: LessonPosition) -> None:
         )  # fmt: skip
 
 
-def _can_go_on(position: LessonPosition) -> bool:
-    return position.number in learner.done_steps(position.lesson) or position.step.kind == "free"
+def _is_ready_for_next(position: LessonPosition) -> bool:
+    return position.number in learner.read_finished_steps(position.lesson) or position.step.kind == "free"
 
 
-def _next(position: LessonPosition) -> None:
+def _open_next_step(position: LessonPosition) -> None:
     """Callback of Next: open the next step; an open task that is skipped counts as finished."""
     if position.step.kind == "free":
-        learner.mark_done(position)
-    learner.turn_to(position.lesson, position.number + 1)
+        learner.mark_finished(position)
+    learner.go_to_step(position.lesson, position.number + 1)

@@ -7,7 +7,7 @@ from app.views.lessons.learner import LessonPosition
 from app.widgets.page_parts import explain_words
 
 
-def fill_text(position: LessonPosition, markdown: str, name: str, linked: bool = True) -> str:
-    """Markdown of the step; ``name`` identifies the text, so that each word is explained at its first use."""
-    words = offered_lessons.fill_in(position.lesson, markdown)
-    return explain_words(words, f"{position.key}_{name}") if linked else words
+def fill_text(position: LessonPosition, markdown: str, name: str, with_glossary: bool = True) -> str:
+    """Markdown of the step with its facts; ``name`` identifies the text, as words are explained at their first use."""
+    text = offered_lessons.fill_in(position.lesson, markdown)
+    return explain_words(text, f"{position.key}_{name}") if with_glossary else text

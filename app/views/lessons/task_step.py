@@ -1,4 +1,4 @@
-"""A task in the view that is finished when its goal holds, with a delayed hint and a button that fulfills it."""
+"""A task that is finished when its goal holds in the view, with a delayed hint and a button that fulfills it."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HINT_SECONDS = 30  # until the hint is shown
-STYLE = f"""<style>
+HINT_STYLE = f"""<style>
 .st-key-lesson_hint {{ animation: lesson_hint 0s {HINT_SECONDS}s both; }}
 @keyframes lesson_hint {{ from {{ visibility: hidden; }} to {{ visibility: visible; }} }}
 </style>"""
-SHOWN_GOAL = "_lesson_goal"  # session key: whether the goal held when the rail was drawn
+SHOWN_GOAL_KEY = "_lesson_goal"  # session key: whether the goal held when the rail was drawn
 
 
 def draw_task(position: LessonPosition) -> None:
-    """The rail's controls: whether the goal holds, the hint, and *Show me*."""
-    holds = goal_holds(position)
-    st.session_state[SHOWN_GOAL] = holds
-    if holds and position.number not in learner.done_steps(position.lesson):
-        learner.mark_done(position)
-    if holds or position.number in learner.done_steps(position.lesson):
-        note = "" if holds else " The view has changed since."
+    """Draw the rail's controls: whether the goal holds, the hint, and *Show me*."""
+    is_met = check_goal(position)
+    st.session_state[SHOWN_GOAL_KEY] = is_met
+    if is_met and position.number not in learner.read_finished_steps(position.lesson):
+        learner.mark_finished(position)
+    if is_met or position.number in learner.read_finished_steps(position.lesson):
+        note = "" if is_met else " The view has changed since."
         st.success(f"Done.{note}", icon=":material/check_circle:")
         return
-    if holds is None:
+    if is_met is None:
         st.info(
             "The goal cannot be checked yet, because a table that it needs is not stored.", icon=":material/pending:"
         )
     else:
         st.markdown(":material/radio_button_unchecked: Not done yet. Every change of the page is checked.")
     if position.step.hint:
-        st.html(STYLE)
+        st.html(HINT_STYLE)
         with st.container(key="lesson_hint"):
             st.markdown(f":material/lightbulb: {step_texts.fill_text(position, position.step.hint, 'hint')}")
     if position.step.show:
         st.button("Show me", key="lesson_show", icon=":material/visibility:", on_click=show_goal, args=(position,))
 
 
-def goal_holds(position: LessonPosition) -> bool | None:
+def check_goal(position: LessonPosition) -> bool | None:
     """Whether the goal of the step holds in the current view; None if that cannot be computed."""
     if position.step.goal is None:
         return True
-    context, current = offered_lessons.lesson_context(position.lesson), view_values()
+    context, view = offered_lessons.lesson_context(position.lesson), read_view_values()
     if context is None:
         return None
     try:
-        return goals.is_met(position.step.goal, context.with_view(current, factors=painted_factors(current)))
+        return goals.is_met(position.step.goal, context.with_view(view, factors=list_painted_factors(view)))
     except MergingError:
         return None
 
 
-def view_values() -> dict[str, str]:
+def read_view_values() -> dict[str, str]:
     """The current values of the address, with those of widgets that the browser may not have written into it yet."""
     widget_values = {key: st.session_state[key] for key in address.KEYS if st.session_state.get(key) is not None}
     return (
@@ -72,21 +72,22 @@ def view_values() -> dict[str, str]:
     )
 
 
-def painted_factors(current: Mapping[str, str]) -> pd.DataFrame | None:
+def list_painted_factors(view: Mapping[str, str]) -> pd.DataFrame | None:
     """The painted factors of the view (tensor, numel, expert, factor); None if nothing is painted."""
     import pandas as pd
 
     from merging.methods.shared.saliency import join_thirds
 
-    painting, run = painting_state.painting(), page_data.store().find(current.get(address.RUN, ""))
-    if painting is None or run is None or current.get(address.PAINTING) != "true":
+    painting, run = painting_state.painting(), page_data.store().find(view.get(address.RUN, ""))
+    if painting is None or run is None or view.get(address.PAINTING) != "true":
         return None
-    saliency = join_thirds(page_data.saliency(run, page_data.merges_of(page_data.stored_runs()))[0])
+    table, _ = page_data.saliency(run, page_data.merges_of(page_data.stored_runs()))
+    saliency = join_thirds(table)
     numel = dict(zip(saliency["tensor"], saliency["numel"], strict=True))
     rows = [
-        (tensor, numel.get(tensor, 0), expert, painting.factors[i, j])
-        for i, expert in enumerate(painting.experts)
-        for j, tensor in enumerate(painting.tensors)
+        (tensor, numel.get(tensor, 0), expert, painting.factors[row, column])
+        for row, expert in enumerate(painting.experts)
+        for column, tensor in enumerate(painting.tensors)
     ]
     return pd.DataFrame(rows, columns=["tensor", "numel", "expert", "factor"])
 
@@ -99,8 +100,12 @@ def _as_text(value: object) -> str:
 
 def rerun_if_goal_changed() -> None:
     """Draw the whole page again after a fragment was redrawn, if the state of the goal changed."""
-    position = learner.lesson_position()
-    if position is not None and position.step.kind == "do" and goal_holds(position) != st.session_state.get(SHOWN_GOAL):
+    position = learner.find_position()
+    if (
+        position is not None
+        and position.step.kind == "do"
+        and check_goal(position) != st.session_state.get(SHOWN_GOAL_KEY)
+    ):
         st.rerun()
 
 
@@ -109,4 +114,4 @@ def show_goal(position: LessonPosition) -> None:
     """Callback: open the view that fulfills the goal."""
     learner.open_view(position.lesson, position.number, **position.step.show)
     if lesson_start.requested_view() is None:
-        learner.mark_done(position)
+        learner.mark_finished(position)

@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 FACTORS = "factors"  # the table of a run that multiplied its task vectors by factors
 
 
-def kept_in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
-    """A sentence on the share that the final mask keeps; Markdown. ``own`` is the run's ratio, None without pruning."""
+def kept_in_words(table: pd.DataFrame, ratio: float, run_ratio: float | None) -> str:
+    """A sentence on the share that the final mask keeps; Markdown. ``run_ratio`` is None if the run did not prune."""
     tensors = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
     kept = tensors[tensors["final"]]
     share = kept["numel"].sum() / tensors["numel"].sum()
-    used = "" if own is None else ", as in this run" if abs(ratio - own) < 1e-9 else f"; this run used {own:g}"
+    ratio_note = (
+        ""
+        if run_ratio is None
+        else ", as in this run"
+        if abs(ratio - run_ratio) < 1e-9
+        else f"; this run used {run_ratio:g}"
+    )
     return (
-        f"At prune ratio {ratio:g}{used}: **{len(kept)} of {plural(len(tensors), 'tensor')}** are kept for at "
+        f"At prune ratio {ratio:g}{ratio_note}: **{len(kept)} of {plural(len(tensors), 'tensor')}** are kept for at "
         f"least one expert, **{kept['numel'].sum():,} of {tensors['numel'].sum():,} scalars "
         f"({percent(share)})**; the others stay pretrained."
     )
@@ -34,10 +40,10 @@ def unpruned_in_words(run: Run) -> str:
     if FACTORS not in run.tables:
         return "This run did not prune tensors."
     table = page_data.run_table(run.id, FACTORS)
-    zero = (table["factor"] == 0).groupby(table["tensor"], sort=False).all()
-    zeroed, tensors = int(zero.sum()), len(zero)
+    is_zero = (table["factor"] == 0).groupby(table["tensor"], sort=False).all()
+    zero_count, tensor_count = int(is_zero.sum()), len(is_zero)
     return (
-        f"In this run, factors were set by hand: **{zeroed} of {plural(tensors, 'tensor')}** stay pretrained. "
+        f"In this run, factors were set by hand: **{zero_count} of {plural(tensor_count, 'tensor')}** stay pretrained. "
         "*Counted from the merged weights*, further below, shows the kept share."
     )
 

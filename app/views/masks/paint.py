@@ -42,40 +42,50 @@ def draw_paint_switch() -> bool:
 
 
 def draw_painting(
-    run: Run, masks: pd.DataFrame, ratio: float, own: pd.DataFrame | None, group: str, *, thirds: bool = False
+    run: Run,
+    masks: pd.DataFrame,
+    ratio: float,
+    run_masks: pd.DataFrame | None,
+    group: str,
+    *,
+    thirds: bool = False,
 ) -> None:
     """Draw the canvas of a run with its tools, numbers and run panel.
 
-    ``masks`` are those at ``ratio``; ``own`` are those that the run used, None if it pruned no tensors. ``thirds``:
-    the run masks query, key and value separately.
+    ``masks`` are the masks at ``ratio``; ``run_masks`` are those that the run used, None if it pruned no tensors.
+    ``thirds`` is whether the run masks query, key and value separately.
     """
     chart_view.draw_question(paint_tools.CANVAS)
     if thirds:
         st.caption(WHOLE_TENSORS_NOTE)
-    kept = None if own is None else own["final"].to_numpy(bool).reshape(own["expert"].nunique(), -1)
-    draw_canvas(PaintSheet(run, masks, ratio, kept, group, _squares(run, masks), _losses(run, masks)))
+    run_mask = (
+        None if run_masks is None else run_masks["final"].to_numpy(bool).reshape(run_masks["expert"].nunique(), -1)
+    )
+    draw_canvas(
+        PaintSheet(run, masks, ratio, run_mask, group, _read_squared_norms(run, masks), _read_losses(run, masks))
+    )
 
 
-def _squares(run: Run, masks: pd.DataFrame) -> Factors | None:
+def _read_squared_norms(run: Run, masks: pd.DataFrame) -> Factors | None:
     """Squared norms of the task vectors, (experts, tensors); None if they are not measured."""
-    if (measured := measurements.find_measurement(measurements.PAIRS, run.id)) is None:
+    if (measurement := measurements.find_measurement(measurements.PAIRS, run.id)) is None:
         return None
-    rows = measurements.measured_table(measured, "experts").set_index(["expert", "order"])["square"]
-    return _as_matrix(rows, masks, "order")
+    rows = measurements.measured_table(measurement, "experts").set_index(["expert", "order"])["square"]
+    return _make_matrix(rows, masks, "order")
 
 
-def _losses(run: Run, masks: pd.DataFrame) -> Factors | None:
+def _read_losses(run: Run, masks: pd.DataFrame) -> Factors | None:
     """The predicted change of the mean margin if a cell is taken out, (experts, tensors); None if not measured.
 
     The change is the mean of those in and out of domain.
     """
-    if FIRST_ORDER not in MEASURES or (measured := measurements.find_measurement(FIRST_ORDER, run.id)) is None:
+    if FIRST_ORDER not in MEASURES or (measurement := measurements.find_measurement(FIRST_ORDER, run.id)) is None:
         return None
-    rows = measurements.measured_table(measured, "experts").groupby(["expert", "tensor"])["take_out"].mean()
-    return _as_matrix(rows, masks, "tensor")
+    rows = measurements.measured_table(measurement, "experts").groupby(["expert", "tensor"])["take_out"].mean()
+    return _make_matrix(rows, masks, "tensor")
 
 
-def _as_matrix(rows: pd.Series[float], masks: pd.DataFrame, column: str) -> Factors:
+def _make_matrix(rows: pd.Series[float], masks: pd.DataFrame, column: str) -> Factors:
     """Numbers by expert and tensor, which ``column`` identifies, as a matrix (experts, tensors)."""
     cells = list(zip(masks["expert"], masks[column], strict=True))
     return rows.reindex(cells).to_numpy().reshape(masks["expert"].nunique(), -1)
@@ -85,37 +95,37 @@ def _as_matrix(rows: pd.Series[float], masks: pd.DataFrame, column: str) -> Fact
 def draw_canvas(sheet: PaintSheet) -> None:
     """Draw the part of the page that a stroke redraws."""
 
-    def read(words: str) -> Factors:
+    def read_factors(words: str) -> Factors:
         return paint_link.read_factors(words, sheet.experts, sheet.parameters)
 
-    painting, problem = painting_state.follow_address(sheet.experts, list(sheet.facts["tensor"]), read)
+    painting, problem = painting_state.follow_address(sheet.experts, list(sheet.facts["tensor"]), read_factors)
     if problem:
         st.warning(
             f"The painting in this link cannot be shown: {page_text.safe_text(problem, 400)}",
             icon=":material/link_off:",
         )
-    area = paint_tools.draw_tool_bar(len(painting.strokes), len(painting.undone_strokes))
-    picture = st.container()
+    shape = paint_tools.draw_tool_bar(len(painting.strokes), len(painting.undone_strokes))
+    chart_slot = st.container()
     paint_tools.draw_fill(sheet)
     paint_tools.draw_start(sheet)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        most = paint_numbers.draw_budget_field(len(sheet.facts))
-        kept = paint_numbers.kept_in_words(sheet, painting.factors, most)
-        st.markdown(kept, width="stretch")
-    with picture:
+        max_tensors = paint_numbers.draw_budget_field(len(sheet.facts))
+        kept_note = paint_numbers.kept_in_words(sheet, painting.factors, max_tensors)
+        st.markdown(kept_note, width="stretch")
+    with chart_slot:
         chart_view.draw_chart(
             paint_tools.CANVAS, sheet.canvas_table(painting.factors), name=f"painted_{sheet.run.id[:8]}", headed=True,
-            on_click=chart_view.Gesture(area, paint_tools.gesture_callback(sheet)), group=sheet.group,
-            brush=paint_tools.brush_factor(), description=kept, of=[sheet.run],
+            on_click=chart_view.Gesture(shape, paint_tools.make_gesture_callback(sheet)), group=sheet.group,
+            brush=paint_tools.read_brush_factor(), description=kept_note, of=[sheet.run],
         )  # fmt: skip
     paint_numbers.draw_expert_table(sheet, painting.factors)
     if sheet.squares is None:
         measure_button.draw_missing(
             measurements.PAIRS, [sheet.run], "The norms of the task vectors are not measured yet for"
         )
-    linked = painting_state.write_painting(
+    is_in_address = painting_state.write_painting(
         lambda factors: paint_link.write_factors(factors, sheet.experts, sheet.parameters)
     )
-    if not linked and (painting.factors != 1).any():
+    if not is_in_address and (painting.factors != 1).any():
         st.caption(NOT_LINKED)
     paint_run.draw_run_panel(sheet, painting)

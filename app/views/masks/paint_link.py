@@ -18,42 +18,54 @@ from merging.methods.factor_rules import LARGEST, FactorRule, parse_rules, resol
 from merging.models.families import Parameter
 from merging.study.runs.drafts import Drafts
 
-CACHED = 256  # tables whose rules are cached
-LONGEST = 1500  # characters of the rules in the address
-DRAFT, KIND = "~", "painting"  # the first character of a draft's token in the address, and the draft's kind
-MOST_TABLES = 100  # tables in a session's draft; older ones are dropped
+MAX_CACHED_TABLES = 256  # whose rules are cached
+MAX_ADDRESS_CHARACTERS = 1500  # characters of the rules in the address
+DRAFT_PREFIX, DRAFT_KIND = (
+    "~",
+    "painting",
+)  # the first character of a draft's token in the address, and the draft's kind
+MAX_TABLES = 100  # tables in a session's draft; older ones are dropped
 
 
 def fit_rules(factors: Factors, experts: Sequence[str], tensors: Sequence[Parameter]) -> tuple[FactorRule, ...]:
     """A short list of rules that yield these factors (experts, tensors)."""
-    return _rules_of(factors.tobytes(), tuple(experts), tuple(tensors))
+    return _simplify(factors.tobytes(), tuple(experts), tuple(tensors))
 
 
-@st.cache_data(max_entries=CACHED, show_spinner=False)
-def _rules_of(raw: bytes, experts: tuple[str, ...], tensors: tuple[Parameter, ...]) -> tuple[FactorRule, ...]:
+@st.cache_data(max_entries=MAX_CACHED_TABLES, show_spinner=False)
+def _simplify(raw: bytes, experts: tuple[str, ...], tensors: tuple[Parameter, ...]) -> tuple[FactorRule, ...]:
     from merging.methods.simplify_factors import simplify
 
     return simplify(np.frombuffer(raw).reshape(len(experts), -1), experts, tensors)
 
 
 def write_factors(factors: Factors, experts: Sequence[str], tensors: Sequence[Parameter]) -> str:
-    """The address's text of factors (experts, tensors); empty if all are 1, or if it is long and cannot be stored."""
+    """The text of factors (experts, tensors) in the address.
+
+    Empty if all factors are 1, or if their rules are too long for the address and the store cannot be written to.
+    """
     text = rules_text(fit_rules(factors, experts, tensors))
-    if len(text) <= LONGEST:
+    if len(text) <= MAX_ADDRESS_CHARACTERS:
         return text
-    content = {"experts": list(experts), "tensors": [p.name for p in tensors], "factors": factors.tolist()}
+    content = {
+        "experts": list(experts),
+        "tensors": [parameter.name for parameter in tensors],
+        "factors": factors.tolist(),
+    }
     raw = json.dumps(content, separators=(",", ":")).encode("utf-8", "backslashreplace")
     name, draft = hashlib.sha256(raw).hexdigest()[:32], painting_state.stored_draft()
     draft.tables.pop(name, None)
     draft.tables[name] = raw
-    for oldest in list(draft.tables)[:-MOST_TABLES]:
+    for oldest in list(draft.tables)[:-MAX_TABLES]:
         del draft.tables[oldest]
     parts = {part: (lambda raw=raw: raw) for part, raw in draft.tables.items()}
     try:
-        draft.token = Drafts(page_data.store()).store(KIND, {"title": "factors painted by hand"}, draft.token, parts)
+        draft.token = Drafts(page_data.store()).store(
+            DRAFT_KIND, {"title": "factors painted by hand"}, draft.token, parts
+        )
     except StoreError:
         return ""
-    return f"{DRAFT}{draft.token}.{name}"
+    return f"{DRAFT_PREFIX}{draft.token}.{name}"
 
 
 def read_factors(text: str, experts: Sequence[str], tensors: Sequence[Parameter]) -> Factors:
@@ -62,11 +74,16 @@ def read_factors(text: str, experts: Sequence[str], tensors: Sequence[Parameter]
     Raises:
         MergingError: it names other experts or tensors, is not a list of rules, or its draft was deleted.
     """
-    if not text.startswith(DRAFT):
+    if not text.startswith(DRAFT_PREFIX):
         return resolve(parse_rules(text), 1.0, experts, tensors).values
-    token, _, name = text.removeprefix(DRAFT).partition(".")
-    content = strict_json.parse_json(Drafts(page_data.store()).read_part(KIND, token, name), name[:40], "the painting")
-    names = [name.encode("utf-8", "backslashreplace").decode() for name in (*experts, *(p.name for p in tensors))]
+    token, _, table_name = text.removeprefix(DRAFT_PREFIX).partition(".")
+    content = strict_json.parse_json(
+        Drafts(page_data.store()).read_part(DRAFT_KIND, token, table_name), table_name[:40], "the painting"
+    )
+    names = [
+        table_name.encode("utf-8", "backslashreplace").decode()
+        for table_name in (*experts, *(parameter.name for parameter in tensors))
+    ]
     if [*content.get("experts", ()), *content.get("tensors", ())] != names:
         raise ParameterError("It was painted for other experts, or for another architecture, than this run's.")
     try:

@@ -22,27 +22,29 @@ from merging.methods.params import TABLE
 from merging.recipes.recipe import Recipe
 from viz.figure_text import plural
 
-EDIT = "manual"  # the edit that applies factors
+MANUAL_EDIT = "manual"  # the edit that applies factors
 
 
-def painted_recipe(sheet: PaintSheet, rules: Sequence[FactorRule], chain: str = "") -> Recipe:
-    """The run's recipe with these rules instead of its edits, or a ``chain`` from Merge with the rules in it.
+def make_painted_recipe(sheet: PaintSheet, rules: Sequence[FactorRule], chain: str = "") -> Recipe:
+    """The run's recipe with these rules instead of its edits, or the ``chain`` on Merge with the rules in it.
 
     Raises:
         MergingError: there are too many rules, or the chain is invalid.
     """
-    merged = sheet.run.recipe
-    assert merged is not None  # only merges have a canvas
-    bounds = registry.find_edit(EDIT).params.bounds()
+    run_recipe = sheet.run.recipe
+    assert run_recipe is not None  # only merges have a canvas
+    bounds = registry.find_edit(MANUAL_EDIT).params.bounds()
     (name,) = (name for name, bound in bounds.items() if bound.kind == TABLE)
-    step = DraftStep(EDIT, {name: rules})
+    step = DraftStep(MANUAL_EDIT, {name: rules})
     if not chain:
-        draft = replace(Draft.from_recipe(merged), edits=[step], title="")
-        return draft.recipe(dict(merged.experts))
-    draft = parse_chain(chain, merged.pretrained, list(dict(merged.experts)))
-    found = [index for index, edit in enumerate(draft.edits) if edit.key == EDIT and not edit.is_after_merge()]
-    draft.edits[slice(found[0], found[0] + 1) if found else slice(0, 0)] = [step]
-    return draft.recipe(dict(merged.experts))
+        draft = replace(Draft.from_recipe(run_recipe), edits=[step], title="")
+        return draft.recipe(dict(run_recipe.experts))
+    draft = parse_chain(chain, run_recipe.pretrained, list(dict(run_recipe.experts)))
+    positions = [
+        index for index, edit in enumerate(draft.edits) if edit.key == MANUAL_EDIT and not edit.is_after_merge()
+    ]
+    draft.edits[slice(positions[0], positions[0] + 1) if positions else slice(0, 0)] = [step]
+    return draft.recipe(dict(run_recipe.experts))
 
 
 def draw_run_panel(sheet: PaintSheet, painting: Painting) -> None:
@@ -50,7 +52,7 @@ def draw_run_panel(sheet: PaintSheet, painting: Painting) -> None:
     rules = paint_link.fit_rules(painting.factors, sheet.experts, sheet.parameters)
     recipe, problem = None, ""
     try:
-        recipe = painted_recipe(sheet, rules, painting_state.painted_chain())
+        recipe = make_painted_recipe(sheet, rules, painting_state.painted_chain())
     except MergingError as error:
         problem = str(error)
     if rules and recipe:
@@ -66,12 +68,14 @@ def draw_run_panel(sheet: PaintSheet, painting: Painting) -> None:
 def _draw_rules(rules: Sequence[FactorRule], painting: Painting, recipe: Recipe | None) -> None:
     """Draw the rules in words, simplified or stroke by stroke, and the recipe as YAML."""
     with st.expander(f"{plural(len(rules), 'rule')} that yield these factors", icon=":material/format_list_numbered:"):
-        simple = st.toggle(
+        is_simplified = st.toggle(
             "Simplify", True, key="paint_simplify", help="Show a short list of rules instead of every stroke."
         )
-        lines = [rule.describe() for rule in rules] if simple else [stroke.words for stroke in painting.strokes]
-        empty = "Every factor is 1." if simple else "No stroke yet."
-        st.markdown("\n".join(f"{i}. {page_text.safe_text(line, 300)}" for i, line in enumerate(lines, 1)) or empty)
+        lines = [rule.describe() for rule in rules] if is_simplified else [stroke.words for stroke in painting.strokes]
+        empty_note = "Every factor is 1." if is_simplified else "No stroke yet."
+        st.markdown(
+            "\n".join(f"{i}. {page_text.safe_text(line, 300)}" for i, line in enumerate(lines, 1)) or empty_note
+        )
         if rules and recipe:
             st.caption("Later rules paint over earlier ones. The recipe, to copy:")
             st.code(recipe.to_yaml(), language="yaml", wrap_lines=True, height=260)
@@ -88,8 +92,8 @@ def _draw_merge_link(sheet: PaintSheet, recipe: Recipe) -> None:
             f"{page_text.safe_text(page_text.chain_words(recipe), 300)}."
         )
         return
-    left_out = [page_text.method_title(step.key) for step in sheet.run.recipe.edits]
-    instead = f" in place of {page_text.join_words(left_out)}" if left_out else " in front"
+    replaced = [page_text.method_title(step.key) for step in sheet.run.recipe.edits]
+    position = f" in place of {page_text.join_words(replaced)}" if replaced else " in front"
     st.caption(
-        f"Opens Merge with this run's merge, {page_text.method_title(recipe.merge.key)}, and these factors{instead}."
+        f"Opens Merge with this run's merge, {page_text.method_title(recipe.merge.key)}, and these factors{position}."
     )

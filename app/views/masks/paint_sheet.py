@@ -23,10 +23,10 @@ class PaintSheet:
     run: Run
     masks: pd.DataFrame
     ratio: float
-    own_mask: Cells | None  # (experts, tensors), those that the run kept; None if it pruned no tensors
+    own_mask: Cells | None  # (experts, tensors), the cells that the run kept; None if it pruned no tensors
     group: str  # the name that charts give to the order of the columns
     squares: Factors | None = None  # (experts, tensors), squared norms of the task vectors, if measured
-    losses: Factors | None = None  # (experts, tensors), first-order change by taking a cell out, if measured
+    losses: Factors | None = None  # (experts, tensors), first-order change if the cell is removed, if measured
 
     @cached_property
     def experts(self) -> tuple[str, ...]:

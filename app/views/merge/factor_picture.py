@@ -18,7 +18,7 @@ from merging.methods.factor_rules import FactorRule, rules_text
 from merging.study.runs.run import Run, read_parameters
 from viz import theme
 
-CANVAS = "manual_canvas"
+CHART_KEY = "manual_canvas"
 MERGED_QUESTION = "By which factor is the merged task vector multiplied, tensor by tensor?"
 NO_RUN = "To paint them on Masks, a stored run of the same experts is needed: run this chain first."
 
@@ -35,24 +35,24 @@ def draw_factors(step: DraftStep, params: ManualParams, current: Draft, experts:
     if not factors.experts or not factors.tensors:
         return
     table = recipes.repeat_for_experts(facts, factors.experts).assign(factor=factors.values.reshape(-1))
-    shown, options, _ = expert_names.with_names(table, {})
-    figure = figures.page_figure(CANVAS, shown, {"small": True, **options}, False)
+    shown_table, options, _ = expert_names.with_names(table, {})
+    figure = figures.page_figure(CHART_KEY, shown_table, {"small": True, **options}, False)
     st.caption(
-        find(CANVAS).question if params.when != AFTER else "By which factor is the merged task vector multiplied?"
+        find(CHART_KEY).question if params.when != AFTER else "By which factor is the merged task vector multiplied?"
     )
     st.plotly_chart(
         figure, theme=None, key=f"factors{step.uid}", config=theme.config("factors"), alt=figure.layout.meta["alt"]
     )
     with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(
-            "Data (CSV)", lambda: shown.to_csv(index=False), "factors.csv", "text/csv", key=f"factors_csv{step.uid}",
-            on_click="ignore", type="tertiary", icon=":material/table:",
+            "Data (CSV)", lambda: shown_table.to_csv(index=False), "factors.csv", "text/csv",
+            key=f"factors_csv{step.uid}", on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
-        if step is _painted_step(current):
+        if step is _find_painted_step(current):
             _draw_paint_link(params, current, experts)
 
 
-def _painted_step(current: Draft) -> DraftStep | None:
+def _find_painted_step(current: Draft) -> DraftStep | None:
     """The step that painting on Masks edits: the first manual step before the merge."""
     for step in current.edits:
         with suppress(ParameterError):  # the step's own controls report it
@@ -63,8 +63,8 @@ def _painted_step(current: Draft) -> DraftStep | None:
 
 def _draw_paint_link(params: ManualParams, current: Draft, experts: Mapping[str, str]) -> None:
     """Draw a link that opens these factors and the chain on Masks, over a stored run of the same experts."""
-    chosen = {name: experts[name] for name in current.experts}
-    if (run := _find_run(current, chosen, page_data.merges_of(page_data.stored_runs()))) is None:
+    chosen_experts = {name: experts[name] for name in current.experts}
+    if (run := _find_run(current, chosen_experts, page_data.merges_of(page_data.stored_runs()))) is None:
         st.caption(NO_RUN)
         return
     default_rules = [FactorRule(factor=params.default)] if params.default != 1 else []
@@ -86,6 +86,6 @@ def _find_run(current: Draft, experts: Mapping[str, str], runs: Sequence[Run]) -
         except MergingError:  # a method of another version
             continue
         if recipe and recipe.pretrained == current.pretrained and dict(recipe.experts) == experts:
-            differs = run.chain != (current.merge.key,), recipe.merge.key != current.merge.key
-            matches.append((*differs, len(matches), run))
+            differences = run.chain != (current.merge.key,), recipe.merge.key != current.merge.key
+            matches.append((*differences, len(matches), run))
     return min(matches)[-1] if matches else None

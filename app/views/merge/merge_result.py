@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +20,17 @@ from viz.figure_text import percent, plural, span
 if TYPE_CHECKING:
     import pandas as pd
 
-TO = "\u00a0to\u00a0"  # non-breaking spaces, so that an interval does not wrap
+INTERVAL_TO = "\u00a0to\u00a0"  # non-breaking spaces, so that an interval does not wrap
 THIS_RUN, BEST_RUN = "This run", "Best stored run"
-NO_OTHER = "No other stored run merges these experts into one model, so there is no best one to show."
-MISSING = "{} {} not stored for these models and this benchmark."
+NO_OTHER_RUN = "No other stored run merges these experts into one model, so there is no best one to show."
+MISSING_REFERENCES = "{} {} not stored for these models and this benchmark."
 RANKED_NOTE = "The best stored run has the highest {} of {} that merge{} the same experts, chosen on these same images."
-SAME_NOTE = "All rows: the same tasks, the {}, 95% intervals; n = {} images in domain, {} out of domain.{}"
+IMAGES_NOTE = "All rows: the same tasks, the {}, 95% intervals; n = {} images in domain, {} out of domain.{}"
 
 
-def draw_result(run: Run, stored: Sequence[Run]) -> None:
-    """The averages beside those of the reference models, and links to the run's charts."""
-    summary = page_data.summary(run, stored)
+def draw_result(run: Run, stored_runs: Sequence[Run]) -> None:
+    """Draw the averages beside those of the reference models, and links to the run's charts."""
+    summary = page_data.summary(run, stored_runs)
     with st.container(border=True, key="result"):
         st.markdown(f":material/check_circle: **{page_text.safe_text(run.name)}** is done. Run {run.id[:8]}.")
         run_picker.draw_cautions(run)
@@ -39,7 +40,7 @@ def draw_result(run: Run, stored: Sequence[Run]) -> None:
             st.caption(reasons or "It was not evaluated.")
         else:
             _draw_averages(summary)
-            best = _draw_comparison(run, stored)
+            best = _draw_comparison(run, stored_runs)
         for sentence in page_text.marks_in_words([run]):
             st.caption(sentence)
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -55,63 +56,73 @@ def draw_result(run: Run, stored: Sequence[Run]) -> None:
             run_picker.draw_recipe_button(run, "result")
 
 
-def _draw_averages(s: Summary) -> None:
-    """The three averages of the run."""
+def _draw_averages(summary: Summary) -> None:
+    """Draw the three averages of the run."""
     with st.grid(3, min_column_width=130):
-        _draw_average("In-domain", s.in_domain, (s.in_low, s.in_high), s.tasks_in, s.n_in)
-        _draw_average("Out-of-domain", s.out_of_domain, (s.out_low, s.out_high), s.tasks_out, s.n_out)
+        _draw_average("In-domain", summary.in_domain, (summary.in_low, summary.in_high), summary.tasks_in, summary.n_in)
+        _draw_average(
+            "Out-of-domain",
+            summary.out_of_domain,
+            (summary.out_low, summary.out_high),
+            summary.tasks_out,
+            summary.n_out,
+        )
         with st.container(gap="xsmall"):
-            st.metric("H-score", percent(s.h_score))
+            st.metric("H-score", percent(summary.h_score))
             st.caption("harmonic mean of the two")
 
 
-def _draw_average(name: str, value: float, interval: tuple[float, float], tasks: int, n: int) -> None:
-    """One average with its interval and its numbers of tasks and images."""
+def _draw_average(name: str, value: float, interval: tuple[float, float], task_count: int, image_count: int) -> None:
+    """Draw one average with its interval and its numbers of tasks and images."""
     with st.container(gap="xsmall"):
         st.metric(name, percent(value))
         low, high = map(percent, interval)
-        counts = f"{low} to {high}, {plural(tasks, 'task')}, n = {n:,}"
-        st.caption(counts if tasks else "the benchmark has no such task")
+        counts = f"{low} to {high}, {plural(task_count, 'task')}, n = {image_count:,}"
+        st.caption(counts if task_count else "the benchmark has no such task")
 
 
-def _draw_comparison(run: Run, stored: Sequence[Run]) -> Run | None:
-    """A table of the run, the reference models and the best other run on the same tasks; returns the best run."""
-    others = [
-        other
-        for other in run_picker.group_by_models([run, *page_data.scored_runs(stored)])[0][1:]
-        if other.id != run.id and not other.needs_task and other.benchmark == run.benchmark
+def _draw_comparison(run: Run, stored_runs: Sequence[Run]) -> Run | None:
+    """Draw a table of the run, the reference models and the best other run on the same tasks; returns the best run."""
+    other_runs = [
+        other_run
+        for other_run in run_picker.group_by_models([run, *page_data.scored_runs(stored_runs)])[0][1:]
+        if other_run.id != run.id and not other_run.needs_task and other_run.benchmark == run.benchmark
     ]
-    table = score_tables.averages_table([run, *others], stored)
-    by_score = "H-score" if table["h_score"].notna().any() else "in-domain average"
-    best = _find_best(table, others, "h_score" if by_score == "H-score" else "in_domain")
-    rows = list(_rows(table, run, best))
+    table = score_tables.averages_table([run, *other_runs], stored_runs)
+    score_name = "H-score" if table["h_score"].notna().any() else "in-domain average"
+    best = _find_best(table, other_runs, "h_score" if score_name == "H-score" else "in_domain")
+    rows = list(_list_rows(table, run, best))
     columns = ("", "In-domain", "Out-of-domain", "H-score")
     st.table(
         {name: [row[index] for row in rows] for index, name in enumerate(columns)},
         border="horizontal", hide_index=True, alt="Averages of this run, of the reference models and of the best run",
     )  # fmt: skip
     missing_names = [name for kind, name in score_tables.NAMES.items() if kind not in set(table["kind"])][:2]
-    ranked = RANKED_NOTE.format(by_score, plural(len(others), "stored run"), "s" if len(others) == 1 else "")
+    ranked_note = RANKED_NOTE.format(
+        score_name, plural(len(other_runs), "stored run"), "s" if len(other_runs) == 1 else ""
+    )
     sentences = [
-        SAME_NOTE.format(samples.scored_part(), span(table["n_in"]), span(table["n_out"]), samples.sampling_sentence()),
-        ranked if best else NO_OTHER,
+        IMAGES_NOTE.format(
+            samples.scored_part(), span(table["n_in"]), span(table["n_out"]), samples.sampling_sentence()
+        ),
+        ranked_note if best else NO_OTHER_RUN,
     ]
     if missing_names:
         sentences.append(
-            MISSING.format(page_text.join_words(missing_names), "is" if len(missing_names) == 1 else "are")
+            MISSING_REFERENCES.format(page_text.join_words(missing_names), "is" if len(missing_names) == 1 else "are")
         )
     st.caption(" ".join(sentences))
     return best
 
 
-def _find_best(table: pd.DataFrame, others: Sequence[Run], score: str) -> Run | None:
+def _find_best(table: pd.DataFrame, other_runs: Sequence[Run], score: str) -> Run | None:
     """The run with the highest score; None if no run has a score."""
     scores = dict(zip(table["run"], table[score], strict=True))
-    scored = [other for other in others if scores.get(other.id) == scores.get(other.id)]  # NaN differs from itself
-    return max(scored, key=lambda other: float(scores[other.id]), default=None)
+    scored_runs = [other_run for other_run in other_runs if not math.isnan(scores.get(other_run.id, math.nan))]
+    return max(scored_runs, key=lambda other_run: float(scores[other_run.id]), default=None)
 
 
-def _rows(table: pd.DataFrame, run: Run, best: Run | None) -> Iterator[list[str]]:
+def _list_rows(table: pd.DataFrame, run: Run, best: Run | None) -> Iterator[list[str]]:
     """The Markdown cells of each row: name, both averages with their intervals, H-score."""
     by_run: dict[str, dict[Any, Any]] = {row["run"]: row for row in table.to_dict("records")}
     names = {run.id: f"**{THIS_RUN}**", **score_tables.NAMES}
@@ -120,7 +131,7 @@ def _rows(table: pd.DataFrame, run: Run, best: Run | None) -> Iterator[list[str]
     for key, name in names.items():
         if row := by_run.get(key):
             inside, outside = (
-                f"{percent(row[mean])} ({percent(row[f'{side}_low'])}{TO}{percent(row[f'{side}_high'])})"
+                f"{percent(row[mean])} ({percent(row[f'{side}_low'])}{INTERVAL_TO}{percent(row[f'{side}_high'])})"
                 if row[f"tasks_{side}"]
                 else "no such task"
                 for mean, side in (("in_domain", "in"), ("out_of_domain", "out"))

@@ -12,19 +12,19 @@ from merging.models.model_references import NAMED
 from merging.models.team.vocabulary_choices import COMMON, PRETRAINED
 from merging.recipes.data_files import DataFiles
 
-WHOLE, TOWER = "", "clip"  # values of a recipe's family
-FAMILIES = {WHOLE: "all of it", TOWER: "its CLIP image encoder alone"}
-VOCABULARIES = {COMMON: "the rows that all have", PRETRAINED: "none: the pretrained model's"}
+WHOLE_NETWORK, CLIP_TOWER = "", "clip"  # values of a recipe's family
+FAMILIES = {WHOLE_NETWORK: "all of it", CLIP_TOWER: "its CLIP image encoder alone"}
+VOCABULARIES = {COMMON: "the rows that all have", PRETRAINED: "no rows, all stay pretrained"}
 VOCABULARY_HELP = (
-    "Tables with one row for each token: input and output embeddings. Rows that only an expert has are left out. "
-    "Choose the pretrained model's if the experts number their tokens differently."
+    "Vocabularies are tables with one row for each token: input and output embeddings. Rows that only an expert has "
+    "are left out. Merge no rows if the experts number their tokens differently."
 )
-EXPERT = "{expert}"  # in a typed path: the name of each expert
-FILES = {  # by key of a recipe: label, the function that writes the files
+EXPERT_PLACEHOLDER = "{expert}"  # in a typed path: the name of each expert
+FILE_FIELDS = {  # by key of a recipe: label, the function that writes the files
     "layer_inputs": ("Files of layer inputs", "capture"),
     "gradients": ("Files of gradients", "gradient_means"),
 }
-ONLY_NAMED = "This server reads only files whose names start with models:, like those of models."
+PATH_RULE = "This server reads only files whose names start with models:, like those of models."
 
 
 def pick_family(current: Draft) -> None:
@@ -46,41 +46,43 @@ def pick_vocabulary(current: Draft) -> None:
 
 
 def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
-    """Fields for the paths of layer inputs and gradients that the chain reads; returns whether they are valid."""
+    """Draw fields for the paths of layer inputs and gradients that the chain reads; returns whether they are valid."""
     files = {"layer_inputs": dict(current.given_data.layer_inputs), "gradients": dict(current.given_data.gradients)}
-    valid = True
+    is_valid = True
     for key in current.data_files_read:
-        label, writer = FILES[key]
-        typed = st.text_input(
-            label, _pattern(files[key]), key=f"{key}{current.merge.uid}", max_chars=1000,
-            placeholder=f"/data/{key}/{EXPERT}.safetensors",
-            help=f"One file for each expert, written by {writer} of the library merging; {EXPERT} stands for its name.",
+        label, writer = FILE_FIELDS[key]
+        typed_path = st.text_input(
+            label, _find_path_pattern(files[key]), key=f"{key}{current.merge.uid}", max_chars=1000,
+            placeholder=f"/data/{key}/{EXPERT_PLACEHOLDER}.safetensors",
+            help=f"One file for each expert, written by {writer} of the library merging; {EXPERT_PLACEHOLDER} stands "
+            "for the expert's name.",
         ).strip()  # fmt: skip
-        if not typed:
+        if not typed_path:
             files[key] = {}
-        elif EXPERT not in typed and len(experts) > 1 and typed != _pattern(files[key]):
-            st.error(f"Write {EXPERT} in the path in place of the expert's name.")
-            valid = False
-        elif EXPERT in typed or typed != _pattern(files[key]):
-            files[key] = {name: typed.replace(EXPERT, name) for name in current.experts}
+        elif EXPERT_PLACEHOLDER not in typed_path and len(experts) > 1 and typed_path != _find_path_pattern(files[key]):
+            st.error(f"Write {EXPERT_PLACEHOLDER} in the path in place of the expert's name.")
+            is_valid = False
+        elif EXPERT_PLACEHOLDER in typed_path or typed_path != _find_path_pattern(files[key]):
+            files[key] = {name: typed_path.replace(EXPERT_PLACEHOLDER, name) for name in current.experts}
         if not (
-            listed_models.is_local() or all(path.startswith(NAMED) for path in (typed, *files[key].values()) if path)
+            listed_models.is_local()
+            or all(path.startswith(NAMED) for path in (typed_path, *files[key].values()) if path)
         ):
-            st.error(ONLY_NAMED, icon=":material/error:")
-            valid, files[key] = False, {}
+            st.error(PATH_RULE, icon=":material/error:")
+            is_valid, files[key] = False, {}
     current.given_data = DataFiles.build(files["layer_inputs"], files["gradients"])
-    return valid
+    return is_valid
 
 
-def _pattern(named: Mapping[str, str]) -> str:
-    """One path with EXPERT in it that stands for all these files, else the first path; empty without files."""
-    if not named:
+def _find_path_pattern(paths_by_expert: Mapping[str, str]) -> str:
+    """One path with the placeholder that stands for all these files, else the first path; empty without files."""
+    if not paths_by_expert:
         return ""
-    patterns = {_with_expert(path, name) for name, path in named.items()}
-    return patterns.pop() if len(patterns) == 1 else next(iter(named.values()))
+    patterns = {_insert_placeholder(path, name) for name, path in paths_by_expert.items()}
+    return patterns.pop() if len(patterns) == 1 else next(iter(paths_by_expert.values()))
 
 
-def _with_expert(path: str, name: str) -> str:
-    """A path with EXPERT in place of the last occurrence of an expert's name before the file's ending."""
+def _insert_placeholder(path: str, name: str) -> str:
+    """A path with the placeholder in place of the last occurrence of an expert's name before the file's ending."""
     stem, dot, ending = path.rpartition(".")
-    return f"{EXPERT.join(stem.rsplit(name, 1))}{dot}{ending}" if name and dot else path
+    return f"{EXPERT_PLACEHOLDER.join(stem.rsplit(name, 1))}{dot}{ending}" if name and dot else path

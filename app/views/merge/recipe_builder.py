@@ -24,24 +24,24 @@ from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.sharing.catalog.model_set_store import ModelSet
 from viz.figure_text import clean_text, percent
 
-FIRST = "task_arithmetic_lwptv"  # the preset whose chain the page opens with
+DEFAULT_PRESET = "task_arithmetic_lwptv"  # the preset whose chain the page opens with
 UNUSED_TENSORS = (
     "This checkpoint has tensors of a text encoder that no expert changed. Published code counts them when it takes "
     "the largest scalars or layers of a task vector; turn this on to compare with published figures."
 )
 UNUSED_TENSORS_RULE = (
-    "Off in your own chains, as on the command line and in Python; combinations from the papers turn it on. The "
-    "recipe stores this choice, so it gives the same weights on every machine."
+    "This is off in your own chains, as on the command line and in Python; combinations from the papers turn it on. "
+    "The recipe stores the choice, so it gives the same weights on every machine."
 )
-ACTIVATION = (
+ACTIVATION_HELP = (
     "The files do not state which activation the models were trained with. OpenAI's models use QuickGELU, those of "
     "LAION and DataComp mostly GELU. Exemplars and evaluations depend on it."
 )
 ACTIVATION_TITLES = {"": "from the files, or assumed", "quick_gelu": "QuickGELU", "gelu": "GELU"}
-NOT_ADAPTED = "Nothing: use the merged model unchanged"
+NOT_ADAPTED = "No adaptation"
 LEARNING_NOTE = "The chain learns from images of the merged tasks, without their labels. They come from the benchmark."
 SET_KEY, EXPERTS_KEY = "models_chosen", "experts_chosen"  # widget keys: the set of models, the chosen experts
-LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
+MAX_CHARACTERS = 100_000  # characters of a recipe; real ones have a few hundred
 
 
 def choose_models() -> ModelSet:
@@ -51,20 +51,20 @@ def choose_models() -> ModelSet:
         TaskError: there are no models.
     """
     sets = page_data.model_sets()
-    picked, missing = view_state.picked_set(list(sets))
-    if missing:
+    set_key, missing_id = view_state.picked_set(list(sets))
+    if missing_id:
         st.warning(
-            f"The set of models “{page_text.safe_text(missing, 20)}” is no longer available; another set is shown."
+            f"The set of models “{page_text.safe_text(missing_id, 20)}” is no longer available; another set is shown."
         )
-    picked = picked if picked in sets else next(iter(sets))
-    st.session_state[SET_KEY] = picked  # the picker follows the link
+    set_key = set_key if set_key in sets else next(iter(sets))
+    st.session_state[SET_KEY] = set_key  # the picker follows the link
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Models", list(sets), format_func=lambda key: clean_text(sets[key].title, 60), key=SET_KEY,
             on_change=_choose_set, width=420, help="Make your own sets on Models & runs.",
         )  # fmt: skip
         page_parts.draw_page_link(pages.MODELS, "Use your own models", "add")
-    return sets[picked]
+    return sets[set_key]
 
 
 def _choose_set() -> None:
@@ -72,7 +72,7 @@ def _choose_set() -> None:
 
 
 def current_draft(models: ModelSet) -> Draft:
-    """The recipe being built: from the link, this session or a preset, in this order; always on these models."""
+    """The recipe being built: from the link, else from this session, else from a preset; always on these models."""
     current, experts = view_state.draft(), dict(models.experts)
     if link := view_state.linked_chain():
         chain, names = link
@@ -82,7 +82,7 @@ def current_draft(models: ModelSet) -> Draft:
         except MergingError as error:
             st.warning(f"The recipe in this link cannot be used: {page_text.safe_text(error, 300)}")
     if current is None:
-        current = _preset(FIRST, models.pretrained, experts)
+        current = _make_preset_draft(DEFAULT_PRESET, models.pretrained, experts)
         current.count_dead_params = False  # only a preset that the user chooses turns it on
     if current.pretrained != models.pretrained or not set(current.experts) <= set(experts):
         current.pretrained, current.experts = models.pretrained, list(experts)
@@ -92,7 +92,7 @@ def current_draft(models: ModelSet) -> Draft:
 
 
 def draw_presets(current: Draft, experts: Mapping[str, str]) -> None:
-    """Pickers of a combination from the papers, or of the user's own recipe."""
+    """Draw pickers of a combination from the papers, or of the user's own recipe."""
     by_key = {preset.key: preset for preset in list_offered(recipes.network_name(current.pretrained))}
     large = page_data.is_large(current.pretrained)
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -108,7 +108,7 @@ def draw_presets(current: Draft, experts: Mapping[str, str]) -> None:
             width=420,
         )
         with st.popover("Load a recipe", icon=":material/upload_file:"):
-            st.text_area("Recipe as YAML", key="recipe_text", max_chars=LONGEST, height=220)
+            st.text_area("Recipe as YAML", key="recipe_text", max_chars=MAX_CHARACTERS, height=220)
             if permissions.is_allowed(VisitorAction.UPLOAD):
                 st.file_uploader("or a file", ["yaml", "yml"], key="recipe_file", max_upload_size=1)
             st.button("Use this recipe", on_click=_use_recipe)
@@ -116,18 +116,18 @@ def draw_presets(current: Draft, experts: Mapping[str, str]) -> None:
         st.error(page_text.safe_text(problem, 1000), icon=":material/error:")
     if note := st.session_state.pop("recipe_note", ""):
         st.info(page_text.safe_text(note, 400))
-    if chosen := by_key.get(st.session_state.get("preset_shown", "")):
-        st.caption(f"{chosen.name_in_lists(large)}: {chosen.source}. {chosen.note}")
+    if shown_preset := by_key.get(st.session_state.get("preset_shown", "")):
+        st.caption(f"{shown_preset.name_in_lists(large)}: {shown_preset.source}. {shown_preset.note}")
 
 
-def _preset(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:
+def _make_preset_draft(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:
     return Draft.from_recipe(find_preset(key).recipe(pretrained, experts, large=page_data.is_large(pretrained)))
 
 
 def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
     if key := st.session_state["preset"]:
-        chosen = {name: experts[name] for name in current.experts} or dict(experts)
-        view_state.keep_draft(_preset(key, current.pretrained, chosen))
+        chosen_experts = {name: experts[name] for name in current.experts} or dict(experts)
+        view_state.keep_draft(_make_preset_draft(key, current.pretrained, chosen_experts))
         st.session_state["preset_shown"] = key
 
 
@@ -136,28 +136,28 @@ def _use_recipe() -> None:
     upload = st.session_state.get("recipe_file")
     try:
         text = upload.getvalue().decode("utf-8") if upload else st.session_state["recipe_text"]
-        recipe = Recipe.from_yaml(text[:LONGEST])
+        recipe = Recipe.from_yaml(text[:MAX_CHARACTERS])
     except UnicodeDecodeError:
         st.session_state["recipe_problem"] = "This file is not text, so it is not a recipe."
     except MergingError as error:
         st.session_state["recipe_problem"] = str(error)
     else:
-        chosen = recipes.find_model_set(recipe)
-        if chosen is None:
+        set_key = recipes.find_model_set(recipe)
+        if set_key is None:
             names = first_few((name for name, _ in recipe.experts), 3)
             st.session_state["recipe_problem"] = (
                 f"This recipe uses checkpoints that are not one of the sets on this page ({names}). Make a set of them "
                 "on Models & runs, or run the recipe with `python -m merging run recipe.yaml`."
             )
         else:
-            view_state.pick_set(chosen)
+            view_state.pick_set(set_key)
             view_state.keep_draft(Draft.from_recipe(recipe))
             st.session_state["preset_shown"] = ""
             st.session_state["recipe_note"] = " ".join(recipe.unused)
 
 
 def draw_step_controls(stage: DraftStep, method: Method, current: Draft, experts: Mapping[str, str]) -> bool:
-    """A step's summary and parameters; returns whether they are valid."""
+    """Draw a step's summary and parameters; returns whether they are valid."""
     st.caption(page_text.safe_text(method.summary, 300))
     params = parameter_controls.draw_parameters(method.params, stage.values, f"stage{stage.uid}", current.experts)
     if isinstance(params, ManualParams):
@@ -165,20 +165,22 @@ def draw_step_controls(stage: DraftStep, method: Method, current: Draft, experts
     return params is not None
 
 
-def draw_models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> None:
-    """The pretrained model and a picker of experts, each with its accuracy on its own task."""
+def draw_models(current: Draft, experts: Mapping[str, str], own_accuracies: Mapping[str, float]) -> None:
+    """Draw the pretrained model and a picker of experts, each with its accuracy on its own task."""
     from merging.models.model_references import strip_folders  # loads torch
 
     st.markdown(f"Pretrained: **{page_text.safe_text(strip_folders(current.pretrained))}**")
-    st.session_state[EXPERTS_KEY] = sort_names(
-        current.experts, experts
-    )  # the callback stored the user's choice in the draft
+
+    def label(name: str) -> str:
+        accuracy = percent(own_accuracies[name]) if name in own_accuracies else ""
+        return f"{clean_text(expert_names.expert_name(name), 40)} {accuracy}".strip()
+
+    # The callback stored the user's choice in the draft.
+    st.session_state[EXPERTS_KEY] = sort_names(current.experts, experts)
     st.multiselect(
         "Experts",
         list(experts),
-        format_func=lambda name: (
-            f"{clean_text(expert_names.expert_name(name), 40)} {percent(own[name]) if name in own else ''}".strip()
-        ),
+        format_func=label,
         key=EXPERTS_KEY,
         on_change=_choose_experts,
         args=(current, experts),
@@ -192,22 +194,22 @@ def _choose_experts(current: Draft, experts: Mapping[str, str]) -> None:
 
 
 def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
-    """The chain: edits in order, the merge and the adaptation; returns whether every value is valid."""
+    """Draw the chain: edits in order, the merge and the adaptation; returns whether every value is valid."""
     methods = registry.list_methods()
-    edits = {m.key: m for m in methods if isinstance(m, Edit)}
-    merges = {m.key: m for m in methods if isinstance(m, Merge)}
-    valid = True
+    edits = {method.key: method for method in methods if isinstance(method, Edit)}
+    merges = {method.key: method for method in methods if isinstance(method, Merge)}
+    is_valid = True
     for index, stage in enumerate(current.edits):
         with st.container(border=True, key=f"box{stage.uid}"):
             with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False):
                 st.markdown(f"**{index + 1}. {edits[stage.key].title}**", width="stretch")
-                last = index == len(current.edits) - 1
+                is_last = index == len(current.edits) - 1
                 _draw_icon_button(
                     "arrow_upward", stage, "Earlier in the chain", index == 0, current.move, stage.uid, -1
                 )
-                _draw_icon_button("arrow_downward", stage, "Later in the chain", last, current.move, stage.uid, 1)
+                _draw_icon_button("arrow_downward", stage, "Later in the chain", is_last, current.move, stage.uid, 1)
                 _draw_icon_button("close", stage, "Remove this edit", False, current.remove, stage.uid)
-            valid &= draw_step_controls(stage, edits[stage.key], current, experts)
+            is_valid &= draw_step_controls(stage, edits[stage.key], current, experts)
     st.selectbox(
         "Add an edit",
         list(edits),
@@ -221,16 +223,16 @@ def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
     )
     with st.container(border=True):
         keys, merge = list(merges), current.merge
-        chosen = st.selectbox(
+        merge_key = st.selectbox(
             "Then merge with", keys, keys.index(merge.key), lambda key: merges[key].title, key=f"merge{merge.uid}"
         )
-        if chosen != merge.key:
-            current.merge = DraftStep(chosen)
+        if merge_key != merge.key:
+            current.merge = DraftStep(merge_key)
             st.rerun()
-        valid &= draw_step_controls(current.merge, merges[chosen], current, experts)
-    clip = not recipes.network_name(current.pretrained, current.family)
-    if current.adapt is not None or clip:
-        valid &= _draw_adapt(current, [m for m in methods if isinstance(m, Adapt)], experts)
+        is_valid &= draw_step_controls(current.merge, merges[merge_key], current, experts)
+    is_clip = not recipes.network_name(current.pretrained, current.family)
+    if current.adapt is not None or is_clip:
+        is_valid &= _draw_adapt(current, [method for method in methods if isinstance(method, Adapt)], experts)
     if page_data.has_unused_tensors(current.pretrained):
         current.count_dead_params = st.toggle(
             "Count the unused text tensors",
@@ -239,67 +241,69 @@ def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
             help=UNUSED_TENSORS,
         )
         st.caption(UNUSED_TENSORS_RULE)
-    if current.activation or (clip and _lacks_activation(current.pretrained, page_data.file_state(current.pretrained))):
+    if current.activation or (
+        is_clip and _lacks_activation(current.pretrained, page_data.file_state(current.pretrained))
+    ):
         current.activation = st.selectbox(
             "Activation", list(ACTIVATION_TITLES), list(ACTIVATION_TITLES).index(current.activation),
             format_func=ACTIVATION_TITLES.__getitem__,
-            key=f"activation{current.merge.uid}", help=ACTIVATION,
+            key=f"activation{current.merge.uid}", help=ACTIVATION_HELP,
         )  # fmt: skip
-    return valid & _draw_data_fields(current, experts, clip)
+    return is_valid & _draw_data_fields(current, experts, is_clip)
 
 
-def _draw_data_fields(current: Draft, experts: Mapping[str, str], clip: bool) -> bool:
-    """Fields for the images or files that the chain needs besides checkpoints; returns whether they are valid."""
-    valid = True
-    if not clip:
-        valid &= network_options.draw_file_fields(current, experts)
+def _draw_data_fields(current: Draft, experts: Mapping[str, str], is_clip: bool) -> bool:
+    """Draw fields for the images or files that the chain needs besides checkpoints; returns whether all are valid."""
+    is_valid = True
+    if not is_clip:
+        is_valid &= network_options.draw_file_fields(current, experts)
     elif current.needs_exemplars:
         with st.container(border=True):
             st.markdown("**Exemplars**")
             labels = "with" if Needs.LABELED_EXEMPLARS in current.chain_needs else "without"
             st.caption(f"Training images that the chain uses, {labels} their labels. They come from the benchmark.")
-            valid &= (
+            is_valid &= (
                 parameter_controls.draw_parameters(Exemplars, current.exemplars, f"exemplars{current.merge.uid}")
                 is not None
             )
-    if clip and current.needs_test_data:
+    if is_clip and current.needs_test_data:
         with st.container(border=True, key="test_data"):
             st.markdown("**Images to learn from**")
             st.caption(LEARNING_NOTE)
-            valid &= _draw_test_data(current)
-    return valid
+            is_valid &= _draw_test_data(current)
+    return is_valid
 
 
 def _draw_adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, str]) -> bool:
-    """The optional third part of the chain, an adaptation; returns whether its values are valid."""
+    """Draw the optional third part of the chain, an adaptation; returns whether its values are valid."""
     if not adapts:
         return True
     by_key = {adapt.key: adapt for adapt in adapts}
     with st.container(border=True, key="adapt_box"):
-        keys, chosen = [None, *by_key], current.adapt.key if current.adapt else None
-        picked = st.selectbox(
-            "Then adapt it with", keys, keys.index(chosen), lambda key: by_key[key].title if key else NOT_ADAPTED,
+        keys, current_key = [None, *by_key], current.adapt.key if current.adapt else None
+        picked_key = st.selectbox(
+            "Then adapt it with", keys, keys.index(current_key), lambda key: by_key[key].title if key else NOT_ADAPTED,
             key=f"adapt{current.adapt.uid if current.adapt else current.merge.uid}",
         )  # fmt: skip
-        if picked != chosen:
-            current.adapt = DraftStep(picked) if picked else None
+        if picked_key != current_key:
+            current.adapt = DraftStep(picked_key) if picked_key else None
             st.rerun()
         if current.adapt is None:
             return True
-        valid = draw_step_controls(current.adapt, by_key[current.adapt.key], current, experts)
+        is_valid = draw_step_controls(current.adapt, by_key[current.adapt.key], current, experts)
         if by_key[current.adapt.key].needs_task:
             st.caption(f"Marked ‡. {TASK_KNOWN}")
-        return valid
+        return is_valid
 
 
 def _draw_test_data(current: Draft) -> bool:
-    """Fields for the images that the chain learns from; returns whether their values are valid."""
-    chosen = parameter_controls.draw_parameters(
+    """Draw fields for the images that the chain learns from; returns whether their values are valid."""
+    test_data = parameter_controls.draw_parameters(
         TestData, current.test_data, f"test_data{current.merge.uid}", titles=page_text.PROTOCOLS
     )
-    if chosen is None:
+    if test_data is None:
         return False
-    st.caption(page_text.ADAPTING_WORDS.get(chosen.values()["split"], ""))
+    st.caption(page_text.ADAPTING_WORDS.get(test_data.values()["split"], ""))
     return True
 
 
@@ -316,11 +320,11 @@ def _lacks_activation(pretrained: str, file: tuple[int, ...]) -> bool:
 
 
 def _draw_icon_button(
-    icon: str, stage: DraftStep, tip: str, disabled: bool, action: Callable[..., None], *args: int
+    icon: str, stage: DraftStep, help_text: str, disabled: bool, action: Callable[..., None], *args: int
 ) -> None:
-    """A small button in the heading of a step."""
+    """Draw a small button in the heading of a step."""
     st.button(
-        "", icon=f":material/{icon}:", key=f"{icon}{stage.uid}", type="tertiary", disabled=disabled, help=tip,
+        "", icon=f":material/{icon}:", key=f"{icon}{stage.uid}", type="tertiary", disabled=disabled, help=help_text,
         on_click=action, args=args,
     )  # fmt: skip
 
@@ -331,10 +335,10 @@ def _add_edit(current: Draft) -> None:
         st.session_state["new_edit"] = None
 
 
-def draw_builder(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> bool:
-    """All controls of the left-hand side; returns whether every value is valid."""
+def draw_builder(current: Draft, experts: Mapping[str, str], own_accuracies: Mapping[str, float]) -> bool:
+    """Draw all controls of the left-hand side; returns whether every value is valid."""
     st.header("Models", anchor=False)
-    draw_models(current, experts, own)
+    draw_models(current, experts, own_accuracies)
     network_options.pick_family(current)
     network_options.pick_vocabulary(current)
     st.header("Chain", anchor=False)

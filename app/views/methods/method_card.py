@@ -19,40 +19,40 @@ from merging.recipes.papers.published_figures import SOURCES, Figure, with_metho
 from merging.recipes.presets import PLUGIN
 from merging.study.runs.run import Run
 
-OTHER_MODELS, ONLY_NORMALIZED = (
+OTHER_MODELS_TEXT, NORMALIZED_RULE = (
     "for other models on other images",
     "Only normalized accuracies (Norm.) can be compared.",
 )
-SAME_TOWER = "for models of the same tower, {}"
-JUDGED_NOTE = "The table of the published experiment states whether experts and images are the same."
+SAME_TOWER_TEXT = "for models of the same tower, {}"
+EXPERIMENT_RULE = "The table of the published experiment states whether experts and images are the same."
 
 
-def draw_card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """Draw everything about one method; ``shown`` are the methods that Previous and Next step through."""
+def draw_card(method: Method, shown_methods: Sequence[Method], runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
+    """Draw everything about one method; ``shown_methods`` are those that Previous and Next step through."""
     with st.container(border=True, key="card"):
-        _draw_head(method, shown)
+        _draw_head(method, shown_methods)
         with st.grid(2, min_column_width=380, gap="large"):
             with st.container():
                 _draw_idea(method)
             with st.container():
                 _draw_parameters(method)
         _draw_merge_links(method)
-        _draw_figures(method, runs, stored)
+        _draw_figures(method, runs, stored_runs)
 
 
-def _draw_head(method: Method, shown: Sequence[Method]) -> None:
-    keys = [other.key for other in shown]
+def _draw_head(method: Method, shown_methods: Sequence[Method]) -> None:
+    keys = [shown_method.key for shown_method in shown_methods]
     index = keys.index(method.key) if method.key in keys else 0
     with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.header(method.title, anchor=False, width="stretch")
-        for label, icon, by, shortcut in (("Previous", "arrow_back", -1, "P"), ("Next", "arrow_forward", 1, "N")):
+        for label, icon, offset, shortcut in (("Previous", "arrow_back", -1, "P"), ("Next", "arrow_forward", 1, "N")):
             st.button(
                 label, icon=f":material/{icon}:", key=label, type="tertiary", shortcut=shortcut,
-                disabled=len(keys) < 2, on_click=view_state.pick_method, args=(keys[(index + by) % len(keys)],),
+                disabled=len(keys) < 2, on_click=view_state.pick_method, args=(keys[(index + offset) % len(keys)],),
             )  # fmt: skip
-    pieces = method.is_elementwise(method.params())
+    is_elementwise = method.is_elementwise(method.params())
     badges = [f":blue-badge[{method.role}]", f":gray-badge[needs {page_text.needs_words(method)}]"]
-    badges += [f":gray-badge[works {'in pieces' if pieces else 'on whole tensors'}]"]
+    badges += [f":gray-badge[works {'in pieces' if is_elementwise else 'on whole tensors'}]"]
     badges += [":orange-badge[one model per task]"] if isinstance(method, Merge) and method.per_task else []
     st.markdown(" ".join(badges))
 
@@ -60,8 +60,10 @@ def _draw_head(method: Method, shown: Sequence[Method]) -> None:
 def _draw_idea(method: Method) -> None:
     bounds = method.params.bounds()
     st.markdown(page_text.safe_text(method.summary, 600))
-    filled = bool(bounds) and st.session_state.get("filled", False)
-    st.latex(parameter_controls.filled_formula(method.formula, bounds, method.params().values() if filled else {})[0])
+    with_values = bool(bounds) and st.session_state.get("filled", False)
+    st.latex(
+        parameter_controls.filled_formula(method.formula, bounds, method.params().values() if with_values else {})[0]
+    )
     if bounds:
         st.toggle("With the default values", key="filled", persist_state="session")
     if method.variant:
@@ -71,11 +73,11 @@ def _draw_idea(method: Method) -> None:
 
 def _draw_parameters(method: Method) -> None:
     if method.params.bounds():
-        table = method_facts.parameter_table(method)
+        table = method_facts.build_parameter_table(method)
         st.table(table, border="horizontal", hide_index=True, alt=f"Parameters of {method.title}")
     else:
         st.markdown("It has no parameters.")
-    file, code = method_facts.code_of(method)
+    file, code = method_facts.read_code(method)
     with st.expander(f"Our code, in `{file}`", icon=":material/code:"):
         st.code(code, language="python")
 
@@ -83,13 +85,13 @@ def _draw_parameters(method: Method) -> None:
 def _draw_merge_links(method: Method) -> None:
     """Draw links to the Merge page with this method in the chain."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        if chain := method_facts.default_chain(method):
+        if chain := method_facts.make_default_chain(method):
             page_parts.draw_page_link(pages.MERGE, "Open in Merge", "merge", chain=chain)
         if method.key == PLUGIN[0]:
             page_parts.draw_page_link(
                 pages.SCORES, "In front of every merge", "arrow_outward", **{address.SCORES_VIEW: "plug-in matrix"}
             )
-        if presets := method_facts.presets_with(method):
+        if presets := method_facts.find_presets(method):
             with st.popover(f"Combinations in the papers ({len(presets)})", icon=":material/playlist_play:"):
                 for preset, chain in presets:
                     page_parts.draw_page_link(
@@ -97,40 +99,46 @@ def _draw_merge_links(method: Method) -> None:
                     )
 
 
-def _draw_figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) -> None:
+def _draw_figures(method: Method, runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
     """Draw the papers' numbers for chains with the method, and our runs of the same chains."""
     st.subheader("The papers’ numbers and ours", anchor=False)
-    separate = method.role == "merge"  # chains with edits before a merge have their own table
-    figures, own = with_method(method.role, method.key), method_facts.runs_with_method(method, runs)
-    alone = published_tables.match_rows(
-        [figure for figure in figures if not separate or (len(figure.chain) == 1 and not figure.adapt)],
-        [run for run in own if not separate or (len(run.chain) == 1 and not run.adapt)],
+    is_merge = method.role == "merge"  # chains with edits before a merge have their own table
+    figures, runs_of_method = with_method(method.role, method.key), method_facts.find_runs(method, runs)
+    rows_alone = published_tables.match_rows(
+        [figure for figure in figures if not is_merge or (len(figure.chain) == 1 and not figure.adapt)],
+        [run for run in runs_of_method if not is_merge or (len(run.chain) == 1 and not run.adapt)],
     )
-    if alone:
-        _draw_table(alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored)
+    if rows_alone:
+        _draw_table(
+            rows_alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored_runs
+        )
     else:
         st.markdown(
             "No paper prints a figure that we know, and no run is stored. Open the method in Merge and press Run."
         )
-    chains = [figure for figure in figures if separate and (len(figure.chain) > 1 or figure.adapt)]
-    combined = published_tables.match_rows(
-        chains, [run for run in own if separate and (len(run.chain) > 1 or run.adapt)]
+    chains = [figure for figure in figures if is_merge and (len(figure.chain) > 1 or figure.adapt)]
+    rows_in_chains = published_tables.match_rows(
+        chains, [run for run in runs_of_method if is_merge and (len(run.chain) > 1 or run.adapt)]
     )
-    if combined:
-        with st.expander(f"With other steps before it or on top ({len(combined)})", icon=":material/account_tree:"):
+    if rows_in_chains:
+        with st.expander(
+            f"With other steps before it or on top ({len(rows_in_chains)})", icon=":material/account_tree:"
+        ):
             _draw_table(
-                combined, f"Published accuracies of chains of {method.title} and other steps beside ours", stored
+                rows_in_chains,
+                f"Published accuracies of chains of {method.title} and other steps beside ours",
+                stored_runs,
             )
-    if alone or combined:
+    if rows_alone or rows_in_chains:
         _draw_explanation(method, figures)
-        paper_lines.draw_paper_lines([*alone, *combined], runs)
+        paper_lines.draw_paper_lines([*rows_alone, *rows_in_chains], runs)
 
 
-def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored: Sequence[Run]) -> None:
-    table = published_tables.paper_table(rows, stored)
-    printed = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
+def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored_runs: Sequence[Run]) -> None:
+    table = published_tables.paper_table(rows, stored_runs)
+    printed_columns = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
     st.dataframe(
-        table.style.set_properties(subset=printed, color=printed_color()),
+        table.style.set_properties(subset=printed_columns, color=printed_color()),
         hide_index=True,
         height="content",
         column_config=published_tables.column_settings(table),
@@ -142,18 +150,18 @@ def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored: Seq
 
 def _draw_explanation(method: Method, figures: Sequence[Figure]) -> None:
     """Draw a caption on the two groups of columns and why they are separate."""
-    named = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
-    computed, ours = (
+    sources = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
+    computed_note, benchmark = (
         page_text.safe_text(published_tables.COMPUTED, 300),
         page_text.safe_text(benchmark_choice.benchmark_in_words()),
     )
-    own = published_tables.benchmark_tower()
-    models, rule = (SAME_TOWER.format(own), JUDGED_NOTE) if own else (OTHER_MODELS, ONLY_NORMALIZED)
+    tower = published_tables.benchmark_tower()
+    models, rule = (SAME_TOWER_TEXT.format(tower), EXPERIMENT_RULE) if tower else (OTHER_MODELS_TEXT, NORMALIZED_RULE)
     st.caption(
         f"{published_tables.PUBLISHED}: as printed, {models}, eight data sets in domain and thirteen out of it. "
-        f"{computed} "
-        f"{published_tables.OURS}: {ours} on the {samples.scored_part()} of its data sets, with 95% intervals. {rule} "
-        + page_text.safe_text(" ".join(named), 1000)
+        f"{computed_note} "
+        f"{published_tables.OURS}: {benchmark} on the {samples.scored_part()} of its data sets, with 95% intervals. "
+        f"{rule} " + page_text.safe_text(" ".join(sources), 1000)
     )
     if isinstance(method, Merge) and method.per_task:
         st.caption(PER_TASK)

@@ -46,23 +46,23 @@ TABLES = {  # heading -> columns; one table of all would not fit into a narrow w
     "Inputs and outputs": ("title", "needs", "works", "gives", "images"),
     "Costs": ("title", "passes", "reads", "writes", "operations", "ratio", "range"),
 }
-Name = tuple[str, str]  # role and key of a method
+MethodName = tuple[str, str]  # role and key of a method
 PRESENTED_SCALE = 1.25  # factor of column widths on a projector
 COUNTED_NOTE = (
     "Passes, bytes, operations and images are counted, not timed: for {experts} of {scalars} scalars, at most "
     "{exemplars} exemplars per task, and defaults; edits come before {reference}, adaptations after it."
 )
-LEARNING = (
+LEARNING_NOTE = (
     "{} Labels of exemplars are used only where the table names them. The time of methods that learn grows with their "
     "images and steps; Merge estimates it before the start. While they learn, memory holds the merged model, its "
     "gradient and one batch, or the features of all images. Adaptations that route also hold what they store of the "
     "experts, block by block if that is large."
 )
-TEST_DATA = {  # by whether scores are reported on whole test sets
-    False: "Test data are images of the choosing half, unless a recipe states another part.",
-    True: "This benchmark has no separate images to learn from: test data are the scored ones, if a recipe allows it.",
-}
-ON_THIS_MODEL = (
+TEST_DATA_OF_HALF = "Test data are images of the choosing half, unless a recipe states another part."
+TEST_DATA_OF_WHOLE = (
+    "This benchmark has no separate images to learn from: test data are the scored images, if a recipe allows it."
+)
+NEEDS_NOTE = (
     "Needs on this model: the inputs of each method for {}, which Mergescope cannot run on data. Layer inputs and "
     "gradients are files that `merging.capture` and `merging.gradient_means` write on the machine with the network's "
     "code."
@@ -75,7 +75,7 @@ TIMED_NOTE = (
 OTHER_MACHINE_NOTE = "These times are from another machine. "
 NOT_TIMED = "Times have not been measured for these models. "
 TIMED_HERE_NOTE = "A new measurement replaces the times above. "
-OFFER = "Timing every method takes several minutes for models as small as the bundled ones, in the background."
+TIMING_OFFER = "Timing every method takes several minutes for models as small as the bundled ones, in the background."
 
 
 def draw_costs(methods: Sequence[Method], network: str = "") -> None:
@@ -83,83 +83,105 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
 
     ``network`` is the title of the open models' network unless it is CLIP; a column then shows the needs on it.
     """
-    work, timed = _benchmark_work(), _times()
-    rows = costs_table(methods, work, measurements.measured_table(timed, "times") if timed else None)
-    columns = {key: _column(key, *rest) for key, *rest in COLUMNS}
-    tables = {head: _insert_needs_here(shown) if network else shown for head, shown in TABLES.items()}
-    for head, shown in tables.items():
-        st.markdown(f"**{head}**")
+    work, measured_times = _find_work(), _find_times()
+    rows = build_costs_table(
+        methods, work, measurements.measured_table(measured_times, "times") if measured_times else None
+    )
+    columns = {key: _make_column(key, *rest) for key, *rest in COLUMNS}
+    tables = {
+        heading: _insert_needs_column(table_columns) if network else table_columns
+        for heading, table_columns in TABLES.items()
+    }
+    for heading, table_columns in tables.items():
+        st.markdown(f"**{heading}**")
         st.dataframe(
-            rows[list(shown)], hide_index=True, height="content", column_config={key: columns[key] for key in shown},
-            placeholder="—", alt=f"{head}: every method",
+            rows[list(table_columns)], hide_index=True, height="content",
+            column_config={key: columns[key] for key in table_columns}, placeholder="—", alt=f"{heading}: every method",
         )  # fmt: skip
     if network:
-        st.caption(ON_THIS_MODEL.format(page_text.safe_text(network, 60)))
+        st.caption(NEEDS_NOTE.format(page_text.safe_text(network, 60)))
     if not work:
         st.caption("Without a benchmark, there are no model sizes for which to count the work.")
         return
-    learning = LEARNING.format(TEST_DATA[samples.is_whole_test_set()])
-    st.caption(" ".join([_counted_in_words(work.values()), learning, *([_timed_in_words(timed)] if timed else [])]))
+    learning = LEARNING_NOTE.format(TEST_DATA_OF_WHOLE if samples.is_whole_test_set() else TEST_DATA_OF_HALF)
+    st.caption(
+        " ".join(
+            [_counted_in_words(work.values()), learning, *([_timed_in_words(measured_times)] if measured_times else [])]
+        )
+    )
     paper_line.draw_lines(paper_line.claim_lines("methods/costs"))
-    notice = TIMED_HERE_NOTE if timed and _is_timed_here(timed) else OTHER_MACHINE_NOTE if timed else NOT_TIMED
-    measure_button.draw_missing_benchmark(measurements.METHOD_TIMES, notice + OFFER)
+    timing_note = (
+        TIMED_HERE_NOTE
+        if measured_times and _is_timed_here(measured_times)
+        else OTHER_MACHINE_NOTE
+        if measured_times
+        else NOT_TIMED
+    )
+    measure_button.draw_missing_benchmark(measurements.METHOD_TIMES, timing_note + TIMING_OFFER)
 
 
-def _insert_needs_here(columns: tuple[str, ...]) -> tuple[str, ...]:
+def _insert_needs_column(columns: tuple[str, ...]) -> tuple[str, ...]:
     """The columns, with the needs on the open models after those on CLIP."""
     if "needs" not in columns:
         return columns
-    after = columns.index("needs") + 1
-    return (*columns[:after], "here", *columns[after:])
+    position = columns.index("needs") + 1
+    return (*columns[:position], "here", *columns[position:])
 
 
-def _column(key: str, title: str, width: int, style: str | None, help_text: str) -> Any:
-    wide = round(width * (PRESENTED_SCALE if view_state.is_presenting() else 1.0))
-    about: dict[str, Any] = {"width": wide, "help": help_text or None, "pinned": key == "title"}
+def _make_column(key: str, title: str, width: int, style: str | None, help_text: str) -> Any:
+    scaled_width = round(width * (PRESENTED_SCALE if view_state.is_presenting() else 1.0))
+    options: dict[str, Any] = {"width": scaled_width, "help": help_text or None, "pinned": key == "title"}
     if style is None:
-        return st.column_config.Column(title, **about)
-    return st.column_config.NumberColumn(title, format=style, **about)
+        return st.column_config.Column(title, **options)
+    return st.column_config.NumberColumn(title, format=style, **options)
 
 
-def costs_table(methods: Sequence[Method], work: Mapping[Name, ChainWork], times: pd.DataFrame | None) -> pd.DataFrame:
+def build_costs_table(
+    methods: Sequence[Method], work: Mapping[MethodName, ChainWork], times: pd.DataFrame | None
+) -> pd.DataFrame:
     """One row for each method; ``work`` is by role and key, ``times`` the table of a measurement."""
     import pandas as pd
 
-    timed = {} if times is None else {(row["role"], row["key"]): row for row in times.to_dict("records")}
+    times_by_method = {} if times is None else {(row["role"], row["key"]): row for row in times.to_dict("records")}
     names = [(method.role, method.key) for method in methods]
     pairs = list(zip(methods, names, strict=True))
-    rows = [_needs(method) | _work(method, work.get(name)) | _time(timed.get(name)) for method, name in pairs]
+    rows = [
+        _make_needs_cells(method)
+        | _make_work_cells(method, work.get(name))
+        | _make_time_cells(times_by_method.get(name))
+        for method, name in pairs
+    ]
     return pd.DataFrame(rows, columns=[key for key, *_ in COLUMNS])
 
 
-def _needs(method: Method) -> dict[str, Any]:
+def _make_needs_cells(method: Method) -> dict[str, Any]:
     defaults = method.params()
     return {
         "title": method.title,
         "needs": page_text.needs_words(method),
-        "here": _needs_here(method),
+        "here": _needs_on_model(method),
         "works": "in pieces" if method.is_elementwise(defaults) else "whole",
-        "gives": _gives(method),
+        "gives": _output_in_words(method),
         "passes": 1 + (method.survey_passes if method.surveys(defaults) else 0),
     }
 
 
-def _needs_here(method: Method) -> str:
+def _needs_on_model(method: Method) -> str:
     """A method's inputs on a network other than CLIP, and the parameter value with which it needs none."""
     needed = needs_beyond_clip(method, method.params())
     if needed == DataBeyondClip.NOTHING:
         return needed
     bounds = method.params.bounds()
     values = [(name, value) for name, bound in bounds.items() for value in bound.choices]
-    free = (
+    free_choices = (
         f"; nothing with {bounds[name].label.lower()} {page_text.value_in_words(value)}"
         for name, value in values
         if needs_beyond_clip(method, method.params.build({name: value})) == DataBeyondClip.NOTHING
     )
-    return needed + next(free, "")
+    return needed + next(free_choices, "")
 
 
-def _gives(method: Method) -> str:
+def _output_in_words(method: Method) -> str:
     if isinstance(method, Adapt):
         return page_text.MODULE_PER_TASK if method.needs_task else "one routed model"
     if isinstance(method, Merge):
@@ -167,17 +189,17 @@ def _gives(method: Method) -> str:
     return "task vectors"
 
 
-def _work(method: Method, work: ChainWork | None) -> dict[str, Any]:
+def _make_work_cells(method: Method, work: ChainWork | None) -> dict[str, Any]:
     if work is None:
         return dict.fromkeys(("reads", "writes", "operations", "images"))
-    ways = "both ways" if work.backward else "forward"
-    images = f"{work.forward:,} {ways}" if work.forward else None
+    directions = "both ways" if work.backward else "forward"
+    images = f"{work.forward:,} {directions}" if work.forward else None
     operations = (work.matrix_flops + work.tower_flops) / 1e9
-    counted = {"reads": work.reads, "operations": operations or None, "images": images, "passes": work.passes}
-    return counted | {"writes": None if isinstance(method, Adapt) else work.writes}
+    cells = {"reads": work.reads, "operations": operations or None, "images": images, "passes": work.passes}
+    return cells | {"writes": None if isinstance(method, Adapt) else work.writes}
 
 
-def _time(row: Mapping[Any, Any] | None) -> dict[str, Any]:
+def _make_time_cells(row: Mapping[Any, Any] | None) -> dict[str, Any]:
     if row is None:
         return {"ratio": None, "range": None}
     if math.isnan(row["ratio"]):
@@ -185,16 +207,16 @@ def _time(row: Mapping[Any, Any] | None) -> dict[str, Any]:
     return {"ratio": row["ratio"], "range": f"{row['low']:.1f} to {row['high']:.1f}"}
 
 
-def _benchmark_work() -> dict[Name, ChainWork]:
+def _find_work() -> dict[MethodName, ChainWork]:
     """The work of every method on the models of this session's benchmark; empty without one."""
     try:
-        return _counted_work(page_data.benchmark().digest)
+        return _count_work(page_data.benchmark().digest)
     except MergingError:
         return {}
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _counted_work(benchmark: str) -> dict[Name, ChainWork]:
+def _count_work(benchmark: str) -> dict[MethodName, ChainWork]:
     from merging.engine.evaluation.method_work import method_work
 
     return method_work(page_data.benchmark())
@@ -208,27 +230,27 @@ def _counted_in_words(works: Iterable[ChainWork]) -> str:
     )  # fmt: skip
 
 
-def _times() -> StoredMeasurement | None:
+def _find_times() -> StoredMeasurement | None:
     try:
         return measurements.find_measurement(measurements.METHOD_TIMES)
     except MergingError:
         return None
 
 
-def _is_timed_here(timed: StoredMeasurement) -> bool:
+def _is_timed_here(measured_times: StoredMeasurement) -> bool:
     from merging.base.devices import describe_machine
 
-    return timed.provenance == THIS_MACHINE and timed.notes["machine"] == describe_machine()
+    return measured_times.provenance == THIS_MACHINE and measured_times.notes["machine"] == describe_machine()
 
 
-def _timed_in_words(timed: StoredMeasurement) -> str:
-    notes = timed.notes
+def _timed_in_words(measured_times: StoredMeasurement) -> str:
+    notes = measured_times.notes
     facts = {name: clean_text(notes[name], 60) for name in ("clock", "rounds", "machine", "date")}
     versions = {name: clean_text(notes["versions"][name], 20) for name in ("mergescope", "torch")}
     return page_text.safe_text(
         TIMED_NOTE.format(
-            reference=registry.find_merge(notes["reference"]).title, device=clean_text(timed.device, 40),
-            where="on this machine" if _is_timed_here(timed) else "on another machine", **facts, **versions,
+            reference=registry.find_merge(notes["reference"]).title, device=clean_text(measured_times.device, 40),
+            where="on this machine" if _is_timed_here(measured_times) else "on another machine", **facts, **versions,
         ),
         1000,
     )  # fmt: skip

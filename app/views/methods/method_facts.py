@@ -28,29 +28,29 @@ ROLES = {
 
 def find_methods(methods: Sequence[Method], role: str | None, needs: str | None, words: str) -> list[Method]:
     """The methods with this role and need whose cards contain all the words; an empty filter matches every method."""
-    parts = words.casefold().split()
+    search_words = words.casefold().split()
     return [
         method
         for method in methods
         if (not role or method.role == role)
         and (not needs or method.needs == needs)
-        and all(part in _card_text(method) for part in parts)
+        and all(word in _make_card_text(method) for word in search_words)
     ]
 
 
-def _card_text(method: Method) -> str:
+def _make_card_text(method: Method) -> str:
     labels = [f"{name} {bound.label}" for name, bound in method.params.bounds().items()]
     fields = (method.key, method.title, method.role, method.summary, method.variant, method.needs, method.cite.text())
     return " ".join([*fields, *labels]).casefold()
 
 
-def default_chain(method: Method) -> str:
+def make_default_chain(method: Method) -> str:
     """A chain with the method at its defaults, as text in links."""
     chains = {"edit": f"{method.key};{DEFAULT_MERGE}", "adapt": f"{DEFAULT_MERGE};{method.key}"}
     return chains.get(method.role, method.key)
 
 
-def presets_with(method: Method) -> list[tuple[Preset, str]]:
+def find_presets(method: Method) -> list[tuple[Preset, str]]:
     """The papers' combinations that contain a method, and their chains as text in links."""
     combinations = []
     for preset in PRESETS:
@@ -61,7 +61,7 @@ def presets_with(method: Method) -> list[tuple[Preset, str]]:
     return combinations
 
 
-def parameter_table(method: Method) -> pd.DataFrame:
+def build_parameter_table(method: Method) -> pd.DataFrame:
     """One row for each parameter; cells are Markdown."""
     import pandas as pd
 
@@ -71,20 +71,22 @@ def parameter_table(method: Method) -> pd.DataFrame:
             "Parameter": f"{page_text.safe_text(bound.label)} {f'${bound.symbol}$' if bound.symbol else ''}".strip(),
             "Default": page_text.safe_text(page_text.value_in_words(bound.default)),
             "Takes": page_text.safe_text(_valid_values(bound), 200),
-            "Effect": page_text.safe_text(bound.help + _notes(bound, bounds), 400),
+            "Effect": page_text.safe_text(bound.help + _notes_in_words(bound, bounds), 400),
         }
         for bound in bounds.values()
     ]
     return pd.DataFrame(rows)
 
 
-def _notes(bound: Bound, bounds: Mapping[str, Bound]) -> str:
-    """Notes after a parameter's help: its meaning if unset, and the value of another parameter that it depends on."""
-    unset = f" Unset: {bound.unset}." if bound.unset else ""
+def _notes_in_words(bound: Bound, bounds: Mapping[str, Bound]) -> str:
+    """Notes after a parameter's help: its meaning if unset, and the condition on another parameter under which it
+    counts.
+    """
+    unset_note = f" Unset: {bound.unset}." if bound.unset else ""
     if bound.when is None:
-        return unset
+        return unset_note
     name, value = bound.when
-    return f"{unset} Counts only if {bounds[name].label.lower()} is {page_text.value_in_words(value)}."
+    return f"{unset_note} Counts only if {bounds[name].label.lower()} is {page_text.value_in_words(value)}."
 
 
 def _valid_values(bound: Bound) -> str:
@@ -96,7 +98,7 @@ def _valid_values(bound: Bound) -> str:
     return f"{valid}; slider from {low:g} to {high:g}"
 
 
-def code_of(method: Method) -> tuple[str, str]:
+def read_code(method: Method) -> tuple[str, str]:
     """The path of a method's source file relative to the program's folder, and the source of its function."""
     functions = [method.train, method.features] if isinstance(method, Adapt) else [method.run]
     path = Path(inspect.getsourcefile(functions[0]) or "")
@@ -104,10 +106,10 @@ def code_of(method: Method) -> tuple[str, str]:
     return path.relative_to(Path(merging.__file__).parents[1]).as_posix(), source
 
 
-def runs_with_method(method: Method, runs: Sequence[Run]) -> list[Run]:
+def find_runs(method: Method, runs: Sequence[Run]) -> list[Run]:
     """The runs whose chain has the method in its role, among those with the most experts."""
-    most = max((len(run.experts) for run in runs), default=0)
+    max_experts = max((len(run.experts) for run in runs), default=0)
     if method.role == "adapt":
-        return [run for run in runs if run.adapt == method.key and len(run.experts) == most]
-    part = slice(None, -1) if method.role == "edit" else slice(-1, None)
-    return [run for run in runs if method.key in run.chain[part] and len(run.experts) == most]
+        return [run for run in runs if run.adapt == method.key and len(run.experts) == max_experts]
+    steps = slice(None, -1) if method.role == "edit" else slice(-1, None)
+    return [run for run in runs if method.key in run.chain[steps] and len(run.experts) == max_experts]

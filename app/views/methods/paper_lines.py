@@ -11,33 +11,33 @@ from merging.recipes.papers.claims import compare_figures
 from merging.recipes.papers.published_figures import FIGURES, Figure
 from merging.study.runs.run import Run
 
-BASE = "task_arithmetic"
-MOST = 3  # lines; the tables of the card show all figures
+BASE_METHOD = "task_arithmetic"
+MAX_LINES = 3  # lines; the tables of the card show all figures
 
 
 def draw_paper_lines(rows: Sequence[PaperRow], runs: Sequence[Run]) -> None:
-    """Draw a line for the first rows that have a run and that a paper prints beside Task Arithmetic."""
-    pairs, used = [], []
+    """Draw a line for each of the first rows that have a run and whose paper prints Task Arithmetic, too."""
+    pairs, used_runs = [], []
     for row in rows:
         figure, run = row.figures.get(published_tables.main_tower()), row.run
-        base = _base(figure) if figure else None
-        if figure is None or base is None or run is None or run.per_task:
+        base_figure = _find_base_figure(figure) if figure else None
+        if figure is None or base_figure is None or run is None or run.per_task:
             continue
-        ours = published_tables.match_rows([base], runs)[0].run
-        comparison = paper_facts.compare_runs(run, ours, over="in") if ours else None
-        pairs.append((compare_figures(figure, base), comparison))
-        used += [run, *([ours] if ours else [])]
-    source = "" if all(map(paper_facts.may_be_source, used)) else paper_line.ON_PAGE
-    paper_line.draw_lines(paper_line.compare_claims(pairs[:MOST], source))
+        base_run = published_tables.match_rows([base_figure], runs)[0].run
+        comparison = paper_facts.compare_runs(run, base_run, over="in") if base_run else None
+        pairs.append((compare_figures(figure, base_figure), comparison))
+        used_runs += [run, *([base_run] if base_run else [])]
+    source = "" if all(map(paper_facts.may_be_source, used_runs)) else paper_line.ON_PAGE
+    paper_line.draw_lines(paper_line.compare_claims(pairs[:MAX_LINES], source))
 
 
-def _base(figure: Figure) -> Figure | None:
+def _find_base_figure(figure: Figure) -> Figure | None:
     """Task Arithmetic alone in the same tables as a figure of another chain; None if there is none."""
     if figure.unstated or _is_base(figure):
         return None
-    same = (other for other in FIGURES if (other.source, other.model) == (figure.source, figure.model))
-    return next((other for other in same if _is_base(other) and not other.unstated), None)
+    figures_of_table = (other for other in FIGURES if (other.source, other.model) == (figure.source, figure.model))
+    return next((other for other in figures_of_table if _is_base(other) and not other.unstated), None)
 
 
 def _is_base(figure: Figure) -> bool:
-    return [key for key, _ in figure.chain] == [BASE] and not figure.adapt
+    return [key for key, _ in figure.chain] == [BASE_METHOD] and not figure.adapt

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from merging.sharing.catalog.model_listing import CatalogEntry
     from merging.sharing.catalog.model_set_store import ModelSet
 
-FIRST = "mine"  # the proposed name
+DEFAULT_NAME = "mine"  # the proposed name
 WHOLE_HELP = "No images then remain to choose values on, unless a data set has a validation part."
 BALANCED_HELP = "Samples equally many images of every class, as far as the class has them."
 BY_REFERENCE_HELP = (
@@ -26,14 +26,14 @@ BY_REFERENCE_HELP = (
 
 
 def draw_options(
-    models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[CatalogEntry]
+    models: ModelSet, tasks: Mapping[str, Any], model_entries: Sequence[CatalogEntry]
 ) -> tuple[str, dict[str, Any]]:
-    """The benchmark's name and its description as plain data."""
+    """Draw the options; returns the benchmark's name and its description as plain data."""
     from merging.sharing.catalog.data_set_catalog import choose_task_key
 
     with st.grid(3, min_column_width=170):
         free_name = choose_task_key(
-            FIRST, [path.name for path in benchmark_folders.list_built(page_data.store().root).values()]
+            DEFAULT_NAME, [path.name for path in benchmark_folders.list_built(page_data.store().root).values()]
         )
         name = st.text_input("Name of the benchmark", free_name, max_chars=40, key="build_name").strip()
         images = st.number_input(
@@ -46,20 +46,24 @@ def draw_options(
             help="Of each data set, for methods that use images. 0 takes all.",
         )  # fmt: skip
         seed = st.number_input("Sampling seed", 0, 1_000_000, 0, key="build_seed")
-        whole = [models.pretrained, *(item.reference for item in listed if item.reference != models.pretrained)]
-        listed_paths = {item.reference: item.listed_path for item in listed}
+        text_towers = [
+            models.pretrained,
+            *(item.reference for item in model_entries if item.reference != models.pretrained),
+        ]
+        listed_paths = {item.reference: item.listed_path for item in model_entries}
         tower = st.selectbox(
-            "Text tower", whole, format_func=lambda ref: clean_text(listed_paths.get(ref, ref), 80)
-            if ref != models.pretrained else "that of the pretrained model", key=f"build_text_{models.id}",
+            "Text tower", text_towers,
+            format_func=lambda reference: clean_text(listed_paths.get(reference, reference), 80)
+            if reference != models.pretrained else "that of the pretrained model", key=f"build_text_{models.id}",
             help="Heads are built from class names by the text tower of the same CLIP model.",
         )  # fmt: skip
-    plain = {"pretrained": models.pretrained, "images": images, "exemplars": exemplars, "seed": seed}
-    plain |= {"text": tower} if tower != models.pretrained else {}
-    return name, {**plain, **_draw_switches(tasks, limited=images > 0), "tasks": dict(tasks)}
+    description = {"pretrained": models.pretrained, "images": images, "exemplars": exemplars, "seed": seed}
+    description |= {"text": tower} if tower != models.pretrained else {}
+    return name, {**description, **_draw_switches(tasks, limited=images > 0), "tasks": dict(tasks)}
 
 
 def _draw_switches(tasks: Mapping[str, Any], *, limited: bool) -> dict[str, bool]:
-    """The switches that are on. A balanced sample is offered only if not all images are taken."""
+    """Draw the switches; returns those that are on. A balanced sample is offered only if not all images are taken."""
     switches = {}
     with st.container(horizontal=True, gap="medium"):
         switches["whole"] = st.toggle("Report on whole test sets", key="build_whole", help=WHOLE_HELP)
@@ -69,7 +73,7 @@ def _draw_switches(tasks: Mapping[str, Any], *, limited: bool) -> dict[str, bool
             switches["by_reference"] = st.toggle(
                 "Leave images in their files", key="build_by_reference", help=BY_REFERENCE_HELP
             )
-    return {name: True for name, on in switches.items() if on}
+    return {name: True for name, is_on in switches.items() if is_on}
 
 
 def _can_refer(task: Mapping[str, Any]) -> bool:

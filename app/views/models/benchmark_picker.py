@@ -24,86 +24,93 @@ from viz.figure_text import clean_text, span
 if TYPE_CHECKING:
     from merging.sharing.catalog.model_listing import CatalogEntry
 
-PICKER, NOTICE, MOVED_FIELD = "benchmark_picked", "benchmark_said", "benchmark_moved"
+PICKER_KEY, NOTICE_KEY, FOLDER_KEY = "benchmark_picked", "benchmark_said", "benchmark_moved"
 FINDING_NOTE = "Looking for the files. Large ones are read whole to compare them, which can take minutes:"
-HELP = (
+BENCHMARK_HELP = (
     "Scores, exemplars, measurements, sweeps and charts belong to this benchmark. Runs scored on another one are not "
     "shown. The choice applies to this session, and links include it."
 )
 
 
-def offered_benchmarks(listed: Sequence[CatalogEntry]) -> dict[str, Path]:
+def list_benchmarks(benchmark_entries: Sequence[CatalogEntry]) -> dict[str, Path]:
     """{key: folder} of the benchmarks that this session offers: the server's, the user's own and listed ones."""
     choices = {SERVER: settings.benchmark_folder(), **benchmark_folders.list_built(page_data.store().root)}
-    for item in listed:
+    for item in benchmark_entries:
         if item.path.resolve() not in [path.resolve() for path in choices.values()]:
-            choices[folder_key(item)] = item.path.resolve()
+            choices[remember_folder(item)] = item.path.resolve()
     return choices
 
 
-def folder_key(item: CatalogEntry) -> str:
+def remember_folder(item: CatalogEntry) -> str:
     """The key of a listed benchmark folder in this session."""
-    listed = benchmark_folders.find_folder(item.reference, page_data.store().root)
-    return item.reference if listed else benchmark_choice.remember_typed(item.path)
+    is_listed = benchmark_folders.find_folder(item.reference, page_data.store().root)
+    return item.reference if is_listed else benchmark_choice.remember_typed(item.path)
 
 
-def draw_chooser(listed: Sequence[CatalogEntry]) -> None:
-    """A picker of the benchmark, and the contents of the chosen one."""
+def draw_chooser(benchmark_entries: Sequence[CatalogEntry]) -> None:
+    """Draw a picker of the benchmark, and the contents of the chosen one."""
     st.header("Which benchmark is everything measured on?", anchor=False)
-    choices = offered_benchmarks(listed)
+    choices = list_benchmarks(benchmark_entries)
     current = benchmark_choice.current_key()
     if current not in choices:  # typed earlier, but not listed now
         choices[current] = benchmark_choice.benchmark_folder()
-    st.session_state[PICKER] = current
+    st.session_state[PICKER_KEY] = current
     with st.container(border=True):
         st.selectbox(
-            "Benchmark", list(choices), format_func=lambda key: _label(key, choices[key]), key=PICKER, help=HELP,
-            on_change=_pick, width=420,
+            "Benchmark", list(choices), format_func=lambda key: _make_label(key, choices[key]), key=PICKER_KEY,
+            help=BENCHMARK_HELP, on_change=_switch_benchmark, width=420,
         )  # fmt: skip
         _draw_contents()
         if listed_models.is_local():
             _draw_delete(choices)
-    if notice := st.session_state.pop(NOTICE, ""):
+    if notice := st.session_state.pop(NOTICE_KEY, ""):
         st.info(page_text.safe_text(notice, 300))
 
 
-def _label(key: str, folder: Path) -> str:
+def _make_label(key: str, folder: Path) -> str:
     origin = {SERVER: "", "own": "your own", "models": "listed", "typed": "typed"}.get(key.partition(":")[0], "")
     return clean_text(benchmark_choice.benchmark_title(folder), 60) + (f"  ·  {origin}" if origin else "")
 
 
-def _pick() -> None:
+def _switch_benchmark() -> None:
     """Callback: switch to the picked benchmark."""
-    benchmark_choice.switch_benchmark(st.session_state[PICKER])
+    benchmark_choice.switch_benchmark(st.session_state[PICKER_KEY])
 
 
 def _draw_contents() -> None:
-    """Tasks, images and experts of the current benchmark, in a few lines."""
+    """Draw the tasks, images and experts of the current benchmark in a few lines."""
     try:
-        loaded = page_data.benchmark()
-        counts = [loaded.count(task.key, page_data.SPLIT) for task in loaded.tasks]
-        digest = loaded.digest
+        benchmark = page_data.benchmark()
+        counts = [benchmark.count(task.key, page_data.SPLIT) for task in benchmark.tasks]
+        digest = benchmark.digest
     except (MergingError, OSError) as error:
         st.error(page_text.safe_text(error, 600), icon=":material/error:")
         return
-    inside = [clean_text(page_text.data_set_title(task.title), 40) for task in loaded.tasks if task.has_expert]
-    outside = [clean_text(page_text.data_set_title(task.title), 40) for task in loaded.tasks if not task.has_expert]
+    titles_in_domain = [
+        clean_text(page_text.data_set_title(task.title), 40) for task in benchmark.tasks if task.has_expert
+    ]
+    titles_out_of_domain = [
+        clean_text(page_text.data_set_title(task.title), 40) for task in benchmark.tasks if not task.has_expert
+    ]
     lines = [
         f"{domain}: {page_text.safe_text(first_few(titles, 10), 600)}."
-        for domain, titles in (("With an expert", inside), ("Out of domain for every merge", outside))
+        for domain, titles in (
+            ("With an expert", titles_in_domain),
+            ("Out of domain for every merge", titles_out_of_domain),
+        )
         if titles
     ]
-    side = loaded.image_size
+    pixels = benchmark.image_size
     lines.append(
-        f"Images of {side} × {side} pixels, {span(counts)} of each data set to report on. Digest {digest[:8]}."
+        f"Images of {pixels} × {pixels} pixels, {span(counts)} of each data set to report on. Digest {digest[:8]}."
     )
-    if images := samples.sampling_in_words():
-        lines.append(f"To report on: {images}.")
-    if any(task.referenced for task in loaded.tasks):
+    if sampling_note := samples.sampling_in_words():
+        lines.append(f"To report on: {sampling_note}.")
+    if any(task.referenced for task in benchmark.tasks):
         lines.append("The images stay in the files of the data sets and are decoded when a page needs them.")
     st.markdown("  \n".join(lines))
     _draw_missing()
-    if inside and not page_data.references(digest, page_data.stored_runs()):
+    if titles_in_domain and not page_data.references(digest, page_data.stored_runs()):
         st.caption(
             "The pretrained model and the experts have not been evaluated on it, so charts lack these bounds; `python "
             "-m merging benchmark make --evaluate` adds them."
@@ -111,73 +118,75 @@ def _draw_contents() -> None:
 
 
 def _draw_missing() -> None:
-    """List the files and models that the benchmark refers to but that are missing, and ask for their folder."""
+    """Draw a list of the missing files and models that the benchmark refers to, and a field for their folder."""
     from merging.images.benchmarks import model_search  # loads torch
 
-    loaded, problems = page_data.benchmark(), []
-    for task in loaded.tasks:
+    benchmark, problems = page_data.benchmark(), []
+    for task in benchmark.tasks:
         try:
-            loaded.check_images([task.key])
+            benchmark.check_images([task.key])
         except TaskError as error:
             problems.append(str(error))
-    problems += model_search.describe_missing_models(loaded.folder)
+    problems += model_search.describe_missing_models(benchmark.folder)
     if problems:
-        listed = "\n".join(f"- {page_text.safe_text(problem, 800)}" for problem in problems)
-        st.warning(listed, icon=":material/folder_off:")
+        problem_list = "\n".join(f"- {page_text.safe_text(problem, 800)}" for problem in problems)
+        st.warning(problem_list, icon=":material/folder_off:")
     if problems and listed_models.is_local():
         with st.form("find_files", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
             st.text_input(
                 "Folder that holds these files now",
-                key=MOVED_FIELD,
+                key=FOLDER_KEY,
                 max_chars=1000,
                 placeholder="/home/me/data",
                 width=420,
             )
-            st.form_submit_button("Find them", on_click=_find, icon=":material/search:")
+            st.form_submit_button("Find them", on_click=_find_files, icon=":material/search:")
 
 
 @click_errors.guard_callback
 @requires(VisitorAction.PATH)
-def _find() -> None:
+def _find_files() -> None:
     """Callback: search the typed folder for the files and models, and store their paths."""
     from merging.base.progress import Meter, Progress
 
-    folder = Path(str(st.session_state.get(MOVED_FIELD, "")).strip()).expanduser()
-    if not str(st.session_state.get(MOVED_FIELD, "")).strip():
+    folder = Path(str(st.session_state.get(FOLDER_KEY, "")).strip()).expanduser()
+    if not str(st.session_state.get(FOLDER_KEY, "")).strip():
         return
-    bar = st.progress(0.0, FINDING_NOTE)
+    progress_bar = st.progress(0.0, FINDING_NOTE)
 
-    def show(progress: Progress) -> None:
-        bar.progress(progress.fraction, f"{FINDING_NOTE} {page_text.safe_text(progress.detail)}")
+    def show_progress(progress: Progress) -> None:
+        progress_bar.progress(progress.fraction, f"{FINDING_NOTE} {page_text.safe_text(progress.detail)}")
 
     try:
-        problems = page_data.benchmark().find_files(folder.resolve(), Meter(0, show))
+        problems = page_data.benchmark().find_files(folder.resolve(), Meter(0, show_progress))
     finally:
-        bar.empty()
+        progress_bar.empty()
     benchmark_images.clear_images()
     if problems:
         raise TaskError(" ".join(problems))
-    st.session_state[NOTICE] = "All files were found, and they are those that the benchmark was made from."
+    st.session_state[NOTICE_KEY] = "All files were found, and they are those that the benchmark was made from."
 
 
 def _draw_delete(folders_by_key: dict[str, Path]) -> None:
-    """Buttons that delete the user's own benchmarks."""
-    made = {
+    """Draw buttons that delete the user's own benchmarks."""
+    own_benchmarks = {
         key: path
         for key, path in folders_by_key.items()
         if key.startswith(OWN_PREFIX) and key != benchmark_choice.current_key()
     }
-    if not made:
+    if not own_benchmarks:
         return
     with st.popover("Delete a benchmark of your own", icon=":material/delete:", type="tertiary"):
         st.caption("Its scores stay in the runs, which then belong to an unknown benchmark.")
-        for key, path in made.items():
-            st.button(f"Delete {clean_text(path.name, 40)}", key=f"unmake_{key}", on_click=_forget, args=(key,))
+        for key, path in own_benchmarks.items():
+            st.button(
+                f"Delete {clean_text(path.name, 40)}", key=f"unmake_{key}", on_click=_delete_benchmark, args=(key,)
+            )
 
 
 @click_errors.guard_callback
 @requires(VisitorAction.DELETE)
-def _forget(key: str) -> None:
+def _delete_benchmark(key: str) -> None:
     """Callback: delete one of the user's own benchmarks, unless a job uses it."""
     from merging.base.files import atomic
     from merging.base.files.disk import OTHER_STORE, explain_os_errors
@@ -186,9 +195,9 @@ def _forget(key: str) -> None:
     if path is None:
         return
     if any(job.is_live and job.benchmark == str(path) for job in page_data.job_queue().list_jobs()):
-        st.session_state[NOTICE] = f"A job is using {path.name}, so it was not deleted."
+        st.session_state[NOTICE_KEY] = f"A job is using {path.name}, so it was not deleted."
         return
     atomic.retire(path)
     with explain_os_errors("Its description", OTHER_STORE, "removed"):
         path.with_name(f"{path.name}.yaml").unlink(missing_ok=True)  # the file that it was made from
-    st.session_state[NOTICE] = f"{path.name} was deleted."
+    st.session_state[NOTICE_KEY] = f"{path.name} was deleted."

@@ -18,13 +18,13 @@ from merging.base.text import first_few, size_text
 from merging.models.model_references import locate
 from viz.figure_text import clean_text, plural
 
-ORDER = ("train", "validation", "test", "whole")  # of the parts of a data set
+PART_ORDER = ("train", "validation", "test", "whole")
 CACHE_SECONDS = 60.0  # for which facts about data sets are cached
 
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """Rows of the table, one for each task; the total counts and bytes; and cautions."""
+    """The table's rows, one for each task; total numbers of images, prompts and bytes; and cautions."""
 
     rows: list[dict[str, Any]]
     images: int
@@ -35,9 +35,9 @@ class PlanSummary:
 
 @dataclass(frozen=True)
 class DataSetFacts:
-    """A description of a data set in one sentence of untrusted plain text, or its problem; and its class names.
+    """A data set in one ``sentence`` of untrusted plain text with its class names, or the ``problem`` with it.
 
-    ``referable``: single images can be read from its files, so that a benchmark need not store them again.
+    ``referable`` is whether single images can be read from its files, so that a benchmark need not store them again.
     """
 
     sentence: str
@@ -46,13 +46,13 @@ class DataSetFacts:
     referable: bool = False
 
 
-def configuration_names(reference: str) -> tuple[str, ...]:
+def list_configuration_names(reference: str) -> tuple[str, ...]:
     """The names of a data set's configurations; empty if it has none to choose from."""
-    return _configurations(reference, page_data.file_state(reference))
+    return _list_configurations(reference, page_data.file_state(reference))
 
 
 @st.cache_data(max_entries=page_data.CACHED, ttl=CACHE_SECONDS, show_spinner=False)
-def _configurations(reference: str, state: tuple[int, ...]) -> tuple[str, ...]:
+def _list_configurations(reference: str, state: tuple[int, ...]) -> tuple[str, ...]:
     from merging.images.data_sets.hub_cache import snapshot
     from merging.images.data_sets.table_layouts import configurations
 
@@ -65,11 +65,11 @@ def _configurations(reference: str, state: tuple[int, ...]) -> tuple[str, ...]:
 
 def inspect_data_set(reference: str, configuration: str | None = None) -> DataSetFacts:
     """Facts about a data set, in one of its configurations if it has several."""
-    return _inspect(reference, configuration, page_data.file_state(reference))
+    return _inspect_cached(reference, configuration, page_data.file_state(reference))
 
 
 @st.cache_data(max_entries=page_data.CACHED, ttl=CACHE_SECONDS, show_spinner="Inspecting the data set …")
-def _inspect(reference: str, configuration: str | None, state: tuple[int, ...]) -> DataSetFacts:
+def _inspect_cached(reference: str, configuration: str | None, state: tuple[int, ...]) -> DataSetFacts:
     from merging.images.data_sets.data_set_formats import open_data
 
     try:
@@ -77,11 +77,11 @@ def _inspect(reference: str, configuration: str | None, state: tuple[int, ...]) 
         referable = all(data_set.reference(part, 0) is not None for part in data_set.parts)
     except (MergingError, OSError) as error:
         return DataSetFacts("", (), str(error))
-    counts = ", ".join(f"{part} {len(data_set.parts[part]):,}" for part in ORDER if part in data_set.parts)
+    counts = ", ".join(f"{part} {len(data_set.parts[part]):,}" for part in PART_ORDER if part in data_set.parts)
     names = data_set.class_names or ()
-    named = first_few(names, 5) if names else "classes are numbers, so type their names"
+    classes_in_words = first_few(names, 5) if names else "classes are numbers, so type their names"
     kind = data_set.kind[0].upper() + data_set.kind[1:]
-    sentence = f"{kind}; images: {counts}; {data_set.classes} classes: {named}."
+    sentence = f"{kind}; images: {counts}; {data_set.classes} classes: {classes_in_words}."
     return DataSetFacts(sentence, tuple(names), referable=referable)
 
 
@@ -100,7 +100,7 @@ def find_prompts(name: str, names: Sequence[str]) -> str | None:
     return key
 
 
-def draw_plan(plain: Mapping[str, Any], out: Path) -> None:
+def draw_plan(description: Mapping[str, Any], folder: Path) -> None:
     """Draw the table of tasks, the cautions and the costs of making the benchmark.
 
     Raises:
@@ -108,10 +108,14 @@ def draw_plan(plain: Mapping[str, Any], out: Path) -> None:
     """
     from merging.base.files.plain_yaml import write_yaml
 
-    references = [plain["pretrained"], plain.get("text", "")]
-    references += [task.get(name, "") for task in plain["tasks"].values() for name in ("images", "expert", "head")]
-    summary = _summary(
-        write_yaml(dict(plain)), tuple(page_data.file_state(reference) for reference in references if reference), out
+    references = [description["pretrained"], description.get("text", "")]
+    references += [
+        task.get(name, "") for task in description["tasks"].values() for name in ("images", "expert", "head")
+    ]
+    summary = _summarize_plan(
+        write_yaml(dict(description)),
+        tuple(page_data.file_state(reference) for reference in references if reference),
+        folder,
     )
     st.markdown("**What was recognized**")
     st.dataframe(
@@ -122,24 +126,26 @@ def draw_plan(plain: Mapping[str, Any], out: Path) -> None:
     )  # fmt: skip
     for caution in summary.cautions:
         st.caption(f":material/warning: {page_text.safe_text(caution, 400)}")
-    heads = f"; heads are built from {plural(summary.prompts, 'prompt')}" if summary.prompts else ""
-    images, size = plural(summary.images, "image"), size_text(summary.nbytes)
-    storage = "decoded once; they stay in their files" if plain.get("by_reference") else "read and stored"
-    st.markdown(f":material/timer: Up to **{images}** are {storage}, **{size}** on the disk with the models{heads}.")
+    heads_note = f"; heads are built from {plural(summary.prompts, 'prompt')}" if summary.prompts else ""
+    image_count, size = plural(summary.images, "image"), size_text(summary.nbytes)
+    storage = "decoded once; they stay in their files" if description.get("by_reference") else "read and stored"
+    st.markdown(
+        f":material/timer: Up to **{image_count}** are {storage}, **{size}** on the disk with the models{heads_note}."
+    )
 
 
 @st.cache_data(max_entries=page_data.CACHED, ttl=CACHE_SECONDS, show_spinner="Inspecting the data sets …")
-def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> PlanSummary:
+def _summarize_plan(description_yaml: str, states: tuple[tuple[int, ...], ...], folder: Path) -> PlanSummary:
     from merging.base.files.plain_yaml import read_plain_yaml
     from merging.images.benchmarks.build.benchmark_description import Description
     from merging.images.benchmarks.build.benchmark_plan import check_room, plan_benchmark
 
-    planned = plan_benchmark(Description.from_plain(read_plain_yaml(described), Path.cwd()), tower=False)
-    check_room(planned, out)
-    rows, cautions = [], list(planned.models.cautions)
-    if not planned.models.trained:
+    plan = plan_benchmark(Description.from_plain(read_plain_yaml(description_yaml), Path.cwd()), tower=False)
+    check_room(plan, folder)
+    rows, cautions = [], list(plan.models.cautions)
+    if not plan.models.trained:
         cautions.append("No data set has an expert, so every merge is out of domain everywhere on this benchmark.")
-    for task in planned.tasks:
+    for task in plan.tasks:
         rows.append(
             {
                 "Task": task.source.key,
@@ -153,11 +159,11 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
         )
         cautions += [f"{task.source.key}: {line}" for line in (*task.data.notes, *task.classes.cautions)]
         cautions += [f"{task.source.key}: {line}" for line in task.split.cautions if task.source.expert]
-    return PlanSummary(rows, planned.images, planned.prompts, planned.nbytes, cautions)
+    return PlanSummary(rows, plan.images, plan.prompts, plan.nbytes, cautions)
 
 
 @requires(VisitorAction.COMMAND)
-def store_description(path: Path, plain: Mapping[str, Any]) -> None:
+def store_description(path: Path, description: Mapping[str, Any]) -> None:
     """Write a description to the file that the job reads. Raises StoreError if the store is not writable."""
     from merging.base.files.disk import OTHER_STORE, explain_os_errors
     from merging.base.files.plain_yaml import write_yaml
@@ -165,4 +171,4 @@ def store_description(path: Path, plain: Mapping[str, Any]) -> None:
 
     with explain_os_errors("The description of the benchmark", OTHER_STORE):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_text(path, write_yaml(dict(plain)))
+        write_text(path, write_yaml(dict(description)))

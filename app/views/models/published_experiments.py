@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from merging.sharing.published.experiment_catalogue import Experiment
     from merging.sharing.published.fetch_plan import FetchPlan
 
-PUBLISHED, PICKER = "published experiments", "pub_experiment"
-NEEDS = (
+PUBLISHED, PICKER_KEY = "published experiments", "pub_experiment"
+PLAN_COLUMNS = (
     "For",
     "Repository",
     "Size",
@@ -31,57 +31,58 @@ NEEDS = (
     "Files",
     "Commit",
 )  # in the table's order
-ABOUT = (
+INTRODUCTION = (
     "Fetch the models and test sets of the papers once from the Hub, compute the papers' recipes on this machine, and "
     "see the papers' numbers beside ours. Afterwards every page works with them, without a network."
 )
 
 
 def draw_experiments() -> None:
-    """Draw the catalog and, below it, the chosen experiment."""
+    """Draw the catalog and, below it, the chosen_experiment experiment."""
     st.header("Published experiments", anchor=False)
-    st.markdown(ABOUT)
-    listed = {experiment.key: experiment for experiment in experiments.all_experiments()}
-    _draw_catalog(list(listed.values()))
-    key = view_state.picked_value(address.EXPERIMENT, list(listed), next(iter(listed)))
+    st.markdown(INTRODUCTION)
+    experiments_by_key = {experiment.key: experiment for experiment in experiments.all_experiments()}
+    _draw_catalog(list(experiments_by_key.values()))
+    key = view_state.picked_value(address.EXPERIMENT, list(experiments_by_key), next(iter(experiments_by_key)))
     st.selectbox(
-        "Experiment", list(listed), list(listed).index(key), format_func=lambda key: f"{key}  ·  {listed[key].title}",
-        key=PICKER, on_change=view_state.pick_value_from, args=(address.EXPERIMENT, PICKER), width=460,
+        "Experiment", list(experiments_by_key), list(experiments_by_key).index(key),
+        format_func=lambda key: f"{key}  ·  {experiments_by_key[key].title}",
+        key=PICKER_KEY, on_change=view_state.pick_value_from, args=(address.EXPERIMENT, PICKER_KEY), width=460,
     )  # fmt: skip
-    chosen = listed[key]
+    chosen_experiment = experiments_by_key[key]
     with st.container(border=True):
-        _draw_experiment(chosen)
-    published_table.draw_table(chosen)
+        _draw_experiment(chosen_experiment)
+    published_table.draw_table(chosen_experiment)
 
 
-def _draw_experiment(chosen: Experiment) -> None:
-    """The choices, the plan that follows from them, and the button or the job."""
-    choice = published_choices.draw_choice(chosen)
+def _draw_experiment(experiment: Experiment) -> None:
+    """Draw the choices, the plan that follows from them, and the button or the job."""
+    choice = published_choices.draw_choice(experiment)
     if choice is None:
         return
     try:
-        plan = experiments.fetch_plan(chosen, choice)
+        plan = experiments.fetch_plan(experiment, choice)
     except MergingError as error:
         st.error(page_text.safe_text(error, 800), icon=":material/block:")
         return
     _draw_plan(plan)
-    published_job.draw_job(chosen, choice, plan)
+    published_job.draw_job(experiment, choice, plan)
 
 
-def _draw_catalog(listed: list[Experiment]) -> None:
-    """A table with each experiment's sizes, times and licenses for the default choices."""
+def _draw_catalog(published_experiments: list[Experiment]) -> None:
+    """Draw a table with each experiment's sizes, times and licenses for the default choices."""
     from merging.sharing.published.choice import make_choice
 
     rows = []
-    for experiment in listed:
+    for experiment in published_experiments:
         plan = experiments.fetch_plan(experiment, make_choice(experiment))
-        about = "" if plan.has_exact_sizes else "≈ "
+        approximately = "" if plan.has_exact_sizes else "≈ "
         rows.append(
             {
                 "Experiment": experiment.key,
                 "Models and tasks": experiment.title,
                 "Rows": len(plan.rows),
-                "To fetch": "nothing" if plan.is_complete else f"{about}{size_text(plan.bytes_to_fetch)}",
+                "To fetch": "nothing" if plan.is_complete else f"{approximately}{size_text(plan.bytes_to_fetch)}",
                 "On disk": size_text(plan.local_bytes) if plan.local_bytes else "",
                 "Computing": f"≈ {duration_text(plan.compute_seconds)}",
                 "Licenses": ", ".join(sorted({clean_text(part.license, 60) for part in plan.parts})),
@@ -103,15 +104,15 @@ def _draw_catalog(listed: list[Experiment]) -> None:
 
 
 def _draw_plan(plan: FetchPlan) -> None:
-    """A table of the repositories that a choice fetches, and the totals."""
+    """Draw a table of the repositories that a choice fetches, and the totals."""
     from merging.sharing.published.experiment_texts import plan_rows, plan_sentences
 
-    head, *rows = plan_rows(replace(plan, left_out=()))
-    titles = [name[:1].upper() + name[1:] for name in head]
-    needs = [{title: clean_text(cell, 160) for title, cell in zip(titles, row, strict=True)} for row in rows]
+    header, *rows = plan_rows(replace(plan, left_out=()))
+    titles = [name[:1].upper() + name[1:] for name in header]
+    plan_table = [{title: clean_text(cell, 160) for title, cell in zip(titles, row, strict=True)} for row in rows]
     st.markdown("**What it needs**")
     st.dataframe(
-        needs, column_order=[title for title in NEEDS if any(row[title] for row in needs)],
+        plan_table, column_order=[title for title in PLAN_COLUMNS if any(row[title] for row in plan_table)],
         hide_index=True, height=page_parts.table_height(len(rows), 390), 
         alt="Repositories with files, sizes and licenses",
         column_config={

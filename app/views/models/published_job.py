@@ -26,19 +26,21 @@ if TYPE_CHECKING:
     from merging.sharing.published.experiment_catalogue import Experiment
     from merging.sharing.published.fetch_plan import FetchPlan
 
-RUN, FETCH = "run", "fetch"
-FORBIDDEN = (
+RUN_COMMAND, FETCH_COMMAND = "run", "fetch"
+FORBIDDEN_NOTE = (
     "This server does not download, because it was started with `{}={}`; start it with `{}=on` to allow downloads. Or "
     "run this command in a terminal of this machine, and the table then appears on this page:"
 )
-NOT_READ = "Commits, licenses and exact sizes are not yet known. First read the cards of these repositories from {}."
+UNREAD_CARDS_NOTE = (
+    "Commits, licenses and exact sizes are not yet known. First read the cards of these repositories from {}."
+)
 
 
-def draw_job(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
+def draw_job(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:
     """Draw the progress of the experiment's job, or the button of the next step."""
-    job = _find_job(chosen)
+    job = _find_job(experiment)
     if job is not None and (job.is_live or job.state != "done"):
-        guarded_fragment(_draw_progress, run_every=tray.POLL if job.is_live else None)(chosen.key)
+        guarded_fragment(_draw_progress, run_every=tray.POLL if job.is_live else None)(experiment.key)
         if job.is_live:
             tray.follow_jobs([job])
             return
@@ -46,19 +48,20 @@ def draw_job(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
     if refused_action.draw_refusal(VisitorAction.COMMAND):
         return
     if plan.is_complete:
-        _draw_compute(chosen, choice, plan)
+        _draw_compute(experiment, choice, plan)
     elif setting:
-        _draw_forbidden(chosen, choice, plan, setting)
+        _draw_forbidden(experiment, choice, plan, setting)
     elif any(part.revision is None for part in plan.parts):
-        _draw_read_cards(chosen, choice)
+        _draw_read_cards(experiment, choice)
     else:
-        _draw_fetch(chosen, choice, plan)
+        _draw_fetch(experiment, choice, plan)
 
 
-def _find_job(chosen: Experiment) -> Job | None:
+def _find_job(experiment: Experiment) -> Job | None:
     """The newest job of an experiment."""
     return next(
-        (job for job in page_data.job_queue().list_jobs() if job.kind == PUBLISHED and job.subject == chosen.key), None
+        (job for job in page_data.job_queue().list_jobs() if job.kind == PUBLISHED and job.subject == experiment.key),
+        None,
     )
 
 
@@ -69,79 +72,82 @@ def _draw_progress(key: str) -> None:
             return
 
 
-def _draw_compute(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
-    """Ask whether to compute, if all files are on the disk and some rows are not computed."""
-    if experiments.is_computed(chosen, choice):
+def _draw_compute(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:
+    """Draw the button that computes the missing rows from files on the disk."""
+    if experiments.is_computed(experiment, choice):
         st.markdown(":material/check_circle: All of this is computed; the table is below.")
         return
-    time = duration_text(plan.compute_seconds)
-    st.markdown(f"All files are on the disk. **Compute {_rows(plan)}**, for about {time} on {plan.device}?")
-    _draw_button("Compute", RUN, chosen, choice, primary=True)
-
-
-def _draw_fetch(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
-    """Ask whether to fetch the missing files."""
-    size, time = size_text(plan.bytes_to_fetch), duration_text(plan.fetch_seconds)
+    compute_time = duration_text(plan.compute_seconds)
     st.markdown(
-        f"**Fetch {size} from {page_text.safe_text(plan.host)}** (about {time}) **and compute {_rows(plan)}**, for "
-        f"about "
+        f"All files are on the disk. **Compute {_rows_in_words(plan)}**, for about {compute_time} on {plan.device}?"
+    )
+    _draw_button("Compute", RUN_COMMAND, experiment, choice, is_primary=True)
+
+
+def _draw_fetch(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:
+    """Draw the buttons that fetch the missing files, with or without computing."""
+    size, fetch_time = size_text(plan.bytes_to_fetch), duration_text(plan.fetch_seconds)
+    st.markdown(
+        f"**Fetch {size} from {page_text.safe_text(plan.host)}** (about {fetch_time}) **and compute "
+        f"{_rows_in_words(plan)}**, for about "
         f"{duration_text(plan.compute_seconds)} on {plan.device}?"
     )
     with st.container(horizontal=True):
-        _draw_button("Fetch and compute", RUN, chosen, choice, primary=True)
-        _draw_button("Only fetch", FETCH, chosen, choice)
+        _draw_button("Fetch and compute", RUN_COMMAND, experiment, choice, is_primary=True)
+        _draw_button("Only fetch", FETCH_COMMAND, experiment, choice)
 
 
-def _rows(plan: FetchPlan) -> str:
+def _rows_in_words(plan: FetchPlan) -> str:
     return f"{len(plan.rows)} rows" if len(plan.rows) > 1 else "one row"
 
 
-def _draw_read_cards(chosen: Experiment, choice: Choice) -> None:
-    """The button that reads the cards, which state the licenses."""
+def _draw_read_cards(experiment: Experiment, choice: Choice) -> None:
+    """Draw the button that reads the cards, which state the licenses."""
     host = page_text.safe_text(experiments.hub_host())
-    st.markdown(NOT_READ.format(host))
+    st.markdown(UNREAD_CARDS_NOTE.format(host))
     st.button(
-        "Read licenses and sizes", type="primary", icon=":material/fact_check:", key=f"pub_read_{chosen.key}",
-        on_click=_read, args=(chosen, choice),
+        "Read licenses and sizes", type="primary", icon=":material/fact_check:", key=f"pub_read_{experiment.key}",
+        on_click=_read_cards, args=(experiment, choice),
     )  # fmt: skip
 
 
 @click_errors.guard_callback
-def _read(chosen: Experiment, choice: Choice) -> None:
+def _read_cards(experiment: Experiment, choice: Choice) -> None:
     """Callback: ask the Hub about every repository."""
     with st.spinner("Reading the cards …"):
-        experiments.read_cards(chosen, choice)
+        experiments.read_cards(experiment, choice)
 
 
-def _draw_forbidden(chosen: Experiment, choice: Choice, plan: FetchPlan, setting: str) -> None:
+def _draw_forbidden(experiment: Experiment, choice: Choice, plan: FetchPlan, setting: str) -> None:
     """Draw why this server fetches nothing, and the command to type instead."""
     from merging.sharing.published.experiment_texts import command_words
 
-    st.info(FORBIDDEN.format(HUB_SWITCH, setting, HUB_SWITCH), icon=":material/cloud_off:")
-    words = [*command_words(RUN, chosen, choice), *settings.store_words()]
-    st.code(f"{HUB_SWITCH}=on python -m merging {shlex.join(words)}", language="sh", wrap_lines=True)
-    parts = [part for part in plan.parts if part.is_complete]
-    fetched = (
-        f"{size_text(plan.local_bytes)} of it, {len(parts)} of {len(plan.parts)} repositories"
+    st.info(FORBIDDEN_NOTE.format(HUB_SWITCH, setting, HUB_SWITCH), icon=":material/cloud_off:")
+    command_line = [*command_words(RUN_COMMAND, experiment, choice), *settings.store_words()]
+    st.code(f"{HUB_SWITCH}=on python -m merging {shlex.join(command_line)}", language="sh", wrap_lines=True)
+    complete_parts = [part for part in plan.parts if part.is_complete]
+    fetched_note = (
+        f"{size_text(plan.local_bytes)} of it, {len(complete_parts)} of {len(plan.parts)} repositories"
         if plan.local_bytes
         else "nothing"
     )
-    st.caption(f"On the disk: {fetched}.")
+    st.caption(f"On the disk: {fetched_note}.")
 
 
-def _draw_button(label: str, action: str, chosen: Experiment, choice: Choice, *, primary: bool = False) -> None:
+def _draw_button(label: str, action: str, experiment: Experiment, choice: Choice, *, is_primary: bool = False) -> None:
     from merging.sharing.published.experiment_texts import command_words
 
-    words = [*command_words(action, chosen, choice), "--yes"]
-    words += ["--device", page_data.job_queue().device] if action == RUN else []
+    command_line = [*command_words(action, experiment, choice), "--yes"]
+    command_line += ["--device", page_data.job_queue().device] if action == RUN_COMMAND else []
     st.button(
-        label, type="primary" if primary else "secondary", icon=":material/cloud_download:" if not primary else None,
-        key=f"pub_{action}_{chosen.key}", on_click=_start, args=(chosen.key, action, words),
+        label, type="primary" if is_primary else "secondary",
+        icon=":material/cloud_download:" if not is_primary else None,
+        key=f"pub_{action}_{experiment.key}", on_click=_queue_job, args=(experiment.key, action, command_line),
     )  # fmt: skip
 
 
 @click_errors.guard_callback
-def _start(key: str, action: str, words: Sequence[str]) -> None:
+def _queue_job(key: str, action: str, command_line: Sequence[str]) -> None:
     """Callback: queue the job."""
-    title = f"Published experiment {key}" if action == RUN else f"Files of the published experiment {key}"
-    page_data.job_queue().command(PUBLISHED, key, title, words)
+    title = f"Published experiment {key}" if action == RUN_COMMAND else f"Files of the published experiment {key}"
+    page_data.job_queue().command(PUBLISHED, key, title, command_line)

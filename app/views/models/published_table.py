@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from merging.sharing.published.comparison_table import PublishedTable
     from merging.sharing.published.experiment_catalogue import Experiment
 
-MOST_TALL = 460  # px of the table by task
+MAX_GRID_HEIGHT = 460  # px of the table by task
 
 
-def draw_table(chosen: Experiment) -> None:
+def draw_table(experiment: Experiment) -> None:
     """Draw the table of the rows computed so far, if there are any."""
     try:
-        table = experiments.computed_table(chosen)
+        table = experiments.computed_table(experiment)
     except MergingError as error:
         st.error(page_text.safe_text(error, 800), icon=":material/error:")
         return
@@ -33,29 +33,30 @@ def draw_table(chosen: Experiment) -> None:
     st.header("Ours beside the papers’", anchor=False)
     _draw_numbers(table)
     _draw_downloads(table)
-    _draw_benchmark_link(chosen)
+    _draw_benchmark_link(experiment)
 
 
 def _draw_numbers(table: PublishedTable) -> None:
-    """The averages with their verdicts, the accuracies of every row task by task, and notes."""
+    """Draw the averages with their verdicts, the accuracies of every row task by task, and notes."""
     from merging.sharing.published.experiment_texts import table_rows, table_sentences, task_rows
 
-    first, *notes = table_sentences(table)
-    st.markdown(page_text.safe_text(first, 400))
+    summary, *notes = table_sentences(table)
+    st.markdown(page_text.safe_text(summary, 400))
     averages = table_rows(table)
     _draw_grid(averages, "Averages of every row with intervals, printed values and verdicts", len(averages))
     st.markdown("**Task by task**")
-    _draw_grid(task_rows(table), "Accuracies of every row, task by task", MOST_TALL)
+    _draw_grid(task_rows(table), "Accuracies of every row, task by task", MAX_GRID_HEIGHT)
     st.caption("  \n".join(page_text.safe_text(note, 600) for note in notes))
 
 
-def _draw_grid(rows: Sequence[Sequence[str]], alt: str, most: int) -> None:
-    head, *lines = rows
-    names = _distinct_heads(head)
-    used = [index for index, name in enumerate(names) if index == 0 or any(line[index] for line in lines)]
+def _draw_grid(rows: Sequence[Sequence[str]], alt: str, max_height: int) -> None:
+    header, *lines = rows
+    names = _make_titles_distinct(header)
+    used_columns = [index for index, name in enumerate(names) if index == 0 or any(line[index] for line in lines)]
     st.dataframe(
-        [{names[index]: clean_text(line[index], 300) for index in used} for line in lines],
-        hide_index=True, height="content" if most <= len(rows) else page_parts.table_height(len(lines), most), alt=alt,
+        [{names[index]: clean_text(line[index], 300) for index in used_columns} for line in lines],
+        hide_index=True,
+        height="content" if max_height <= len(rows) else page_parts.table_height(len(lines), max_height), alt=alt,
         column_config={
             names[0]: st.column_config.TextColumn(pinned=True, width=170),
             "Verdict": st.column_config.TextColumn(width=330),
@@ -63,10 +64,10 @@ def _draw_grid(rows: Sequence[Sequence[str]], alt: str, most: int) -> None:
     )  # fmt: skip
 
 
-def _distinct_heads(head: Sequence[str]) -> list[str]:
+def _make_titles_distinct(header: Sequence[str]) -> list[str]:
     """Names of columns. A name that occurs twice, in domain and out of domain, gets a suffix the second time."""
     names: list[str] = []
-    for name in head:
+    for name in header:
         title = name[:1].upper() + name[1:]
         while title in names:
             title += ", out" if not title.endswith(", out") else " (H-score)"
@@ -75,7 +76,7 @@ def _distinct_heads(head: Sequence[str]) -> list[str]:
 
 
 def _draw_downloads(table: PublishedTable) -> None:
-    """Buttons that download the numbers as files."""
+    """Draw buttons that download the numbers as files."""
     from merging.sharing.published.experiment_texts import table_csv, table_markdown
 
     files = {"Markdown": ("md", "text/markdown", table_markdown), "CSV": ("csv", "text/csv", table_csv)}
@@ -87,20 +88,20 @@ def _draw_downloads(table: PublishedTable) -> None:
             )  # fmt: skip
 
 
-def _draw_benchmark_link(chosen: Experiment) -> None:
-    """A button that switches to the experiment's benchmark, or a link to its scores."""
-    key = experiments.benchmark_key(chosen)
+def _draw_benchmark_link(experiment: Experiment) -> None:
+    """Draw a button that switches to the experiment's benchmark, or a link to its scores."""
+    key = experiments.benchmark_key(experiment)
     if not key:
         return
     with st.container(border=True, horizontal=True, vertical_alignment="center"):
-        if experiments.open_experiment() is chosen:
+        if experiments.open_experiment() is experiment:
             st.markdown("Every page now works on these models and images.")
             page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring")
         else:
             st.markdown("Its models, images and runs can be opened on every page.")
             st.button(
                 "Open its benchmark",
-                key=f"pub_open_{chosen.key}",
+                key=f"pub_open_{experiment.key}",
                 on_click=benchmark_choice.switch_benchmark,
                 args=(key,),
             )

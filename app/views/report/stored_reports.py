@@ -41,17 +41,19 @@ def draw_stored_reports() -> None:
                     "Delete this report", key="report_delete", icon=":material/delete:", type="tertiary",
                     on_click=click_errors.guard_callback(report_keeper.current_keeper().delete),
                 )  # fmt: skip
-    if listed_models.is_local() and (earlier := {draft.token: draft for draft in report_keeper.earlier_reports()}):
+    if listed_models.is_local() and (
+        earlier_reports := {draft.token: draft for draft in report_keeper.earlier_reports()}
+    ):
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-            chosen = st.selectbox(
-                "Earlier reports on this machine", list(earlier), format_func=lambda token: _label(earlier[token]),
-                key="report_earlier", width=360,
+            chosen_token = st.selectbox(
+                "Earlier reports on this machine", list(earlier_reports),
+                format_func=lambda token: _make_label(earlier_reports[token]), key="report_earlier", width=360,
             )  # fmt: skip
             st.button("Open", key="report_open", icon=":material/folder_open:",
-                      on_click=report_keeper.open_report, args=(chosen,))  # fmt: skip
+                      on_click=report_keeper.open_report, args=(chosen_token,))  # fmt: skip
 
 
-def _label(draft: Draft) -> str:
+def _make_label(draft: Draft) -> str:
     """Title, number of views and age of a report; plain text."""
     title = clean_text(str(draft.payload.get("title") or UNTITLED), 60)
     views = draft.payload.get("views")

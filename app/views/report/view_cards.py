@@ -12,14 +12,14 @@ from app.widgets import page_parts
 from merging.base.text import size_text
 
 
-def edit_view(widget: str, number: int, name: str) -> None:
+def edit_view(widget_key: str, number: int, field: str) -> None:
     """Callback of a view's fields."""
-    typed = st.session_state[widget]  # read first, because loading another tab's changes clears the fields
-    report_keeper.current_report().set_text(number, **{name: typed})
+    text = st.session_state[widget_key]  # read first, because loading another tab's changes clears the fields
+    report_keeper.current_report().set_text(number, **{field: text})
 
 
-def draw_card(stored_view: StoredView, index: int, last: int) -> None:
-    """Draw one view: title, note, and buttons that move it; ``index`` and ``last`` count from 0."""
+def draw_card(stored_view: StoredView, index: int, last_index: int) -> None:
+    """Draw one view: title, note, and buttons that move it; ``index`` and ``last_index`` count from 0."""
     from viz.chart_registry import find
 
     number, report_view = stored_view.number, stored_view.view
@@ -41,7 +41,7 @@ def draw_card(stored_view: StoredView, index: int, last: int) -> None:
         with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
             expanded = st.toggle("Show", key=f"show_{number}", help="The chart as it will appear in the report.")
             st.space("stretch")
-            draw_move_buttons(number, index, last)
+            draw_move_buttons(number, index, last_index)
         if expanded:
             draw_chart(stored_view)
 
@@ -56,25 +56,25 @@ def draw_chart(stored_view: StoredView) -> None:
 
 
 def origin_in_words(stored_view: StoredView) -> str:
-    """Page, runs and size of a view; Markdown."""
+    """The page, the runs and the size of a view; Markdown."""
     draft = report_keeper.current_report()
     titles = [
         page_text.safe_text(draft.sources[key].title, 50) for key in stored_view.view.sources if key in draft.sources
     ]
-    few = titles[:3] + ([f"{len(titles) - 3} more"] if len(titles) > 3 else [])
-    of = f" of {page_text.join_words(few)}" if few else ""
+    first_titles = titles[:3] + ([f"{len(titles) - 3} more"] if len(titles) > 3 else [])
+    run_note = f" of {page_text.join_words(first_titles)}" if first_titles else ""
     page = report_sources.split_address(stored_view.view.place)[0].capitalize()
-    return f"{page}{of}, {size_text(stored_view.size)}"
+    return f"{page}{run_note}, {size_text(stored_view.size)}"
 
 
-def draw_move_buttons(number: int, index: int, last: int) -> None:
+def draw_move_buttons(number: int, index: int, last_index: int) -> None:
     """Draw buttons that open the view's page, move the view up or down, and remove it."""
     draft = report_keeper.current_report()
     page, query = report_sources.split_address(draft.views[index].view.place)
     page_parts.draw_page_link(f"screens/{page}.py", "Open", "open_in_new", **query)
     st.button("Up", icon=":material/arrow_upward:", key=f"up_{number}", type="tertiary", disabled=index == 0,
               on_click=draft.move, args=(number, -1))  # fmt: skip
-    st.button("Down", icon=":material/arrow_downward:", key=f"down_{number}", type="tertiary", disabled=index == last,
-              on_click=draft.move, args=(number, 1))  # fmt: skip
+    st.button("Down", icon=":material/arrow_downward:", key=f"down_{number}", type="tertiary",
+              disabled=index == last_index, on_click=draft.move, args=(number, 1))  # fmt: skip
     st.button("Remove", icon=":material/close:", key=f"remove_{number}", type="tertiary", on_click=draft.remove,
               args=(number,))  # fmt: skip

@@ -15,7 +15,7 @@ from merging.recipes.recipe import Recipe
 from merging.tasks.quarantine import RUN, Damage
 from viz.figure_text import plural
 
-MOST = 50  # damaged results in the list
+MAX_RESULTS = 50  # damaged results in the list
 STORAGE_VIEW = "storage and machine"
 RECOVERY_HINTS = {
     "measurement": "Measure it again in its view.",
@@ -28,22 +28,22 @@ RECOVERY_HINTS = {
 
 
 def draw_notices() -> None:
-    """Notices in the sidebar: whether the store is read-only, and the number of damaged results."""
+    """Draw notices in the sidebar on a read-only store and on the number of damaged results."""
     store = page_data.store()
     if not is_writable(store.root):
         st.caption(
             ":material/lock: The folder of your runs cannot be written to. Stored results can be viewed, and nothing "
             "new can be stored."
         )
-    if lost := [damage for damage in store.damaged.list_damage() if not damage.is_replaced]:
-        results = plural(len(lost), "damaged result")
-        st.caption(f":material/healing: {results} {'counts' if len(lost) == 1 else 'count'} as absent.")
+    if unreplaced := [damage for damage in store.damaged.list_damage() if not damage.is_replaced]:
+        results = plural(len(unreplaced), "damaged result")
+        st.caption(f":material/healing: {results} {'counts' if len(unreplaced) == 1 else 'count'} as absent.")
         page_parts.draw_page_link(pages.MODELS, "See what is damaged", "healing", **{address.MODELS_VIEW: STORAGE_VIEW})
 
 
-def draw_damaged() -> None:
-    """Every damaged result, with buttons to compute it again and to delete it."""
-    damages = page_data.store().damaged.list_damage()[:MOST]
+def draw_damaged_results() -> None:
+    """Draw every damaged result, with buttons to compute it again and to delete it."""
+    damages = page_data.store().damaged.list_damage()[:MAX_RESULTS]
     if not damages:
         return
     st.header("What is damaged?", anchor=False)
@@ -52,23 +52,23 @@ def draw_damaged() -> None:
     )
     for number, damage in enumerate(damages):
         with st.container(border=True, key=f"damage_{number}", gap="xsmall"):
-            source = _recompute_source(damage)
+            source = _find_recompute_source(damage)
             title = source.title if isinstance(source, Recipe) else ""
             prefix = f"**{page_text.safe_text(title, 60)}**: " if title else ""
             st.markdown(prefix + page_text.safe_text(damage.sentence, 500))
             _draw_actions(damage, source, number)
 
 
-def _draw_actions(damage: Damage, source: object, number: int) -> None:
+def _draw_actions(damage: Damage, recompute_source: object, number: int) -> None:
     """Draw the actions on one damaged result."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if damage.is_replaced:
             st.caption(":material/check_circle: It was computed again.")
-        elif source is not None and permissions.is_allowed(
-            VisitorAction.MERGE if isinstance(source, Recipe) else VisitorAction.MEASURE
+        elif recompute_source is not None and permissions.is_allowed(
+            VisitorAction.MERGE if isinstance(recompute_source, Recipe) else VisitorAction.MEASURE
         ):
             st.button(
-                "Compute it again", key=f"damage_again_{number}", icon=":material/replay:", on_click=_start,
+                "Compute it again", key=f"damage_again_{number}", icon=":material/replay:", on_click=_recompute,
                 args=(damage,),
             )  # fmt: skip
         elif damage.kind == RUN:
@@ -78,11 +78,11 @@ def _draw_actions(damage: Damage, source: object, number: int) -> None:
         if damage.is_moved and listed_models.is_local():
             st.button(
                 "Delete its remaining files", key=f"damage_delete_{number}", type="tertiary",
-                on_click=_remove, args=(damage,),
+                on_click=_delete_files, args=(damage,),
             )  # fmt: skip
 
 
-def _recompute_source(damage: Damage) -> object:
+def _find_recompute_source(damage: Damage) -> object:
     """The recipe of a run, or a measurement with its run; None if a page cannot compute the result again."""
     from merging.study.analysis.measurement_store import damaged_subject
     from merging.study.runs.run_store import read_damaged_recipe
@@ -94,15 +94,15 @@ def _recompute_source(damage: Damage) -> object:
 
 @click_errors.guard_callback
 @requires(VisitorAction.DELETE)
-def _remove(damage: Damage) -> None:
+def _delete_files(damage: Damage) -> None:
     """Callback: delete the remaining files of a damaged result."""
     page_data.store().damaged.remove(damage)
 
 
 @click_errors.guard_callback
-def _start(damage: Damage) -> None:
+def _recompute(damage: Damage) -> None:
     """Callback: compute a damaged run or measurement again."""
-    source = _recompute_source(damage)
+    source = _find_recompute_source(damage)
     if isinstance(source, Recipe):
         page_data.job_queue().submit(source)
     elif isinstance(source, tuple):

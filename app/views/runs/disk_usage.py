@@ -19,36 +19,39 @@ from viz.figure_text import plural
 CACHE_SECONDS = 15.0  # for which the sizes of the store's files are cached
 
 
-def draw_usage(stored: Sequence[Run]) -> None:
-    """Disk usage, damaged results, then the machine."""
-    _draw_meter(stored)
-    damaged_results.draw_damaged()
+def draw_usage(stored_runs: Sequence[Run]) -> None:
+    """Draw the disk usage, damaged results, and the facts about this machine."""
+    _draw_usage_table(stored_runs)
+    damaged_results.draw_damaged_results()
     _draw_machine()
 
 
 @st.cache_data(ttl=CACHE_SECONDS, max_entries=4, show_spinner="Counting …")
-def _usage(root: str) -> dict[str, int]:
+def _measure_usage(root: str) -> dict[str, int]:
     from merging.study.runs.disk_usage import measure_usage
 
     return measure_usage(Path(root))
 
 
-def _draw_meter(stored: Sequence[Run]) -> None:
-    """Used bytes by purpose, and free bytes."""
+def _draw_usage_table(stored_runs: Sequence[Run]) -> None:
+    """Draw the bytes used for each purpose, and the free bytes."""
     from merging.base.files.disk import free_bytes
     from merging.study.runs.disk_usage import WEIGHTS
 
     st.header("What uses disk space?", anchor=False)
     root = page_data.store().root
-    used, free = _usage(str(root)), free_bytes(root)
-    total = sum(used.values())
-    own = sum(run.provenance != PRECOMPUTED for run in stored)
+    bytes_by_purpose, free = _measure_usage(str(root)), free_bytes(root)
+    total = sum(bytes_by_purpose.values())
+    own_run_count = sum(run.provenance != PRECOMPUTED for run in stored_runs)
     st.progress(
         min(total / max(total + free, 1), 1.0),
-        f"{size_text(total)} for {plural(own, 'own run')} and related files; {size_text(free)} free.",
+        f"{size_text(total)} for {plural(own_run_count, 'own run')} and related files; {size_text(free)} free.",
     )
-    most = max(used.values(), default=0) or 1
-    rows = [{"What": what, "Size": size_text(size), "Share": size / most} for what, size in used.items()]
+    largest = max(bytes_by_purpose.values(), default=0) or 1
+    rows = [
+        {"What": purpose, "Size": size_text(size), "Share": size / largest}
+        for purpose, size in bytes_by_purpose.items()
+    ]
     st.dataframe(
         rows,
         hide_index=True,
@@ -57,12 +60,12 @@ def _draw_meter(stored: Sequence[Run]) -> None:
             "What": st.column_config.TextColumn(width=240),
             "Size": st.column_config.TextColumn(width=110),
             "Share": st.column_config.ProgressColumn(
-                "Against the largest", format=" ", min_value=0.0, max_value=1.0, color="#0072B2"
+                "Relative to the largest", format=" ", min_value=0.0, max_value=1.0, color="#0072B2"
             ),
         },
         alt="Bytes by purpose",
     )
-    if used[WEIGHTS]:
+    if bytes_by_purpose[WEIGHTS]:
         st.caption(
             "Merged weights can be computed again from recipes, byte for byte. Choose runs in the view “runs” and drop "
             "their weights: recipes, tables and scores stay."
@@ -70,7 +73,7 @@ def _draw_meter(stored: Sequence[Run]) -> None:
 
 
 def _draw_machine() -> None:
-    """Device, memory and versions."""
+    """Draw a table of the device, memory and versions."""
     import psutil
 
     from merging.base.devices import choose_device, describe_device
@@ -97,13 +100,13 @@ def _draw_machine() -> None:
 def run_size(run: Run) -> int:
     """Bytes that a run takes on the disk."""
     try:
-        return _size(run.path, run.path.stat().st_mtime_ns)
+        return _measure_folder(run.path, run.path.stat().st_mtime_ns)
     except OSError:
         return 0
 
 
 @st.cache_data(max_entries=2000, show_spinner=False)
-def _size(path: Path, changed: int) -> int:
+def _measure_folder(path: Path, modified_ns: int) -> int:  # ``modified_ns`` is a part of the cache's key
     from merging.base.files.disk import folder_size
 
     return folder_size(path)

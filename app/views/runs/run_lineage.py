@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from merging.recipes.recipe import Recipe
 
-DIGEST = 8  # digits of a digest that are shown
-OTHERS = 5  # other runs of the same experts in the chart
+DIGEST_DIGITS = 8  # digits of a digest that are shown
+MAX_OTHER_RUNS = 5  # other runs of the same experts in the chart
 
 
-def draw_lineage(run: Run, stored: Sequence[Run]) -> None:
+def draw_lineage(run: Run, stored_runs: Sequence[Run]) -> None:
     """Draw the lineage of one run, with other runs of the same experts."""
     try:
         recipe = run.recipe
@@ -32,62 +32,69 @@ def draw_lineage(run: Run, stored: Sequence[Run]) -> None:
     if recipe is None:
         st.info("This version does not know a method of this run's recipe, so its lineage cannot be shown.")
         return
-    others = [
-        other for other in stored if other.kind == "merge" and other.id != run.id and merge_same_models(run, other)
+    same_expert_runs = [
+        candidate
+        for candidate in stored_runs
+        if candidate.kind == "merge" and candidate.id != run.id and merge_same_models(run, candidate)
     ]
     caption = (
         f"Lineage of **{page_text.safe_text(run.name, 60)}**. The digits below a checkpoint are the first of its "
         "digest, those below a run the first of its id."
     )
-    if others:
+    if same_expert_runs:
         caption += " Faint boxes are other runs of the same experts."
-    if len(others) > OTHERS:
-        caption += f" {len(others) - OTHERS} more are in the table above."
-    table = lineage_table(run, recipe, others[:OTHERS])
+    if len(same_expert_runs) > MAX_OTHER_RUNS:
+        caption += f" {len(same_expert_runs) - MAX_OTHER_RUNS} more are in the table above."
+    table = build_lineage(run, recipe, same_expert_runs[:MAX_OTHER_RUNS])
     chart_view.draw_chart("lineage", table, name=f"lineage_{run.id}", of=[run], caption=caption)
 
 
-def lineage_table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
+def build_lineage(run: Run, recipe: Recipe, other_runs: Sequence[Run]) -> pd.DataFrame:
     """One row for each checkpoint, step and result: ``node``, ``kind``, ``label``, ``detail``, ``parents``."""
     import pandas as pd
 
     from merging.models.model_references import strip_folders  # loads torch
 
-    base = _name(strip_folders(recipe.pretrained))
-    rows = [("pretrained", "pretrained", base, run.inputs.get("pretrained", "")[:DIGEST], "")]
-    experts = [f"expert{number}" for number in range(len(recipe.experts))]
+    pretrained_name = _checkpoint_name(strip_folders(recipe.pretrained))
+    rows = [("pretrained", "pretrained", pretrained_name, run.inputs.get("pretrained", "")[:DIGEST_DIGITS], "")]
+    experts = [f"expert{index}" for index in range(len(recipe.experts))]
     for node, (name, _) in zip(experts, recipe.experts, strict=True):
         rows.append(
             (
                 node,
                 "expert",
                 expert_names.expert_name(name),
-                run.inputs.get(expert_key(name), "")[:DIGEST],
+                run.inputs.get(expert_key(name), "")[:DIGEST_DIGITS],
                 "pretrained",
             )
         )
-    before = " ".join(experts)
-    for number, step in enumerate(recipe.steps):
-        node, kind = f"step{number}", "merge" if number == len(recipe.steps) - 1 else "edit"
-        words = page_text.step_words(step).removeprefix(page_text.method_title(step.key)).strip(" ()")
-        rows.append((node, kind, page_text.method_title(step.key), words, before))
-        before = node
+    parents = " ".join(experts)
+    for index, step in enumerate(recipe.steps):
+        node, kind = f"step{index}", "merge" if index == len(recipe.steps) - 1 else "edit"
+        parameters = page_text.step_words(step).removeprefix(page_text.method_title(step.key)).strip(" ()")
+        rows.append((node, kind, page_text.method_title(step.key), parameters, parents))
+        parents = node
     if recipe.adapt is not None:
-        words = page_text.step_words(recipe.adapt).removeprefix(page_text.method_title(recipe.adapt.key)).strip(" ()")
-        rows.append(("adapt", "adapt", page_text.method_title(recipe.adapt.key), words, before))
-        before = "adapt"
+        parameters = (
+            page_text.step_words(recipe.adapt).removeprefix(page_text.method_title(recipe.adapt.key)).strip(" ()")
+        )
+        rows.append(("adapt", "adapt", page_text.method_title(recipe.adapt.key), parameters, parents))
+        parents = "adapt"
     if run.per_task:
         rows += [
-            (f"model{i}", "model", expert_names.expert_name(name), "one task's model", before)
+            (f"model{i}", "model", expert_names.expert_name(name), "one task's model", parents)
             for i, name in enumerate(run.experts)
         ]
     else:
-        rows.append(("run", "run", run.name, run.id[:DIGEST], before))
-    rows += [(f"other{i}", "other", other.name, other.id[:DIGEST], "") for i, other in enumerate(others)]
+        rows.append(("run", "run", run.name, run.id[:DIGEST_DIGITS], parents))
+    rows += [
+        (f"other{i}", "other", other_run.name, other_run.id[:DIGEST_DIGITS], "")
+        for i, other_run in enumerate(other_runs)
+    ]
     return pd.DataFrame(rows, columns=["node", "kind", "label", "detail", "parents"])
 
 
-def _name(reference: str) -> str:
+def _checkpoint_name(reference: str) -> str:
     """The name of a checkpoint without prefix and suffix."""
     for prefix in ("bundled:", "hf-hub:"):
         reference = reference.removeprefix(prefix)

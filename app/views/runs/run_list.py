@@ -22,14 +22,14 @@ from viz.figure_text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-PICKER_KEY, TABLE_NUMBER = "chosen_runs", "runs_table_number"
-MOST_TALL = 440  # px of the table
-PERCENT = {"in": "In", "out": "Out", "h": "H-score"}
+PICKER_KEY, TABLE_VERSION_KEY = "chosen_runs", "runs_table_number"
+MAX_TABLE_HEIGHT = 440  # px of the table
+SCORE_TITLES = {"in": "In", "out": "Out", "h": "H-score"}
 
 
-def draw_runs(stored: Sequence[Run]) -> None:
-    """The table of runs, then the actions, scores, exports and lineage of the chosen runs."""
-    runs = page_data.merges_of(stored)
+def draw_runs(stored_runs: Sequence[Run]) -> None:
+    """Draw the table of runs, then the actions, scores, exports and lineage of the chosen runs."""
+    runs = page_data.merges_of(stored_runs)
     if not runs:
         page_parts.draw_empty(
             "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
@@ -37,19 +37,19 @@ def draw_runs(stored: Sequence[Run]) -> None:
         page_parts.draw_link()
         return
     by_id = {run.id: run for run in runs}
-    chosen, missing = run_choice.selected_runs(list(by_id))
-    if missing:
-        run_picker.draw_missing_runs(missing)
+    chosen_ids, missing_ids = run_choice.selected_runs(list(by_id))
+    if missing_ids:
+        run_picker.draw_missing_runs(missing_ids)
         return
     run_actions.draw_notices()
-    _draw_table(runs, chosen, stored)
+    _draw_table(runs, chosen_ids, stored_runs)
     _draw_other_count()
-    st.session_state[PICKER_KEY] = chosen  # the callbacks stored the user's choice
+    st.session_state[PICKER_KEY] = chosen_ids  # the callbacks stored the user's choice
     st.multiselect(
         "Chosen runs", list(by_id), format_func=lambda run_id: page_text.run_label(by_id[run_id]), key=PICKER_KEY,
         on_change=_select_from_picker, placeholder="Choose rows of the table, or runs here",
     )  # fmt: skip
-    selected = [by_id[run_id] for run_id in chosen]
+    selected = [by_id[run_id] for run_id in chosen_ids]
     if not selected:
         st.caption("Choose one run to see its lineage and to export it; choose two to compare them.")
         page_parts.draw_link()
@@ -60,42 +60,44 @@ def draw_runs(stored: Sequence[Run]) -> None:
     if len(selected) == 1:
         run_scores.draw_scores(selected[0])
     run_exports.draw_exports(selected)
-    run_lineage.draw_lineage(selected[0], stored)
+    run_lineage.draw_lineage(selected[0], stored_runs)
 
 
 def _draw_other_count() -> None:
-    """The number of runs that are not in the table because they were scored on another benchmark."""
+    """Draw the number of runs that are not in the table because they were scored on another benchmark."""
     if count := sum(
         not page_data.belongs_here(run) for run in page_data.store().list_runs() if run.provenance != PRECOMPUTED
     ):
-        are = "is" if count == 1 else "are"
+        verb = "is" if count == 1 else "are"
         st.caption(
-            f":material/dataset: {plural(count, 'more run')} of this machine {are} scored on other benchmarks. "
-            "Choose the benchmark under data."
+            f":material/dataset: {plural(count, 'more run')} on this machine {verb} scored on other benchmarks. "
+            "Choose another benchmark in the view “data”."
         )
 
 
-def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) -> None:
-    """The table with one row for each run; rows can be selected."""
+def _draw_table(runs: Sequence[Run], chosen_ids: Sequence[str], stored_runs: Sequence[Run]) -> None:
+    """Draw the table with one row for each run; rows can be selected."""
     ids = [run.id for run in runs]
-    rows = _rows(runs, stored)
+    rows = _build_table(runs, stored_runs)
     number = st.column_config.NumberColumn
     column = st.column_config.TextColumn
     # The key changes with the list of runs: Streamlit stores a selection by row number.
-    key = f"runs_{short_digest(' '.join(ids))}_{st.session_state.get(TABLE_NUMBER, 0)}"
+    key = f"runs_{short_digest(' '.join(ids))}_{st.session_state.get(TABLE_VERSION_KEY, 0)}"
     st.dataframe(
         rows,
         hide_index=True,
         placeholder="—",
-        height=page_parts.table_height(len(rows), MOST_TALL),
+        height=page_parts.table_height(len(rows), MAX_TABLE_HEIGHT),
         key=key,
         on_select=partial(_select_from_table, key, ids),
         selection_mode="multi-row",
-        selection_default={"selection": {"rows": [ids.index(run_id) for run_id in chosen], "columns": [], "cells": []}},
+        selection_default={
+            "selection": {"rows": [ids.index(run_id) for run_id in chosen_ids], "columns": [], "cells": []}
+        },
         column_config={
             "title": column("Run", pinned=True, width=220),
             "chain": column("Recipe", width=230),
-            **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
+            **{key: number(title, format="%.1f%%") for key, title in SCORE_TITLES.items()},
             "n": column("n", help="Images in domain and out of domain. Averages with another n cover other tasks."),
             "warnings": number("Warnings", help="The number of possible problems; choose the run to read them."),
             "made": column("Made", width=115),
@@ -110,12 +112,12 @@ def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run
     )
 
 
-def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
+def _build_table(runs: Sequence[Run], stored_runs: Sequence[Run]) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
     for run in runs:
-        summary = page_data.summary(run, stored)
+        summary = page_data.summary(run, stored_runs)
         rows.append(
             {
                 "title": clean_text(page_text.title_with_note(run), 100),
@@ -134,7 +136,7 @@ def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
                 "id": run.id,
             }
         )
-    return pd.DataFrame(rows).astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(PERCENT, "float64")})
+    return pd.DataFrame(rows).astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(SCORE_TITLES, "float64")})
 
 
 def chain_of_run(run: Run) -> str:
@@ -152,6 +154,6 @@ def _select_from_table(key: str, ids: Sequence[str]) -> None:
 
 
 def _select_from_picker() -> None:
-    """Callback: choose the runs in the picker; the table is redrawn with their rows selected."""
+    """Callback: choose the runs in the picker, and redraw the table with the rows of these runs selected."""
     run_choice.select_runs(st.session_state[PICKER_KEY])
-    st.session_state[TABLE_NUMBER] = st.session_state.get(TABLE_NUMBER, 0) + 1
+    st.session_state[TABLE_VERSION_KEY] = st.session_state.get(TABLE_VERSION_KEY, 0) + 1

@@ -12,23 +12,27 @@ from viz.figure_text import clean_text
 ORDERS = {"own runs first": "", "H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}
 
 
-def find_runs(runs: Sequence[Run], words: str) -> list[Run]:
+def find_runs(runs: Sequence[Run], query: str) -> list[Run]:
     """The runs whose title, chain, experts or id contain all the words."""
-    searched = words.casefold().split()
-    return [run for run in runs if all(word in _searched_text(run) for word in searched)]
+    search_words = query.casefold().split()
+    return [run for run in runs if all(word in _make_searched_text(run) for word in search_words)]
 
 
-def _searched_text(run: Run) -> str:
+def _make_searched_text(run: Run) -> str:
     return " ".join([clean_text(f"{run.name} {run.title}", 500), *run.chain, *run.experts, run.id]).casefold()
 
 
-def sort_runs(runs: Sequence[Run], order: str, stored: Sequence[Run]) -> list[Run]:
+def sort_runs(runs: Sequence[Run], order: str, stored_runs: Sequence[Run]) -> list[Run]:
     """The runs in one of ``ORDERS``, best first; those without a score come last."""
-    name = ORDERS[order]
-    return sorted(runs, key=lambda run: _score(run, name, stored), reverse=True) if name else list(runs)
+    score_field = ORDERS[order]
+    return (
+        sorted(runs, key=lambda run: _read_score(run, score_field, stored_runs), reverse=True)
+        if score_field
+        else list(runs)
+    )
 
 
-def _score(run: Run, name: str, stored: Sequence[Run]) -> float:
-    summary = page_data.summary(run, stored)
-    value = math.nan if summary is None else float(getattr(summary, name))
+def _read_score(run: Run, field: str, stored_runs: Sequence[Run]) -> float:
+    summary = page_data.summary(run, stored_runs)
+    value = math.nan if summary is None else float(getattr(summary, field))
     return -1.0 if math.isnan(value) else value

@@ -20,13 +20,17 @@ from merging.study.score_files import parse_scores
 from merging.study.score_table import ScoreTable
 from viz.figure_text import clean_text, percent, real
 
-COUNT, KIND = "given_scores_count", "scores"  # KIND of the jobs
+UPLOAD_COUNT_KEY = "given_scores_count"  # in the session's state
+JOB_KIND = "scores"
 HELP = "CSV with the columns task,split,metric,value,n (split and n may be empty), or the JSON that lm-eval writes."
-MOST_TALL = 320  # px of the table
+MAX_TABLE_HEIGHT = 320  # px of the table
 
 
 def draw_scores(run: Run) -> None:
-    """A run's imported scores; nothing for a CLIP run without any, because this program measures CLIP runs itself."""
+    """Draw a run's imported scores, and buttons that import some.
+
+    Draws nothing for a CLIP run without imported scores, because this program measures CLIP runs itself.
+    """
     scores = imported_runs.find_scores(run.id)
     if not run.network and not scores:
         return
@@ -37,31 +41,31 @@ def draw_scores(run: Run) -> None:
         st.markdown(imported_runs.NO_SCORES)
     if listed_models.is_local():
         _draw_program_button(run)
-        _draw_field(run)
+        _draw_upload_field(run)
     elif not scores:
         st.caption("Several people use this server, so scores cannot be uploaded.")
 
 
 def _draw_table(run: Run, table: ScoreTable) -> None:
-    """The scores as a table, the name of their file, and the buttons that open or remove them."""
+    """Draw the scores as a table, the name of their file, and the buttons that open or remove the scores."""
     st.markdown(f"◇ From **{page_text.safe_text(table.origin, 90)}**, not measured by this program.")
     columns = {"Task": [], "Split": [], "Metric": [], "Value": [], "95% interval": [], "n": []}  # type: ignore[var-annotated]
     for score in table.scores:
-        shown = percent if score.proportion else real
+        format_value = percent if score.proportion else real
         low, high = score.interval
         cells = (
             clean_text(score.task),
             clean_text(score.split),
             clean_text(score.metric) + (f", {score.better} is better" if score.better else ""),
-            f"◇ {shown(score.value)}",
-            "—" if math.isnan(low) else f"{shown(low)} to {shown(high)}",
+            f"◇ {format_value(score.value)}",
+            "—" if math.isnan(low) else f"{format_value(low)} to {format_value(high)}",
             score.n,
         )
         for column, cell in zip(columns.values(), cells, strict=True):
             column.append(cell)
     if not any(columns["Split"]):
         del columns["Split"]
-    height = page_parts.table_height(len(table.scores), MOST_TALL)
+    height = page_parts.table_height(len(table.scores), MAX_TABLE_HEIGHT)
     st.dataframe(columns, hide_index=True, height=height, placeholder="—", alt="Imported scores of this run")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring", runs=run.id)
@@ -71,7 +75,7 @@ def _draw_table(run: Run, table: ScoreTable) -> None:
 
 
 def _draw_program_button(run: Run) -> None:
-    """The button that lets the program of MERGESCOPE_EVALUATOR measure the run; draws nothing without a program."""
+    """Draw the button that lets the program of MERGESCOPE_EVALUATOR measure the run; nothing without a program."""
     from merging.sharing.evaluator_program import find_evaluator
 
     try:
@@ -81,7 +85,7 @@ def _draw_program_button(run: Run) -> None:
         return
     if program is None or not run.network:
         return
-    jobs = [job for job in page_data.job_queue().list_jobs() if job.kind == KIND and job.subject == run.id]
+    jobs = [job for job in page_data.job_queue().list_jobs() if job.kind == JOB_KIND and job.subject == run.id]
     if jobs and (jobs[0].is_live or jobs[0].state != "done"):
         tray.draw_job(jobs[0], f"scores_{run.id}")
         if jobs[0].is_live:
@@ -96,14 +100,14 @@ def _draw_program_button(run: Run) -> None:
 @click_errors.guard_callback
 def _measure(run_id: str, title: str) -> None:
     """Callback: let the program measure a run."""
-    page_data.job_queue().command(KIND, run_id, f"Scores of {title}", ["scores", run_id, "--evaluate"])
+    page_data.job_queue().command(JOB_KIND, run_id, f"Scores of {title}", ["scores", run_id, "--evaluate"])
 
 
-def _draw_field(run: Run) -> None:
-    """The upload field for a file of scores; each upload resets it, so that a file is read once."""
-    count = st.session_state.get(COUNT, 0)
+def _draw_upload_field(run: Run) -> None:
+    """Draw the upload field for a file of scores; each upload resets the field, so that a file is read only once."""
+    upload_count = st.session_state.get(UPLOAD_COUNT_KEY, 0)
     file = st.file_uploader(
-        "A file of scores", ["csv", "json"], key=f"given_scores_{run.id}_{count}", max_upload_size=1, help=HELP
+        "A file of scores", ["csv", "json"], key=f"given_scores_{run.id}_{upload_count}", max_upload_size=1, help=HELP
     )
     if file is None:
         return
@@ -112,7 +116,7 @@ def _draw_field(run: Run) -> None:
     except MergingError as error:
         st.error(page_text.safe_text(str(error), 400), icon=":material/block:")
         return
-    st.session_state[COUNT] = count + 1
+    st.session_state[UPLOAD_COUNT_KEY] = upload_count + 1
     st.rerun()  # the table above the field then shows the new scores
 
 

@@ -21,9 +21,13 @@ from viz.figure_text import clean_text, span
 if TYPE_CHECKING:
     import pandas as pd
 
-GROUP = ("", "Kind")
-PASSES = ("", "Passes")  # over the tensors of all checkpoints
-CHANGES = {(OURS, "In, change"): "in_domain", (OURS, "Out, change"): "out_of_domain", (OURS, "H, change"): "h_score"}
+KIND_COLUMN = ("", "Kind")
+PASSES_COLUMN = ("", "Passes")  # over the tensors of all checkpoints
+CHANGE_COLUMNS = {
+    (OURS, "In, change"): "in_domain",
+    (OURS, "Out, change"): "out_of_domain",
+    (OURS, "H, change"): "h_score",
+}
 
 
 @dataclass(frozen=True)
@@ -42,23 +46,31 @@ class AblationMember:
 
 def find_members(runs: Sequence[Run], family: AblationFamily) -> list[AblationMember]:
     """All members of the family in its order, each with its run; all runs merge the same experts."""
-    model = next((recipe for run in runs if (recipe := edit_pairs.read_recipe(run))), None)
-    if model is None:
+    first_recipe = next((recipe for run in runs if (recipe := edit_pairs.read_recipe(run))), None)
+    if first_recipe is None:
         return []
-    family_members, common = [], f"{find_preset(family.base).title} w/ "
+    family_members, shared_prefix = [], f"{find_preset(family.base).title} w/ "
     for key in family.keys:
         variant = find_preset(key)
-        recipe = variant.recipe(model.pretrained, dict(model.experts), large=page_data.is_large(model.pretrained))
+        recipe = variant.recipe(
+            first_recipe.pretrained, dict(first_recipe.experts), large=page_data.is_large(first_recipe.pretrained)
+        )
         steps = [(step.key, step.params.values()) for step in recipe.steps]
-        figures = tuple(f for f in FROM_LWPTV if f.model == published_tables.main_tower() and f.matches_chain(steps))
-        title = variant.title.removeprefix(common)
+        figures = tuple(
+            figure
+            for figure in FROM_LWPTV
+            if figure.model == published_tables.main_tower() and figure.matches_chain(steps)
+        )
+        title = variant.title.removeprefix(shared_prefix)
         family_members.append(
             AblationMember(key, title[:1].upper() + title[1:], recipe, edit_pairs.find_run(recipe, runs), figures)
         )
     return family_members
 
 
-def means_table(members: Sequence[AblationMember], family: AblationFamily, stored: Sequence[Run]) -> pd.DataFrame:
+def build_means_table(
+    members: Sequence[AblationMember], family: AblationFamily, stored_runs: Sequence[Run]
+) -> pd.DataFrame:
     """The paper's averages and ours, one row for each member, or two if the paper does not state all values."""
     rows, groups, passes = [], [], []
     for member in members:
@@ -71,33 +83,31 @@ def means_table(members: Sequence[AblationMember], family: AblationFamily, store
             rows.append(PaperRow(member.title, stated, member.run))
         groups += [family.group(member.key)] * (len(rows) - len(groups))
         passes += [str(count_passes(member.recipe))] * (len(rows) - len(passes))
-    table = published_tables.paper_table(rows, stored)
+    table = published_tables.paper_table(rows, stored_runs)
     references = [""] * (len(table) - len(rows))  # reference models have no group, and merge nothing
-    table.insert(1, GROUP, groups + references)
-    table.insert(2, PASSES, passes + references)
-    base = next((member.run for member in members if member.key == family.base), None)
-    for offset, (column, value) in enumerate(CHANGES.items()):
-        cells = [_change(row.run, base, value, stored) for row in rows] + references
-        table.insert(_column_position(table, (OURS, "Norm.")) + offset, column, cells)
-    table = table[
-        [name for name in table.columns if name != SOURCE] + [SOURCE]
-    ]  # last, because nearly all rows have the same source
-    return table
+    table.insert(1, KIND_COLUMN, groups + references)
+    table.insert(2, PASSES_COLUMN, passes + references)
+    base_run = next((member.run for member in members if member.key == family.base), None)
+    for offset, (column, value) in enumerate(CHANGE_COLUMNS.items()):
+        cells = [_change_in_words(row.run, base_run, value, stored_runs) for row in rows] + references
+        table.insert(_find_position_after(table, (OURS, "Norm.")) + offset, column, cells)
+    # The source is the last column, because nearly all rows have the same one.
+    return table[[name for name in table.columns if name != SOURCE] + [SOURCE]]
 
 
-def _column_position(table: pd.DataFrame, column: tuple[str, str]) -> int:
+def _find_position_after(table: pd.DataFrame, column: tuple[str, str]) -> int:
     """The position after a column, or the end if the table lacks it."""
     columns = list(table.columns)
     return columns.index(column) + 1 if column in columns else len(columns)
 
 
-def _change(run: Run | None, base: Run | None, value: str, stored: Sequence[Run]) -> str:
-    if run is None or base is None or run.id == base.id:
+def _change_in_words(run: Run | None, base_run: Run | None, value: str, stored_runs: Sequence[Run]) -> str:
+    if run is None or base_run is None or run.id == base_run.id:
         return ""
-    now, before = page_data.summary(run, stored), page_data.summary(base, stored)
-    if now is None or before is None:
+    summary, base_summary = page_data.summary(run, stored_runs), page_data.summary(base_run, stored_runs)
+    if summary is None or base_summary is None:
         return ""
-    points = round(100 * (getattr(now, value) - getattr(before, value)), 1)
+    points = round(100 * (getattr(summary, value) - getattr(base_summary, value)), 1)
     return f"{points + 0.0:+.1f}"  # + 0.0 turns -0.0 into 0.0
 
 
@@ -107,43 +117,45 @@ def name_rows(table: pd.DataFrame, members: Sequence[AblationMember]) -> pd.Data
     return table.assign(label=[titles.get(run, label) for run, label in zip(table["run"], table["label"], strict=True)])
 
 
-def arrow_ends(members: Sequence[AblationMember], family: AblationFamily) -> list[tuple[str, str]]:
+def find_arrow_ends(members: Sequence[AblationMember], family: AblationFamily) -> list[tuple[str, str]]:
     """The run ids of the arrow from the merge alone to the whole method, if both have runs."""
     ids = {member.key: member.run.id for member in members if member.run}
     return [(ids[family.base], ids[family.whole])] if {family.base, family.whole} <= set(ids) else []
 
 
-def data_set_table(
-    members: Sequence[AblationMember], stored: Sequence[Run], inside: bool, intervals: bool
+def build_data_set_table(
+    members: Sequence[AblationMember], stored_runs: Sequence[Run], inside: bool, intervals: bool
 ) -> pd.DataFrame:
     """One row for each member, a column for the mean and one for each data set, in percent."""
     runs = [member.run for member in members if member.run]
-    rows = score_tables.accuracies_table(runs, stored)
+    rows = score_tables.accuracies_table(runs, stored_runs)
     rows = rows[rows["in_domain"] == inside]
     mean = 100 * rows.groupby("run", sort=False)["accuracy"].mean()
-    wide = 100 * rows.pivot(index="run", columns="title", values="accuracy")
+    accuracies = 100 * rows.pivot(index="run", columns="title", values="accuracy")
     if intervals:
         cells = [
-            f"{100 * a:.1f} ({100 * low:.1f} to {100 * high:.1f})"
-            for a, low, high in zip(rows["accuracy"], rows["low"], rows["high"], strict=True)
+            f"{100 * accuracy:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+            for accuracy, low, high in zip(rows["accuracy"], rows["low"], rows["high"], strict=True)
         ]
-        wide = rows.assign(cell=cells).pivot(index="run", columns="title", values="cell")
+        accuracies = rows.assign(cell=cells).pivot(index="run", columns="title", values="cell")
         mean = mean.map("{:.1f}".format)
-    wide = wide[list(dict.fromkeys(rows["title"]))]
-    wide.insert(0, "Mean", mean)
+    accuracies = accuracies[list(dict.fromkeys(rows["title"]))]
+    accuracies.insert(0, "Mean", mean)
     titles = {member.run.id: member.title for member in members if member.run}
-    wide = wide.loc[list(titles)]
-    wide.insert(0, "Merge", [clean_text(title) for title in titles.values()])
-    return wide.reset_index(drop=True).rename_axis(columns=None)
+    accuracies = accuracies.loc[list(titles)]
+    accuracies.insert(0, "Merge", [clean_text(title) for title in titles.values()])
+    return accuracies.reset_index(drop=True).rename_axis(columns=None)
 
 
 def images_in_words(members: Sequence[AblationMember]) -> str:
     """The number of images of each data set, or the range of these numbers."""
-    scores = [rows for member in members if member.run and (rows := page_data.scores(member.run)) is not None]
-    return span(n for rows in scores for n in rows["n"])
+    score_tables_of_runs = [
+        rows for member in members if member.run and (rows := page_data.scores(member.run)) is not None
+    ]
+    return span(n for rows in score_tables_of_runs for n in rows["n"])
 
 
-def printed_table(members: Sequence[AblationMember], names: Sequence[str], field: str) -> pd.DataFrame:
+def build_printed_table(members: Sequence[AblationMember], names: Sequence[str], field: str) -> pd.DataFrame:
     """The paper's figures for each member on the paper's data sets, on ViT-B/32."""
     import pandas as pd
 

@@ -23,42 +23,42 @@ from merging.study.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-COMPONENTS = "components"  # the name of the view of Fig. 9 on Features
+COMPONENTS_VIEW = "components"  # the name of the view of Fig. 9 on Features
 
 
-def draw_view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """Our means beside the paper's, the chart of both domains, and every data set."""
+def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
+    """Draw our means beside the paper's, the chart of both domains, and every data set."""
     members = ablation_data.find_members(plugin_data.pick_group(runs), FAMILY)
     with_runs = [member for member in members if member.run]
     st.header(f"{FAMILY.title}: what does each part contribute, and how do alternatives compare?", anchor=False)
     if with_runs:
-        _draw_means(members, stored)
-        _draw_plane(with_runs, stored)
-        _draw_data_sets(with_runs, stored)
-    compute_button.draw_missing([member.recipe for member in members if not member.run], "ablations", stored)
+        _draw_means(members, stored_runs)
+        _draw_plane(with_runs, stored_runs)
+        _draw_data_sets(with_runs, stored_runs)
+    compute_button.draw_missing([member.recipe for member in members if not member.run], "ablations", stored_runs)
     _draw_printed_figures(members)
     _draw_kinds_link(with_runs)
 
 
-def _draw_means(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
-    table = ablation_data.means_table(members, FAMILY, stored)
-    printed = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
+def _draw_means(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
+    table = ablation_data.build_means_table(members, FAMILY, stored_runs)
+    printed_columns = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
     st.dataframe(
-        table.style.set_properties(subset=printed, color=printed_color()),
+        table.style.set_properties(subset=printed_columns, color=printed_color()),
         hide_index=True,
         height="content",
         column_config=published_tables.column_settings(table),
         alt=f"Averages of {FAMILY.title} and of its variants, published (computed if marked *) and measured",
     )
-    computed, ours = (
+    computed_note, benchmark = (
         page_text.safe_text(published_tables.COMPUTED, 300),
         page_text.safe_text(benchmark_choice.benchmark_in_words()),
     )
     st.caption(
         f"{published_tables.PUBLISHED}: as printed, on eight data sets in domain and thirteen out of it "
         f"({SOURCES['LwPTV']}). "
-        f"{computed} {published_tables.OURS}: {ours} on the {samples.scored_part()} of its data sets, with 95% "
-        f"intervals; changes "
+        f"{computed_note} {published_tables.OURS}: {benchmark} on the {samples.scored_part()} of its data sets, with "
+        "95% intervals; changes "
         "are against the first row, in points. All rows are evaluated on the same images, so a change is more certain "
         "than the intervals suggest. Of the paper's numbers and ours, compare only the order."
     )
@@ -66,10 +66,10 @@ def _draw_means(members: Sequence[AblationMember], stored: Sequence[Run]) -> Non
     paper_line.draw_lines(paper_line.claim_lines("scores/ablations"), [member.run for member in members if member.run])
 
 
-def _draw_plane(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
-    """The chart of both domains, with an arrow from the merge alone to the whole method."""
-    runs, ends = [member.run for member in members if member.run], ablation_data.arrow_ends(members, FAMILY)
-    table = ablation_data.name_rows(score_tables.averages_table(runs, stored), members)
+def _draw_plane(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
+    """Draw the chart of both domains, with an arrow from the merge alone to the whole method."""
+    runs, ends = [member.run for member in members if member.run], ablation_data.find_arrow_ends(members, FAMILY)
+    table = ablation_data.name_rows(score_tables.averages_table(runs, stored_runs), members)
     caption = (
         "The arrow points from the merge alone to the merge with the whole method. Bars are 95% intervals. "
         f"{score_tables.averages_in_words(table)}"
@@ -80,27 +80,29 @@ def _draw_plane(members: Sequence[AblationMember], stored: Sequence[Run]) -> Non
     )
 
 
-def _draw_data_sets(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
-    """Every data set: a chart of three members, and tables of all."""
+def _draw_data_sets(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
+    """Draw every data set: a chart of three members, and tables of all."""
     chart_view.draw_question("task_accuracy")
-    others = {member.title: member for member in members if member.key not in (FAMILY.base, FAMILY.whole)}
-    chosen = [member.run for member in members if member.key in (FAMILY.base, FAMILY.whole) and member.run]
+    variants = {member.title: member for member in members if member.key not in (FAMILY.base, FAMILY.whole)}
+    chosen_runs = [member.run for member in members if member.key in (FAMILY.base, FAMILY.whole) and member.run]
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        if others:
-            title = st.selectbox("Compare with", list(others), key=address.VARIANT, bind=address.BIND, width=420)
-            chosen += [run for run in (others[title].run,) if run]
+        if variants:
+            title = st.selectbox("Compare with", list(variants), key=address.VARIANT, bind=address.BIND, width=420)
+            chosen_runs += [run for run in (variants[title].run,) if run]
         relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
     table, colors = (
-        ablation_data.name_rows(score_tables.accuracies_table(chosen, stored), members),
-        [run.id for run in chosen],
+        ablation_data.name_rows(score_tables.accuracies_table(chosen_runs, stored_runs), members),
+        [run.id for run in chosen_runs],
     )
     chart_view.draw_chart(
         "task_accuracy", table, name="scores_ablations_tasks", headed=True, normalized=relative, runs=colors,
         caption=score_tables.accuracies_in_words(table),
     )  # fmt: skip
     intervals = st.toggle("Numbers with 95% intervals", key=address.INTERVALS, bind=address.BIND)
-    for inside, domain in ((True, "in domain"), (False, "out of domain")):
-        _draw_numbers(ablation_data.data_set_table(members, stored, inside, intervals), domain, intervals)
+    for is_in_domain, domain in ((True, "in domain"), (False, "out of domain")):
+        _draw_numbers(
+            ablation_data.build_data_set_table(members, stored_runs, is_in_domain, intervals), domain, intervals
+        )
     st.caption(
         f"Accuracy in percent on the {samples.scored_part()}, n = {ablation_data.images_in_words(members)} images of "
         "each data set; the mean is over data sets, each with the same weight."
@@ -109,15 +111,15 @@ def _draw_data_sets(members: Sequence[AblationMember], stored: Sequence[Run]) ->
 
 def _draw_numbers(table: pd.DataFrame, domain: str, intervals: bool) -> None:
     st.markdown(f"**Every data set {domain}**")
-    first, *others = table.columns
-    numbers: dict[str, Any] = {name: st.column_config.NumberColumn(format="%.1f%%") for name in others}
-    texts: dict[str, Any] = {name: st.column_config.TextColumn(alignment="right") for name in others}
+    label, *data_sets = table.columns
+    numbers: dict[str, Any] = {name: st.column_config.NumberColumn(format="%.1f%%") for name in data_sets}
+    texts: dict[str, Any] = {name: st.column_config.TextColumn(alignment="right") for name in data_sets}
     st.dataframe(
         table,
         hide_index=True,
         height="content",
         column_config={
-            first: st.column_config.TextColumn(width=200, pinned=True),
+            label: st.column_config.TextColumn(width=200, pinned=True),
             **(texts if intervals else numbers),
         },
         alt=f"Accuracy of every variant on every data set {domain}",
@@ -125,13 +127,13 @@ def _draw_numbers(table: pd.DataFrame, domain: str, intervals: bool) -> None:
 
 
 def _draw_printed_figures(members: Sequence[AblationMember]) -> None:
-    """The paper's printed figures on its own data sets."""
+    """Draw the paper's printed figures on its own data sets."""
     with st.expander(
         f"The paper's own data sets, as printed ({published_tables.main_tower()})", icon=":material/menu_book:"
     ):
         for title, names, field in (("In domain", TASKS, "tasks"), ("Out of domain", OUTSIDE, "outside")):
             st.markdown(f"**{title}**")
-            table = ablation_data.printed_table(members, names, field)
+            table = ablation_data.build_printed_table(members, names, field)
             number = st.column_config.NumberColumn
             columns: dict[str, Any] = {name: number(format="%.1f%%") for name in table.columns[2:]}
             st.dataframe(
@@ -145,12 +147,12 @@ def _draw_printed_figures(members: Sequence[AblationMember]) -> None:
 
 
 def _draw_kinds_link(members: Sequence[AblationMember]) -> None:
-    """A link to the analysis of saliency by kind of layer (LwPTV, Fig. 9)."""
-    whole = next((member.run for member in members if member.key == FAMILY.whole and member.run), None)
+    """Draw a link to the analysis of saliency by kind of layer (LwPTV, Fig. 9)."""
+    run_of_method = next((member.run for member in members if member.key == FAMILY.whole and member.run), None)
     st.header("Does pruning prefer a kind of layer?", anchor=False)
     st.markdown(
         "The Features page shows the saliency of one task's tensors by kind (attention, MLP and all others), with the "
         "number that the mask keeps of each."
     )
-    query = {address.FEATURES_VIEW: COMPONENTS} | ({address.RUNS: whole.id} if whole else {})
+    query = {address.FEATURES_VIEW: COMPONENTS_VIEW} | ({address.RUNS: run_of_method.id} if run_of_method else {})
     page_parts.draw_page_link(pages.FEATURES, "Saliency by kind of layer", "bar_chart", **query)

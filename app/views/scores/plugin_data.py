@@ -29,9 +29,9 @@ from viz.figures.score_plane import PLAIN, PLUGGED
 if TYPE_CHECKING:
     import pandas as pd
 
-VALUES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
-FEW = 3  # numbers of an edit that fit into a picker
-COUNTS = {"in": "In-domain", "out": "Out-of-domain"}
+AVERAGE_TITLES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
+MAX_NUMBERS = 3  # numbers of an edit that fit into a picker
+DOMAIN_TITLES = {"in": "In-domain", "out": "Out-of-domain"}
 
 
 def pick_group(runs: Sequence[Run]) -> list[Run]:
@@ -39,62 +39,65 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
     groups: dict[str, list[Run]] = {}
     for group in edit_pairs.by_subject(runs):
         label = expert_names.experts_in_words(group[0].experts, 60)
-        same = sum(known == label or known.startswith(f"{label} (") for known in groups)
-        groups[f"{label} ({same + 1})" if same else label] = group
+        same_label_count = sum(known_label == label or known_label.startswith(f"{label} (") for known_label in groups)
+        groups[f"{label} ({same_label_count + 1})" if same_label_count else label] = group
     if len(groups) == 1:
         return next(iter(groups.values()))
-    chosen = st.selectbox("Merged experts", list(groups), key=address.EXPERT_GROUP, bind=address.BIND, width=420)
-    return groups[chosen]
+    chosen_label = st.selectbox("Merged experts", list(groups), key=address.EXPERT_GROUP, bind=address.BIND, width=420)
+    return groups[chosen_label]
 
 
-def leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
-    """{text of a chain: edit} for the edits by which two of the runs differ; ``PLUGIN`` is always the first."""
+def find_leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
+    """{text in links: edit} of the edits by which two of the runs differ; ``PLUGIN`` is always the first."""
     key, params = PLUGIN
     step = Step(key, registry.find_edit(key).params.build(params))
-    leading = edit_pairs.leading_edits(edit_pairs.find_pairs(runs))
-    first = [front for front in leading if front.step == step] or [LeadingEdit(step)]
+    edits = edit_pairs.leading_edits(edit_pairs.find_pairs(runs))
+    plugin_edits = [edit for edit in edits if edit.step == step] or [LeadingEdit(step)]
     order = {method.key: index for index, method in enumerate(registry.list_methods())}
-    others = [front for front in leading if front.step != step]
+    other_edits = [edit for edit in edits if edit.step != step]
     return {
-        edit_text(front): front
-        for front in [*first, *sorted(others, key=lambda front: (front.step.key != key, order[front.step.key]))]
+        write_edit(edit): edit
+        for edit in [
+            *plugin_edits,
+            *sorted(other_edits, key=lambda edit: (edit.step.key != key, order[edit.step.key])),
+        ]
     }
 
 
-def edit_text(front: LeadingEdit) -> str:
+def write_edit(edit: LeadingEdit) -> str:
     """An edit as text in a link, after the settings of its exemplars."""
-    edit = step_text(registry.find_edit(front.step.key), front.step.params.values())
-    return f"{exemplars_text(front.draw.values())};{edit}" if front.draw else edit
+    text = step_text(registry.find_edit(edit.step.key), edit.step.params.values())
+    return f"{exemplars_text(edit.draw.values())};{text}" if edit.draw else text
 
 
-def edit_in_words(front: LeadingEdit) -> str:
-    """An edit in words with the values that are not its defaults, and with its numbers if they are few."""
-    numbers = [bound for bound in front.step.params.bounds().values() if bound.kind in page_text.NUMBERS]
-    exemplars = f", {plural(front.draw.per_task, 'exemplar')} per task" if front.draw else ""
-    return page_text.step_words(front.step, numbers=len(numbers) <= FEW) + exemplars
+def edit_in_words(edit: LeadingEdit) -> str:
+    """An edit in words with the values that are not its defaults, and with its numbers if it has only a few."""
+    numbers = [bound for bound in edit.step.params.bounds().values() if bound.kind in page_text.NUMBERS]
+    exemplars = f", {plural(edit.draw.per_task, 'exemplar')} per task" if edit.draw else ""
+    return page_text.step_words(edit.step, numbers=len(numbers) <= MAX_NUMBERS) + exemplars
 
 
-def edit_name(front: LeadingEdit) -> str:
+def make_edit_name(edit: LeadingEdit) -> str:
     """An edit for titles, with the values that are not its defaults."""
-    return page_text.step_words(front.step, numbers=False)
+    return page_text.step_words(edit.step, numbers=False)
 
 
-def find_edit_pairs(runs: Sequence[Run], front: LeadingEdit) -> list[EditPairRow]:
+def find_edit_pairs(runs: Sequence[Run], edit: LeadingEdit) -> list[EditPairRow]:
     """The merges that have runs and before which the chain can have the edit."""
-    recipe = next((known for run in runs if (known := edit_pairs.read_recipe(run))), None)
+    recipe = next((known_recipe for run in runs if (known_recipe := edit_pairs.read_recipe(run))), None)
     if recipe is None:
         return []
-    if front.draw is None and _needs_exemplars(front.step):
-        front = LeadingEdit(front.step, Exemplars())
-    rows = edit_pairs.plugin_matrix(runs, front, edit_name(front), large=page_data.is_large(recipe.pretrained))
-    titles = [entry.title for entry in rows]
-    return [entry if titles.count(entry.title) == 1 else _with_id(entry) for entry in rows]
+    if edit.draw is None and _needs_exemplars(edit.step):
+        edit = LeadingEdit(edit.step, Exemplars())
+    rows = edit_pairs.plugin_matrix(runs, edit, make_edit_name(edit), large=page_data.is_large(recipe.pretrained))
+    titles = [row.title for row in rows]
+    return [row if titles.count(row.title) == 1 else _add_run_id(row) for row in rows]
 
 
-def _with_id(entry: EditPairRow) -> EditPairRow:
-    """The entry with its run's id in the title, for titles that several entries share."""
-    run = entry.plain or entry.plugged
-    return replace(entry, title=f"{entry.title} · {run.id[:6]}") if run else entry
+def _add_run_id(row: EditPairRow) -> EditPairRow:
+    """The row with its run's id in the title, for titles that several rows share."""
+    run = row.plain or row.plugged
+    return replace(row, title=f"{row.title} · {run.id[:6]}") if run else row
 
 
 def _needs_exemplars(step: Step) -> bool:
@@ -102,55 +105,60 @@ def _needs_exemplars(step: Step) -> bool:
     return needed in NEEDS_EXEMPLARS
 
 
-def pair_points(pairs: Sequence[EditPairRow], stored: Sequence[Run]) -> pd.DataFrame:
-    """The chart's table: the references, then two rows for each entry that has both runs."""
+def build_pair_points(pairs: Sequence[EditPairRow], stored_runs: Sequence[Run]) -> pd.DataFrame:
+    """The chart's table: the references, then two rows for each pair that has both runs."""
     import pandas as pd
 
-    ends = [(entry, kind, run) for entry in pairs for kind, run in _pair_ends(entry)]
-    averages = score_tables.averages_table([run for *_, run in ends], stored)
+    runs_of_pairs = [(pair, kind, run) for pair in pairs for kind, run in _list_pair_runs(pair)]
+    averages = score_tables.averages_table([run for *_, run in runs_of_pairs], stored_runs)
     references = averages[averages["kind"].isin(score_tables.NAMES)]
     by_run = averages.drop_duplicates("run").set_index("run")
-    rows = pd.DataFrame([{**by_run.loc[run.id], "run": run.id} for *_, run in ends])
+    rows = pd.DataFrame([{**by_run.loc[run.id], "run": run.id} for *_, run in runs_of_pairs])
     rows = rows.assign(
-        pair=[pair_title(entry) for entry, *_ in ends],
-        kind=[kind for _, kind, _ in ends],
-        label=[page_text.title_with_note(run) for *_, run in ends],
+        pair=[make_pair_title(pair) for pair, *_ in runs_of_pairs],
+        kind=[kind for _, kind, _ in runs_of_pairs],
+        label=[page_text.title_with_note(run) for *_, run in runs_of_pairs],
     )
     return pd.concat([references.assign(pair=references["label"]), rows], ignore_index=True)
 
 
-def _pair_ends(entry: EditPairRow) -> list[tuple[str, Run]]:
-    runs = ((PLAIN, entry.plain), (PLUGGED, entry.plugged))
-    return [(kind, run) for kind, run in runs if run] if entry.plain and entry.plugged else []
+def _list_pair_runs(pair: EditPairRow) -> list[tuple[str, Run]]:
+    kinds = ((PLAIN, pair.plain), (PLUGGED, pair.plugged))
+    return [(kind, run) for kind, run in kinds if run] if pair.plain and pair.plugged else []
 
 
-def pair_title(entry: EditPairRow) -> str:
+def make_pair_title(pair: EditPairRow) -> str:
     """A merge's name, marked ‡ if an image's task must be known, and † if it adapted on the scored images."""
-    runs = [run for run in (entry.plain, entry.plugged) if run]
-    marked = entry.title + (" ‡" if any(run.needs_task for run in runs) else "")
-    return marked + (" †" if any(run.adapts_on_test for run in runs) else "")
+    runs = [run for run in (pair.plain, pair.plugged) if run]
+    title = pair.title + (" ‡" if any(run.needs_task for run in runs) else "")
+    return title + (" †" if any(run.adapts_on_test for run in runs) else "")
 
 
-def matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:
+def build_matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:
     """One row for each pair of the chart's table, in percent; the columns have two header rows."""
     import pandas as pd
 
     sides = {kind: table[table["kind"] == kind].set_index("pair") for kind in (PLAIN, PLUGGED)}
     plain, plugged = sides[PLAIN], sides[PLUGGED].reindex(sides[PLAIN].index)
     columns: dict[tuple[str, str], Any] = {("", "Merge"): plain.index.to_list()}
-    for key, title in VALUES.items():
+    for key, title in AVERAGE_TITLES.items():
         columns |= {
             (title, "Plain"): 100 * plain[key].to_numpy(float),
             (title, "With it"): 100 * plugged[key].to_numpy(float),
             (title, "Change"): 100 * (plugged[key] - plain[key]).to_numpy(float),
         }
-    printed = [_printed_changes(entry) for entry in pairs if entry.plain and entry.plugged]
-    if any(changes for changes in printed):
+    printed_changes = [_find_printed_changes(pair) for pair in pairs if pair.plain and pair.plugged]
+    if any(changes for changes in printed_changes):
         paper = published_tables.MODELS[published_tables.main_tower()]
-        for key, name in zip(VALUES, published_tables.AVERAGES, strict=False):  # the first columns of papers' tables
-            columns[paper, f"{name}, change"] = [changes.get(key, math.nan) for changes in printed]
-    for key, title in COUNTS.items():
-        columns |= {(f"{title}, 95%", head): _intervals(side, key) for head, side in _sides(plain, plugged)}
+        for key, name in zip(
+            AVERAGE_TITLES, published_tables.AVERAGES, strict=False
+        ):  # the first columns of papers' tables
+            columns[paper, f"{name}, change"] = [changes.get(key, math.nan) for changes in printed_changes]
+    for key, title in DOMAIN_TITLES.items():
+        columns |= {
+            (f"{title}, 95%", column_title): _intervals_in_words(side, key)
+            for column_title, side in _sides(plain, plugged)
+        }
         columns[f"{title}, 95%", "Images"] = plain[f"n_{key}"].to_list()
     frame = pd.DataFrame(columns)
     frame.columns = pd.MultiIndex.from_tuples(columns)
@@ -161,26 +169,26 @@ def _sides(plain: pd.DataFrame, plugged: pd.DataFrame) -> tuple[tuple[str, pd.Da
     return ("Plain", plain), ("With it", plugged)
 
 
-def _intervals(rows: pd.DataFrame, side: str) -> list[str]:
+def _intervals_in_words(rows: pd.DataFrame, side: str) -> list[str]:
     pairs = zip(rows[f"{side}_low"], rows[f"{side}_high"], strict=True)
     return [f"{percent(low)} to {percent(high)}" for low, high in pairs]
 
 
-def _printed_changes(entry: EditPairRow) -> Mapping[str, float]:
+def _find_printed_changes(pair: EditPairRow) -> Mapping[str, float]:
     """The change of a paper's printed averages between the same two chains, in points."""
-    figures = [_printed_figure(run) for run in (entry.plain, entry.plugged)]
+    figures = [_find_printed_figure(run) for run in (pair.plain, pair.plugged)]
     plain, plugged = figures
     if plain is None or plugged is None:
         return {}
     changes = {}
-    for key in VALUES:
-        before, after = getattr(plain.printed, key), getattr(plugged.printed, key)
-        if before is not None and after is not None:
-            changes[key] = round(after - before, 2)
+    for key in AVERAGE_TITLES:
+        plain_value, plugged_value = getattr(plain.printed, key), getattr(plugged.printed, key)
+        if plain_value is not None and plugged_value is not None:
+            changes[key] = round(plugged_value - plain_value, 2)
     return changes
 
 
-def _printed_figure(run: Run | None) -> Figure | None:
+def _find_printed_figure(run: Run | None) -> Figure | None:
     """The paper's figure for a run's chain on the compared tower that includes out-of-domain accuracy."""
     recipe = edit_pairs.read_recipe(run) if run else None
     steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe and not recipe.adapt else []

@@ -23,56 +23,56 @@ from viz.figure_text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-PICKER = "plugin_front"
-NOT_HERE = "No two stored runs differ by exactly the edit “{}” in front. The page shows {} instead."
-CHANGE = "In percentage points, with the edit minus without it."
-DIFFERENCES = "The paper prints the two averages; the app computes their difference."
+PICKER_KEY = "plugin_front"
+NO_PAIR = "No two stored runs differ by exactly the edit “{}” in front. The page shows {} instead."
+CHANGE_HELP = "In percentage points, with the edit minus without it."
+PAPER_CHANGE_HELP = "The paper prints the two averages; the app computes their difference."
 
 
-def draw_view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """The chart, its numbers, and the merges that are not computed yet."""
+def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
+    """Draw the chart, its numbers, and the merges that are not computed yet."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         group = plugin_data.pick_group(runs)
-        front = _pick_front(group)
-    pairs = plugin_data.find_edit_pairs(group, front)
-    if whole := [entry for entry in pairs if entry.plain and entry.plugged]:
-        _draw_matrix(whole, front, stored)
+        edit = _pick_edit(group)
+    pairs = plugin_data.find_edit_pairs(group, edit)
+    if complete_pairs := [pair for pair in pairs if pair.plain and pair.plugged]:
+        _draw_matrix(complete_pairs, edit, stored_runs)
     else:
         st.info("No merge has been run both with and without this edit. Compute some below.")
     _draw_refused(pairs)
-    compute_button.draw_missing([recipe for entry in pairs for recipe in entry.missing], "plugin", stored)
+    compute_button.draw_missing([recipe for pair in pairs for recipe in pair.missing], "plugin", stored_runs)
 
 
-def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
-    """The picker of the edit in front; a link may name an edit without a pair."""
-    choices = plugin_data.leading_edits(runs)
-    chosen, missing = view_state.picked_edit(list(choices), next(iter(choices)))
-    st.session_state[PICKER] = chosen
+def _pick_edit(runs: Sequence[Run]) -> LeadingEdit:
+    """Draw the picker of the edit in front; returns the edit. A link may name an edit without a pair of runs."""
+    choices = plugin_data.find_leading_edits(runs)
+    chosen_text, missing_text = view_state.picked_edit(list(choices), next(iter(choices)))
+    st.session_state[PICKER_KEY] = chosen_text
     st.selectbox(
         "Edit in front of the merge",
         list(choices),
         format_func=lambda text: plugin_data.edit_in_words(choices[text]),
-        key=PICKER,
+        key=PICKER_KEY,
         on_change=view_state.pick_edit_from,
-        args=(PICKER,),
+        args=(PICKER_KEY,),
         width=420,
         help="All edits by which two stored runs differ.",
     )
-    if missing:
-        sentence = NOT_HERE.format(
-            page_text.safe_text(missing, 80), page_text.safe_text(plugin_data.edit_in_words(choices[chosen]))
+    if missing_text:
+        sentence = NO_PAIR.format(
+            page_text.safe_text(missing_text, 80), page_text.safe_text(plugin_data.edit_in_words(choices[chosen_text]))
         )
         st.warning(sentence, icon=":material/link_off:")
-    return choices[chosen]
+    return choices[chosen_text]
 
 
-def _draw_matrix(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Run]) -> None:
-    points = plugin_data.pair_points(pairs, stored)
-    table = plugin_data.matrix_table(points, pairs)
-    name = clean_text(plugin_data.edit_name(front), 60)
-    words = _in_words(table, name)
-    st.markdown(words)
-    for sentence in page_text.marks_in_words(run for entry in pairs for run in (entry.plain, entry.plugged) if run):
+def _draw_matrix(pairs: Sequence[EditPairRow], edit: LeadingEdit, stored_runs: Sequence[Run]) -> None:
+    points = plugin_data.build_pair_points(pairs, stored_runs)
+    table = plugin_data.build_matrix_table(points, pairs)
+    name = clean_text(plugin_data.make_edit_name(edit), 60)
+    summary = _changes_in_words(table, name)
+    st.markdown(summary)
+    for sentence in page_text.marks_in_words(run for pair in pairs for run in (pair.plain, pair.plugged) if run):
         page_parts.draw_caution(sentence, st.caption)
     caption = (
         "Each arrow starts at a merge alone (open mark) and ends at the same merge of the same experts with the edit "
@@ -81,43 +81,45 @@ def _draw_matrix(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Seque
     )
     paper = paper_line.claim_lines("scores/plugin_matrix")
     chart_view.draw_chart(
-        "plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=f"{words} {paper}"
+        "plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=f"{summary} {paper}"
     )
-    paper_line.draw_lines(paper, [run for entry in pairs for run in (entry.plain, entry.plugged) if run])
+    paper_line.draw_lines(paper, [run for pair in pairs for run in (pair.plain, pair.plugged) if run])
     _draw_table(table, name)
 
 
-def _in_words(table: pd.DataFrame, name: str) -> str:
+def _changes_in_words(table: pd.DataFrame, name: str) -> str:
     """How often the edit helps, and the median changes; a mean would depend on single outliers."""
-    changes = {title: table[title, "Change"] for title in plugin_data.VALUES.values()}
-    rises = int((changes["H-score"] >= 0).sum())
+    changes = {title: table[title, "Change"] for title in plugin_data.AVERAGE_TITLES.values()}
+    unharmed = int((changes["H-score"] >= 0).sum())
     medians = ", ".join(f"{title.lower()} {change.median():+.1f}" for title, change in changes.items())
     return (
-        f"With **{page_text.safe_text(name)}** in front, the H-score of {rises} of {plural(len(table), 'merge')} does "
-        f"not drop. Median change in points: {page_text.safe_text(medians.replace('h-score', 'H-score'), 120)}."
+        f"With **{page_text.safe_text(name)}** in front, the H-score of {unharmed} of {plural(len(table), 'merge')} "
+        f"does not drop. Median change in points: {page_text.safe_text(medians.replace('h-score', 'H-score'), 120)}."
     )
 
 
 def _draw_table(table: pd.DataFrame, name: str) -> None:
     st.header("Every merge, without and with it", anchor=False)
-    printed = [column for column in table.columns if column[0] == published_rows.MODELS[published_rows.main_tower()]]
+    printed_columns = [
+        column for column in table.columns if column[0] == published_rows.MODELS[published_rows.main_tower()]
+    ]
     st.dataframe(
-        table.style.set_properties(subset=printed, color=printed_color()) if printed else table,
+        table.style.set_properties(subset=printed_columns, color=printed_color()) if printed_columns else table,
         hide_index=True,
         height="content",
         placeholder="—",
-        column_config={index + 1: _column(*column) for index, column in enumerate(table.columns)},
+        column_config={index + 1: _make_column(*column) for index, column in enumerate(table.columns)},
         alt=f"Averages of every merge without and with {name} in front",
     )
-    flat = table.set_axis([", ".join(filter(None, column)) for column in table.columns], axis=1)
+    flat_table = table.set_axis([", ".join(filter(None, column)) for column in table.columns], axis=1)
     st.download_button(
-        "Table (CSV)", lambda: tables.csv_bytes(flat), "scores_plugin_table.csv", "text/csv", on_click="ignore",
+        "Table (CSV)", lambda: tables.csv_bytes(flat_table), "scores_plugin_table.csv", "text/csv", on_click="ignore",
         type="tertiary", icon=":material/table:",
     )  # fmt: skip
     note = (
         f" {published_rows.PUBLISHED}: differences of the averages that the paper prints, for other experts on other "
         "images; compare only their signs and order."
-        if printed
+        if printed_columns
         else ""
     )
     st.caption(
@@ -126,23 +128,25 @@ def _draw_table(table: pd.DataFrame, name: str) -> None:
     )
 
 
-def _column(group: str, name: str) -> Any:
+def _make_column(group: str, name: str) -> Any:
     if not group:
         return st.column_config.TextColumn(pinned=True, width=210)
     if name == "Images":
         return st.column_config.NumberColumn(format="localized")
-    if group in plugin_data.VALUES.values():
+    if group in plugin_data.AVERAGE_TITLES.values():
         change = name == "Change"
-        return st.column_config.NumberColumn(format="%+.1f" if change else "%.1f%%", help=CHANGE if change else None)
+        return st.column_config.NumberColumn(
+            format="%+.1f" if change else "%.1f%%", help=CHANGE_HELP if change else None
+        )
     if group == published_rows.MODELS[published_rows.main_tower()]:
-        return st.column_config.NumberColumn(format="%+.1f", help=f"{CHANGE} {DIFFERENCES}")
+        return st.column_config.NumberColumn(format="%+.1f", help=f"{CHANGE_HELP} {PAPER_CHANGE_HELP}")
     return st.column_config.TextColumn(alignment="right")
 
 
 def _draw_refused(pairs: Sequence[EditPairRow]) -> None:
-    """The merges that the edit cannot be combined with, and why."""
-    for entry in pairs:
-        if entry.refused:
+    """Draw the merges that the edit cannot be combined with, and why."""
+    for pair in pairs:
+        if pair.refused:
             st.markdown(
-                f":material/block: **{page_text.safe_text(entry.title)}**: {page_text.safe_text(entry.refused, 300)}"
+                f":material/block: **{page_text.safe_text(pair.title)}**: {page_text.safe_text(pair.refused, 300)}"
             )

@@ -15,7 +15,7 @@ from merging.study.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-LABEL = 250  # px, enough for most names with "(one model per task)"
+LABEL_WIDTH = 250  # px, enough for most names with "(one model per task)"
 COUNTED_NOTE = (
     "Paper's rule: 4 bytes for each non-zero entry of the merged task vector, none for positions (LwPTV, Table 15); a "
     "dense vector counts in full, including unused text tensors of the checkpoint. Files: the written files. Changes "
@@ -30,30 +30,32 @@ SHARED_NOTE = (
 
 
 def draw_stored_size(runs: Sequence[Run]) -> None:
-    """The sizes of the merges, counted in four ways."""
+    """Draw the sizes of the merges, counted in four ways."""
     from viz.figures.score_bars import ACCOUNTS
 
     run_ids = tuple(run.id for run in runs)
-    words = COUNTED_NOTE + (SHARED_NOTE if any(run.per_task for run in runs) else "")
+    counting_note = COUNTED_NOTE + (SHARED_NOTE if any(run.per_task for run in runs) else "")
     paper = paper_line.claim_lines("scores/stored_size")
-    chart_view.draw_chart("storage", _table(run_ids), name="scores_storage", description=f"{words} {paper}", of=runs)
+    chart_view.draw_chart(
+        "storage", _build_bytes_table(run_ids), name="scores_storage", description=f"{counting_note} {paper}", of=runs
+    )
     paper_line.draw_lines(paper, runs)
     number = st.column_config.NumberColumn
     st.dataframe(
-        _by_run(run_ids, tuple(ACCOUNTS)),
+        _build_mebibytes_table(run_ids, tuple(ACCOUNTS)),
         hide_index=True,
         column_config={
-            "label": st.column_config.TextColumn("Run", width=LABEL, pinned=True),
+            "label": st.column_config.TextColumn("Run", width=LABEL_WIDTH, pinned=True),
             **{account: number(name, format="%.2f MiB") for account, name in ACCOUNTS.items()},
             "run": "Id",
         },
         alt="Mebibytes that every run takes, counted in four ways",
     )
-    st.caption(words)
+    st.caption(counting_note)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _table(run_ids: tuple[str, ...]) -> pd.DataFrame:
+def _build_bytes_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run, way of counting and part, in bytes."""
     import pandas as pd
 
@@ -66,11 +68,11 @@ def _table(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _by_run(run_ids: tuple[str, ...], accounts: tuple[str, ...]) -> pd.DataFrame:
+def _build_mebibytes_table(run_ids: tuple[str, ...], accounts: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run, with a column in MiB for each way of counting."""
     from merging.study.analysis.storage_accounting import MIB
 
-    sums = _table(run_ids).groupby(["label", "run", "account"], sort=False)["bytes"].sum()
-    wide = (sums / MIB).unstack("account").reindex(columns=list(accounts)).reset_index()
-    order = wide["run"].map(run_ids.index).argsort()
-    return wide.iloc[order][["label", *accounts, "run"]]
+    sums = _build_bytes_table(run_ids).groupby(["label", "run", "account"], sort=False)["bytes"].sum()
+    mebibytes = (sums / MIB).unstack("account").reindex(columns=list(accounts)).reset_index()
+    order = mebibytes["run"].map(run_ids.index).argsort()
+    return mebibytes.iloc[order][["label", *accounts, "run"]]

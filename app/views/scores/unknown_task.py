@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOTE = (
-    "**This score differs** from those above, which use the head of the image's task. For this one, the router names "
-    "tasks that an image may belong to, and the answer is the class with the largest cosine among their heads. An "
-    "image counts if both its head and its class are right. {}, with 95% intervals (the mean's is "
-    "that of an average of independent shares); unseen data sets have no head that could be chosen."
+    "**This score differs** from the scores above, which use the head of the image's task. Here, the router names "
+    "tasks that an image may belong to, and the answer is the class with the largest cosine among the heads of these "
+    "tasks. An image counts if both its head and its class are right. {}, with 95% intervals; the interval of the mean "
+    "is that of an average of independent shares. Unseen data sets have no head, so they are not included."
 )
-PERCENT = {
+PERCENT_COLUMNS = {
     "accuracy": "Task unknown",
     "low": "Low",
     "high": "High",
@@ -30,16 +30,16 @@ PERCENT = {
     "own_head": "Right head",
 }
 
-SHARES = ("known", "own_head")  # shares without an interval in the table
+SHARE_COLUMNS = ("known", "own_head")  # shares without an interval in the table
 
 
 def draw_unknown_task(runs: Sequence[Run]) -> None:
-    """Every task's accuracy if the task is unknown, for the runs whose method can name one."""
+    """Draw every task's accuracy if the task is unknown, for the runs whose method can route an image to a task."""
     with_router = [run for run in runs if UNKNOWN_TASK in run.tables]
     if not with_router:
         return
     st.header("How accurate is it if the task of an image is unknown?", anchor=False)
-    rows = _rows(tuple(run.id for run in with_router))
+    rows = _build_accuracies_table(tuple(run.id for run in with_router))
     number = st.column_config.NumberColumn
     st.dataframe(
         rows,
@@ -47,7 +47,7 @@ def draw_unknown_task(runs: Sequence[Run]) -> None:
         column_config={
             "label": st.column_config.TextColumn("Run", pinned=True),
             "title": "Data set",
-            **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
+            **{key: number(title, format="%.1f%%") for key, title in PERCENT_COLUMNS.items()},
             "n": number("n", format="localized"),
             "run": "Id",
         },
@@ -57,7 +57,7 @@ def draw_unknown_task(runs: Sequence[Run]) -> None:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _rows(run_ids: tuple[str, ...]) -> pd.DataFrame:
+def _build_accuracies_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run and merged task, and one for each run's mean, in percent."""
     import pandas as pd
 
@@ -66,12 +66,19 @@ def _rows(run_ids: tuple[str, ...]) -> pd.DataFrame:
         run = page_data.store().get_run(run_id)
         table, scores = run.table(UNKNOWN_TASK), page_data.scores(run)
         table = table[table["split"] == page_data.SPLIT]
-        known = {} if scores is None else dict(zip(scores["task"], scores["accuracy"], strict=True))
+        known_task_accuracies = {} if scores is None else dict(zip(scores["task"], scores["accuracy"], strict=True))
         table = table.assign(
-            label=page_text.title_with_note(run), run=run.id, known=table["task"].map(known).astype(float)
+            label=page_text.title_with_note(run),
+            run=run.id,
+            known=table["task"].map(known_task_accuracies).astype(float),
         )
         accuracy, low, high = average(table)
-        means = {"accuracy": [accuracy], "low": [low], "high": [high], **{key: [table[key].mean()] for key in SHARES}}
+        means = {
+            "accuracy": [accuracy],
+            "low": [low],
+            "high": [high],
+            **{key: [table[key].mean()] for key in SHARE_COLUMNS},
+        }
         mean = pd.DataFrame(
             {
                 "label": [page_text.title_with_note(run)],
@@ -82,5 +89,5 @@ def _rows(run_ids: tuple[str, ...]) -> pd.DataFrame:
             }
         )
         frames += [table, mean]
-    rows = pd.concat(frames, ignore_index=True)[["label", "title", *PERCENT, "n", "run"]]
-    return rows.assign(**{key: rows[key] * 100 for key in PERCENT})
+    rows = pd.concat(frames, ignore_index=True)[["label", "title", *PERCENT_COLUMNS, "n", "run"]]
+    return rows.assign(**{key: rows[key] * 100 for key in PERCENT_COLUMNS})

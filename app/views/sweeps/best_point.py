@@ -17,28 +17,31 @@ from viz.figure_text import percent, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-NOTHING = "nothing"
-GROUPS = {"out of domain": OUT, "in domain": IN}
-CRITERIA = {"H-score": BEST_BY["h"], "in domain": BEST_BY[IN]}
-FIRST_MINIMUM = 80  # percent, the field's default
+NO_REQUIREMENT = "nothing"
+DOMAIN_LABELS = {"out of domain": OUT, "in domain": IN}
+CRITERION_COLUMNS = {"H-score": BEST_BY["h"], "in domain": BEST_BY[IN]}
+DEFAULT_MINIMUM = 80  # percent, the field's default
 
 
 class BestPoint(NamedTuple):
-    """The averages of a sweep, its best point, and the required accuracy with its name on the page."""
+    """The best point of a sweep, the averages of all points, and the requirement that the best point has to meet.
+
+    ``averages`` has one row for each point and recipe. ``requirement_name`` is the task or domain as on the page.
+    """
 
     averages: pd.DataFrame
-    best: str
+    point_name: str
     is_met: bool = True
     requirement: Requirement | None = None
-    name: str = ""
+    requirement_name: str = ""
 
     @property
     def required_value(self) -> tuple[str, float] | None:
-        """The column or the task whose chart is shaded, and its required minimum; None without a requirement."""
+        """The column or task whose chart shades insufficient values, and its minimum; None without a requirement."""
         if self.requirement is None:
             return None
-        subject, least = self.requirement.subject, self.requirement.at_least
-        return requirements.GROUPS[subject][0] if subject in requirements.GROUPS else subject, least
+        subject, minimum = self.requirement.subject, self.requirement.at_least
+        return requirements.GROUPS[subject][0] if subject in requirements.GROUPS else subject, minimum
 
     def row(self, point: str) -> pd.Series:
         """The averages of a point."""
@@ -51,49 +54,52 @@ class BestPoint(NamedTuple):
             return ""
         failing = int((~self.averages.drop_duplicates("point")["meets"]).sum())
         return (
-            f" Subject to {self.name} at least {percent(self.requirement.at_least, 0)}: {plural(failing, 'point')} "
-            f"below it, in white or crossed out. {DRAWS:,} resamples of the images with replacement, seed {SEED}."
+            f" Subject to {self.requirement_name} at least {percent(self.requirement.at_least, 0)}: "
+            f"{plural(failing, 'point')} below it, in white or crossed out. {DRAWS:,} resamples of the images with "
+            f"replacement, seed {SEED}."
         )
 
 
 def pick_best(results: SweepResults) -> BestPoint:
-    """Draw the controls; returns the best point by them."""
-    both = results.averages["h_score"].notna().any()  # a plane has no tasks out of domain
+    """Draw the controls; returns the best point by the chosen criterion and requirement."""
+    has_both_domains = results.averages["h_score"].notna().any()  # a plane has no tasks out of domain
     titles = measurements.titles_by_task()
     tasks = {titles.get(str(key), str(key)): str(key) for key in results.task_keys}
-    scores = {NOTHING: ""} | (GROUPS if both else {"in domain": IN}) | tasks
+    subjects = {NO_REQUIREMENT: ""} | (DOMAIN_LABELS if has_both_domains else {"in domain": IN}) | tasks
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        by = "in domain"
-        if both:
-            by = st.segmented_control(
-                "Best by", CRITERIA, default="H-score", key=address.CRITERION, bind=address.BIND, required=True,
-                on_change=_choose_best,
+        criterion = "in domain"
+        if has_both_domains:
+            criterion = st.segmented_control(
+                "Best by", CRITERION_COLUMNS, default="H-score", key=address.CRITERION, bind=address.BIND,
+                required=True, on_change=_choose_best,
             )  # fmt: skip
         name = st.selectbox(
-            "Subject to", scores, key=address.CONSTRAINT, bind=address.BIND, width=240, on_change=_choose_best,
+            "Subject to", subjects, key=address.CONSTRAINT, bind=address.BIND, width=240, on_change=_choose_best,
             help="The best point is chosen among those with at least this accuracy.",
         )  # fmt: skip
-        if not scores[name]:
-            return BestPoint(results.averages, requirements.best_point(results.averages, CRITERIA[by])[0])
-        least = st.number_input(
+        if not subjects[name]:
+            return BestPoint(
+                results.averages, requirements.best_point(results.averages, CRITERION_COLUMNS[criterion])[0]
+            )
+        minimum = st.number_input(
             "At least (%)",
             0,
             100,
-            FIRST_MINIMUM,
+            DEFAULT_MINIMUM,
             key=address.MINIMUM,
             bind=address.BIND,
             width=140,
             on_change=_choose_best,
         )
-    requirement = Requirement(scores[name], least / 100)
-    judged = _add_requirement(
+    requirement = Requirement(subjects[name], minimum / 100)
+    table = _add_requirement(
         results.sweep.id, tuple(results.points), requirement.subject, requirement.at_least, results
     )
-    return BestPoint(judged, *requirements.best_point(judged, CRITERIA[by]), requirement, name)
+    return BestPoint(table, *requirements.best_point(table, CRITERION_COLUMNS[criterion]), requirement, name)
 
 
 def _choose_best() -> None:
-    """Callback of the controls: show the best point by them instead of the chosen one."""
+    """Callback of the controls: show the best point instead of the point that was chosen before."""
     view_state.pick_point("")
 
 
@@ -104,23 +110,24 @@ def _add_requirement(
     return requirements.judge_points(_results.tasks, _results.averages, Requirement(subject, at_least))
 
 
-def draw_verdict(subject: BestPoint, chosen: str) -> None:
+def draw_verdict(best_point: BestPoint, point_name: str) -> None:
     """Draw whether the chosen point meets the requirement, and how certain that is."""
-    if (requirement := subject.requirement) is None:
+    if (requirement := best_point.requirement) is None:
         return
-    row, least = subject.row(chosen), percent(requirement.at_least, 0)
-    name = page_text.safe_text(subject.name, 60)
-    if not subject.is_met:
+    row, required_minimum = best_point.row(point_name), percent(requirement.at_least, 0)
+    name = page_text.safe_text(best_point.requirement_name, 60)
+    if not best_point.is_met:
+        subject = name if best_point.requirement_name in DOMAIN_LABELS else f"on {name}"
         st.warning(
-            f"No point has at least {least} {name if subject.name in GROUPS else f'on {name}'}."
-            + (" The nearest is shown." if chosen == subject.best else ""),
+            f"No point has at least {required_minimum} {subject}."
+            + (" The nearest is shown." if point_name == best_point.point_name else ""),
             icon=":material/block:",
         )
     score = f"{percent(row['required'])} ({percent(row['required_low'])} to {percent(row['required_high'])})"
-    crosses = requirements.is_uncertain(row, requirement)
+    is_uncertain = requirements.is_uncertain(row, requirement)
     st.markdown(
         f":material/{'check_circle' if row['meets'] else 'cancel'}: {name[:1].upper()}{name[1:]} {score}, "
-        f"n = {row['required_n']:,.0f}: at least {least} is {'' if row['meets'] else 'not '}met. In "
+        f"n = {row['required_n']:,.0f}: at least {required_minimum} is {'' if row['meets'] else 'not '}met. In "
         f"{percent(row['certainty'], 0)} of {DRAWS:,} resamples of the images (seed {SEED}) it is met"
-        + (". The interval crosses the bound, so the result may differ on other images." if crosses else ".")
+        + (". The interval crosses the bound, so the result may differ on other images." if is_uncertain else ".")
     )

@@ -18,17 +18,17 @@ from app.widgets import page_parts, preview_panel, run_picker
 from app.widgets.jobs import refused_action, tray
 from merging.base.errors import StoreError
 from merging.study.runs.run import Run
+from merging.study.sweeps.points import Point
 from merging.study.sweeps.sweep import PLANE, NamedPoint
 from viz.figure_text import percent, plural
 from viz.figures.sweep_figures import Mark
 
 
-def draw_panel(results: SweepResults, subject: BestPoint, chosen: str, stored: Sequence[Run]) -> None:
-    """Draw the picker of points, the scores of the chosen one, and a link to its run."""
+def draw_panel(results: SweepResults, best_point: BestPoint, point_name: str, stored_runs: Sequence[Run]) -> None:
+    """Draw the picker of points, the scores of the point ``point_name``, and a link to its run."""
     points = [str(point) for point in results.averages["point"].drop_duplicates()]
-    key = polled_pickers.picker_key(
-        f"chosen_point_{results.sweep.id}", chosen
-    )  # two sweeps may name the same point differently
+    # The key contains the sweep's id because two sweeps may have points of the same name.
+    key = polled_pickers.picker_key(f"chosen_point_{results.sweep.id}", point_name)
     with st.container(border=True, key="chosen"):
         st.selectbox(
             "Chosen point (click one in a picture, or pick it here)",
@@ -38,33 +38,29 @@ def draw_panel(results: SweepResults, subject: BestPoint, chosen: str, stored: S
             on_change=view_state.pick_point_from,
             args=(key,),
         )
-        if chosen == subject.best and subject.is_met:
-            st.caption(
-                f"The best point{' that meets the bound' if subject.requirement else ''}{_points_so_far(results)}."
-            )
-        elif chosen != subject.best:
+        is_best = point_name == best_point.point_name
+        if is_best and best_point.is_met:
+            condition = " that meets the bound" if best_point.requirement else ""
+            st.caption(f"The best point{condition}{'' if results.complete else ' so far'}.")
+        elif not is_best:
             st.button("Show the best point", icon=":material/star:", type="tertiary", key="show_best",
                       on_click=view_state.pick_point, args=("",))  # fmt: skip
-        draw_verdict(subject, chosen)
-        _draw_scores(results.scores[chosen], f"On the {samples.scored_part(results.sweep.split)}, as in the charts")
-        _draw_run(results.planned(chosen), stored)
+        draw_verdict(best_point, point_name)
+        _draw_scores(results.scores[point_name], f"On the {samples.scored_part(results.sweep.split)}, as in the charts")
+        _draw_run(results.planned(point_name), stored_runs)
 
 
-def _points_so_far(results: SweepResults) -> str:
-    return "" if results.complete else " so far"
-
-
-def _draw_scores(row: Mapping[str, Any], words: str) -> None:
-    st.markdown(f"**{words}**")
+def _draw_scores(row: Mapping[str, Any], heading: str) -> None:
+    st.markdown(f"**{heading}**")
     with st.grid(3, min_column_width=130):
-        for name, score, low, high, tasks, n in (
+        for name, score, low, high, task_count, image_count in (
             ("In-domain", "in_domain", "in_low", "in_high", "tasks_in", "n_in"),
             ("Out-of-domain", "out_of_domain", "out_low", "out_high", "tasks_out", "n_out"),
         ):
-            if row[n]:  # a plane has no tasks out of domain
+            if row[image_count]:  # a plane has no tasks out of domain
                 with st.container(gap="xsmall"):
                     st.metric(name, percent(row[score]))
-                    counts = f"{plural(int(row[tasks]), 'task')}, n = {int(row[n]):,}"
+                    counts = f"{plural(int(row[task_count]), 'task')}, n = {int(row[image_count]):,}"
                     st.caption(f"{percent(row[low])} to {percent(row[high])}, {counts}")
         if not math.isnan(row["h_score"]):
             with st.container(gap="xsmall"):
@@ -72,13 +68,13 @@ def _draw_scores(row: Mapping[str, Any], words: str) -> None:
                 st.caption("harmonic mean of the two")
 
 
-def _draw_run(point: NamedPoint, stored: Sequence[Run]) -> None:
-    """Draw the point as a run: its scores on the reporting half, or a button that computes it."""
+def _draw_run(point: NamedPoint, stored_runs: Sequence[Run]) -> None:
+    """Draw the scores of the point's run on the reporting half, or a button that computes the run."""
     if not point.run_id:
         st.caption("This point interpolates weights and has no recipe, so it cannot be opened as a run.")
         return
     run = page_data.store().find(point.run_id)
-    summary = page_data.summary(run, stored) if run is not None and run.has_scores else None
+    summary = page_data.summary(run, stored_runs) if run is not None and run.has_scores else None
     if run is not None and summary is not None:
         fields = ("in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score")
         counts = ("tasks_in", "tasks_out", "n_in", "n_out")
@@ -112,36 +108,39 @@ def _draw_run(point: NamedPoint, stored: Sequence[Run]) -> None:
         st.rerun()  # the whole page, so that the tray shows the job from now on
 
 
-def known_models(results: SweepResults) -> list[Mark]:
-    """The marks of known models in a plane: pretrained, both experts, and the chain's merge of the two."""
+def list_known_models(results: SweepResults) -> list[Mark]:
+    """Marks (label, x, y, kind) of the models at known positions in a plane; empty for other sweeps.
+
+    These are the pretrained model, both experts, and the merge of both by the sweep's recipe once it is computed.
+    """
     if results.sweep.kind != PLANE:
         return []
     first, second = (axis.target for axis in results.sweep.axes)
-    models: list[Mark] = [
+    marks: list[Mark] = [
         ("Pretrained", 0.0, 0.0, "pretrained"),
         (f"Expert {first}", 1.0, 0.0, "individual"),
         (f"Expert {second}", 0.0, 1.0, "individual"),
     ]
-    if position := _merge_notes(results).get("at"):
-        models.append((f"Merge: {sweeps.recipe_titles(results.sweep)[0]}", position[first], position[second], "merge"))
-    return models
+    merge = _find_merge_point(results)
+    if merge is not None and (position := merge.notes.get("at")):
+        title = sweeps.recipe_titles(results.sweep)[0]  # a plane has one recipe
+        marks.append((f"Merge: {title}", position[first], position[second], "merge"))
+    return marks
 
 
-def _merge_notes(results: SweepResults) -> Mapping[str, Any]:
-    merge = next((point for point in results.every if not point.point.values), None)
-    point = results.points.get(merge.name) if merge is not None else None
-    return point.notes if point is not None else {}
+def _find_merge_point(results: SweepResults) -> Point | None:
+    """The computed merge of both experts of a plane, which is the planned point without coordinates; None so far."""
+    planned = next((point for point in results.every if not point.point.values), None)
+    return results.points.get(planned.name) if planned is not None else None
 
 
 def off_plane_in_words(results: SweepResults) -> str:
-    """A caption on the distance of the experts' merge from their plane, and its own accuracy."""
-    notes = _merge_notes(results)
-    merge = next((point for point in results.every if not point.point.values), None)
-    if not notes or merge is None:
+    """A caption on how far the merge of both experts is from their plane, and on its accuracy; empty until computed."""
+    merge = _find_merge_point(results)
+    if merge is None or not merge.notes:
         return ""
-    scores = results.points[merge.name].scores
     return (
-        "The mark is the point of the plane nearest to the chain's merge of these two experts; "
-        f"{percent(notes['off_plane'])} of its change (in length) is off the plane. The merge itself scores "
-        f"{percent(float(scores['accuracy'].mean()))} on the two tasks."
+        "The mark is the point of the plane nearest to the recipe's merge of these two experts; "
+        f"{percent(merge.notes['off_plane'])} of the length of the merge's change is off the plane. The merge scores "
+        f"{percent(float(merge.scores['accuracy'].mean()))} on the two tasks."
     )

@@ -19,26 +19,32 @@ NO_PROGRAM = (
 
 def choose_results(sweep: Sweep) -> ProgramResults:
     """The results of one program, with a picker if several programs measured points."""
-    found = program_sweeps.find_results(sweep)
+    results_by_program = program_sweeps.find_results(sweep)
+
+    def label(position: int) -> str:
+        measured = results_by_program[position]
+        return f"{position + 1}. {measured.program}, {len(measured.points)} points"
+
     index = 0
-    if len(found) > 1:
+    if len(results_by_program) > 1:
         chosen = st.selectbox(
-            "Measured by", range(len(found)), key=f"given_program_{sweep.id}",
-            format_func=lambda number: f"{number + 1}. {found[number].program}, {len(found[number].points)} points",
+            "Measured by", range(len(results_by_program)), key=f"given_program_{sweep.id}",
+            format_func=label,
         )  # fmt: skip
         index = int(chosen)
-    return found[index]
+    return results_by_program[index]
 
 
 def can_compute(results: SweepPoints) -> bool:
     """Whether the missing points of a sweep can be computed; points that a program measures need that program."""
-    return not isinstance(results, ProgramResults) or bool(program_sweeps.present_program()[0])
+    program, _ = program_sweeps.present_program()
+    return not isinstance(results, ProgramResults) or bool(program)
 
 
 def draw_results(results: ProgramResults, network: str) -> None:
     """Draw the chart of the measured points, or a notice of why there is none."""
     sweep = results.sweep
-    if not results.complete and not program_sweeps.present_program()[0]:
+    if not results.complete and not can_compute(results):
         st.info(NO_PROGRAM.format(page_text.safe_text(network, 60)))
     if not results.points:
         st.info("No point is measured yet. The first one appears as soon as it is.")

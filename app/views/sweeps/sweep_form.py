@@ -27,81 +27,81 @@ from merging.study.sweeps.sweep import KINDS, LINE, MOST_RECIPES, PLANE, VALUES,
 from merging.study.sweeps.sweep_tables import estimate_cost
 from viz.figure_text import clean_text, plural
 
-WORDS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
-FIRST = ("task_arithmetic_lwptv", "ties_lwptv")  # the presets that the form opens with
-ON_REPORTING = (
-    "These points are evaluated on the {}. A value that is chosen on these images has already seen the images on which "
-    "its accuracy is reported, so that accuracy is too optimistic. {}"
+CHOOSING, REPORTING = SPLITS  # the halves of each test set
+KIND_LABELS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
+DEFAULT_PRESETS = ("task_arithmetic_lwptv", "ties_lwptv")  # the presets that the form opens with
+REPORTING_CAUTION = (
+    "These points are evaluated on the {}. If you choose a value by these points, and then report its accuracy on the "
+    "same images, the reported accuracy is too optimistic. {}"
 )
-SPLIT_ADVICE = {
-    False: "Choose values on the choosing half, then report.",
-    True: "Choose values on a benchmark with separate images for that, then report.",
-}
-OTHERS = (
+ADVICE_WITH_HALVES = "Choose values on the choosing half, then report."
+ADVICE_WITHOUT_HALVES = "Choose values on a benchmark with separate images for that, then report."
+OTHER_NETWORKS_NOTE = (
     "Sweeps of recipes of {} start on a command line with MERGESCOPE_EVALUATOR and appear on this page: "
-    "`python -m merging sweep RUN --vary ties.scaling=0.3:1.0:0.1`; see docs/evaluator.md."
+    "`python -m merging sweep RUN --vary ties.scaling=0.3:1.0:0.1`. See docs/evaluator.md."
 )
 KINDS_HELP = (
     "Parameters of the recipe, or the straight line from the pretrained model through each merged model and beyond, or "
     "the plane spanned by the task vectors of two experts."
 )
-STAY_KEY: Any = "session"  # widgets then retain their values while other pages are open
-VALUES_HINT = "Written as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5. Takes {}."
+PERSIST_STATE: Any = "session"  # widgets then retain their values while other pages are open
+VALUES_HINT = "Write 0:1:0.1 (first, last, step) or 0, 0.2, 0.5. Takes {}."
 
 
-def draw_form(stored: Sequence[Run]) -> None:
+def draw_form(stored_runs: Sequence[Run]) -> None:
     """Draw the form and the button that starts the sweep."""
-    sources = _sources(stored)
-    if others := {run.network: None for run in page_data.merges_of(stored) if run.network}:
-        networks = page_text.join_words([page_text.safe_text(name, 60) for name in others])
-        st.caption(OTHERS.format(networks))
+    offered_recipes = _list_recipes(stored_runs)
+    if other_networks := {run.network: None for run in page_data.merges_of(stored_runs) if run.network}:
+        networks = page_text.join_words([page_text.safe_text(name, 60) for name in other_networks])
+        st.caption(OTHER_NETWORKS_NOTE.format(networks))
     with st.grid(2, min_column_width=400, gap="large"):
         with st.container():
-            recipes, kind, varied = _draw_recipes(sources)
+            recipes, kind, sweep_axes = _draw_recipes(offered_recipes)
         with st.container():
             split, images, seed, title = _draw_images()
-    if split != SPLITS[0]:
-        st.warning(reporting_caution(), icon=":material/warning:")
+    if split != CHOOSING:
+        st.warning(make_reporting_caution(), icon=":material/warning:")
     if not recipes:
         st.info("Choose at least one recipe above.")
         return
     try:
-        made = Sweep(
-            recipes=tuple(with_absolute_paths(recipe, Path.cwd()) for recipe in recipes), axes=varied, kind=kind,
+        new_sweep = Sweep(
+            recipes=tuple(with_absolute_paths(recipe, Path.cwd()) for recipe in recipes), axes=sweep_axes, kind=kind,
             split=split,
             images=images, seed=seed, title=title,
         )  # fmt: skip
-        _draw_start(made)
+        _draw_start(new_sweep)
     except MergingError as error:
         st.error(page_text.safe_text(error, 500), icon=":material/error:")
 
 
-def reporting_caution() -> str:
-    """The caution for points that are evaluated on the images to report on."""
-    return ON_REPORTING.format(samples.scored_part(), SPLIT_ADVICE[samples.is_whole_test_set()])
+def make_reporting_caution() -> str:
+    """The caution for points that are evaluated on the reporting half, or on the whole test set."""
+    advice = ADVICE_WITHOUT_HALVES if samples.is_whole_test_set() else ADVICE_WITH_HALVES
+    return REPORTING_CAUTION.format(samples.scored_part(), advice)
 
 
-def _draw_recipes(sources: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, tuple[Axis, ...]]:
+def _draw_recipes(offered_recipes: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, tuple[Axis, ...]]:
     """Draw pickers of the recipes, the kind of the sweep and its axes; returns them."""
-    chosen = st.multiselect(
+    recipe_keys = st.multiselect(
         "Recipes",
-        list(sources),
-        [key for key in ("draft", *FIRST) if key in sources][:2],
-        format_func=lambda key: sources[key][0],
+        list(offered_recipes),
+        [key for key in ("draft", *DEFAULT_PRESETS) if key in offered_recipes][:2],
+        format_func=lambda key: offered_recipes[key][0],
         key="sweep_recipes",
         max_selections=MOST_RECIPES,
-        persist_state=STAY_KEY,
+        persist_state=PERSIST_STATE,
         placeholder="Choose at least one recipe",
         help="The recipe on the Merge page, stored runs and presets. Several are compared along one axis.",
     )
-    recipes = [sources[key][1] for key in chosen]
+    recipes = [offered_recipes[key][1] for key in recipe_keys]
     kind = st.segmented_control(
         "What varies",
         KINDS,
         default=VALUES,
-        format_func=WORDS.__getitem__,
+        format_func=KIND_LABELS.__getitem__,
         key="sweep_kind",
-        persist_state=STAY_KEY,
+        persist_state=PERSIST_STATE,
         required=True,
         help=KINDS_HELP,
     )
@@ -111,26 +111,26 @@ def _draw_recipes(sources: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recip
 def _draw_images() -> tuple[str, int, int, str]:
     """Draw fields for the split, the images of each task, their sampling seed and the title; returns them."""
     if samples.is_whole_test_set():
-        split = SPLITS[1]
+        split = REPORTING
     else:
         split = st.segmented_control(
-            "Half of each test set to evaluate on", SPLITS, default=SPLITS[0], key="sweep_split",
-            persist_state=STAY_KEY, required=True, help="Choose values on one half, report on the other.",
+            "Half of each test set to evaluate on", SPLITS, default=CHOOSING, key="sweep_split",
+            persist_state=PERSIST_STATE, required=True, help="Choose values on one half, report on the other.",
         )  # fmt: skip
     images = st.number_input(
-        "Images of each task (0: all)", 0, 1_000_000, sweep.IMAGES, 32, key="sweep_images", persist_state=STAY_KEY
+        "Images of each task (0: all)", 0, 1_000_000, sweep.IMAGES, 32, key="sweep_images", persist_state=PERSIST_STATE
     )
-    seed = st.number_input("Sampling seed", 0, 10_000, 0, key="sweep_draw", persist_state=STAY_KEY)
+    seed = st.number_input("Sampling seed", 0, 10_000, 0, key="sweep_draw", persist_state=PERSIST_STATE)
     title = st.text_input("Title", key="sweep_title", max_chars=100, placeholder="Optional")
     return split, int(images), int(seed), title.strip()
 
 
-def _sources(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
-    """{key in the picker: (label, recipe)} of the offered recipes."""
+def _list_recipes(stored_runs: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
+    """{key in the picker: (label, recipe)} of the recipe on the Merge page, all presets, and stored runs."""
     pretrained, experts = page_data.models()
-    first = next(iter(pretrained.values()))
+    pretrained_model = next(iter(pretrained.values()))
     choices: dict[str, tuple[str, Recipe]] = {}
-    if (draft := view_state.draft()) is not None and draft.pretrained == first:
+    if (draft := view_state.draft()) is not None and draft.pretrained == pretrained_model:
         try:
             recipe = draft.recipe(experts)
             choices["draft"] = (
@@ -139,91 +139,91 @@ def _sources(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
             )
         except MergingError:
             pass  # the Merge page shows what is wrong
-    large = page_data.is_large(first)
+    large = page_data.is_large(pretrained_model)
     for preset in PRESETS:
-        choices[preset.key] = (preset.name_in_lists(large), preset.recipe(first, experts, large=large))
-    for run in page_data.clip_runs(stored):
+        choices[preset.key] = (preset.name_in_lists(large), preset.recipe(pretrained_model, experts, large=large))
+    for run in page_data.clip_runs(stored_runs):
         try:
             if run.recipe is not None and run.title not in {preset.title for preset in PRESETS}:
                 choices[run.id] = (page_text.run_label(run), run.recipe)
         except MergingError:
-            continue  # a method of another version
+            continue  # the recipe has a method that only another version knows
     return choices
 
 
 def _draw_axes(kind: str, recipes: Sequence[Recipe]) -> tuple[Axis, ...]:
     """Draw the pickers of the axes; returns the axes with their typed values."""
     if kind == LINE:
-        return (Axis("alpha", _values("alpha", "Interpolation coefficients", axes.ALPHA)),)
+        return (Axis("alpha", _pick_values("alpha", "Interpolation coefficients", axes.ALPHA)),)
     if kind == PLANE:
         names = [name for name, _ in recipes[0].experts]
         pair = st.multiselect(
-            "Two experts", names, names[:2], max_selections=2, key="sweep_pair", persist_state=STAY_KEY
+            "Two experts", names, names[:2], max_selections=2, key="sweep_pair", persist_state=PERSIST_STATE
         )
-        return tuple(Axis(name, _values(f"plane {name}", f"Coefficients of {name}", axes.LAMBDA)) for name in pair)
+        return tuple(Axis(name, _pick_values(f"plane {name}", f"Coefficients of {name}", axes.LAMBDA)) for name in pair)
     targets = {target.name: target for target in axes.list_targets(recipes)}
     if not targets:
         st.info("These recipes have no numeric parameter in common. Choose fewer of them.")
         return ()
-    varied = []
+    sweep_axes = []
     for number, label in enumerate(("Parameter to vary", "Second parameter, for a map")):
         if number and len(recipes) > 1:
             break
-        options = [name for name in targets if name not in {axis.target for axis in varied}]
+        options = [name for name in targets if name not in {axis.target for axis in sweep_axes}]
         name = st.selectbox(
             label, options, None if number else 0, format_func=lambda name: targets[name].title,
-            placeholder="None", key=f"sweep_axis{number}", persist_state=STAY_KEY,
+            placeholder="None", key=f"sweep_axis{number}", persist_state=PERSIST_STATE,
         )  # fmt: skip
         if name is not None:
-            varied.append(Axis(name, _values(name, f"Values of {targets[name].title}", targets[name].bound)))
-    return tuple(varied)
+            sweep_axes.append(Axis(name, _pick_values(name, f"Values of {targets[name].title}", targets[name].bound)))
+    return tuple(sweep_axes)
 
 
-def _values(key: str, label: str, bound: Bound) -> tuple[float, ...]:
-    """Draw a field for an axis' values, with about eleven proposed ones; returns the typed values."""
-    typed = st.text_input(
+def _pick_values(key: str, label: str, bound: Bound) -> tuple[float, ...]:
+    """Draw a text field for the values of an axis, which opens with about eleven proposed ones; returns the values."""
+    typed_text = st.text_input(
         clean_text(label, 80), axes.write_values(axes.propose_values(bound)), key=f"sweep_values {key}", max_chars=2000,
-        persist_state=STAY_KEY, help=f"{bound.help} {VALUES_HINT.format(bound.describe())}",
+        persist_state=PERSIST_STATE, help=f"{bound.help} {VALUES_HINT.format(bound.describe())}",
     )  # fmt: skip
     try:
-        return axes.parse_values(typed, label)
+        return axes.parse_values(typed_text, label)
     except MergingError as error:
         st.error(page_text.safe_text(error, 300), icon=":material/error:")
         st.stop()
 
 
-def _draw_start(made: Sweep) -> None:
+def _draw_start(new_sweep: Sweep) -> None:
     """Draw the cost of the sweep and the button that starts or shows it."""
     with st.spinner("Reading the checkpoints …"):
-        cost = estimate_cost(made, page_data.store(), page_data.benchmark())
-    missing = cost.points - cost.stored
-    if missing:
+        cost = estimate_cost(new_sweep, page_data.store(), page_data.benchmark())
+    missing_count = cost.points - cost.stored
+    if missing_count:
         computed = f", {cost.stored:,} of them already computed" if cost.stored else ""
         source = estimate_basis(cost.known, "point")
         st.markdown(
-            f":material/timer: **{plural(cost.points, 'point')}**{computed}: {plural(missing, 'point')} × "
+            f":material/timer: **{plural(cost.points, 'point')}**{computed}: {plural(missing_count, 'point')} × "
             f"{duration_text(cost.each)}, about **{duration_text(cost.seconds)}** ({source}). It runs in the "
             "background, and can be paused and resumed."
         )
     else:
         st.markdown(f":material/check_circle: Already computed: all of its **{plural(cost.points, 'point')}**.")
-    if missing and refused_action.draw_refusal(VisitorAction.SWEEP):
+    if missing_count and refused_action.draw_refusal(VisitorAction.SWEEP):
         return
     if st.button(
-        "Start the sweep" if missing else "Show the sweep",
+        "Start the sweep" if missing_count else "Show the sweep",
         type="primary",
         icon=":material/play_arrow:",
         key="sweep_start",
     ):
         if permissions.is_allowed(VisitorAction.SWEEP):
-            _store(made)
-        if missing:
-            page_data.job_queue().sweep(made.id, sweeps.sweep_title(made))
-        view_state.pick_sweep(made.id)
+            _store(new_sweep)
+        if missing_count:
+            page_data.job_queue().sweep(new_sweep.id, sweeps.sweep_title(new_sweep))
+        view_state.pick_sweep(new_sweep.id)
         st.rerun()
 
 
 @requires(VisitorAction.SWEEP)
-def _store(made: Sweep) -> None:
+def _store(new_sweep: Sweep) -> None:
     """Store the sweep."""
-    sweep_storage.store_sweep(made, page_data.store())
+    sweep_storage.store_sweep(new_sweep, page_data.store())

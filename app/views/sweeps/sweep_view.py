@@ -15,15 +15,13 @@ from app.reading import page_data, program_sweeps, sweeps
 from app.reading.sweeps import SweepPoints, SweepResults
 from app.session import address, click_errors, view_state
 from app.session.click_errors import guarded_fragment
-from app.views.sweeps import best_point as subjects
 from app.views.sweeps import chosen_point, program_sweep
-from app.views.sweeps.best_point import BestPoint
-from app.views.sweeps.sweep_form import reporting_caution
+from app.views.sweeps.best_point import BestPoint, pick_best
+from app.views.sweeps.sweep_form import CHOOSING, make_reporting_caution
 from app.widgets import chart_view, page_parts, paper_line
 from merging.base import settings
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
-from merging.images.benchmarks.benchmark import SPLITS
 from merging.study.runs.run import Run
 from merging.study.sweeps import sweep_storage
 from merging.study.sweeps import sweep_target as axes
@@ -31,73 +29,79 @@ from merging.study.sweeps.sweep import PLANE, VALUES, Sweep
 from merging.tasks.queue.job_records import Job
 from viz.figure_text import plural
 
-POLL = 2.0  # seconds between updates while points are being computed
-SCORES = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}  # label in links -> column
-FEWER = (
-    "In domain, each number of experts is evaluated only on the tasks of the merged experts, so these averages are "
-    "over different tasks. Tasks of experts that are left out are in neither average."
+POLL_SECONDS = 2.0  # seconds between updates while points are being computed
+SCORE_COLUMNS = {
+    "H-score": "h_score",
+    "in-domain": "in_domain",
+    "out-of-domain": "out_of_domain",
+}  # label in links -> column
+EXPERT_COUNT_CAUTION = (
+    "In domain, a merge of some of the experts is evaluated only on the tasks of these, so averages at different "
+    "numbers of experts are over different tasks. Tasks of experts that are left out are in neither average."
 )
 
 
-def draw_sweep(sweep: Sweep, stored: Sequence[Run]) -> None:
+def draw_sweep(sweep: Sweep, stored_runs: Sequence[Run]) -> None:
     """Draw everything about a sweep, again every two seconds while points are computed."""
     job = sweeps.sweep_job(sweep)
-    live = job is not None and job.is_live
-    guarded_fragment(_view, run_every=POLL if live else None)(sweep, stored)
+    is_live = job is not None and job.is_live
+    guarded_fragment(_draw_sweep_now, run_every=POLL_SECONDS if is_live else None)(sweep, stored_runs)
 
 
-def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
+def _draw_sweep_now(sweep: Sweep, stored_runs: Sequence[Run]) -> None:
     job = sweeps.sweep_job(sweep)
     if network := program_sweeps.network_of_sweep(sweep):
-        measured = program_sweep.choose_results(sweep)
-        _draw_status(measured, job)
-        program_sweep.draw_results(measured, network)
+        measured_results = program_sweep.choose_results(sweep)
+        _draw_status(measured_results, job)
+        program_sweep.draw_results(measured_results, network)
         return
     results = sweeps.sweep_results(sweep)
     _draw_status(results, job)
-    if lines := [f"- {page_text.safe_text(line, 400)}" for line in sweeps.checkpoint_doubts(sweep)]:
-        st.warning("**Check the models of this sweep:**\n\n" + "\n".join(lines), icon=":material/warning:")
-    if sweep.split != SPLITS[0]:
-        page_parts.draw_caution(reporting_caution())
+    if doubt_lines := [f"- {page_text.safe_text(line, 400)}" for line in sweeps.checkpoint_doubts(sweep)]:
+        st.warning("**Check the models of this sweep:**\n\n" + "\n".join(doubt_lines), icon=":material/warning:")
+    if sweep.split != CHOOSING:
+        page_parts.draw_caution(make_reporting_caution())
     if results.averages.empty:
         st.info("No point is computed yet. The first one appears as soon as it is.")
         return
-    subject = subjects.pick_best(results)
-    chosen = _pick_point(results, subject.best)
+    best_point = pick_best(results)
+    point_name = _pick_point(results, best_point.point_name)
     if len(sweep.axes) == 1:
-        _draw_lines(results, subject, chosen)
+        _draw_lines(results, best_point, point_name)
     else:
-        _draw_map(results, subject, chosen)
-    chosen_point.draw_panel(results, subject, chosen, stored)
-    _draw_tasks(results, subject, chosen)
-    _draw_table(results, subject)
+        _draw_map(results, best_point, point_name)
+    chosen_point.draw_panel(results, best_point, point_name, stored_runs)
+    _draw_tasks(results, best_point, point_name)
+    _draw_table(results, best_point)
 
 
 def _draw_status(results: SweepPoints, job: Job | None) -> None:
     """Draw the number of computed points, and the buttons that pause, cancel or resume."""
     computed, total = len(results.points), results.total
-    live = job is not None and job.is_live
+    is_live = job is not None and job.is_live
     with st.container(border=True, key="sweep_status", gap="xsmall"):
         remaining = (
-            f", about {duration_text(job.seconds_left)} left" if live and job and job.seconds_left is not None else ""
+            f", about {duration_text(job.seconds_left)} left"
+            if is_live and job and job.seconds_left is not None
+            else ""
         )
-        if live and job is not None:
+        if is_live and job is not None:
             workers = job.phase.partition(", on ")[2]  # of "Point 3 of 200, on 8 workers"
             device = f" on {page_text.safe_text(workers, 60)}" if workers else ""
-            words = f"queued, position {job.position}" if job.position else f"computing{device}{remaining}"
+            state = f"queued, position {job.position}" if job.position else f"computing{device}{remaining}"
         else:
-            words = (
+            state = (
                 "complete" if results.complete else job.state if job is not None and job.state != "done" else "stopped"
             )
-        st.progress(computed / total, f"{computed:,} of {plural(total, 'point')}: {words}")
+        st.progress(computed / total, f"{computed:,} of {plural(total, 'point')}: {state}")
         if job is not None and job.error:
             st.caption(f":material/error: {page_text.safe_text(job.error, 400)}")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             if not permissions.is_allowed(VisitorAction.SWEEP) or (
-                live and job is not None and not page_data.job_queue().may_stop(job.id)
+                is_live and job is not None and not page_data.job_queue().may_stop(job.id)
             ):
                 pass  # this visitor may not sweep, or the job belongs to another session
-            elif live and job is not None:
+            elif is_live and job is not None:
                 st.button("Pause", icon=":material/pause:", on_click=page_data.job_queue().pause, args=(job.id,),
                     key="pause",
                           help="Stops after the current point.")  # fmt: skip
@@ -115,17 +119,17 @@ def _draw_status(results: SweepPoints, job: Job | None) -> None:
 
 
 def _draw_manage(sweep: Sweep) -> None:
-    """A popover to rename, delete and download the sweep."""
+    """Draw a popover that renames, deletes and downloads the sweep."""
     with st.popover("Manage", icon=":material/more_horiz:", type="tertiary"):
-        own = sweep_storage.is_own(page_data.store(), sweep.id)
-        if own and permissions.is_allowed(VisitorAction.SWEEP):
+        is_own = sweep_storage.is_own(page_data.store(), sweep.id)
+        if is_own and permissions.is_allowed(VisitorAction.SWEEP):
             st.text_input("Title", sweep.title, key="sweep_rename", max_chars=100, on_change=_rename, args=(sweep,))
-        if own and permissions.is_allowed(VisitorAction.DELETE):
+        if is_own and permissions.is_allowed(VisitorAction.DELETE):
             st.button("Delete", icon=":material/delete:", on_click=_delete, args=(sweep,), key="sweep_delete")
         st.download_button("Sweep as YAML", sweep.to_yaml, f"{sweep.id}.yaml", "text/yaml", on_click="ignore")
-        words = shlex.join(["sweep", "--stored", sweep.id, *settings.store_words()])
+        command_words = shlex.join(["sweep", "--stored", sweep.id, *settings.store_words()])
         st.caption("On a command line:")
-        st.code(f"python -m merging {words}", language="sh", wrap_lines=True)
+        st.code(f"python -m merging {command_words}", language="sh", wrap_lines=True)
 
 
 @click_errors.guard_callback
@@ -145,65 +149,75 @@ def _delete(sweep: Sweep) -> None:
 
 
 def _pick_point(results: SweepResults, best: str) -> str:
-    """The chosen point: that of the link or the session, else the best so far."""
+    """The name of the point in the link or the session, else of the best point so far."""
     points = [str(point) for point in results.averages["point"].drop_duplicates()]
     return view_state.picked_point(points, best)
 
 
-def _draw_lines(results: SweepResults, subject: BestPoint, chosen: str) -> None:
+def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
     """Draw scores against the single axis."""
-    paper = paper_line.claim_lines(f"sweeps/{results.sweep.axes[0].target}")
+    target = results.sweep.axes[0].target
+    is_expert_count = results.sweep.kind == VALUES and target == axes.EXPERTS
+    paper = paper_line.claim_lines(f"sweeps/{target}")
     chart_view.draw_chart(
-        "sweep_lines", subject.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
-        title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_line_ids(results),
-        selected=chosen, required=subject.required_value, note=sweeps.images_note(results) + subject.note,
+        "sweep_lines", best_point.averages, name=f"sweep_{results.sweep.id}",
+        on_click=lambda: _choose_clicked_point("sweep_lines"),
+        title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_list_line_ids(results),
+        selected=point_name, required=best_point.required_value, note=sweeps.images_note(results) + best_point.note,
         of=[results.sweep],
-        caption=FEWER if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
+        caption=EXPERT_COUNT_CAUTION if is_expert_count else "",
         description=paper,
     )  # fmt: skip
     paper_line.draw_lines(paper, [results.sweep])
 
 
-def _draw_map(results: SweepResults, subject: BestPoint, chosen: str) -> None:
+def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
     """Draw a map of one score over both axes."""
     chart_view.draw_question("sweep_contour")
     score = "h_score"
     if results.sweep.kind != PLANE:
-        words = st.segmented_control(
-            "Score", list(SCORES), default=next(iter(SCORES)), key=address.SCORE, bind=address.BIND, required=True
+        score_label = st.segmented_control(
+            "Score",
+            list(SCORE_COLUMNS),
+            default=next(iter(SCORE_COLUMNS)),
+            key=address.SCORE,
+            bind=address.BIND,
+            required=True,
         )
-        score = SCORES[words]
+        score = SCORE_COLUMNS[score_label]
     first, second = results.sweep.axes
     chart_view.draw_chart(
-        "sweep_contour", subject.averages, name=f"sweep_{results.sweep.id}", headed=True,
-        on_click=lambda: _click("sweep_contour"), value=sweeps.value_or_in_domain(results.sweep, score),
+        "sweep_contour", best_point.averages, name=f"sweep_{results.sweep.id}", headed=True,
+        on_click=lambda: _choose_clicked_point("sweep_contour"), value=sweeps.value_or_in_domain(results.sweep, score),
         titles=results.sweep.labels,
-        values=(list(first.values), list(second.values)), marks=chosen_point.known_models(results), selected=chosen,
-        required=subject.required_value, note=sweeps.images_note(results) + subject.note, of=[results.sweep],
+        values=(list(first.values), list(second.values)), marks=chosen_point.list_known_models(results),
+        selected=point_name,
+        required=best_point.required_value, note=sweeps.images_note(results) + best_point.note, of=[results.sweep],
         caption=chosen_point.off_plane_in_words(results) if results.sweep.kind == PLANE else "",
     )  # fmt: skip
 
 
-def _draw_tasks(results: SweepResults, subject: BestPoint, chosen: str) -> None:
+def _draw_tasks(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
     """Draw every task along the first axis; for a map, in the row of the chosen point."""
-    mapped = len(results.sweep.axes) == 2
-    rows = results.tasks_beside(chosen) if mapped else results.tasks
-    words, caption, note = results.sweep.labels[0], "", sweeps.images_note(results) + subject.note
-    if subject.requirement is not None:
-        judged = subject.averages.drop_duplicates("point").set_index("point")
-        rows = rows.assign(**{name: rows["point"].map(judged[name]) for name in ("meets", "certainty")})
-    if mapped:
-        y = float(results.scores[chosen]["y"])
+    is_map = len(results.sweep.axes) == 2
+    rows = results.tasks_beside(point_name) if is_map else results.tasks
+    axis_label, caption, note = results.sweep.labels[0], "", sweeps.images_note(results) + best_point.note
+    if best_point.requirement is not None:
+        requirement_table = best_point.averages.drop_duplicates("point").set_index("point")
+        rows = rows.assign(**{name: rows["point"].map(requirement_table[name]) for name in ("meets", "certainty")})
+    if is_map:
+        y = float(results.scores[point_name]["y"])
         caption = f"With {page_text.safe_text(results.sweep.labels[1], 60)} at {y:g}, as for the chosen point."
     chart_view.draw_chart(
-        "sweep_tasks", rows, name=f"sweep_tasks_{results.sweep.id}", on_click=lambda: _click("sweep_tasks"),
-        title=words, values=list(results.sweep.axes[0].values), lines=_line_ids(results), selected=chosen,
-        required=subject.required_value, note=f"{note} In-domain tasks are in bold.", caption=caption,
+        "sweep_tasks", rows, name=f"sweep_tasks_{results.sweep.id}",
+        on_click=lambda: _choose_clicked_point("sweep_tasks"),
+        title=axis_label, values=list(results.sweep.axes[0].values), lines=_list_line_ids(results), selected=point_name,
+        required=best_point.required_value, note=f"{note} In-domain tasks are in bold.", caption=caption,
         of=[results.sweep],
     )  # fmt: skip
 
 
-def _draw_table(results: SweepResults, subject: BestPoint) -> None:
+def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
     """Draw the numbers of the charts as a table."""
     with st.expander("Every point as a table", icon=":material/table:"):
         columns = [
@@ -211,8 +225,8 @@ def _draw_table(results: SweepResults, subject: BestPoint) -> None:
             *(name for name in "xy" if name in results.averages),
             *("in_domain", "out_of_domain", "h_score"),
         ]
-        required = ["meets", "certainty"] if subject.requirement is not None else []
-        rows = subject.averages[[*columns, "n_in", "n_out", *required, "run"]].copy()
+        required = ["meets", "certainty"] if best_point.requirement is not None else []
+        rows = best_point.averages[[*columns, "n_in", "n_out", *required, "run"]].copy()
         for name in ("in_domain", "out_of_domain", "h_score", *required[1:]):
             rows[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in rows[name]]
         names = dict(zip("xy", results.sweep.labels, strict=False)) | {
@@ -223,10 +237,10 @@ def _draw_table(results: SweepResults, subject: BestPoint) -> None:
         st.dataframe(rows, hide_index=True, column_config=names, alt="Scores of every point")
 
 
-def _line_ids(results: SweepResults) -> list[str]:
+def _list_line_ids(results: SweepResults) -> list[str]:
     return [str(line) for line in range(len(results.sweep.recipes))]
 
 
-def _click(key: str) -> None:
-    if picked := chart_view.clicked_mark(key):
-        view_state.pick_point(picked["point"])
+def _choose_clicked_point(key: str) -> None:
+    if mark := chart_view.clicked_mark(key):
+        view_state.pick_point(mark["point"])
