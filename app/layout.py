@@ -63,7 +63,7 @@ def _draw(sections: Sections) -> None:
     chart_stage.begin_page()
     selection.follow_link()
     page_parts.clear_cautions()
-    report_keeper.open_linked(view_state.value_from_link(address.REPORT_TOKEN))
+    report_keeper.open_linked_report(view_state.value_from_link(address.REPORT_TOKEN))
     if problem := click_errors.take_problem():
         st.error(safe_text(problem, 1000), icon=":material/error:")
     try:

@@ -18,7 +18,7 @@ from merging.methods import registry
 from merging.methods.method import Method, Needs
 from merging.recipes.recipe import DEFAULT_MERGE
 
-PICK = "methods_{}"  # the picker of a role's methods
+PICKER_KEY = "methods_{}"  # the picker of a role's methods
 
 
 def pick_methods(methods: Sequence[Method]) -> list[Method]:
@@ -40,7 +40,7 @@ def draw_method_pickers(matching: Sequence[Method], chosen: str) -> None:
     titles = {method.key: method.title for method in matching}
     for role, (title, meaning) in method_facts.ROLES.items():
         if keys := [method.key for method in matching if method.role == role]:
-            widget = PICK.format(role)
+            widget = PICKER_KEY.format(role)
             st.session_state[widget] = chosen if chosen in keys else None
             st.pills(
                 f"**{title}**: {meaning}", keys, format_func=titles.get, key=widget,

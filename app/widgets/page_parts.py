@@ -66,7 +66,7 @@ def explain_words(markdown: str, place: str) -> str:
 
     ``place`` names the text's position on the page, so that a part that is redrawn alone links the same words again.
     """
-    explained = explained_words.words_explained_elsewhere(place)
+    explained = explained_words.words_in_other_positions(place)
     linked, used = glossary.link_words(markdown, explained)
     explained_words.note_explained(place, used)
     return linked

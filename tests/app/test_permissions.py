@@ -16,7 +16,7 @@ from stand_in_jobs import SLEEP, wait_for_end, wait_until
 from app import permissions
 from app.guards import messages
 from app.reading import page_data
-from app.session.click_errors import PROBLEM
+from app.session.click_errors import PROBLEM_KEY
 from app.session.job_queue import SessionQueue
 from merging.base import modes
 from merging.base.errors import ModeError
@@ -98,7 +98,7 @@ def queues(
 
 def said() -> str:
     """What the last click refused, once."""
-    return str(st.session_state.pop(PROBLEM, ""))
+    return str(st.session_state.pop(PROBLEM_KEY, ""))
 
 
 def test_a_command_asks_by_what_it_does(server: str, queues: Callable[[str], SessionQueue]) -> None:

@@ -309,5 +309,5 @@ def test_keeping_asks_for_new_tables_only(tmp_path: Path, monkeypatch: pytest.Mo
     draft, name = ReportDraft(), ""
     for number in range(3):
         draft.add(ReportView("kept_share", viz_tables.kept_share(3)), 0, [])
-        name = stored.store(report_keeper.KIND, report_codec.encode(draft), name, report_codec.table_parts(draft))
+        name = stored.store(report_keeper.DRAFT_KIND, report_codec.encode(draft), name, report_codec.table_parts(draft))
         assert len(made) == number + 1

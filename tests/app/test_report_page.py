@@ -199,7 +199,7 @@ def test_a_report_is_bounded_in_words() -> None:
     for number in range(8):
         draft.add(view(number), 3_900_000, [])
     assert "the report would take 31.2 MB" in draft.refusal(1, ("1", "31.2 MB"))
-    for number in range(report_draft.MOST_VIEWS - 8):
+    for number in range(report_draft.MAX_VIEWS - 8):
         draft.add(view(number), 0, [])
     assert draft.full and "holds 30 views" in draft.refusal(1, ("1", "1"))
 

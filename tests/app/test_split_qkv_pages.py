@@ -11,7 +11,7 @@ import pytest
 from compared_runs import LWPTV
 from page_harness import charts, click, picker, runs, words
 
-from app.session.painting_state import SESSION_KEY
+from app.session.painting_state import PAINTING_KEY
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
@@ -52,7 +52,7 @@ def test_masks_show_thirds_and_paint_whole_tensors(open_app: Any, folder: Path) 
     at.toggle(key="painting").set_value(True).run()
     assert not at.exception and "masks query, key and value separately" in words(at)
     assert picker(at, "tensor").value == WHOLE
-    painting = at.session_state[SESSION_KEY].painting
+    painting = at.session_state[PAINTING_KEY].painting
     assert len(painting.tensors) == 32 and WHOLE in painting.tensors
     click(at, "manual_canvas", "digits", WHOLE, "", "")
     assert at.query_params["painted_factors"] == "b1/t.*.attn.in_proj_weight/e.digits=0"
