@@ -52,5 +52,5 @@ def table_csv(chart: ShownChart) -> bytes:
 
 def csv_with_source(table: pd.DataFrame, back: Mapping[str, str], source: str) -> bytes:
     """A table as CSV, with experts' keys and with the line of provenance."""
-    keyed = expert_names.with_keys(table, back)
+    keyed = expert_names.restore_keys(table, back)
     return tables.csv_bytes(keyed.assign(**{SOURCE: [source, *[""] * (len(keyed) - 1)][: len(keyed)]}))

@@ -42,7 +42,7 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
     by_id = {run.id: run for run in runs}
     chosen, missing = run_choice.picked_runs(list(by_id), first_runs([run for run in runs if not run.network] or runs))
     if missing:
-        run_picker.draw_missing_runs(missing, one_other=other_networks.ONE_OTHER)
+        run_picker.draw_missing_runs(missing, other_network_note=other_networks.ONE_OTHER)
     run_picker.draw_several(by_id, chosen, "drifting")
     if not chosen and not missing:
         st.info("Choose at least one run above.")

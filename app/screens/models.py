@@ -35,8 +35,8 @@ def draw_benchmark() -> None:
     benchmark_picker.draw_chooser(folders)
     benchmark_form.draw_make_again()
     source = st.segmented_control(
-        "Another benchmark", (OWN_IMAGES, PUBLISHED), default=OWN_IMAGES, key=address.BENCHMARK_SOURCE, bind=address.BIND,
-        required=True,
+        "Another benchmark", (OWN_IMAGES, PUBLISHED), default=OWN_IMAGES, key=address.BENCHMARK_SOURCE,
+        bind=address.BIND, required=True,
     )  # fmt: skip
     if source == PUBLISHED:
         published_experiments.draw_experiments()

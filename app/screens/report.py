@@ -58,8 +58,8 @@ def draw_fields() -> None:
         args=(title, "title"),
     )  # fmt: skip
     st.text_area(
-        "Introduction", draft.introduction, key=introduction, max_chars=20_000, height=110, placeholder=INTRODUCTION_HINT,
-        on_change=store_field, args=(introduction, "introduction"),
+        "Introduction", draft.introduction, key=introduction, max_chars=20_000, height=110,
+        placeholder=INTRODUCTION_HINT, on_change=store_field, args=(introduction, "introduction"),
     )  # fmt: skip
 
 
@@ -83,8 +83,8 @@ def draw_download() -> None:
             key = report_keeper.field_key(f"report_{name}")
             st.toggle(label, getattr(draft, name), key=key, help=words, on_change=store_field, args=(key, name))
     st.caption(
-        f"{plural(len(draft.views), 'view')} of at most {MAX_VIEWS}, about {size_text(PLOTLY_BYTES + draft.size)} in all, "
-        f"of which {size_text(PLOTLY_BYTES)} are the plotting library: the file opens without a network and requests "
+        f"{plural(len(draft.views), 'view')} of at most {MAX_VIEWS}, about {size_text(PLOTLY_BYTES + draft.size)} in "
+        f"all, of which {size_text(PLOTLY_BYTES)} are the plotting library: the file opens without a network and requests "
         "nothing. It contains no date, and neither your name nor your folders; runs come with recipes, digests, seeds "
         "and versions."
     )

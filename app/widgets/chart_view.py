@@ -66,11 +66,11 @@ def draw_chart(
         return
     if not headed and not presenting:
         draw_question(key)
-    table, options, back = expert_names.with_names(table, options)
-    st.session_state[f"names_{key}"] = back
+    table, options, keys_by_name = expert_names.with_names(table, options)
+    st.session_state[f"names_{key}"] = keys_by_name
     words = f"{description} {caption}"
     shown = ShownChart(
-        key, table, options, back, name, words, view_state.relative_address(), page_cautions(), of, heading
+        key, table, options, keys_by_name, name, words, view_state.relative_address(), page_cautions(), of, heading
     )
     chart_recorder.note_chart(shown)
     gesture = on_click if isinstance(on_click, Gesture) else Gesture("", on_click)
@@ -118,18 +118,18 @@ def _draw_picture(
 
     dark, options = view_state.has_dark_ground(), {"present": stage is not None, **chart.options}
     if stage:
-        shown = stage.fitted(figures.figure(chart.key, chart.table, options, dark))
+        shown = stage.fit_figure(figures.figure(chart.key, chart.table, options, dark))
     else:
         shown = figures.page_figure(chart.key, chart.table, options, dark)
     config = theme.config(chart.name, clicks=bool(gesture.callback and not gesture.area), camera=not dark)
-    extra: dict[str, Any] = {"on_select": gesture.callback, "selection_mode": gesture.area or "points"}
+    selection_options: dict[str, Any] = {"on_select": gesture.callback, "selection_mode": gesture.area or "points"}
     st.plotly_chart(
         shown,
         theme=None,
         key=suffix,
         config=config,
         alt=shown.layout.meta["alt"],
-        **(extra if gesture.callback else {}),
+        **(selection_options if gesture.callback else {}),
     )
 
 
@@ -161,5 +161,5 @@ def circled_marks(key: str) -> list[dict[str, str]]:
 
     chart = find(key)
     points = st.session_state[f"chart_{key}"].selection.points
-    back = st.session_state[f"names_{key}"]
-    return [expert_names.keys_of_mark(picked, back) for point in points if (picked := chart.read_pick([point]))]
+    keys_by_name = st.session_state[f"names_{key}"]
+    return [expert_names.keys_of_mark(picked, keys_by_name) for point in points if (picked := chart.read_pick([point]))]

@@ -81,7 +81,7 @@ def test_large_files_are_read_by_a_job(
         monkeypatch.setattr(listed_models, name, 10)
     monkeypatch.setattr(fit_check, "SMALL", 10)
     monkeypatch.setattr(fit_check, "WHOLE", 10)
-    monkeypatch.setattr(fit_report, "AT_ONCE", 10)
+    monkeypatch.setattr(fit_report, "MAX_DIRECT_BYTES", 10)
     digest_cache.DIGESTS.clear()
     at = open_app("models", library)
     assert set(table(at)["digest"]) == {"not read yet"}

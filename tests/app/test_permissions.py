@@ -70,8 +70,8 @@ def test_everything_that_writes_asks() -> None:
 def test_each_writing_call_is_refused_where_its_act_is(server: str) -> None:
     for function, _ in writing_calls.writing_calls().values():
         importlib.import_module(function.module)
-    assert {act for act, _ in permissions.REQUIRED_ACTS.values()} > ALONE
-    for name, (act, call) in permissions.REQUIRED_ACTS.items():
+    assert {act for act, _ in permissions.REQUIRED_ACTIONS.values()} > ALONE
+    for name, (act, call) in permissions.REQUIRED_ACTIONS.items():
         assert permissions.is_allowed(act) == (act in SERVERS[server]), name
         if not permissions.is_allowed(act):
             with pytest.raises(ModeError, match="own machine"):
