@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app import page_text
 from app.reading import figures
-from app.reading.report_sources import Of
+from app.reading.report_sources import ChartSources
 from viz.report.report_contents import ReportView, Source
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ShownChart:
     words: str
     place: str
     cautions: str = ""
-    of: Of = None
+    of: ChartSources = None
     heading: str = ""
 
     @property

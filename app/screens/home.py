@@ -156,7 +156,7 @@ def draw_library(runs: list[Run]) -> None:
 
 
 def draw_column_heads(sortable: bool) -> None:
-    """The heads of the columns; a click on a score sorts the list by this score, best first, and a second click undoes that."""
+    """Draw the heads of the columns; a click on a score sorts by it, best first, and a second click undoes that."""
     run, *scores, _ = st.columns(COLUMN_WIDTHS, gap="small", vertical_alignment="center")
     run.caption("Run")
     for column, (head, order) in zip(scores, SCORE_ORDERS.items(), strict=True):

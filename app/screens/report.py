@@ -84,8 +84,8 @@ def draw_download() -> None:
             st.toggle(label, getattr(draft, name), key=key, help=words, on_change=store_field, args=(key, name))
     st.caption(
         f"{plural(len(draft.views), 'view')} of at most {MAX_VIEWS}, about {size_text(PLOTLY_BYTES + draft.size)} in "
-        f"all, of which {size_text(PLOTLY_BYTES)} are the plotting library: the file opens without a network and requests "
-        "nothing. It contains no date, and neither your name nor your folders; runs come with recipes, digests, seeds "
+        f"all, of which {size_text(PLOTLY_BYTES)} are the plotting library. The file opens without a network and "
+        "requests nothing. It contains no date, and neither your name nor your folders; runs come with recipes, digests, seeds "
         "and versions."
     )
 

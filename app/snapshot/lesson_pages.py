@@ -72,7 +72,7 @@ class _Figures:
         chart = self.lesson.chart(number)
         if (address, chart, control) not in self.known:
             name = f"figure-{len(self.known) + 1}"
-            slider = self.app.slider(address, chart, control, position, numbers=True) if control else None
+            slider = self.app.slider(address, chart, control, position, sliders_only=True) if control else None
             recorded = slider.drawn[slider.first] if slider else self.app.chart(address, chart, position, bool(extra))
             self.known[address, chart, control] = make_static_figure(name, recorded, slider)
         return self.known[address, chart, control]

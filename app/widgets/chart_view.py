@@ -50,7 +50,7 @@ def draw_chart(
     caption: str = "",
     description: str = "",
     heading: str = "",
-    of: report_sources.Of = None,
+    of: report_sources.ChartSources = None,
     **options: Any,
 ) -> None:
     """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
@@ -105,7 +105,7 @@ def draw_live_chart(
     suffix = f"{key}_{job_id}"
     _draw_picture(shown, Gesture("", None), f"chart_{suffix}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
-        data_file.draw_csv_buttons(shown, of=f"_{job_id}")
+        data_file.draw_csv_buttons(shown, key_suffix=f"_{job_id}")
     if caption:
         st.caption(explain_words(caption, suffix))
 

@@ -44,7 +44,7 @@ def claim_lines(view: str, shown: Mapping[str, Comparison] | None = None) -> str
 
 
 def compare_claims(pairs: Sequence[tuple[Claim, Comparison | None]], origin: str = "") -> str:
-    """The lines of claims with our numbers; ``origin`` names our numbers' origin, if it is not the benchmark's library."""
+    """The lines of claims with our numbers; ``origin`` names their source if it is not the benchmark's library."""
     return _join_lines([claim_in_words(claim, comparison, origin) for claim, comparison in pairs])
 
 
@@ -80,7 +80,7 @@ def _break_sides(line: str) -> str:
 def claim_in_words(claim: Claim, comparison: Comparison | None, origin: str = "") -> str:
     """The sentence of one claim, in Markdown: the verdict, what is compared, the paper's side and ours.
 
-    ``origin`` names our numbers' origin, by default the benchmark's library.
+    ``origin`` names the source of our numbers, by default the benchmark's library.
     """
     verdict = judge(claim.direction, comparison)
     subject = f"{claim.topic}: {claim.first} against {claim.second}."
@@ -114,7 +114,8 @@ def _our_side(comparison: Comparison | None, verdict: Verdict, origin: str) -> s
     if not math.isfinite(comparison.low):
         interval = "no interval"
     elif interval != COUNTED:
-        interval += f" {page_text.format_signed(comparison.low, comparison.digits)} to {page_text.format_signed(comparison.high, comparison.digits)}"
+        low, high = (page_text.format_signed(limit, comparison.digits) for limit in (comparison.low, comparison.high))
+        interval += f" {low} to {high}"
     sample = comparison.sample.replace(REPORTING, samples.scored_part())
     origin = origin[0].upper() + origin[1:]
     sides = f"{first} against {second}, {page_text.format_signed(comparison.difference, comparison.digits)}"

@@ -1,4 +1,4 @@
-"""The estimated scores of a recipe on a sample: a button, a switch for automatic updates, and a chart of the changes."""
+"""The estimated scores of a recipe on a sample: a button, a switch for updates, and a chart of the changes."""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ def pick_run(
 ) -> tuple[Run, bool] | None:
     """Draw a picker and a sentence about the picked run, and return that run; None if there is none to show.
 
-    ``first`` is shown if neither the link nor the session names a run; ``draw_text`` draws the sentence. ``ready`` are the
-    runs whose results for this page are stored, by default all; if no run is chosen, one of them is shown.
+    ``first`` is shown if neither the link nor the session names a run; ``draw_text`` draws the sentence. ``ready`` are
+    the runs whose results for this page are stored, by default all; if no run is chosen, one of them is shown.
 
     The flag is True if the run was picked just now, so that the view starts with that run's own values.
     """
@@ -138,13 +138,13 @@ def draw_left_out(runs: Sequence[Run], reason: str = CLIP_ONLY_NOTE) -> None:
 
 
 def draw_missing_runs(
-    run_ids: Sequence[str], forget_runs: Callable[[], None] = run_choice.clear_link, other_network_note: str = OTHER_NETWORK_NOTE,
-    offers: str = "",
+    run_ids: Sequence[str], forget_runs: Callable[[], None] = run_choice.clear_link,
+    other_network_note: str = OTHER_NETWORK_NOTE, offers: str = "",
 ) -> None:  # fmt: skip
     """Report the chosen runs that cannot be shown, with a button to continue, which calls ``forget_runs``.
 
-    ``other_network_note`` is the sentence about a run of a network other than CLIP. ``offers`` says which runs the page shows,
-    if the page continues with them: then a stored run that is not among them needs no button.
+    ``other_network_note`` is the sentence about a run of a network other than CLIP. ``offers`` states which runs the
+    page shows, if it continues with them: a stored run that is not among them then needs no button.
     """
     run_ids = _offer_choices(run_ids)
     if offers:
@@ -212,8 +212,8 @@ def _report_missing_runs(run_ids: Sequence[str], forget_runs: Callable[[], None]
         st.button("Show an available run", on_click=forget_runs, type="primary")
         return
     st.warning(
-        f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {quoted_ids}, which this machine does not have. The "
-        "sender can send the recipe, too; the same recipe gives the same run.",
+        f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {quoted_ids}, which this machine does not have. "
+        "The sender can send the recipe, too; the same recipe gives the same run.",
         icon=":material/link_off:",
     )
     st.button("Show an available run", on_click=forget_runs, type="primary")

@@ -74,7 +74,7 @@ def _find_among(kind: str, chosen: str, names: Sequence[str]) -> str:
 
 
 def draw_view_links(current_title: str, kind: str, **query: str) -> None:
-    """Links to the other views of the selection; ``current_title`` is the title of this view, every link has ``query``."""
+    """Links to the other views of the selection; ``current_title`` is this view's title; all links have ``query``."""
     if not selection.chosen_value(kind):
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):

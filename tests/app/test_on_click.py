@@ -40,13 +40,13 @@ def test_a_page_makes_nothing_that_nobody_asked_for(open_app: Any, library: Path
     at = open_app("scores", library)
     assert not at.exception and len(at.get("plotly_chart")) > 1
     assert not made and not at.get("bidi_component") and "HTML" not in labels(at, "download_button")
-    assert figure_files.FORMATS not in words(at)
+    assert figure_files.FORMATS_NOTE not in words(at)
 
     at.session_state[f"figure_{CHART}"] = True
     at.run()
     assert set(made) == {"provenance_line", "picture_data", "figure"}
     assert len(at.get("bidi_component")) == labels(at, "download_button").count("HTML") == 1
-    assert figure_files.FORMATS in words(at)
+    assert figure_files.FORMATS_NOTE in words(at)
 
     at.session_state[f"figure_{CHART}"] = False
     at.run()
@@ -81,7 +81,7 @@ def test_a_file_is_made_without_a_session(open_app: Any, library: Path, monkeypa
         files = {key: thread.submit(given[key]).result().decode() for key in (f"csv_{CHART}", f"csv_table_{CHART}")}
     for content in files.values():
         head, first, *_ = content.splitlines()
-        assert head.endswith(f",{csv_files.SOURCE}") and "Mergescope" in first and "reporting half" in first
+        assert head.endswith(f",{csv_files.SOURCE_COLUMN}") and "Mergescope" in first and "reporting half" in first
     assert len({*files.values()}) == 2
 
 

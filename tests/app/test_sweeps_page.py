@@ -303,7 +303,7 @@ def test_tables_of_a_sweep_wait_only_while_its_points_are_computed(
     found = run_library_sweep(library, tmp_path / "store", compute=1)
     open_app("sweeps", library, sweep=found.id)
     job = Job(name_job(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, subject=found.id)
-    monkeypatch.setattr(sweeps, "IDLE_SHARE", 1e9)
+    monkeypatch.setattr(sweeps, "MIN_IDLE_RATIO", 1e9)
     monkeypatch.setattr(sweeps, "sweep_job", lambda sweep: job)
     before = sweeps.sweep_results(found)
     run_library_sweep(library, tmp_path / "store")

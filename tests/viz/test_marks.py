@@ -77,11 +77,14 @@ def the_file_can_be_read_as_csv(key: str) -> None:
     table = table_of(key)
     read = pd.read_csv(io.BytesIO(csv_files.csv_with_source(table, {}, "From here, n = 4")))
     assert (
-        list(read.columns) == [*(name for name in table if not name.startswith("(")), csv_files.SOURCE]
+        list(read.columns) == [*(name for name in table if not name.startswith("(")), csv_files.SOURCE_COLUMN]
         or len(read.columns) == len(table.columns) + 1
     )
     assert len(read) == len(table)
-    assert read[csv_files.SOURCE].iloc[0] == "From here, n = 4" and read[csv_files.SOURCE].iloc[1:].isna().all()
+    assert (
+        read[csv_files.SOURCE_COLUMN].iloc[0] == "From here, n = 4"
+        and read[csv_files.SOURCE_COLUMN].iloc[1:].isna().all()
+    )
     numeric = table.select_dtypes("number").to_numpy()
     np.testing.assert_allclose(read[table.select_dtypes("number").columns].to_numpy(), numeric, rtol=1e-9)
 

@@ -49,7 +49,7 @@ def hub_host() -> str:
 
 
 def forbidding_setting() -> str:
-    """The value of MERGESCOPE_HUB that forbids this server to download; empty if it may."""
+    """The value of MERGESCOPE_HUB that forbids this server to download; empty if downloads are allowed."""
     return client.blocked_by_setting()
 
 
@@ -91,10 +91,10 @@ def is_computed(chosen: Experiment, choice: Choice) -> bool:
     """Whether the table has every row of a choice."""
     from merging.sharing.published.row_variants import INDIVIDUAL, PRETRAINED, list_variants
 
-    if measured_choice(chosen) != choice or (made := computed_table(chosen)) is None:
+    if measured_choice(chosen) != choice or (table := computed_table(chosen)) is None:
         return False
     needed = {PRETRAINED, INDIVIDUAL, *(variant.key for variant in list_variants(chosen, choice))}
-    return needed <= {row.key for row in made.rows}
+    return needed <= {row.key for row in table.rows}
 
 
 def read_cards(chosen: Experiment, choice: Choice) -> None:
@@ -120,4 +120,7 @@ def benchmark_key(chosen: Experiment) -> str:
 def open_experiment() -> Experiment | None:
     """The experiment whose benchmark this session works on; None for other benchmarks."""
     folder = benchmark_choice.benchmark_folder()
-    return next((one for one in all_experiments() if experiment_folder(one).benchmark_folder == folder), None)
+    return next(
+        (experiment for experiment in all_experiments() if experiment_folder(experiment).benchmark_folder == folder),
+        None,
+    )
