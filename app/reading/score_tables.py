@@ -27,7 +27,7 @@ NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multit
 
 
 def averages_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
-    """One row for each reference and each run, which merge the same experts; ``experts`` lists them, separated by commas."""
+    """A row for each reference and each run of the same experts; ``experts`` lists these, separated by commas."""
     ids, references_known = tuple(run.id for run in runs), len(page_data.references(runs[0].benchmark, stored))
     return _averages_cached(ids, runs[0].benchmark, references_known, stored)
 

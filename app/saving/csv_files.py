@@ -35,7 +35,8 @@ def draw_csv_buttons(chart: ShownChart, key_suffix: str = "") -> None:
         st.download_button(
             label, benchmark_choice.bind_download(partial(make_csv, chart)),
             f"{theme.file_name(chart.name)}{suffix}.csv", "text/csv",
-            key=f"csv{suffix}_{chart.key}{key_suffix}", on_click="ignore", type="tertiary", icon=":material/table:", help=help_text,
+            key=f"csv{suffix}_{chart.key}{key_suffix}", on_click="ignore", type="tertiary",
+            icon=":material/table:", help=help_text,
         )  # fmt: skip
 
 

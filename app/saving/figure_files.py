@@ -50,7 +50,7 @@ def draw_save_menu(chart: ShownChart) -> None:
 def picture_data(chart: ShownChart, notes: list[str]) -> dict[str, Any]:
     """The data with which the browser's scripts draw the picture of a chart, with ``notes`` as lines under it."""
     from viz.chart_registry import find
-    from viz.dark_ground import LIGHT
+    from viz.dark_ground import TO_LIGHT
 
     return {
         "chart": f"chart_{chart.key}",
@@ -58,7 +58,7 @@ def picture_data(chart: ShownChart, notes: list[str]) -> dict[str, Any]:
         "title": find(chart.key).question,
         "description": str(chart.figure().layout.meta["alt"]),
         "notes": notes,
-        "light": dict(LIGHT),
+        "light": dict(TO_LIGHT),
     }
 
 

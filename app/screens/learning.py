@@ -31,8 +31,8 @@ VIEW_TABLES = {  # view -> tables, at least one of which a run must have
     STORAGE: set(learning.LEARNED_TABLES),
 }
 NO_LEARNED_RUN = (
-    "No run has learned anything yet. A merge that learns its coefficients from unlabeled images shows here which "
-    "layers it turned up and which off, while it learns and afterwards."
+    "No run has learned anything yet. A merge that learns its coefficients from unlabeled images shows here the "
+    "coefficient of every layer, while it learns and afterwards."
 )
 LACKS_VIEW_NOTE = "This run has no {}. It has: {}."
 LEARNED_NOTHING_NOTE = "This run learned nothing: its method needs no learning."

@@ -85,8 +85,8 @@ def draw_download() -> None:
     st.caption(
         f"{plural(len(draft.views), 'view')} of at most {MAX_VIEWS}, about {size_text(PLOTLY_BYTES + draft.size)} in "
         f"all, of which {size_text(PLOTLY_BYTES)} are the plotting library. The file opens without a network and "
-        "requests nothing. It contains no date, and neither your name nor your folders; runs come with recipes, digests, seeds "
-        "and versions."
+        "requests nothing. It contains no date, and neither your name nor your folders; runs come with recipes, "
+        "digests, seeds and versions."
     )
 
 

@@ -60,7 +60,7 @@ class Headless:
     drawn_charts: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
 
     def chart(self, address: PageAddress, key: str, position: str, allow_other: bool = False) -> RecordedChart:
-        """The chart ``key`` of a view; the first one for an empty key, or for a missing chart if ``allow_other`` is True.
+        """The chart ``key`` of a view; the first chart if the key is empty, or missing and ``allow_other`` is True.
 
         Raises SnapshotError, which begins with ``position``.
         """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.snapshot.headless import SnapshotError
-from app.snapshot.site import PLOTLY
+from app.snapshot.site import PLOTLY_FILE
 from merging.base import settings
 from merging.base.files.temporary import OLD, temporary_name
 from viz.report import private_names
@@ -25,7 +25,7 @@ def write_site(files: Mapping[str, bytes], out: Path, private: private_names.Pri
         SnapshotError: a text contains something private, or the folder contains other files than a snapshot.
     """
     if out.exists() and not (out / MANIFEST).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise SnapshotError(f"{out} exists and is no snapshot. Name a new or an empty folder.")
+        raise SnapshotError(f"{out} exists and is not a snapshot. Name a new or an empty folder.")
     check_privacy(
         files,
         private or private_names.find_private_names((str(settings.store_root()), str(settings.benchmark_folder()))),
@@ -46,7 +46,7 @@ def write_site(files: Mapping[str, bytes], out: Path, private: private_names.Pri
 def check_privacy(files: Mapping[str, bytes], private: private_names.PrivateNames) -> None:
     """Look for private text in every file but plotly.js, which has none. Raises SnapshotError naming the file."""
     for name, content in files.items():
-        if name != PLOTLY:
+        if name != PLOTLY_FILE:
             try:
                 private_names.check_document(content.decode(), private)
             except ReportError as error:

@@ -221,7 +221,8 @@ def _draw_extent(report: FitReport, pretrained: str, experts: Mapping[str, str],
     if permissions.is_allowed(VisitorAction.COMMAND) and (job is None or not job.is_live):
         st.button(
             "Check every number", key=f"check_{key_suffix}_{subject}", on_click=_start_check,
-            args=(subject, pretrained, experts), icon=":material/search_check:", help="In the background; the result then appears here.",
+            args=(subject, pretrained, experts), icon=":material/search_check:",
+            help="In the background; the result then appears here.",
         )  # fmt: skip
 
 

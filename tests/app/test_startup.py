@@ -16,13 +16,13 @@ from streamlit.web import skills
 from app import startup
 
 
-@pytest.mark.parametrize("name", startup.SLOW)
+@pytest.mark.parametrize("name", startup.SLOW_MODULES)
 def test_every_slow_module_exists(name: str) -> None:
     assert importlib.util.find_spec(name) is not None
 
 
 def test_a_wrong_name_is_an_error_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(startup, "SLOW", ("merging.no_such_module", "json"))
+    monkeypatch.setattr(startup, "SLOW_MODULES", ("merging.no_such_module", "json"))
     with caplog.at_level(logging.WARNING, logger=startup.log.name):
         startup.import_slow_modules()
     assert [record.levelname for record in caplog.records] == ["ERROR"]

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     import jinja2
 
 TEMPLATE_FOLDER = Path(__file__).parent
-SHORT, LINE, LONG = 120, 200, 5000  # characters of a name, of a heading, and of a paragraph
+NAME_CHARACTERS, LINE_CHARACTERS, PARAGRAPH_CHARACTERS = (
+    120,
+    200,
+    5000,
+)  # characters of a name, of a heading, and of a paragraph
 
 
 @cache
@@ -29,7 +33,7 @@ def environment(folder: Path = TEMPLATE_FOLDER) -> jinja2.Environment:
         loader=jinja2.FileSystemLoader([folder, TEMPLATE_FOLDER]), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    for name, limit in {"short": SHORT, "line": LINE, "long": LONG}.items():
+    for name, limit in {"short": NAME_CHARACTERS, "line": LINE_CHARACTERS, "long": PARAGRAPH_CHARACTERS}.items():
         environment.filters[name] = partial(clean_text, limit=limit)
     environment.filters |= {"anchor": anchor, "lines": cut_lines, "paragraphs": split_paragraphs}
     return environment
@@ -47,7 +51,7 @@ def anchor(identity: str) -> str:
 
 def cut_lines(text: str) -> str:
     """Text with every line cut to ``LINE`` characters, and with invisible characters written as their codes."""
-    return "\n".join(clean_text(line, LINE) for line in text.splitlines())
+    return "\n".join(clean_text(line, LINE_CHARACTERS) for line in text.splitlines())
 
 
 def split_paragraphs(text: str) -> list[list[str]]:
