@@ -21,7 +21,7 @@ class Parameter:
     """
 
     key: str
-    page: str
+    pages: str
     meaning: str
     bound: bool = False
 
@@ -71,10 +71,10 @@ ADDRESS = [
     Parameter(SHARED_DIRECTIONS := "shared_directions", "Drift", "How many directions both inputs share.", True),
     Parameter(ENERGY_RATIO := "energy_ratio", "Drift", "The energy of task B's inputs relative to A's.", True),
     Parameter(COSINE := "cosine", "Drift", "The cosine of the two task vectors.", True),
-    Parameter(TRAINED_VECTORS := "trained_vectors", "Drift", "Whether task vectors are those of training.", True),
+    Parameter(TRAINED_VECTORS := "trained_vectors", "Drift", "Whether task vectors are as after training.", True),
     Parameter(ACTION := "action", "Drift", "The action on the chosen tensor.", True),
     Parameter(ACTION_SCOPE := "action_scope", "Drift", "Whether it acts on a tensor, block or kind.", True),
-    Parameter(ACTION_EXPERT := "action_expert", "Drift", "The expert whose features the action changes.", True),
+    Parameter(ACTION_EXPERT := "action_expert", "Drift", "The expert that gets the tensor back.", True),
     Parameter(FACTOR := "factor", "Drift", "The factor by which the tensor is scaled.", True),
     Parameter(DOMAIN := "domain", "Drift", "The images on which accuracy is measured.", True),
     Parameter(PREDICTION := "prediction", "Drift", "The quantity that the first-order map predicts.", True),
@@ -83,13 +83,13 @@ ADDRESS = [
     Parameter(SEPARABILITY_METRIC := "separability_metric", "Features", "How separability is measured.", True),
     Parameter(DATA_SET := "data_set", "Features", "The data set whose images are shown.", True),
     Parameter(CLASSES := "classes", "Features", "The classes whose images are shown.", True),
-    Parameter(MAP := "map", "Features", "How maps are drawn.", True),
+    Parameter(MAP := "map", "Features", "The method that draws maps.", True),
     Parameter(PERPLEXITY := "perplexity", "Features", "The perplexity of t-SNE maps.", True),
     Parameter(COMPARED_EXPERT := "compared_expert", "Features", "The expert that is shown beside the runs.", True),
     Parameter(UNIT_LENGTH := "unit_length", "Features, Compare", "Whether features have unit length.", True),
     # Image
     Parameter(IMAGE_VIEW := "image_view", "Image", "The chosen view of Image.", True),
-    Parameter(DEPTH_METRIC := "depth_metric", "Image", "The quantity that the chart by depth shows.", True),
+    Parameter(DEPTH_METRIC := "depth_metric", "Image", "The images that the chart by depth counts.", True),
     Parameter(CELL_METRIC := "cell_metric", "Image", "The quantity that cells of every data set show.", True),
     Parameter(LISTED_DATA_SET := "listed_data_set", "Image", "The data set whose images are listed.", True),
     Parameter(QUESTION := "question", "Image", "The question that the listed images answer.", True),
@@ -121,8 +121,8 @@ ADDRESS = [
     Parameter(POINT := "point", "Sweeps", "The chosen point of the sweep."),
     Parameter(SCORE := "score", "Sweeps", "The score that the map shows.", True),
     Parameter(CRITERION := "criterion", "Sweeps", "The score by which the best point is chosen.", True),
-    Parameter(CONSTRAINT := "constraint", "Sweeps", "The accuracy that bounds the choice of a point.", True),
-    Parameter(MINIMUM := "minimum", "Sweeps", "The share of it that a point must reach, percent.", True),
+    Parameter(CONSTRAINT := "constraint", "Sweeps", "The accuracy that limits the choice of a point.", True),
+    Parameter(MINIMUM := "minimum", "Sweeps", "The share of it that a point must reach (%).", True),
     # Compare
     Parameter(COMPARE_VIEW := "compare_view", "Compare", "The chosen view of Compare.", True),
     Parameter(COMPARED_DATA_SETS := "compared_data_sets", "Compare", "The data sets whose images are compared.", True),

@@ -102,8 +102,8 @@ def test_keys_differ_and_say_what_they_are() -> None:
 
 @pytest.mark.parametrize("one", ADDRESS, ids=lambda one: one.key)
 def test_every_key_is_used_on_the_pages_that_it_names(one: Parameter) -> None:
-    titles = [title for title in TITLES if re.search(rf"\b{re.escape(title)}\b", one.page)]
-    assert titles or one.page.startswith("All")
+    titles = [title for title in TITLES if re.search(rf"\b{re.escape(title)}\b", one.pages)]
+    assert titles or one.pages.startswith("All")
     used = {name for name, keys in uses().items() if one.key in keys}
     assert used
     assert all(used & {*own_files(TITLES[title]), *shared_files()} for title in titles)

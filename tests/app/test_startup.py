@@ -66,7 +66,7 @@ def test_a_server_settles_once_and_tries_again_after_an_error(monkeypatch: pytes
     fresh = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fresh)
     monkeypatch.setattr(fresh, "_freeze", lambda: None)
-    monkeypatch.setattr(fresh, "DELAY", 0.0)
+    monkeypatch.setattr(fresh, "DELAY_SECONDS", 0.0)
     monkeypatch.setattr(fresh, "_prepare", begun.append)
     monkeypatch.setattr(fresh.sys, "setswitchinterval", lambda _seconds: None)
     warm_up = fresh.warm_up
