@@ -125,6 +125,6 @@ def test_the_table_says_which_keys_widgets_are_bound_to_and_on_which_pages() -> 
                 continue
             assert table[key].bound, (name, key)
             pages = [title for title, page in TITLES.items() if name in own_files(page)]
-            assert table[key].page.startswith("All") or all(title in table[key].page for title in pages), (name, key)
+            assert table[key].pages.startswith("All") or all(title in table[key].pages for title in pages), (name, key)
             keys.add(key)
     assert {one.key for one in ADDRESS if one.bound} - keys == {"first_expert", "second_expert"}

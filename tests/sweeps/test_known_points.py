@@ -111,7 +111,7 @@ def test_a_plan_reads_what_its_points_share_once(tiny_benchmark: Benchmark, monk
 
 def test_many_points_need_workers(tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "MOST_ALONE", 2)
-    monkeypatch.setattr(sweeps, "MAX_POINTS", 3)
+    monkeypatch.setattr(sweeps, "MOST_POINTS", 3)
     monkeypatch.delenv("MERGESCOPE_WORKERS", raising=False)
     with pytest.raises(RecipeError, match=r"at most 2 points here; .* has 3\. Take fewer values, or set MERGESCOPE_W"):
         sweep(tiny_benchmark)
