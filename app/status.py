@@ -66,7 +66,7 @@ def server_status() -> dict[str, Any]:
         "bench": {"running": bool(preview_pid), "waiting": previews.preview_process().count_waiting},
         "memory": {
             "server": process.memory_info().rss,
-            "children": sum(_resident(child) for child in process.children(recursive=True)),
+            "children": sum(_read_resident_bytes(child) for child in process.children(recursive=True)),
             "free": free_memory(),
         },
         "load": os.getloadavg()[0],
@@ -100,7 +100,7 @@ def status_in_words(state: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _resident(process: psutil.Process) -> int:
+def _read_resident_bytes(process: psutil.Process) -> int:
     try:
         return int(process.memory_info().rss)
     except psutil.Error:

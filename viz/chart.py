@@ -103,11 +103,11 @@ class Chart:
             )
         present = bool(options.get("present", False))
         if table.empty:
-            return theme.notice(self.key, self.empty, present)
-        used = [name for name in (*self.columns, *self.optional) if name in table]
+            return theme.draw_notice(self.key, self.empty, present)
+        used_columns = [name for name in (*self.columns, *self.optional) if name in table]
         table = table.reset_index(drop=True)  # charts find rows by their position
         names = NAME_COLUMNS & {*self.rows, *self.picks, "group"}
-        table = table.assign(**{name: _normalize_column(table[name], name in names) for name in used})
+        table = table.assign(**{name: _normalize_column(table[name], name in names) for name in used_columns})
         repeated = table.duplicated(list(self.rows)) if self.rows else pd.Series(dtype=bool)
         if repeated.any():
             values = table.loc[repeated, list(self.rows)].iloc[0].tolist()
@@ -119,7 +119,7 @@ class Chart:
         try:
             picture = self.render(table, **options)
         except NothingToDraw as nothing:
-            return theme.notice(self.key, str(nothing), present)
+            return theme.draw_notice(self.key, str(nothing), present)
         return theme.finish_figure(picture.drawing, self.key, picture.alt, picture.height, present, picture.state)
 
     def read_pick(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:

@@ -80,14 +80,14 @@ def hover_texts(rows: pd.DataFrame, template: str, **formats: Callable[[Any], st
 
 
 def describe_extreme(
-    table: pd.DataFrame, value: str, template: str, least: bool = False, **formats: Callable[[Any], str]
+    table: pd.DataFrame, value: str, template: str, smallest: bool = False, **formats: Callable[[Any], str]
 ) -> str:
-    """The template filled with the row that has the largest number, or the ``least``; empty if no row has a number."""
+    """The template filled with the row of the largest number, or of the ``smallest``; empty if no row has a number."""
     numbers = table[value].to_numpy(np.float64)
     finite = np.flatnonzero(np.isfinite(numbers))
     if not len(finite):
         return ""
-    row = finite[(numbers[finite].argmin if least else numbers[finite].argmax)()]
+    row = finite[(numbers[finite].argmin if smallest else numbers[finite].argmax)()]
     return hover_texts(table.iloc[[row]], template, **formats)[0]
 
 

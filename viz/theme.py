@@ -176,7 +176,7 @@ def finish_figure(fig: Drawing, key: str, alt: str, height: float, present: bool
     return fig.figure()
 
 
-def notice(key: str, sentence: str, present: bool = False) -> go.Figure:
+def draw_notice(key: str, sentence: str, present: bool = False) -> go.Figure:
     """A figure with only a sentence that explains why there is no picture; ``sentence`` is already escaped."""
     fig = Drawing()
     fig.update_xaxes(visible=False, range=[0, 1])

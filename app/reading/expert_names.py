@@ -42,7 +42,7 @@ def experts_in_words(keys: Sequence[str], limit: int = 100) -> str:
 
 def with_names(table: pd.DataFrame, options: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str]]:
     """A chart's table and options with experts by name, and {name: key} to translate clicks on the chart."""
-    names = _names(table)
+    names = _map_names(table)
     columns = {name: _replace_values(table[name], names) for name in EXPERT_COLUMNS if names and name in table}
     new_options = {
         name: _replace_names(value, names) if name in EXPERT_OPTIONS else value for name, value in options.items()
@@ -68,7 +68,7 @@ def _replace_values(column: pd.Series[Any], replacements: Mapping[str, str]) -> 
     return column.map({value: replacements.get(value, value) for value in column.unique()})
 
 
-def _names(table: pd.DataFrame) -> dict[str, str]:
+def _map_names(table: pd.DataFrame) -> dict[str, str]:
     """The names of the experts in a table by key; empty if two of them would have the same name."""
     experts = dict.fromkeys(key for name in EXPERT_COLUMNS if name in table for key in table[name].unique())
     titles = data_set_titles() if experts else {}

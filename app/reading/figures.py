@@ -31,12 +31,12 @@ def fingerprint(table: pd.DataFrame) -> bytes:
 
 
 @st.cache_resource(max_entries=CACHED, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
-def figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool = False) -> go.Figure:
+def draw_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool = False) -> go.Figure:
     """A chart's figure on a light or a dark ground. Shared: do not change it."""
     from viz import draw
 
-    drawn = draw(key, table, ground="dark" if dark else "light", **options)
-    return _encode_arrays(drawn, drawn.to_dict())
+    result = draw(key, table, ground="dark" if dark else "light", **options)
+    return _encode_arrays(result, result.to_dict())
 
 
 @st.cache_resource(max_entries=CACHED, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
@@ -46,15 +46,15 @@ def page_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bo
 
     from viz import theme
 
-    plain_figure = figure(key, table, options, dark).to_dict()
-    shown = theme.add_toolbar_strip(go.Figure([], plain_figure["layout"], _validate=False))
-    return _encode_arrays(shown, plain_figure | {"layout": shown.layout.to_plotly_json()})
+    plain_figure = draw_figure(key, table, options, dark).to_dict()
+    with_strip = theme.add_toolbar_strip(go.Figure([], plain_figure["layout"], _validate=False))
+    return _encode_arrays(with_strip, plain_figure | {"layout": with_strip.layout.to_plotly_json()})
 
 
-def _encode_arrays(figure: go.Figure, plain_figure: dict[str, Any]) -> go.Figure:
+def _encode_arrays(result: go.Figure, plain_figure: dict[str, Any]) -> go.Figure:
     """The figure with the arrays of ``plain_figure`` encoded, so that reruns need not encode them again."""
-    figure.to_dict = lambda: plain_figure
-    return figure
+    result.to_dict = lambda: plain_figure
+    return result
 
 
 # Hashes of arguments. A measurement's folder names all its inputs except the files that it was measured from.

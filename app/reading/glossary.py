@@ -73,7 +73,7 @@ def link_words(markdown: str, explained: Collection[str]) -> tuple[str, list[str
         used.append(word.word)
         return f'[{match[0]}](methods?word={quote_plus(word.word)} "{word.sentence}")'
 
-    return _pattern().sub(replace_word, markdown), used
+    return _compile_pattern().sub(replace_word, markdown), used
 
 
 @cache
@@ -82,13 +82,13 @@ def _words_by_form() -> dict[str, GlossaryWord]:
 
 
 @cache
-def _pattern() -> re.Pattern[str]:
+def _compile_pattern() -> re.Pattern[str]:
     """Matches unchangeable Markdown, or a form of a word; longer forms come first: "task vector" before "task"."""
     forms = "|".join(re.escape(form) for form in sorted(_words_by_form(), key=len, reverse=True))
     return re.compile(rf"{UNCHANGED_MARKDOWN}|(?<![\w-])(?:{forms})(?![\w-])", re.IGNORECASE)
 
 
-def words_markdown(shown: Collection[GlossaryWord]) -> Iterator[str]:
+def words_markdown(entries: Collection[GlossaryWord]) -> Iterator[str]:
     """The Markdown of words with their formulas."""
-    for word in shown:
+    for word in entries:
         yield f"### {word.word[:1].upper()}{word.word[1:]}\n\n{word.sentence} ${word.formula}$"

@@ -51,21 +51,21 @@ class ListedModels:
     @property
     def readable(self) -> list[RecognizedEntry]:
         """Models, adapters, heads and checkpoints of no known family."""
-        return [seen for seen in self.inspected if seen[1].kind != "unreadable"]
+        return [pair for pair in self.inspected if pair[1].kind != "unreadable"]
 
     @property
     def unreadable(self) -> list[RecognizedEntry]:
         """Files that are named like checkpoints but cannot be read as checkpoints."""
-        return [seen for seen in self.inspected if seen[1].kind == "unreadable"]
+        return [pair for pair in self.inspected if pair[1].kind == "unreadable"]
 
     @property
     def own_files(self) -> list[RecognizedEntry]:
         """Readable files that do not come with the benchmark."""
-        return [seen for seen in self.readable if not is_bundled(seen[0])]
+        return [pair for pair in self.readable if not is_bundled(pair[0])]
 
     def find_file(self, reference: str) -> RecognizedEntry | None:
         """The entry of a reference with its facts; None if it is not listed."""
-        return next((seen for seen in self.inspected if seen[0].reference == reference), None)
+        return next((pair for pair in self.inspected if pair[0].reference == reference), None)
 
 
 def is_local() -> bool:
@@ -78,15 +78,15 @@ def is_bundled(entry: CatalogEntry) -> bool:
     return entry.listed_path.startswith(f"{BUNDLED_FOLDER}/")
 
 
-def list_models(typed: str = "") -> ListedModels:
+def list_models(typed_path: str = "") -> ListedModels:
     """The inspected files of the allowed folders, the typed path, uploads and the benchmark."""
     from merging.sharing.catalog import uploaded_models
 
-    listings = _list_folders_cached(tuple(settings.models_folders().items()), typed if is_local() else "")
+    listings = _list_folders_cached(tuple(settings.models_folders().items()), typed_path if is_local() else "")
     entries = [entry for listing in listings for entry in listing.items]
     entries += [] if permissions.has_others() else uploaded_models.list_uploads(page_data.store().root)
     entries = sorted(entries, key=lambda entry: (entry.listed_path.casefold(), entry.listed_path))
-    entries = list({entry.reference: entry for entry in (*entries, *_bundled_entries())}.values())
+    entries = list({entry.reference: entry for entry in (*entries, *_list_bundled_entries())}.values())
     facts, not_inspected = _inspect(entries)
     entries_with_facts = [(entry, facts[entry.reference]) for entry in entries if entry.reference in facts]
     unknown = {
@@ -96,7 +96,7 @@ def list_models(typed: str = "") -> ListedModels:
     }
     others = [name for listing in listings for name in listing.others]
     others += [entry.listed_path for entry in entries if entry.reference in unknown]
-    data_sets = tuple(data_set.listed_path for data_set in list_data_sets(typed))
+    data_sets = tuple(data_set.listed_path for data_set in list_data_sets(typed_path))
     return ListedModels(
         inspected=tuple(pair for pair in entries_with_facts if pair[0].reference not in unknown),
         benchmarks=tuple(entry for listing in listings for entry in listing.benchmarks),
@@ -108,31 +108,31 @@ def list_models(typed: str = "") -> ListedModels:
 
 
 @st.cache_data(max_entries=16, ttl=CACHE_SECONDS, show_spinner=False)
-def _list_folders_cached(folders: tuple[tuple[str, Path], ...], typed: str) -> list[Listing]:
+def _list_folders_cached(folders: tuple[tuple[str, Path], ...], typed_path: str) -> list[Listing]:
     from merging.sharing.catalog import model_listing
 
     listings = [model_listing.list_models_folder(name, root) for name, root in folders]
-    return [*listings, model_listing.list_typed_path(typed)] if typed else listings
+    return [*listings, model_listing.list_typed_path(typed_path)] if typed_path else listings
 
 
-def list_names(typed: str = "") -> tuple[list[CatalogEntry], list[CatalogEntry]]:
+def list_names(typed_path: str = "") -> tuple[list[CatalogEntry], list[CatalogEntry]]:
     """Possible models and benchmark folders, by name only, in the allowed folders and at the typed path."""
-    listings = _list_folders_cached(tuple(settings.models_folders().items()), typed if is_local() else "")
+    listings = _list_folders_cached(tuple(settings.models_folders().items()), typed_path if is_local() else "")
     entries = [entry for listing in listings for entry in listing.items if not entry.problem]
     return entries, [entry for listing in listings for entry in listing.benchmarks]
 
 
-def list_data_sets(typed: str = "") -> list[DataSetLocation]:
+def list_data_sets(typed_path: str = "") -> list[DataSetLocation]:
     """Possible data sets, by name only, in the allowed folders and at the typed path."""
-    return _list_data_sets_cached(tuple(settings.models_folders().items()), typed if is_local() else "")
+    return _list_data_sets_cached(tuple(settings.models_folders().items()), typed_path if is_local() else "")
 
 
 @st.cache_data(max_entries=16, ttl=CACHE_SECONDS, show_spinner=False)
-def _list_data_sets_cached(folders: tuple[tuple[str, Path], ...], typed: str) -> list[DataSetLocation]:
+def _list_data_sets_cached(folders: tuple[tuple[str, Path], ...], typed_path: str) -> list[DataSetLocation]:
     from merging.sharing.catalog import data_set_catalog
 
     locations = [location for name, root in folders for location in data_set_catalog.list_in_models_folder(name, root)]
-    return [*locations, *(data_set_catalog.list_at_path(typed) if typed else ())]
+    return [*locations, *(data_set_catalog.list_at_path(typed_path) if typed_path else ())]
 
 
 def list_again() -> None:
@@ -141,7 +141,7 @@ def list_again() -> None:
     _list_data_sets_cached.clear()
 
 
-def _bundled_entries() -> list[CatalogEntry]:
+def _list_bundled_entries() -> list[CatalogEntry]:
     """The benchmark's models as entries."""
     from merging.sharing.catalog.model_listing import CatalogEntry
 
@@ -207,14 +207,14 @@ def group_models(files: ListedModels) -> list[ModelGroup]:
     if files.not_inspected:
         return []
     key = tuple((entry.reference, facts.state) for entry, facts in files.readable)
-    return _groups(key, files)
+    return _group_models_cached(key, files)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _groups(key: tuple[object, ...], _shelf: ListedModels) -> list[ModelGroup]:
+def _group_models_cached(key: tuple[object, ...], _shelf: ListedModels) -> list[ModelGroup]:
     from merging.sharing.catalog.model_groups import find_groups
 
-    own_files = [seen for seen in _shelf.readable if not is_bundled(seen[0])]
+    own_files = [pair for pair in _shelf.readable if not is_bundled(pair[0])]
     return find_groups(own_files, _shelf.benchmarks)
 
 
@@ -244,7 +244,9 @@ def _known_distances() -> dict[tuple[object, ...], Distance]:
     return {}
 
 
-def _best_distance(model: RecognizedEntry, base: RecognizedEntry, estimate: Distance, may_measure: bool) -> Distance:
+def _find_best_distance(
+    model: RecognizedEntry, base: RecognizedEntry, estimate: Distance, may_measure: bool
+) -> Distance:
     """The exact distance if both files are small and ``may_measure`` is True; otherwise the estimate."""
     from merging.sharing.catalog.model_recognition import measure_exact_distance
 
@@ -273,7 +275,7 @@ def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.
     from merging.sharing.catalog.model_groups import find_nearest_base
 
     pretrained_models = base_models(files, model_groups)
-    by_path, started = {seen[0].listed_path: seen for seen in files.readable}, time.monotonic()
+    by_path, started = {pair[0].listed_path: pair for pair in files.readable}, time.monotonic()
     pretrained_of = {
         entry.reference: group.pretrained
         for group in model_groups
@@ -282,7 +284,7 @@ def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.
     }
     names = {entry.reference: name for group in model_groups for name, entry in group.experts.items()}
     rows = []
-    for entry, facts in [*files.own_files, *(seen for seen in files.readable if is_bundled(seen[0]))]:
+    for entry, facts in [*files.own_files, *(pair for pair in files.readable if is_bundled(pair[0]))]:
         pretrained = pretrained_of.get(entry.reference)
         group_base = {pretrained.listed_path: pretrained_models[pretrained.listed_path]} if pretrained else {}
         nearest = find_nearest_base(facts, group_base) or find_nearest_base(facts, pretrained_models)
@@ -291,7 +293,7 @@ def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.
             fits = "is pretrained"
         elif nearest:
             base, may_measure = by_path[nearest[0]], time.monotonic() - started < MAX_READ_SECONDS
-            distance = _best_distance((entry, facts), base, nearest[1], may_measure)
+            distance = _find_best_distance((entry, facts), base, nearest[1], may_measure)
             fits = fits if distance.unrelated else _origin_in_words(base[0].name, distance)
         if facts.kind == "adapter" and pretrained:
             fits = pretrained.name

@@ -63,7 +63,7 @@ def _find_digest(folder: Path, state: tuple[int, ...]) -> str:
 
 def job_queue() -> SessionQueue:
     """The queue of jobs of all sessions, as this session sees it: on its benchmark."""
-    queue = SessionQueue(_run_queue(), store(), session_benchmark.benchmark_folder(), _benchmark_or_none)
+    queue = SessionQueue(_run_queue(), store(), session_benchmark.benchmark_folder(), _find_benchmark)
     if not permissions.has_others() or not (name := session_name()):
         return queue
     return replace(queue, session=name, followed=frozenset(st.session_state.get("_live", ())))
@@ -76,7 +76,7 @@ def _run_queue() -> RunQueue:
     return RunQueue(Store(libraries=(settings.benchmark_folder() / "runs",)))
 
 
-def _benchmark_or_none() -> Benchmark | None:
+def _find_benchmark() -> Benchmark | None:
     try:
         return benchmark()
     except TaskError:

@@ -45,7 +45,7 @@ def view_size(view: ReportView) -> int:
     from viz.report.document import figure_json
     from viz.report.report_tables import table_html
 
-    figure = figures.figure(view.key, view.table, {"present": False, **view.options})
+    figure = figures.draw_figure(view.key, view.table, {"present": False, **view.options})
     return len(figure_json(figure)) + len(table_html(view.table))
 
 

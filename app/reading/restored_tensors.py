@@ -52,18 +52,18 @@ def _revert_cells_cached(run_id: str, changes: pd.DataFrame, titles: dict[str, s
     tensors = page_data.run_table(run_id, "tensors")[measurements.TENSOR_COLUMNS]
     numbers = ["before", "after", "change", "low", "high", "margin", "n"]
     tensor_changes, block_changes = (changes[changes["level"] == level] for level in ("tensor", "block"))
-    averages = [over for over in DOMAIN_TITLES if over in set(changes["over"])]
+    averages = [scope for scope in DOMAIN_TITLES if scope in set(changes["over"])]
     frames = []
-    for over in [*averages, *(name for name in dict.fromkeys(changes["over"]) if name not in DOMAIN_TITLES)]:
-        rows = tensor_changes[tensor_changes["over"] == over][["name", *numbers]].rename(columns={"name": "tensor"})
-        title = DOMAIN_TITLES.get(over) or titles.get(over, over)
-        frames.append(tensors.merge(rows, on="tensor", how="left").assign(row=over, title=title))
-        if over in DOMAIN_TITLES:
-            block_rows = block_changes[block_changes["over"] == over][["name", *numbers]].rename(
+    for scope in [*averages, *(name for name in dict.fromkeys(changes["over"]) if name not in DOMAIN_TITLES)]:
+        rows = tensor_changes[tensor_changes["over"] == scope][["name", *numbers]].rename(columns={"name": "tensor"})
+        title = DOMAIN_TITLES.get(scope) or titles.get(scope, scope)
+        frames.append(tensors.merge(rows, on="tensor", how="left").assign(row=scope, title=title))
+        if scope in DOMAIN_TITLES:
+            block_rows = block_changes[block_changes["over"] == scope][["name", *numbers]].rename(
                 columns={"name": "section"}
             )
             merged = tensors.merge(block_rows, on="section", how="left")
-            title = f"{BLOCK_ROWS}{over}"
+            title = f"{BLOCK_ROWS}{scope}"
             frames.append(merged.assign(row=title, title=title))
     return pd.concat(frames, ignore_index=True)
 
@@ -76,14 +76,14 @@ def change_averages(changes: pd.DataFrame, levels: Sequence[str], max_rows: int 
     import pandas as pd
 
     rows = changes[(changes["group"] == AVERAGE) & changes["level"].isin(levels)]
-    domains = [over for over in DOMAIN_TITLES if over in set(rows["over"])]
+    domains = [scope for scope in DOMAIN_TITLES if scope in set(rows["over"])]
     largest = rows[rows["over"] == domains[-1]]
     largest = largest if max_rows is None else largest.nlargest(max_rows, "change")
     table = largest[["level", "name"]].reset_index(drop=True)
-    for over in domains:
-        domain_rows = rows[rows["over"] == over].set_index(["level", "name"])[["change", "low", "high"]]
+    for scope in domains:
+        domain_rows = rows[rows["over"] == scope].set_index(["level", "name"])[["change", "low", "high"]]
         numbers = domain_rows.loc[pd.MultiIndex.from_frame(table[["level", "name"]])].to_numpy(float)
-        table[DOMAIN_TITLES[over]] = [
+        table[DOMAIN_TITLES[scope]] = [
             f"{format_signed(100 * change)} ({format_signed(100 * low)} to {format_signed(100 * high)})"
             for change, low, high in numbers
         ]
@@ -108,20 +108,20 @@ def predicted_cells(run: Run, measured: StoredMeasurement, guess: str) -> pd.Dat
         rows = rows.sort_values("row", key=lambda names: ~names.isin(list(DOMAIN_TITLES)), kind="stable")
         titles = look_up_names(rows["row"], DOMAIN_TITLES | measurements.titles_by_task())
     else:
-        column, over = shown
+        column, scope = shown
         rows = measurements.measured_table(measured, "experts")
-        rows = rows[rows["over"] == over].rename(columns={"expert": "row", column: "predicted"})
+        rows = rows[rows["over"] == scope].rename(columns={"expert": "row", column: "predicted"})
         titles = look_up_names(rows["row"], measurements.titles_by_task())
     table = rows.assign(title=titles)[["row", "title", "tensor", "predicted"]]
     return table.merge(tensors, on="tensor", validate="many_to_one")
 
 
-def drift_and_change(run: Run, drift: StoredMeasurement, changes: pd.DataFrame, over: str) -> pd.DataFrame:
+def drift_and_change(run: Run, drift: StoredMeasurement, changes: pd.DataFrame, scope: str) -> pd.DataFrame:
     """The table of ``drift_and_put_back``: each tensor's drift (mean over tasks), its change, and both ranks."""
     drift_by_tensor = (
         measurements.layer_drift_table(run, drift).groupby("tensor", sort=False)["relative"].mean().rename("drift")
     )
-    rows = changes[(changes["level"] == "tensor") & (changes["over"] == over)].rename(columns={"name": "tensor"})
+    rows = changes[(changes["level"] == "tensor") & (changes["over"] == scope)].rename(columns={"name": "tensor"})
     table = rows[["tensor", "change", "low", "high", "n"]].merge(drift_by_tensor, on="tensor")
     table = table.merge(
         page_data.run_table(run.id, "tensors")[measurements.TENSOR_COLUMNS], on="tensor", validate="one_to_one"
@@ -145,11 +145,11 @@ def rank_correlations(guess: StoredMeasurement, changes: pd.DataFrame) -> list[R
 
     predicted = measurements.measured_table(guess, "changes").set_index(["over", "tensor"])["put_back"]
     correlations = []
-    for over in DOMAIN_TITLES:
-        rows = changes[(changes["level"] == "tensor") & (changes["over"] == over)]
-        if rows.empty or over not in predicted.index.get_level_values(0):
+    for scope in DOMAIN_TITLES:
+        rows = changes[(changes["level"] == "tensor") & (changes["over"] == scope)]
+        if rows.empty or scope not in predicted.index.get_level_values(0):
             continue
-        x = predicted.loc[over].reindex(rows["name"]).to_numpy(float)
+        x = predicted.loc[scope].reindex(rows["name"]).to_numpy(float)
         fits = [fit_line(x, rows[column].to_numpy(float)) for column in ("change", "margin")]
-        correlations.append(RankCorrelation(over, fits[0].spearman, fits[1].spearman, fits[0].n))
+        correlations.append(RankCorrelation(scope, fits[0].spearman, fits[1].spearman, fits[0].n))
     return correlations

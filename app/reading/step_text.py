@@ -21,15 +21,15 @@ ALIASES = "abcdefghijklmnopqrstuvwxyz"
 
 def step_yaml(query: Mapping[str, str], chart: str) -> str:
     """YAML with the runs of the current view, by aliases, and a step that shows it; ``query`` is its address."""
-    shown = {key: value for key, value in query.items() if key not in OMITTED_KEYS}
-    ids = [part for key in RUN_KEYS for part in shown.get(key, "").split(",") if part]
+    view_query = {key: value for key, value in query.items() if key not in OMITTED_KEYS}
+    ids = [part for key in RUN_KEYS for part in view_query.get(key, "").split(",") if part]
     alias = dict(zip(dict.fromkeys(ids), ALIASES, strict=False))
     runs = {name: recipe for run_id, name in alias.items() if (recipe := _read_chain(run_id))}
     view = {
         key: ",".join(f"@{alias[part]}" if alias.get(part) in runs else part for part in value.split(","))
         if key in RUN_KEYS
         else value
-        for key, value in shown.items()
+        for key, value in view_query.items()
     }
     page = view_state.relative_address().partition("?")[0]
     step = {"kind": "say", "page": page, "view": view, "chart": chart, "say": "What this view shows."}

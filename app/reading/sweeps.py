@@ -69,14 +69,14 @@ class SweepResults(SweepPoints):
     @cached_property
     def tasks(self) -> pd.DataFrame:
         """A row for each point and each task."""
-        return self._tasks(self.shown)
+        return self._make_task_table(self.shown)
 
     def tasks_beside(self, point: str) -> pd.DataFrame:
         """The rows of ``tasks`` for points with the same value of the second axis as ``point``."""
         y = self.scores[point]["y"]
-        return self._tasks([shown_point for shown_point in self.shown if shown_point.row["y"] == y])
+        return self._make_task_table([shown_point for shown_point in self.shown if shown_point.row["y"] == y])
 
-    def _tasks(self, shown: Sequence[_ShownPoint]) -> pd.DataFrame:
+    def _make_task_table(self, shown: Sequence[_ShownPoint]) -> pd.DataFrame:
         import pandas as pd
 
         columns = table_columns(self.sweep)
@@ -205,7 +205,7 @@ def _collect_results(sweep: Sweep, cached: _CachedSweep, points: Mapping[str, Po
     labels = ["Weights in the plane"] if sweep.kind == PLANE else recipe_titles(sweep)
     if labels != cached.labels:
         cached.labels, cached.shown = labels, {}
-    columns, shown = [*average_columns(sweep), "label"], []
+    columns, shown_points = [*average_columns(sweep), "label"], []
     for index, point_plan in enumerate(cached.ordered):
         if (point := points.get(point_plan.name)) is None:
             continue
@@ -215,9 +215,9 @@ def _collect_results(sweep: Sweep, cached: _CachedSweep, points: Mapping[str, Po
                 sweep, point_plan, point, labels[point_plan.point.line], columns
             )
         if shown_point is not None:
-            shown.append(shown_point)
-    means = pd.DataFrame([point_plan.plain for point_plan in shown], columns=columns)
-    return SweepResults(sweep, planned, points, shown, means)
+            shown_points.append(shown_point)
+    means = pd.DataFrame([point_plan.plain for point_plan in shown_points], columns=columns)
+    return SweepResults(sweep, planned, points, shown_points, means)
 
 
 def _make_shown_point(
@@ -228,7 +228,9 @@ def _make_shown_point(
         return None
     plain = (*average_row(planned, point, rows), label)
     row = dict(zip(columns, plain, strict=True))
-    return _ShownPoint(planned, point, plain, row, _point_in_words(sweep, row), tuple(str(each[0]) for each in rows))
+    return _ShownPoint(
+        planned, point, plain, row, _point_in_words(sweep, row), tuple(str(task_row[0]) for task_row in rows)
+    )
 
 
 def checkpoint_doubts(sweep: Sweep) -> list[str]:
@@ -283,14 +285,14 @@ def sweep_title(sweep: Sweep) -> str:
     if sweep.title:
         return sweep.title
     names = " and ".join(clean_text(name, 40) for name in recipe_titles(sweep)[:2])
-    more = f" and {len(sweep.recipes) - 2} more" if len(sweep.recipes) > 2 else ""
+    remaining = f" and {len(sweep.recipes) - 2} more" if len(sweep.recipes) > 2 else ""
     if sweep.kind == LINE:
-        return f"From pretrained through {names}{more}"
+        return f"From pretrained through {names}{remaining}"
     if sweep.kind == PLANE:
         first, second = (clean_text(axis.target, 30) for axis in sweep.axes)
         return f"Plane of {first} and {second}"
     varied = " × ".join(label.partition(": ")[2] or label for label in sweep.labels)
-    return f"{varied[:1].upper()}{varied[1:]} of {names}{more}"
+    return f"{varied[:1].upper()}{varied[1:]} of {names}{remaining}"
 
 
 def value_or_in_domain(sweep: Sweep, score: str) -> str:
@@ -308,11 +310,11 @@ def images_note(results: SweepResults) -> str:
         f"{images_drawn.scored_part_of_each(sample.split).capitalize()}: {images} of each of "
         f"{plural(tasks, 'task')}{sampled}; "
         f"{results.computed}."
-        f"{images_drawn.sampling_sentence(sample.split)}{_differing_tasks(results.averages)}"
+        f"{images_drawn.sampling_sentence(sample.split)}{_describe_differing_tasks(results.averages)}"
     )
 
 
-def _differing_tasks(means: pd.DataFrame) -> str:
+def _describe_differing_tasks(means: pd.DataFrame) -> str:
     """A sentence if the points' averages are over different tasks and images; empty if all are over the same."""
     if means["n_in"].nunique() < 2 and means["n_out"].nunique() < 2:
         return ""

@@ -32,16 +32,16 @@ def provenance_line(chart: ShownChart) -> str:
 
     It names the part of the test sets that the caption names first.
     """
-    table, shown = chart.table, report_sources.shown_sources(chart.table, chart.options, chart.of, chart.place)
+    table, sources = chart.table, report_sources.shown_sources(chart.table, chart.options, chart.of, chart.place)
     splits_by_part = {samples.scored_part(split): split for split in (CHOOSING_SPLIT, page_data.SPLIT)}
     part = re.search(rf"\b(?:{'|'.join(splits_by_part)})\b", chart.caption, re.IGNORECASE)
     sampling = samples.sampling_in_words(splits_by_part[part[0].casefold()]) if part else ""
     parts = [
-        _preview_names(table, _names_in_words(shown)),
+        _preview_names(table, _names_in_words(sources)),
         _images_in_words(table),
         part[0] if part else "",
         sampling,
-        _seeds_in_words(shown),
+        _seeds_in_words(sources),
     ]
     parts.append(f"Mergescope {merging.__version__}")
     return " · ".join(part for part in parts if part)
@@ -55,12 +55,12 @@ def _preview_names(table: pd.DataFrame, names: str) -> str:
     return f"preview of {clean_text(table['of'].iloc[0], 80)} against {reference}"
 
 
-def _names_in_words(shown: Sequence[Run | Sweep]) -> str:
+def _names_in_words(sources: Sequence[Run | Sweep]) -> str:
     names_and_ids = [
-        (source.name if isinstance(source, Run) else source.title, source.id[:8]) for source in shown[:MAX_NAMES]
+        (source.name if isinstance(source, Run) else source.title, source.id[:8]) for source in sources[:MAX_NAMES]
     ]
     names = [f"{clean_text(name, 40)} ({run_id})".strip() for name, run_id in names_and_ids]
-    remaining = [f"{len(shown) - MAX_NAMES} more"] if len(shown) > MAX_NAMES else []
+    remaining = [f"{len(sources) - MAX_NAMES} more"] if len(sources) > MAX_NAMES else []
     return ", ".join([*names, *remaining])
 
 
@@ -69,8 +69,8 @@ def _images_in_words(table: pd.DataFrame) -> str:
     return f"{', '.join(counts)} images" if counts else ""
 
 
-def _seeds_in_words(shown: Sequence[Run | Sweep]) -> str:
-    seeds = sorted({seed for source in shown if (seed := _find_seed(source)) is not None})
+def _seeds_in_words(sources: Sequence[Run | Sweep]) -> str:
+    seeds = sorted({seed for source in sources if (seed := _find_seed(source)) is not None})
     return f"seed {', '.join(map(str, seeds))}" if seeds else ""
 
 

@@ -43,7 +43,7 @@ class ShownChart:
 
     def figure(self) -> go.Figure:
         """The figure for files, on a light ground. Shared: do not change it."""
-        return figures.figure(self.key, self.table, {"present": False, **self.options})
+        return figures.draw_figure(self.key, self.table, {"present": False, **self.options})
 
     def view(self, sources: Sequence[Source]) -> ReportView:
         """The chart as a view of the report."""

@@ -38,7 +38,7 @@ def draw_run(run: Run, side: str) -> None:
 def pick_run_b(runs: Sequence[Run]) -> tuple[Run | None, bool]:
     """The picker of B; returns its run, and whether a link names a run that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, missing = run_choice.picked_run_b(list(by_id))
+    chosen, missing = run_choice.resolve_run_b(list(by_id))
     if missing:
         run_picker.draw_missing_runs([missing], run_choice.pick_run_b)
     st.session_state["other"] = chosen or None  # the picker follows the link
@@ -80,7 +80,7 @@ def draw_tensor_picker(a: Run) -> None:
     selection_pickers.draw_view_links("Compare", address.TENSOR, run=a.id)
 
 
-def comparable_runs(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
+def list_comparable_runs(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
     """The runs to compare A with: the merges, and the reference models evaluated on the same benchmark."""
     references = page_data.references(a.benchmark, stored)
     first_references = [references.pop(kind) for kind in ("pretrained", "multitask") if kind in references]
@@ -123,7 +123,7 @@ def main() -> None:
         with st.container():
             picked = run_picker.pick_run(runs, first_run, "Run A", lambda run: draw_run(run, "a"))
         with st.container():
-            b, is_missing = pick_run_b(comparable_runs(picked[0], runs, stored)) if picked else (None, False)
+            b, is_missing = pick_run_b(list_comparable_runs(picked[0], runs, stored)) if picked else (None, False)
     if picked is None or is_missing:
         return
     a, _ = picked

@@ -35,7 +35,7 @@ def draw_experts(run: Run) -> None:
     st.markdown(f"{plural(len(run.experts), 'expert')}: {names}. This page does not depend on how the run merges them.")
 
 
-def first_run(runs: list[Run]) -> Run | None:
+def choose_first_run(runs: list[Run]) -> Run | None:
     """The first run of the page: one of the library with the most experts, if there is one."""
     return max(runs, key=lambda run: (bool(page_data.library_title(run)), len(run.experts)), default=None)
 
@@ -50,7 +50,7 @@ def main() -> None:
     if view in BENCHMARK_VIEWS:
         BENCHMARK_VIEWS[view]()
         return
-    if (picked := run_picker.pick_run(runs, first_run(runs), "Experts of", draw_experts)) is None:
+    if (picked := run_picker.pick_run(runs, choose_first_run(runs), "Experts of", draw_experts)) is None:
         return
     run, _ = picked
     if len(run.experts) < 2:

@@ -31,7 +31,7 @@ NO_CONFLICTS = (
 )
 
 
-def first_runs(runs: Sequence[Run]) -> list[str]:
+def choose_first_runs(runs: Sequence[Run]) -> list[str]:
     """Ids of the runs shown if neither the link nor the session names any."""
     chosen = recipes.preset_runs(FIRST_PRESETS, runs)
     return [run.id for run in (chosen if len(chosen) > 1 else runs[:MAX_FIRST_RUNS])]
@@ -40,7 +40,9 @@ def first_runs(runs: Sequence[Run]) -> list[str]:
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
     """The picker of runs, first of CLIP runs; warns of runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, missing = run_choice.picked_runs(list(by_id), first_runs([run for run in runs if not run.network] or runs))
+    chosen, missing = run_choice.picked_runs(
+        list(by_id), choose_first_runs([run for run in runs if not run.network] or runs)
+    )
     if missing:
         run_picker.draw_missing_runs(missing, other_network_note=other_networks.ONE_OTHER)
     run_picker.draw_several(by_id, chosen, "drifting")

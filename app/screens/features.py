@@ -34,7 +34,7 @@ NO_PRETRAINED = (
 NO_MODULE = "These images belong to no merged task, so no module applies: features of {} are the merged model's own."
 
 
-def first_runs(runs: Sequence[Run]) -> list[str]:
+def choose_first_runs(runs: Sequence[Run]) -> list[str]:
     """Ids of the runs shown if neither link nor session names any."""
     return [run.id for run in recipes.preset_runs(FIRST_PRESETS, runs) or runs[:2]]
 
@@ -42,7 +42,7 @@ def first_runs(runs: Sequence[Run]) -> list[str]:
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
     """The picker of runs, with a warning about runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, missing = run_choice.picked_runs(list(by_id), first_runs(runs))
+    chosen, missing = run_choice.picked_runs(list(by_id), choose_first_runs(runs))
     if missing:
         run_picker.draw_missing_runs(missing, offers=WHAT_IS_OFFERED)
     run_picker.draw_several(by_id, chosen, "featuring", MAX_RUNS)
@@ -51,7 +51,7 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
     return [by_id[run_id] for run_id in chosen[:MAX_RUNS]]
 
 
-def reference_models(references: dict[str, Run]) -> list[Run]:
+def pick_reference_models(references: dict[str, Run]) -> list[Run]:
     """The pretrained model, and the chosen expert if there is one."""
     titles = measurements.titles_by_task()
     experts = {titles[key]: run for key, run in references.items() if run.kind == "expert" and key in titles}
@@ -114,7 +114,7 @@ def main() -> None:
         return
     if without_module := [page_text.title_with_note(run) for run in chosen if run.needs_task]:
         st.caption(NO_MODULE.format(page_text.safe_text(page_text.join_words(without_module), 300)))
-    references = reference_models(dict(feature_data.reference_runs(stored)))
+    references = pick_reference_models(dict(feature_data.reference_runs(stored)))
     if not any(run.kind == "pretrained" for run in references):
         st.info(NO_PRETRAINED)
     groups = run_picker.group_by_models(chosen)

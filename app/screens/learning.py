@@ -43,7 +43,7 @@ def open_view(name: str) -> None:
     st.session_state[address.LEARNING_VIEW] = name
 
 
-def first_run(learned: Sequence[Run]) -> Run:
+def choose_first_run(learned: Sequence[Run]) -> Run:
     """The run that is shown if none is chosen: one with the view in the link, of the library if possible."""
     tables = VIEW_TABLES.get(st.query_params.get(address.LEARNING_VIEW, ""), set(learning.LEARNED_TABLES))
     candidates = [run for run in learned if tables & learning.table_names(run)] or learned
@@ -63,13 +63,13 @@ def main() -> None:
         )
         return
     not_learned = [run for run in runs if run not in learned]
-    picked = run_picker.pick_run([*learned, *not_learned], first_run(learned), ready=learned)
+    picked = run_picker.pick_run([*learned, *not_learned], choose_first_run(learned), ready=learned)
     if picked is None:
         return
     run, fresh = picked
     if not learning.has_learned(run):
         st.info(LEARNED_NOTHING_NOTE)
-        first = first_run(learned)
+        first = choose_first_run(learned)
         st.button(f"Show {page_text.run_label(first)}", on_click=run_choice.pick_run, args=(first.id,), type="primary")
         return
     available_views = [name for name, tables in VIEW_TABLES.items() if tables & learning.table_names(run)]

@@ -47,7 +47,7 @@ def draw_fit(recipe: Recipe) -> bool:
         recipe.pretrained, dict(recipe.experts), "merge", recipe.activation, recipe.family, recipe.vocabulary
     ):
         return False
-    if missing_inputs := fit_report.missing_needs(recipe):
+    if missing_inputs := fit_report.find_missing_needs(recipe):
         st.error(page_text.safe_text(missing_inputs, 600), icon=":material/block:")
     return not missing_inputs
 

@@ -70,7 +70,7 @@ methods = registry.list_methods()  # loads torch, after the heading is on the pa
 stored = page_data.stored_runs()
 runs = page_data.scored_runs(stored)
 keys = [method.key for method in methods]
-chosen, missing = view_state.picked_method(keys, DEFAULT_MERGE)
+chosen, missing = view_state.resolve_method(keys, DEFAULT_MERGE)
 if missing:
     hint = page_text.safe_text(did_you_mean(missing, keys))
     st.warning(f"There is no method named “{page_text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")

@@ -145,8 +145,8 @@ elif scored := page_data.scored_runs(stored):
         ablation_views.draw_view(scored, stored)
     else:
         pick_runs(scored, stored)
-    if others := sum(run.has_scores for run in page_data.merges_of(stored)) - len(scored):
-        st.caption(f"{plural(others, 'run')} left out: evaluated on another version of the benchmark.")
+    if other_count := sum(run.has_scores for run in page_data.merges_of(stored)) - len(scored):
+        st.caption(f"{plural(other_count, 'run')} left out: evaluated on another version of the benchmark.")
 else:
     sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."
     page_parts.draw_empty(sentence, "Merge experts", pages.MERGE)

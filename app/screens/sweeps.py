@@ -18,10 +18,10 @@ NEW_SWEEP = "new"
 def main() -> None:
     """The picker, and the form or a sweep."""
     stored, sweeps_by_id = page_data.stored_runs(), sweep_storage.list_sweeps(page_data.store())
-    chosen, missing = view_state.picked_sweep([NEW_SWEEP, *sweeps_by_id], next(iter(sweeps_by_id), NEW_SWEEP))
-    if several := match_prefix(missing, sweeps_by_id):
+    chosen, missing = view_state.resolve_sweep([NEW_SWEEP, *sweeps_by_id], next(iter(sweeps_by_id), NEW_SWEEP))
+    if matches := match_prefix(missing, sweeps_by_id):
         st.markdown(f":material/link: Several sweeps begin with “{page_text.safe_text(missing)}”. Choose one:")
-        for full in several:
+        for full in matches:
             label = page_text.safe_text(f"{sweeps.sweep_title(sweeps_by_id[full])} · {full}", 120)
             st.button(label, key=f"several_{full}", type="tertiary", on_click=view_state.pick_sweep, args=(full,))
     elif missing:

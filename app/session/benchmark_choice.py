@@ -101,7 +101,7 @@ def _set_benchmark(benchmark_key: str, path: Path) -> None:
     view_state.write_parameter(address.BENCHMARK, "" if benchmark_key == SERVER else benchmark_key)
 
 
-def key_of_folder(folder: Path) -> str:
+def find_key(folder: Path) -> str:
     """The key of a folder, including folders typed in this session; empty if it has none."""
     if listed_key := benchmark_folders.key_of(folder, settings.store_root()):
         return listed_key

@@ -97,9 +97,9 @@ class Draft:
     @property
     def chain_needs(self) -> frozenset[Needs]:
         """The needs of the chain besides checkpoints."""
-        return frozenset(_needs_of_step(*pair) for pair in self._stages())
+        return frozenset(_needs_of_step(*pair) for pair in self._list_stages())
 
-    def _stages(self) -> list[tuple[DraftStep, Method]]:
+    def _list_stages(self) -> list[tuple[DraftStep, Method]]:
         stages: list[tuple[DraftStep, Method]] = [(step, registry.find_edit(step.key)) for step in self.edits]
         stages.append((self.merge, registry.find_merge(self.merge.key)))
         return stages + ([(self.adapt, registry.find_adapt(self.adapt.key))] if self.adapt else [])
@@ -107,7 +107,7 @@ class Draft:
     @property
     def data_files_read(self) -> tuple[str, ...]:
         """The files of data that steps read for a network without images, by their keys in a recipe."""
-        methods = [method for step, method in self._stages() if _needs_of_step(step, method) != Needs.NOTHING]
+        methods = [method for step, method in self._list_stages() if _needs_of_step(step, method) != Needs.NOTHING]
         reads_gradients = any(method.gradients for method in methods)
         reads_inputs = any(method.reads_layer_inputs for method in methods)
         return (*["layer_inputs"] * reads_inputs, *["gradients"] * reads_gradients)

@@ -77,11 +77,13 @@ class SessionQueue:
         """Submit the missing points of a sweep, on this benchmark."""
         return self.runner.sweep(sweep_id, title, str(self.folder), self.session)
 
-    def command(self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
-        """Submit a command, with this benchmark unless the command needs none; ``then`` is merged after it."""
+    def command(
+        self, kind: str, subject: str, title: str, words: Sequence[str], next_recipe: Recipe | None = None
+    ) -> Job:
+        """Submit a command, with this benchmark unless the command needs none; ``next_recipe`` is merged after it."""
         permissions.require(VisitorAction.EXPORT if words[0] == "export" else VisitorAction.COMMAND)
-        folder = "" if words[0] in COMMANDS_WITHOUT_BENCHMARK and then is None else str(self.folder)
-        return self.runner.command(kind, subject, title, words, then, folder, self.session)
+        folder = "" if words[0] in COMMANDS_WITHOUT_BENCHMARK and next_recipe is None else str(self.folder)
+        return self.runner.command(kind, subject, title, words, next_recipe, folder, self.session)
 
     @requires(VisitorAction.MANAGE)
     def submit_again(self, job_id: str) -> Job:

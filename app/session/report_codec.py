@@ -33,7 +33,7 @@ def encode(draft: ReportDraft) -> dict[str, Any]:
     return fields | {"views": views, "sources": sources, "allowed": sorted(draft.allowed)}
 
 
-def table_parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
+def make_table_writers(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
     """A function for each table, by name, that makes its bytes."""
     tables: dict[str, Callable[[], bytes]] = {}
     for stored in draft.views:
@@ -44,15 +44,17 @@ def table_parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
     return tables
 
 
-def decode(data: Mapping[str, Any], read_part: Callable[[str], bytes], known: Sequence[StoredView] = ()) -> ReportDraft:
-    """The report from the data of ``encode``; ``read_part`` reads the bytes of a table, unless its view is ``known``.
+def decode(
+    data: Mapping[str, Any], read_part: Callable[[str], bytes], cached_views: Sequence[StoredView] = ()
+) -> ReportDraft:
+    """The report from the data of ``encode``; ``read_part`` reads a table's bytes, unless it is in ``cached_views``.
 
     Charts that this version does not have are left out.
 
     Raises:
         StoreError: the data are not from ``encode``, or a table cannot be read.
     """
-    known_views = {stored.part: stored.view for stored in known}
+    known_views = {stored.part: stored.view for stored in cached_views}
     draft = ReportDraft()
     try:
         for name in REPORT_FIELDS:

@@ -92,8 +92,8 @@ class ReportDraft:
         """Remove a view, and the sources that no other view has."""
         with self.changing():
             self.views = [stored for stored in self.views if stored.number != number]
-            used = {key for stored in self.views for key in stored.view.sources}
-            self.sources = {key: source for key, source in self.sources.items() if key in used}
+            used_sources = {key for stored in self.views for key in stored.view.sources}
+            self.sources = {key: source for key, source in self.sources.items() if key in used_sources}
 
     def move(self, number: int, offset: int) -> None:
         """Move a view up (-1) or down (1)."""
@@ -118,10 +118,10 @@ class ReportDraft:
         with self.changing():
             self.allowed.add(word)
 
-    def take_over(self, other: ReportDraft) -> None:
+    def take_over(self, other_draft: ReportDraft) -> None:
         """Copy all stored fields of another draft."""
         for name in ("title", "introduction", "tables", "recipes", "views", "sources", "allowed"):
-            setattr(self, name, getattr(other, name))
+            setattr(self, name, getattr(other_draft, name))
 
     def report(self, made_with: Sequence[tuple[str, str]]) -> Report:
         """The report as it is now."""

@@ -40,7 +40,7 @@ class ReportKeeper:
         """The stored drafts."""
         return Drafts(Store(libraries=()))
 
-    def draft(self) -> ReportDraft:
+    def read_draft(self) -> ReportDraft:
         """The current report; read again if another tab changed it."""
         if self.token:
             self._read()
@@ -68,7 +68,7 @@ class ReportKeeper:
             self._read()
         yield
         try:
-            payload, parts = report_codec.encode(self._draft), report_codec.table_parts(self._draft)
+            payload, parts = report_codec.encode(self._draft), report_codec.make_table_writers(self._draft)
             self.token = self.drafts.store(DRAFT_KIND, payload, self.token, parts)
             self._state, self.problem = self.drafts.state(DRAFT_KIND, self.token), ""
         except MergingError as error:
@@ -92,7 +92,7 @@ def current_keeper() -> ReportKeeper:
 
 def current_report() -> ReportDraft:
     """The report of this session, as it is in the store."""
-    return current_keeper().draft()
+    return current_keeper().read_draft()
 
 
 def without_token(query: Mapping[str, str]) -> dict[str, str]:
@@ -106,7 +106,7 @@ def open_linked_report(token: str) -> None:
         open_report(token)
     keeper = current_keeper()
     if keeper.token and keeper.drafts.state(DRAFT_KIND, keeper.token) == NO_STATE:
-        keeper.draft()  # notes whether it exists; an existing report is read when it is needed
+        keeper.read_draft()  # notes whether it exists; an existing report is read when it is needed
     show_token()
 
 

@@ -36,7 +36,7 @@ class PickedRun:
 
 def follow_link() -> None:
     """Choose the run in the link that was just opened, on whatever page it is."""
-    run_id = "".join(_ids_of_link(address.RUN))
+    run_id = "".join(_read_link_ids(address.RUN))
     if run_id and run_id != chosen_run():
         st.session_state[_CHOSEN_RUN] = st.session_state[_ADDED_RUN] = run_id
     if run_id:
@@ -78,7 +78,7 @@ def is_of_link(run_id: str) -> bool:
     return run_id in st.session_state.get(_LINKED_IDS, ())
 
 
-def _ids_of_link(key: str) -> list[str]:
+def _read_link_ids(key: str) -> list[str]:
     """The ids in the link that was just opened."""
     ids = [run_id for run_id in value_from_link(key).split(",") if run_id]
     st.session_state[_LINKED_IDS] = {*st.session_state.get(_LINKED_IDS, ()), *ids}
@@ -105,7 +105,7 @@ def chosen_run() -> str:
     return str(st.session_state.get(_CHOSEN_RUN, ""))
 
 
-def picked_run(run_ids: Sequence[str], first: str, ready: Sequence[str] | None = None) -> PickedRun:
+def resolve_run(run_ids: Sequence[str], first: str, ready: Sequence[str] | None = None) -> PickedRun:
     """The chosen run, else the last page's if it is ``ready`` (by default all are), else ``first``.
 
     The address names the run only if it is chosen, because opening an address chooses the run that it names.
@@ -128,7 +128,7 @@ def picked_run(run_ids: Sequence[str], first: str, ready: Sequence[str] | None =
     return PickedRun(run_id, fresh=bool(st.session_state.pop(_FRESH_PICK, False)))
 
 
-def focused_run(run_ids: Sequence[str], ready: Sequence[str]) -> str:
+def resolve_focused_run(run_ids: Sequence[str], ready: Sequence[str]) -> str:
     """The run in focus among several: the chosen one, else the last page's if it is ``ready``, else the last ready one.
 
     A chosen run that is not among them stays chosen and in the address, for other pages.
@@ -160,9 +160,9 @@ def pick_run_from(widget: str) -> None:
 # A second run
 
 
-def picked_run_b(run_ids: Sequence[str]) -> tuple[str, str]:
+def resolve_run_b(run_ids: Sequence[str]) -> tuple[str, str]:
     """The second run from the link or the session, and its id if this machine lacks it; otherwise empty texts."""
-    requested = resolve_prefix("".join(_ids_of_link(address.RUN_B)) or st.session_state.get(_RUN_B, ""), run_ids)
+    requested = resolve_prefix("".join(_read_link_ids(address.RUN_B)) or st.session_state.get(_RUN_B, ""), run_ids)
     pick_run_b(requested)
     return (requested, "") if requested in run_ids else ("", requested)
 
@@ -187,13 +187,13 @@ def swap_runs(run_a: str, run_b: str) -> None:
 # Several runs
 
 
-def _linked_ids(key: str, available: Sequence[str]) -> list[str]:
-    return [resolve_prefix(written, available) for written in _ids_of_link(key)]
+def _resolve_link_ids(key: str, available: Sequence[str]) -> list[str]:
+    return [resolve_prefix(written, available) for written in _read_link_ids(key)]
 
 
-def _picked_many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -> tuple[list[str], list[str]]:
+def _resolve_many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs that the link or the session names, each once, and those of them that are not available."""
-    linked_ids = _linked_ids(key, available)
+    linked_ids = _resolve_link_ids(key, available)
     ids = list(dict.fromkeys(linked_ids or st.session_state.get(name, first)))
     chosen = bool(linked_ids) or name in st.session_state
     if chosen:
@@ -211,7 +211,7 @@ def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[
     Each page has its own ``default``, which does not follow the visitor to other pages. The address leaves the default
     out and names the chosen run only, because opening an address chooses the first run that it names.
     """
-    if linked_ids := _linked_ids(address.RUNS, available):
+    if linked_ids := _resolve_link_ids(address.RUNS, available):
         st.session_state[_NAMED_RUN] = linked_ids[0]
         _forget(_ADDED_RUN)
         if not value_from_link(address.RUN):
@@ -222,7 +222,7 @@ def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[
         st.session_state[_SHOWN_RUNS] = [added, *st.session_state[_SHOWN_RUNS]]
     if added:
         write_parameter(address.RUN, added)
-    return _picked_many(address.RUNS, _SHOWN_RUNS, available, [added, *default] if added else default)
+    return _resolve_many(address.RUNS, _SHOWN_RUNS, available, [added, *default] if added else default)
 
 
 def pick_runs(run_ids: Sequence[str]) -> None:
@@ -243,7 +243,7 @@ def pick_runs_from(widget: str) -> None:
 
 def selected_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs selected for an action, and the ids in the link that this machine lacks."""
-    return _picked_many(address.SELECTED_RUNS, _SELECTED_RUNS, available, ())
+    return _resolve_many(address.SELECTED_RUNS, _SELECTED_RUNS, available, ())
 
 
 def select_runs(run_ids: Sequence[str]) -> None:

@@ -109,7 +109,7 @@ def view_query() -> dict[str, str]:
     return without_token(implied_query() | st.query_params.to_dict())
 
 
-def _pick_available(key: str, session_key: str, available: Sequence[str], first: str) -> tuple[str, str]:
+def _resolve_available(key: str, session_key: str, available: Sequence[str], first: str) -> tuple[str, str]:
     """The value from the link or the session, else ``first``; and the requested value if it is not available."""
     requested = resolve_prefix(value_from_link(key) or st.session_state.get(session_key) or first, available)
     chosen = requested if requested in available else first
@@ -143,7 +143,7 @@ def picked_set(set_ids: Sequence[str]) -> tuple[str, str]:
 
     The second text is the requested set if it does not exist, else empty.
     """
-    return _pick_available(address.MODELS, _MODELS_KEY, set_ids, "")
+    return _resolve_available(address.MODELS, _MODELS_KEY, set_ids, "")
 
 
 def pick_set(set_id: str) -> None:
@@ -151,9 +151,9 @@ def pick_set(set_id: str) -> None:
     st.session_state[_MODELS_KEY] = set_id
 
 
-def picked_method(methods: Sequence[str], first: str) -> tuple[str, str]:
+def resolve_method(methods: Sequence[str], first: str) -> tuple[str, str]:
     """The method from the link or the session, else ``first``; and the requested method if it does not exist."""
-    return _pick_available(address.METHOD, _METHOD_KEY, methods, first)
+    return _resolve_available(address.METHOD, _METHOD_KEY, methods, first)
 
 
 def pick_method(key: str) -> None:
@@ -168,13 +168,13 @@ def pick_method_from(widget: str) -> None:
         pick_method(key)
 
 
-def picked_sweep(sweep_ids: Sequence[str], first: str) -> tuple[str, str]:
+def resolve_sweep(sweep_ids: Sequence[str], first: str) -> tuple[str, str]:
     """The sweep from the link or the session, else ``first``; and the requested sweep if this machine lacks it.
 
     The session remembers it, with its point from the link or from an earlier choice.
     """
     previous = st.session_state.get(_SWEEP_KEY)
-    chosen, missing = _pick_available(address.SWEEP, _SWEEP_KEY, sweep_ids, first)
+    chosen, missing = _resolve_available(address.SWEEP, _SWEEP_KEY, sweep_ids, first)
     pick_point(value_from_link(address.POINT) or (st.session_state.get(_POINT_KEY, "") if chosen == previous else ""))
     return chosen, missing
 
@@ -215,7 +215,7 @@ def picked_edit(edits: Sequence[str], first: str) -> tuple[str, str]:
 
     An edit is written as in a chain.
     """
-    return _pick_available(address.EDIT, _EDIT_KEY, edits, first)
+    return _resolve_available(address.EDIT, _EDIT_KEY, edits, first)
 
 
 def pick_edit(edit: str) -> None:

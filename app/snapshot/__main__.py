@@ -30,7 +30,7 @@ def main() -> int:
         snapshot = site.make_site(
             keys, view_lines, options.date, options.repository, lambda message: print(message, flush=True)
         )
-        files = site.site_files(snapshot)
+        files = site.render_site(snapshot)
         site_folder.write_site(files, options.out)
     except (MergingError, OSError, UnicodeDecodeError) as error:
         print(f"No snapshot was written: {error}", file=sys.stderr)

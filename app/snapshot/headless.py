@@ -59,7 +59,7 @@ class Headless:
 
     drawn_charts: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
 
-    def chart(self, address: PageAddress, key: str, position: str, allow_other: bool = False) -> RecordedChart:
+    def open_chart(self, address: PageAddress, key: str, position: str, allow_other: bool = False) -> RecordedChart:
         """The chart ``key`` of a view; the first chart if the key is empty, or missing and ``allow_other`` is True.
 
         Raises SnapshotError, which begins with ``position``.
@@ -70,7 +70,7 @@ class Headless:
         is_recorded = any(view.key == key for view, _ in recorded)
         return _find_chart(recorded, key if is_recorded or not allow_other else "", address, position)
 
-    def slider(
+    def open_slider(
         self, address: PageAddress, key: str, control: str, position: str, sliders_only: bool = False
     ) -> Slider | None:
         """The chart ``key`` at every value of the control ``control`` of a view; at most ``MOST_VALUES``.

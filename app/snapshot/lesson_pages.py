@@ -35,7 +35,9 @@ CELLS_ALTS = (
 )
 
 
-def static_lesson(lesson: Lesson, context: LessonContext, app: Headless, titles: Mapping[str, str]) -> StaticLesson:
+def make_static_lesson(
+    lesson: Lesson, context: LessonContext, app: Headless, titles: Mapping[str, str]
+) -> StaticLesson:
     """A lesson with its figures; ``titles`` are the snapshot's lessons by key. Raises SnapshotError."""
     if missing := context.list_missing_runs():
         raise SnapshotError(
@@ -64,7 +66,7 @@ class _Figures:
         self.lesson, self.context, self.app = lesson, context, app
         self.figures: dict[tuple[PageAddress, str, str], StaticFigure] = {}
 
-    def step_figure(self, number: int, extra: Mapping[str, str], control: str = "") -> StaticFigure:
+    def draw_step_figure(self, number: int, extra: Mapping[str, str], control: str = "") -> StaticFigure:
         """The figure of a step, counted from 1, with further values in its address."""
         page, view = self.lesson.page_and_view(number)
         position = f"Lesson {self.lesson.key}, step {number}"
@@ -72,8 +74,10 @@ class _Figures:
         chart = self.lesson.chart(number)
         if (address, chart, control) not in self.figures:
             name = f"figure-{len(self.figures) + 1}"
-            slider = self.app.slider(address, chart, control, position, sliders_only=True) if control else None
-            recorded = slider.drawn[slider.first] if slider else self.app.chart(address, chart, position, bool(extra))
+            slider = self.app.open_slider(address, chart, control, position, sliders_only=True) if control else None
+            recorded = (
+                slider.drawn[slider.first] if slider else self.app.open_chart(address, chart, position, bool(extra))
+            )
             self.figures[address, chart, control] = make_static_figure(name, recorded, slider)
         return self.figures[address, chart, control]
 
@@ -85,7 +89,8 @@ class _Figures:
         blank_address, known_address = PageAddress(page, step_query), PageAddress(page, (*step_query, progress))
         if (blank_address, CELLS_CHART, "") not in self.figures:
             blank_chart, measured_chart = (
-                self.app.chart(page_address, CELLS_CHART, position) for page_address in (blank_address, known_address)
+                self.app.open_chart(page_address, CELLS_CHART, position)
+                for page_address in (blank_address, known_address)
             )
             table = measured_chart[0].table
             alts = [text.format(len(table), int(table["truth"].sum())) for text in CELLS_ALTS]
@@ -109,13 +114,13 @@ def _make_step(
     question = html(step.ask)
     guess = _make_guess(step, writer, facts, context) if step.guess else None
     control = step.controls[0] if step.kind == kinds.DO and step.controls else ""
-    figure = figures.step_figure(number, {}, control)
+    figure = figures.draw_step_figure(number, {}, control)
     return StaticStep(
         number=number,
         kind=step.kind,
         figure=figure,
-        slider_fulfils=_slider_fulfils(step, number, figure, context),
-        shown_figure=figures.step_figure(number, step.show) if step.show else None,
+        slider_fulfils=_check_slider_values(step, number, figure, context),
+        shown_figure=figures.draw_step_figure(number, step.show) if step.show else None,
         cells=figures.cells(number) if step.guess and step.guess.kind == kinds.CELLS else None,
         say=html(step.say),
         ask=question,
@@ -131,7 +136,7 @@ def _make_step(
     )
 
 
-def _slider_fulfils(step: Step, number: int, figure: StaticFigure, context: LessonContext) -> tuple[bool, ...]:
+def _check_slider_values(step: Step, number: int, figure: StaticFigure, context: LessonContext) -> tuple[bool, ...]:
     """Whether each value of the figure's slider reaches the goal; empty without slider or goal."""
     if step.goal is None or figure.slider is None:
         return ()

@@ -11,7 +11,7 @@ from app.reading import glossary
 from app.reading.report_sources import program_versions
 from app.snapshot.formulas import mathml
 from app.snapshot.headless import Headless, SnapshotError, parse_page_address
-from app.snapshot.lesson_pages import static_lesson
+from app.snapshot.lesson_pages import make_static_lesson
 from app.snapshot.markdown_html import word_anchor
 from app.snapshot.site_contents import Site
 from app.snapshot.static_figures import StaticFigure, make_static_figure
@@ -45,12 +45,12 @@ def make_site(
         raise SnapshotError("There is nothing to write: name lessons, a file of views, or both.")
     app, benchmark = Headless(), Benchmark.load()
     store = Store(libraries=(settings.benchmark_folder() / "runs",))
-    chosen = _find_lessons(lesson_keys)
-    titles = {lesson.key: lesson.title for lesson in chosen}
+    requested = _find_lessons(lesson_keys)
+    titles = {lesson.key: lesson.title for lesson in requested}
     lessons = []
-    for lesson in chosen:
+    for lesson in requested:
         report_progress(f"Lesson {lesson.key}, {len(lesson.steps)} steps ...")
-        lessons.append(static_lesson(lesson, LessonContext(store, benchmark, lesson), app, titles))
+        lessons.append(make_static_lesson(lesson, LessonContext(store, benchmark, lesson), app, titles))
     views = []
     for number, line in enumerate(view_lines, 1):
         if _is_view_line(line):
@@ -62,14 +62,16 @@ def make_site(
 def _find_lessons(keys: Sequence[str]) -> list[Lesson]:
     """The lessons with these keys; problems of other files do not matter. Raises SnapshotError, LessonError."""
     refused: list[LessonError] = []
-    known = {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=refused)}
+    readable = {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=refused)}
     for key in keys:
-        if key not in known:
+        if key not in readable:
             for error in refused:
                 if f"{key}.yaml" in str(error):
                     raise error
-            raise SnapshotError(f"There is no lesson {key!r}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
-    return [known[key] for key in dict.fromkeys(keys)]
+            raise SnapshotError(
+                f"There is no lesson {key!r}.{did_you_mean(key, readable)} Known: {', '.join(readable)}."
+            )
+    return [readable[key] for key in dict.fromkeys(keys)]
 
 
 def _is_view_line(line: str) -> bool:
@@ -90,13 +92,13 @@ def _make_view(line: str, number: int, key: str, app: Headless) -> StaticFigure:
         options[name] = value
     page_address, chart = parse_page_address(address, position), options.get("chart", "")
     if control := options.get("slider"):
-        slider = app.slider(page_address, chart, control, position)
+        slider = app.open_slider(page_address, chart, control, position)
         assert slider is not None
         return make_static_figure(key, slider.drawn[slider.first], slider)
-    return make_static_figure(key, app.chart(page_address, chart, position))
+    return make_static_figure(key, app.open_chart(page_address, chart, position))
 
 
-def site_files(site: Site) -> dict[str, bytes]:
+def render_site(site: Site) -> dict[str, bytes]:
     """Every file of a snapshot by name; equal contents give equal bytes."""
     from viz.report.document import plotly_js
 

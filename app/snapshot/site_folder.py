@@ -31,16 +31,16 @@ def write_site(files: Mapping[str, bytes], out: Path, private: private_names.Pri
         private or private_names.find_private_names((str(settings.store_root()), str(settings.benchmark_folder()))),
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    new = out.parent / temporary_name()
-    new.mkdir()
+    new_folder = out.parent / temporary_name()
+    new_folder.mkdir()
     try:
         for name, content in files.items():
-            (new / name).write_bytes(content)
+            (new_folder / name).write_bytes(content)
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
-        (new / MANIFEST).write_text(json.dumps({"format": 1, "files": digests}, indent=1) + "\n", "utf-8")
-        _replace_folder(new, out)
+        (new_folder / MANIFEST).write_text(json.dumps({"format": 1, "files": digests}, indent=1) + "\n", "utf-8")
+        _replace_folder(new_folder, out)
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(new_folder, ignore_errors=True)
 
 
 def check_privacy(files: Mapping[str, bytes], private: private_names.PrivateNames) -> None:
@@ -53,15 +53,15 @@ def check_privacy(files: Mapping[str, bytes], private: private_names.PrivateName
                 raise SnapshotError(f"{name} was not written: {error}") from None
 
 
-def _replace_folder(new: Path, out: Path) -> None:
+def _replace_folder(new_folder: Path, out: Path) -> None:
     """Replace the old folder by the new one; the old one is deleted last."""
-    old = out.parent / temporary_name(OLD)
+    old_folder = out.parent / temporary_name(OLD)
     if out.exists():
-        out.rename(old)
+        out.rename(old_folder)
     try:
-        new.rename(out)
+        new_folder.rename(out)
     except OSError:
-        if old.exists():
-            old.rename(out)
+        if old_folder.exists():
+            old_folder.rename(out)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old_folder, ignore_errors=True)

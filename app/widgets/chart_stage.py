@@ -120,7 +120,7 @@ def _present_chart(key: str) -> None:
 
 
 @cache
-def _window() -> Any:
+def _window_component() -> Any:
     """The component that sends the height of the window, registered once."""
     return st.components.v2.component("mergescope_window", js=(window_style.FOLDER / "window.js").read_text("utf-8"))
 
@@ -157,7 +157,7 @@ def draw_stage() -> Iterator[ChartStage]:
     with st.container(key="presented"):
         min_line_px = round(window_style.MIN_LINE_PX * window_style.BARE_LINES)
         data = {"bare": bare, "least": min_line_px, "figure": st.session_state.get(_CHART_KEY, "")}
-        window = _window()(
+        window = _window_component()(
             key="window", data=data, on_height_change=lambda: None, on_width_change=lambda: None, height=0
         )
         window_height = float(window.height or (FRAME_PX if bare else 2 * window_style.window_lines(bare)))

@@ -69,21 +69,21 @@ def draw_chart(
     table, options, keys_by_name = expert_names.with_names(table, options)
     st.session_state[f"names_{key}"] = keys_by_name
     words = f"{description} {caption}"
-    shown = ShownChart(
+    chart = ShownChart(
         key, table, options, keys_by_name, name, words, view_state.relative_address(), page_cautions(), of, heading
     )
-    chart_recorder.note_chart(shown)
+    chart_recorder.note_chart(chart)
     gesture = on_click if isinstance(on_click, Gesture) else Gesture("", on_click)
     if presenting:
-        _draw_presented(shown, gesture)
+        _draw_presented(chart, gesture)
         return
-    _draw_picture(shown, gesture, f"chart_{key}")
+    _draw_picture(chart, gesture, f"chart_{key}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
-        data_file.draw_csv_buttons(shown)
-        figure_file.draw_save_menu(shown)
+        data_file.draw_csv_buttons(chart)
+        figure_file.draw_save_menu(chart)
         chart_stage.draw_present_button(key)
-        report_button.draw_report_button(shown)
-        draw_link_menu(shown)
+        report_button.draw_report_button(chart)
+        draw_link_menu(chart)
     if caption:
         st.caption(explain_words(caption, key))
 
@@ -99,13 +99,13 @@ def draw_live_chart(
     if view_state.is_single_chart():
         return
     draw_question(key)
-    shown = ShownChart(
+    chart = ShownChart(
         key, *expert_names.with_names(table, options), name, caption, view_state.relative_address(), of=()
     )
     suffix = f"{key}_{job_id}"
-    _draw_picture(shown, Gesture("", None), f"chart_{suffix}")
+    _draw_picture(chart, Gesture("", None), f"chart_{suffix}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
-        data_file.draw_csv_buttons(shown, key_suffix=f"_{job_id}")
+        data_file.draw_csv_buttons(chart, key_suffix=f"_{job_id}")
     if caption:
         st.caption(explain_words(caption, suffix))
 
@@ -118,17 +118,17 @@ def _draw_picture(
 
     dark, options = view_state.has_dark_ground(), {"present": stage is not None, **chart.options}
     if stage:
-        shown = stage.fit_figure(figures.figure(chart.key, chart.table, options, dark))
+        figure = stage.fit_figure(figures.draw_figure(chart.key, chart.table, options, dark))
     else:
-        shown = figures.page_figure(chart.key, chart.table, options, dark)
+        figure = figures.page_figure(chart.key, chart.table, options, dark)
     config = theme.config(chart.name, clicks=bool(gesture.callback and not gesture.area), camera=not dark)
     selection_options: dict[str, Any] = {"on_select": gesture.callback, "selection_mode": gesture.area or "points"}
     st.plotly_chart(
-        shown,
+        figure,
         theme=None,
         key=suffix,
         config=config,
-        alt=shown.layout.meta["alt"],
+        alt=figure.layout.meta["alt"],
         **(selection_options if gesture.callback else {}),
     )
 

@@ -23,7 +23,7 @@ from viz.figure_text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.models.inspection.fit_report import FitReport, ProblemGroup
+    from merging.models.inspection.fit_report import FitReport
     from merging.recipes.recipe import Recipe
     from merging.tasks.queue.job_records import Job
 
@@ -68,9 +68,11 @@ def _check_cached(
     from merging.models.inspection.fit_check import check_fit
     from merging.sharing.catalog import fit_reports
 
-    base, opened = open_models(pretrained, dict(experts), family)
-    stored = None if family or vocabulary != COMMON else fit_reports.find_report(page_data.store().root, base, opened)
-    return stored or check_fit(base, opened, sample=True, vocabulary=vocabulary)
+    base, checkpoints = open_models(pretrained, dict(experts), family)
+    stored = (
+        None if family or vocabulary != COMMON else fit_reports.find_report(page_data.store().root, base, checkpoints)
+    )
+    return stored or check_fit(base, checkpoints, sample=True, vocabulary=vocabulary)
 
 
 def draw_report(
@@ -105,8 +107,8 @@ def draw_report(
 def draw_verdict(report: FitReport) -> None:
     """Draw the verdict, with the reasons if the models cannot be merged, or with the warnings to check first."""
     errors = [report.no_family] if report.no_family else []
-    errors += [_sentence(group) for group in report.groups if group.severity == "error"]
-    warnings = [_sentence(group) for group in report.groups if group.severity == "warning" and group.problem != OPENING]
+    errors += [group.sentence() for group in report.groups if group.severity == "error"]
+    warnings = [group.sentence() for group in report.groups if group.severity == "warning" and group.problem != OPENING]
     if not report.mergeable:
         st.error(f"**They cannot be merged.**\n\n{_list_sentences(errors)}", icon=":material/block:")
     elif warnings:
@@ -120,14 +122,12 @@ def draw_verdict(report: FitReport) -> None:
         st.markdown(f":material/check_circle: {verdict}")
 
 
-def _sentence(group: ProblemGroup) -> str:
-    return group.sentence()
-
-
 def _list_sentences(sentences: Sequence[str]) -> str:
     """The first sentences as a Markdown list, and the number of the others."""
-    more = f"\n\n… and {len(sentences) - MAX_SENTENCES} more, in the report." if len(sentences) > MAX_SENTENCES else ""
-    return "\n".join(f"- {page_text.safe_text(sentence, 600)}" for sentence in sentences[:MAX_SENTENCES]) + more
+    remaining = (
+        f"\n\n… and {len(sentences) - MAX_SENTENCES} more, in the report." if len(sentences) > MAX_SENTENCES else ""
+    )
+    return "\n".join(f"- {page_text.safe_text(sentence, 600)}" for sentence in sentences[:MAX_SENTENCES]) + remaining
 
 
 def _draw_groups(report: FitReport) -> None:
@@ -195,8 +195,8 @@ def _draw_table(report: FitReport) -> None:
         rows.head(MAX_TABLE_ROWS).map(_clean_cell), hide_index=True, height=height, alt="Every tensor that does not fit"
     )
     st.download_button(
-        "Data (CSV)", lambda: _csv(rows), "fit_report.csv", "text/csv", key=f"fit_csv_{len(rows)}", on_click="ignore",
-        type="tertiary", icon=":material/table:",
+        "Data (CSV)", lambda: _write_csv(rows), "fit_report.csv", "text/csv", key=f"fit_csv_{len(rows)}",
+        on_click="ignore", type="tertiary", icon=":material/table:",
     )  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def _clean_cell(value: object) -> str:
     return clean_text(value, 200)
 
 
-def _csv(rows: pd.DataFrame) -> bytes:
+def _write_csv(rows: pd.DataFrame) -> bytes:
     return tables.csv_bytes(rows)
 
 
@@ -226,7 +226,7 @@ def _draw_extent(report: FitReport, pretrained: str, experts: Mapping[str, str],
         )  # fmt: skip
 
 
-def missing_needs(recipe: Recipe) -> str:
+def find_missing_needs(recipe: Recipe) -> str:
     """A sentence on inputs that a chain needs and these models lack; empty if there are none."""
     if problem := _find_network_problem(recipe):
         return problem
@@ -271,7 +271,7 @@ def submit_recipe(recipe: Recipe) -> Job:
     references = [recipe.pretrained, *(reference for _, reference in recipe.experts)]
     title = f"Reading the files of {recipe.title or recipe.text()}"
     subject = job_subject(recipe.to_yaml(), dict(recipe.experts))
-    return page_data.job_queue().command(READ_JOB, subject, title, ["digest", *references], then=recipe)
+    return page_data.job_queue().command(READ_JOB, subject, title, ["digest", *references], next_recipe=recipe)
 
 
 def job_subject(pretrained: str, experts: Mapping[str, str]) -> str:

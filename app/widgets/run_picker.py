@@ -35,7 +35,7 @@ def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run]
     one is picked.
     """
     by_id = {run.id: run for run in runs}
-    run_id = run_choice.focused_run(list(by_id), [run.id for run in ready or runs])
+    run_id = run_choice.resolve_focused_run(list(by_id), [run.id for run in ready or runs])
     _draw_run_picker(label, by_id, run_id, "one", width=480)
     return by_id[run_id]
 
@@ -82,14 +82,14 @@ def pick_run(
     The flag is True if the run was picked just now, so that the view starts with that run's own values.
     """
     if not runs:
-        if requested := run_choice.picked_run([], "").missing:
+        if requested := run_choice.resolve_run([], "").missing:
             draw_missing_runs([requested])
         else:
             draw_empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
         return None
     by_id = {run.id: run for run in runs}
     ready_ids = None if ready is None else [run.id for run in ready]
-    picked = run_choice.picked_run(list(by_id), first.id if first else next(iter(by_id)), ready_ids)
+    picked = run_choice.resolve_run(list(by_id), first.id if first else next(iter(by_id)), ready_ids)
     if picked.missing is not None or picked.run_id is None:
         draw_missing_runs([picked.missing or ""])
         return None
@@ -114,11 +114,10 @@ def draw_other_groups(groups: Sequence[Sequence[Run]]) -> None:
     """List the chosen runs that merge other experts than the first group, with buttons that show them instead."""
     if len(groups) < 2:
         return
-    others = sum(map(len, groups[1:]))
+    other_count = sum(map(len, groups[1:]))
     with st.container(border=True, gap="xsmall", key="other_experts"):
-        st.markdown(
-            f":material/group_work: {OTHER_EXPERTS_NOTE.format(f'**{others}**', 'merge' if others > 1 else 'merges')}"
-        )
+        note = OTHER_EXPERTS_NOTE.format(f"**{other_count}**", "merge" if other_count > 1 else "merges")
+        st.markdown(f":material/group_work: {note}")
         for number, group in enumerate(groups[1:], start=1):
             titles = page_text.safe_text(first_few((run.name for run in group), 4), 300)
             ids = [run.id for run in group] + [run.id for other in groups if other is not group for run in other]
@@ -131,10 +130,10 @@ def draw_other_groups(groups: Sequence[Sequence[Run]]) -> None:
 
 def draw_left_out(runs: Sequence[Run], reason: str = CLIP_ONLY_NOTE) -> None:
     """Report that the page does not offer runs of networks other than CLIP; draws nothing if there are none."""
-    if others := [run for run in runs if run.network]:
-        networks = page_text.join_words(sorted({page_text.safe_text(run.network, 60) for run in others}))
-        verb = "is" if len(others) == 1 else "are"
-        st.caption(f"{plural(len(others), 'run')} of {networks} {verb} not offered on this page. {reason}")
+    if other_runs := [run for run in runs if run.network]:
+        networks = page_text.join_words(sorted({page_text.safe_text(run.network, 60) for run in other_runs}))
+        verb = "is" if len(other_runs) == 1 else "are"
+        st.caption(f"{plural(len(other_runs), 'run')} of {networks} {verb} not offered on this page. {reason}")
 
 
 def draw_missing_runs(
@@ -192,10 +191,12 @@ def _replace_in_link(prefix: str, run_id: str) -> None:
 def _report_missing_runs(run_ids: Sequence[str], forget_runs: Callable[[], None], other_network_note: str) -> None:
     """Report that this machine lacks these runs, or has them on another benchmark, with a button to continue."""
     quoted_ids = first_few((f"“{page_text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
-    if others := [run for run_id in run_ids if (run := page_data.store().find(run_id)) and run.network]:
-        title, network = (page_text.safe_text(words, 60) for words in (others[0].name, others[0].network))
+    if other_networks := [run for run_id in run_ids if (run := page_data.store().find(run_id)) and run.network]:
+        title, network = (
+            page_text.safe_text(words, 60) for words in (other_networks[0].name, other_networks[0].network)
+        )
         st.info(other_network_note.format(title=title, network=network))
-        draw_page_link(MASKS, "Masks of this run", "grid_on", run=others[0].id)
+        draw_page_link(MASKS, "Masks of this run", "grid_on", run=other_networks[0].id)
         st.button("Show an available run", on_click=forget_runs, type="primary")
         return
     if any((run := page_data.store().find(run_id)) and not page_data.belongs_here(run) for run_id in run_ids):

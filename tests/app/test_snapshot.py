@@ -49,7 +49,7 @@ def tiny_place(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def made() -> dict[str, bytes]:
-    return site.site_files(site.make_site([snapshot_lesson.KEY], VIEWS, DATE, TOOL, lambda words: None))
+    return site.render_site(site.make_site([snapshot_lesson.KEY], VIEWS, DATE, TOOL, lambda words: None))
 
 
 def hostile(text: str) -> Site:
@@ -85,7 +85,7 @@ def test_the_same_input_gives_the_same_bytes_and_no_page_leads_outside(tiny_plac
 @pytest.mark.parametrize("text", list(TEXTS.values())[:12], ids=list(TEXTS)[:12])
 def test_texts_of_files_stay_text(text: str) -> None:
     pages = {
-        name: content.decode() for name, content in site.site_files(hostile(text)).items() if name.endswith(".html")
+        name: content.decode() for name, content in site.render_site(hostile(text)).items() if name.endswith(".html")
     }
     for page in pages.values():
         shown = re.sub(r'<script type="application/json".*?</script>', "", page)  # JSON, in which no tag can begin

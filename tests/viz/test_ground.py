@@ -146,7 +146,7 @@ def test_only_colors_are_turned_and_scales_of_masks() -> None:
         if trace.type == "heatmap"
     }
     assert scales["Saliency"] and not scales["Own mask"]
-    named = theme.notice("masks", "white")
+    named = theme.draw_notice("masks", "white")
     named.layout.meta = {"color": "white"}
     named.add_scatter(x=np.zeros(2), y=[0, 0], text="white", marker={"color": ["white", "black"]})
     after = dark_ground.to_dark_ground(named)

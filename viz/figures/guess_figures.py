@@ -135,21 +135,21 @@ def guess_cells(
     are blank. ``across`` and ``down`` say what columns and rows are.
     """
     rows, columns = distinct_names(table["row"]), distinct_names(table["column"])
-    known = "truth" in table and not withheld
+    is_known = "truth" in table and not withheld
     table = table.assign(y=table["row"].map(rows.index), x=table["column"].map(columns.index))
     values = np.full((len(rows), len(columns)), np.nan)
-    values[table["y"], table["x"]] = table["truth"] if known else 0.0
+    values[table["y"], table["x"]] = table["truth"] if is_known else 0.0
     yes_or_no, marked = bool(np.isin(values, (0, 1)).all()), table[table["guess"].astype(bool)]
-    texts = _describe_cells(rows, columns, values, known, unit)
+    texts = _describe_cells(rows, columns, values, is_known, unit)
     fig = Drawing([
-        _draw_shades(values, known, yes_or_no, unit),
+        _draw_shades(values, is_known, yes_or_no, unit),
         series.marks(
             marked, "x", "y", KIND_LOOKS["guess"], f"{GUESS_NAME}: {{row}}, {{column}}", size=12, name=GUESS_NAME,
             marker={"line": {"color": theme.GROUND, "width": 1.5}},
         ),
         click_targets(rows, columns, texts, "Cells") | {"showlegend": False},
     ])  # fmt: skip
-    if known and yes_or_no:  # an entry in the legend for dark cells
+    if is_known and yes_or_no:  # an entry in the legend for dark cells
         look = {"color": theme.KEPT, "symbol": "square", "size": 12}
         none = np.array([], np.float32)
         fig.add_trace(scatter(x=none, y=none, mode="markers", name=TRUTH_NAME, marker=look, hoverinfo="skip"))
@@ -157,7 +157,7 @@ def guess_cells(
     fig.update_yaxes(**axes.name_axis(down, rows, down=True))
     margin = {"l": axes.names_width(rows) + 44, "r": 24, "t": 36, "b": 62}
     fig.update_layout(barmode="overlay", legend=LEGEND_LAYOUT, margin=margin)
-    measured = "The shades are measured values." if known else "The measured values are withheld."
+    measured = "The shades are measured values." if is_known else "The measured values are withheld."
     words = f"{plural(len(marked), 'marked cell')} of {len(table)}. {measured}"
     return Picture(fig, words, 98 + 30 * max(len(rows), 4))
 
@@ -171,24 +171,24 @@ def _label_columns(columns: list[str]) -> list[str]:
     return [f"block {block}" if is_start else "" for block, is_start in zip(blocks, is_block_start, strict=True)]
 
 
-def _draw_shades(values: Values, known: bool, yes_or_no: bool, unit: str) -> Trace:
-    """The measured values, missing ones as the least; blank while they are not ``known``."""
+def _draw_shades(values: Values, is_known: bool, yes_or_no: bool, unit: str) -> Trace:
+    """The measured values, missing ones as the least; blank while they are not ``is_known``."""
     shown = np.nan_to_num(values, nan=float(np.nanmin(values, initial=0))).astype(np.float32)
-    colors = (theme.PRUNED, theme.KEPT) if known else (theme.PANEL, theme.PANEL)
+    colors = (theme.PRUNED, theme.KEPT) if is_known else (theme.PANEL, theme.PANEL)
     return heatmap(
         z=shown, name="Truth", hoverinfo="skip", xgap=2 if shown.shape[1] <= MAX_NAMED_COLUMNS else 0.5, ygap=2,
-        colorscale=list(enumerate(colors)) if yes_or_no or not known else theme.SEQUENTIAL,
-        zmin=0 if yes_or_no else None, zmax=1 if yes_or_no else None, showscale=known and not yes_or_no,
+        colorscale=list(enumerate(colors)) if yes_or_no or not is_known else theme.SEQUENTIAL,
+        zmin=0 if yes_or_no else None, zmax=1 if yes_or_no else None, showscale=is_known and not yes_or_no,
         colorbar={"title": {"text": safe_text(unit, 20) or "measured"}},
     )  # fmt: skip
 
 
-def _describe_cells(rows: list[str], columns: list[str], values: Values, known: bool, unit: str) -> list[str]:
+def _describe_cells(rows: list[str], columns: list[str], values: Values, is_known: bool, unit: str) -> list[str]:
     amount = _number_formats(unit)["amount"]
     words = []
     for (y, x), value in np.ndenumerate(values):
         measured = f"measured {'yes' if value else 'no'}" if value in (0, 1) else amount(value)
-        words.append(f"{safe_text(rows[y])}, {safe_text(columns[x])}" + (f": {measured}" if known else ""))
+        words.append(f"{safe_text(rows[y])}, {safe_text(columns[x])}" + (f": {measured}" if is_known else ""))
     return words
 
 
@@ -274,8 +274,8 @@ def _draw_curve(rows: pd.DataFrame, column: str, name: str, unit: str, interval_
 
 
 def _ends_in_words(values: pd.Series[float], unit: str) -> str:
-    known = values.dropna().tolist()
-    return f"from {known[0]:.4g} to {known[-1]:.4g} {clean_text(unit, 20)}".strip() if known else "nowhere"
+    numbers = values.dropna().tolist()
+    return f"from {numbers[0]:.4g} to {numbers[-1]:.4g} {clean_text(unit, 20)}".strip() if numbers else "nowhere"
 
 
 def _format_amount(value: float, unit: str) -> str:
@@ -317,8 +317,8 @@ def guess_number(
             ))  # fmt: skip
     for position in sorted(set(table["row_index"]) - set(shown["row_index"])):
         fig.add_annotation(WITHHELD_SIGN | {"y": position, "yref": "y", "font": {"size": 22, "color": theme.FADED}})
-    known = table[[name for name in ("value", "low", "high") if name in table]].to_numpy(np.float64)
-    ends = [*known[np.isfinite(known)].tolist(), *(end for end in (low, high) if end is not None)] or [0.0, 1.0]
+    numbers = table[[name for name in ("value", "low", "high") if name in table]].to_numpy(np.float64)
+    ends = [*numbers[np.isfinite(numbers)].tolist(), *(end for end in (low, high) if end is not None)] or [0.0, 1.0]
     fig.update_xaxes(title={"text": _title_with_unit(what, unit, 60)}, range=_widen_range(min(ends), max(ends)))
     parts = hover_texts(
         table.head(4), "{label:plain 40} {value:plainly}", plainly=lambda value: _format_amount(value, unit)

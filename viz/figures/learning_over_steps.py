@@ -115,7 +115,7 @@ def coefficient_steps(
     if len(ends):
         words += describe_extreme(ends, "coefficient", " {expert:plain 40} ends highest, at {coefficient:decimal}")
         lowest = describe_extreme(
-            ends, "coefficient", ", {expert:plain 40} lowest, at {coefficient:decimal}", least=True
+            ends, "coefficient", ", {expert:plain 40} lowest, at {coefficient:decimal}", smallest=True
         )
         words += f"{lowest if len(ends) > 1 else ''}."
     fig = _draw_lines(table, "coefficient", title, COEFFICIENT_HOVER, at, experts, band=band)

@@ -154,7 +154,7 @@ def routing_own(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
     means = plotted.groupby("task", as_index=False).agg(title=("title", "last"), weight=("weight", "mean"))
     words = f"Weight of the own expert of {plural(len(means), 'task')}, {_describe_blocks(blocks)}."
     words += describe_extreme(means, "weight", " On average it is highest for {title:plain 40}, {weight:decimal}")
-    lowest = describe_extreme(means, "weight", ", and lowest for {title:plain 40}, {weight:decimal}", least=True)
+    lowest = describe_extreme(means, "weight", ", and lowest for {title:plain 40}, {weight:decimal}", smallest=True)
     return add_legend(fig, f"{words}{lowest if len(means) > 1 else ''}.", 360, left=66, right=24, gap=14)
 
 

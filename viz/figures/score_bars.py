@@ -213,10 +213,10 @@ def _make_scale(panel: pd.DataFrame) -> dict[str, Any]:
     title += f", {better} is better" if better else ""
     title += ", Wilson 95% interval" if np.isfinite(panel["low"].to_numpy(np.float64)).any() else ""
     ends = panel[["value", "low", "high"]].to_numpy(np.float64)
-    least = max(0.01 * float(np.nanmax(np.abs(ends))), 1e-6)
+    min_margin = max(0.01 * float(np.nanmax(np.abs(ends))), 1e-6)
     return {
         "title": {"text": title}, "tickformat": ".0%" if share else "",
-        "range": _padded_range(panel, ["value", "low", "high"], 0.06, least),
+        "range": _padded_range(panel, ["value", "low", "high"], 0.06, min_margin),
     }  # fmt: skip
 
 
@@ -259,7 +259,7 @@ def storage(table: pd.DataFrame) -> Picture:
     words = f"{plural(sums['run'].nunique(), 'run')}."
     for account in accounts:
         own_lines = sums[sums["account"] == account]
-        words += describe_extreme(own_lines, "bytes", LEAST_SENTENCE, least=True, **TEXT_FORMATS) + describe_extreme(
+        words += describe_extreme(own_lines, "bytes", LEAST_SENTENCE, smallest=True, **TEXT_FORMATS) + describe_extreme(
             own_lines, "bytes", MOST_SENTENCE, **TEXT_FORMATS
         )
     return Picture(fig, words, len(runs) * rows.row + 114)

@@ -84,12 +84,12 @@ def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Pict
     adapts = plotted["adapts_on_test"].eq(True) if "adapts_on_test" in plotted else pd.Series(False, plotted.index)
     plotted = plotted.assign(adapts=np.where(adapts, "†", ""))
     top = TOP + (20 if PAPER in set(plotted["kind"]) else 0)
-    joined, positions = _arrow_pairs(arrows, table, plotted), plane.points(plotted)
+    joined, positions = _find_arrow_rows(arrows, table, plotted), plane.points(plotted)
     texts = hover_texts(plotted, "{label:text 36}[ {adapts}]{kind:sign}", sign=lambda kind: KIND_SIGNS.get(kind, ""))
     first = {end for pair in joined for end in pair}
     labels = Labels(plotted, texts, (700, 1300), HEIGHT - top - BOTTOM, avoid_intervals=True, first=first)
     pointers = [plane.arrow(positions[start], positions[end]) for start, end in joined]
-    fig = plane.draw(_marks_by_kind(plotted), PlotWindow.around_rows(plotted), labels, pointers, left_out)
+    fig = plane.draw(_draw_marks_by_kind(plotted), PlotWindow.around_rows(plotted), labels, pointers, left_out)
     for point, run in zip(positions, plotted["run"], strict=True):
         if run == selected:  # a circle in px, so that it stays round
             fig.add_shape(
@@ -101,7 +101,7 @@ def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Pict
         legend2=LEGEND_LAYOUT | {"y": 1, "yanchor": "top", "yref": "container"},
         margin={"l": plane.LEFT, "r": plane.RIGHT, "t": top, "b": BOTTOM},
     )
-    return Picture(fig, _best_run(plotted, left_out), HEIGHT)
+    return Picture(fig, _describe_best_run(plotted, left_out), HEIGHT)
 
 
 def _check_table(table: pd.DataFrame) -> None:
@@ -114,7 +114,7 @@ def _check_table(table: pd.DataFrame) -> None:
             raise ChartError(f"id_ood_scatter takes runs of one set of experts; the table has {len(sets)} sets")
 
 
-def _arrow_pairs(arrows: Pairs, table: pd.DataFrame, plotted: pd.DataFrame) -> list[tuple[int, int]]:
+def _find_arrow_rows(arrows: Pairs, table: pd.DataFrame, plotted: pd.DataFrame) -> list[tuple[int, int]]:
     """Pairs of rows of ``plotted`` that arrows join, without pairs that contain a left-out run."""
     pairs = arrows[["from", "to"]].itertuples(index=False) if isinstance(arrows, pd.DataFrame) else arrows
     row_by_run = {run: row for row, run in enumerate(plotted["run"])}
@@ -127,7 +127,7 @@ def _arrow_pairs(arrows: Pairs, table: pd.DataFrame, plotted: pd.DataFrame) -> l
     return joined
 
 
-def _marks_by_kind(plotted: pd.DataFrame) -> list[Trace]:
+def _draw_marks_by_kind(plotted: pd.DataFrame) -> list[Trace]:
     """One trace for each kind of run, and one for merges that adapt on test data."""
     traces = []
     for kind, look in theme.KINDS.items():
@@ -146,7 +146,7 @@ def _marks_by_kind(plotted: pd.DataFrame) -> list[Trace]:
     return traces
 
 
-def _best_run(plotted: pd.DataFrame, left_out: pd.DataFrame) -> str:
+def _describe_best_run(plotted: pd.DataFrame, left_out: pd.DataFrame) -> str:
     kinds = plotted["kind"]
     merges = plotted[kinds == "merge"]
     counts = {"run": kinds.isin(MERGES), "reference": kinds.isin(REFERENCES), "published result": kinds == PAPER}
@@ -215,7 +215,7 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     """
     if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
         raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")
-    plotted, left_out = _whole_pairs(table)
+    plotted, left_out = _split_pairs(table)
     plane.require_rows(plotted, left_out)
     starts, plugged, is_far = plotted["kind"] == PLAIN, plotted["kind"] == PLUGGED, _is_far_start(plotted)
     window = PlotWindow.around_rows(plotted[~is_far])
@@ -228,21 +228,21 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     after = plotted[plugged]
     joined = zip(plane.points(before.loc[after["pair"]]), plane.points(after), after["gained_h_score"], strict=True)
     arrows = [
-        plane.arrow(_visible_start(start, end, window), end, (RISING_LOOK if gain >= 0 else FALLING_LOOK).color)
+        plane.arrow(_clip_start(start, end, window), end, (RISING_LOOK if gain >= 0 else FALLING_LOOK).color)
         for start, end, gain in joined
     ]
     ends, outside = plotted[~starts], _describe_far_starts(plotted[is_far])
     texts = hover_texts(ends, "{pair:text 26}")
     labels = Labels(ends, texts, (500, 1200), 500, other_marks=plane.points(plotted[starts]))
-    fig = plane.draw(_marks_by_change(plotted), window, labels, arrows, left_out, outside)
+    fig = plane.draw(_draw_marks_by_change(plotted), window, labels, arrows, left_out, outside)
     notes_height = theme.LINE_HEIGHT * len(outside)
     return legends.add_legend(
-        fig, _best_change(after, left_out, edit), 592 + notes_height, edit, left=plane.LEFT, right=plane.RIGHT, gap=10,
-        below=82 + notes_height,
+        fig, _describe_best_change(after, left_out, edit), 592 + notes_height, edit, left=plane.LEFT, right=plane.RIGHT,
+        gap=10, below=82 + notes_height,
     )  # fmt: skip
 
 
-def _whole_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _split_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows to draw, and those left out, which lack scores or the other end of their arrow."""
     complete, left_out = plane.split_complete(table)
     is_end = complete["kind"].isin([PLAIN, PLUGGED])
@@ -262,7 +262,7 @@ def _is_far_start(plotted: pd.DataFrame) -> pd.Series[bool]:
     return far
 
 
-def _visible_start(start: Point, end: Point, window: PlotWindow) -> Point:
+def _clip_start(start: Point, end: Point, window: PlotWindow) -> Point:
     """The point where an arrow's visible part begins: its start, or where it enters the plot."""
     steps = [first - last for first, last in zip(start, end, strict=True)]
     limits = [
@@ -279,7 +279,7 @@ def _describe_far_starts(far: pd.DataFrame) -> list[str]:
     return lines if remaining <= 0 else [*lines[:MAX_NAMED_STARTS], f"and {remaining} more"]
 
 
-def _marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
+def _draw_marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
     """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
     kind, gain = plotted["kind"], plotted["gained_h_score"]
     filled = [
@@ -302,7 +302,7 @@ def _marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
     return traces
 
 
-def _best_change(after: pd.DataFrame, left_out: pd.DataFrame, edit: str) -> str:
+def _describe_best_change(after: pd.DataFrame, left_out: pd.DataFrame, edit: str) -> str:
     sentence = f"{plural(len(after), 'merge')} without and with {clean_text(edit, 40)} in front."
     if len(after):
         sentence += f" The H-score does not fall for {int((after['gained_h_score'] >= 0).sum())}"

@@ -218,15 +218,15 @@ def sweep_contour(
     table = table.assign(score=table[value], first=titles[0], second=titles[1], images=counts.where(counts > 0))
     points = _draw_points(table, value)
     failing = sweep_panels.failing_marks(points, table, symbol="x-thin", size=8, line={"color": theme.INK, "width": 2})
-    known = pd.DataFrame(list(marks), columns=["label", "x", "y", "kind"])
-    is_repeated = known.duplicated("kind")  # true for the second expert
+    known_models = pd.DataFrame(list(marks), columns=["label", "x", "y", "kind"])
+    is_repeated = known_models.duplicated("kind")  # true for the second expert
     fig = Drawing([_draw_map(table, value), *_shade_failing(table, required), points, *failing])
-    fig.add_traces(_draw_known_model(known.iloc[[index]], second) for index, second in enumerate(is_repeated))
-    chosen = table[table["point"] == selected]
-    if len(chosen):
-        fig.add_trace(series.ring(chosen["x"], chosen["y"], "Chosen point"))
+    fig.add_traces(_draw_known_model(known_models.iloc[[index]], second) for index, second in enumerate(is_repeated))
+    selected_rows = table[table["point"] == selected]
+    if len(selected_rows):
+        fig.add_trace(series.ring(selected_rows["x"], selected_rows["y"], "Chosen point"))
     for index, (name, update) in enumerate((("x", fig.update_xaxes), ("y", fig.update_yaxes))):
-        ends = [*sweep_panels.axis_range(values[index] if values else None, table[name]), *known[name]]
+        ends = [*sweep_panels.axis_range(values[index] if values else None, table[name]), *known_models[name]]
         update(title={"text": safe_text(titles[index], 60)}, range=[min(ends), max(ends)], showgrid=False)
     notes, note_height = axes.make_note(note, 56)
     fig.update_layout(annotations=notes, plot_bgcolor=theme.PANEL)

@@ -100,7 +100,7 @@ def _draw_grids(
     notes, pictures = [], []
     for index, ((row, column), grid) in enumerate(grids.items()):
         left, top, size = column + PAD / GRID_PX, row + CAPTION / GRID_PX, 1 - (CAPTION + PAD) / GRID_PX
-        traces.append(_heat(grid, (left, top), size, scale, colors, index == 0))
+        traces.append(_draw_heat(grid, (left, top), size, scale, colors, index == 0))
         notes.append(theme.caption(grid.note, top, x=left, xref="x", yref="y", yshift=0))
         if picture:
             pictures.append(_make_image(picture, left, top, size))
@@ -110,7 +110,7 @@ def _draw_grids(
     return fig
 
 
-def _heat(
+def _draw_heat(
     grid: GridCells,
     corner: tuple[float, float],
     size: float,

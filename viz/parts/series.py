@@ -102,17 +102,18 @@ def line(x: Any, y: Any, name: str, style: Mapping[str, Any], **fields: Any) -> 
 
 def text_trace(x: Any, y: Any, texts: Sequence[str], name: str, **fields: Any) -> Trace:
     """Texts in the plot that ignore the pointer and have no entry in the legend."""
-    shown = {"textfont": {"size": theme.SMALL_SIZE}, **fields}
+    text_fields = {"textfont": {"size": theme.SMALL_SIZE}, **fields}
     return scatter(
-        x=_floats(x), y=_floats(y), mode="text", text=texts, name=name, hoverinfo="skip", showlegend=False, **shown
+        x=_floats(x), y=_floats(y), mode="text", text=texts, name=name, hoverinfo="skip", showlegend=False,
+        **text_fields
     )  # fmt: skip
 
 
 def ring(x: Any, y: Any, name: str, size: float = 17, width: float = 3, **fields: Any) -> Trace:
     """Rings around selected marks, in the accent color; a click on another mark leaves them unchanged."""
     marker = {"symbol": "circle-open", "size": size, "color": theme.ACCENT, "line": {"width": width}}
-    shown = {"name": name, "hoverinfo": "skip", "showlegend": False, **NO_POINTER, **fields}
-    return scatter(x=_floats(x), y=_floats(y), mode="markers", marker=marker, **shown)
+    ring_fields = {"name": name, "hoverinfo": "skip", "showlegend": False, **NO_POINTER, **fields}
+    return scatter(x=_floats(x), y=_floats(y), mode="markers", marker=marker, **ring_fields)
 
 
 def published_marks(rows: pd.DataFrame, x: str | Any, hover: str, symbol: str = "diamond-open", **entry: Any) -> Trace:

@@ -57,11 +57,11 @@ def _compare_cached(key: str, digest: str, state: tuple[int, ...], _claim: Claim
 
 def _stored_runs() -> list[Run]:
     """Every stored run for this session's benchmark, read once for all claims of a view."""
-    return _stored_runs_at(page_data.current_digest(), _store_state())
+    return _list_stored_runs(page_data.current_digest(), _store_state())
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _stored_runs_at(digest: str, state: tuple[int, ...]) -> list[Run]:
+def _list_stored_runs(digest: str, state: tuple[int, ...]) -> list[Run]:
     bundled = session_benchmark.is_bundled()
     return [run for run in page_data.stored_runs() if run.provenance == PRECOMPUTED or not bundled]
 
@@ -98,7 +98,7 @@ def _find_preset_runs(*keys: str) -> list[Run]:
     return [run for key in keys if (run := find_preset_run(key, merges))]
 
 
-def _preset_measurement(kind: str, key: str) -> StoredMeasurement | None:
+def _find_preset_measurement(kind: str, key: str) -> StoredMeasurement | None:
     """A measurement of the run of a preset."""
     runs = _find_preset_runs(key)
     return measurements.find_measurement(kind, runs[0].id) if runs else None
@@ -210,7 +210,7 @@ def _compare_with_whole(table: pd.DataFrame, method: str, chosen: pd.Series[bool
 def _compare_ablation(preset: str, kind: str) -> Comparison | None:
     from merging.study.measurements.parameter_kinds import NOTHING
 
-    measured = _preset_measurement(measurements.ABLATION, preset)
+    measured = _find_preset_measurement(measurements.ABLATION, preset)
     if measured is None:
         return None
     rows = measurements.measured_table(measured, measurements.ABLATION)
@@ -239,7 +239,7 @@ def _compare_components(ratio: float) -> Comparison | None:
 
 
 def _compare_depth(preset: str) -> Comparison | None:
-    measured = _preset_measurement(measurements.DRIFT, preset)
+    measured = _find_preset_measurement(measurements.DRIFT, preset)
     return (
         None
         if measured is None
@@ -273,7 +273,7 @@ def _find_features(key: str) -> StoredMeasurement | None:
     if key == PRETRAINED:
         run = page_data.references(page_data.current_digest(), page_data.stored_runs()).get(PRETRAINED)
         return measurements.find_measurement(measurements.FEATURES, run.id) if run else None
-    return _preset_measurement(measurements.FEATURES, key)
+    return _find_preset_measurement(measurements.FEATURES, key)
 
 
 def _compare_neighbors(first: str, second: str) -> Comparison | None:

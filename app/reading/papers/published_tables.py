@@ -96,8 +96,8 @@ def match_rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[PaperRow]
     A paper's tables for several towers share a row, with columns for every tower. If the benchmark has a published
     tower, only figures of that tower are shown.
     """
-    own, lines = benchmark_tower(), dict[tuple[str, str], dict[str, Figure]]()
-    for figure in [one for one in figures if own in {"", one.model}]:
+    tower, lines = benchmark_tower(), dict[tuple[str, str], dict[str, Figure]]()
+    for figure in [candidate for candidate in figures if tower in {"", candidate.model}]:
         lines.setdefault((figure.name, figure.source.split(",")[0]), {})[figure.model] = figure
     names = [name.casefold() for name, _ in lines]
     paper_rows = [
@@ -167,9 +167,9 @@ def paper_table(rows: Sequence[PaperRow], stored: Sequence[Run]) -> pd.DataFrame
     measured = [(OURS, name) for name in (*AVERAGES, *INTERVALS, "Images", "Setting")]
     filled = {column for line in cells for column, cell in line.items() if cell}
     filled |= {NOTE for line in references if line.get(NOTE)}  # references add no other column by themselves
-    used = [column for column in (CHAIN, SOURCE, *before, *measured, *after, NOTE) if column in filled]
-    frame = frame[used]
-    frame.columns = pd.MultiIndex.from_tuples(used)
+    columns_in_use = [column for column in (CHAIN, SOURCE, *before, *measured, *after, NOTE) if column in filled]
+    frame = frame[columns_in_use]
+    frame.columns = pd.MultiIndex.from_tuples(columns_in_use)
     return frame
 
 

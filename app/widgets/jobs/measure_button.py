@@ -38,10 +38,10 @@ def origin_in_words(measurements: Sequence[StoredMeasurement]) -> str:
     return " ".join([f"{page_text.join_words(sorted(origins)).capitalize()} on {devices}.", *memory_notes])
 
 
-def draw_missing(key: str, runs: Sequence[Run], reason: str, known: Sequence[StoredMeasurement] = ()) -> None:
+def draw_missing(key: str, runs: Sequence[Run], reason: str, measured: Sequence[StoredMeasurement] = ()) -> None:
     """The box of runs without this measurement: progress, or a button.
 
-    ``known`` are stored measurements, for the expected time.
+    ``measured`` are stored measurements, for the expected time.
     """
 
     def draw_running(live: list[Run], _: list[Job]) -> None:
@@ -51,7 +51,7 @@ def draw_missing(key: str, runs: Sequence[Run], reason: str, known: Sequence[Sto
         )
 
     def draw_offer(missing: list[Run]) -> None:
-        st.markdown(f"{reason} {_titles_in_words(missing)}. {_expected_time(key, known)}")
+        st.markdown(f"{reason} {_titles_in_words(missing)}. {_expected_time(key, measured)}")
         _draw_button(key, [run.id for run in missing])
 
     measurable = [run for run in runs if not find_refusal(find_measurement(key), run.network)]
@@ -110,10 +110,10 @@ def _titles_in_words(runs: Sequence[Run]) -> str:
     return page_text.join_words([f"**{page_text.safe_text(run.name, 60)}**" for run in runs])
 
 
-def _expected_time(key: str, known: Sequence[StoredMeasurement]) -> str:
+def _expected_time(key: str, measured: Sequence[StoredMeasurement]) -> str:
     """The expected time, estimated from stored measurements, in a sentence."""
     name = f"The measurement “{find_measurement(key).title}”"
-    own_measurements = [measurement for measurement in known if measurement.provenance == THIS_MACHINE]
+    own_measurements = [measurement for measurement in measured if measurement.provenance == THIS_MACHINE]
     seconds_taken = [measurement.seconds for measurement in own_measurements if measurement.seconds is not None]
     if not seconds_taken:
         guess = "takes about a minute at most for each on the bundled benchmark (a guess)"

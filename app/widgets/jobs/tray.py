@@ -152,7 +152,7 @@ def draw_buttons(job: Job, position: str) -> None:
             )
         return
     if page_data.job_queue().is_on_other_benchmark(job):
-        if benchmark := session_benchmark.key_of_folder(Path(job.benchmark)):
+        if benchmark := session_benchmark.find_key(Path(job.benchmark)):
             draw_switch_button(job, position, benchmark)
     elif position == "tray" and job.kind == SWEEP:  # the page can show the computed points of a stopped sweep
         draw_result_link(pages.SWEEPS, "Sweeps", "tune", job, view_state.pick_sweep, sweep=job.subject)

@@ -183,16 +183,16 @@ def joint_energy(table: pd.DataFrame, *, value: str = "norm", selected: str | No
         shapes=outline(experts, list(map(str, starts)), (selected, None)), showlegend=False, barmode="overlay",
         margin={"l": left, "r": heat_maps.RIGHT, "t": heat_maps.TOP, "b": heat_maps.BOTTOM},
     )  # fmt: skip
-    return Picture(fig, _energy_alt(table, len(experts)), heat_maps.map_height(len(experts)), value)
+    return Picture(fig, _describe_energy(table, len(experts)), heat_maps.map_height(len(experts)), value)
 
 
-def _energy_alt(table: pd.DataFrame, experts: int) -> str:
+def _describe_energy(table: pd.DataFrame, experts: int) -> str:
     words = f"Energy of {plural(experts, 'expert')} along the shared directions."
     if series.finite_rows(table, "energy").empty:
         return words
     before = table.assign(before=table["cumulative"] < 0.5).groupby("expert", sort=False)["before"].sum().reset_index()
     first = describe_extreme(table[table["first"] == table["first"].min()], "norm", FIRST_SENTENCE)
-    return words + first + describe_extreme(before, "before", SMALLEST_STEP, least=True)
+    return words + first + describe_extreme(before, "before", SMALLEST_STEP, smallest=True)
 
 
 @chart(
@@ -218,7 +218,9 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False) -> Picture:
         rows, top = by_step[step], 1 - number * (PANEL + GAP) / HEIGHT
         values = np.concatenate([_to_matrix(rows[rows["expert"] == expert]) for expert in experts], axis=1)
         heat = heat_maps.heat(values, shared, name=step, **({"showscale": False} if number else {}))
-        x = _expert_axis(experts, values.shape[1], "Experts side by side" if number == len(EXPERT_STEPS) - 1 else " ")
+        x = _make_expert_axis(
+            experts, values.shape[1], "Experts side by side" if number == len(EXPERT_STEPS) - 1 else " "
+        )
         _add_panel(fig, title, heat, (0.0, 1.0), top, x, _make_ticks(rows["row"], 3, "Direction"))
         panel, line = str(number + 1) if number else "", {"color": theme.GROUND, "width": 2}
         for left, right in pairwise(x["tickvals"]):  # lines between the experts' blocks
@@ -233,7 +235,7 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False) -> Picture:
         y = _make_ticks(rows["row"], 3, "Direction" if first else "Output")
         _add_panel(fig, title, heat_maps.heat(values, scale, name=step), ends, PANEL / HEIGHT, x, y)
     fig.update_layout(margin={"l": LEFT, "r": RIGHT, "t": TOP, "b": BOTTOM}, showlegend=False)
-    return Picture(fig, _steps_alt(by_step, experts), HEIGHT + TOP + BOTTOM, f"{len(experts)}:{len(table)}")
+    return Picture(fig, _describe_steps(by_step, experts), HEIGHT + TOP + BOTTOM, f"{len(experts)}:{len(table)}")
 
 
 def _to_matrix(rows: pd.DataFrame) -> Any:
@@ -262,7 +264,7 @@ def _add_panel(
     fig.add_annotation(theme.caption(title, top, x=ends[0], font={"size": theme.FONT_SIZE}))
 
 
-def _expert_axis(experts: list[str], width: int, title: str) -> dict[str, Any]:
+def _make_expert_axis(experts: list[str], width: int, title: str) -> dict[str, Any]:
     """Settings of an axis that names the experts' blocks, which together are ``width`` cells wide."""
     block = width / len(experts)
     return {
@@ -280,7 +282,7 @@ def _make_ticks(starts: pd.Series[int], max_ticks: int, title: str) -> dict[str,
     return {"title": {"text": title}, "tickmode": "array", "tickvals": cells, "ticktext": texts}
 
 
-def _steps_alt(by_step: dict[str, pd.DataFrame], experts: list[str]) -> str:
+def _describe_steps(by_step: dict[str, pd.DataFrame], experts: list[str]) -> str:
     empty = float((by_step["pruned"]["value"] == 0).mean())
     uneven = by_step["decomposed"].groupby(["expert", "row"])["value"].mean()
     factor = float(uneven.max()) / max(float(uneven.min()), 1e-12)

@@ -115,7 +115,7 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     fig.update_layout(barmode="overlay", annotations=captions)
     inner = LANE * len(spaces) + 12 + BOTTOM
     return add_legend(
-        fig, _histogram_alt(table, what), inner, str(len(spaces)), left=66, right=20, below=BOTTOM, gap=12
+        fig, _describe_histogram(table, what), inner, str(len(spaces)), left=66, right=20, below=BOTTOM, gap=12
     )
 
 
@@ -155,7 +155,7 @@ def _make_caption(rows: pd.DataFrame, step: float, present: bool) -> dict[str, A
     return theme.caption(text, base + step, **top, align="left", name="numbers")
 
 
-def _histogram_alt(table: pd.DataFrame, what: str) -> str:
+def _describe_histogram(table: pd.DataFrame, what: str) -> str:
     last = table.sort_values("state", kind="stable").drop_duplicates("space").set_index("space")
     first_five = last.loc[distinct_names(table["space"])[:5]]
     means = hover_texts(first_five, "{title:plain 40} {mean:percent}, random signs {null:percent}")
@@ -201,10 +201,10 @@ def election_layers(
     )  # fmt: skip
     columns.lay_out(fig, selected)
     fig.update_layout(barmode="stack", bargap=0.1)
-    return add_legend(fig, _election_alt(table), 368, value, left=84, right=24, gap=12)
+    return add_legend(fig, _describe_election(table), 368, value, left=84, right=24, gap=12)
 
 
-def _election_alt(table: pd.DataFrame) -> str:
+def _describe_election(table: pd.DataFrame) -> str:
     sums = table.groupby("expert")[["won", "kept"]].sum().reset_index()
     sums = sums.assign(share=sums["won"] / sums["kept"].where(sums["kept"] > 0))
     most, least = describe_extremes(sums, "share", "{expert:plain}, {share:percent}")

@@ -109,7 +109,7 @@ def _describe_drift(table: pd.DataFrame, value: str) -> str:
     labels = table.groupby("run")["label"].first()
     means = _average_by(table[table["position"] == table["position"].max()], "run", value, label=labels)
     words = f"Feature drift of {plural(len(means), 'run')} by depth. At the embedding it is least for"
-    words += describe_extreme(means, "mean", " {label:plain 40}, {mean:real}", least=True)
+    words += describe_extreme(means, "mean", " {label:plain 40}, {mean:real}", smallest=True)
     return (
         words + describe_extreme(means, "mean", ", and most for {label:plain 40}, {mean:real}") * (len(means) > 1) + "."
     )

@@ -119,8 +119,10 @@ def _add_panel(
             formats={"as_is": str}, marker={"line": theme.edge(0.4)}, **entry, showlegend=not panel.number, **axes,
         )  # fmt: skip
         fig.add_trace(marks)
-    chosen = panel.rows[panel.rows["image"].isin(list(selected))]
-    fig.add_trace(series.ring(chosen["x"], chosen["y"], "Selected", 11, 2, legendgroup="Selected", **axes))
+    selected_rows = panel.rows[panel.rows["image"].isin(list(selected))]
+    fig.add_trace(
+        series.ring(selected_rows["x"], selected_rows["y"], "Selected", 11, 2, legendgroup="Selected", **axes)
+    )
 
 
 def _lay_out(fig: Drawing, panel: Panel, kind: str, note: str) -> None:

@@ -47,8 +47,8 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
         words = hover_texts(rows.head(1), "<b>{label:text 40}</b>: mean {mean:real}, n = {n:count} images")[0]
         top = {"xref": "x domain", "yref": "y", "yanchor": "top", "yshift": -GAP}
         fig.add_annotation(theme.caption(words, base + step, **top, name="lane"))
-    what = "of features scaled to unit length" if normalized else "of raw features"
-    title = {"text": f"Distance to the pretrained features ‖f(x) − f₀(x)‖, {what}"}
+    feature_kind = "of features scaled to unit length" if normalized else "of raw features"
+    title = {"text": f"Distance to the pretrained features ‖f(x) − f₀(x)‖, {feature_kind}"}
     fig.update_xaxes(title=title, range=[0, float(table["high"].max())], showgrid=False)
     ticks = (0, tallest / 2)
     fig.update_yaxes(

@@ -127,8 +127,8 @@ def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
 )  # fmt: skip
 def image_restore_tokens(table: pd.DataFrame, *, model: str = "", sentence: str = "") -> Picture:
     """As ``image_restore``, with a column for each single token, for one ``model`` (by default the first)."""
-    shown = model if model in set(table["model"]) else table["model"].iloc[0]
-    model_rows = table[table["model"] == shown]
+    shown_model = model if model in set(table["model"]) else table["model"].iloc[0]
+    model_rows = table[table["model"] == shown_model]
     model_rows = model_rows.assign(name=_name_tokens(model_rows), points=100 * model_rows["change"])
     names = distinct_names(model_rows.sort_values("token", kind="stable")["name"])
     fig, cells, _ = matrix.draw_model_matrices(
@@ -146,7 +146,7 @@ def image_restore_tokens(table: pd.DataFrame, *, model: str = "", sentence: str 
         "Change of the probability of {followed:plain 40} with single tokens put in: most, {change:change}, with "
         "{name:plain} before block {depth}.", change=_format_points,
     )  # fmt: skip
-    return Picture(fig, f"{sentence} {words}".strip(), matrix.matrix_height(fig, len(cells)), shown)
+    return Picture(fig, f"{sentence} {words}".strip(), matrix.matrix_height(fig, len(cells)), shown_model)
 
 
 def _name_tokens(table: pd.DataFrame) -> list[str]:

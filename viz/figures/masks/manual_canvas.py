@@ -80,12 +80,12 @@ def manual_canvas(
     click = "" if brush is None else f"<br>a click paints {brush:g}"
 
     fig = Drawing([
-        _heat_map(shown, height),
-        *_large_factor_bars(shown),
-        _cell_targets(cells, columns, shown, click),
-        _row_targets(experts, click),
-        _group_targets(columns, click),
-        _row_names(experts),
+        _draw_heat_map(shown, height),
+        *_draw_large_factors(shown),
+        _make_cell_targets(cells, columns, shown, click),
+        _make_row_targets(experts, click),
+        _make_group_targets(columns, click),
+        _draw_row_names(experts),
     ])  # fmt: skip
     _lay_out(fig, columns, experts, (strip / inner, (strip + GAP) / inner))
     caption = [] if small else [theme.caption("(c) Factors, painted by hand", 1)]
@@ -93,7 +93,7 @@ def manual_canvas(
     frame = outline([*experts, ""], columns.names, selected, xref="x", yref="y")
     left = heat_maps.left_margin(experts) - tensor_columns.NAMES_SHARE * tensor_columns.NARROW_PX
     fig.update_layout(
-        annotations=[*caption, *_group_names(columns)], barmode="overlay", showlegend=True,
+        annotations=[*caption, *_make_group_labels(columns)], barmode="overlay", showlegend=True,
         shapes=[*columns.separators(), rule, *frame],
         margin={"l": left, "r": 92, "t": TOP, "b": BOTTOM},
         legend={
@@ -102,11 +102,11 @@ def manual_canvas(
         },
     )  # fmt: skip
     # the brush is in the state: the front end forgets the last click with it, so that a cell can be clicked again
-    return Picture(fig, _alt(factors, columns), inner + TOP + BOTTOM, f"{group}:{brush}")
+    return Picture(fig, _describe_canvas(factors, columns), inner + TOP + BOTTOM, f"{group}:{brush}")
 
 
-def _heat_map(factors: Floats, height: float) -> Trace:
-    shown = np.where((factors >= 0) & (factors <= 1), factors, MIXED_VALUE)  # ``_large_factor_bars`` shows the others
+def _draw_heat_map(factors: Floats, height: float) -> Trace:
+    shown = np.where((factors >= 0) & (factors <= 1), factors, MIXED_VALUE)  # ``_draw_large_factors`` shows the others
     return heatmap(
         z=shown.astype(np.float32), zmin=MIXED_VALUE, zmax=1, colorscale=FACTOR_COLORS, xaxis="x", yaxis="y", ygap=1,
         name="Factors", hoverinfo="skip",
@@ -119,7 +119,7 @@ def _heat_map(factors: Floats, height: float) -> Trace:
     )  # fmt: skip
 
 
-def _large_factor_bars(factors: Floats) -> list[Trace]:
+def _draw_large_factors(factors: Floats) -> list[Trace]:
     """Bars over neighboring cells with one factor above 1, with the number in them, or below 0, hatched.
 
     A number that does not fit across its bar on a narrow page stands upright; one that does not fit at all is left out.
@@ -153,7 +153,9 @@ def _large_factor_bars(factors: Floats) -> list[Trace]:
     ]  # fmt: skip
 
 
-def _cell_targets(cells: pd.DataFrame, columns: tensor_columns.TensorColumns, factors: Floats, click: str) -> Trace:
+def _make_cell_targets(
+    cells: pd.DataFrame, columns: tensor_columns.TensorColumns, factors: Floats, click: str
+) -> Trace:
     """Invisible marks that take clicks on every cell; those of the last row have no expert."""
     all_experts = columns.tensors.assign(expert="all experts")
     shown = pd.concat([cells, all_experts]).assign(factor=factors.ravel())
@@ -176,7 +178,7 @@ def _factor_in_words(factor: float) -> str:
     return {0.0: "factor 0, pruned", 1.0: "factor 1, kept"}.get(factor, f"factor {factor:g}")
 
 
-def _row_targets(experts: Sequence[str], click: str) -> Trace:
+def _make_row_targets(experts: Sequence[str], click: str) -> Trace:
     """Invisible marks that take clicks on the names of rows; that of the last row has no expert."""
     texts = [*(f"The whole row of {safe_text(name, 40)}{click}" for name in experts), f"Everything{click}"]
     targets = click_targets([*experts, ""], [""], texts, "Names of rows")
@@ -186,7 +188,7 @@ def _row_targets(experts: Sequence[str], click: str) -> Trace:
     }  # fmt: skip
 
 
-def _row_names(experts: Sequence[str]) -> Trace:
+def _draw_row_names(experts: Sequence[str]) -> Trace:
     """The names of the rows, which may extend into the margin."""
     rows = len(experts) + 1
     texts = [*(safe_text(name, 24) for name in experts), "<b>all</b>"]
@@ -195,7 +197,7 @@ def _row_names(experts: Sequence[str]) -> Trace:
     return series.text_trace(np.full(rows, 0.94), range(rows), texts, "Rows", **position, textfont=font)
 
 
-def _group_targets(columns: tensor_columns.TensorColumns, click: str) -> Trace:
+def _make_group_targets(columns: tensor_columns.TensorColumns, click: str) -> Trace:
     """A bar under every group of columns."""
     spans, sections, picks = columns.spans, columns.tensors["section"].tolist(), []
     for span in spans:
@@ -213,7 +215,7 @@ def _group_targets(columns: tensor_columns.TensorColumns, click: str) -> Trace:
     )  # fmt: skip
 
 
-def _group_names(columns: tensor_columns.TensorColumns) -> list[dict[str, Any]]:
+def _make_group_labels(columns: tensor_columns.TensorColumns) -> list[dict[str, Any]]:
     """Names in the bars of groups that fit on a narrow page; names of sections at the ends may be wider than theirs."""
     by_part, labels = columns.group == "part", []
     column_width = tensor_columns.NARROW_PX * (1 - tensor_columns.NAMES_SHARE) / len(columns.tensors)  # px of a column
@@ -252,7 +254,7 @@ def _lay_out(
     )  # fmt: skip
 
 
-def _alt(factors: Floats, columns: tensor_columns.TensorColumns) -> str:
+def _describe_canvas(factors: Floats, columns: tensor_columns.TensorColumns) -> str:
     numel = columns.tensors["numel"].to_numpy(np.float64)
     kept = np.asarray((factors != 0).any(axis=0))
     share = float(numel[kept].sum() / numel.sum()) if numel.sum() else float("nan")

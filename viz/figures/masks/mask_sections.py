@@ -118,8 +118,8 @@ def _sum_groups(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
     return sums.assign(share=_divide(sums["kept"], sums["numel"]))
 
 
-def _divide(part: Any, whole: Any) -> Any:
-    return np.divide(part, whole, out=np.zeros(len(part)), where=np.asarray(whole) > 0)
+def _divide(part: Any, total: Any) -> Any:
+    return np.divide(part, total, out=np.zeros(len(part)), where=np.asarray(total) > 0)
 
 
 def _choose_colors(kinds: list[str], by: str) -> Mapping[str, str]:

@@ -68,9 +68,9 @@ def saliency_matrix(
     panel = max(len(experts) * (22 if len(experts) <= 8 else 17), 84)  # with room for the color bar even for one expert
     domains, inner = axes.stack_panels([panel, panel] if guides else [panel, panel, FINAL_ROW], GAP)
     maps = [
-        _saliency_map(saliency, heat_maps.ColorScale("saliency", log, limits), normalize, domains[0]),
-        _mask_map(kept, "Own mask", "y2", heat_maps.panel_color_bar(domains[1]) | {"len": min(60, panel) / inner}),
-        _mask_map(applied[None], "Final mask", "y3"),
+        _draw_saliency(saliency, heat_maps.ColorScale("saliency", log, limits), normalize, domains[0]),
+        _draw_mask(kept, "Own mask", "y2", heat_maps.panel_color_bar(domains[1]) | {"len": min(60, panel) / inner}),
+        _draw_mask(applied[None], "Final mask", "y3"),
     ]
     tensors = columns.tensors.assign(applied=applied, keepers=kept.sum(axis=0), experts=len(experts))
     targets = _make_targets(cells.assign(applied=np.tile(applied, len(experts))), tensors, experts)
@@ -87,10 +87,10 @@ def saliency_matrix(
         annotations=[*([] if guides or group == "part" else columns.end_labels()), *captions],
         margin={"l": left, "r": 92, "t": TOP, "b": bottom}, showlegend=False, barmode="overlay",
     )  # fmt: skip
-    return Picture(fig, _matrix_alt(tensors), inner + TOP + bottom, group)
+    return Picture(fig, _describe_matrix(tensors), inner + TOP + bottom, group)
 
 
-def _saliency_map(values: Numbers, scale: heat_maps.ColorScale, normalize: bool, domain: list[float]) -> Trace:
+def _draw_saliency(values: Numbers, scale: heat_maps.ColorScale, normalize: bool, domain: list[float]) -> Trace:
     values = np.where(np.isfinite(values), values, np.nan)
     if normalize:
         largest = np.nan_to_num(values).max(axis=1, keepdims=True)
@@ -100,7 +100,7 @@ def _saliency_map(values: Numbers, scale: heat_maps.ColorScale, normalize: bool,
     return heat | {"colorbar": heat["colorbar"] | heat_maps.panel_color_bar(domain)}
 
 
-def _mask_map(mask: Numbers, name: str, axis: str, bar: dict[str, Any] | None = None) -> Trace:
+def _draw_mask(mask: Numbers, name: str, axis: str, bar: dict[str, Any] | None = None) -> Trace:
     ticks = {"tickvals": [0.25, 0.75], "ticktext": ["pruned", "kept"], "thickness": 12, "outlinewidth": 0}
     return heatmap(
         z=mask.astype(np.uint8), zmin=0, zmax=1, colorscale=MASK_SCALE, xaxis="x", yaxis=axis, ygap=1, name=name,
@@ -156,7 +156,7 @@ def _lay_out(
     fig.update_layout(shapes=[*columns.separators(panels=panels), *frames])
 
 
-def _matrix_alt(tensors: pd.DataFrame) -> str:
+def _describe_matrix(tensors: pd.DataFrame) -> str:
     applied, experts, numel = tensors["applied"], int(tensors["experts"].iloc[0]), tensors["numel"].astype(float)
     share = float(numel[applied].sum() / numel.sum()) if numel.sum() else float("nan")
     number = plural(len(tensors), "tensor")
