@@ -1,4 +1,4 @@
-"""The permissions of this server's visitors. Every function that writes checks them, whatever a page shows.
+"""The permissions of this server's visitors. Every function that writes checks them, independently of the page.
 
 The mode, ``MERGESCOPE_SHARED`` and the server's network address decide: some actions are only for a single user.
 """

@@ -2,9 +2,9 @@
 
     python -m app.serve
 
-Everything is set by the environment: MERGESCOPE_MODE, MERGESCOPE_BENCHMARK, MERGESCOPE_STORE, MERGESCOPE_LESSONS,
+The environment has all settings: MERGESCOPE_MODE, MERGESCOPE_BENCHMARK, MERGESCOPE_STORE, MERGESCOPE_LESSONS,
 MERGESCOPE_FRAMES (which pages may show the app in a frame), and
-Streamlit's own, such as STREAMLIT_SERVER_PORT. Started without it, by ``streamlit run``, the app has no /status.
+Streamlit's own, such as STREAMLIT_SERVER_PORT. Under ``streamlit run`` the app has no /status.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Streamlit puts this folder on the path; the packages are beside it.
+# Streamlit puts this folder on the path; the packages are in its parent folder.
 if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
     sys.path.insert(0, root)
 

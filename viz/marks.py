@@ -43,10 +43,10 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
 
     A number's column is named by its axis or color bar. Shares are percentages where the figure shows percentages;
     positions on an axis of names are these names. Traces that only guide the eye or repeat other marks are left out. A
-    trace's ``meta`` adds facts: ``columns`` are further numbers of its marks, ``numbers`` says that a trace without
-    hover texts has numbers of its own, ``steps`` that they are steps with two ends, ``upright`` that it is a line at
-    one number, ``log`` which numbers are logarithms; ``x`` and ``y`` are the true positions of marks that are shifted
-    in the picture.
+    trace's ``meta`` adds facts: ``columns`` are further numbers of its marks, ``numbers`` is True if a trace
+    without hover texts has its own numbers, ``steps`` if they are steps with two ends, ``upright`` if it is a line at
+    one number; ``log`` lists which numbers are logarithms; ``x`` and ``y`` are the true positions of marks that are
+    shifted in the picture.
     """
     maps = {
         _axis_names(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"

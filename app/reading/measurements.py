@@ -92,7 +92,7 @@ def drift_and_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
 
 
 def _expert_accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> dict[str, dict[str, float]]:
-    """{digest of a benchmark: {task: accuracy of its own expert}} for the benchmarks of some runs."""
+    """{digest of a benchmark: {task: accuracy of the task's expert}} for the benchmarks of these runs."""
     rows = {run.benchmark: page_data.expert_scores(run.benchmark, stored) for run in runs}
     return {
         str(benchmark_digest): {task: row["accuracy"] for task, row in scores.items()}

@@ -188,7 +188,7 @@ def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str,
 
 
 def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    """{task: the row of its own expert's score on it}."""
+    """{task: the score of the task's expert on that task, as a row of a table of scores}."""
     evaluations = references(benchmark_digest, stored).items()
     return _cached_expert_scores(
         benchmark_digest, tuple((task, run.id) for task, run in evaluations if run.kind == "expert")

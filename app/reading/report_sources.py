@@ -188,7 +188,7 @@ def program_versions() -> list[tuple[str, str]]:
 
 
 def finish_report() -> Report:
-    """The report of this session, as it is now."""
+    """The current report of this session."""
     return report_keeper.current_report().report(program_versions())
 
 

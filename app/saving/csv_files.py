@@ -45,12 +45,14 @@ def marks_csv(chart: ShownChart) -> bytes:
     from viz.chart_registry import find
     from viz.marks import marks
 
-    return csv_with_source(marks(chart.figure(), find(chart.key).picks), chart.back, provenance.provenance_line(chart))
+    return csv_with_source(
+        marks(chart.draw_figure(), find(chart.key).picks), chart.keys_by_name, provenance.provenance_line(chart)
+    )
 
 
 def table_csv(chart: ShownChart) -> bytes:
     """The table behind a chart as CSV."""
-    return csv_with_source(chart.table, chart.back, provenance.provenance_line(chart))
+    return csv_with_source(chart.table, chart.keys_by_name, provenance.provenance_line(chart))
 
 
 def csv_with_source(table: pd.DataFrame, keys_by_name: Mapping[str, str], source: str) -> bytes:

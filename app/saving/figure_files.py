@@ -56,7 +56,7 @@ def picture_data(chart: ShownChart, notes: list[str]) -> dict[str, Any]:
         "chart": f"chart_{chart.key}",
         "name": theme.file_name(chart.name),
         "title": find(chart.key).question,
-        "description": str(chart.figure().layout.meta["alt"]),
+        "description": str(chart.draw_figure().layout.meta["alt"]),
         "notes": notes,
         "light": dict(TO_LIGHT),
     }
@@ -73,7 +73,7 @@ def _write_page(chart: ShownChart, question: str, notes: list[str]) -> bytes:
     """The HTML page, written outside of any session."""
     from viz.report.document import write_figure
 
-    return write_figure(chart.figure(), question, notes).encode()
+    return write_figure(chart.draw_figure(), question, notes).encode()
 
 
 @cache

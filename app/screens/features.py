@@ -23,7 +23,7 @@ MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, COMPONENTS = (
     "distance to pretrained",
     "components",
 )
-MAX_RUNS = 4  # runs beside the pretrained model
+MAX_RUNS = 4  # runs shown with the pretrained model
 FIRST_PRESETS = ("task_arithmetic", "task_arithmetic_lwptv")  # presets, as in the paper's figures
 WHAT_IS_OFFERED = "Features shows merges into one model for all tasks."
 NOT_EXTRACTED = "Features out of domain have not been extracted for"
@@ -47,7 +47,7 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
         run_picker.draw_missing_runs(missing, offers=WHAT_IS_OFFERED)
     run_picker.draw_several(by_id, chosen, "featuring", MAX_RUNS)
     if len(chosen) > MAX_RUNS:
-        st.caption(f"Showing {MAX_RUNS} of the {len(chosen)} chosen runs, the most that fit.")
+        st.caption(f"Showing {MAX_RUNS} of the {len(chosen)} chosen runs; no more fit.")
     return [by_id[run_id] for run_id in chosen[:MAX_RUNS]]
 
 

@@ -1,4 +1,4 @@
-"""Methods: a card for every registered method, published figures beside ours, and the needs and costs of each."""
+"""Methods: a card for every registered method, published figures next to ours, and the needs and costs of each."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def pick_runs(scored: list[Run], stored: list[Run]) -> None:
         groups = run_picker.group_by_models([by_id[run_id] for run_id in chosen])
         experts = page_text.safe_text(expert_names.experts_in_words(groups[0][0].experts), 120)
         st.markdown(
-            f"You see **{plural(len(groups[0]), 'merge')}** of {experts}; beside them the reference models, all "
+            f"You see **{plural(len(groups[0]), 'merge')}** of {experts}, and the reference models, all "
             f"measured by this program on the {samples.scored_part_of_each()}."
         )
         if len(chosen) == 2:

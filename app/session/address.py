@@ -85,7 +85,7 @@ ADDRESS = [
     Parameter(CLASSES := "classes", "Features", "The classes whose images are shown.", True),
     Parameter(MAP := "map", "Features", "The method that draws maps.", True),
     Parameter(PERPLEXITY := "perplexity", "Features", "The perplexity of t-SNE maps.", True),
-    Parameter(COMPARED_EXPERT := "compared_expert", "Features", "The expert that is shown beside the runs.", True),
+    Parameter(COMPARED_EXPERT := "compared_expert", "Features", "The expert that is compared with the runs.", True),
     Parameter(UNIT_LENGTH := "unit_length", "Features, Compare", "Whether features have unit length.", True),
     # Image
     Parameter(IMAGE_VIEW := "image_view", "Image", "The chosen view of Image.", True),
@@ -147,7 +147,7 @@ ADDRESS = [
     Parameter(FRAME := "frame", "All", "1 where one chart is shown alone, for a frame on another page."),
     Parameter(SINGLE_CHART := "single_chart", "All", "The chart that is shown alone."),
     Parameter(CONTROLS := "controls", "All", "The parameters whose controls stay visible, separated by commas."),
-    Parameter(BACKGROUND := "background", "All", '"clear" for a frame without a background of its own.'),
+    Parameter(BACKGROUND := "background", "All", '"clear" for a frame without its own background.'),
     # Lessons and reports
     Parameter(LESSON := "lesson", "All", "The lesson that is shown with the page."),
     Parameter(STEP := "step", "All", "The step of the lesson, from 1."),

@@ -1,7 +1,7 @@
 """The queue of jobs as one session sees it: jobs that it submits work on the session's benchmark.
 
-The queue refuses everything that the server's mode does not allow, whatever a page shows. Functions that buttons call
-directly are guarded: if the store cannot be written, the page says so.
+The queue refuses everything that the server's mode forbids, independently of the page. Functions that buttons call
+directly are guarded: if the store cannot be written, the page reports it.
 """
 
 from __future__ import annotations

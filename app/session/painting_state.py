@@ -94,7 +94,7 @@ def painting() -> Painting | None:
 def write_painting(format_factors: Callable[[Factors], str]) -> str:
     """Write the painting into the address, if it is not there; ``format_factors`` returns the text for factors.
 
-    A link's own text stays as it is, so that the browser's Back leads past it.
+    The text of a link stays unchanged, so that the browser's Back leads to the page before the link.
     """
     stored: StoredPainting = st.session_state[PAINTING_KEY]
     factors = stored.painting.factors

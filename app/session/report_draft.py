@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_VIEWS = 30
 MAX_VIEW_BYTES, MAX_REPORT_BYTES = 4_000_000, 30_000_000  # bytes of one view, and of all views, in the document
-FULL_MESSAGE = f"The report holds {MAX_VIEWS} views, the most that are allowed. Remove one on the Report page."
+FULL_MESSAGE = f"The report holds {MAX_VIEWS} views, and no more are allowed. Remove one on the Report page."
 TOO_LARGE_MESSAGE = "This chart would take {0} in the report; at most {1} are allowed. Choose less data."
 NO_ROOM_MESSAGE = (
     "With this chart the report would take {0}; at most {1} are allowed. Remove a view on the Report page."
@@ -124,7 +124,7 @@ class ReportDraft:
             setattr(self, name, getattr(other_draft, name))
 
     def report(self, made_with: Sequence[tuple[str, str]]) -> Report:
-        """The report as it is now."""
+        """The current report."""
         views = tuple(stored.view for stored in self.views)
         order = dict.fromkeys(key for view in views for key in view.sources)
         sources = tuple(self.sources[key] for key in order if key in self.sources)

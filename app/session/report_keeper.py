@@ -1,7 +1,8 @@
 """Stores the report of a session under the random token in the address, and finds it there again.
 
 A token opens one report in every tab and on every reload. Each change first reads the changes of other tabs and is
-stored at once; only new charts are written. If the store fails, the report stays in this session, and the page says so.
+stored at once; only new charts are written. If the store fails, the report stays in this session, and the page reports
+it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def current_keeper() -> ReportKeeper:
 
 
 def current_report() -> ReportDraft:
-    """The report of this session, as it is in the store."""
+    """The report of this session, read from the store if another tab changed it."""
     return current_keeper().read_draft()
 
 

@@ -35,7 +35,7 @@ class PickedRun:
 
 
 def follow_link() -> None:
-    """Choose the run in the link that was just opened, on whatever page it is."""
+    """Choose the run in the link that was just opened, on any page."""
     run_id = "".join(_read_link_ids(address.RUN))
     if run_id and run_id != chosen_run():
         st.session_state[_CHOSEN_RUN] = st.session_state[_ADDED_RUN] = run_id
@@ -106,7 +106,7 @@ def chosen_run() -> str:
 
 
 def resolve_run(run_ids: Sequence[str], first: str, ready: Sequence[str] | None = None) -> PickedRun:
-    """The chosen run, else the last page's if it is ``ready`` (by default all are), else ``first``.
+    """The chosen run, else the last page's run if it is ``ready`` (by default all runs are), else ``first``.
 
     The address names the run only if it is chosen, because opening an address chooses the run that it names.
     """
@@ -192,7 +192,7 @@ def _resolve_link_ids(key: str, available: Sequence[str]) -> list[str]:
 
 
 def _resolve_many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The runs that the link or the session names, each once, and those of them that are not available."""
+    """The distinct runs that the link or the session names: the available ids, and the ids that are not available."""
     linked_ids = _resolve_link_ids(key, available)
     ids = list(dict.fromkeys(linked_ids or st.session_state.get(name, first)))
     chosen = bool(linked_ids) or name in st.session_state

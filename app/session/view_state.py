@@ -53,7 +53,7 @@ def has_dark_ground() -> bool:
 
 
 def has_clear_background() -> bool:
-    """Whether a frame has no ground of its own."""
+    """Whether the frame has a transparent background."""
     return str(st.query_params.get(address.BACKGROUND, "")) == "clear"
 
 

@@ -33,8 +33,8 @@ def note_chart(chart: ShownChart) -> None:
     if not _lists:
         return
     try:
-        sources = tuple(list_sources(chart.table, chart.options, chart.of, chart.place))
+        sources = tuple(list_sources(chart.table, chart.options, chart.sources, chart.view_address))
     except MergingError:  # a run that was deleted meanwhile
         sources = ()
     for recorded in _lists:
-        recorded.append((chart.view(sources), sources))
+        recorded.append((chart.make_view(sources), sources))

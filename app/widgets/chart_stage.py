@@ -68,7 +68,7 @@ def end_page() -> None:
 
 
 def control_keys() -> list[str]:
-    """The keys in the address whose controls stay beside a single chart."""
+    """The keys in the address whose controls stay visible with a single chart."""
     names = [name.strip() for name in st.query_params.get(address.CONTROLS, "").split(",")]
     return list(dict.fromkeys(name for name in names if name in address.KEYS))[:MAX_CONTROLS]
 

@@ -100,7 +100,7 @@ def draw_live_chart(
         return
     draw_question(key)
     chart = ShownChart(
-        key, *expert_names.with_names(table, options), name, caption, view_state.relative_address(), of=()
+        key, *expert_names.with_names(table, options), name, caption, view_state.relative_address(), sources=()
     )
     suffix = f"{key}_{job_id}"
     _draw_picture(chart, Gesture("", None), f"chart_{suffix}")

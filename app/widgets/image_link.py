@@ -8,7 +8,7 @@ from app.session import address, pages, selection
 from app.widgets import page_parts
 from merging.study.runs.run import Run
 
-MAX_RUNS = 2  # runs that the page shows beside the pretrained model and the expert
+MAX_RUNS = 2  # runs that the page shows with the pretrained model and the expert
 LINK_LABEL, LINK_ICON = "Look inside", "image_search"
 
 

@@ -40,7 +40,7 @@ def pick_selected(
 ) -> str | None:  # fmt: skip
     """A picker of one of ``names``, which begins with the selection, else with ``first``.
 
-    If the selection is not among ``names``, a caption says so; ``what`` is the plural noun for ``names``, such as
+    If the selection is not among ``names``, a caption reports it; ``what`` is the plural noun for ``names``, such as
     "linear layers".
     """
     selection.note_shown(kind)

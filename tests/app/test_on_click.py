@@ -22,8 +22,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     parts = (
         (provenance, "provenance_line"), (figure_files, "picture_data"), (csv_files, "csv_with_source"),
-        (ShownChart, "view"),
-        (ShownChart, "figure"),
+        (ShownChart, "make_view"),
+        (ShownChart, "draw_figure"),
     )  # fmt: skip
     for owner, name in parts:
         whole = getattr(owner, name)

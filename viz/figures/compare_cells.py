@@ -57,7 +57,7 @@ def compare_cells(
     """Heat maps of A, of B and of B − A, over tensors in forward order.
 
     Columns: row (an expert, a task ...) with its title, tensor (or another unit of the network), a and b (numbers).
-    ``what`` is the number's name, ``unit`` says what a row is and ``over`` what a column is. A and B share one range of
+    ``what`` names the number, ``unit`` names a row and ``over`` names the columns. A and B share one range of
     colors: ``limits``, or else the range of both; with ``log`` it is logarithmic. The difference is linear, with zero
     in the middle; with ``percents`` it is in percentage points.
     """

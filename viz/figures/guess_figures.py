@@ -28,7 +28,7 @@ WITHHELD_SIGN = {  # the sign in the picture while the truth is withheld
 }  # fmt: skip
 Values = npt.NDArray[np.float64]
 INTERVAL_TEXT = "[ ({low:number} to {high:amount})]"
-MAX_ANSWER = 44  # characters of an answer beside an axis
+MAX_ANSWER = 44  # characters of an answer at an axis
 MAX_NAMED_COLUMNS = 16  # columns whose names fit side by side
 BLOCK_PATTERN = re.compile(r"blocks\.(\d{1,3})\.")  # in a tensor's name
 
@@ -132,7 +132,7 @@ def guess_cells(
     """Cells in rows and columns: a diamond on each marked one; the shade is the measured value.
 
     Columns: row, column (names), guess (whether it is marked), truth (a number). Where the truth is ``withheld`` cells
-    are blank. ``across`` and ``down`` say what columns and rows are.
+    are blank. ``across`` and ``down`` name the columns and the rows.
     """
     rows, columns = distinct_names(table["row"]), distinct_names(table["column"])
     is_known = "truth" in table and not withheld

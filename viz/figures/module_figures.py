@@ -120,7 +120,7 @@ def _format_mib(size: float) -> str:
 
 
 def _wrap_label(label: str) -> str:
-    """A run's name in at most two lines beside its bar."""
+    """A run's name in at most two lines, for the axis of its bar."""
     lines = textwrap.wrap(clean_text(label), 24, max_lines=2, placeholder=" …")
     return "<br>".join(map(safe_text, lines)) or "\xa0"
 

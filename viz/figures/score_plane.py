@@ -71,7 +71,7 @@ def id_ood_scatter(table: pd.DataFrame, *, selected: str | None = None, arrows: 
 
     Columns: experts (whose tasks are in domain, separated by commas; the same in all rows, because other sets cannot be
     compared), adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run). A row without
-    one of the scores is left out, and a note says so.
+    one of the scores is left out, and a note counts these rows.
     """
     return _draw_runs(table, selected, arrows)
 
@@ -209,9 +209,9 @@ def _describe_arrows(table: pd.DataFrame, pairs: list[tuple[str, str]]) -> str:
 def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     """An arrow per pair over curves of equal H-score, with an open mark at its start and a filled one at its end.
 
-    Columns: pair (the merge's name, drawn beside its end), kind (plain and plugged, the ends of a pair; or a reference,
-    whose mark is open). A pair without both ends is left out; a note says so, and names the arrows that start far
-    outside. ``edit`` is the edit's name in the description.
+    Columns: pair (the merge's name, drawn at its end), kind (plain and plugged, the ends of a pair; or a reference,
+    whose mark is open). A pair without both ends is left out; a note counts these pairs, and names the arrows that
+    start far outside. ``edit`` is the edit's name in the description.
     """
     if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
         raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")

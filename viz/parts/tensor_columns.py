@@ -101,7 +101,7 @@ class TensorColumns:
         }  # fmt: skip
 
     def bare_axis(self) -> dict[str, Any]:
-        """Settings of the x axis without labels, beside the row names of a canvas."""
+        """Settings of the x axis without labels, at the right of the row names of a canvas."""
         return {
             "title": {"text": self.title()}, "range": [-0.5, len(self.tensors) - 0.5], "showgrid": False,
             "showticklabels": False, "ticks": "", "domain": [NAMES_SHARE, 1],
@@ -110,7 +110,7 @@ class TensorColumns:
     def end_labels(self) -> list[dict[str, Any]]:
         """Labels of the sections before and after the blocks, wider than their columns, away from the block numbers.
 
-        Between two towers there is no room for a label.
+        Between two towers there is no space for a label.
         """
         spans = self.spans
         towers = {match["tower"] for span in spans if (match := BLOCK_PATTERN.fullmatch(span.label))}

@@ -1,6 +1,6 @@
 """Writes a report as one HTML document, which contains plotly.js to draw its figures.
 
-The templates beside this file write it and escape all text. Figures are in the document as JSON, which no browser runs.
+The templates in this folder write it and escape all text. Figures are in the document as JSON, which no browser runs.
 The document's security policy names the scripts that may run by their hashes, and allows no request of any kind.
 """
 
@@ -107,7 +107,7 @@ def plain_figure(figure: go.Figure) -> dict[str, Any]:
     plain: dict[str, Any] = json.loads(theme.add_toolbar_strip(figure).to_json(validate=False))
     plain["layout"].pop("dragmode", None)  # a report does not read a lasso's selection
     for trace in plain["data"]:
-        trace.pop("customdata", None)  # what a click returns to the app
+        trace.pop("customdata", None)  # the fields that a click returns to the app
         if trace["type"] == "scattergl":  # WebGL compiles code while it draws, which the policy forbids
             trace["type"] = "scatter"
     return plain

@@ -1,7 +1,7 @@
-"""The templates of a report: the files *.html.j2 beside this one, which write every text escaped.
+"""The templates of a report: the files *.html.j2 in this folder, which escape every text.
 
-Autoescape is on in all of them. A template marks a value as safe to write it unescaped, and says why. Texts reach a
-template as values only, so that a text like ``{{ 7 * 7 }}`` is never computed.
+Autoescape is on in all of them. A template marks a value as safe to write it unescaped, and gives the reason. Texts
+reach a template as values only, so that a text like ``{{ 7 * 7 }}`` is never computed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME_CHARACTERS, LINE_CHARACTERS, PARAGRAPH_CHARACTERS = (
 
 @cache
 def environment(folder: Path = TEMPLATE_FOLDER) -> jinja2.Environment:
-    """The cached environment that compiles the templates of ``folder`` and those beside this file."""
+    """The cached environment that compiles the templates of ``folder`` and those in this folder."""
     import jinja2  # only a report needs it, and only when it is written
 
     environment = jinja2.Environment(

@@ -43,7 +43,7 @@ KIND_GAP = 0.055  # of a unit of depth between the marks of two lines, so that t
 def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = None, over: str = "") -> Picture:
     """A line for each run over depth, with intervals.
 
-    Columns: kind ("run", or "reference" for a dashed line), share. ``value`` says what the share is of; ``over`` names
+    Columns: kind ("run", or "reference" for a dashed line), share. ``value`` names the share; ``over`` names
     the images in the alt text.
     """
     title, shares = VALUE_TITLES[check_option("value", value, tuple(VALUE_TITLES))]
@@ -121,7 +121,7 @@ def data_set_mended(table: pd.DataFrame, *, runs: Names = None, over: str = "") 
 def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     """A matrix of data sets and depths of one run, whose cells take clicks.
 
-    Columns: share, label (the run's). ``value`` says what the share is of; for restoring, depth is the block before
+    Columns: share, label (the run's). ``value`` names the share; for restoring, depth is the block before
     which tokens are put in.
     """
     scale_title, axis_title, shares = TASK_VALUE_TITLES[check_option("value", value, tuple(TASK_VALUE_TITLES))]

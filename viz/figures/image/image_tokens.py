@@ -60,7 +60,7 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     """A row for each token, with the class token set off, and a column for each depth of each run.
 
     Columns: drift (1 − cosine to the reference's token). mean and high are the data set's mean and 90 % quantile for
-    the same depth, past says whether the drift is above the quantile, which a cross marks.
+    the same depth, past (bool) is True if the drift is above the quantile; a cross marks these cells.
     """
     table = table.assign(name=_name_tokens(table))
     names = distinct_names(table.sort_values("token", kind="stable")["name"])
