@@ -137,7 +137,7 @@ def test_what_a_view_tells(open_app: Any, library: Any) -> None:
     source = draft(at).sources[masks.sources[0]]
     facts = dict(source.facts)
     run = runs[source.id]
-    assert facts["Seed"] == "none: nothing in it is random"
+    assert facts["Seed"] == "none, because nothing in it is random"
     digests = dict(source.digests)
     assert digests["Benchmark, sha-256"] == run.benchmark
     assert digests["pretrained, sha-256"] == run.inputs["pretrained"]
