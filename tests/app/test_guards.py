@@ -120,6 +120,7 @@ def test_messages_that_a_server_of_several_people_drops(
     assert came == [kind for kind in (messages.CLEAR_CACHE, messages.FILE_URLS, "stop_script") if kind not in refused]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_what_is_no_message_ends_the_socket_without_a_word_in_the_log(
     entry: str, library: Path, tmp_path: Path
@@ -236,6 +237,7 @@ def full(library: Path, tmp_path: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.full
 def test_files_in_memory_are_bounded_by_session_and_in_sum(full: str) -> None:
     async def fill(url: str) -> None:
         host = urlsplit(url).netloc

@@ -137,6 +137,7 @@ def test_merge_shows_the_set_that_was_added_last(
     assert at.query_params["models"] in (made.id, [made.id])
 
 
+@pytest.mark.full
 def test_a_set_without_a_benchmark_is_merged_without_scores(
     open_app: Any, library: Path, own_models: Path, own_set: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ def odd_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return made.id
 
 
+@pytest.mark.full
 def test_the_result_the_list_and_other_pages_say_it(open_app: Any, library: Path, odd_set: str) -> None:
     at = open_app("merge", library, models=odd_set, chain="ties")
     press(at, "Run")

@@ -106,6 +106,7 @@ def test_one_tower_of_several_can_be_shown(open_app: Any, library: Path, run: Ru
     assert len(tensors) > 10 and all(name.startswith("decoder.") for name in tensors[1:])
 
 
+@pytest.mark.full
 def test_methods_says_what_such_models_need_and_what_papers_print_of_them(
     open_app: Any, library: Path, t5: dict[str, str], tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_undo_redo_and_the_number_of_strokes(paint: Paint) -> None:
     assert at.query_params["painted_factors"] == both == "b0-1=0"
 
 
+@pytest.mark.full
 def test_pickers_paint_the_same_without_a_mouse(paint: Paint) -> None:
     at = paint()
     at.multiselect(key="paint_experts").select("digits").select("flags")
@@ -213,6 +214,7 @@ def jumble(at: AppTest) -> np.ndarray:
     return factors
 
 
+@pytest.mark.full
 def test_what_is_too_long_for_the_address_is_a_draft_in_the_store(paint: Paint, tmp_path: Path) -> None:
     at = paint()
     factors = jumble(at)

@@ -38,6 +38,7 @@ def sweep(tmp_path: Path) -> Sweep:
     return made
 
 
+@pytest.mark.full
 def test_the_page_shows_what_a_program_measured(
     open_app: Any, library: Path, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,7 @@ def test_recipes_and_sweeps_of_one_name_are_told_apart(open_app: Any, library: P
     assert len(labels) == 2
 
 
+@pytest.mark.full
 def test_a_report_says_what_a_sweep_was_computed_from(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = run_library_sweep(library, tmp_path / "store", compute=3)
     at = open_app("sweeps", library, sweep=found.id)

@@ -46,6 +46,8 @@ def test_merging_shows_eleven_wings() -> None:
 def test_a_folder_holds_neither_one_file_nor_many() -> None:
     counts = Counter(place(path.parent) for path in files(*ROOMS) if path.name != "__init__.py")
     del counts["merging"]  # the wings, and how the package is run
+    for role in ("edits", "merges", "adapts"):
+        assert counts.pop(f"merging/methods/{role}") >= FEWEST_FILES  # a method is one file, however many there are
     assert {name: n for name, n in counts.items() if not FEWEST_FILES <= n <= MOST_FILES} == {}
 
 

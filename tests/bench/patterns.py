@@ -155,7 +155,8 @@ def change(source: str, path: str, text: str) -> str:
         raise ValueError(f"The file has no {path}.")
     places = [place for part in parts for place in find_places(part, pattern)]
     if len(places) != total or not 0 < number <= total:
-        raise ValueError(f"{path}: {old!r} is there {len(places)} times, not {total}; say which, as in (1 of 2).")
+        hint = "say which, as in (1 of 2)" if places else "compare it with the code"
+        raise ValueError(f"{path}: {old!r} is there {len(places)} times, not {total}; {hint}.")
     parent, field, at, found = places[number - 1]
     value = getattr(parent, field)
     before = value if at is None else value[at]

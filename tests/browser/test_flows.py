@@ -64,6 +64,7 @@ def test_the_ratio_is_live(app: App) -> None:
     expect(app.text("32 of 32 tensors")).to_be_visible()
 
 
+@pytest.mark.full
 def test_a_link_opens_the_same_view_in_a_second_tab(app: App, context: BrowserContext, server: str) -> None:
     app.open("/masks").charted()
     app.page.locator("input[type=range]").first.focus()
@@ -156,6 +157,7 @@ def test_b_blanks_a_presented_screen(app: App) -> None:
     assert not app.page.evaluate(dark)
 
 
+@pytest.mark.full
 def test_present_mode_fills_the_window_with_one_chart(app: App) -> None:
     app.page.set_viewport_size({"width": 1920, "height": 1080})
     app.open("/scores").charted()

@@ -118,6 +118,7 @@ def test_a_lesson_by_keyboard_with_the_network_off(offline: Page, snapshot: Path
     expect(page.locator(".progress")).to_have_text("4 of 5 done.")
 
 
+@pytest.mark.full
 def test_cells_are_marked_on_a_map_or_by_their_names(offline: Page, snapshot: Path) -> None:
     page = offline
     page.goto((snapshot / "small.html").as_uri())
@@ -154,6 +155,7 @@ def test_cells_are_marked_on_a_map_or_by_their_names(offline: Page, snapshot: Pa
     expect(page.locator("#cells-5 .plot .scatterlayer .point")).to_have_count(2)
 
 
+@pytest.mark.full
 def test_a_view_with_a_slider_and_marks_to_choose(offline: Page, snapshot: Path) -> None:
     offline.goto((snapshot / "views.html").as_uri())
     offline.wait_for_function("document.querySelectorAll('#view-1 .plot .main-svg').length > 0")

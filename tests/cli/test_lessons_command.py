@@ -18,6 +18,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_new_lesson_passes_its_check_and_is_listed(tmp_path: Path) -> None:
     made = run("new", "own", "--to", str(tmp_path))
     assert made.returncode == 0 and "own.yaml" in made.stdout

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import measured_memory
+import pytest
 
 from merging.models.formats.model_sources import open_checkpoint
 
 EXPERTS = 20
 
 
+@pytest.mark.full
 @measured_memory.ONLY_LINUX
 def test_twenty_experts_take_the_memory_of_a_few_tensors(tmp_path):
     """TIES after DARE, which holds random masks, quantile samples and sign votes besides the task vectors."""

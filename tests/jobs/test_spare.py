@@ -101,6 +101,7 @@ def test_one_that_was_killed_while_it_waited_is_missed_by_nobody(spare, tmp_path
     assert (pid != killed, code) == (True, 0) and text.startswith("done")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
 def test_one_that_never_reads_its_order_is_replaced(spare, tmp_path, monkeypatch, end):
     waiting = spare.pid

@@ -22,16 +22,47 @@ from merging.methods.params import Params, real
 METHODS = merging.list_methods()
 EXPECTED = {  # by role; a method that loses its registration would take its share of the common checks with it
     "edit": [
-        "awd", "breadcrumbs", "cat", "dare", "lines", "lwptv", "magnitude", "manual", "random_mask", "tatr", "trim",
+        "awd",
+        "breadcrumbs",
+        "cat",
+        "dare",
+        "lines",
+        "lwptv",
+        "magnitude",
+        "manual",
+        "random_mask",
+        "tatr",
+        "trim",
         "wise_ft",
     ],
     "merge": [
-        "adamerging", "consensus", "drm", "emr", "fisher", "iso_c", "iso_cts", "localize_and_stitch", "lot",
-        "model_stock", "pcb", "regmean", "regmean_pp", "sce", "task_arithmetic", "ties", "tsv_m", "weight_averaging",
+        "adamerging",
+        "consensus",
+        "drm",
+        "emr",
+        "fisher",
+        "iso_c",
+        "iso_cts",
+        "localize_and_stitch",
+        "lot",
+        "model_stock",
+        "pcb",
+        "regmean",
+        "regmean_pp",
+        "sce",
+        "task_arithmetic",
+        "ties",
+        "tsv_m",
+        "weight_averaging",
         "wudi",
     ],
-    "adapt": ["mass", "surgery", "twin", "wemoe"],
-}  # fmt: skip
+    "adapt": [
+        "mass",
+        "surgery",
+        "twin",
+        "wemoe",
+    ],
+}
 
 
 @pytest.mark.parametrize("role", EXPECTED)

@@ -24,6 +24,7 @@ from merging.sharing.published.row_variants import RowVariant
 from merging.study.runs.run_store import Store
 
 
+@pytest.mark.full
 def test_a_second_run_asks_for_nothing_nor_one_without_a_network(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ ALL_KINDS: Mapping[str, tuple[str, Compute]] = {  # what progress calls it, and 
     "point": ("Point", _points), "trial": ("Trial", _trials), "tensor": ("Tensor", _tensors),
     "score": ("Evaluation", _scores), "run": ("Run", _runs), "measure": ("Measurement", _measurements),
 }  # fmt: skip
+SHORT_KINDS = [pytest.param(kind, marks=pytest.mark.full) if kind == "trial" else kind for kind in ALL_KINDS]
 
 
 def stored_bytes(store: Store) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What every edit and merge makes of tiny CLIP towers, and the ids of its runs, in a form that a small file can hold.
 
-``python tests/support/frozen_clip.py`` writes tests/methods/frozen_clip.json anew. That is right only where results are
-meant to change, with a new version of the method; a new method gets its entry in the same way.
+``PYTHONPATH=. python tests/support/frozen_clip.py`` writes tests/methods/frozen_clip.json anew. That is right only
+where results are meant to change, with a new version of the method.
 """
 
 from __future__ import annotations

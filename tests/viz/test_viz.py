@@ -317,5 +317,6 @@ import viz.theme
 """
 
 
+@pytest.mark.full
 def test_another_thread_may_import_pandas_at_the_same_time() -> None:
     assert "viz.theme" in list_loaded_modules(HALF_IMPORTED)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from dask_cluster import Cluster, wait_until
-from every_kind import ALL_KINDS, Bytes, RecordingPool, call_before_each_task, stored_bytes
+from every_kind import ALL_KINDS, SHORT_KINDS, Bytes, RecordingPool, call_before_each_task, stored_bytes
 from torch_threads import torch_threads
 
 from merging.base.errors import Cancelled, Paused, WorkersGone
@@ -64,7 +64,7 @@ def test_every_kind_is_tested() -> None:
     ],
     indirect=["executor"],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", SHORT_KINDS)
 def test_it_is_the_same_bytes_whoever_computes(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, executor: Workers | None, count: int, kind: str
 ) -> None:

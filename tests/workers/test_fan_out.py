@@ -148,6 +148,7 @@ def test_workers_that_are_not_there_yet_are_waited_for() -> None:
     executor.shutdown()
 
 
+@pytest.mark.full
 def test_a_unit_that_kills_its_worker_is_named_once(pool: Workers, tmp_path: Path) -> None:
     heard, begun, once = Heard(), tmp_path / "begun", tmp_path / "once"
     wanted = {str(n): {"begun": str(begun), "seconds": 0.05} for n in range(12)}

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from contexts import context_of
@@ -48,6 +49,21 @@ def bytes_of(store: Store) -> dict[str, bytes]:
     folder = store.root / "measured"
     paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".json"]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_a_trials_name_depends_on_the_version_the_benchmark_the_models_and_the_request(
+    tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_benchmark.open_pretrained()
+    other = SimpleNamespace(digest="another", experts=tiny_benchmark.experts)
+    names = [planned_trials.make_trial_name("task_counts", tiny_benchmark, [model], {"seed": 0})]
+    names += [planned_trials.make_trial_name("exemplars", tiny_benchmark, [model], {"seed": 0})]
+    names += [planned_trials.make_trial_name("task_counts", cast(Benchmark, other), [model], {"seed": 0})]
+    names += [planned_trials.make_trial_name("task_counts", tiny_benchmark, [model, model], {"seed": 0})]
+    names += [planned_trials.make_trial_name("task_counts", tiny_benchmark, [model], {"seed": 1})]
+    monkeypatch.setattr(planned_trials, "find_measurement", lambda key: SimpleNamespace(version=10**6))
+    names += [planned_trials.make_trial_name("task_counts", tiny_benchmark, [model], {"seed": 0})]
+    assert len(set(names)) == 6
 
 
 def test_a_trial_that_is_too_large_is_told_before(
