@@ -51,7 +51,7 @@ VALUE_FORMATS: Mapping[str, Callable[..., str]] = {
 
 
 def hover_texts(rows: pd.DataFrame, template: str, **formats: Callable[[Any], str]) -> list[str]:
-    """The template filled with each row. ``{column:format argument}`` names one of ``FORMATS`` or of ``formats``.
+    """The template filled with each row. ``{column:format argument}`` names one of ``VALUE_FORMATS`` or of ``formats``.
 
     A value without a format is escaped text. A part in [brackets] is left out of a row that lacks one of its values:
     no such column, no number, an empty text. Raises KeyError if another value has no column.

@@ -47,7 +47,7 @@ def session_name() -> str:
 
 @dataclass(frozen=True)
 class SessionQueue:
-    """A runner that all sessions share, with one session's store and benchmark; see ``Runner`` for the methods."""
+    """A runner that all sessions share, with one session's store and benchmark; see ``RunQueue`` for the methods."""
 
     runner: RunQueue
     store: Store

@@ -73,7 +73,7 @@ class Headless:
     def open_slider(
         self, address: PageAddress, key: str, control: str, position: str, sliders_only: bool = False
     ) -> Slider | None:
-        """The chart ``key`` at every value of the control ``control`` of a view; at most ``MOST_VALUES``.
+        """The chart ``key`` at every value of the control ``control`` of a view; at most ``MAX_SLIDER_VALUES``.
 
         None if ``sliders_only`` is True and the view has no slider with the key ``control``.
         """
@@ -151,7 +151,7 @@ def _find_widget(app_test: AppTest, control: str, sliders_only: bool) -> Any:
 
 
 def _list_values(widget: Any, control: str, position: str) -> list[Any]:
-    """All values that a slider or picker takes, thinned to at most ``MOST_VALUES`` with both ends."""
+    """All values that a slider or picker takes, thinned to at most ``MAX_SLIDER_VALUES`` with both ends."""
     values = list(getattr(widget, "options", ())) or _list_slider_steps(widget, control, position)
     if len(values) <= MAX_SLIDER_VALUES:
         return values

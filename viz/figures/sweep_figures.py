@@ -60,8 +60,8 @@ def sweep_lines(
 ) -> Picture:
     """A panel for each score, with a line and the band of its 95 % interval for every recipe (LwPTV, Fig. 5).
 
-    Columns: line (id of a recipe), x (the value), point (id). Options are those of ``sweep.SweepDrawing``; ``required``
-    names a score.
+    Columns: line (id of a recipe), x (the value), point (id). Options are those of ``sweep_panels.SweepDrawing``;
+    ``required`` names a score.
     """
     table = table.sort_values(["line", "x"], kind="stable")
     panels = [

@@ -50,7 +50,7 @@ def anchor(identity: str) -> str:
 
 
 def cut_lines(text: str) -> str:
-    """Text with every line cut to ``LINE`` characters, and with invisible characters written as their codes."""
+    """Text with every line cut to ``LINE_CHARACTERS``, and with invisible characters written as their codes."""
     return "\n".join(clean_text(line, LINE_CHARACTERS) for line in text.splitlines())
 
 

@@ -275,7 +275,7 @@ def column_settings(table: pd.DataFrame) -> dict[int, Any]:
 
 
 def _cell_width(cell: str) -> int:
-    """The width of a cell with its margins, px, at most ``WIDEST``."""
+    """The width of a cell with its margins, px, at most ``MAX_CELL_WIDTH``."""
     return min(round(theme.text_width(cell, CELL_FONT)) + CELL_MARGINS, MAX_CELL_WIDTH)
 
 

@@ -106,9 +106,10 @@ def _find_final_answer(model_rows: pd.DataFrame) -> dict[Any, Any]:
 
 def _lay_out(fig: Drawing, number: str, final: dict[Any, Any], across: list[float], down: list[float]) -> None:
     """Both axes of a panel, its caption, and a line at the depth from which the answer stays."""
-    last, narrow = int(final["depth"]), across[1] - across[0] < 0.4  # more than ``ACROSS`` have no room for long titles
+    last = int(final["depth"])
+    is_narrow = across[1] - across[0] < 0.4  # more than ``PANELS_PER_ROW`` panels have no room for long titles
     fig.layout[f"xaxis{number}"] = {
-        "title": {"text": "Depth" if narrow else BLOCKS_PASSED}, "range": [-0.3, last + 0.3],
+        "title": {"text": "Depth" if is_narrow else BLOCKS_PASSED}, "range": [-0.3, last + 0.3],
         "dtick": 1 if last < 13 else 4, "showgrid": False, "domain": across, "anchor": f"y{number}",
     }  # fmt: skip
     fig.layout[f"yaxis{number}"] = {
