@@ -66,7 +66,7 @@ def test_the_menu_keeps_what_was_chosen_for_the_picture(open_app: Any, library: 
 
 def test_the_report_says_what_stood_at_the_chart(open_app: Any, library: Path) -> None:
     at = press(open_app("scores", library), "Add to report")
-    (kept,) = at.session_state["_report_keeper"].draft().views
+    (kept,) = at.session_state["_report_keeper"].read_draft().views
     assert "H-score is the harmonic mean" in kept.view.caption and kept.view.place.startswith("scores")
     assert kept.view.sources
 

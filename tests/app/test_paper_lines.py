@@ -186,6 +186,6 @@ def test_on_the_bundled_benchmark_the_users_runs_and_sweeps_are_no_source(open_a
 def test_a_line_travels_into_the_report(open_app: Any, library: Path) -> None:
     at = press(open_app("masks", library), "Add to report")
     assert not at.exception
-    (kept,) = at.session_state["_report_keeper"].draft().views
+    (kept,) = at.session_state["_report_keeper"].read_draft().views
     assert "Paper and here." in kept.view.caption
     assert "if masks were independent" in kept.view.caption

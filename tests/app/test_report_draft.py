@@ -36,7 +36,7 @@ def words(at: AppTest) -> str:
 
 
 def draft(at: AppTest) -> ReportDraft:
-    found: ReportDraft = at.session_state["_report_keeper"].draft()
+    found: ReportDraft = at.session_state["_report_keeper"].read_draft()
     return found
 
 

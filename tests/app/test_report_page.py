@@ -28,7 +28,7 @@ def button(at: AppTest, label: str, place: int = 0) -> Any:
 
 
 def draft(at: AppTest) -> ReportDraft:
-    found: ReportDraft = at.session_state["_report_keeper"].draft()
+    found: ReportDraft = at.session_state["_report_keeper"].read_draft()
     return found
 
 

@@ -101,6 +101,6 @@ def test_a_report_begins_with_masks_of_thirds(open_app: Any, folder: Path) -> No
     at.selectbox(key="starter_run").set_value(runs(folder)[MASKED].id).run()
     at.button(key="starter_add").click().run()
     assert not at.exception
-    views = {kept.view.key: kept.view for kept in at.session_state["_report_keeper"].draft().views}
+    views = {kept.view.key: kept.view for kept in at.session_state["_report_keeper"].read_draft().views}
     assert "of 40 tensors" in views["saliency_matrix"].caption
     assert KEY in set(views["saliency_matrix"].table["tensor"])
