@@ -44,7 +44,7 @@ def test_a_page_makes_nothing_that_nobody_asked_for(open_app: Any, library: Path
 
     at.session_state[f"figure_{CHART}"] = True
     at.run()
-    assert set(made) == {"provenance_line", "picture_data", "figure"}
+    assert set(made) == {"provenance_line", "picture_data", "draw_figure"}
     assert len(at.get("bidi_component")) == labels(at, "download_button").count("HTML") == 1
     assert figure_files.FORMATS_NOTE in words(at)
 
