@@ -52,7 +52,7 @@ def test_a_page_makes_nothing_that_nobody_asked_for(open_app: Any, library: Path
     at.run()
     made.clear()
     press(at, "Add to report")
-    assert made == ["view"] and not at.get("bidi_component")
+    assert made == ["make_view"] and not at.get("bidi_component")
 
 
 def test_the_menu_keeps_what_was_chosen_for_the_picture(open_app: Any, library: Path) -> None:
