@@ -44,26 +44,26 @@ def pages(sections: Sections) -> dict[str, list[StreamlitPage]]:
 
 def draw_page(sections: Sections) -> None:
     """Draw the page in the address and the shared parts, when it is the page's turn."""
-    with page_queue.PAGES.wait_for_turn():
-        _draw(sections)
+    with page_queue.PAGE_QUEUE.wait_for_turn():
+        _draw_in_turn(sections)
 
 
-def _draw(sections: Sections) -> None:
-    begun = time.perf_counter()
+def _draw_in_turn(sections: Sections) -> None:
+    start = time.perf_counter()
     st.set_page_config("Mergescope", page_icon=str(ICON), layout="wide", initial_sidebar_state=240)
     st.logo(str(ICON), size="large")
     page = st.navigation(pages(sections), expanded=True)  # with more than twelve pages the last ones would be hidden
     if page.url_path:  # so that tabs and the browser's history name the page
         st.set_page_config(f"{page.title} · Mergescope")
     with st.sidebar:
-        jobs = st.container(key="jobs")
-        st.toggle("Present", key=address.PRESENTATION, bind=address.BIND, help=chart_stage.HELP)
+        job_area = st.container(key="jobs")
+        st.toggle("Present", key=address.PRESENTATION, bind=address.BIND, help=chart_stage.PRESENT_HELP)
     page_parts.draw_style()
     player.enter_page(page.url_path)
     chart_stage.begin_page()
     selection.follow_link()
     page_parts.clear_cautions()
-    report_keeper.open_linked(view_state.value_from_link(address.REPORT_TOKEN))
+    report_keeper.open_linked_report(view_state.value_from_link(address.REPORT_TOKEN))
     if problem := click_errors.take_problem():
         st.error(safe_text(problem, 1000), icon=":material/error:")
     try:
@@ -78,7 +78,7 @@ def _draw(sections: Sections) -> None:
         click_errors.draw_error(error, "page")
     chart_stage.end_page()
 
-    with jobs:
+    with job_area:
         from app.views.report import storage_notice as report_notice
         from app.views.runs import damaged_results
         from app.widgets import selection_pickers
@@ -92,4 +92,4 @@ def _draw(sections: Sections) -> None:
             selection_pickers.draw_not_shown()
     with contextlib.suppress(StoreError):
         startup.warm_up(lambda: page_data.job_queue().runner.spare)
-    page_times.note_time(page.url_path, time.perf_counter() - begun)
+    page_times.note_time(page.url_path, time.perf_counter() - start)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-# Streamlit puts this folder on the path; the packages are beside it.
+# Streamlit puts this folder on the path; the packages are in its parent folder.
 if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
     sys.path.insert(0, root)
 

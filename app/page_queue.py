@@ -19,58 +19,58 @@ class PageQueue:
     """A queue of threads; the first waiting one proceeds when those before it are done or slow."""
 
     def __init__(self, slow: float = SLOW_SECONDS) -> None:
-        self._slow = slow
+        self._slow_seconds = slow
         self._lock = threading.Lock()
-        self._line: deque[threading.Event] = deque()
-        self._begun: dict[threading.Event, float] = {}  # start times of the threads that draw
+        self._waiting: deque[threading.Event] = deque()
+        self._start_times: dict[threading.Event, float] = {}  # start times of the threads that draw
 
     @property
     def waiting_count(self) -> int:
         """The number of waiting threads."""
-        return len(self._line)
+        return len(self._waiting)
 
     @property
     def drawing_count(self) -> int:
         """The number of threads that draw."""
-        return len(self._begun)
+        return len(self._start_times)
 
     @contextmanager
     def wait_for_turn(self) -> Iterator[None]:
         """Wait for the turn of a page; active while the page is drawn."""
-        mine = threading.Event()
+        turn = threading.Event()
         with self._lock:
-            self._line.append(mine)
+            self._waiting.append(turn)
         try:
-            while (seconds := self._wait(mine)) > 0:
-                mine.wait(seconds)
-                mine.clear()
+            while (seconds := self._try_to_begin(turn)) > 0:
+                turn.wait(seconds)
+                turn.clear()
             yield
         finally:
             with self._lock:
-                if mine in self._line:  # it ended before its turn came
-                    self._line.remove(mine)
-                self._begun.pop(mine, None)
-                self._wake()
+                if turn in self._waiting:  # the thread ended before its turn
+                    self._waiting.remove(turn)
+                self._start_times.pop(turn, None)
+                self._wake_first()
 
-    def _wait(self, mine: threading.Event) -> float:
-        """Begin and return 0 if it is the turn of ``mine``.
+    def _try_to_begin(self, turn: threading.Event) -> float:
+        """Begin and return 0 if the thread of ``turn`` is the first one that waits and may proceed.
 
-        Otherwise the seconds after which to ask again, unless woken.
+        Otherwise return the seconds after which to try again, unless ``turn`` is set before.
         """
         with self._lock:
-            if self._line[0] is not mine:
-                return self._slow
-            youngest = max(self._begun.values(), default=float("-inf"))
-            if (left := youngest + self._slow - time.monotonic()) > 0:
-                return left
-            self._line.popleft()
-            self._begun[mine] = time.monotonic()
-            self._wake()
+            if self._waiting[0] is not turn:
+                return self._slow_seconds
+            youngest = max(self._start_times.values(), default=float("-inf"))
+            if (seconds_left := youngest + self._slow_seconds - time.monotonic()) > 0:
+                return seconds_left
+            self._waiting.popleft()
+            self._start_times[turn] = time.monotonic()
+            self._wake_first()
             return 0.0
 
-    def _wake(self) -> None:
-        if self._line:
-            self._line[0].set()
+    def _wake_first(self) -> None:
+        if self._waiting:
+            self._waiting[0].set()
 
 
-PAGES = PageQueue()  # the queue of this server
+PAGE_QUEUE = PageQueue()  # the queue of this server

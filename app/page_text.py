@@ -22,7 +22,9 @@ from viz.figure_text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain_text`` replaces
+MARKUP_PATTERN = re.compile(
+    r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]"
+)  # what ``plain_text`` replaces
 NUMBERS = ("real", "integer")
 ONE_PER_TASK, MODULE_PER_TASK = "one model per task", "a module per task"
 ADAPTING_WORDS = {  # images that a run learned from without labels -> sentence
@@ -48,21 +50,21 @@ def safe_text(text: object, limit: int = 80) -> str:
 
 def plain_text(markdown: str) -> str:
     """Our own Markdown as plain text: escapes undone, emphasis and icons left out, badges in parentheses."""
-    opened = 0
+    open_brackets = 0
 
-    def replacement(mark: re.Match[str]) -> str:
-        nonlocal opened
+    def replace_mark(mark: re.Match[str]) -> str:
+        nonlocal open_brackets
         if mark[1]:
             return mark[1]
         if mark[0].endswith("["):
-            opened += 1
+            open_brackets += 1
             return "("
-        if mark[0] == "]" and opened:
-            opened -= 1
+        if mark[0] == "]" and open_brackets:
+            open_brackets -= 1
             return ")"
         return "]" if mark[0] == "]" else ""
 
-    return MARKUP.sub(replacement, markdown)
+    return MARKUP_PATTERN.sub(replace_mark, markdown)
 
 
 def data_set_title(title: str) -> str:
@@ -77,9 +79,9 @@ def add_titles(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(title=table["title"].map(data_set_title)) if "title" in table else table
 
 
-def look_up_names(keys: pd.Series, names: Mapping[Any, str], rest: str | None = None) -> pd.Series:
-    """The name of each key as text; for a key without a name, ``rest`` or the key itself."""
-    return keys.map(lambda key: names.get(key, key if rest is None else rest))
+def look_up_names(keys: pd.Series, names: Mapping[Any, str], default: str | None = None) -> pd.Series:
+    """The name of each key as text; for a key without a name, ``default`` or the key itself."""
+    return keys.map(lambda key: names.get(key, key if default is None else default))
 
 
 def format_signed(value: float, digits: int = 1) -> str:
@@ -142,11 +144,11 @@ def chain_title(recipe: Recipe) -> str:
 
 
 @lru_cache(maxsize=256)
-def _chain_of(recipe_yaml: str, unused_text: bool) -> str:
+def _cached_chain_words(recipe_yaml: str, unused_text: bool) -> str:
     """The chain in words, with a note if it counts the unused text tensors of the models."""
     recipe = Recipe.from_yaml(recipe_yaml)
-    counted = ", counting the unused text tensors" if unused_text and recipe.count_dead_params else ""
-    return chain_words(recipe) + counted
+    note = ", counting the unused text tensors" if unused_text and recipe.count_dead_params else ""
+    return chain_words(recipe) + note
 
 
 def run_in_words(run: Run) -> str:
@@ -154,7 +156,7 @@ def run_in_words(run: Run) -> str:
     if run.kind != "merge":
         return f"**{safe_text(data_set_title(run.name))}**, evaluated without a merge. Run {run.id[:8]}."
     try:
-        chain = safe_text(_chain_of(run.recipe_yaml, run.sizes["dead"] > 0), 300) if run.recipe_yaml else ""
+        chain = safe_text(_cached_chain_words(run.recipe_yaml, run.sizes["dead"] > 0), 300) if run.recipe_yaml else ""
     except MergingError:
         chain = "a chain with a method that this version does not know"
     models = f"{plural(len(run.experts), 'expert')}{f' into {ONE_PER_TASK}' if run.per_task else ''}"

@@ -6,10 +6,10 @@ import statistics
 import threading
 from collections import defaultdict, deque
 
-MOST_TIMES = 200  # latest times of a page
+MAX_TIMES = 200  # the latest times of each page
 
 _lock = threading.Lock()
-_times: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MOST_TIMES))
+_times: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_TIMES))
 
 
 def forget_times() -> None:

@@ -1,4 +1,4 @@
-"""The permissions of this server's visitors. Every function that writes checks them, whatever a page shows.
+"""The permissions of this server's visitors. Every function that writes checks them, independently of the page.
 
 The mode, ``MERGESCOPE_SHARED`` and the server's network address decide: some actions are only for a single user.
 """
@@ -16,14 +16,14 @@ from merging.base.errors import ModeError
 from merging.base.modes import VisitorAction
 from merging.tasks.workers.certificates import is_this_machine
 
-REQUIRED_ACTS: dict[str, tuple[VisitorAction, Callable[..., object]]] = {}  # functions by module and name
+REQUIRED_ACTIONS: dict[str, tuple[VisitorAction, Callable[..., object]]] = {}  # functions by module and name
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def is_allowed(act: VisitorAction) -> bool:
+def is_allowed(action: VisitorAction) -> bool:
     """Whether visitors of this server may do the action."""
-    return modes.is_allowed(act) and not (act in modes.FOR_ONE and has_others())
+    return modes.is_allowed(action) and not (action in modes.FOR_ONE and has_others())
 
 
 def has_others() -> bool:
@@ -31,22 +31,22 @@ def has_others() -> bool:
     return modes.is_shared() or not is_this_machine(str(st.get_option("server.address")))
 
 
-def require(act: VisitorAction) -> None:
+def require(action: VisitorAction) -> None:
     """Raises ModeError if visitors of this server may not do the action."""
-    if not is_allowed(act):
-        raise ModeError(modes.refusal(act).replace("`", ""))
+    if not is_allowed(action):
+        raise ModeError(modes.refusal(action).replace("`", ""))
 
 
-def requires(act: VisitorAction) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def requires(action: VisitorAction) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator: the function raises ModeError, and does nothing, if visitors may not do the action."""
 
-    def asking(write: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(write)
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            require(act)
-            return write(*args, **kwargs)
+            require(action)
+            return function(*args, **kwargs)
 
-        REQUIRED_ACTS[f"{write.__module__}.{write.__qualname__}"] = act, call
+        REQUIRED_ACTIONS[f"{function.__module__}.{function.__qualname__}"] = action, call
         return call
 
-    return asking
+    return decorate

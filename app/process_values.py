@@ -10,24 +10,24 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _lock = threading.RLock()  # reentrant, because making one value may need another
-_made: dict[Callable[..., Any], Any] = {}
+_values: dict[Callable[..., Any], Any] = {}
 
 
 def make_once(make: Callable[[], T]) -> Callable[[], T]:
     """A function that returns the result of the first call of ``make`` in this process; errors are not stored."""
 
     @functools.wraps(make)
-    def give() -> T:
+    def call_once() -> T:
         with _lock:
-            if make not in _made:
-                _made[make] = make()
-            made: T = _made[make]
-            return made
+            if make not in _values:
+                _values[make] = make()
+            value: T = _values[make]
+            return value
 
-    return give
+    return call_once
 
 
 def forget_values() -> None:
     """Forget all values, so that the next call makes them anew; for tests."""
     with _lock:
-        _made.clear()
+        _values.clear()

@@ -2,9 +2,9 @@
 
     python -m app.serve
 
-Everything is set by the environment: MERGESCOPE_MODE, MERGESCOPE_BENCHMARK, MERGESCOPE_STORE, MERGESCOPE_LESSONS,
+The environment has all settings: MERGESCOPE_MODE, MERGESCOPE_BENCHMARK, MERGESCOPE_STORE, MERGESCOPE_LESSONS,
 MERGESCOPE_FRAMES (which pages may show the app in a frame), and
-Streamlit's own, such as STREAMLIT_SERVER_PORT. Started without it, by ``streamlit run``, the app has no /status.
+Streamlit's own, such as STREAMLIT_SERVER_PORT. Under ``streamlit run`` the app has no /status.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Streamlit puts this folder on the path; the packages are beside it.
+# Streamlit puts this folder on the path; the packages are in its parent folder.
 if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
     sys.path.insert(0, root)
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-MAIN = Path(__file__).with_name("main.py")
-ADDRESS = {"ADDRESS": "127.0.0.1", "PORT": "8501"}  # where it listens by default
+MAIN_FILE = Path(__file__).with_name("main.py")
+DEFAULT_ADDRESS = {"ADDRESS": "127.0.0.1", "PORT": "8501"}  # of the server, unless the environment sets others
 NO_BENCHMARK = "{} has no tasks.json. Set MERGESCOPE_BENCHMARK to a benchmark's folder, or unset it."
 
 
@@ -65,7 +65,7 @@ async def _serve_lifespan(_app: Any) -> AsyncIterator[None]:
     page_data.job_queue().close()
 
 
-async def _status(request: Request) -> Response:
+async def _answer_status(request: Request) -> Response:
     from app import status  # loads caches, which need the running server
 
     return await status.answer_status(request)
@@ -73,19 +73,19 @@ async def _status(request: Request) -> Response:
 
 def main() -> int:
     """Serve until a signal stops the process; returns an exit code only if the settings are wrong."""
-    if wrong := settings_problem():
-        print(f"Mergescope cannot be served: {wrong}", file=sys.stderr)
+    if problem := settings_problem():
+        print(f"Mergescope cannot be served: {problem}", file=sys.stderr)
         return 2
-    host, port = (os.environ.get(f"STREAMLIT_SERVER_{name}", value) for name, value in ADDRESS.items())
+    host, port = (os.environ.get(f"STREAMLIT_SERVER_{name}", value) for name, value in DEFAULT_ADDRESS.items())
     print(f"Serving Mergescope at http://{host}:{port} (stop with Ctrl-C).", flush=True)
     command = [sys.executable, "-m", "streamlit", "run", __file__, "--server.headless", "true"]
     os.execv(sys.executable, command)  # Streamlit's command reads its settings from the environment
 
 
 app = App(
-    MAIN,
+    MAIN_FILE,
     lifespan=_serve_lifespan,
-    routes=[Route("/status", _status)],
+    routes=[Route("/status", _answer_status)],
     middleware=[Middleware(frames.FrameHeader), *stack.middleware()],
 )
 

@@ -16,40 +16,37 @@ from merging.base.modes import VisitorAction
 if TYPE_CHECKING:
     from merging.tasks.queue.spare_process import SpareProcess
 
-DELAY = 1.0  # seconds in which the browser fetches the page's files from this process
-SWITCH_INTERVAL = 0.0005  # seconds that a page may compute while another one, back from reading the disk, waits
-SLOW = (
+DELAY_SECONDS = 1.0  # in which the browser fetches the page's files from this process
+SWITCH_INTERVAL = 0.0005  # seconds for which a page computes while another page, done with reading the disk, waits
+SLOW_MODULES = (
     "pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.engine.evaluation.evaluate",
     "merging.study.runs.execute",
     "pandas.io.formats.style", "sklearn.decomposition",
 )  # fmt: skip
 log = logging.getLogger(__name__)
-_lock, _settled = threading.Lock(), threading.Event()
+_lock, _is_done = threading.Lock(), threading.Event()
 
 
 def warm_up(spare: Callable[[], SpareProcess]) -> None:
-    """Once in a process.
-
-    Freeze the loaded modules, then load the slow ones in the background, also in a spare process.
-    """
+    """Once in a process: freeze the loaded modules, then load slow ones in the background and in a spare process."""
     with _lock:
-        if _settled.is_set():
+        if _is_done.is_set():
             return
         sys.setswitchinterval(SWITCH_INTERVAL)  # ten times shorter: a page asks the disk hundreds of times
         _freeze()
-        timer = threading.Timer(DELAY, _prepare, (spare(),))
+        timer = threading.Timer(DELAY_SECONDS, _prepare, (spare(),))
         timer.daemon = True
         timer.start()
-        _settled.set()  # not after an error: the next page tries again
+        _is_done.set()  # not after an error: the next page tries again
 
 
 def import_slow_modules() -> None:
-    """Import every module of ``SLOW``. One that cannot be imported is an error in the log; the others still load."""
-    for name in SLOW:
+    """Import every module of ``SLOW_MODULES``. An import that fails is logged; the others still run."""
+    for name in SLOW_MODULES:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            log.error("The module %s, named in app.startup.SLOW, cannot be loaded: %s", name, error)
+            log.error("The module %s, named in app.startup.SLOW_MODULES, cannot be loaded: %s", name, error)
 
 
 def load_modules() -> None:

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")  # what proxies add
-SESSIONS = "active_sessions"  # name of Streamlit's own count of sessions
-PLAIN = "text/plain"
+PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")  # that proxies add
+SESSIONS_STAT = "active_sessions"  # name of Streamlit's own count of sessions
+PLAIN_TYPE = "text/plain"
 
 
 def is_local(client: str, headers: Mapping[str, str]) -> bool:
     """Whether a request comes directly from this machine, not through a proxy on it."""
     host = headers.get("host", "").rsplit(":", 1)[0].strip("[]")
-    return is_this_machine(client) and is_this_machine(host) and not any(name in headers for name in FORWARDED)
+    return is_this_machine(client) and is_this_machine(host) and not any(name in headers for name in PROXY_HEADERS)
 
 
 async def answer_status(request: Request) -> Response:
@@ -42,7 +42,7 @@ async def answer_status(request: Request) -> Response:
     if not is_local(client, request.headers):
         return PlainTextResponse("Not found", 404)
     state = await run_in_threadpool(server_status)
-    if PLAIN in request.headers.get("accept", ""):
+    if PLAIN_TYPE in request.headers.get("accept", ""):
         return PlainTextResponse(status_in_words(state))
     return JSONResponse(state)
 
@@ -52,7 +52,7 @@ def server_status() -> dict[str, Any]:
     process = psutil.Process()
     queue = page_data.job_queue()
     live = [job for job in queue.list_jobs() if job.is_live]
-    bench = previews.preview_process().pid
+    preview_pid = previews.preview_process().pid
     return {
         "version": __version__,
         "mode": str(modes.server_mode()),
@@ -63,10 +63,10 @@ def server_status() -> dict[str, Any]:
             "waiting": sum(job.state == State.QUEUED for job in live),
             "longest_wait": round(max((job.starts_in or 0.0 for job in live), default=0.0)),
         },
-        "bench": {"running": bool(bench), "waiting": previews.preview_process().count_waiting},
+        "bench": {"running": bool(preview_pid), "waiting": previews.preview_process().count_waiting},
         "memory": {
             "server": process.memory_info().rss,
-            "children": sum(_resident(child) for child in process.children(recursive=True)),
+            "children": sum(_read_resident_bytes(child) for child in process.children(recursive=True)),
             "free": free_memory(),
         },
         "load": os.getloadavg()[0],
@@ -80,8 +80,8 @@ def open_sessions() -> int:
 
     if not runtime.exists():
         return 0
-    stats = runtime.get_instance().stats_mgr.get_stats([SESSIONS])
-    return sum(int(getattr(one, "value", 0)) for one in stats.get(SESSIONS, ()))
+    stats = runtime.get_instance().stats_mgr.get_stats([SESSIONS_STAT])
+    return sum(int(getattr(stat, "value", 0)) for stat in stats.get(SESSIONS_STAT, ()))
 
 
 def status_in_words(state: Mapping[str, Any]) -> str:
@@ -100,7 +100,7 @@ def status_in_words(state: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _resident(process: psutil.Process) -> int:
+def _read_resident_bytes(process: psutil.Process) -> int:
     try:
         return int(process.memory_info().rss)
     except psutil.Error:
@@ -111,9 +111,9 @@ def read_status(port: int) -> str:
     """The status of a server on this machine, as text. Raises OSError if it does not answer."""
     from urllib.request import Request, urlopen
 
-    request = Request(f"http://127.0.0.1:{port}/status", headers={"Accept": PLAIN})
-    with urlopen(request, timeout=10) as answered:
-        return str(answered.read(1 << 16).decode())
+    request = Request(f"http://127.0.0.1:{port}/status", headers={"Accept": PLAIN_TYPE})
+    with urlopen(request, timeout=10) as response:
+        return str(response.read(1 << 16).decode())
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def write_addresses() -> Iterator[str]:
     yield "Every view has an address, which *Link* on a page copies. These are its keys. Those"
     yield "of controls have the control's value; a control at its default is left out.\n"
     yield "| key | pages | meaning |\n|---|---|---|"
-    yield from (f"| `{entry.key}` | {entry.page} | {cell(entry.meaning)} |" for entry in ADDRESS)
+    yield from (f"| `{entry.key}` | {entry.pages} | {cell(entry.meaning)} |" for entry in ADDRESS)
 
 
 def write_glossary() -> Iterator[str]:

@@ -25,7 +25,7 @@ def charts() -> tuple[Chart, ...]:
 
 
 def draw(key: str, table: pd.DataFrame, *, ground: str = "light", **options: object) -> go.Figure:
-    """The figure of the chart ``key`` for ``table``; for an empty table a figure that says so.
+    """The figure of the chart ``key`` for ``table``; for an empty table a figure with a sentence about it.
 
     ``ground`` is "light" or "dark". Raises ChartError for an unknown chart or option, for missing columns and for
     repeated rows.

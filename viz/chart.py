@@ -19,11 +19,30 @@ from viz.dark_ground import to_dark_ground
 from viz.drawing import Picture
 from viz.figure_text import clean_text, identifier
 
-TENSOR = ("tensor", "order", "section", "role", "part")  # columns: the tensor of a row, and its position in the model
+TENSOR_COLUMNS = (
+    "tensor",
+    "order",
+    "section",
+    "role",
+    "part",
+)  # columns: the tensor of a row, and its position in the model
 
 Names = list[str] | None  # the full ordered list that fixes colors; if None, the table's names
 # Columns of names, which may be numbers.
-NAMES = {"run", "task", "expert", "tensor", "model", "group", "option", "metric", "point", "method", "merge", "pair"}
+NAME_COLUMNS = {
+    "run",
+    "task",
+    "expert",
+    "tensor",
+    "model",
+    "group",
+    "option",
+    "metric",
+    "point",
+    "method",
+    "merge",
+    "pair",
+}
 
 
 class ChartError(ValueError):
@@ -31,7 +50,7 @@ class ChartError(ValueError):
 
 
 class NothingToDraw(Exception):  # noqa: N818 - no error: the sentence replaces the picture
-    """A table from which no mark can be drawn; the text is the sentence that says so, escaped."""
+    """A table from which no mark can be drawn; the text is a sentence with the reason, escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +68,11 @@ class Chart:
     the images). Of one image: model and against (its reference), by title; depth (0: before block 0, b: after b
     blocks), block, head (from 0), token (0: the class token), row and column (of a patch).
 
-    So does an option: ``runs``, ``tasks`` and ``experts`` are the full ordered lists that fix colors; ``labels`` are
-    the names of runs A and B; ``expert`` and ``tensor`` name the expert and the tensor of the table; ``at`` is the
-    marked step and ``selected`` the marked item; ``value`` names the plotted column; ``limits`` are the ends of the
-    color range, in its units; ``sentence`` begins the alt text of an image's chart; ``present`` asks for a projector's
-    picture.
+    An option also means the same in every chart: ``runs``, ``tasks`` and ``experts`` are the full ordered lists that
+    fix colors; ``labels`` are the names of runs A and B; ``expert`` and ``tensor`` name the expert and the tensor of
+    the table; ``at`` is the marked step and ``selected`` the marked item; ``value`` names the plotted column;
+    ``limits`` are the ends of the color range, in its units; ``sentence`` begins the alt text of an image's chart; with
+    ``present`` the figure is for a projector.
     """
 
     key: str
@@ -84,11 +103,11 @@ class Chart:
             )
         present = bool(options.get("present", False))
         if table.empty:
-            return theme.notice(self.key, self.empty, present)
-        used = [name for name in (*self.columns, *self.optional) if name in table]
+            return theme.draw_notice(self.key, self.empty, present)
+        used_columns = [name for name in (*self.columns, *self.optional) if name in table]
         table = table.reset_index(drop=True)  # charts find rows by their position
-        names = NAMES & {*self.rows, *self.picks, "group"}
-        table = table.assign(**{name: _plain(table[name], name in names) for name in used})
+        names = NAME_COLUMNS & {*self.rows, *self.picks, "group"}
+        table = table.assign(**{name: _normalize_column(table[name], name in names) for name in used_columns})
         repeated = table.duplicated(list(self.rows)) if self.rows else pd.Series(dtype=bool)
         if repeated.any():
             values = table.loc[repeated, list(self.rows)].iloc[0].tolist()
@@ -100,7 +119,7 @@ class Chart:
         try:
             picture = self.render(table, **options)
         except NothingToDraw as nothing:
-            return theme.notice(self.key, str(nothing), present)
+            return theme.draw_notice(self.key, str(nothing), present)
         return theme.finish_figure(picture.drawing, self.key, picture.alt, picture.height, present, picture.state)
 
     def read_pick(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
@@ -157,20 +176,20 @@ def distinct_names(values: Iterable[object]) -> list[str]:
     return list(dict.fromkeys(str(value) for value in values))
 
 
-def _plain(column: pd.Series[Any], names: bool) -> pd.Series[Any]:
+def _normalize_column(column: pd.Series[Any], as_names: bool) -> pd.Series[Any]:
     """The column as numbers, as flags (a missing one is False), or as names that every later step can encode."""
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb" and not names:
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb" and not as_names:
         return column
     kinds = set(map(type, column.dropna().tolist()))
-    if kinds and not names and kinds <= {bool, np.bool_}:
+    if kinds and not as_names and kinds <= {bool, np.bool_}:
         return column.eq(True).fillna(False).astype(bool)
-    if kinds and not names and all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
+    if kinds and not as_names and all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
         return pd.to_numeric(column.astype(object).where(column.notna(), np.nan))
     codes, texts = pd.factorize(column.astype(object))  # each distinct value once; the code of a missing one is -1
-    known = [identifier(text) if isinstance(text, str) or names else text for text in texts]
-    return pd.Series(np.array([*known, np.nan], dtype=object)[codes], index=column.index, dtype=object)
+    names = [identifier(text) if isinstance(text, str) or as_names else text for text in texts]
+    return pd.Series(np.array([*names, np.nan], dtype=object)[codes], index=column.index, dtype=object)
 
 
 def quote_names(names: Iterable[object]) -> str:
-    """Names in quotes, with commas; 'nothing' if there are none."""
+    """Names in quotes, separated by commas; 'nothing' if there are none."""
     return ", ".join(repr(clean_text(name)) for name in names) or "nothing"

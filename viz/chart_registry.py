@@ -26,7 +26,7 @@ def find(key: str) -> Chart:
     """The chart with that key. Raises ChartError, which suggests the most similar key."""
     by_key = {chart.key: chart for chart in charts()}
     if key not in by_key:
-        near = get_close_matches(key, by_key, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {quote_names(by_key)}"
+        similar = get_close_matches(key, by_key, 1)
+        hint = f"did you mean {similar[0]!r}?" if similar else f"there are {quote_names(by_key)}"
         raise ChartError(f"no chart is called {clean_text(key)!r}; {hint}")
     return by_key[key]

@@ -1,4 +1,4 @@
-"""Shows a figure on a dark ground: the same marks in other colors, which a table lists.
+"""Figures on a dark ground: the same marks in other colors, listed in the table ``TO_DARK``.
 
 A gray has the same contrast with either ground: faint marks stay faint, and marks that would vanish on the dark ground
 get lighter. Colors of categories and color scales are not in the table: they stay, because a legend names them.
@@ -15,12 +15,12 @@ import plotly.graph_objects as go
 
 from viz import theme
 
-COLORS = ("color", "colorway", "colorscale")  # ends of the names of fields that hold colors
-DARK_INK = "#E8EDF2"  # of the app's pages, too
-# Opacities of bands and dots, and those of the darkest colors on the dark ground.
-TINTS = {0.13: 0.21, 0.15: 0.23, 0.16: 0.25, 0.55: 0.71}
-DARKEST = (theme.BLUE, theme.KINDS["multitask"].color, theme.KINDS["paper"].color)
-_SOLID = {
+COLOR_FIELDS = ("color", "colorway", "colorscale")  # ends of the names of fields that hold colors
+DARK_INK = "#E8EDF2"  # also the text color of the app's dark pages
+# Opacity of bands and dots -> its value for the darkest colors on the dark ground.
+DARK_OPACITIES = {0.13: 0.21, 0.15: 0.23, 0.16: 0.25, 0.55: 0.71}
+DARKEST_COLORS = (theme.BLUE, theme.KINDS["multitask"].color, theme.KINDS["paper"].color)
+_SOLID_COLORS = {
     theme.GROUND: "#12161B",
     theme.BLACK: DARK_INK,
     theme.INK: "#E3E8ED",
@@ -31,11 +31,11 @@ _SOLID = {
     theme.KEPT: "#49A9E9",
     theme.KINDS["pretrained"].color: "#A4A8AB",
     theme.ROLE_COLORS["buffer"]: "#7C8083",
-    theme.OTHER: "#646669",
+    theme.OTHER_COLOR: "#646669",
     theme.REFERENCE: "#626568",
-    theme.LEVEL: "#373A3D",
-    theme.BEFORE: "#37393C",
-    theme.TIE: "#191D21",
+    theme.LEVEL_COLOR: "#373A3D",
+    theme.BEFORE_COLOR: "#37393C",
+    theme.TIE_COLOR: "#191D21",
     theme.BOTH_RIGHT: "#1F2C38",
     theme.ONLY_A: "#3F2B10",
     theme.ONLY_B: "#34373A",
@@ -47,11 +47,13 @@ _SOLID = {
     theme.INTERVAL: "rgba(137,141,144,0.35)",
     theme.FAILING: "rgba(146,150,154,0.2)",
 }
-_TINTED = {
-    theme.tint(color, opacity): theme.tint(color, more) for color in DARKEST for opacity, more in TINTS.items()
-} | {theme.tint(theme.BLACK, opacity): theme.tint(DARK_INK, opacity) for opacity in TINTS}
-DARK: Mapping[str, str] = MappingProxyType(_SOLID | _TINTED)
-LIGHT: Mapping[str, str] = MappingProxyType({dark: light for light, dark in DARK.items()})  # for saved pictures
+_TINTED_COLORS = {
+    theme.tint(color, opacity): theme.tint(color, dark_opacity)
+    for color in DARKEST_COLORS
+    for opacity, dark_opacity in DARK_OPACITIES.items()
+} | {theme.tint(theme.BLACK, opacity): theme.tint(DARK_INK, opacity) for opacity in DARK_OPACITIES}
+TO_DARK: Mapping[str, str] = MappingProxyType(_SOLID_COLORS | _TINTED_COLORS)
+TO_LIGHT: Mapping[str, str] = MappingProxyType({dark: light for light, dark in TO_DARK.items()})  # for saved pictures
 
 
 def to_dark_ground(figure: go.Figure) -> go.Figure:
@@ -65,11 +67,11 @@ def _to_dark(value: Any, is_color: bool = False) -> Any:
     """The value with the colors of the dark ground; ``is_color``: the value consists of colors."""
     if isinstance(value, dict):
         return {
-            name: inner if name in ("meta", "customdata") else _to_dark(inner, is_color or name.endswith(COLORS))
+            name: inner if name in ("meta", "customdata") else _to_dark(inner, is_color or name.endswith(COLOR_FIELDS))
             for name, inner in value.items()
         }
     if isinstance(value, str):
-        return DARK.get(value, value) if is_color else value
+        return TO_DARK.get(value, value) if is_color else value
     if isinstance(value, list | tuple) and (is_color or (value and isinstance(value[0], dict))):
         return [_to_dark(inner, is_color) for inner in value]
     if is_color and isinstance(value, np.ndarray) and value.dtype.kind in "OU":

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 Trace: TypeAlias = dict[str, Any]
-TEXTS = ("text", "customdata")  # fields of a trace: a text, or a row of texts, for each mark
+TEXT_FIELDS = ("text", "customdata")  # fields of a trace with a text, or a row of texts, for each mark
 
 
 def scatter(**fields: Any) -> Trace:
@@ -42,7 +42,9 @@ class Drawing:
 
         Plotly's check of every field took up to half of a drawing's time; tests check every chart instead.
         """
-        return go.Figure([_plain(_compact_texts(trace)) for trace in self.data], _plain(self.layout), _validate=checked)
+        return go.Figure(
+            [_to_lists(_compact_texts(trace)) for trace in self.data], _to_lists(self.layout), _validate=checked
+        )
 
     def add_trace(self, trace: Trace) -> None:
         """Add a trace over the others."""
@@ -66,7 +68,7 @@ class Drawing:
 
     def update_layout(self, layout: Mapping[str, Any] | None = None, **fields: Any) -> None:
         """Set fields of the layout: nested fields one by one, lists as a whole."""
-        _update(self.layout, {**(layout or {}), **fields})
+        _update_fields(self.layout, {**(layout or {}), **fields})
 
     def update_xaxes(self, **fields: Any) -> None:
         """Set fields of all x axes so far."""
@@ -80,7 +82,7 @@ class Drawing:
         """Set fields of all traces of a name."""
         for trace in self.data:
             if trace["name"] == name:
-                _update(trace, fields)
+                _update_fields(trace, fields)
 
     @property
     def annotations(self) -> list[dict[str, Any]]:
@@ -93,11 +95,11 @@ class Drawing:
     def _update_axes(self, kind: str, fields: Mapping[str, Any]) -> None:
         for name in {kind: None, **self.layout}:
             if name.startswith(kind):
-                _update(self.layout, {name: fields})
+                _update_fields(self.layout, {name: fields})
 
 
 class Picture(NamedTuple):
-    """A complete drawing with its alt text and its height in px; another ``state`` resets the zoom."""
+    """A complete drawing with its alt text and its height in px; a change of ``state`` resets the zoom."""
 
     drawing: Drawing
     alt: str
@@ -108,19 +110,19 @@ class Picture(NamedTuple):
 def _compact_texts(trace: Trace) -> Trace:
     """The trace with lists of texts as arrays, which plotly copies at once and not text by text.
 
-    The feet of bars stay numbers: browsers do not read them from bytes.
+    The bases of bars stay lists of numbers: browsers do not read them from bytes.
     """
-    lists = {name: trace[name] for name in TEXTS if isinstance(trace.get(name), list) and trace[name]}
-    feet = {"base": np.asarray(trace["base"]).tolist()} if "base" in trace else {}
-    return trace | feet | {name: np.array(texts) for name, texts in lists.items() if _are_texts(texts)}
+    lists = {name: trace[name] for name in TEXT_FIELDS if isinstance(trace.get(name), list) and trace[name]}
+    bases = {"base": np.asarray(trace["base"]).tolist()} if "base" in trace else {}
+    return trace | bases | {name: np.array(texts) for name, texts in lists.items() if _are_texts(texts)}
 
 
-def _plain(fields: Any) -> Any:
+def _to_lists(fields: Any) -> Any:
     """The fields with lists instead of tuples, as plotly returns them."""
     if isinstance(fields, dict):
-        return {name: _plain(value) for name, value in fields.items()}
+        return {name: _to_lists(value) for name, value in fields.items()}
     if isinstance(fields, tuple) or (isinstance(fields, list) and fields and isinstance(fields[0], (dict, tuple))):
-        return [_plain(value) for value in fields]
+        return [_to_lists(value) for value in fields]
     return fields
 
 
@@ -132,12 +134,12 @@ def _are_texts(values: list[Any]) -> bool:
     return all(isinstance(text, str) and not text.endswith("\0") for text in values)
 
 
-def _update(fields: dict[str, Any], new: Mapping[str, Any]) -> None:
-    """Set copies of the ``new`` fields, nested ones one by one."""
-    for name, value in new.items():
+def _update_fields(fields: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Set copies of the ``changes`` fields, nested ones one by one."""
+    for name, value in changes.items():
         if isinstance(value, Mapping):
             before = fields.get(name)
             fields[name] = dict(before) if isinstance(before, Mapping) else {}
-            _update(fields[name], value)
+            _update_fields(fields[name], value)
         else:
             fields[name] = value

@@ -7,20 +7,28 @@ import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-LONGEST = 80
-ROLES = {"shift": "bias"}  # roles whose key in tables and recipes is not the word that readers use
-_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # control, bidi and zero-width, surrogates, unassigned, separators
+MAX_CHARACTERS = 80
+ROLE_WORDS = {"shift": "bias"}  # words for roles whose key in tables and recipes is not common
+_HIDDEN_CATEGORIES = {
+    "Cc",
+    "Cf",
+    "Cs",
+    "Co",
+    "Cn",
+    "Zl",
+    "Zp",
+}  # control, bidi and zero-width, surrogates, unassigned, separators
 
 
-def clean_text(text: object, limit: int = LONGEST) -> str:
+def clean_text(text: object, limit: int = MAX_CHARACTERS) -> str:
     """Plain text of at most ``limit`` characters in which every invisible character is written as its code."""
-    plain = str(text)[: limit + 1]
-    if not plain.isprintable():  # most texts are, and thousands of them are in a figure
-        plain = "".join(_show_character(c) for c in plain)
-    return plain if len(plain) <= limit else plain[: limit - 1] + "…"
+    shown = str(text)[: limit + 1]
+    if not shown.isprintable():  # most texts are, and thousands of them are in a figure
+        shown = "".join(_show_character(character) for character in shown)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
-def safe_text(text: object, limit: int = LONGEST) -> str:
+def safe_text(text: object, limit: int = MAX_CHARACTERS) -> str:
     """``clean_text`` escaped for plotly, which reads a subset of HTML, ``$…$`` as math and ``%{…}`` as a template."""
     escaped = html.escape(clean_text(text, limit), quote=False)
     return escaped.replace("$", "&#36;").replace("%{", "&#37;{")
@@ -31,13 +39,13 @@ def identifier(text: object) -> str:
     return str(text).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def short_name(name: object, limit: int = LONGEST) -> str:
+def short_name(name: object, limit: int = MAX_CHARACTERS) -> str:
     """Escaped name, cut in the middle when it is too long: tensors differ at the end, models at the start."""
-    plain = clean_text(name, 10 * LONGEST)
-    if len(plain) > limit:
+    shown = clean_text(name, 10 * MAX_CHARACTERS)
+    if len(shown) > limit:
         tail = limit // 2
-        plain = plain[: limit - tail - 1] + "…" + plain[-tail:]
-    return safe_text(plain, limit)
+        shown = shown[: limit - tail - 1] + "…" + shown[-tail:]
+    return safe_text(shown, limit)
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -62,7 +70,7 @@ def real(number: float) -> str:
 
 
 def power(number: float) -> str:
-    """0.0003 as "3·10⁻⁴", to two digits, for axes; numbers near one as they are."""
+    """0.0003 as "3·10⁻⁴", to two digits, for axes; numbers near one stay decimal."""
     if number == 0 or 0.01 <= abs(number) < 1000:
         return f"{number:g}"
     digits, exponent = f"{number:.1e}".replace(".0e", "e").split("e")
@@ -77,17 +85,17 @@ def plural(number: int, noun: str) -> str:
 
 def role_name(role: object) -> str:
     """The role of a tensor in words: "norm_scale" as "norm scale", "shift" as "bias". Untrusted."""
-    return ROLES.get(str(role), str(role)).replace("_", " ")
+    return ROLE_WORDS.get(str(role), str(role)).replace("_", " ")
 
 
-def first_few(names: Iterable[object], most: int = 3) -> str:
-    """Escaped names with commas, and the number of those after the first ``most``: "a, b, c and 4 more"."""
+def first_few(names: Iterable[object], max_names: int = 3) -> str:
+    """Escaped names separated by commas, at most ``max_names``, and the number of the others: "a, b, c and 4 more"."""
     escaped: Sequence[str] = [short_name(name) for name in names]
-    more = len(escaped) - most
-    return ", ".join(escaped) if more <= 0 else f"{', '.join(escaped[:most])} and {more} more"
+    remaining = len(escaped) - max_names
+    return ", ".join(escaped) if remaining <= 0 else f"{', '.join(escaped[:max_names])} and {remaining} more"
 
 
 def _show_character(character: str) -> str:
-    if unicodedata.category(character) in _HIDDEN:
+    if unicodedata.category(character) in _HIDDEN_CATEGORIES:
         return f"\\u{ord(character):04x}"
     return character

@@ -33,12 +33,18 @@ SEQUENTIAL, DIVERGING = get_colorscale("Cividis"), get_colorscale("PuOr")
 RUN_A, RUN_B = "#E08214", "#8073AC"  # runs A and B: the two sides of the diverging scale
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
 GROUND, CLEAR = "white", "rgba(0,0,0,0)"
-OTHER, REFERENCE, LEVEL, BEFORE, TIE = "#999999", "#8A94A3", "#C7CED6", "#C9CFD6", "#F7F7F7"  # grays
+OTHER_COLOR, REFERENCE, LEVEL_COLOR, BEFORE_COLOR, TIE_COLOR = (
+    "#999999",
+    "#8A94A3",
+    "#C7CED6",
+    "#C9CFD6",
+    "#F7F7F7",
+)  # grays
 BOTH_RIGHT, ONLY_A, ONLY_B, BOTH_WRONG = "#DCE6EF", "#FDD9A8", "#D5CFE6", "#E3E5E8"  # cells of images
 GLASS, SHADE, THICK_SHADE = "rgba(255,255,255,0.5)", "rgba(255,255,255,0.62)", "rgba(255,255,255,0.72)"
 CONTOUR, INTERVAL, FAILING = "rgba(31,41,51,0.55)", "rgba(95, 107, 122, 0.35)", "rgba(90,99,110,0.2)"
-BAR = 30  # px: the strip above a figure for its tool bar
-FONT, SMALL = 13, 12  # px; nothing is smaller than 12
+TOOLBAR_PX = 30  # px: the strip above a figure for its tool bar
+FONT_SIZE, SMALL_SIZE = 13, 12  # px; nothing is smaller than 12
 LINE_HEIGHT = 18  # px
 # Heights of a projector's window and of a chart in it, px: with them small type is 24 of the projector's 1080 px high.
 PRESENTED_LINES, PRESENTED_HEIGHT = 540, 444
@@ -71,19 +77,26 @@ ROLE_COLORS: Mapping[str, str] = {
     "buffer": "#767676",
 }
 
-_BAR = {"colorbar": {"tickfont": {"size": SMALL}, "title": {"font": {"size": SMALL}}}}  # by default a title is larger
+_COLOR_BAR = {
+    "colorbar": {"tickfont": {"size": SMALL_SIZE}, "title": {"font": {"size": SMALL_SIZE}}}
+}  # by default a title is larger
 
 TEMPLATE = go.layout.Template(
-    data={"heatmap": [_BAR], "contour": [_BAR]},
+    data={"heatmap": [_COLOR_BAR], "contour": [_COLOR_BAR]},
     layout={
-        "font": {"family": '"Source Sans", Arial, Helvetica, sans-serif', "size": FONT, "color": INK},
+        "font": {"family": '"Source Sans", Arial, Helvetica, sans-serif', "size": FONT_SIZE, "color": INK},
         "paper_bgcolor": GROUND,
         "plot_bgcolor": GROUND,
         "colorway": PALETTE,
         "colorscale": {"sequential": SEQUENTIAL, "diverging": DIVERGING},
         "hovermode": "closest",
-        "hoverlabel": {"bgcolor": GROUND, "bordercolor": FADED, "align": "left", "font": {"size": FONT, "color": INK}},
-        "legend": {"font": {"size": SMALL}, "title": {"font": {"size": SMALL}}, "bgcolor": CLEAR},
+        "hoverlabel": {
+            "bgcolor": GROUND,
+            "bordercolor": FADED,
+            "align": "left",
+            "font": {"size": FONT_SIZE, "color": INK},
+        },
+        "legend": {"font": {"size": SMALL_SIZE}, "title": {"font": {"size": SMALL_SIZE}}, "bgcolor": CLEAR},
         "margin": {"l": 60, "r": 20, "t": 30, "b": 50, "pad": 2},
         "xaxis": {
             "gridcolor": GRID,
@@ -92,24 +105,24 @@ TEMPLATE = go.layout.Template(
             "ticks": "outside",
             "tickcolor": FADED,
             "ticklen": 4,
-            "tickfont": {"size": SMALL},
-            "title": {"standoff": 8, "font": {"size": FONT}},
+            "tickfont": {"size": SMALL_SIZE},
+            "title": {"standoff": 8, "font": {"size": FONT_SIZE}},
         },
         "yaxis": {
             "gridcolor": GRID,
             "linecolor": FADED,
             "zeroline": False,
             "ticks": "",
-            "tickfont": {"size": SMALL},
-            "title": {"standoff": 8, "font": {"size": FONT}},
+            "tickfont": {"size": SMALL_SIZE},
+            "title": {"standoff": 8, "font": {"size": FONT_SIZE}},
         },
-        "annotationdefaults": {"font": {"size": SMALL, "color": INK}, "showarrow": False},
+        "annotationdefaults": {"font": {"size": SMALL_SIZE, "color": INK}, "showarrow": False},
     },
 )
 
 
 class Looks(dict[str, Look]):
-    """Looks by name; a name that has none looks like a merge."""
+    """Looks by name; a name without a look has the look of a merge."""
 
     def __missing__(self, name: str) -> Look:
         return KINDS["merge"]
@@ -130,7 +143,7 @@ def looks(names: Sequence[str]) -> Looks:
 def config(name: str, format: str = "svg", clicks: bool = False, camera: bool = True) -> dict[str, Any]:
     """Settings of the chart's tool bar.
 
-    The name and ``format`` of saved pictures, and no selection tools if ``clicks``.
+    They fix the name and the ``format`` of saved pictures; with ``clicks`` there are no selection tools.
     """
     remove = ["autoScale2d", *([] if camera else ["toImage"])]
     if clicks:
@@ -149,21 +162,21 @@ def file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name)[:80] or "figure"
 
 
-def text_width(text: str, size: float = SMALL) -> float:
+def text_width(text: str, size: float = SMALL_SIZE) -> float:
     """Approximate width of a text in px; tags have no width and an entity counts as one character."""
-    bare = re.sub(r"&#?\w+;", "x", re.sub(r"<[^>]*>", "", text))
-    return len(bare) * size * WIDE_CHARACTER
+    plain = re.sub(r"&#?\w+;", "x", re.sub(r"<[^>]*>", "", text))
+    return len(plain) * size * WIDE_CHARACTER
 
 
 def finish_figure(fig: Drawing, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
     """The figure with template, alt text and height (on a projector the window's); a new ``state`` resets the zoom."""
-    tall = PRESENTED_HEIGHT if present else round(height)
+    figure_height = PRESENTED_HEIGHT if present else round(height)
     meta = {"alt": clean_text(html.unescape(alt), 600), "key": key}
-    fig.update_layout(template=TEMPLATE, height=tall, meta=meta, uirevision=f"{key}:{state}")
+    fig.update_layout(template=TEMPLATE, height=figure_height, meta=meta, uirevision=f"{key}:{state}")
     return fig.figure()
 
 
-def notice(key: str, sentence: str, present: bool = False) -> go.Figure:
+def draw_notice(key: str, sentence: str, present: bool = False) -> go.Figure:
     """A figure with only a sentence that explains why there is no picture; ``sentence`` is already escaped."""
     fig = Drawing()
     fig.update_xaxes(visible=False, range=[0, 1])
@@ -226,13 +239,13 @@ def edge(width: float = 1) -> dict[str, Any]:
 def add_toolbar_strip(fig: go.Figure, grow: bool = True) -> go.Figure:
     """The figure with a strip above it for the chart's tool bar; the strip makes it higher unless ``grow`` is False."""
     layout = fig.layout.to_plotly_json()
-    before = layout["height"] - (0 if grow else BAR)  # px that remain for the figure itself
-    layout["height"] = before + BAR
+    figure_height = layout["height"] - (0 if grow else TOOLBAR_PX)  # px that remain for the figure itself
+    layout["height"] = figure_height + TOOLBAR_PX
     margin = layout.get("margin", {})
-    layout["margin"] = margin | {"t": margin.get("t", TEMPLATE.layout.margin.t) + BAR}
+    layout["margin"] = margin | {"t": margin.get("t", TEMPLATE.layout.margin.t) + TOOLBAR_PX}
     for name, legend in layout.items():
         if name.startswith("legend") and legend.get("yref") == "container":
-            layout[name] = legend | {"y": legend.get("y", 1) * before / (before + BAR)}
+            layout[name] = legend | {"y": legend.get("y", 1) * figure_height / (figure_height + TOOLBAR_PX)}
     return go.Figure([trace.to_plotly_json() for trace in fig.data], layout, _validate=False)
 
 
@@ -241,7 +254,7 @@ def remove_ground(fig: go.Figure) -> go.Figure:
     return go.Figure(fig).update_layout(paper_bgcolor=CLEAR, plot_bgcolor=CLEAR)
 
 
-_PIXELS = {
+_PIXEL_FIELDS = {
     "size", "l", "r", "t", "b", "xshift", "yshift", "standoff", "startstandoff", "ticklen", "thickness", "arrowwidth",
     "itemwidth", "len", "height",
 }  # fmt: skip
@@ -257,12 +270,12 @@ def enlarge_figure(fig: go.Figure, factor: float) -> go.Figure:
 def _scale_value(key: str, value: Any, parent: str, factor: float) -> Any:
     if isinstance(value, dict):
         arrow_in_data = str(value.get("axref", "pixel")) != "pixel"
-        skip = {"ax", "ay"} if arrow_in_data else set()
-        skip |= {"len"} if value.get("lenmode", "fraction") != "pixels" else set()
-        return {k: v if k in skip else _scale_value(k, v, key, factor) for k, v in value.items()}
+        unscaled = {"ax", "ay"} if arrow_in_data else set()
+        unscaled |= {"len"} if value.get("lenmode", "fraction") != "pixels" else set()
+        return {k: v if k in unscaled else _scale_value(k, v, key, factor) for k, v in value.items()}
     if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
         return [_scale_value(key, item, key, factor) for item in value]
-    in_pixels = key in _PIXELS or (key == "width" and parent in ("line", "error_x", "error_y"))
+    in_pixels = key in _PIXEL_FIELDS or (key == "width" and parent in ("line", "error_x", "error_y"))
     in_pixels = in_pixels or (key in ("ax", "ay") and parent == "annotations")
     if not in_pixels or value is None or isinstance(value, str | bool):
         return value

@@ -23,22 +23,22 @@ LOCAL_ORIGINS = (
 )  # slides and course pages on the same machine
 ORIGIN = re.compile(r"https?://(\*\.)?[A-Za-z0-9.-]+(:(\d{1,5}|\*))?")
 WRONG_ORIGIN = (
-    "{} names {!r}, which is no origin. Expected origins separated by spaces, such as https://course.example.edu, "
+    "{} names {!r}, which is not an origin. Expected origins separated by spaces, such as https://course.example.edu, "
     "or * for every page, or none for no page."
 )
 
 
 def frame_policy() -> str:
     """The header's value. Raises MergingError if the setting contains anything but origins."""
-    written = os.environ.get(FRAMES_SETTING, "").replace(",", " ").split()
-    if written == ["*"]:
+    origins = os.environ.get(FRAMES_SETTING, "").replace(",", " ").split()
+    if origins == ["*"]:
         return "frame-ancestors *"
-    if written == ["none"]:
+    if origins == ["none"]:
         return "frame-ancestors 'none'"
-    for origin in written:
+    for origin in origins:
         if not ORIGIN.fullmatch(origin):
             raise MergingError(WRONG_ORIGIN.format(FRAMES_SETTING, origin))
-    return f"frame-ancestors {' '.join([*LOCAL_ORIGINS, *written])}"
+    return f"frame-ancestors {' '.join([*LOCAL_ORIGINS, *origins])}"
 
 
 class FrameHeader:
@@ -51,9 +51,9 @@ class FrameHeader:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
 
-        async def with_header(message: Message) -> None:
+        async def send_with_header(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", []), self.header]
             await send(message)
 
-        await self.app(scope, receive, with_header if scope["type"] == "http" else send)
+        await self.app(scope, receive, send_with_header if scope["type"] == "http" else send)

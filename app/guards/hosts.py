@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 FOREIGN_HOST = "This host name is not allowed. The operator can add it to STREAMLIT_SERVER_ALLOWED_HOSTS.\n"
-POLICY = 1008  # a socket's code for a violated rule
+POLICY_VIOLATION_CODE = 1008  # closes a socket
 
 
 class HostGuard:
@@ -30,7 +30,7 @@ class HostGuard:
         if scope["type"] == "lifespan" or names_this_server(Headers(scope=scope)):
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": POLICY})
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION_CODE})
         else:
             await PlainTextResponse(FOREIGN_HOST, 403)(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""Guards a session's socket against text, bytes that are no Streamlit message, and messages that harm others."""
+"""Guards a session's socket against text, bytes that are not a Streamlit message, and messages that harm others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merging.base.errors import ModeError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-NO_TEXT, NO_MESSAGE = 1003, 1002  # a socket's codes for data of a wrong type, and for malformed data
+UNSUPPORTED_DATA_CODE, PROTOCOL_ERROR_CODE = 1003, 1002  # they close a socket
 CLEAR_CACHE, FILE_URLS = "clear_cache", "file_urls_request"
 
 
@@ -30,32 +30,32 @@ class MessageGuard:
         if scope["type"] != "websocket":
             await self.app(scope, receive, send)
             return
-        ended = False
+        is_closed = False
 
-        async def take() -> Message:
-            nonlocal ended
+        async def receive_accepted() -> Message:
+            nonlocal is_closed
             while True:
                 message = await receive()
                 if message["type"] != "websocket.receive":
                     return message
                 raw = message.get("bytes")
-                if (asked := None if raw is None else message_kind(raw)) is None:
-                    ended, code = True, NO_TEXT if raw is None else NO_MESSAGE
+                if (kind := None if raw is None else message_kind(raw)) is None:
+                    is_closed, code = True, UNSUPPORTED_DATA_CODE if raw is None else PROTOCOL_ERROR_CODE
                     await send({"type": "websocket.close", "code": code})
                     return {"type": "websocket.disconnect", "code": code}
-                if not is_refused(asked):
+                if not is_refused(kind):
                     return message
 
-        async def give(message: Message) -> None:
-            if ended:
+        async def send_if_open(message: Message) -> None:
+            if is_closed:
                 raise OSError("The socket is closed.")  # as a server raises it after the visitor has left
             await send(message)
 
-        await self.app(scope, take, give)
+        await self.app(scope, receive_accepted, send_if_open)
 
 
 def message_kind(raw: bytes) -> str | None:
-    """The kind of a message; empty if it is so large that Streamlit refuses it, and None if it is no message."""
+    """The kind of a message; empty if it is so large that Streamlit refuses it, and None if it is not a message."""
     if len(raw) > get_max_widget_state_size_bytes():
         return ""
     try:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 UPLOAD_PATH = "/_stcore/upload_file/"  # followed by session and file; a server may have a base path before it
-OF_SESSION, OF_ALL = 2, 4  # how many of the largest files (server.maxUploadSize) may be in memory at a time
+MAX_SESSION_FILES, MAX_TOTAL_FILES = (
+    2,
+    4,
+)  # how many of the largest files (server.maxUploadSize) may be in memory at a time
 NO_UPLOADS = "This server takes no uploads.\n"
 NO_LENGTH = "An upload must state its length.\n"
 NO_ROOM = "There is no room for this file: {}. Remove other uploads, or try again in a few minutes.\n"
@@ -28,7 +31,7 @@ class UploadGuard:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self._coming: Counter[str] = Counter()  # bytes in transfer, by session
+        self._arriving_bytes: Counter[str] = Counter()  # of files in transfer, by session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -36,27 +39,27 @@ class UploadGuard:
             await self.app(scope, receive, send)
             return
         session, size = scope["path"].rpartition(UPLOAD_PATH)[2].partition("/")[0], stated_length(Headers(scope=scope))
-        if (refusal := self._refusal(session, size)) is not None:
+        if (refusal := self._refuse_upload(session, size)) is not None:
             refusal.headers["connection"] = "close"  # otherwise the server would read the body
             await refusal(scope, receive, send)
             return
-        self._coming[session] += size
+        self._arriving_bytes[session] += size
         try:
             await self.app(scope, receive, send)
         finally:
-            self._coming[session] -= size
-            self._coming += Counter()  # forget sessions without files
+            self._arriving_bytes[session] -= size
+            self._arriving_bytes += Counter()  # forget sessions without files
 
-    def _refusal(self, session: str, size: int) -> Response | None:
+    def _refuse_upload(self, session: str, size: int) -> Response | None:
         """The answer to a refused file of ``size`` bytes (negative if not stated); None for an accepted file."""
         if not are_allowed():
             return PlainTextResponse(NO_UPLOADS, 403)
         if size < 0:
             return PlainTextResponse(NO_LENGTH, 411)
-        in_memory, largest = bytes_in_memory() + self._coming, config.get_option("server.maxUploadSize") * 2**20
-        if in_memory[session] + size > OF_SESSION * largest:
+        in_memory, largest = bytes_in_memory() + self._arriving_bytes, config.get_option("server.maxUploadSize") * 2**20
+        if in_memory[session] + size > MAX_SESSION_FILES * largest:
             return PlainTextResponse(NO_ROOM.format("this session has too many"), 413)
-        if in_memory.total() + size > OF_ALL * largest:
+        if in_memory.total() + size > MAX_TOTAL_FILES * largest:
             return PlainTextResponse(NO_ROOM.format("all sessions together have too many"), 413)
         return None
 
@@ -71,8 +74,8 @@ def are_allowed() -> bool:
 
 def stated_length(headers: Headers) -> int:
     """The stated size of a request's body in bytes; -1 if it is not stated."""
-    written = headers.get("content-length", "")
-    return int(written) if written.isdecimal() and "transfer-encoding" not in headers else -1
+    length_text = headers.get("content-length", "")
+    return int(length_text) if length_text.isdecimal() and "transfer-encoding" not in headers else -1
 
 
 def bytes_in_memory() -> Counter[str]:

@@ -25,21 +25,21 @@ def split_images(task: str, split: str) -> Images:
         TaskError: an image cannot be read, for instance because its file was moved.
     """
     page_data.benchmark().check_images([task])
-    return _images(page_data.current_digest(), task, split)
+    return _read_images(page_data.current_digest(), task, split)
 
 
 def split_labels(task: str, split: str) -> np.ndarray[Any, Any]:
     """The labels (n,) of a split. Raises TaskError if they cannot be read."""
-    return _labels(page_data.current_digest(), task, split)
+    return _read_labels(page_data.current_digest(), task, split)
 
 
 def clear_images() -> None:
     """Forget all images and labels, because their files were moved."""
-    _images.clear()
+    _read_images.clear()
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _images(digest: str, task: str, split: str) -> Images:
+def _read_images(digest: str, task: str, split: str) -> Images:
     import numpy as np
 
     pictures = page_data.benchmark().unlabeled(task, split)
@@ -49,7 +49,7 @@ def _images(digest: str, task: str, split: str) -> Images:
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _labels(digest: str, task: str, split: str) -> np.ndarray[Any, Any]:
+def _read_labels(digest: str, task: str, split: str) -> np.ndarray[Any, Any]:
     classes = page_data.benchmark().labels(task, split)
     classes.flags.writeable = False  # sessions share it
     return classes

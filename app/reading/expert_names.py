@@ -12,8 +12,8 @@ from viz.figure_text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("expert", "first", "second")  # of the tables that charts draw; they hold experts' keys
-OPTIONS = ("expert", "experts", "selected", "order", "pair")  # of charts, which may name experts
+EXPERT_COLUMNS = ("expert", "first", "second")  # of the tables that charts draw; they hold experts' keys
+EXPERT_OPTIONS = ("expert", "experts", "selected", "order", "pair")  # of charts, which may name experts
 
 
 def data_set_titles() -> Mapping[str, str]:
@@ -31,8 +31,8 @@ def expert_name(key: str) -> str:
 
 def expert_names(keys: Sequence[str]) -> dict[str, str]:
     """The name of each expert by key; the keys themselves if two would have the same name. Untrusted plain text."""
-    named = {key: clean_text(expert_name(key), 40) for key in keys}
-    return named if len(set(named.values())) == len(named) else {key: key for key in keys}
+    names = {key: clean_text(expert_name(key), 40) for key in keys}
+    return names if len(set(names.values())) == len(names) else {key: key for key in keys}
 
 
 def experts_in_words(keys: Sequence[str], limit: int = 100) -> str:
@@ -42,20 +42,24 @@ def experts_in_words(keys: Sequence[str], limit: int = 100) -> str:
 
 def with_names(table: pd.DataFrame, options: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str]]:
     """A chart's table and options with experts by name, and {name: key} to translate clicks on the chart."""
-    names = _names(table)
-    columns = {name: _replace_values(table[name], names) for name in COLUMNS if names and name in table}
-    renamed = {name: _replace_names(value, names) if name in OPTIONS else value for name, value in options.items()}
-    return (table.assign(**columns) if columns else table), renamed, {name: key for key, name in names.items()}
+    names = _map_names(table)
+    columns = {name: _replace_values(table[name], names) for name in EXPERT_COLUMNS if names and name in table}
+    new_options = {
+        name: _replace_names(value, names) if name in EXPERT_OPTIONS else value for name, value in options.items()
+    }
+    return (table.assign(**columns) if columns else table), new_options, {name: key for key, name in names.items()}
 
 
-def keys_of_mark(picked: Mapping[str, str], back: Mapping[str, str]) -> dict[str, str]:
-    """The fields of a clicked mark with experts' keys; ``back`` is {name: key}."""
-    return {field: back.get(value, value) if field in COLUMNS else value for field, value in picked.items()}
+def keys_of_mark(picked: Mapping[str, str], keys_by_name: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a clicked mark with experts' keys; ``keys_by_name`` is {name: key}."""
+    return {
+        field: keys_by_name.get(value, value) if field in EXPERT_COLUMNS else value for field, value in picked.items()
+    }
 
 
-def with_keys(table: pd.DataFrame, back: Mapping[str, str]) -> pd.DataFrame:
-    """A table with experts' keys again; ``back`` is {name: key}."""
-    columns = {name: _replace_values(table[name], back) for name in COLUMNS if name in table}
+def restore_keys(table: pd.DataFrame, keys_by_name: Mapping[str, str]) -> pd.DataFrame:
+    """A table with experts' keys again; ``keys_by_name`` is {name: key}."""
+    columns = {name: _replace_values(table[name], keys_by_name) for name in EXPERT_COLUMNS if name in table}
     return table.assign(**columns)
 
 
@@ -64,12 +68,12 @@ def _replace_values(column: pd.Series[Any], replacements: Mapping[str, str]) -> 
     return column.map({value: replacements.get(value, value) for value in column.unique()})
 
 
-def _names(table: pd.DataFrame) -> dict[str, str]:
+def _map_names(table: pd.DataFrame) -> dict[str, str]:
     """The names of the experts in a table by key; empty if two of them would have the same name."""
-    experts = dict.fromkeys(key for name in COLUMNS if name in table for key in table[name].unique())
-    known = data_set_titles() if experts else {}
-    names = [known.get(key, key) for key in experts]
-    return {key: known[key] for key in experts if key in known} if len(set(names)) == len(names) else {}
+    experts = dict.fromkeys(key for name in EXPERT_COLUMNS if name in table for key in table[name].unique())
+    titles = data_set_titles() if experts else {}
+    names = [titles.get(key, key) for key in experts]
+    return {key: titles[key] for key in experts if key in titles} if len(set(names)) == len(names) else {}
 
 
 def _replace_names(value: Any, names: Mapping[str, str]) -> Any:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-Make = TypeVar("Make", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def fingerprint(table: pd.DataFrame) -> bytes:
@@ -31,30 +31,30 @@ def fingerprint(table: pd.DataFrame) -> bytes:
 
 
 @st.cache_resource(max_entries=CACHED, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
-def figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool = False) -> go.Figure:
+def draw_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool = False) -> go.Figure:
     """A chart's figure on a light or a dark ground. Shared: do not change it."""
     from viz import draw
 
-    drawn = draw(key, table, ground="dark" if dark else "light", **options)
-    return _encode_arrays(drawn, drawn.to_dict())
+    result = draw(key, table, ground="dark" if dark else "light", **options)
+    return _encode_arrays(result, result.to_dict())
 
 
 @st.cache_resource(max_entries=CACHED, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
 def page_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool) -> go.Figure:
-    """The figure for pages, with room for its tool bar. Shared: do not change it. Its arrays are already encoded."""
+    """The figure for pages, with space for its tool bar. Shared: do not change it. Its arrays are already encoded."""
     import plotly.graph_objects as go
 
     from viz import theme
 
-    sent = figure(key, table, options, dark).to_dict()
-    shown = theme.add_toolbar_strip(go.Figure([], sent["layout"], _validate=False))
-    return _encode_arrays(shown, sent | {"layout": shown.layout.to_plotly_json()})
+    plain_figure = draw_figure(key, table, options, dark).to_dict()
+    with_strip = theme.add_toolbar_strip(go.Figure([], plain_figure["layout"], _validate=False))
+    return _encode_arrays(with_strip, plain_figure | {"layout": with_strip.layout.to_plotly_json()})
 
 
-def _encode_arrays(figure: go.Figure, sent: dict[str, Any]) -> go.Figure:
-    """The figure with the arrays of ``sent`` encoded, so that reruns need not encode them again."""
-    figure.to_dict = lambda: sent
-    return figure
+def _encode_arrays(result: go.Figure, plain_figure: dict[str, Any]) -> go.Figure:
+    """The figure with the arrays of ``plain_figure`` encoded, so that reruns need not encode them again."""
+    result.to_dict = lambda: plain_figure
+    return result
 
 
 # Hashes of arguments. A measurement's folder names all its inputs except the files that it was measured from.
@@ -64,10 +64,12 @@ HASH_FUNCTIONS: dict[str | type[Any], Callable[[Any], Any]] = {
 }
 
 
-def cache_shared(most: int) -> Callable[[Make], Make]:
-    """A decorator that caches a function's results, shared and unchangeable, for the last ``most`` arguments."""
-    keep: Callable[[Make], Make] = st.cache_resource(max_entries=most, show_spinner=False, hash_funcs=HASH_FUNCTIONS)
-    return keep
+def cache_shared(max_entries: int) -> Callable[[Function], Function]:
+    """A decorator that caches a function's results, shared and unchangeable, for the last ``max_entries`` arguments."""
+    cache: Callable[[Function], Function] = st.cache_resource(
+        max_entries=max_entries, show_spinner=False, hash_funcs=HASH_FUNCTIONS
+    )
+    return cache
 
 
 def cache_table(make: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame]:

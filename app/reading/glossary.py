@@ -13,11 +13,11 @@ from urllib.parse import quote_plus
 from merging.base.errors import RecipeError
 from merging.base.files.plain_yaml import check_fields, read_plain_yaml, read_text_field
 
-FILE = Path(__file__).resolve().parent.parent / "glossary.yaml"
-FIELDS = ("word", "also", "sentence", "formula")
+GLOSSARY_FILE = Path(__file__).resolve().parent.parent / "glossary.yaml"
+WORD_FIELDS = ("word", "also", "sentence", "formula")
 FILE_NOUN = "glossary"
 # Markdown that never changes: links, formulas, code, addresses, escaped characters, icons and colors, quoted names.
-UNTOUCHED = r"“[^”]*”|!?\[[^\]]*\]\([^)]*\)|\$[^$]*\$|`[^`]*`|https?://\S+|\\.|:[a-z]+/\w+:|:[a-z-]+(?=\[)"
+UNCHANGED_MARKDOWN = r"“[^”]*”|!?\[[^\]]*\]\([^)]*\)|\$[^$]*\$|`[^`]*`|https?://\S+|\\.|:[a-z]+/\w+:|:[a-z-]+(?=\[)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,16 @@ class GlossaryWord:
 @cache
 def words() -> tuple[GlossaryWord, ...]:
     """All words in alphabetical order. Raises RecipeError for a malformed file."""
-    document = check_fields(read_plain_yaml(FILE.read_text("utf-8"), FILE_NOUN), FILE_NOUN, ("version", "words"), 1)
-    entries = [check_fields(entry, FILE_NOUN, (*FIELDS, "version"), 1) for entry in document.get("words", [])]
-    if missing := [field for entry in entries for field in FIELDS if field not in entry]:
+    document = check_fields(
+        read_plain_yaml(GLOSSARY_FILE.read_text("utf-8"), FILE_NOUN), FILE_NOUN, ("version", "words"), 1
+    )
+    entries = [check_fields(entry, FILE_NOUN, (*WORD_FIELDS, "version"), 1) for entry in document.get("words", [])]
+    if missing := [field for entry in entries for field in WORD_FIELDS if field not in entry]:
         raise RecipeError(f"A word of the {FILE_NOUN} lacks {missing[0]!r}.")
-    return tuple(sorted(map(_word, entries), key=lambda word: word.word.lower()))
+    return tuple(sorted(map(_parse_word, entries), key=lambda word: word.word.lower()))
 
 
-def _word(entry: Mapping[str, Any]) -> GlossaryWord:
+def _parse_word(entry: Mapping[str, Any]) -> GlossaryWord:
     word, sentence, formula = (
         read_text_field(entry[name], name, FILE_NOUN) for name in ("word", "sentence", "formula")
     )
@@ -49,29 +51,29 @@ def _word(entry: Mapping[str, Any]) -> GlossaryWord:
     )
 
 
-def find_words(sought: str) -> list[GlossaryWord]:
-    """The glossary words whose forms or sentence contain all words of ``sought``; an exact match comes first."""
-    parts, exact = sought.casefold().split(), _words_by_form().get(sought.casefold().strip())
+def find_words(query: str) -> list[GlossaryWord]:
+    """The glossary words whose forms or sentence contain all words of ``query``; an exact match comes first."""
+    parts, exact = query.casefold().split(), _words_by_form().get(query.casefold().strip())
     texts = {word: " ".join((word.word, *word.also, word.sentence)).casefold() for word in words()}
-    hits = [word for word, text in texts.items() if all(part in text for part in parts)]
-    return sorted(hits, key=lambda word: word != exact)
+    matches = [word for word, text in texts.items() if all(part in text for part in parts)]
+    return sorted(matches, key=lambda word: word != exact)
 
 
-def link_words(markdown: str, known: Collection[str]) -> tuple[str, list[str]]:
-    """Our own Markdown with the first use of each word that is not in ``known`` as a link, and these words.
+def link_words(markdown: str, explained: Collection[str]) -> tuple[str, list[str]]:
+    """Our own Markdown with the first use of each word that is not in ``explained`` as a link, and these words.
 
     A link leads to the word on the page Methods; its title is the sentence.
     """
     used: list[str] = []
 
-    def replacement(match: re.Match[str]) -> str:
+    def replace_word(match: re.Match[str]) -> str:
         word = _words_by_form().get(match[0].casefold())
-        if word is None or word.word in known or word.word in used:
+        if word is None or word.word in explained or word.word in used:
             return match[0]
         used.append(word.word)
         return f'[{match[0]}](methods?word={quote_plus(word.word)} "{word.sentence}")'
 
-    return _pattern().sub(replacement, markdown), used
+    return _compile_pattern().sub(replace_word, markdown), used
 
 
 @cache
@@ -80,13 +82,13 @@ def _words_by_form() -> dict[str, GlossaryWord]:
 
 
 @cache
-def _pattern() -> re.Pattern[str]:
+def _compile_pattern() -> re.Pattern[str]:
     """Matches unchangeable Markdown, or a form of a word; longer forms come first: "task vector" before "task"."""
     forms = "|".join(re.escape(form) for form in sorted(_words_by_form(), key=len, reverse=True))
-    return re.compile(rf"{UNTOUCHED}|(?<![\w-])(?:{forms})(?![\w-])", re.IGNORECASE)
+    return re.compile(rf"{UNCHANGED_MARKDOWN}|(?<![\w-])(?:{forms})(?![\w-])", re.IGNORECASE)
 
 
-def words_markdown(shown: Collection[GlossaryWord]) -> Iterator[str]:
+def words_markdown(entries: Collection[GlossaryWord]) -> Iterator[str]:
     """The Markdown of words with their formulas."""
-    for word in shown:
+    for word in entries:
         yield f"### {word.word[:1].upper()}{word.word[1:]}\n\n{word.sentence} ${word.formula}$"

@@ -1,4 +1,4 @@
-"""Scores from files and programs: the runs that have some, and their table. Never mixed with measured scores."""
+"""Imported scores, from files and programs: runs that have them, and their table. Never mixed with measured scores."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NO_SCORES = "This run has no scores. Import them from a file, or start the app with MERGESCOPE_EVALUATOR."
-CLIP, EXPERTS = "CLIP", expert_key("")
+CLIP_NAME, EXPERT_PREFIX = "CLIP", expert_key("")
 
 
 def find_scores(name: str) -> ScoreTable | None:
-    """The imported scores of a run, by its id, or of a checkpoint, by its name; None if it has none."""
+    """The imported scores of a run (by its id) or of a checkpoint (by its name); None if there are none."""
     root = page_data.store().root
     state = atomic.state_of(root / stored_scores.FOLDER / name, (atomic.MANIFEST, stored_scores.FACTS))
     return _find_scores(root, name, state) if state else None
@@ -36,7 +36,7 @@ def _find_scores(root: Path, name: str, state: tuple[int, ...]) -> ScoreTable | 
 
 def network_kind(run: Run) -> str:
     """The name of a run's network."""
-    return run.network or CLIP
+    return run.network or CLIP_NAME
 
 
 def runs_with_scores(runs: Sequence[Run]) -> list[Run]:
@@ -62,7 +62,7 @@ def imported_table(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def scored_references(run: Run) -> dict[str, str]:
-    """{the name of its scores: label} of the pretrained model and the experts of a run that have imported scores."""
-    labels = {name: f"Expert {name.removeprefix(EXPERTS)}" for name in run.inputs} | {PRETRAINED: "Pretrained"}
+    """{name of the scores: label} of the pretrained model and the experts of a run, if they have imported scores."""
+    labels = {name: f"Expert {name.removeprefix(EXPERT_PREFIX)}" for name in run.inputs} | {PRETRAINED: "Pretrained"}
     names = {stored_scores.checkpoint_id(digest): labels[name] for name, digest in run.inputs.items()}
     return {name: label for name, label in names.items() if find_scores(name)}

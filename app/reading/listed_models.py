@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from merging.sharing.catalog.model_listing import CatalogEntry, Listing
     from merging.sharing.catalog.model_recognition import ModelFacts
 
-CACHE_SECONDS = 10.0  # seconds for which a listing is valid
-MOST_SECONDS = 1.5  # seconds of reading files before the page shows the files read so far
-CACHED = 3000  # files whose facts are cached
-SMALL = 64_000_000  # bytes up to which a file is read whole at once, for its digest
-BUNDLED = "bundled"
-KINDS = {"adapter": "LoRA adapter", "head": "zero-shot head", "other": "no known family"}
+CACHE_SECONDS = 10.0  # for which a listing is valid
+MAX_READ_SECONDS = 1.5  # reading time before the page shows the files read so far
+MAX_CACHED_FILES = 3000  # files whose facts are cached
+MAX_SMALL_BYTES = 64_000_000  # size up to which a file is read at once, for its digest
+BUNDLED_FOLDER = "bundled"
+KIND_NAMES = {"adapter": "LoRA adapter", "head": "zero-shot head", "other": "no known family"}
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,21 @@ class ListedModels:
     @property
     def readable(self) -> list[RecognizedEntry]:
         """Models, adapters, heads and checkpoints of no known family."""
-        return [seen for seen in self.inspected if seen[1].kind != "unreadable"]
+        return [pair for pair in self.inspected if pair[1].kind != "unreadable"]
 
     @property
     def unreadable(self) -> list[RecognizedEntry]:
-        """Files with names of checkpoints that cannot be read as one."""
-        return [seen for seen in self.inspected if seen[1].kind == "unreadable"]
+        """Files that are named like checkpoints but cannot be read as checkpoints."""
+        return [pair for pair in self.inspected if pair[1].kind == "unreadable"]
 
     @property
     def own_files(self) -> list[RecognizedEntry]:
         """Readable files that do not come with the benchmark."""
-        return [seen for seen in self.readable if not is_bundled(seen[0])]
+        return [pair for pair in self.readable if not is_bundled(pair[0])]
 
     def find_file(self, reference: str) -> RecognizedEntry | None:
         """The entry of a reference with its facts; None if it is not listed."""
-        return next((seen for seen in self.inspected if seen[0].reference == reference), None)
+        return next((pair for pair in self.inspected if pair[0].reference == reference), None)
 
 
 def is_local() -> bool:
@@ -75,73 +75,73 @@ def is_local() -> bool:
 
 def is_bundled(entry: CatalogEntry) -> bool:
     """Whether an entry comes with the benchmark."""
-    return entry.listed_path.startswith(f"{BUNDLED}/")
+    return entry.listed_path.startswith(f"{BUNDLED_FOLDER}/")
 
 
-def list_models(typed: str = "") -> ListedModels:
+def list_models(typed_path: str = "") -> ListedModels:
     """The inspected files of the allowed folders, the typed path, uploads and the benchmark."""
     from merging.sharing.catalog import uploaded_models
 
-    listings = _listings(tuple(settings.models_folders().items()), typed if is_local() else "")
+    listings = _list_folders_cached(tuple(settings.models_folders().items()), typed_path if is_local() else "")
     entries = [entry for listing in listings for entry in listing.items]
     entries += [] if permissions.has_others() else uploaded_models.list_uploads(page_data.store().root)
     entries = sorted(entries, key=lambda entry: (entry.listed_path.casefold(), entry.listed_path))
-    entries = list({entry.reference: entry for entry in (*entries, *_bundled_entries())}.values())
-    facts, left = _inspect(entries)
-    seen = [(entry, facts[entry.reference]) for entry in entries if entry.reference in facts]
+    entries = list({entry.reference: entry for entry in (*entries, *_list_bundled_entries())}.values())
+    facts, not_inspected = _inspect(entries)
+    entries_with_facts = [(entry, facts[entry.reference]) for entry in entries if entry.reference in facts]
     unknown = {
         entry.reference
-        for entry, file_facts in seen
+        for entry, file_facts in entries_with_facts
         if not entry.has_model_name and file_facts.kind in {"unreadable", "other"}
     }
     others = [name for listing in listings for name in listing.others]
     others += [entry.listed_path for entry in entries if entry.reference in unknown]
-    sets = tuple(data_set.listed_path for data_set in list_data_sets(typed))
+    data_sets = tuple(data_set.listed_path for data_set in list_data_sets(typed_path))
     return ListedModels(
-        inspected=tuple(pair for pair in seen if pair[0].reference not in unknown),
+        inspected=tuple(pair for pair in entries_with_facts if pair[0].reference not in unknown),
         benchmarks=tuple(entry for listing in listings for entry in listing.benchmarks),
-        others=tuple(name for name in others if not any(f"{name}/".startswith(f"{folder}/") for folder in sets)),
+        others=tuple(name for name in others if not any(f"{name}/".startswith(f"{folder}/") for folder in data_sets)),
         notes=tuple(note for listing in listings for note in listing.notes),
-        not_inspected=left,
-        data_sets=sets,
+        not_inspected=not_inspected,
+        data_sets=data_sets,
     )
 
 
 @st.cache_data(max_entries=16, ttl=CACHE_SECONDS, show_spinner=False)
-def _listings(folders: tuple[tuple[str, Path], ...], typed: str) -> list[Listing]:
+def _list_folders_cached(folders: tuple[tuple[str, Path], ...], typed_path: str) -> list[Listing]:
     from merging.sharing.catalog import model_listing
 
     listings = [model_listing.list_models_folder(name, root) for name, root in folders]
-    return [*listings, model_listing.list_typed_path(typed)] if typed else listings
+    return [*listings, model_listing.list_typed_path(typed_path)] if typed_path else listings
 
 
-def list_names(typed: str = "") -> tuple[list[CatalogEntry], list[CatalogEntry]]:
+def list_names(typed_path: str = "") -> tuple[list[CatalogEntry], list[CatalogEntry]]:
     """Possible models and benchmark folders, by name only, in the allowed folders and at the typed path."""
-    listings = _listings(tuple(settings.models_folders().items()), typed if is_local() else "")
+    listings = _list_folders_cached(tuple(settings.models_folders().items()), typed_path if is_local() else "")
     entries = [entry for listing in listings for entry in listing.items if not entry.problem]
     return entries, [entry for listing in listings for entry in listing.benchmarks]
 
 
-def list_data_sets(typed: str = "") -> list[DataSetLocation]:
+def list_data_sets(typed_path: str = "") -> list[DataSetLocation]:
     """Possible data sets, by name only, in the allowed folders and at the typed path."""
-    return _data_sets(tuple(settings.models_folders().items()), typed if is_local() else "")
+    return _list_data_sets_cached(tuple(settings.models_folders().items()), typed_path if is_local() else "")
 
 
 @st.cache_data(max_entries=16, ttl=CACHE_SECONDS, show_spinner=False)
-def _data_sets(folders: tuple[tuple[str, Path], ...], typed: str) -> list[DataSetLocation]:
+def _list_data_sets_cached(folders: tuple[tuple[str, Path], ...], typed_path: str) -> list[DataSetLocation]:
     from merging.sharing.catalog import data_set_catalog
 
     locations = [location for name, root in folders for location in data_set_catalog.list_in_models_folder(name, root)]
-    return [*locations, *(data_set_catalog.list_at_path(typed) if typed else ())]
+    return [*locations, *(data_set_catalog.list_at_path(typed_path) if typed_path else ())]
 
 
 def list_again() -> None:
     """Callback: list the folders again."""
-    _listings.clear()
-    _data_sets.clear()
+    _list_folders_cached.clear()
+    _list_data_sets_cached.clear()
 
 
-def _bundled_entries() -> list[CatalogEntry]:
+def _list_bundled_entries() -> list[CatalogEntry]:
     """The benchmark's models as entries."""
     from merging.sharing.catalog.model_listing import CatalogEntry
 
@@ -149,7 +149,9 @@ def _bundled_entries() -> list[CatalogEntry]:
         current = page_data.benchmark()
     except MergingError:
         return []
-    return [CatalogEntry(model.text, model.path, f"{BUNDLED}/{name}") for name, model in current.models().items()]
+    return [
+        CatalogEntry(model.text, model.path, f"{BUNDLED_FOLDER}/{name}") for name, model in current.models().items()
+    ]
 
 
 @st.cache_resource(show_spinner=False)
@@ -165,28 +167,28 @@ def _inspect(entries: Sequence[CatalogEntry]) -> tuple[dict[str, ModelFacts], in
     from merging.sharing.catalog.model_recognition import recognize_model
 
     digest_cache.DIGESTS.load(page_data.store().root)
-    started, remembered, new = time.monotonic(), _known_facts(), 0
+    started, known_facts, new_count = time.monotonic(), _known_facts(), 0
     facts: dict[str, ModelFacts] = {}
     for entry in entries:
         key = entry.reference, path_state(entry.path)
-        if key not in remembered:
-            if new and time.monotonic() - started > MOST_SECONDS:
+        if key not in known_facts:
+            if new_count and time.monotonic() - started > MAX_READ_SECONDS:
                 continue
-            new += 1
-            while len(remembered) >= CACHED:
-                remembered.pop(next(iter(remembered)), None)
-            facts[entry.reference] = remembered[key] = recognize_model(entry)
-            _read_small(entry, facts[entry.reference])
+            new_count += 1
+            while len(known_facts) >= MAX_CACHED_FILES:
+                known_facts.pop(next(iter(known_facts)), None)
+            facts[entry.reference] = known_facts[key] = recognize_model(entry)
+            _store_small_digest(entry, facts[entry.reference])
         else:
-            facts[entry.reference] = remembered[key]
+            facts[entry.reference] = known_facts[key]
     return facts, len(entries) - len(facts)
 
 
-def _read_small(entry: CatalogEntry, facts: ModelFacts) -> None:
+def _store_small_digest(entry: CatalogEntry, facts: ModelFacts) -> None:
     """Compute the digest of a small file at once, so that it is known from now on."""
     from merging.models import digest_cache
 
-    if facts.kind != "unreadable" and facts.nbytes <= SMALL and not file_digest(facts):
+    if facts.kind != "unreadable" and facts.nbytes <= MAX_SMALL_BYTES and not file_digest(facts):
         try:
             digest_cache.DIGESTS.store(page_data.store().root, entry.open())
         except (MergingError, OSError):
@@ -205,15 +207,15 @@ def group_models(files: ListedModels) -> list[ModelGroup]:
     if files.not_inspected:
         return []
     key = tuple((entry.reference, facts.state) for entry, facts in files.readable)
-    return _groups(key, files)
+    return _group_models_cached(key, files)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _groups(key: tuple[object, ...], _shelf: ListedModels) -> list[ModelGroup]:
+def _group_models_cached(key: tuple[object, ...], _shelf: ListedModels) -> list[ModelGroup]:
     from merging.sharing.catalog.model_groups import find_groups
 
-    own = [seen for seen in _shelf.readable if not is_bundled(seen[0])]
-    return find_groups(own, _shelf.benchmarks)
+    own_files = [pair for pair in _shelf.readable if not is_bundled(pair[0])]
+    return find_groups(own_files, _shelf.benchmarks)
 
 
 def base_models(files: ListedModels, model_groups: Sequence[ModelGroup]) -> dict[str, ModelFacts]:
@@ -222,16 +224,16 @@ def base_models(files: ListedModels, model_groups: Sequence[ModelGroup]) -> dict
     return {
         entry.listed_path: facts
         for entry, facts in files.readable
-        if entry.reference in references or entry.listed_path == f"{BUNDLED}/pretrained"
+        if entry.reference in references or entry.listed_path == f"{BUNDLED_FOLDER}/pretrained"
     }
 
 
 def _folder_in_words(entry: CatalogEntry) -> str:
     """The folder of an entry as the table shows it; the benchmark's name for models of the user's own benchmark."""
-    own = is_bundled(entry) and benchmark_choice.benchmark_folder() != settings.BUNDLED
+    is_own_benchmark = is_bundled(entry) and benchmark_choice.benchmark_folder() != settings.BUNDLED
     return (
         benchmark_choice.benchmark_title(benchmark_choice.benchmark_folder())
-        if own
+        if is_own_benchmark
         else entry.listed_path.rpartition("/")[0]
     )
 
@@ -242,14 +244,16 @@ def _known_distances() -> dict[tuple[object, ...], Distance]:
     return {}
 
 
-def _best_distance(model: RecognizedEntry, base: RecognizedEntry, estimate: Distance, patient: bool) -> Distance:
-    """The exact distance if both files are small and ``patient`` allows to compute it; otherwise the estimate."""
+def _find_best_distance(
+    model: RecognizedEntry, base: RecognizedEntry, estimate: Distance, may_measure: bool
+) -> Distance:
+    """The exact distance if both files are small and ``may_measure`` is True; otherwise the estimate."""
     from merging.sharing.catalog.model_recognition import measure_exact_distance
 
-    if not estimate.sampled or model[1].nbytes + base[1].nbytes > SMALL:
+    if not estimate.sampled or model[1].nbytes + base[1].nbytes > MAX_SMALL_BYTES:
         return estimate
     key = tuple((entry.reference, facts.state) for entry, facts in (model, base))
-    if key not in _known_distances() and patient:
+    if key not in _known_distances() and may_measure:
         try:
             _known_distances()[key] = measure_exact_distance(model[0], base[0])
         except (MergingError, OSError):
@@ -257,7 +261,7 @@ def _best_distance(model: RecognizedEntry, base: RecognizedEntry, estimate: Dist
     return _known_distances().get(key, estimate)
 
 
-def _origin(base: str, distance: Distance) -> str:
+def _origin_in_words(base: str, distance: Distance) -> str:
     """The pretrained model that a file was trained from, and its distance; with "?" if the sample is undecided."""
     if distance.unchanged:
         return f"{base}, unchanged{' in a sample' if distance.sampled else ''}"
@@ -271,7 +275,7 @@ def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.
     from merging.sharing.catalog.model_groups import find_nearest_base
 
     pretrained_models = base_models(files, model_groups)
-    by_path, started = {seen[0].listed_path: seen for seen in files.readable}, time.monotonic()
+    by_path, started = {pair[0].listed_path: pair for pair in files.readable}, time.monotonic()
     pretrained_of = {
         entry.reference: group.pretrained
         for group in model_groups
@@ -280,23 +284,23 @@ def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.
     }
     names = {entry.reference: name for group in model_groups for name, entry in group.experts.items()}
     rows = []
-    for entry, facts in [*files.own_files, *(seen for seen in files.readable if is_bundled(seen[0]))]:
+    for entry, facts in [*files.own_files, *(pair for pair in files.readable if is_bundled(pair[0]))]:
         pretrained = pretrained_of.get(entry.reference)
-        own_first = {pretrained.listed_path: pretrained_models[pretrained.listed_path]} if pretrained else {}
-        closest = find_nearest_base(facts, own_first) or find_nearest_base(facts, pretrained_models)
+        group_base = {pretrained.listed_path: pretrained_models[pretrained.listed_path]} if pretrained else {}
+        nearest = find_nearest_base(facts, group_base) or find_nearest_base(facts, pretrained_models)
         fits = "none of these" if facts.kind == "model" and not facts.problem else ""
         if entry.listed_path in pretrained_models:
             fits = "is pretrained"
-        elif closest:
-            base, patient = by_path[closest[0]], time.monotonic() - started < MOST_SECONDS
-            distance = _best_distance((entry, facts), base, closest[1], patient)
-            fits = fits if distance.unrelated else _origin(base[0].name, distance)
+        elif nearest:
+            base, may_measure = by_path[nearest[0]], time.monotonic() - started < MAX_READ_SECONDS
+            distance = _find_best_distance((entry, facts), base, nearest[1], may_measure)
+            fits = fits if distance.unrelated else _origin_in_words(base[0].name, distance)
         if facts.kind == "adapter" and pretrained:
             fits = pretrained.name
         rows.append(
             {
                 "name": names.get(entry.reference, entry.name),
-                "what": KINDS.get(facts.kind, "pretrained" if entry.listed_path in pretrained_models else "model"),
+                "what": KIND_NAMES.get(facts.kind, "pretrained" if entry.listed_path in pretrained_models else "model"),
                 "fits": fits,
                 "architecture": facts.architecture or facts.problem,
                 "size": facts.nbytes,

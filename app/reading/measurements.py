@@ -59,7 +59,7 @@ def titles_by_task() -> dict[str, str]:
 
 def drift_by_depth(runs: Pairs, token: str) -> pd.DataFrame:
     """Drift of every run and task at every depth, and the pretrained model's if all runs have the same tasks."""
-    return _by_depth(_cache_key(runs), token, titles_by_task(), runs)
+    return _drift_by_depth_cached(_cache_key(runs), token, titles_by_task(), runs)
 
 
 def _cache_key(runs: Pairs) -> tuple[tuple[str, ...], ...]:
@@ -68,8 +68,8 @@ def _cache_key(runs: Pairs) -> tuple[tuple[str, ...], ...]:
 
 
 @cache_table
-def _by_depth(
-    of: tuple[tuple[str, ...], ...], token: str, task_titles: Mapping[str, str], _runs: Pairs
+def _drift_by_depth_cached(
+    cache_key: tuple[tuple[str, ...], ...], token: str, task_titles: Mapping[str, str], _runs: Pairs
 ) -> pd.DataFrame:
     import pandas as pd
 
@@ -86,26 +86,32 @@ def _by_depth(
 
 
 def drift_and_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
-    """Drift of the final features beside accuracy lost against the task's own expert; a row per run and task."""
-    own = _expert_accuracies([run for run, _ in runs], stored)
-    return _against_accuracy(_cache_key(runs), titles_by_task(), own, runs)
+    """A row for each run and task: drift of the final features, and accuracy lost relative to the task's expert."""
+    expert_accuracies = _expert_accuracies([run for run, _ in runs], stored)
+    return _drift_and_accuracy_cached(_cache_key(runs), titles_by_task(), expert_accuracies, runs)
 
 
 def _expert_accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> dict[str, dict[str, float]]:
-    """{digest of a benchmark: {task: accuracy of its own expert}} for the benchmarks of some runs."""
+    """{digest of a benchmark: {task: accuracy of the task's expert}} for the benchmarks of these runs."""
     rows = {run.benchmark: page_data.expert_scores(run.benchmark, stored) for run in runs}
-    return {str(on): {task: row["accuracy"] for task, row in own.items()} for on, own in rows.items()}
+    return {
+        str(benchmark_digest): {task: row["accuracy"] for task, row in scores.items()}
+        for benchmark_digest, scores in rows.items()
+    }
 
 
 @cache_table
-def _against_accuracy(
-    of: tuple[tuple[str, ...], ...], task_titles: Mapping[str, str], experts: dict[str, dict[str, float]], _runs: Pairs
+def _drift_and_accuracy_cached(
+    cache_key: tuple[tuple[str, ...], ...],
+    task_titles: Mapping[str, str],
+    experts: dict[str, dict[str, float]],
+    _runs: Pairs,
 ) -> pd.DataFrame:
     import pandas as pd
 
     frames = []
     for run, measured in _runs:
-        scores, own = page_data.scores(run), experts[str(run.benchmark)]
+        scores, expert_accuracies = page_data.scores(run), experts[str(run.benchmark)]
         if scores is None:
             continue
         rows = measured_table(measured, "cumulative")
@@ -113,7 +119,7 @@ def _against_accuracy(
         rows = rows.drop_duplicates("task")[["task", "cosine", "l1", "n"]]
         accuracy = scores.set_index("task")[["accuracy", "n"]].rename(columns={"n": "n_scored"})
         rows = rows.join(accuracy, on="task")
-        rows["expert"] = rows["task"].map(own).astype(float)
+        rows["expert"] = rows["task"].map(expert_accuracies).astype(float)
         frames.append(rows.assign(run=run.id, label=run.name, lost=rows["expert"] - rows["accuracy"]))
     if not frames:
         return pd.DataFrame(columns=["run", "label", "task", "title", "cosine", "l1", "lost"])
@@ -130,15 +136,15 @@ def fit_drift_line(points: pd.DataFrame, value: str) -> LineFit:
 
 def loss_spread(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """The loss of accuracy of each run and its spread over tasks, from stored accuracies (LOT, Table 10)."""
-    of = tuple((run.id, run.name, run.benchmark or "") for run in runs)
-    return _consistency(of, titles_by_task(), _expert_accuracies(runs, stored), runs)
+    cache_key = tuple((run.id, run.name, run.benchmark or "") for run in runs)
+    return _loss_spread_cached(cache_key, titles_by_task(), _expert_accuracies(runs, stored), runs)
 
 
 @cache_table
-def _consistency(
-    of: tuple[tuple[str, ...], ...],
+def _loss_spread_cached(
+    cache_key: tuple[tuple[str, ...], ...],
     task_titles: Mapping[str, str],
-    known: dict[str, dict[str, float]],
+    expert_accuracies: dict[str, dict[str, float]],
     _runs: Sequence[Run],
 ) -> pd.DataFrame:
     import pandas as pd
@@ -147,16 +153,24 @@ def _consistency(
 
     rows = []
     for run in _runs:
-        scores, own = page_data.scores(run), known[str(run.benchmark)]
-        experts = {task: accuracy for task, accuracy in own.items() if task in run.experts}
+        scores, accuracies = page_data.scores(run), expert_accuracies[str(run.benchmark)]
+        experts = {task: accuracy for task, accuracy in accuracies.items() if task in run.experts}
         if scores is None or not experts:
             continue
-        drops = accuracy_lost(scores, experts)
-        worst = str(drops.idxmax()) if len(drops) else ""
-        n = int(scores[scores["task"].isin(list(drops.index))]["n"].sum())
-        most = float(drops.max()) if len(drops) else math.nan
+        losses = accuracy_lost(scores, experts)
+        worst = str(losses.idxmax()) if len(losses) else ""
+        n = int(scores[scores["task"].isin(list(losses.index))]["n"].sum())
+        largest_drop = float(losses.max()) if len(losses) else math.nan
         rows.append(
-            (run.name, 100 * spread(drops), 100 * drops.mean(), task_titles.get(worst, ""), 100 * most, len(drops), n)
+            (
+                run.name,
+                100 * spread(losses),
+                100 * losses.mean(),
+                task_titles.get(worst, ""),
+                100 * largest_drop,
+                len(losses),
+                n,
+            )
         )
     return pd.DataFrame(rows, columns=["run", "spread", "mean", "worst", "most", "tasks", "n"])
 
@@ -215,10 +229,10 @@ def one_tensor(runs: Pairs, tensor: str) -> pd.DataFrame:
 def ablation_table(measured: StoredMeasurement) -> pd.DataFrame:
     """A row for each kind of parameter that stays pretrained: mean accuracy and accuracy on every task, in percent."""
     rows = page_text.add_titles(measured_table(measured, ABLATION))
-    wide = 100 * rows.pivot(index="kind", columns="title", values="accuracy")
-    wide = wide.loc[list(dict.fromkeys(rows["kind"])), list(dict.fromkeys(rows["title"]))]
-    wide.insert(0, "Mean", wide.mean(axis=1))
-    return wide.reset_index()
+    table = 100 * rows.pivot(index="kind", columns="title", values="accuracy")
+    table = table.loc[list(dict.fromkeys(rows["kind"])), list(dict.fromkeys(rows["title"]))]
+    table.insert(0, "Mean", table.mean(axis=1))
+    return table.reset_index()
 
 
 def exemplar_tables(measured: StoredMeasurement) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -242,7 +256,9 @@ def published_curves() -> pd.DataFrame:
 
 def reference_accuracies(stored: Sequence[Run]) -> dict[str, float]:
     """Mean in-domain accuracy of the models that need no exemplars, by name."""
-    on = page_data.benchmark()
-    tables = page_data.reference_scores(on.digest, tuple(on.experts), stored)
-    inside = {kind: rows[rows["task"].isin(list(on.experts))]["accuracy"].mean() for kind, rows in tables.items()}
+    benchmark = page_data.benchmark()
+    tables = page_data.reference_scores(benchmark.digest, tuple(benchmark.experts), stored)
+    inside = {
+        kind: rows[rows["task"].isin(list(benchmark.experts))]["accuracy"].mean() for kind, rows in tables.items()
+    }
     return {NAMES[kind]: float(mean) for kind, mean in inside.items()}

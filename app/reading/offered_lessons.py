@@ -20,26 +20,26 @@ from merging.teaching.fill import fill_facts
 from merging.teaching.lesson import CELLS, FactSpec, Lesson, Step
 from merging.teaching.lesson_context import LessonContext
 
-KNOWN = "_lessons_known"  # of the session, from one drawing of the page to the next
+FACTS_KEY = "_lessons_known"  # in the session: facts by lesson
 NO_PAGE = "The lesson {} names the page {!r}, which does not exist. Name another one."
 NO_BENCHMARK = "there is no benchmark on this server"
 
 
 def lessons() -> dict[str, Lesson]:
     """Every readable lesson whose pages exist, by its key, bundled ones first."""
-    return {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=[]) if not _no_page(lesson)}
+    return {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=[]) if not _find_missing_page(lesson)}
 
 
 def problems() -> list[str]:
     """Why files in the lessons' folders cannot be read; untrusted text."""
     refused: list[LessonError] = []
-    read = lesson_files.list_lessons(refused=refused)
-    pages = [NO_PAGE.format(lesson.path.name, page) for lesson in read if (page := _no_page(lesson))]
+    readable = lesson_files.list_lessons(refused=refused)
+    pages = [NO_PAGE.format(lesson.path.name, page) for lesson in readable if (page := _find_missing_page(lesson))]
     return [*map(str, refused), *pages]
 
 
-def _no_page(lesson: Lesson) -> str:
-    """A page that the lesson names and that does not exist; empty if there is none."""
+def _find_missing_page(lesson: Lesson) -> str:
+    """A page that the lesson names but that does not exist; empty if all of them exist."""
     return next(
         (step.page for step in lesson.steps if step.page and step.page not in lesson_check.read_app_places().pages), ""
     )
@@ -47,8 +47,8 @@ def _no_page(lesson: Lesson) -> str:
 
 def lesson_context(lesson: Lesson) -> LessonContext | None:
     """The sources of a lesson's facts: the session's store and benchmark; None if there is no benchmark."""
-    known = _facts_of(lesson)
-    return known.context if known else None
+    lesson_facts = _find_session_facts(lesson)
+    return lesson_facts.context if lesson_facts else None
 
 
 @dataclass
@@ -61,15 +61,15 @@ class LessonFacts:
 
 def check_store_again() -> None:
     """Make the next lookup check the store for added and deleted runs; called once for each drawing of the page."""
-    st.session_state[KNOWN] = {}
+    st.session_state[FACTS_KEY] = {}
 
 
-def _facts_of(lesson: Lesson) -> LessonFacts | None:
-    seen: dict[tuple[Path, Path], LessonFacts | None] = st.session_state.setdefault(KNOWN, {})
+def _find_session_facts(lesson: Lesson) -> LessonFacts | None:
+    facts_by_lesson: dict[tuple[Path, Path], LessonFacts | None] = st.session_state.setdefault(FACTS_KEY, {})
     key = lesson.path, session_benchmark.benchmark_folder()
-    if key not in seen:  # a step needs twenty facts, and each lookup costs as much as a page's list of runs
-        seen[key] = _find_facts(lesson, key[1])
-    return seen[key]
+    if key not in facts_by_lesson:  # a step needs twenty facts, and each lookup costs as much as a page's list of runs
+        facts_by_lesson[key] = _find_facts(lesson, key[1])
+    return facts_by_lesson[key]
 
 
 def _find_facts(lesson: Lesson, folder: Path) -> LessonFacts | None:
@@ -78,11 +78,11 @@ def _find_facts(lesson: Lesson, folder: Path) -> LessonFacts | None:
     except TaskError:
         return None
     store = page_data.store()
-    stored = (store.root, *store.state(), *_last_stored())
+    stored = (store.root, *store.state(), *_storage_times())
     return _cached_facts(lesson.path, path_state(lesson.path), folder, path_state(folder), stored)
 
 
-def _last_stored() -> tuple[int, ...]:
+def _storage_times() -> tuple[int, ...]:
     """Times at which a measurement, a sweep or a point was last stored or deleted, on which facts depend."""
     from merging.study.analysis.measurement_subject import measurements_folder
     from merging.study.sweeps import points, sweep_storage
@@ -110,15 +110,15 @@ def _cached_facts(
 
 def lesson_fact(lesson: Lesson, spec: FactSpec) -> Fact:
     """One fact of a lesson; a missing fact is looked up again."""
-    known = _facts_of(lesson)
-    if known is None:
+    lesson_facts = _find_session_facts(lesson)
+    if lesson_facts is None:
         return Fact(missing=NO_BENCHMARK)
     key = repr(spec)
-    if key not in known.facts:
-        known.facts[key] = compute_fact(spec, known.context)
-    elif known.facts[key].missing:  # it may have been measured since then, which the context does not notice
-        known.facts[key] = compute_fact(spec, LessonContext(page_data.store(), page_data.benchmark(), lesson))
-    return known.facts[key]
+    if key not in lesson_facts.facts:
+        lesson_facts.facts[key] = compute_fact(spec, lesson_facts.context)
+    elif lesson_facts.facts[key].missing:  # it may have been measured since then, which the context does not notice
+        lesson_facts.facts[key] = compute_fact(spec, LessonContext(page_data.store(), page_data.benchmark(), lesson))
+    return lesson_facts.facts[key]
 
 
 def fill_in(lesson: Lesson, text: str) -> str:
@@ -138,11 +138,11 @@ def measured_truths(lesson: Lesson, step: Step) -> list[Fact]:
 
 def step_view(lesson: Lesson, view: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """A step's view as in the address, with ids instead of aliases, and the aliases without a stored run."""
-    known = lesson_context(lesson)
-    if known is None:
+    context = lesson_context(lesson)
+    if context is None:
         return {}, []
-    named = [part[1:] for value in view.values() for part in value.split(",") if part.startswith("@")]
-    return known.view(view), [alias for alias in dict.fromkeys(named) if not known.id(alias)]
+    aliases = [part[1:] for value in view.values() for part in value.split(",") if part.startswith("@")]
+    return context.view(view), [alias for alias in dict.fromkeys(aliases) if not context.id(alias)]
 
 
 def step_with_view(lesson: Lesson, number: int) -> int:

@@ -29,54 +29,54 @@ if TYPE_CHECKING:
     from merging.study.run_queue import RunQueue
 
 SPLIT = "reporting"  # scores on the other half, "choosing", serve only to choose values
-CACHED = 64  # entries of a cache; one is a table of a few hundred kilobytes
+CACHED = 64  # entries of a cache; an entry is a table of a few hundred kilobytes
 
 
 def store() -> Store:
     """The runs of this machine, and the library of this session's benchmark."""
     folder = session_benchmark.benchmark_folder()
-    return _store(settings.store_root(), folder, state_of(folder))
+    return _open_store(settings.store_root(), folder, state_of(folder))
 
 
 @lru_cache(maxsize=CACHED)  # a page needs it dozens of times, and Streamlit's caches are slower
-def _store(root: Path, folder: Path, state: tuple[int, ...]) -> Store:
-    return Store(root, (folder / "runs",), benchmark=_digest(folder, state))
+def _open_store(root: Path, folder: Path, state: tuple[int, ...]) -> Store:
+    return Store(root, (folder / "runs",), benchmark=_find_digest(folder, state))
 
 
 def current_digest() -> str:
     """The digest of this session's benchmark; empty if there is none."""
     folder = session_benchmark.benchmark_folder()
-    return _digest(folder, state_of(folder))
+    return _find_digest(folder, state_of(folder))
 
 
 @lru_cache(maxsize=CACHED)
-def _digest(folder: Path, state: tuple[int, ...]) -> str:
+def _find_digest(folder: Path, state: tuple[int, ...]) -> str:
     """The digest in the benchmark's library, which saves reading all images; without a library the computed one."""
     library = Store(folder / "nothing", libraries=(folder / "runs",))
     if digests := [run.benchmark for run in library.list_runs() if run.benchmark]:
         return max(set(digests), key=digests.count)
     try:
-        return _benchmark(folder, state).digest
+        return _load_benchmark(folder, state).digest
     except (TaskError, CheckpointError, OSError):
         return ""
 
 
 def job_queue() -> SessionQueue:
     """The queue of jobs of all sessions, as this session sees it: on its benchmark."""
-    queue = SessionQueue(_runner(), store(), session_benchmark.benchmark_folder(), _benchmark_or_none)
+    queue = SessionQueue(_run_queue(), store(), session_benchmark.benchmark_folder(), _find_benchmark)
     if not permissions.has_others() or not (name := session_name()):
         return queue
     return replace(queue, session=name, followed=frozenset(st.session_state.get("_live", ())))
 
 
 @process_values.make_once
-def _runner() -> RunQueue:
+def _run_queue() -> RunQueue:
     from merging.study.run_queue import RunQueue
 
     return RunQueue(Store(libraries=(settings.benchmark_folder() / "runs",)))
 
 
-def _benchmark_or_none() -> Benchmark | None:
+def _find_benchmark() -> Benchmark | None:
     try:
         return benchmark()
     except TaskError:
@@ -86,24 +86,24 @@ def _benchmark_or_none() -> Benchmark | None:
 def benchmark() -> Benchmark:
     """The benchmark that this session works on; raises TaskError if there is none."""
     folder = session_benchmark.benchmark_folder()
-    return _benchmark(folder, state_of(folder))
+    return _load_benchmark(folder, state_of(folder))
 
 
 def data_set_titles() -> Mapping[str, str]:
     """The title of each data set of this session's benchmark by its key; raises TaskError if there is no benchmark."""
     folder = session_benchmark.benchmark_folder()
-    return _titles(folder, state_of(folder))
+    return _cached_titles(folder, state_of(folder))
 
 
 @lru_cache(maxsize=CACHED)
-def _titles(folder: Path, state: tuple[int, ...]) -> Mapping[str, str]:
+def _cached_titles(folder: Path, state: tuple[int, ...]) -> Mapping[str, str]:
     return MappingProxyType(
-        {task.key: page_text.data_set_title(task.title) for task in _benchmark(folder, state).tasks}
+        {task.key: page_text.data_set_title(task.title) for task in _load_benchmark(folder, state).tasks}
     )
 
 
 @st.cache_resource(max_entries=8, show_spinner="Opening the benchmark …")
-def _benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
+def _load_benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
     from merging.images.benchmarks.benchmark import Benchmark
 
     return Benchmark.load(folder)
@@ -111,14 +111,14 @@ def _benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
 
 def stored_runs() -> list[Run]:
     """Every stored run for this session's benchmark, read from disk; a page calls it once for each drawing."""
-    on = current_digest()
-    return [run for run in store().list_runs() if belongs_here(run, on)]
+    benchmark_digest = current_digest()
+    return [run for run in store().list_runs() if belongs_here(run, benchmark_digest)]
 
 
 def belongs_here(run: Run, on: str = "") -> bool:
-    """Whether a run may be shown with this session's benchmark or that with the digest ``on``.
+    """Whether a run may be shown with this session's benchmark, or with the one that has the digest ``on``.
 
-    Its scores are from it, or it has none.
+    A run without scores may be shown with any benchmark.
     """
     return not run.has_scores or not (on := on or current_digest()) or run.benchmark == on
 
@@ -132,7 +132,7 @@ def merges_of(stored: Sequence[Run]) -> list[Run]:
 
     order = {preset.title: number for number, preset in enumerate(PRESETS)}
     merges = [(run, library_title(run)) for run in stored if run.kind == "merge"]
-    library = sorted((one for one in merges if one[1]), key=lambda one: (order.get(one[1], len(order)), one[1]))
+    library = sorted((pair for pair in merges if pair[1]), key=lambda pair: (order.get(pair[1], len(order)), pair[1]))
     return [run for run, title in merges if not title] + [run for run, _ in library]
 
 
@@ -157,12 +157,12 @@ def scored_runs(stored: Sequence[Run]) -> list[Run]:
 
 
 def scores(run: Run) -> pd.DataFrame | None:
-    """A run's accuracies on the reporting half, None if it was not evaluated."""
-    return _scores(run.id, run.benchmark).copy(deep=False) if run.has_scores else None
+    """A run's accuracies on the reporting half; None if the run was not evaluated."""
+    return _cached_scores(run.id, run.benchmark).copy(deep=False) if run.has_scores else None
 
 
 @st.cache_resource(max_entries=CACHED, show_spinner=False)
-def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
+def _cached_scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
     table = store().get_run(run_id).scores
     assert table is not None  # called for runs with scores only
     return page_text.add_titles(table[table["split"] == SPLIT].reset_index(drop=True))
@@ -170,11 +170,11 @@ def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
 
 def run_table(run_id: str, name: str) -> pd.DataFrame:
     """One table of a run; raises StoreError if it has none of that name."""
-    return _table(run_id, name).copy(deep=False)  # writing to the copy does not change the cached table
+    return _cached_table(run_id, name).copy(deep=False)  # writing to the copy does not change the cached table
 
 
 @st.cache_resource(max_entries=CACHED, show_spinner=False)
-def _table(run_id: str, name: str) -> pd.DataFrame:
+def _cached_table(run_id: str, name: str) -> pd.DataFrame:
     return store().get_run(run_id).table(name)
 
 
@@ -188,30 +188,34 @@ def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str,
 
 
 def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    """{task: the row of its own expert's score on it}."""
+    """{task: the score of the task's expert on that task, as a row of a table of scores}."""
     evaluations = references(benchmark_digest, stored).items()
-    return _expert_scores(benchmark_digest, tuple((task, run.id) for task, run in evaluations if run.kind == "expert"))
+    return _cached_expert_scores(
+        benchmark_digest, tuple((task, run.id) for task, run in evaluations if run.kind == "expert")
+    )
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
-def _expert_scores(benchmark_digest: str | None, experts: Sequence[tuple[str, str]]) -> dict[str, Mapping[str, Any]]:
-    rows = [(task, _scores(run_id, benchmark_digest)) for task, run_id in experts]
-    own = {task: table[table["task"] == task] for task, table in rows}
-    return {task: table.iloc[0].to_dict() for task, table in own.items() if len(table)}
+def _cached_expert_scores(
+    benchmark_digest: str | None, experts: Sequence[tuple[str, str]]
+) -> dict[str, Mapping[str, Any]]:
+    rows = [(task, _cached_scores(run_id, benchmark_digest)) for task, run_id in experts]
+    own_rows = {task: table[table["task"] == task] for task, table in rows}
+    return {task: table.iloc[0].to_dict() for task, table in own_rows.items() if len(table)}
 
 
 def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
     """Averages in and out of domain, None if the run was not evaluated."""
     references_known = len(references(run.benchmark, stored))
-    return _summary(run.id, run.benchmark, references_known, stored) if run.has_scores else None
+    return _cached_summary(run.id, run.benchmark, references_known, stored) if run.has_scores else None
 
 
 @st.cache_data(max_entries=4 * CACHED, show_spinner=False)
-def _summary(
+def _cached_summary(
     run_id: str, benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
 ) -> Summary:  # the underscore excludes the runs themselves from the cache's key
     experts = {task: row["accuracy"] for task, row in expert_scores(benchmark_digest, _stored).items()}
-    return summarize(_scores(run_id, benchmark_digest), store().get_run(run_id).experts, experts, SPLIT)
+    return summarize(_cached_scores(run_id, benchmark_digest), store().get_run(run_id).experts, experts, SPLIT)
 
 
 def reference_scores(
@@ -221,12 +225,12 @@ def reference_scores(
     stored_references = references(benchmark_digest, stored)
     kinds = {kind: stored_references[kind] for kind in ("pretrained", "multitask") if kind in stored_references}
     tables = {kind: rows for kind, run in kinds.items() if (rows := scores(run)) is not None}
-    own = {
+    expert_tables = {
         task: rows
         for task in experts
         if task in stored_references and (rows := scores(stored_references[task])) is not None
     }
-    return tables | ({"individual": individual(own)} if len(own) == len(experts) > 0 else {})
+    return tables | ({"individual": individual(expert_tables)} if len(expert_tables) == len(experts) > 0 else {})
 
 
 def saliency(run: Run, stored: Sequence[Run]) -> tuple[pd.DataFrame, bool]:
@@ -283,7 +287,7 @@ def model_sets() -> dict[str, ModelSet]:
     """
     from merging.sharing.catalog.model_set_store import list_model_sets
 
-    own_sets = {made.id: made for made in list_model_sets(store().root)}
+    own_sets = {model_set.id: model_set for model_set in list_model_sets(store().root)}
     try:
         return {"": benchmark_models(), **own_sets}
     except TaskError:
@@ -306,15 +310,15 @@ def expert_accuracies(models: ModelSet, stored: Sequence[Run]) -> dict[str, floa
 def why_not_evaluated(pretrained: str) -> str:
     """Why merges of this pretrained model cannot be evaluated on the benchmark; empty if they can."""
     folder = session_benchmark.benchmark_folder()
-    return _why_other_size(pretrained, file_state(pretrained), folder, state_of(folder))
+    return _find_misfit(pretrained, file_state(pretrained), folder, state_of(folder))
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
-def _why_other_size(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[int, ...]) -> str:
+def _find_misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[int, ...]) -> str:
     from merging.models.formats.model_sources import ModelRef
 
     try:
-        return _benchmark(folder, state).misfit(ModelRef(pretrained).open("pretrained"))
+        return _load_benchmark(folder, state).misfit(ModelRef(pretrained).open("pretrained"))
     except MergingError as error:
         return str(error)
 
@@ -346,10 +350,10 @@ def _unused_and_large(pretrained: str, file: tuple[int, ...]) -> tuple[bool, boo
     from merging.models.architecture import Architecture
     from merging.models.formats.model_sources import ModelRef
 
-    dead = False
+    has_unused = False
     try:
         opened = ModelRef(pretrained).open("pretrained")
-        dead = opened.unused_text.numel > 0
-        return dead, Architecture.from_checkpoint(opened).width >= 1024
+        has_unused = opened.unused_text.numel > 0
+        return has_unused, Architecture.from_checkpoint(opened).width >= 1024
     except (CheckpointError, OSError):
-        return dead, False
+        return has_unused, False

@@ -18,9 +18,9 @@ def server_polls() -> Polls:
 
 
 def class_code() -> str:
-    """The code of the class that this session is in; empty if it is in none, or in one that has ended."""
-    written = lesson_visit.current_visit().class_code
-    return written if written and server_polls().is_open(written) else ""
+    """The code of the class that this session is in; empty if it is in no class, or the class has ended."""
+    code = lesson_visit.current_visit().class_code
+    return code if code and server_polls().is_open(code) else ""
 
 
 def count_answer(lesson: str, step: int, values: Sequence[float], *, any_order: bool = False) -> None:

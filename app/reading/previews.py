@@ -34,9 +34,9 @@ def preview_process() -> PreviewProcess:
 
 
 def preview_request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
-    """The request for a recipe against a stored merge (None: the pretrained model).
+    """The request for a preview of a recipe, compared with a stored merge (None: with the pretrained model).
 
-    On a shared server of fewer images.
+    On a shared server, it uses fewer images.
     """
     return PreviewRequest(
         recipe=recipe.to_yaml(),
@@ -50,25 +50,25 @@ def preview_request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
 
 def preview_state(request: Request, key: str) -> PreviewState | None:
     """The state of a request, if it is the last one that this session made under ``key``."""
-    return preview_process().find_state(_session(key), request)
+    return preview_process().find_state(_session_key(key), request)
 
 
 @requires(VisitorAction.PREVIEW)
 def request_preview(request: Request, key: str) -> None:
     """Replace the last request under ``key``. Raises ModeError in a mode without previews."""
-    preview_process().request(_session(key), request)
+    preview_process().request(_session_key(key), request)
 
 
 def cancel_preview(key: str) -> None:
     """Drop the last request under ``key``."""
-    preview_process().cancel(_session(key))
+    preview_process().cancel(_session_key(key))
 
 
-def _session(key: str) -> str:
+def _session_key(key: str) -> str:
     return f"{session_name()}/{key}"
 
 
 def preview_table(preview: Preview) -> pd.DataFrame:
     """The differences, with columns that mark every row as a preview and name its chain and reference."""
-    about = {"half": preview.half, "seed": preview.seed, "against": preview.reference, "of": preview.title}
-    return add_titles(preview.changes).assign(kind="preview", **about)
+    description = {"half": preview.half, "seed": preview.seed, "against": preview.reference, "of": preview.title}
+    return add_titles(preview.changes).assign(kind="preview", **description)

@@ -54,22 +54,24 @@ def find_results(sweep: Sweep) -> list[ProgramResults]:
         CheckpointError: a file of the sweep is gone.
     """
     command, name = present_program()
-    references = sorted({path for one in sweep.recipes for path in (one.pretrained, *dict(one.experts).values())})
+    references = sorted(
+        {path for recipe in sweep.recipes for path in (recipe.pretrained, *dict(recipe.experts).values())}
+    )
     files = str([page_data.file_state(path) for path in references])
     results = []
     for digest, program in (({command: name} if command else {}) | list_programs(page_data.store())).items():
-        known = _known_points(sweep.id, files, digest, page_data.store(), page_data.current_digest(), sweep)
-        points = known.read_points()
+        known_points = _known_points(sweep.id, files, digest, page_data.store(), page_data.current_digest(), sweep)
+        points = known_points.read_points()
         if points or digest == command:
-            results.append(ProgramResults(sweep, known.planned, points, program))
+            results.append(ProgramResults(sweep, known_points.planned, points, program))
     return results or [ProgramResults(sweep, _planned_points(sweep.id, files, sweep), {}, "")]
 
 
 @st.cache_resource(max_entries=16, show_spinner=False, hash_funcs={Store: id})
 def _known_points(sweep_id: str, files: str, command: str, store: Store, benchmark: str, _sweep: Sweep) -> KnownPoints:
     """The points of a sweep by one program; points stay in memory once they are read."""
-    every = rename_points(_planned_points(sweep_id, files, _sweep), command)
-    return KnownPoints(every, store, page_data.benchmark(), _sweep.sample)
+    planned = rename_points(_planned_points(sweep_id, files, _sweep), command)
+    return KnownPoints(planned, store, page_data.benchmark(), _sweep.sample)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Reading the checkpoints …")
@@ -87,17 +89,17 @@ def program_table(results: ProgramResults) -> pd.DataFrame:
     rows = []
     for row in score_rows(results.every, results.points):
         task = f"{row['task']}, {row['split']}" if row["split"] else str(row["task"])
-        rows.append({**row, "label": _label(sweep, row, task), "mean": False})
+        rows.append({**row, "label": _series_label(sweep, row, task), "mean": False})
     for row in score_means(results.every, results.points):
         name = "Mean" if row["mean"] == MEAN else str(row["mean"])[:1].upper() + str(row["mean"])[1:]
         words = f"{name} of {plural(row['tasks'], 'task')}"
         missing = dict.fromkeys(("low", "high", "n"), float("nan")) | {"better": "", "proportion": True, "mean": True}
-        by = {"source": PROGRAM, "origin": results.program, "label": _label(sweep, row, words)}
-        rows.append({**row, **missing, **by})
+        labels = {"source": PROGRAM, "origin": results.program, "label": _series_label(sweep, row, words)}
+        rows.append({**row, **missing, **labels})
     return pd.DataFrame([{**row, "series": row["label"]} for row in rows])
 
 
-def _label(sweep: Sweep, row: Mapping[str, Any], words: str) -> str:
+def _series_label(sweep: Sweep, row: Mapping[str, Any], words: str) -> str:
     """The name of a series: a task or a mean, with its recipe and second value where there are several."""
     parts = [clean_text(sweeps.recipe_titles(sweep)[row["line"]], 40)] if len(sweep.recipes) > 1 else []
     parts += [f"{sweep.labels[1].partition(': ')[2] or sweep.labels[1]} {row['y']:g}"] if "y" in row else []
@@ -105,7 +107,7 @@ def _label(sweep: Sweep, row: Mapping[str, Any], words: str) -> str:
 
 
 def program_note(results: ProgramResults) -> str:
-    """The note under the chart: the program that measured, and that these are no scores of the benchmark."""
+    """The note under the chart: the program that measured, and that these are not scores of the benchmark."""
     domains = any(row["mean"] != MEAN for row in score_means(results.every, results.points))
     in_domain = " In domain are tasks named like an expert." if domains else ""
     return (

@@ -30,11 +30,11 @@ def merged_tensors(pretrained: str) -> pd.DataFrame:
     Raises:
         CheckpointError: the file cannot be opened.
     """
-    return _tensors_of(pretrained, page_data.file_state(pretrained))
+    return _list_tensors(pretrained, page_data.file_state(pretrained))
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _tensors_of(pretrained: str, file: tuple[int, ...]) -> pd.DataFrame:
+def _list_tensors(pretrained: str, file: tuple[int, ...]) -> pd.DataFrame:
     import pandas as pd
 
     from merging.models.formats.model_sources import ModelRef
@@ -86,7 +86,7 @@ def estimate_recipe(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
 
 def estimate_recipes(recipes: Sequence[Recipe], stored: Sequence[Run]) -> list[Estimate]:
     """``estimate_recipe`` for several recipes; shared files are opened once."""
-    runs_known, on, device = (
+    runs_known, benchmark_digest, device = (
         ",".join(run.id for run in stored),
         page_data.current_digest(),
         page_data.job_queue().device,
@@ -98,26 +98,26 @@ def estimate_recipes(recipes: Sequence[Recipe], stored: Sequence[Run]) -> list[E
         if models not in files:
             files[models] = str([page_data.file_state(path) for path in (models[0], *dict(models[1]).values())])
         misfit = page_data.why_not_evaluated(recipe.pretrained)
-        estimates.append(_estimate(recipe, files[models], on, runs_known, device, misfit, stored))
+        estimates.append(_estimate_cached(recipe, files[models], benchmark_digest, runs_known, device, misfit, stored))
     return estimates
 
 
 @st.cache_resource(  # a view may need dozens; valid for a minute, because digests of files may become known meanwhile
     max_entries=4 * page_data.CACHED, ttl=60, show_spinner=False, hash_funcs={Recipe: hash}
 )
-def _estimate(
-    recipe: Recipe, files: str, on: str, runs_known: str, device: str, misfit: str, _stored: Sequence[Run]
+def _estimate_cached(
+    recipe: Recipe, files: str, benchmark_digest: str, runs_known: str, device: str, misfit: str, _stored: Sequence[Run]
 ) -> Estimate:
     from merging.study.runs.estimate import estimate_run
     from merging.study.runs.opened_recipe import with_checkpoints
 
     images = None if misfit else page_data.benchmark()
-    pretrained, experts = _models(recipe.pretrained, recipe.experts, recipe.family, files)
+    pretrained, experts = _open_models(recipe.pretrained, recipe.experts, recipe.family, files)
     return estimate_run(with_checkpoints(recipe, pretrained, experts, images), images, _stored, device)
 
 
 @st.cache_resource(max_entries=4, ttl=60, show_spinner=False)
-def _models(
+def _open_models(
     pretrained: str, experts: tuple[tuple[str, str], ...], family: str, files: str
 ) -> tuple[Checkpoint, dict[str, Checkpoint]]:
     """The opened checkpoints of many recipes; read only their headers."""
@@ -129,15 +129,17 @@ def _models(
 def preset_runs(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
     """The stored runs of these presets on the models of the library; runs of the library come before others."""
     groups = edit_pairs.by_subject(sorted(runs, key=lambda run: not page_data.library_title(run)))
-    group = next((one for one in groups if page_data.library_title(one[0])), groups[0] if groups else [])
+    group = next(
+        (candidates for candidates in groups if page_data.library_title(candidates[0])), groups[0] if groups else []
+    )
     if (model := next((recipe for run in group if (recipe := edit_pairs.read_recipe(run))), None)) is None:
         return []
-    large, stated = page_data.is_large(model.pretrained), (model.activation, model.architecture)
-    made = [
-        find_preset(key).recipe(model.pretrained, dict(model.experts), large=large).with_architecture(*stated)
+    large, tower = page_data.is_large(model.pretrained), (model.activation, model.architecture)
+    recipes = [
+        find_preset(key).recipe(model.pretrained, dict(model.experts), large=large).with_architecture(*tower)
         for key in keys
     ]
-    return [run for recipe in made if (run := edit_pairs.find_run(recipe, group))]
+    return [run for recipe in recipes if (run := edit_pairs.find_run(recipe, group))]
 
 
 def open_network_name() -> str:
@@ -152,21 +154,23 @@ def open_network_name() -> str:
 
 def network_name(pretrained: str, family: str = "") -> str:
     """The name of a network other than CLIP; empty for CLIP, and for unreadable files."""
-    return _network(pretrained, family, page_data.file_state(pretrained))[0]
+    return _inspect_network(pretrained, family, page_data.file_state(pretrained))[0]
 
 
 def has_vocabulary(pretrained: str, family: str = "") -> bool:
     """Whether a network other than CLIP has tables with a row for each token."""
-    return _network(pretrained, family, page_data.file_state(pretrained))[1]
+    return _inspect_network(pretrained, family, page_data.file_state(pretrained))[1]
 
 
 def holds_clip(pretrained: str) -> bool:
     """Whether a network other than CLIP contains a whole CLIP image encoder, which can be merged alone."""
-    return bool(network_name(pretrained)) and _network(pretrained, CLIP_KEY, page_data.file_state(pretrained))[2]
+    return (
+        bool(network_name(pretrained)) and _inspect_network(pretrained, CLIP_KEY, page_data.file_state(pretrained))[2]
+    )
 
 
 @st.cache_data(max_entries=200, show_spinner=False)
-def _network(pretrained: str, family: str, file: tuple[int, ...]) -> tuple[str, bool, bool]:
+def _inspect_network(pretrained: str, family: str, file: tuple[int, ...]) -> tuple[str, bool, bool]:
     """The network's name, whether it has tables of tokens, and whether it is readable as this family."""
     from merging.models.formats.model_sources import ModelRef
 

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from merging.study.sweeps.sweep import Sweep
     from viz.report.private_names import PrivateNames
 
-Of: TypeAlias = "Sequence[Run | Sweep] | None"  # of a chart; None: those that its table and the address name
-NO_SEED = "none: nothing in it is random"
+ChartSources: TypeAlias = "Sequence[Run | Sweep] | None"  # None: those that the chart's table and the address name
+NO_SEED = "none, because nothing in it is random"
 
 
-def add_view(view: ReportView, sources: Sequence[Source], where: str) -> None:
-    """Add a view to the report, or note why it cannot be added; the note appears at the button ``where``."""
+def add_view(view: ReportView, sources: Sequence[Source], chart_key: str) -> None:
+    """Add a view to the report, or note why it cannot be added; the note appears at the button ``chart_key``."""
     draft, size = report_keeper.current_report(), view_size(view)
     if refusal := draft.refusal(size, (size_text(size), size_text(draft.size + size))):
-        draft.refused[where] = refusal
+        draft.refused[chart_key] = refusal
     else:
         draft.add(view, size, sources)
 
@@ -45,21 +45,25 @@ def view_size(view: ReportView) -> int:
     from viz.report.document import figure_json
     from viz.report.report_tables import table_html
 
-    figure = figures.figure(view.key, view.table, {"present": False, **view.options})
+    figure = figures.draw_figure(view.key, view.table, {"present": False, **view.options})
     return len(figure_json(figure)) + len(table_html(view.table))
 
 
-def sources_of(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Source]:
+def list_sources(
+    table: pd.DataFrame, options: Mapping[str, Any], chosen: ChartSources, view_address: str
+) -> list[Source]:
     """The runs and sweeps that a chart shows, with the facts to compute them again."""
-    return [source_of(one) for one in shown_sources(table, options, of, place)]
+    return [source_of(source) for source in shown_sources(table, options, chosen, view_address)]
 
 
-def shown_sources(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Run | Sweep]:
+def shown_sources(
+    table: pd.DataFrame, options: Mapping[str, Any], chosen: ChartSources, view_address: str
+) -> list[Run | Sweep]:
     """The runs and sweeps that a chart shows."""
-    if of is not None:
-        return list(of)
+    if chosen is not None:
+        return list(chosen)
     ids = [str(run_id) for run_id in table["run"].unique()] if "run" in table else []
-    ids = ids or [str(run_id) for run_id in options.get("runs") or ()] or run_ids_of(place)
+    ids = ids or [str(run_id) for run_id in options.get("runs") or ()] or run_ids_in_address(view_address)
     runs = (page_data.store().find(run_id.partition(":")[0]) for run_id in dict.fromkeys(ids))
     return [run for run in runs if run is not None]
 
@@ -70,9 +74,9 @@ def split_address(address: str) -> tuple[str, dict[str, str]]:
     return page, dict(parse_qsl(query))
 
 
-def run_ids_of(place: str) -> list[str]:
+def run_ids_in_address(view_address: str) -> list[str]:
     """Ids of the runs that a view's address names."""
-    query = split_address(place)[1]
+    query = split_address(view_address)[1]
     run, runs = query.get(address.RUN), query.get(address.RUNS, "")
     return [run] if run else [run_id for run_id in runs.split(",") if run_id]
 
@@ -83,8 +87,8 @@ def source_of(run_or_sweep: Run | Sweep) -> Source:
         from app.reading import sweeps  # loads torch, which Home does not need
 
         facts, digests = (
-            tuple(_sweep_facts(sweeps.sweep_results(run_or_sweep))),
-            _digests(*sweeps.input_digests(run_or_sweep)),
+            tuple(_list_sweep_facts(sweeps.sweep_results(run_or_sweep))),
+            _label_digests(*sweeps.input_digests(run_or_sweep)),
         )
         return Source(
             run_or_sweep.id,
@@ -94,24 +98,24 @@ def source_of(run_or_sweep: Run | Sweep) -> Source:
             digests,
             portable_recipe(run_or_sweep.to_yaml()),
         )
-    digests = _digests(run_or_sweep.benchmark, run_or_sweep.inputs.items())
+    digests = _label_digests(run_or_sweep.benchmark, run_or_sweep.inputs.items())
     return Source(
         run_or_sweep.id,
         "Run",
         run_or_sweep.title,
-        tuple(_run_facts(run_or_sweep)),
+        tuple(_list_run_facts(run_or_sweep)),
         digests,
         portable_recipe(run_or_sweep.recipe_yaml),
     )
 
 
-def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
+def _list_run_facts(run: Run) -> Iterator[tuple[str, str]]:
     try:
         recipe = run.recipe
     except MergingError:  # a method of another version
         recipe = None
     exemplars = recipe.exemplars if recipe else None
-    yield "Chain", page_text.chain_words(recipe) if recipe else " → ".join(run.chain) or "evaluated as it is"
+    yield "Chain", page_text.chain_words(recipe) if recipe else " → ".join(run.chain) or "evaluated unchanged"
     if run.kind == "merge":
         experts = page_text.join_words([expert_names.expert_name(name) for name in run.experts])
         yield (
@@ -129,19 +133,19 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
         yield "Licenses", "; ".join(f"{name}: {stated}" for name, stated in run.licenses.items())
     took = f"in {duration_text(sum(run.seconds.values()))} on the machine that wrote this report"
     yield "Computed", f"on {run.device}, {'precomputed' if run.provenance == PRECOMPUTED else took}"
-    yield "Versions", _versions(run.versions.items())
+    yield "Versions", _versions_in_words(run.versions.items())
     if run.warnings:
         yield "Remarks", " ".join(run.warnings)
 
 
-def _digests(benchmark: str | None, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def _label_digests(benchmark: str | None, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """The sha-256 digests of the inputs of a run or sweep, by the roles of the files."""
     files = [("Benchmark", benchmark)] if benchmark else []
     files += [(name.removeprefix(EXPERTS), digest) for name, digest in inputs]
     return tuple((f"{name}, sha-256", digest) for name, digest in files)
 
 
-def _sweep_facts(results: SweepResults) -> Iterator[tuple[str, str]]:
+def _list_sweep_facts(results: SweepResults) -> Iterator[tuple[str, str]]:
     sweep, points = results.sweep, list(results.points.values())
     for label, axis in zip(sweep.labels, sweep.axes, strict=True):
         yield label, ", ".join(f"{value:g}" for value in axis.values)
@@ -151,7 +155,7 @@ def _sweep_facts(results: SweepResults) -> Iterator[tuple[str, str]]:
     yield "Seed", str(sweep.seed)
     yield "Points", f"{len(points)} of {results.total}"
     devices = {point.device for point in points}
-    versions = {_versions(point.versions.items()) for point in points if point.versions}
+    versions = {_versions_in_words(point.versions.items()) for point in points if point.versions}
     if devices:
         yield "Computed", f"on {page_text.join_words(sorted(devices))}"
     if versions:
@@ -159,20 +163,20 @@ def _sweep_facts(results: SweepResults) -> Iterator[tuple[str, str]]:
 
 
 def portable_recipe(recipe_yaml: str) -> str:
-    """A recipe or sweep whose checkpoints are named as on an exported model's card; digests distinguish them."""
+    """The recipe or sweep with its checkpoints named as on an exported model's card; digests distinguish them."""
     from merging.models import model_references  # loads torch, which Home does not need
 
     if not recipe_yaml:
         return ""
     try:
-        plain = read_plain_yaml(recipe_yaml)
+        data = read_plain_yaml(recipe_yaml)
     except MergingError:
         return ""
-    for recipe in [plain, *plain.get("recipes", [])]:
+    for recipe in [data, *data.get("recipes", [])]:
         if "pretrained" in recipe:
             names = model_references.checkpoint_labels(recipe["pretrained"], recipe.get("experts", {}))
             recipe["pretrained"], recipe["experts"] = names
-    return write_yaml(plain)
+    return write_yaml(data)
 
 
 def program_versions() -> list[tuple[str, str]]:
@@ -184,7 +188,7 @@ def program_versions() -> list[tuple[str, str]]:
 
 
 def finish_report() -> Report:
-    """The report of this session, as it is now."""
+    """The current report of this session."""
     return report_keeper.current_report().report(program_versions())
 
 
@@ -196,5 +200,5 @@ def private_words() -> PrivateNames:
     return find_private_names(folders).without_names(report_keeper.current_report().allowed)
 
 
-def _versions(pairs: Any) -> str:
+def _versions_in_words(pairs: Any) -> str:
     return ", ".join(f"{name} {version}" for name, version in pairs)

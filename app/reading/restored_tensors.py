@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from merging.study.analysis.measurement_subject import MeasurementResult
 
-TITLES = {IN_DOMAIN: "In domain", OUT_OF_DOMAIN: "Out of domain"}
-BLOCKS = "Blocks, "
-NAMES = {"block": "{}", "kind": "all {} tensors", "tensor": "{}"}
-ROLES = {str(role) for role in Role}
-BLOCK = re.compile(r"^(?:visual\.)?transformer\.resblocks\.(\d+)\.")
+DOMAIN_TITLES = {IN_DOMAIN: "In domain", OUT_OF_DOMAIN: "Out of domain"}
+BLOCK_ROWS = "Blocks, "
+LEVEL_NAMES = {"block": "{}", "kind": "all {} tensors", "tensor": "{}"}
+ROLE_NAMES = {str(role) for role in Role}
+BLOCK_PREFIX = re.compile(r"^(?:visual\.)?transformer\.resblocks\.(\d+)\.")
 PREDICTIONS = {  # name of a prediction of the first-order map in pickers -> column of the measurement
     "putting a tensor back": "put_back",
     "taking an expert's part out, in domain": ("take_out", IN_DOMAIN),
@@ -42,57 +42,61 @@ def partial_result(run: Run) -> MeasurementResult | None:
 
 def revert_cells(run: Run, changes: pd.DataFrame) -> pd.DataFrame:
     """The table of ``revert_map``: averages, whole blocks and tasks; NaN where a tensor is not measured yet."""
-    return _cells(run.id, changes, measurements.titles_by_task())
+    return _revert_cells_cached(run.id, changes, measurements.titles_by_task())
 
 
 @cache_table
-def _cells(run_id: str, changes: pd.DataFrame, titles: dict[str, str]) -> pd.DataFrame:
+def _revert_cells_cached(run_id: str, changes: pd.DataFrame, titles: dict[str, str]) -> pd.DataFrame:
     import pandas as pd
 
     tensors = page_data.run_table(run_id, "tensors")[measurements.TENSOR_COLUMNS]
     numbers = ["before", "after", "change", "low", "high", "margin", "n"]
-    single, blocks = (changes[changes["level"] == level] for level in ("tensor", "block"))
-    averages = [over for over in TITLES if over in set(changes["over"])]
+    tensor_changes, block_changes = (changes[changes["level"] == level] for level in ("tensor", "block"))
+    averages = [scope for scope in DOMAIN_TITLES if scope in set(changes["over"])]
     frames = []
-    for over in [*averages, *(name for name in dict.fromkeys(changes["over"]) if name not in TITLES)]:
-        rows = single[single["over"] == over][["name", *numbers]].rename(columns={"name": "tensor"})
-        title = TITLES.get(over) or titles.get(over, over)
-        frames.append(tensors.merge(rows, on="tensor", how="left").assign(row=over, title=title))
-        if over in TITLES:
-            whole = blocks[blocks["over"] == over][["name", *numbers]].rename(columns={"name": "section"})
-            merged = tensors.merge(whole, on="section", how="left")
-            title = f"{BLOCKS}{over}"
+    for scope in [*averages, *(name for name in dict.fromkeys(changes["over"]) if name not in DOMAIN_TITLES)]:
+        rows = tensor_changes[tensor_changes["over"] == scope][["name", *numbers]].rename(columns={"name": "tensor"})
+        title = DOMAIN_TITLES.get(scope) or titles.get(scope, scope)
+        frames.append(tensors.merge(rows, on="tensor", how="left").assign(row=scope, title=title))
+        if scope in DOMAIN_TITLES:
+            block_rows = block_changes[block_changes["over"] == scope][["name", *numbers]].rename(
+                columns={"name": "section"}
+            )
+            merged = tensors.merge(block_rows, on="section", how="left")
+            title = f"{BLOCK_ROWS}{scope}"
             frames.append(merged.assign(row=title, title=title))
     return pd.concat(frames, ignore_index=True)
 
 
-def change_averages(changes: pd.DataFrame, levels: Sequence[str], most: int | None = None) -> pd.DataFrame:
+def change_averages(changes: pd.DataFrame, levels: Sequence[str], max_rows: int | None = None) -> pd.DataFrame:
     """A row for each restored tensor, kind or block: its change in points with the interval, as text, by domain.
 
-    With ``most``, only the largest gains out of domain (in domain, if no task is out of domain).
+    With ``max_rows``, only the largest gains out of domain (in domain, if no task is out of domain).
     """
     import pandas as pd
 
     rows = changes[(changes["group"] == AVERAGE) & changes["level"].isin(levels)]
-    shown = [over for over in TITLES if over in set(rows["over"])]
-    first = rows[rows["over"] == shown[-1]]
-    first = first if most is None else first.nlargest(most, "change")
-    table = first[["level", "name"]].reset_index(drop=True)
-    for over in shown:
-        own = rows[rows["over"] == over].set_index(["level", "name"])[["change", "low", "high"]]
-        numbers = own.loc[pd.MultiIndex.from_frame(table[["level", "name"]])].to_numpy(float)
-        table[TITLES[over]] = [
-            f"{format_signed(100 * c)} ({format_signed(100 * low)} to {format_signed(100 * high)})"
-            for c, low, high in numbers
+    domains = [scope for scope in DOMAIN_TITLES if scope in set(rows["over"])]
+    largest = rows[rows["over"] == domains[-1]]
+    largest = largest if max_rows is None else largest.nlargest(max_rows, "change")
+    table = largest[["level", "name"]].reset_index(drop=True)
+    for scope in domains:
+        domain_rows = rows[rows["over"] == scope].set_index(["level", "name"])[["change", "low", "high"]]
+        numbers = domain_rows.loc[pd.MultiIndex.from_frame(table[["level", "name"]])].to_numpy(float)
+        table[DOMAIN_TITLES[scope]] = [
+            f"{format_signed(100 * change)} ({format_signed(100 * low)} to {format_signed(100 * high)})"
+            for change, low, high in numbers
         ]
-    names = [NAMES[level].format(_short_name(name)) for level, name in zip(table["level"], table["name"], strict=True)]
+    names = [
+        LEVEL_NAMES[level].format(_short_name(name)) for level, name in zip(table["level"], table["name"], strict=True)
+    ]
     return table.drop(columns="level").assign(name=names)
 
 
 def _short_name(name: str) -> str:
     """A tensor's name without the beginning that all names of a block share; a role in words."""
-    short = BLOCK.sub(r"block \1, ", name)
-    return role_name(short) if short in ROLES else short
+    short = BLOCK_PREFIX.sub(r"block \1, ", name)
+    return role_name(short) if short in ROLE_NAMES else short
 
 
 def predicted_cells(run: Run, measured: StoredMeasurement, guess: str) -> pd.DataFrame:
@@ -101,22 +105,24 @@ def predicted_cells(run: Run, measured: StoredMeasurement, guess: str) -> pd.Dat
     tensors = page_data.run_table(run.id, "tensors")[measurements.TENSOR_COLUMNS]
     if isinstance(shown, str):
         rows = measurements.measured_table(measured, "changes").rename(columns={"over": "row", shown: "predicted"})
-        rows = rows.sort_values("row", key=lambda names: ~names.isin(list(TITLES)), kind="stable")
-        titles = look_up_names(rows["row"], TITLES | measurements.titles_by_task())
+        rows = rows.sort_values("row", key=lambda names: ~names.isin(list(DOMAIN_TITLES)), kind="stable")
+        titles = look_up_names(rows["row"], DOMAIN_TITLES | measurements.titles_by_task())
     else:
-        column, over = shown
+        column, scope = shown
         rows = measurements.measured_table(measured, "experts")
-        rows = rows[rows["over"] == over].rename(columns={"expert": "row", column: "predicted"})
+        rows = rows[rows["over"] == scope].rename(columns={"expert": "row", column: "predicted"})
         titles = look_up_names(rows["row"], measurements.titles_by_task())
     table = rows.assign(title=titles)[["row", "title", "tensor", "predicted"]]
     return table.merge(tensors, on="tensor", validate="many_to_one")
 
 
-def drift_and_change(run: Run, drift: StoredMeasurement, changes: pd.DataFrame, over: str) -> pd.DataFrame:
+def drift_and_change(run: Run, drift: StoredMeasurement, changes: pd.DataFrame, scope: str) -> pd.DataFrame:
     """The table of ``drift_and_put_back``: each tensor's drift (mean over tasks), its change, and both ranks."""
-    own = measurements.layer_drift_table(run, drift).groupby("tensor", sort=False)["relative"].mean().rename("drift")
-    rows = changes[(changes["level"] == "tensor") & (changes["over"] == over)].rename(columns={"name": "tensor"})
-    table = rows[["tensor", "change", "low", "high", "n"]].merge(own, on="tensor")
+    drift_by_tensor = (
+        measurements.layer_drift_table(run, drift).groupby("tensor", sort=False)["relative"].mean().rename("drift")
+    )
+    rows = changes[(changes["level"] == "tensor") & (changes["over"] == scope)].rename(columns={"name": "tensor"})
+    table = rows[["tensor", "change", "low", "high", "n"]].merge(drift_by_tensor, on="tensor")
     table = table.merge(
         page_data.run_table(run.id, "tensors")[measurements.TENSOR_COLUMNS], on="tensor", validate="one_to_one"
     )
@@ -139,11 +145,11 @@ def rank_correlations(guess: StoredMeasurement, changes: pd.DataFrame) -> list[R
 
     predicted = measurements.measured_table(guess, "changes").set_index(["over", "tensor"])["put_back"]
     correlations = []
-    for over in TITLES:
-        rows = changes[(changes["level"] == "tensor") & (changes["over"] == over)]
-        if rows.empty or over not in predicted.index.get_level_values(0):
+    for scope in DOMAIN_TITLES:
+        rows = changes[(changes["level"] == "tensor") & (changes["over"] == scope)]
+        if rows.empty or scope not in predicted.index.get_level_values(0):
             continue
-        x = predicted.loc[over].reindex(rows["name"]).to_numpy(float)
+        x = predicted.loc[scope].reindex(rows["name"]).to_numpy(float)
         fits = [fit_line(x, rows[column].to_numpy(float)) for column in ("change", "margin")]
-        correlations.append(RankCorrelation(over, fits[0].spearman, fits[1].spearman, fits[0].n))
+        correlations.append(RankCorrelation(scope, fits[0].spearman, fits[1].spearman, fits[0].n))
     return correlations

@@ -18,43 +18,43 @@ from viz.figure_text import span
 if TYPE_CHECKING:
     import pandas as pd
 
-MEANS = (
+MEANS_NOTE = (
     "Means over data sets on the {} with 95% intervals; images are counted over all data sets. H-score is "
     "the harmonic mean of the two averages."
 )
-IN_DOMAIN = "In domain are the tasks of the merged experts ({}), for the reference models as for the merges."
+IN_DOMAIN_NOTE = "In domain are the tasks of the merged experts ({}), for the reference models as for the merges."
 NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
 
 
 def averages_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
-    """One row for each reference and each run, which merge the same experts; ``experts`` names them, with commas."""
+    """A row for each reference and each run of the same experts; ``experts`` lists these, separated by commas."""
     ids, references_known = tuple(run.id for run in runs), len(page_data.references(runs[0].benchmark, stored))
-    return _averages(ids, runs[0].benchmark, references_known, stored)
+    return _averages_cached(ids, runs[0].benchmark, references_known, stored)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _averages(
+def _averages_cached(
     run_ids: tuple[str, ...], benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
 ) -> pd.DataFrame:
     import pandas as pd
 
     runs = [page_data.store().get_run(run_id) for run_id in run_ids]
     experts, benchmark = runs[0].experts, runs[0].benchmark
-    own = {task: row["accuracy"] for task, row in page_data.expert_scores(benchmark, _stored).items()}
+    expert_accuracies = {task: row["accuracy"] for task, row in page_data.expert_scores(benchmark, _stored).items()}
     rows = [
-        _row(kind, NAMES[kind], kind, summarize(table, experts, own, page_data.SPLIT))
+        _make_row(kind, NAMES[kind], kind, summarize(table, experts, expert_accuracies, page_data.SPLIT))
         for kind, table in page_data.reference_scores(benchmark, experts, _stored).items()
-        if _is_of(kind, runs[0], page_data.references(benchmark, _stored))
+        if _evaluates_same_models(kind, runs[0], page_data.references(benchmark, _stored))
     ]
     rows += [
-        _row(run.id, run.name, _kind(run), summary, run.adapts_on_test)
+        _make_row(run.id, run.name, _kind(run), summary, run.adapts_on_test)
         for run in runs
         if (summary := page_data.summary(run, _stored))
     ]
     return pd.DataFrame(rows).assign(experts=", ".join(experts))
 
 
-def _is_of(kind: str, run: Run, references: Mapping[str, Run]) -> bool:
+def _evaluates_same_models(kind: str, run: Run, references: Mapping[str, Run]) -> bool:
     """Whether a reference evaluates the models that a run merged, not others with the same names."""
     needed = {"pretrained": ["pretrained"], "individual": run.experts}.get(kind, [])
     return all(references[name].inputs.items() <= run.inputs.items() for name in needed)
@@ -65,13 +65,13 @@ def _kind(run: Run) -> str:
     return "per_task" if run.per_task else "modules" if run.needs_task else "merge"
 
 
-def _row(run: str, label: str, kind: str, summary: Summary, adapts_on_test: bool = False) -> dict[str, Any]:
+def _make_row(run: str, label: str, kind: str, summary: Summary, adapts_on_test: bool = False) -> dict[str, Any]:
     return {"run": run, "label": label, "kind": kind, **asdict(summary), "adapts_on_test": adapts_on_test}
 
 
 def means_in_words() -> str:
     """The definition of the averages, in two sentences."""
-    return MEANS.format(samples.scored_part())
+    return MEANS_NOTE.format(samples.scored_part())
 
 
 def averages_in_words(table: pd.DataFrame) -> str:
@@ -80,7 +80,7 @@ def averages_in_words(table: pd.DataFrame) -> str:
     tasks = ""
     if "experts" in table and len(table):
         experts = str(table["experts"].iloc[0]).split(", ")
-        tasks = f" {IN_DOMAIN.format(page_text.safe_text(expert_names.experts_in_words(experts, 300), 320))}"
+        tasks = f" {IN_DOMAIN_NOTE.format(page_text.safe_text(expert_names.experts_in_words(experts, 300), 320))}"
     return f"{means_in_words()} {inside} images in domain, {outside} out of domain.{samples.sampling_sentence()}{tasks}"
 
 
@@ -92,13 +92,13 @@ def accuracies_in_words(table: pd.DataFrame) -> str:
 
 
 def accuracies_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
-    """One row for each run and task, with the task's own expert and the pretrained model beside it."""
+    """One row for each run and task, with the accuracies of the task's expert and of the pretrained model."""
     ids, references_known = tuple(run.id for run in runs), len(page_data.references(runs[0].benchmark, stored))
-    return _accuracies(ids, runs[0].benchmark, references_known, stored)
+    return _accuracies_cached(ids, runs[0].benchmark, references_known, stored)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _accuracies(
+def _accuracies_cached(
     run_ids: tuple[str, ...], benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
 ) -> pd.DataFrame:
     import pandas as pd

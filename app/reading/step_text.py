@@ -11,8 +11,8 @@ from merging.base.errors import MergingError
 from merging.base.files.plain_yaml import write_yaml
 from merging.study.runs.run import Run
 
-RUN_KEYS = (address.RUN, address.RUNS, address.RUN_B)  # keys that hold ids of runs, which a lesson names by aliases
-KEYS_LEFT_OUT = (
+RUN_KEYS = (address.RUN, address.RUNS, address.RUN_B)  # keys with ids of runs, which a lesson names by aliases
+OMITTED_KEYS = (
     *(address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, address.CLASS, address.NOTES, address.BENCHMARK),
     *(address.PRESENTATION, address.SINGLE_CHART, address.REPORT_TOKEN),
 )
@@ -21,22 +21,22 @@ ALIASES = "abcdefghijklmnopqrstuvwxyz"
 
 def step_yaml(query: Mapping[str, str], chart: str) -> str:
     """YAML with the runs of the current view, by aliases, and a step that shows it; ``query`` is its address."""
-    shown = {key: value for key, value in query.items() if key not in KEYS_LEFT_OUT}
-    ids = [part for key in RUN_KEYS for part in shown.get(key, "").split(",") if part]
+    view_query = {key: value for key, value in query.items() if key not in OMITTED_KEYS}
+    ids = [part for key in RUN_KEYS for part in view_query.get(key, "").split(",") if part]
     alias = dict(zip(dict.fromkeys(ids), ALIASES, strict=False))
-    runs = {name: recipe for run_id, name in alias.items() if (recipe := _recipe(run_id))}
+    runs = {name: recipe for run_id, name in alias.items() if (recipe := _read_chain(run_id))}
     view = {
         key: ",".join(f"@{alias[part]}" if alias.get(part) in runs else part for part in value.split(","))
         if key in RUN_KEYS
         else value
-        for key, value in shown.items()
+        for key, value in view_query.items()
     }
     page = view_state.relative_address().partition("?")[0]
     step = {"kind": "say", "page": page, "view": view, "chart": chart, "say": "What this view shows."}
     return write_yaml({"runs": runs, "steps": [step]})
 
 
-def _recipe(run_id: str) -> dict[str, str]:
+def _read_chain(run_id: str) -> dict[str, str]:
     """The chain of a run as a lesson names it; empty for a run without a chain and for a deleted run."""
     run: Run | None = page_data.store().find(run_id)
     try:

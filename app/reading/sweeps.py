@@ -36,8 +36,8 @@ from viz.figure_text import clean_text, percent, plural, span
 if TYPE_CHECKING:
     import pandas as pd
 
-IDLE_SHARE = 10.0  # while points are computed, at most one second in so many is spent on their tables
-MOST_POINTS = 40_000  # points of all sweeps that stay in memory, a few kilobytes each
+MIN_IDLE_RATIO = 10.0  # while points are computed: least idle time between two updates of the tables, in update times
+MAX_POINTS = 40_000  # points of all sweeps in memory; a point takes a few kilobytes
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class SweepResults(SweepPoints):
     @cached_property
     def tasks(self) -> pd.DataFrame:
         """A row for each point and each task."""
-        return self._tasks(self.shown)
+        return self._make_task_table(self.shown)
 
     def tasks_beside(self, point: str) -> pd.DataFrame:
         """The rows of ``tasks`` for points with the same value of the second axis as ``point``."""
         y = self.scores[point]["y"]
-        return self._tasks([shown_point for shown_point in self.shown if shown_point.row["y"] == y])
+        return self._make_task_table([shown_point for shown_point in self.shown if shown_point.row["y"] == y])
 
-    def _tasks(self, shown: Sequence[_ShownPoint]) -> pd.DataFrame:
+    def _make_task_table(self, shown: Sequence[_ShownPoint]) -> pd.DataFrame:
         import pandas as pd
 
         columns = table_columns(self.sweep)
@@ -143,11 +143,13 @@ class _CachedSweep:
         self.labels: list[str] = []
         self.shown: dict[int, _ShownPoint | None] = {}  # by index in that order; None: the point has no tasks to show
         self.latest: SweepResults | None = None
-        self.changes = self.made = self.took = 0.0  # of ``latest``: count of changes, time, seconds to make it
+        self.changes = self.made_at = self.make_seconds = (
+            0.0  # of ``latest``: count of changes, when it was made, and how long that took (seconds)
+        )
 
-    def wait(self) -> bool:
-        """Whether making the results now would exceed a tenth of the time."""
-        return time.monotonic() - self.made < IDLE_SHARE * self.took
+    def is_too_early(self) -> bool:
+        """Whether it is too early to make the results again: that may take about a tenth of the time."""
+        return time.monotonic() - self.made_at < MIN_IDLE_RATIO * self.make_seconds
 
 
 _cached_sweeps: OrderedDict[tuple[object, ...], _CachedSweep] = OrderedDict()  # the last used one is at the end
@@ -155,18 +157,23 @@ _cached_sweeps: OrderedDict[tuple[object, ...], _CachedSweep] = OrderedDict()  #
 
 def sweep_results(sweep: Sweep) -> SweepResults:
     """The current results of a sweep. Raises CheckpointError if its files are missing."""
-    cached = _cached_of(sweep)
-    if (latest := cached.latest) is not None and latest.sweep == sweep and cached.wait() and _is_computing(sweep):
+    cached = _find_cached_sweep(sweep)
+    if (
+        (latest := cached.latest) is not None
+        and latest.sweep == sweep
+        and cached.is_too_early()
+        and _is_computing(sweep)
+    ):
         return latest
     started, points, changes = time.monotonic(), cached.points.read_points(), cached.points.changes
     if latest is None or latest.sweep != sweep or cached.changes != changes:
         latest = _collect_results(sweep, cached, points)
         cached.changes = changes
-        cached.latest, cached.made, cached.took = latest, time.monotonic(), time.monotonic() - started
+        cached.latest, cached.made_at, cached.make_seconds = latest, time.monotonic(), time.monotonic() - started
     return latest
 
 
-def _cached_of(sweep: Sweep) -> _CachedSweep:
+def _find_cached_sweep(sweep: Sweep) -> _CachedSweep:
     """The cache of a sweep; if all caches have too many points, the least recently used ones are dropped."""
     store, benchmark = page_data.store(), page_data.benchmark()
     key = sweep.id, benchmark.digest, store
@@ -180,7 +187,7 @@ def _cached_of(sweep: Sweep) -> _CachedSweep:
         _cached_sweeps.move_to_end(key)
         while (
             len(_cached_sweeps) > 1
-            and sum(len(each.points.planned) for each in list(_cached_sweeps.values())) > MOST_POINTS
+            and sum(len(other_sweep.points.planned) for other_sweep in list(_cached_sweeps.values())) > MAX_POINTS
         ):
             _cached_sweeps.popitem(last=False)
     return cached
@@ -188,7 +195,7 @@ def _cached_of(sweep: Sweep) -> _CachedSweep:
 
 def _is_computing(sweep: Sweep) -> bool:
     """Whether points are still being computed, so that new ones may appear a little later."""
-    return (now := sweep_job(sweep)) is not None and now.is_live
+    return (job := sweep_job(sweep)) is not None and job.is_live
 
 
 def _collect_results(sweep: Sweep, cached: _CachedSweep, points: Mapping[str, Point]) -> SweepResults:
@@ -198,20 +205,22 @@ def _collect_results(sweep: Sweep, cached: _CachedSweep, points: Mapping[str, Po
     labels = ["Weights in the plane"] if sweep.kind == PLANE else recipe_titles(sweep)
     if labels != cached.labels:
         cached.labels, cached.shown = labels, {}
-    columns, shown = [*average_columns(sweep), "label"], []
-    for index, one in enumerate(cached.ordered):
-        if (point := points.get(one.name)) is None:
+    columns, shown_points = [*average_columns(sweep), "label"], []
+    for index, point_plan in enumerate(cached.ordered):
+        if (point := points.get(point_plan.name)) is None:
             continue
-        before = cached.shown.get(index)
-        if index not in cached.shown or (before is not None and before.point is not point):
-            before = cached.shown[index] = _show_point(sweep, one, point, labels[one.point.line], columns)
-        if before is not None:
-            shown.append(before)
-    means = pd.DataFrame([one.plain for one in shown], columns=columns)
-    return SweepResults(sweep, planned, points, shown, means)
+        shown_point = cached.shown.get(index)
+        if index not in cached.shown or (shown_point is not None and shown_point.point is not point):
+            shown_point = cached.shown[index] = _make_shown_point(
+                sweep, point_plan, point, labels[point_plan.point.line], columns
+            )
+        if shown_point is not None:
+            shown_points.append(shown_point)
+    means = pd.DataFrame([point_plan.plain for point_plan in shown_points], columns=columns)
+    return SweepResults(sweep, planned, points, shown_points, means)
 
 
-def _show_point(
+def _make_shown_point(
     sweep: Sweep, planned: NamedPoint, point: Point, label: str, columns: Sequence[str]
 ) -> _ShownPoint | None:
     """A point for the page; None if it has no task to show."""
@@ -219,19 +228,27 @@ def _show_point(
         return None
     plain = (*average_row(planned, point, rows), label)
     row = dict(zip(columns, plain, strict=True))
-    return _ShownPoint(planned, point, plain, row, _point_in_words(sweep, row), tuple(str(each[0]) for each in rows))
+    return _ShownPoint(
+        planned, point, plain, row, _point_in_words(sweep, row), tuple(str(task_row[0]) for task_row in rows)
+    )
 
 
 def checkpoint_doubts(sweep: Sweep) -> list[str]:
     """Possible problems of the checkpoints of a sweep, in sentences."""
-    models = {(one.pretrained, one.experts, one.architecture, one.activation) for one in sweep.recipes}
-    references = sorted({path for one in sweep.recipes for path in (one.pretrained, *dict(one.experts).values())})
+    models = {(recipe.pretrained, recipe.experts, recipe.architecture, recipe.activation) for recipe in sweep.recipes}
+    references = sorted(
+        {path for recipe in sweep.recipes for path in (recipe.pretrained, *dict(recipe.experts).values())}
+    )
     files = [page_data.file_state(path) for path in references]
-    return _doubts(str(sorted(models)), str(files), sweep.learning_note, page_data.benchmark().digest, sweep)
+    return _checkpoint_doubts_cached(
+        str(sorted(models)), str(files), sweep.learning_note, page_data.benchmark().digest, sweep
+    )
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Comparing the checkpoints …")
-def _doubts(models: str, files: str, seen: str, benchmark_digest: str, _sweep: Sweep) -> list[str]:
+def _checkpoint_doubts_cached(
+    models: str, files: str, learning_note: str, benchmark_digest: str, _sweep: Sweep
+) -> list[str]:
     return sweep_session.list_doubts(_sweep, SweepSession(page_data.benchmark(), _sweep.sample))
 
 
@@ -268,14 +285,14 @@ def sweep_title(sweep: Sweep) -> str:
     if sweep.title:
         return sweep.title
     names = " and ".join(clean_text(name, 40) for name in recipe_titles(sweep)[:2])
-    more = f" and {len(sweep.recipes) - 2} more" if len(sweep.recipes) > 2 else ""
+    remaining = f" and {len(sweep.recipes) - 2} more" if len(sweep.recipes) > 2 else ""
     if sweep.kind == LINE:
-        return f"From pretrained through {names}{more}"
+        return f"From pretrained through {names}{remaining}"
     if sweep.kind == PLANE:
         first, second = (clean_text(axis.target, 30) for axis in sweep.axes)
         return f"Plane of {first} and {second}"
     varied = " × ".join(label.partition(": ")[2] or label for label in sweep.labels)
-    return f"{varied[:1].upper()}{varied[1:]} of {names}{more}"
+    return f"{varied[:1].upper()}{varied[1:]} of {names}{remaining}"
 
 
 def value_or_in_domain(sweep: Sweep, score: str) -> str:
@@ -293,11 +310,11 @@ def images_note(results: SweepResults) -> str:
         f"{images_drawn.scored_part_of_each(sample.split).capitalize()}: {images} of each of "
         f"{plural(tasks, 'task')}{sampled}; "
         f"{results.computed}."
-        f"{images_drawn.sampling_sentence(sample.split)}{_differing_tasks(results.averages)}"
+        f"{images_drawn.sampling_sentence(sample.split)}{_describe_differing_tasks(results.averages)}"
     )
 
 
-def _differing_tasks(means: pd.DataFrame) -> str:
+def _describe_differing_tasks(means: pd.DataFrame) -> str:
     """A sentence if the points' averages are over different tasks and images; empty if all are over the same."""
     if means["n_in"].nunique() < 2 and means["n_out"].nunique() < 2:
         return ""

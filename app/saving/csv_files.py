@@ -18,22 +18,25 @@ from viz import theme
 if TYPE_CHECKING:
     import pandas as pd
 
-BUTTONS = {
+BUTTON_HELP = {
     "Data (CSV)": "The chart's numbers: a row for each mark.",
     "Table (CSV)": "All columns of the table behind the chart.",
 }
-SOURCE = "source"  # a column with the line of provenance in its first row, because readers of CSV expect no comments
+SOURCE_COLUMN = (
+    "source"  # a column with the line of provenance in its first row, because readers of CSV expect no comments
+)
 
 
-def draw_csv_buttons(chart: ShownChart, of: str = "") -> None:
-    """Draw the buttons of a chart; ``of`` makes their keys unique among charts of one kind."""
-    for (label, about), (ending, content) in zip(
-        BUTTONS.items(), {"": marks_csv, "_table": table_csv}.items(), strict=True
+def draw_csv_buttons(chart: ShownChart, key_suffix: str = "") -> None:
+    """Draw the buttons of a chart; ``key_suffix`` makes their keys unique among charts of one kind."""
+    for (label, help_text), (suffix, make_csv) in zip(
+        BUTTON_HELP.items(), {"": marks_csv, "_table": table_csv}.items(), strict=True
     ):
         st.download_button(
-            label, benchmark_choice.bind_download(partial(content, chart)),
-            f"{theme.file_name(chart.name)}{ending}.csv", "text/csv",
-            key=f"csv{ending}_{chart.key}{of}", on_click="ignore", type="tertiary", icon=":material/table:", help=about,
+            label, benchmark_choice.bind_download(partial(make_csv, chart)),
+            f"{theme.file_name(chart.name)}{suffix}.csv", "text/csv",
+            key=f"csv{suffix}_{chart.key}{key_suffix}", on_click="ignore", type="tertiary",
+            icon=":material/table:", help=help_text,
         )  # fmt: skip
 
 
@@ -42,15 +45,17 @@ def marks_csv(chart: ShownChart) -> bytes:
     from viz.chart_registry import find
     from viz.marks import marks
 
-    return csv_with_source(marks(chart.figure(), find(chart.key).picks), chart.back, provenance.provenance_line(chart))
+    return csv_with_source(
+        marks(chart.draw_figure(), find(chart.key).picks), chart.keys_by_name, provenance.provenance_line(chart)
+    )
 
 
 def table_csv(chart: ShownChart) -> bytes:
     """The table behind a chart as CSV."""
-    return csv_with_source(chart.table, chart.back, provenance.provenance_line(chart))
+    return csv_with_source(chart.table, chart.keys_by_name, provenance.provenance_line(chart))
 
 
-def csv_with_source(table: pd.DataFrame, back: Mapping[str, str], source: str) -> bytes:
+def csv_with_source(table: pd.DataFrame, keys_by_name: Mapping[str, str], source: str) -> bytes:
     """A table as CSV, with experts' keys and with the line of provenance."""
-    keyed = expert_names.with_keys(table, back)
-    return tables.csv_bytes(keyed.assign(**{SOURCE: [source, *[""] * (len(keyed) - 1)][: len(keyed)]}))
+    keyed = expert_names.restore_keys(table, keys_by_name)
+    return tables.csv_bytes(keyed.assign(**{SOURCE_COLUMN: [source, *[""] * (len(keyed) - 1)][: len(keyed)]}))

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.saving.figure_files import register_component
 
-BUTTON = '<button type="button">Copy with a still</button><p role="status"></p>'
+BUTTON_HTML = '<button type="button">Copy with a still</button><p role="status"></p>'
 
 
 def frame_html(address: str, title: str) -> str:
@@ -21,10 +21,10 @@ def frame_html(address: str, title: str) -> str:
 
 def draw_copy_button(key: str, picture: dict[str, Any], address: str) -> None:
     """A button that copies the frame with a picture of the chart ``key``; see ``figure_files.picture_data``."""
-    _copier()(key=f"snippet_{key}", data={**picture, "address": address}, width="content")
+    _copy_component()(key=f"snippet_{key}", data={**picture, "address": address}, width="content")
 
 
 @cache
-def _copier() -> Any:
+def _copy_component() -> Any:
     """The button, registered once."""
-    return register_component("mergescope_snippet", BUTTON, "snippet.js")
+    return register_component("mergescope_snippet", BUTTON_HTML, "snippet.js")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app import page_text
 from app.reading import figures
-from app.reading.report_sources import Of
+from app.reading.report_sources import ChartSources
 from viz.report.report_contents import ReportView, Source
 
 if TYPE_CHECKING:
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShownChart:
-    """The chart ``key`` with its table and options, which show experts by name; ``back`` maps names to keys.
+    """The chart ``key`` with its table and options, which show experts by name; ``keys_by_name`` maps names to keys.
 
-    ``name`` begins the files' names. ``words`` is the page's Markdown about this chart, ``cautions`` that about all its
-    charts. ``place`` is the relative address of the view, ``of`` are the runs and sweeps that the chart shows,
-    ``heading`` is the chart's heading in the report.
+    ``name`` begins the files' names. ``words`` is the page's Markdown about this chart, ``cautions`` the Markdown
+    about all its charts. ``view_address`` is the relative address of the view, ``sources`` are the runs and sweeps that
+    the chart shows, ``heading`` is the chart's heading in the report.
     """
 
     key: str
     table: pd.DataFrame
     options: Mapping[str, Any]
-    back: Mapping[str, str]
+    keys_by_name: Mapping[str, str]
     name: str
     words: str
-    place: str
+    view_address: str
     cautions: str = ""
-    of: Of = None
+    sources: ChartSources = None
     heading: str = ""
 
     @property
@@ -41,12 +41,12 @@ class ShownChart:
         """The words as plain text."""
         return page_text.plain_text(self.words.strip())
 
-    def figure(self) -> go.Figure:
+    def draw_figure(self) -> go.Figure:
         """The figure for files, on a light ground. Shared: do not change it."""
-        return figures.figure(self.key, self.table, {"present": False, **self.options})
+        return figures.draw_figure(self.key, self.table, {"present": False, **self.options})
 
-    def view(self, sources: Sequence[Source]) -> ReportView:
+    def make_view(self, view_sources: Sequence[Source]) -> ReportView:
         """The chart as a view of the report."""
         caption = page_text.plain_text(f"{self.words} {self.cautions}".strip())
-        ids = tuple(source.id for source in sources)
-        return ReportView(self.key, self.table, dict(self.options), self.heading, "", caption, self.place, ids)
+        ids = tuple(source.id for source in view_sources)
+        return ReportView(self.key, self.table, dict(self.options), self.heading, "", caption, self.view_address, ids)

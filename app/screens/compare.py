@@ -22,10 +22,10 @@ VIEWS: dict[str, Callable[[RunPair], None]] = {  # name in the picker and in lin
     "charts": difference_maps.draw_view,
     "images": image_agreement.draw_view,
 }
-SUGGESTED = 3
-FIRST = ("task_arithmetic",)  # preset of the first run A, if there is such a run
-REFERENCE = "A is a merge; B is not: it is a reference model that merges are compared with."
-UNKNOWN = "This version does not know a method of {}, so the recipes cannot be compared step by step."
+MAX_SUGGESTIONS = 3
+FIRST_RUN_PRESETS = ("task_arithmetic",)  # presets of the run that is A at first, if such a run is stored
+REFERENCE_NOTE = "A is a merge; B is not: it is a reference model that merges are compared with."
+UNKNOWN_METHODS_NOTE = "This version does not know a method of {}, so the recipes cannot be compared step by step."
 
 
 def draw_run(run: Run, side: str) -> None:
@@ -38,7 +38,7 @@ def draw_run(run: Run, side: str) -> None:
 def pick_run_b(runs: Sequence[Run]) -> tuple[Run | None, bool]:
     """The picker of B; returns its run, and whether a link names a run that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, missing = run_choice.picked_run_b(list(by_id))
+    chosen, missing = run_choice.resolve_run_b(list(by_id))
     if missing:
         run_picker.draw_missing_runs([missing], run_choice.pick_run_b)
     st.session_state["other"] = chosen or None  # the picker follows the link
@@ -58,12 +58,12 @@ def pick_run_b(runs: Sequence[Run]) -> tuple[Run | None, bool]:
 
 def draw_suggestions(a: Run, runs: Sequence[Run]) -> None:
     """Suggestions for B: the runs that differ least from A."""
-    suggestions = compare_recipes.nearest_runs(a, runs)[:SUGGESTED]
+    suggestions = compare_recipes.nearest_runs(a, runs)[:MAX_SUGGESTIONS]
     if not suggestions:
         st.info("Choose B above. No other run merges the same experts as A, so only a part can be compared.")
         return
     st.markdown("Choose B above, or one of the runs on the same experts whose recipes are nearest to A's:")
-    with st.grid(SUGGESTED, min_column_width=260):
+    with st.grid(MAX_SUGGESTIONS, min_column_width=260):
         for run, lines in suggestions:
             with st.container(border=True, height="stretch"):
                 st.markdown(f"**{page_text.safe_text(run.name, 60)}**")
@@ -80,29 +80,33 @@ def draw_tensor_picker(a: Run) -> None:
     selection_pickers.draw_view_links("Compare", address.TENSOR, run=a.id)
 
 
-def comparable_runs(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
+def list_comparable_runs(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
     """The runs to compare A with: the merges, and the reference models evaluated on the same benchmark."""
     references = page_data.references(a.benchmark, stored)
-    first = [references.pop(kind) for kind in ("pretrained", "multitask") if kind in references]
-    return [*first, *runs, *references.values()]
+    first_references = [references.pop(kind) for kind in ("pretrained", "multitask") if kind in references]
+    return [*first_references, *runs, *references.values()]
 
 
 def draw_recipe_lines(pair: RunPair) -> None:
     """The lines of the recipes that differ."""
     st.header("What was done differently?", anchor=False)
     if pair.is_reference:
-        st.markdown(REFERENCE)
+        st.markdown(REFERENCE_NOTE)
         return
     lines = compare_recipes.recipe_differences(pair.a, pair.b)
-    if unknown := [run for run in pair.runs if not compare_recipes.has_known_methods(run)]:
-        st.info(UNKNOWN.format(page_text.join_words([f"**{page_text.safe_text(run.name, 60)}**" for run in unknown])))
+    if unknown_runs := [run for run in pair.runs if not compare_recipes.has_known_methods(run)]:
+        st.info(
+            UNKNOWN_METHODS_NOTE.format(
+                page_text.join_words([f"**{page_text.safe_text(run.name, 60)}**" for run in unknown_runs])
+            )
+        )
     elif not lines:
         st.markdown("Nothing. The recipes, their files and the benchmark are the same.")
         return
     if lines:
         rows = [[page_text.safe_text(cell, 400) for cell in line] for line in lines]
-        named = [f"{side}: {page_text.safe_text(name, 50)}" for side, name in zip("AB", pair.labels, strict=True)]
-        heads = ["Step", "Setting", *named]
+        run_heads = [f"{side}: {page_text.safe_text(name, 50)}" for side, name in zip("AB", pair.labels, strict=True)]
+        heads = ["Step", "Setting", *run_heads]
         table = dict(zip(heads, zip(*rows, strict=True), strict=True))
         st.table(table, border="horizontal", hide_index=True, alt="Lines of the recipes that differ")
 
@@ -111,16 +115,16 @@ def main() -> None:
     """Both pickers, and the views of the pair."""
     stored = page_data.stored_runs()
     runs = page_data.merges_of(stored)
-    first = next(iter(recipes_reading.preset_runs(FIRST, runs)), None)
+    first_run = next(iter(recipes_reading.preset_runs(FIRST_RUN_PRESETS, runs)), None)
     if not runs:
         run_picker.pick_run(runs)
         return
     with st.grid(2, min_column_width=340):
         with st.container():
-            picked = run_picker.pick_run(runs, first, "Run A", lambda run: draw_run(run, "a"))
+            picked = run_picker.pick_run(runs, first_run, "Run A", lambda run: draw_run(run, "a"))
         with st.container():
-            b, missing = pick_run_b(comparable_runs(picked[0], runs, stored)) if picked else (None, False)
-    if picked is None or missing:
+            b, is_missing = pick_run_b(list_comparable_runs(picked[0], runs, stored)) if picked else (None, False)
+    if picked is None or is_missing:
         return
     a, _ = picked
     if b is None:

@@ -20,7 +20,7 @@ VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -
     "experts against experts": expert_pairs.draw_view,
     "joint space of DRM": joint_space.draw_view,
 }
-OF_BENCHMARK: dict[str, Callable[[], None]] = {  # views that do not depend on the chosen experts
+BENCHMARK_VIEWS: dict[str, Callable[[], None]] = {  # views that do not depend on the chosen experts
     "ablations of DRM": drm_ablations.draw_view,
     "number of tasks": task_counts.draw_view,
 }
@@ -35,7 +35,7 @@ def draw_experts(run: Run) -> None:
     st.markdown(f"{plural(len(run.experts), 'expert')}: {names}. This page does not depend on how the run merges them.")
 
 
-def first_run(runs: list[Run]) -> Run | None:
+def choose_first_run(runs: list[Run]) -> Run | None:
     """The first run of the page: one of the library with the most experts, if there is one."""
     return max(runs, key=lambda run: (bool(page_data.library_title(run)), len(run.experts)), default=None)
 
@@ -43,21 +43,21 @@ def first_run(runs: list[Run]) -> Run | None:
 def main() -> None:
     """The chosen view of the chosen experts."""
     runs = page_data.merges_of(page_data.stored_runs())
-    about = st.segmented_control(
-        "View", (*VIEWS, *OF_BENCHMARK), default=next(iter(VIEWS)), key=address.CONFLICTS_VIEW, bind=address.BIND,
+    view = st.segmented_control(
+        "View", (*VIEWS, *BENCHMARK_VIEWS), default=next(iter(VIEWS)), key=address.CONFLICTS_VIEW, bind=address.BIND,
         required=True,
     )  # fmt: skip
-    if about in OF_BENCHMARK:
-        OF_BENCHMARK[about]()
+    if view in BENCHMARK_VIEWS:
+        BENCHMARK_VIEWS[view]()
         return
-    if (picked := run_picker.pick_run(runs, first_run(runs), "Experts of", draw_experts)) is None:
+    if (picked := run_picker.pick_run(runs, choose_first_run(runs), "Experts of", draw_experts)) is None:
         return
     run, _ = picked
     if len(run.experts) < 2:
         st.info(ONE_EXPERT)
         return
     try:
-        VIEWS[about](run)
+        VIEWS[view](run)
     except MergingError as error:
         st.error(page_text.safe_text(error, 1000), icon=":material/error:")
 

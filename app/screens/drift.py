@@ -22,8 +22,8 @@ DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT = (
     "exemplars",
     "what CAT removes",
 )
-MOST = 6  # runs shown first: those of the presets in ``FIRST``, else the first stored ones
-FIRST = ("weight_averaging", "task_arithmetic", "ties", "task_arithmetic_lwptv", "cat", "lot")  # presets
+MAX_FIRST_RUNS = 6  # runs shown at first if fewer than two runs have a preset in ``FIRST_PRESETS``
+FIRST_PRESETS = ("weight_averaging", "task_arithmetic", "ties", "task_arithmetic_lwptv", "cat", "lot")  # presets
 NOT_MEASURED = "Feature drift has not been measured for"
 NO_CONFLICTS = (
     "No run recorded what CAT removes. Runs with the edit CAT in their chain show here how much of each task vector "
@@ -31,51 +31,53 @@ NO_CONFLICTS = (
 )
 
 
-def first_runs(runs: Sequence[Run]) -> list[str]:
+def choose_first_runs(runs: Sequence[Run]) -> list[str]:
     """Ids of the runs shown if neither the link nor the session names any."""
-    chosen = recipes.preset_runs(FIRST, runs)
-    return [run.id for run in (chosen if len(chosen) > 1 else runs[:MOST])]
+    chosen = recipes.preset_runs(FIRST_PRESETS, runs)
+    return [run.id for run in (chosen if len(chosen) > 1 else runs[:MAX_FIRST_RUNS])]
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
     """The picker of runs, first of CLIP runs; warns of runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, lost = run_choice.picked_runs(list(by_id), first_runs([run for run in runs if not run.network] or runs))
-    if lost:
-        run_picker.draw_missing_runs(lost, one_other=other_networks.ONE_OTHER)
+    chosen, missing = run_choice.picked_runs(
+        list(by_id), choose_first_runs([run for run in runs if not run.network] or runs)
+    )
+    if missing:
+        run_picker.draw_missing_runs(missing, other_network_note=other_networks.ONE_OTHER)
     run_picker.draw_several(by_id, chosen, "drifting")
-    if not chosen and not lost:
+    if not chosen and not missing:
         st.info("Choose at least one run above.")
     return [by_id[run_id] for run_id in chosen]
 
 
 def draw_measured(
-    runs: Sequence[Run], draw: Callable[[Pairs], None], otherwise: Callable[[Sequence[Run]], None] | None = None
+    runs: Sequence[Run], draw: Callable[[Pairs], None], draw_unmeasured: Callable[[Sequence[Run]], None] | None = None
 ) -> None:
-    """Draw the measured runs with the experts of the first run, and offer to measure the others with these experts.
+    """Draw the measured runs with the experts of the first run, and offer to measure the other runs with these experts.
 
-    ``otherwise`` draws the runs if none is measured.
+    ``draw_unmeasured`` draws the runs if none is measured.
     """
     groups = run_picker.group_by_models(runs)
-    key, why = measurements.DRIFT, NOT_MEASURED
+    key, reason = measurements.DRIFT, NOT_MEASURED
     if groups[0][0].network:
-        key, why = measurements.LAYER_DRIFT, other_networks.NOT_MEASURED
+        key, reason = measurements.LAYER_DRIFT, other_networks.NOT_MEASURED
     results = [(run, measurements.find_measurement(key, run.id)) for run in groups[0]]
     pairs = [(run, measurement) for run, measurement in results if measurement is not None]
     if unmeasured := [run for run, measurement in results if measurement is None]:
-        measure_button.draw_missing(key, unmeasured, why, [measurement for _, measurement in pairs])
+        measure_button.draw_missing(key, unmeasured, reason, [measurement for _, measurement in pairs])
     if pairs:
         draw(pairs)
-    elif otherwise:
-        otherwise(unmeasured)
+    elif draw_unmeasured:
+        draw_unmeasured(unmeasured)
     run_picker.draw_other_groups(groups)
 
 
 def draw_conflicts(chosen: Sequence[Run], runs: Sequence[Run]) -> None:
     """The runs that recorded the conflicts that CAT removed, or a link to such a merge."""
-    for some in (chosen, runs):
-        if having := [run for run in some if measurements.CONFLICTS in run.tables]:
-            layer_by_layer.draw_removed(having)
+    for candidates in (chosen, runs):
+        if recorded := [run for run in candidates if measurements.CONFLICTS in run.tables]:
+            layer_by_layer.draw_removed(recorded)
             return
     page_parts.draw_empty(NO_CONFLICTS, "Merge with CAT", pages.MERGE, chain="cat;task_arithmetic")
 

@@ -16,15 +16,15 @@ from app.widgets.jobs import measure_button
 from merging.base.errors import TaskError
 from merging.study.runs.run import Run
 
-MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
+MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, COMPONENTS = (
     "maps",
     "perplexities",
     "separability",
     "distance to pretrained",
     "components",
 )
-MOST = 4  # runs beside the pretrained model
-FIRST = ("task_arithmetic", "task_arithmetic_lwptv")  # presets, as in the paper's figures
+MAX_RUNS = 4  # runs shown with the pretrained model
+FIRST_PRESETS = ("task_arithmetic", "task_arithmetic_lwptv")  # presets, as in the paper's figures
 WHAT_IS_OFFERED = "Features shows merges into one model for all tasks."
 NOT_EXTRACTED = "Features out of domain have not been extracted for"
 NO_PRETRAINED = (
@@ -34,24 +34,24 @@ NO_PRETRAINED = (
 NO_MODULE = "These images belong to no merged task, so no module applies: features of {} are the merged model's own."
 
 
-def first_runs(runs: Sequence[Run]) -> list[str]:
+def choose_first_runs(runs: Sequence[Run]) -> list[str]:
     """Ids of the runs shown if neither link nor session names any."""
-    return [run.id for run in recipes.preset_runs(FIRST, runs) or runs[:2]]
+    return [run.id for run in recipes.preset_runs(FIRST_PRESETS, runs) or runs[:2]]
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
     """The picker of runs, with a warning about runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, lost = run_choice.picked_runs(list(by_id), first_runs(runs))
-    if lost:
-        run_picker.draw_missing_runs(lost, offers=WHAT_IS_OFFERED)
-    run_picker.draw_several(by_id, chosen, "featuring", MOST)
-    if len(chosen) > MOST:
-        st.caption(f"Showing {MOST} of the {len(chosen)} chosen runs, the most that fit.")
-    return [by_id[run_id] for run_id in chosen[:MOST]]
+    chosen, missing = run_choice.picked_runs(list(by_id), choose_first_runs(runs))
+    if missing:
+        run_picker.draw_missing_runs(missing, offers=WHAT_IS_OFFERED)
+    run_picker.draw_several(by_id, chosen, "featuring", MAX_RUNS)
+    if len(chosen) > MAX_RUNS:
+        st.caption(f"Showing {MAX_RUNS} of the {len(chosen)} chosen runs; no more fit.")
+    return [by_id[run_id] for run_id in chosen[:MAX_RUNS]]
 
 
-def reference_models(references: dict[str, Run]) -> list[Run]:
+def pick_reference_models(references: dict[str, Run]) -> list[Run]:
     """The pretrained model, and the chosen expert if there is one."""
     titles = measurements.titles_by_task()
     experts = {titles[key]: run for key, run in references.items() if run.kind == "expert" and key in titles}
@@ -74,20 +74,20 @@ def draw_download(models: Sequence[feature_data.Model]) -> None:
     )  # fmt: skip
 
 
-def draw_view(about: str, chosen: Sequence[Run], references: Sequence[Run]) -> None:
+def draw_view(view: str, chosen: Sequence[Run], references: Sequence[Run]) -> None:
     """The chosen view of the models with features, and the offer to extract the features of the others."""
-    models, lacking = feature_data.split_by_features([*references, *chosen])
-    if lacking:
+    models, without_features = feature_data.split_by_features([*references, *chosen])
+    if without_features:
         measure_button.draw_missing(
-            measurements.FEATURES, lacking, NOT_EXTRACTED, [model.measurement for model in models]
+            measurements.FEATURES, without_features, NOT_EXTRACTED, [model.measurement for model in models]
         )
     if not models:
         return
-    if about == MAPS:
+    if view == MAPS:
         feature_maps.draw_side_by_side(models)
-    elif about == PERPLEXITIES:
+    elif view == PERPLEXITIES:
         feature_maps.draw_perplexities(models)
-    elif about == NUMBERS:
+    elif view == SEPARABILITY:
         feature_charts.draw_separability(models)
     else:
         feature_charts.draw_distance(models)
@@ -103,23 +103,23 @@ def main() -> None:
             "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
         )
         return
-    about = st.segmented_control(
-        "View", (MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS), default=MAPS,
+    view = st.segmented_control(
+        "View", (MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, COMPONENTS), default=MAPS,
         key=address.FEATURES_VIEW, bind=address.BIND, required=True,
     )  # fmt: skip
     chosen = pick_runs(runs)
     run_picker.draw_left_out(stored)
-    if about == COMPONENTS:
+    if view == COMPONENTS:
         feature_charts.draw_components(chosen, runs)
         return
-    if bare := [page_text.title_with_note(run) for run in chosen if run.needs_task]:
-        st.caption(NO_MODULE.format(page_text.safe_text(page_text.join_words(bare), 300)))
-    references = reference_models(dict(feature_data.reference_runs(stored)))
+    if without_module := [page_text.title_with_note(run) for run in chosen if run.needs_task]:
+        st.caption(NO_MODULE.format(page_text.safe_text(page_text.join_words(without_module), 300)))
+    references = pick_reference_models(dict(feature_data.reference_runs(stored)))
     if not any(run.kind == "pretrained" for run in references):
         st.info(NO_PRETRAINED)
     groups = run_picker.group_by_models(chosen)
     try:
-        draw_view(about, groups[0] if groups else [], references)
+        draw_view(view, groups[0] if groups else [], references)
         run_picker.draw_other_groups(groups)
     except TaskError as error:
         st.info(page_text.safe_text(error, 600))

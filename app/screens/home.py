@@ -14,7 +14,7 @@ from merging.study.score_table import H_SCORE, INSIDE, MEAN, OUTSIDE
 from viz.figure_text import percent, plural
 
 RUNS_PER_PAGE = 10  # runs per page of the list
-IMPORTED_HELP = "Mean {} over tasks, from a file or another program; not measured by this one."
+IMPORTED_HELP = "Mean {} over tasks, imported from a file or another program; not measured by Mergescope."
 
 page_parts.draw_heading(
     "Mergescope",
@@ -26,7 +26,7 @@ page_parts.draw_heading(
 stored = page_data.stored_runs()
 runs = page_data.merges_of(stored)
 if lesson := offered_lessons.lessons().get("why_merging_hurts"):
-    FIRST = (
+    FIRST_CARD = (
         "Guess first, then see what merging does to accuracy and to features, and read why: a lesson of "
         f"{lesson.minutes} minutes.",
         (
@@ -37,12 +37,12 @@ if lesson := offered_lessons.lessons().get("why_merging_hurts"):
         ),
     )
 else:
-    FIRST = (
-        "Accuracy on the merged tasks against the number of experts that are merged, method by method.",
+    FIRST_CARD = (
+        "Accuracy on the merged tasks by the number of merged experts, method by method.",
         (pages.CONFLICTS, "Open Conflicts", "call_split", {address.CONFLICTS_VIEW: "number of tasks"}),
     )
-LINKS = (
-    ("See why merging hurts", *FIRST),
+CARDS = (  # title, text, and page, label, icon and query of the link
+    ("See why merging hurts", *FIRST_CARD),
     (
         "Look inside a merge",
         "Which tensors are salient for each expert, and which does the merge keep? Move the prune ratio to see.",
@@ -50,7 +50,7 @@ LINKS = (
     ),
     (
         "Which merge wins out of domain?",
-        "In-domain against out-of-domain accuracy of several merges, beside the pretrained model and the experts.",
+        "In-domain and out-of-domain accuracy of several merges, with the pretrained model and the experts.",
         (pages.SCORES, "Open Scores", "monitoring", {}),
     ),
     (
@@ -65,12 +65,12 @@ LINKS = (
     ),
     (
         "What does each method do?",
-        "Every edit, merge and adapt with its formula, its parameters, and published figures beside ours.",
+        "Every edit, merge and adapt with its formula, its parameters, and published figures next to ours.",
         (pages.METHODS, "Open Methods", "menu_book", {}),
     ),
 )
 with st.grid(3, min_column_width=220):
-    for title, sentence, (page, label, icon, query) in LINKS:
+    for title, sentence, (page, label, icon, query) in CARDS:
         with st.container(border=True, height="stretch"):
             st.markdown(f"**{title}**")
             st.markdown(sentence)
@@ -84,17 +84,21 @@ with st.container(border=True, horizontal=True, vertical_alignment="center"):
     page_parts.draw_page_link(pages.MODELS, "Open Models & runs", "inventory_2")
 
 
-WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
-HEADS = {"In": "in-domain", "Out": "out-of-domain", "H-score": "H-score"}  # column of a score -> order of the list
-EVERYWHERE, HERE, LIBRARY = "all", "this machine", "library"
+COLUMN_WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
+SCORE_ORDERS = {
+    "In": "in-domain",
+    "Out": "out-of-domain",
+    "H-score": "H-score",
+}  # head of a score's column -> name of the list's order by this score
+ALL_RUNS, OWN_RUNS, LIBRARY_RUNS = "all", "this machine", "library"
 
 
 def draw_run(run: Run) -> None:
-    """One run of the library: title, three scores, links."""
+    """One row of the list: the run's title, its three scores, and links."""
     summary = page_data.summary(run, stored)
     imported = None if summary else imported_runs.find_scores(run.id)
-    title, inside, outside, h_score, links = st.columns(WIDTHS, vertical_alignment="center", gap="small")
-    facts = ["precomputed" if run.provenance == PRECOMPUTED else HERE, plural(len(run.experts), "expert")]
+    title, inside, outside, h_score, links = st.columns(COLUMN_WIDTHS, vertical_alignment="center", gap="small")
+    facts = ["precomputed" if run.provenance == PRECOMPUTED else OWN_RUNS, plural(len(run.experts), "expert")]
     facts += [f"{page_text.per_task_in_words(run)} ‡"] if page_text.per_task_in_words(run) else []
     facts += ["† adapted on the scored images"] if run.adapts_on_test else []
     facts += [f"◇ from {page_text.safe_text(imported.origin, 60)}"] if imported else []
@@ -118,44 +122,44 @@ def draw_run(run: Run) -> None:
             page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring", runs=run.id)
 
 
-def pick_listed_runs(runs: list[Run]) -> list[Run]:
-    """The controls above the list; returns the matching runs in the chosen order."""
-    own = sum(run.provenance != PRECOMPUTED for run in runs)
-    counts = {EVERYWHERE: len(runs), HERE: own, LIBRARY: len(runs) - own}
+def draw_list_controls(runs: list[Run]) -> list[Run]:
+    """Draw the controls above the list; returns the matching runs in the chosen order."""
+    own_count = sum(run.provenance != PRECOMPUTED for run in runs)
+    counts = {ALL_RUNS: len(runs), OWN_RUNS: own_count, LIBRARY_RUNS: len(runs) - own_count}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        words = st.text_input("Find a run", type="search", live=True, key="find_run", max_chars=80, width=220)
-        order = st.selectbox("Order by", run_order.ORDERS, key="order_by", width=180)
-        group = EVERYWHERE
-        if own and own < len(runs):
-            group = st.segmented_control(
-                "From", counts, default=EVERYWHERE, required=True, key="runs_from",
+        search_words = st.text_input("Find a run", type="search", live=True, key="find_run", max_chars=80, width=220)
+        order_name = st.selectbox("Order by", run_order.ORDERS, key="order_by", width=180)
+        source = ALL_RUNS
+        if own_count and own_count < len(runs):
+            source = st.segmented_control(
+                "From", counts, default=ALL_RUNS, required=True, key="runs_from",
                 format_func=lambda group_name: f"{group_name} ({counts[group_name]})",
             )  # fmt: skip
-    matching = run_order.find_runs(runs, words or "")
-    if group != EVERYWHERE:
-        matching = [run for run in matching if (run.provenance == PRECOMPUTED) == (group == LIBRARY)]
-    return run_order.sort_runs(matching, order, stored)
+    matching_runs = run_order.find_runs(runs, search_words or "")
+    if source != ALL_RUNS:
+        matching_runs = [run for run in matching_runs if (run.provenance == PRECOMPUTED) == (source == LIBRARY_RUNS)]
+    return run_order.sort_runs(matching_runs, order_name, stored)
 
 
 def draw_library(runs: list[Run]) -> None:
     """The list of runs, a page at a time."""
-    listed = pick_listed_runs(runs) if len(runs) > RUNS_PER_PAGE else runs
+    listed = draw_list_controls(runs) if len(runs) > RUNS_PER_PAGE else runs
     if not listed:
         st.info("No run has all of these words in its title, chain or experts.")
         return
     rows = st.container(border=True, gap="xsmall")
-    first = RUNS_PER_PAGE * (pick_page(len(listed)) - 1) if len(listed) > RUNS_PER_PAGE else 0
+    first = RUNS_PER_PAGE * (draw_pager(len(listed)) - 1) if len(listed) > RUNS_PER_PAGE else 0
     with rows:
-        draw_heads(len(runs) > RUNS_PER_PAGE)
+        draw_column_heads(len(runs) > RUNS_PER_PAGE)
         for run in listed[first : first + RUNS_PER_PAGE]:
             draw_run(run)
 
 
-def draw_heads(sortable: bool) -> None:
-    """The heads of the columns; a click on a score sorts the list by it, best first, and a second click undoes that."""
-    run, *scores, _ = st.columns(WIDTHS, gap="small", vertical_alignment="center")
+def draw_column_heads(sortable: bool) -> None:
+    """Draw the heads of the columns; a click on a score sorts by it, best first, and a second click undoes that."""
+    run, *scores, _ = st.columns(COLUMN_WIDTHS, gap="small", vertical_alignment="center")
     run.caption("Run")
-    for column, (head, order) in zip(scores, HEADS.items(), strict=True):
+    for column, (head, order) in zip(scores, SCORE_ORDERS.items(), strict=True):
         if not sortable:
             column.caption(head)
             continue
@@ -171,8 +175,8 @@ def order_by(order: str) -> None:
     st.session_state["order_by"], st.session_state["runs_page"] = order, 1
 
 
-def pick_page(count: int) -> int:
-    """The pager; returns the page, from 1."""
+def draw_pager(count: int) -> int:
+    """Draw the pager; returns the chosen page, from 1."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         page = st.pagination(-(-count // RUNS_PER_PAGE), key="runs_page", width=320)
         st.caption(f"{RUNS_PER_PAGE * (page - 1) + 1} to {min(RUNS_PER_PAGE * page, count)} of {plural(count, 'run')}")
@@ -183,8 +187,7 @@ st.header("Runs", anchor=False)
 if runs:
     st.caption(
         f"In and Out are mean accuracies in and out of domain, on the {samples.scored_part()}, and the H-score is "
-        f"their "
-        f"harmonic mean; Scores has every number with its interval.{samples.sampling_sentence()}"
+        f"their harmonic mean; Scores has every number with its interval.{samples.sampling_sentence()}"
     )
     draw_library(runs)
 else:

@@ -23,19 +23,19 @@ from app.widgets import page_parts, run_picker
 from merging.study.runs.run import Run
 
 COEFFICIENTS, LOSSES, MODULES, MASKS, STORAGE = "coefficients", "loss and gain", "modules", "masks", "storage"
-NEEDS = {  # view -> tables, at least one of which a run must have
+VIEW_TABLES = {  # view -> tables, at least one of which a run must have
     COEFFICIENTS: {learning.STEPS},
     LOSSES: {learning.TRACE, learning.SHIFT},
     MODULES: {learning.SHIFT, learning.ROUTING, learning.PARTS},
     MASKS: {learning.LOCALIZATION},
     STORAGE: set(learning.LEARNED_TABLES),
 }
-NONE = (
-    "No run has learned anything yet. A merge that learns its coefficients from unlabeled images shows here which "
-    "layers it turned up and which off, while it learns and afterwards."
+NO_LEARNED_RUN = (
+    "No run has learned anything yet. A merge that learns its coefficients from unlabeled images shows here the "
+    "coefficient of every layer, while it learns and afterwards."
 )
-LACKS_VIEW = "This run has no {}. It has: {}."
-LEARNED_NOTHING = "This run learned nothing: its method needs no learning."
+LACKS_VIEW_NOTE = "This run has no {}. It has: {}."
+LEARNED_NOTHING_NOTE = "This run learned nothing: its method needs no learning."
 
 
 def open_view(name: str) -> None:
@@ -43,11 +43,11 @@ def open_view(name: str) -> None:
     st.session_state[address.LEARNING_VIEW] = name
 
 
-def first_run(learned: Sequence[Run]) -> Run:
+def choose_first_run(learned: Sequence[Run]) -> Run:
     """The run that is shown if none is chosen: one with the view in the link, of the library if possible."""
-    tables = NEEDS.get(st.query_params.get(address.LEARNING_VIEW, ""), set(learning.LEARNED_TABLES))
-    having = [run for run in learned if tables & learning.table_names(run)] or learned
-    return next((run for run in having if page_data.library_title(run)), having[0])
+    tables = VIEW_TABLES.get(st.query_params.get(address.LEARNING_VIEW, ""), set(learning.LEARNED_TABLES))
+    candidates = [run for run in learned if tables & learning.table_names(run)] or learned
+    return next((run for run in candidates if page_data.library_title(run)), candidates[0])
 
 
 def main() -> None:
@@ -58,32 +58,36 @@ def main() -> None:
     learned = [run for run in runs if learning.has_learned(run)]
     if not learned:
         key = start_runs.learning_method()
-        page_parts.draw_empty(NONE, "Merge with a method that learns", pages.MERGE, **({"chain": key} if key else {}))
+        page_parts.draw_empty(
+            NO_LEARNED_RUN, "Merge with a method that learns", pages.MERGE, **({"chain": key} if key else {})
+        )
         return
     not_learned = [run for run in runs if run not in learned]
-    picked = run_picker.pick_run([*learned, *not_learned], first_run(learned), ready=learned)
+    picked = run_picker.pick_run([*learned, *not_learned], choose_first_run(learned), ready=learned)
     if picked is None:
         return
     run, fresh = picked
     if not learning.has_learned(run):
-        st.info(LEARNED_NOTHING)
-        first = first_run(learned)
+        st.info(LEARNED_NOTHING_NOTE)
+        first = choose_first_run(learned)
         st.button(f"Show {page_text.run_label(first)}", on_click=run_choice.pick_run, args=(first.id,), type="primary")
         return
-    having = [name for name, tables in NEEDS.items() if tables & learning.table_names(run)]
+    available_views = [name for name, tables in VIEW_TABLES.items() if tables & learning.table_names(run)]
     if fresh or address.LEARNING_VIEW not in {*st.session_state, *st.query_params}:
-        st.session_state[address.LEARNING_VIEW] = having[0]
+        st.session_state[address.LEARNING_VIEW] = available_views[0]
     chosen = st.segmented_control(
-        "View", list(NEEDS), default=COEFFICIENTS, key=address.LEARNING_VIEW, bind=address.BIND, required=True
+        "View", list(VIEW_TABLES), default=COEFFICIENTS, key=address.LEARNING_VIEW, bind=address.BIND, required=True
     )
-    draw_view(run, chosen, having, [run for run in learned if page_data.belongs_here(run)], stored)
+    draw_view(run, chosen, available_views, [run for run in learned if page_data.belongs_here(run)], stored)
 
 
-def draw_view(run: Run, chosen: str, having: Sequence[str], learned: Sequence[Run], stored: Sequence[Run]) -> None:
+def draw_view(
+    run: Run, view: str, available_views: Sequence[str], learned: Sequence[Run], stored: Sequence[Run]
+) -> None:
     """One view of a run, or a message with the views that it has."""
-    if chosen not in having:
-        st.info(LACKS_VIEW.format(chosen, page_text.join_words(having)))
-        for name in having:
+    if view not in available_views:
+        st.info(LACKS_VIEW_NOTE.format(view, page_text.join_words(available_views)))
+        for name in available_views:
             st.button(name.capitalize(), key=f"open_{name}", on_click=open_view, args=(name,), type="tertiary")
         return
     comparable = learning.comparable_runs(run, learned)
@@ -94,7 +98,7 @@ def draw_view(run: Run, chosen: str, having: Sequence[str], learned: Sequence[Ru
         MASKS: lambda: learned_masks.draw_view(run),
         STORAGE: lambda: learned_storage.draw_view(run, comparable),
     }
-    views[chosen]()
+    views[view]()
 
 
 page_parts.draw_heading(

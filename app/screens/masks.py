@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Label in pickers and links -> name in charts.
-GROUPS = {"forward order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
-FIRST = ("task_arithmetic_lwptv",)  # preset of the first run, if there is such a run
+TENSOR_ORDERS = {"forward order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
+FIRST_RUN_PRESETS = ("task_arithmetic_lwptv",)  # presets of the run that is shown at first, if such a run is stored
 CLICK_HINT = "Click a cell, or choose"
-SPLITS = {"role": "role", "kind of layer": "part", "attention, MLP, other": "component"}
+KEPT_SHARE_GROUPS = {"role": "role", "kind of layer": "part", "attention, MLP, other": "component"}
 
 page_parts.draw_heading(
     "Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for which experts."
@@ -38,14 +38,14 @@ def choose_cell() -> None:
 
 
 @guarded_fragment
-def draw_masks(run: Run, fresh: bool, holders: list[Run]) -> None:
+def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
     """The live chart: a change of the ratio redraws the masks from the stored saliency, without a new merge."""
     from merging.methods.shared.saliency import apply_ratio, join_thirds
     from merging.recipes.presets import settings_of
 
     ratio, shared = settings_of(run.recipe)
     try:
-        stored, masked = page_data.saliency(run, holders)
+        stored, masked = page_data.saliency(run, candidate_runs)
     except CheckpointError as error:
         st.info(
             f"This run did not prune tensors, and its task vectors cannot be measured. "
@@ -60,8 +60,8 @@ def draw_masks(run: Run, fresh: bool, holders: list[Run]) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=address.RATIO, bind=address.BIND, width=320)
         one_mask = st.toggle("One mask for all experts", shared, key=address.SHARED_MASK, bind=address.BIND)
-        group = GROUPS[
-            st.selectbox("Tensors in order of", GROUPS, key=address.TENSOR_ORDER, bind=address.BIND, width=230)
+        order = TENSOR_ORDERS[
+            st.selectbox("Tensors in order of", TENSOR_ORDERS, key=address.TENSOR_ORDER, bind=address.BIND, width=230)
         ]
         tower = selection_pickers.pick_tower(stored["section"])
         painting = paint.draw_paint_switch()
@@ -72,22 +72,25 @@ def draw_masks(run: Run, fresh: bool, holders: list[Run]) -> None:
     tensors = list(dict.fromkeys(shown["tensor"]))
     words = kept_share.kept_in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
-    picture, canvas = st.container(), st.container()  # read the pickers first, then draw the picture above them
+    chart_area, painting_area = (
+        st.container(),
+        st.container(),
+    )  # read the pickers first, then draw the picture above them
     with st.container(horizontal=True, gap="medium"):
         tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", width=220)
     selection_pickers.draw_view_links("Masks", address.TENSOR, run=run.id)
-    with picture:
+    with chart_area:
         name, cell, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.claim_lines("masks/saliency")
         chart_view.draw_chart(
-            "saliency_matrix", shown, name=name, on_click=choose_cell, selected=cell, group=group,
+            "saliency_matrix", shown, name=name, on_click=choose_cell, selected=cell, group=order,
             guides=painting, description=f"{words} {paper}", of=[run],
         )  # fmt: skip
         paper_line.draw_lines(paper, [run])
     if painting:
-        with canvas:
-            own = join_thirds(apply_ratio(stored, ratio, shared)) if masked else None
-            paint.draw_painting(run, shown, chosen, own, group, thirds=len(shown) < len(table))
+        with painting_area:
+            run_mask = join_thirds(apply_ratio(stored, ratio, shared)) if masked else None
+            paint.draw_painting(run, shown, chosen, run_mask, order, thirds=len(shown) < len(table))
     if tensor:
         draw_tensor(run, shown[shown["tensor"] == tensor], tensor, expert, experts)
     put_back_panel.draw_panel(run, tensor, "masks")
@@ -97,11 +100,11 @@ def draw_masks(run: Run, fresh: bool, holders: list[Run]) -> None:
 def draw_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, experts: list[str]) -> None:
     """One tensor's numbers for every expert."""
     first = rows.iloc[0]
-    keepers = int(rows["kept"].sum())
+    keeping_experts = int(rows["kept"].sum())
     description = f"{first['numel']:,} scalars, {role_name(first['role'])} in {page_text.safe_text(first['section'])}"
     words = (
-        f"**{page_text.safe_text(tensor, 120)}**, {description}: {keepers} of {plural(len(rows), 'expert')} "
-        f"{'keeps' if keepers == 1 else 'keep'} it."
+        f"**{page_text.safe_text(tensor, 120)}**, {description}: {keeping_experts} of {plural(len(rows), 'expert')} "
+        f"{'keeps' if keeping_experts == 1 else 'keep'} it."
     )
     st.markdown(words)
     chart_view.draw_chart(
@@ -128,7 +131,9 @@ def draw_kept_shares(table: pd.DataFrame, run: Run, ratio: float) -> None:
     sources = {"masks": "the masks above", "weights": "the merged weights"}
     first = "weights" if kept_share.FACTORS in run.tables else "masks"
     with st.container(horizontal=True, gap="medium"):
-        by = SPLITS[st.selectbox("Split by", SPLITS, key=address.GROUPING, bind=address.BIND, width=200)]
+        group = KEPT_SHARE_GROUPS[
+            st.selectbox("Split by", KEPT_SHARE_GROUPS, key=address.GROUPING, bind=address.BIND, width=200)
+        ]
         source = st.segmented_control(
             "Counted from",
             sources,
@@ -141,12 +146,12 @@ def draw_kept_shares(table: pd.DataFrame, run: Run, ratio: float) -> None:
     if source == "weights":
         table, rule = kept_share.kept_by_weights(run)
         st.caption(rule)
-    kept_share.draw_kept_share(table, run, by, rule)
+    kept_share.draw_kept_share(table, run, group, rule)
 
 
 runs = page_data.merges_of(page_data.stored_runs())
 painting_state.note_painted_text()
-first = recipes.preset_runs(FIRST, runs) or [run for run in runs if "saliency" in run.tables]
+first = recipes.preset_runs(FIRST_RUN_PRESETS, runs) or [run for run in runs if "saliency" in run.tables]
 if picked := run_picker.pick_run(runs, next(iter(first), None)):
     draw_masks(*picked, runs)
     page_parts.draw_page_link(pages.COMPARE, "Compare with another run", "compare", run=picked[0].id)

@@ -47,9 +47,9 @@ def draw_fit(recipe: Recipe) -> bool:
         recipe.pretrained, dict(recipe.experts), "merge", recipe.activation, recipe.family, recipe.vocabulary
     ):
         return False
-    if lacks := fit_report.missing_needs(recipe):
-        st.error(page_text.safe_text(lacks, 600), icon=":material/block:")
-    return not lacks
+    if missing_inputs := fit_report.find_missing_needs(recipe):
+        st.error(page_text.safe_text(missing_inputs, 600), icon=":material/block:")
+    return not missing_inputs
 
 
 def draw_costs(recipe: Recipe, stored: Sequence[Run]) -> None:
@@ -57,15 +57,15 @@ def draw_costs(recipe: Recipe, stored: Sequence[Run]) -> None:
     needs = sorted(str(need) for need in recipe.needs)
     data_needed = f"It needs {page_text.join_words(needs)}." if needs else "It needs no data."
     estimate = recipes_reading.estimate_recipe(recipe, stored)
-    scored = "" if page_data.why_not_evaluated(recipe.pretrained) else " with evaluation"
+    evaluated = "" if page_data.why_not_evaluated(recipe.pretrained) else " with evaluation"
     source = estimate_basis(estimate.learned, "run")
     st.markdown(
-        f":material/timer: About **{duration_text(estimate.seconds)}** of computing{scored} ({source}), after a few "
+        f":material/timer: About **{duration_text(estimate.seconds)}** of computing{evaluated} ({source}), after a few "
         f"seconds to start; up to **{size_text(estimate.anonymous_bytes)}** of memory, "
         f"{size_text(estimate.reads_bytes)} to read. {data_needed}"
     )
-    if too_large := estimate.find_too_large(free_memory(), recipe):
-        st.error(page_text.safe_text(too_large, 900), icon=":material/memory:")
+    if memory_problem := estimate.find_too_large(free_memory(), recipe):
+        st.error(page_text.safe_text(memory_problem, 900), icon=":material/memory:")
 
 
 def draw_recipe_files(recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""Methods: a card for every registered method, published figures beside ours, and the needs and costs of each."""
+"""Methods: a card for every registered method, published figures next to ours, and the needs and costs of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from merging.methods import registry
 from merging.methods.method import Method, Needs
 from merging.recipes.recipe import DEFAULT_MERGE
 
-PICK = "methods_{}"  # the picker of a role's methods
+PICKER_KEY = "methods_{}"  # the picker of a role's methods
 
 
 def pick_methods(methods: Sequence[Method]) -> list[Method]:
@@ -40,7 +40,7 @@ def draw_method_pickers(matching: Sequence[Method], chosen: str) -> None:
     titles = {method.key: method.title for method in matching}
     for role, (title, meaning) in method_facts.ROLES.items():
         if keys := [method.key for method in matching if method.role == role]:
-            widget = PICK.format(role)
+            widget = PICKER_KEY.format(role)
             st.session_state[widget] = chosen if chosen in keys else None
             st.pills(
                 f"**{title}**: {meaning}", keys, format_func=titles.get, key=widget,
@@ -70,7 +70,7 @@ methods = registry.list_methods()  # loads torch, after the heading is on the pa
 stored = page_data.stored_runs()
 runs = page_data.scored_runs(stored)
 keys = [method.key for method in methods]
-chosen, missing = view_state.picked_method(keys, DEFAULT_MERGE)
+chosen, missing = view_state.resolve_method(keys, DEFAULT_MERGE)
 if missing:
     hint = page_text.safe_text(did_you_mean(missing, keys))
     st.warning(f"There is no method named “{page_text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")

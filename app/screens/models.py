@@ -12,7 +12,7 @@ from app.views.runs import disk_usage, run_list
 from app.widgets import page_parts
 
 MODELS, DATA, RUNS, STORAGE = "models", "data", "runs", "storage and machine"
-OWN, PUBLISHED = "from your images", published_experiments.PUBLISHED
+OWN_IMAGES, PUBLISHED = "from your images", published_experiments.PUBLISHED
 
 
 def draw_models() -> None:
@@ -35,8 +35,8 @@ def draw_benchmark() -> None:
     benchmark_picker.draw_chooser(folders)
     benchmark_form.draw_make_again()
     source = st.segmented_control(
-        "Another benchmark", (OWN, PUBLISHED), default=OWN, key=address.BENCHMARK_SOURCE, bind=address.BIND,
-        required=True,
+        "Another benchmark", (OWN_IMAGES, PUBLISHED), default=OWN_IMAGES, key=address.BENCHMARK_SOURCE,
+        bind=address.BIND, required=True,
     )  # fmt: skip
     if source == PUBLISHED:
         published_experiments.draw_experiments()

@@ -7,7 +7,7 @@ import streamlit as st
 from app import page_text
 from app.reading import page_data, report_sources
 from app.session import pages, report_keeper
-from app.session.report_draft import MOST_VIEWS
+from app.session.report_draft import MAX_VIEWS
 from app.views.report import first_views, stored_reports, view_cards
 from app.widgets import page_parts
 from merging.base.text import size_text
@@ -15,12 +15,12 @@ from viz.figure_text import plural
 from viz.report import render
 from viz.report.report_contents import ReportError
 
-NAME = "mergescope_report.html"
-EMPTY = (
+FILE_NAME = "mergescope_report.html"
+EMPTY_NOTE = (
     "The report is empty. The button **Add to report** under every chart adds the chart in its current state: its "
     "runs, settings and table. Charts are on these pages:"
 )
-LINKS = (
+CHART_PAGES = (
     (pages.SCORES, "Scores", "monitoring"),
     (pages.SWEEPS, "Sweeps", "tune"),
     (pages.COMPARE, "Compare", "compare"),
@@ -29,23 +29,23 @@ LINKS = (
     (pages.DRIFT, "Drift", "moving"),
     (pages.FEATURES, "Features", "scatter_plot"),
 )
-PROGRAM = 4.8e6  # bytes of plotly.js
-INTRODUCTION = "What the report shows, and the conclusions. Plain text; an empty line starts a new paragraph."
+PLOTLY_BYTES = 4.8e6  # size of plotly.js
+INTRODUCTION_HINT = "What the report shows, and the conclusions. Plain text; an empty line starts a new paragraph."
 
 
 def draw_empty() -> None:
     """Links to the pages with charts."""
     with st.container(border=True):
-        st.markdown(EMPTY)
+        st.markdown(EMPTY_NOTE)
         with st.container(horizontal=True, gap="small"):
-            for path, label, icon in LINKS:
+            for path, label, icon in CHART_PAGES:
                 page_parts.draw_page_link(path, label, icon)
 
 
 def store_field(widget: str, name: str) -> None:
     """Callback of a field of the whole report."""
-    typed = st.session_state[widget]  # first, because reading the changes of another tab forgets the fields
-    report_keeper.current_report().set_field(name, typed)
+    value = st.session_state[widget]  # first, because reading the changes of another tab forgets the fields
+    report_keeper.current_report().set_field(name, value)
 
 
 def draw_fields() -> None:
@@ -58,14 +58,14 @@ def draw_fields() -> None:
         args=(title, "title"),
     )  # fmt: skip
     st.text_area(
-        "Introduction", draft.introduction, key=introduction, max_chars=20_000, height=110, placeholder=INTRODUCTION,
-        on_change=store_field, args=(introduction, "introduction"),
+        "Introduction", draft.introduction, key=introduction, max_chars=20_000, height=110,
+        placeholder=INTRODUCTION_HINT, on_change=store_field, args=(introduction, "introduction"),
     )  # fmt: skip
 
 
 def draw_download() -> None:
     """The download, disabled if the report contains private names or folders."""
-    draft, whole, private = (
+    draft, report, private_words = (
         report_keeper.current_report(),
         report_sources.finish_report(),
         report_sources.private_words(),
@@ -73,7 +73,7 @@ def draw_download() -> None:
     problem = check_privacy()
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.download_button(
-            "Download the report (HTML)", lambda: render(whole, private), NAME, "text/html", type="primary",
+            "Download the report (HTML)", lambda: render(report, private_words), FILE_NAME, "text/html", type="primary",
             on_click="ignore", icon=":material/download:", disabled=bool(problem),
         )  # fmt: skip
         for name, label, words in (
@@ -83,10 +83,10 @@ def draw_download() -> None:
             key = report_keeper.field_key(f"report_{name}")
             st.toggle(label, getattr(draft, name), key=key, help=words, on_change=store_field, args=(key, name))
     st.caption(
-        f"{plural(len(draft.views), 'view')} of at most {MOST_VIEWS}, about {size_text(PROGRAM + draft.size)} in all, "
-        f"of which {size_text(PROGRAM)} are the drawing program: the file opens without a network and requests "
-        "nothing. It contains no date, and neither your name nor your folders; runs come with recipes, digests, seeds "
-        "and versions."
+        f"{plural(len(draft.views), 'view')} of at most {MAX_VIEWS}, about {size_text(PLOTLY_BYTES + draft.size)} in "
+        f"all, of which {size_text(PLOTLY_BYTES)} are the plotting library. The file opens without a network and "
+        "requests nothing. It contains no date, and neither your name nor your folders; runs come with recipes, "
+        "digests, seeds and versions."
     )
 
 
@@ -116,7 +116,7 @@ if not draft.views:
 else:
     draw_fields()
     draw_download()
-    for place, kept in enumerate(draft.views):
-        view_cards.draw_card(kept, place, len(draft.views) - 1)
+    for index, stored in enumerate(draft.views):
+        view_cards.draw_card(stored, index, len(draft.views) - 1)
 first_views.draw_picker(page_data.stored_runs())
 stored_reports.draw_stored_reports()

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
-DEFAULT = 6  # runs shown first
+MAX_FIRST_RUNS = 6  # runs shown at first if none is chosen
 WHAT_IS_OFFERED = "Scores compares runs that were evaluated on the same version of the benchmark."
-RUN, KIND, PER_TASK_KIND, COUNT, RUN_ID = 175, 80, 145, 52, 103  # px
-PERCENT = {  # title and px
+RUN_WIDTH, KIND_WIDTH, PER_TASK_KIND_WIDTH, COUNT_WIDTH, RUN_ID_WIDTH = 175, 80, 145, 52, 103  # of the columns, px
+PERCENT_COLUMNS = {  # title and px
     "in_domain": ("In-domain", 76),
     "in_low": ("In: low", 62),
     "in_high": ("In: high", 66),
@@ -36,9 +36,9 @@ PERCENT = {  # title and px
 def draw_numbers(table: pd.DataFrame) -> None:
     """The sortable table of the scatter."""
     st.header("Every average, with its interval", anchor=False)
-    rows = table[["label", "kind", *PERCENT, "n_in", "n_out", "run"]].copy()
-    rows[list(PERCENT)] *= 100
-    kind = PER_TASK_KIND if rows["kind"].isin(["per_task", "modules"]).any() else KIND
+    rows = table[["label", "kind", *PERCENT_COLUMNS, "n_in", "n_out", "run"]].copy()
+    rows[list(PERCENT_COLUMNS)] *= 100
+    kind = PER_TASK_KIND_WIDTH if rows["kind"].isin(["per_task", "modules"]).any() else KIND_WIDTH
     rows["kind"] = rows["kind"].replace(
         {"per_task": f"{page_text.ONE_PER_TASK} ‡", "modules": f"{page_text.MODULE_PER_TASK} ‡"}
     )
@@ -48,12 +48,14 @@ def draw_numbers(table: pd.DataFrame) -> None:
         rows,
         hide_index=True,
         column_config={
-            "label": st.column_config.TextColumn("Run", width=RUN, pinned=True),
+            "label": st.column_config.TextColumn("Run", width=RUN_WIDTH, pinned=True),
             "kind": st.column_config.TextColumn("Kind", width=kind),
-            **{key: number(title, width=width, format="%.1f%%") for key, (title, width) in PERCENT.items()},
-            "n_in": number("n, in", width=COUNT, format="localized", help="Images of all in-domain data sets."),
-            "n_out": number("n, out", width=COUNT, format="localized", help="Images of all out-of-domain data sets."),
-            "run": st.column_config.TextColumn("Id", width=RUN_ID),
+            **{key: number(title, width=width, format="%.1f%%") for key, (title, width) in PERCENT_COLUMNS.items()},
+            "n_in": number("n, in", width=COUNT_WIDTH, format="localized", help="Images of all in-domain data sets."),
+            "n_out": number(
+                "n, out", width=COUNT_WIDTH, format="localized", help="Images of all out-of-domain data sets."
+            ),
+            "run": st.column_config.TextColumn("Id", width=RUN_ID_WIDTH),
         },
         alt="Averages of every run with intervals",
     )
@@ -108,7 +110,7 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
 def pick_runs(scored: list[Run], stored: list[Run]) -> None:
     """The picker of runs, and their scores."""
     by_id = {run.id: run for run in scored}
-    chosen, missing = run_choice.picked_runs(list(by_id), list(by_id)[:DEFAULT])
+    chosen, missing = run_choice.picked_runs(list(by_id), list(by_id)[:MAX_FIRST_RUNS])
     if missing:
         run_picker.draw_missing_runs(missing, offers=WHAT_IS_OFFERED)
     run_picker.draw_several(by_id, chosen, "compare")
@@ -116,7 +118,7 @@ def pick_runs(scored: list[Run], stored: list[Run]) -> None:
         groups = run_picker.group_by_models([by_id[run_id] for run_id in chosen])
         experts = page_text.safe_text(expert_names.experts_in_words(groups[0][0].experts), 120)
         st.markdown(
-            f"You see **{plural(len(groups[0]), 'merge')}** of {experts}; beside them the reference models, all "
+            f"You see **{plural(len(groups[0]), 'merge')}** of {experts}, and the reference models, all "
             f"measured by this program on the {samples.scored_part_of_each()}."
         )
         if len(chosen) == 2:
@@ -131,21 +133,21 @@ page_parts.draw_heading(
 )
 stored = page_data.stored_runs()
 experiment_link.draw_link()
-if asked := imported_chart.runs_of_link(stored):
-    imported_chart.draw_linked(asked)
+if imported_runs := imported_chart.runs_of_link(stored):
+    imported_chart.draw_linked(imported_runs)
 elif scored := page_data.scored_runs(stored):
-    show = st.segmented_control(
+    view = st.segmented_control(
         "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.SCORES_VIEW, bind=address.BIND, required=True
     )
-    if show == PLUGIN:
+    if view == PLUGIN:
         plugin_matrix.draw_view(scored, stored)
-    elif show == ABLATIONS:
+    elif view == ABLATIONS:
         ablation_views.draw_view(scored, stored)
     else:
         pick_runs(scored, stored)
-    if others := sum(run.has_scores for run in page_data.merges_of(stored)) - len(scored):
-        st.caption(f"{plural(others, 'run')} left out: evaluated on another version of the benchmark.")
+    if other_count := sum(run.has_scores for run in page_data.merges_of(stored)) - len(scored):
+        st.caption(f"{plural(other_count, 'run')} left out: evaluated on another version of the benchmark.")
 else:
     sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."
     page_parts.draw_empty(sentence, "Merge experts", pages.MERGE)
-imported_chart.draw_section(stored, asked)
+imported_chart.draw_section(stored, imported_runs)

@@ -12,16 +12,16 @@ from app.widgets import page_parts
 from merging.base.files.short_digest import match_prefix
 from merging.study.sweeps import sweep_storage
 
-NEW = "new"
+NEW_SWEEP = "new"
 
 
 def main() -> None:
     """The picker, and the form or a sweep."""
     stored, sweeps_by_id = page_data.stored_runs(), sweep_storage.list_sweeps(page_data.store())
-    chosen, missing = view_state.picked_sweep([NEW, *sweeps_by_id], next(iter(sweeps_by_id), NEW))
-    if several := match_prefix(missing, sweeps_by_id):
+    chosen, missing = view_state.resolve_sweep([NEW_SWEEP, *sweeps_by_id], next(iter(sweeps_by_id), NEW_SWEEP))
+    if matches := match_prefix(missing, sweeps_by_id):
         st.markdown(f":material/link: Several sweeps begin with “{page_text.safe_text(missing)}”. Choose one:")
-        for full in several:
+        for full in matches:
             label = page_text.safe_text(f"{sweeps.sweep_title(sweeps_by_id[full])} · {full}", 120)
             st.button(label, key=f"several_{full}", type="tertiary", on_click=view_state.pick_sweep, args=(full,))
     elif missing:
@@ -34,15 +34,15 @@ def main() -> None:
         key = polled_pickers.picker_key("sweep_picker", chosen)
         st.selectbox(
             "Sweep",
-            [NEW, *sweeps_by_id],
+            [NEW_SWEEP, *sweeps_by_id],
             format_func=lambda sweep_id: (
-                "A new sweep" if sweep_id == NEW else sweeps.sweep_label(sweeps_by_id[sweep_id])
+                "A new sweep" if sweep_id == NEW_SWEEP else sweeps.sweep_label(sweeps_by_id[sweep_id])
             ),
             key=key,
             on_change=view_state.pick_sweep_from,
             args=(key,),
         )
-    if chosen == NEW:
+    if chosen == NEW_SWEEP:
         st.header("A new sweep", anchor=False)
         sweep_form.draw_form(stored)
         page_parts.draw_link()

@@ -14,14 +14,14 @@ BIND: Any = "query-params"  # the binding of widgets whose value is a parameter
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter: its key, the pages that read it, and its meaning in a sentence.
+    """A query parameter: its key, the pages that read it (separated by commas), and its meaning in a sentence.
 
-    A ``bound`` parameter is the key and the value of a widget. Modules of the session write the others, because a link
-    contains a run's id, not its label in a picker.
+    A ``bound`` parameter is the key and the value of a widget. The code of the session writes the other
+    parameters: a link contains a run's id, for example, not its label in a picker.
     """
 
     key: str
-    page: str
+    pages: str
     meaning: str
     bound: bool = False
 
@@ -30,7 +30,9 @@ ADDRESS = [
     # The selection
     Parameter(RUN := "run", "Masks, Conflicts, Drift, Compare, Learning", "The run in focus; on Compare, run A."),
     Parameter(RUN_B := "run_b", "Compare", "Run B, which is compared with the run in focus."),
-    Parameter(RUNS := "runs", "Drift, Features, Image, Scores", "The runs beside each other, ids separated by commas."),
+    Parameter(
+        RUNS := "runs", "Drift, Features, Image, Scores", "The runs shown side by side, ids separated by commas."
+    ),
     Parameter(TENSOR := "tensor", "All", "The chosen tensor."),
     Parameter(EXPERT := "expert", "All", "The chosen expert, or the task of which it is the expert."),
     Parameter(IMAGE := "image", "All", "The chosen image as task:split:number."),
@@ -38,18 +40,18 @@ ADDRESS = [
     # Masks
     Parameter(RATIO := "ratio", "Masks, Features", "The prune ratio of the masks that are shown.", True),
     Parameter(SHARED_MASK := "shared_mask", "Masks", "Whether all experts share one mask.", True),
-    Parameter(TENSOR_ORDER := "tensor_order", "Masks", "In which order tensors stand.", True),
-    Parameter(GROUPING := "grouping", "Masks", "By what the kept shares are split.", True),
+    Parameter(TENSOR_ORDER := "tensor_order", "Masks", "The order of the tensors.", True),
+    Parameter(GROUPING := "grouping", "Masks", "The groups by which kept shares are split.", True),
     Parameter(TOWER := "tower", "Masks", "The tower of a network that has several, or all.", True),
     Parameter(PAINTING := "painting", "Masks", "Whether the mask is painted by hand.", True),
-    Parameter(PAINTED_FACTORS := "painted_factors", "Masks", "The factors that were painted, as rules in a line."),
+    Parameter(PAINTED_FACTORS := "painted_factors", "Masks", "The painted factors, as rules in one line."),
     Parameter(TENSOR_BUDGET := "tensor_budget", "Masks", "How many tensors a painted mask may keep at most.", True),
     # Conflicts
-    Parameter(CONFLICTS_VIEW := "conflicts_view", "Conflicts", "What Conflicts shows.", True),
+    Parameter(CONFLICTS_VIEW := "conflicts_view", "Conflicts", "The chosen view of Conflicts.", True),
     Parameter(DENSITY := "density", "Conflicts", "The share of entries that each expert keeps.", True),
-    Parameter(SIGN_METRIC := "sign_metric", "Conflicts", "What a cell of sign agreement says.", True),
-    Parameter(ENERGY_METRIC := "energy_metric", "Conflicts", "What a cell of the joint space's energy says.", True),
-    Parameter(ELECTION_METRIC := "election_metric", "Conflicts", "Which share of entries the election shows.", True),
+    Parameter(SIGN_METRIC := "sign_metric", "Conflicts", "The quantity that cells of sign agreement show.", True),
+    Parameter(ENERGY_METRIC := "energy_metric", "Conflicts", "The quantity that cells of the joint space show.", True),
+    Parameter(ELECTION_METRIC := "election_metric", "Conflicts", "The share of entries that the election shows.", True),
     Parameter(RANK_CUT := "rank_cut", "Conflicts", "The rank cut of the joint space.", True),
     Parameter(DIRECTION := "direction", "Conflicts", "How the joint space joins the experts' matrices.", True),
     Parameter(RANKING := "ranking", "Conflicts", "Whether entries are ranked by expert or all together.", True),
@@ -57,38 +59,38 @@ ADDRESS = [
     Parameter(FIRST_EXPERT := "first_expert", "Conflicts", "One expert of the chosen pair.", True),
     Parameter(SECOND_EXPERT := "second_expert", "Conflicts", "The other expert of the chosen pair.", True),
     Parameter(TESTED_METHOD := "tested_method", "Conflicts", "The method that is tested against the others.", True),
-    Parameter(PAIR_METRIC := "pair_metric", "Conflicts", "By what two experts are compared.", True),
+    Parameter(PAIR_METRIC := "pair_metric", "Conflicts", "The quantity that compares two experts.", True),
     Parameter(JOINT_RATIO := "joint_ratio", "Conflicts", "The prune ratio in the joint space.", True),
     # Drift
-    Parameter(DRIFT_VIEW := "drift_view", "Drift", "What Drift shows.", True),
-    Parameter(DRIFT_METRIC := "drift_metric", "Drift", "What a cell of layer-isolated drift says.", True),
-    Parameter(TOKEN := "token", "Drift", "Whether the class token or the mean of all tokens drifts.", True),
+    Parameter(DRIFT_VIEW := "drift_view", "Drift", "The chosen view of Drift.", True),
+    Parameter(DRIFT_METRIC := "drift_metric", "Drift", "The quantity that cells of layer drift show.", True),
+    Parameter(TOKEN := "token", "Drift", "The class token, or the mean of all tokens.", True),
     Parameter(DISTANCE := "distance", "Drift", "The distance that measures drift.", True),
-    Parameter(TENSOR_KIND := "tensor_kind", "Drift", "The only kind of tensors that is shown.", True),
-    Parameter(CONFLICT_METRIC := "conflict_metric", "Drift", "What the color of a removed conflict says.", True),
+    Parameter(TENSOR_KIND := "tensor_kind", "Drift", "The kind of tensors that is shown.", True),
+    Parameter(CONFLICT_METRIC := "conflict_metric", "Drift", "The quantity that colors of conflicts show.", True),
     Parameter(SHARED_DIRECTIONS := "shared_directions", "Drift", "How many directions both inputs share.", True),
-    Parameter(ENERGY_RATIO := "energy_ratio", "Drift", "The energy of task B's inputs, of that of task A's.", True),
+    Parameter(ENERGY_RATIO := "energy_ratio", "Drift", "The energy of task B's inputs relative to A's.", True),
     Parameter(COSINE := "cosine", "Drift", "The cosine of the two task vectors.", True),
-    Parameter(TRAINED_VECTORS := "trained_vectors", "Drift", "Whether task vectors are as training leaves them.", True),
-    Parameter(ACTION := "action", "Drift", "What is done to the chosen tensor.", True),
-    Parameter(ACTION_SCOPE := "action_scope", "Drift", "Whether it is done to the tensor, block or kind.", True),
-    Parameter(ACTION_EXPERT := "action_expert", "Drift", "The expert to which the tensor is given back.", True),
+    Parameter(TRAINED_VECTORS := "trained_vectors", "Drift", "Whether task vectors are as after training.", True),
+    Parameter(ACTION := "action", "Drift", "The action on the chosen tensor.", True),
+    Parameter(ACTION_SCOPE := "action_scope", "Drift", "Whether it acts on a tensor, block or kind.", True),
+    Parameter(ACTION_EXPERT := "action_expert", "Drift", "The expert that gets the tensor back.", True),
     Parameter(FACTOR := "factor", "Drift", "The factor by which the tensor is scaled.", True),
-    Parameter(DOMAIN := "domain", "Drift", "The images whose accuracy is asked for.", True),
-    Parameter(PREDICTION := "prediction", "Drift", "What the first-order map predicts.", True),
+    Parameter(DOMAIN := "domain", "Drift", "The images on which accuracy is measured.", True),
+    Parameter(PREDICTION := "prediction", "Drift", "The quantity that the first-order map predicts.", True),
     # Features
-    Parameter(FEATURES_VIEW := "features_view", "Features", "What Features shows.", True),
+    Parameter(FEATURES_VIEW := "features_view", "Features", "The chosen view of Features.", True),
     Parameter(SEPARABILITY_METRIC := "separability_metric", "Features", "How separability is measured.", True),
     Parameter(DATA_SET := "data_set", "Features", "The data set whose images are shown.", True),
-    Parameter(CLASSES := "classes", "Features", "The only classes of the data set that are shown.", True),
-    Parameter(MAP := "map", "Features", "How maps are drawn.", True),
+    Parameter(CLASSES := "classes", "Features", "The classes whose images are shown.", True),
+    Parameter(MAP := "map", "Features", "The method that draws maps.", True),
     Parameter(PERPLEXITY := "perplexity", "Features", "The perplexity of t-SNE maps.", True),
-    Parameter(COMPARED_EXPERT := "compared_expert", "Features", "The expert that is shown beside the runs.", True),
+    Parameter(COMPARED_EXPERT := "compared_expert", "Features", "The expert that is compared with the runs.", True),
     Parameter(UNIT_LENGTH := "unit_length", "Features, Compare", "Whether features have unit length.", True),
     # Image
-    Parameter(IMAGE_VIEW := "image_view", "Image", "What Image shows.", True),
-    Parameter(DEPTH_METRIC := "depth_metric", "Image", "What is counted of the images by depth.", True),
-    Parameter(CELL_METRIC := "cell_metric", "Image", "What a cell of every data set says.", True),
+    Parameter(IMAGE_VIEW := "image_view", "Image", "The chosen view of Image.", True),
+    Parameter(DEPTH_METRIC := "depth_metric", "Image", "The images that the chart by depth counts.", True),
+    Parameter(CELL_METRIC := "cell_metric", "Image", "The quantity that cells of every data set show.", True),
     Parameter(LISTED_DATA_SET := "listed_data_set", "Image", "The data set whose images are listed.", True),
     Parameter(QUESTION := "question", "Image", "The question that the listed images answer.", True),
     Parameter(LABEL_SET := "label_set", "Image", "The data set among whose classes the models choose."),
@@ -99,57 +101,60 @@ ADDRESS = [
     Parameter(TOKEN_MODEL := "token_model", "Image", "The model whose tokens are restored.", True),
     Parameter(DEPTH := "depth", "Image", "The depth whose images are listed.", True),
     # Learning
-    Parameter(LEARNING_VIEW := "learning_view", "Learning", "What Learning shows.", True),
+    Parameter(LEARNING_VIEW := "learning_view", "Learning", "The chosen view of Learning.", True),
     Parameter(ROUTED_DATA_SET := "routed_data_set", "Learning", "The data set whose routed images are shown.", True),
     Parameter(LEARNING_STEP := "learning_step", "Learning", "The step of learning.", True),
     # Scores
-    Parameter(SCORES_VIEW := "scores_view", "Scores", "What Scores shows.", True),
+    Parameter(SCORES_VIEW := "scores_view", "Scores", "The chosen view of Scores.", True),
     Parameter(
-        RELATIVE_ACCURACY := "relative_accuracy", "Scores, Conflicts", "Whether each is of the expert's own.", True
+        RELATIVE_ACCURACY := "relative_accuracy",
+        "Scores, Conflicts",
+        "Whether accuracies are relative to the experts'.",
+        True,
     ),
     Parameter(EXPERT_GROUP := "expert_group", "Scores", "The experts whose merges are shown.", True),
     Parameter(EDIT := "edit", "Scores", "The edit before the merges, as in a chain."),
-    Parameter(VARIANT := "variant", "Scores", "The variant beside the base and the whole of the ablations.", True),
-    Parameter(INTERVALS := "intervals", "Scores", "Whether accuracies have their intervals.", True),
+    Parameter(VARIANT := "variant", "Scores", "The ablation shown with the base and the full method.", True),
+    Parameter(INTERVALS := "intervals", "Scores", "Whether accuracies are shown with intervals.", True),
     # Sweeps
-    Parameter(SWEEP := "sweep", "Sweeps", 'The sweep, or "new" for the form that begins one.'),
+    Parameter(SWEEP := "sweep", "Sweeps", 'The sweep, or "new" for the form that starts one.'),
     Parameter(POINT := "point", "Sweeps", "The chosen point of the sweep."),
     Parameter(SCORE := "score", "Sweeps", "The score that the map shows.", True),
     Parameter(CRITERION := "criterion", "Sweeps", "The score by which the best point is chosen.", True),
-    Parameter(CONSTRAINT := "constraint", "Sweeps", "The accuracy that the best point must reach.", True),
-    Parameter(MINIMUM := "minimum", "Sweeps", "How much of that accuracy, in percent.", True),
+    Parameter(CONSTRAINT := "constraint", "Sweeps", "The accuracy that limits the choice of a point.", True),
+    Parameter(MINIMUM := "minimum", "Sweeps", "The share of it that a point must reach (%).", True),
     # Compare
-    Parameter(COMPARE_VIEW := "compare_view", "Compare", "What Compare shows.", True),
+    Parameter(COMPARE_VIEW := "compare_view", "Compare", "The chosen view of Compare.", True),
     Parameter(COMPARED_DATA_SETS := "compared_data_sets", "Compare", "The data sets whose images are compared.", True),
-    Parameter(CHART := "chart", "Compare", "The chart that is drawn of both runs and of their difference.", True),
+    Parameter(CHART := "chart", "Compare", "The chart that shows both runs and their difference.", True),
     Parameter(RIGHT_RUNS := "right_runs", "Compare", "Which of the two runs is right about the listed images.", True),
     # Merge, Methods, Models & runs
     Parameter(CHAIN := "chain", "Merge, Masks", "The edits and the merge of the recipe that is being built."),
     Parameter(EXPERTS := "experts", "Merge", "The experts that are merged, names separated by commas."),
     Parameter(MODELS := "models", "Merge", "The user's set of models."),
     Parameter(METHOD := "method", "Methods", "The chosen method."),
-    Parameter(ROLE := "role", "Methods", "The only role of the methods that are listed.", True),
-    Parameter(NEEDS := "needs", "Methods", "The only need of the methods that are listed.", True),
-    Parameter(SEARCH := "search", "Methods", "The words for which methods are searched.", True),
-    Parameter(WORD := "word", "Methods", "The words for which the glossary is searched.", True),
+    Parameter(ROLE := "role", "Methods", "The role of the listed methods.", True),
+    Parameter(NEEDS := "needs", "Methods", "The need of the listed methods.", True),
+    Parameter(SEARCH := "search", "Methods", "The search words for methods.", True),
+    Parameter(WORD := "word", "Methods", "The search words for the glossary.", True),
     Parameter(OTHER_NETWORKS := "other_networks", "Methods", "Whether figures beyond CLIP are shown.", True),
-    Parameter(MODELS_VIEW := "models_view", "Models & runs", "What Models & runs shows.", True),
+    Parameter(MODELS_VIEW := "models_view", "Models & runs", "The chosen view of Models & runs.", True),
     Parameter(SELECTED_RUNS := "selected_runs", "Models & runs", "The selected runs, ids separated by commas."),
-    Parameter(BENCHMARK_SOURCE := "benchmark_source", "Models & runs", "From what a benchmark is made.", True),
+    Parameter(BENCHMARK_SOURCE := "benchmark_source", "Models & runs", "The source of a new benchmark.", True),
     Parameter(EXPERIMENT := "experiment", "Models & runs", "The published experiment."),
     # How a view is shown
     Parameter(PRESENTATION := "presentation", "All", "Whether the page is enlarged for a projector.", True),
     Parameter(FRAME := "frame", "All", "1 where one chart is shown alone, for a frame on another page."),
     Parameter(SINGLE_CHART := "single_chart", "All", "The chart that is shown alone."),
-    Parameter(CONTROLS := "controls", "All", "The parameters whose controls stay beside that chart, with commas."),
-    Parameter(BACKGROUND := "background", "All", '"clear" for a frame without a background of its own.'),
+    Parameter(CONTROLS := "controls", "All", "The parameters whose controls stay visible, separated by commas."),
+    Parameter(BACKGROUND := "background", "All", '"clear" for a frame without its own background.'),
     # Lessons and reports
-    Parameter(LESSON := "lesson", "All", "The lesson that stands beside the page."),
+    Parameter(LESSON := "lesson", "All", "The lesson that is shown with the page."),
     Parameter(STEP := "step", "All", "The step of the lesson, from 1."),
     Parameter(PROGRESS := "progress", "All", "The steps that are done, as bits."),
     Parameter(ANSWERS := "answers", "All", "The guesses and answers so far."),
     Parameter(CLASS := "class", "All", "The code of the class whose guesses are counted."),
-    Parameter(NOTES := "notes", "All", "1 for the notes of the step alone, in a second window."),
+    Parameter(NOTES := "notes", "All", "1 where a second window shows only the notes of the step."),
     Parameter(REPORT_TOKEN := "report_token", "All", "The secret token of the report; copied links leave it out."),
 ]
 KEYS = frozenset(parameter.key for parameter in ADDRESS)

@@ -1,4 +1,4 @@
-"""The benchmark of this session, its key in links, and the switch to another one. It is in the key of every cache."""
+"""The benchmark of this session, its key in links, and the switch to another one. Every cache key contains it."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from merging.base.files.short_digest import short_digest
 from merging.images.benchmarks import benchmark_folders
 from merging.images.benchmarks.benchmark_folders import SERVER
 
-CHOSEN, FOLDER, TYPED = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
+BENCHMARK_KEY, FOLDER_KEY, TYPED_FOLDERS_KEY = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
 TYPED_PREFIX = "typed:"  # of the key of a folder whose path was typed; only that session knows the folder
-_BOUND: ContextVar[Path | None] = ContextVar("benchmark", default=None)
+_DOWNLOAD_FOLDER: ContextVar[Path | None] = ContextVar("benchmark", default=None)
 
 
 def benchmark_folder() -> Path:
     """The folder of the benchmark that this session works on."""
     if get_script_run_ctx(suppress_warning=True) is None:  # outside of any session
-        return _BOUND.get() or settings.benchmark_folder()
-    path = st.session_state.get(FOLDER)
+        return _DOWNLOAD_FOLDER.get() or settings.benchmark_folder()
+    path = st.session_state.get(FOLDER_KEY)
     return path if isinstance(path, Path) else settings.benchmark_folder()
 
 
-def bind_download(make: Callable[[], bytes]) -> Callable[[], bytes]:
-    """A function for a download, which runs outside of a session: it makes the file on this session's benchmark."""
-    path = benchmark_folder()
+def bind_download(make_file: Callable[[], bytes]) -> Callable[[], bytes]:
+    """``make_file`` for a download button: it runs outside of the session, but on this session's benchmark."""
+    folder = benchmark_folder()
 
-    def make_here() -> bytes:
-        _BOUND.set(path)
-        return make()
+    def make_on_benchmark() -> bytes:
+        _DOWNLOAD_FOLDER.set(folder)
+        return make_file()
 
-    return lambda: copy_context().run(make_here)
+    return lambda: copy_context().run(make_on_benchmark)
 
 
 def current_key() -> str:
     """The key of this session's benchmark in links."""
-    return str(st.session_state.get(CHOSEN, SERVER))
+    return str(st.session_state.get(BENCHMARK_KEY, SERVER))
 
 
-def benchmark_title(of: Path) -> str:
+def benchmark_title(folder: Path) -> str:
     """A benchmark's title; untrusted text."""
-    return "Bundled benchmark" if of == settings.BUNDLED else of.name
+    return "Bundled benchmark" if folder == settings.BUNDLED else folder.name
 
 
 def is_bundled() -> bool:
@@ -70,7 +70,7 @@ def follow_link() -> str:
     benchmark_key = view_state.value_from_link(address.BENCHMARK) or current_key()
     path = find_folder(benchmark_key)
     if path is None:
-        st.session_state[CHOSEN] = benchmark_key
+        st.session_state[BENCHMARK_KEY] = benchmark_key
         return benchmark_key
     if path != benchmark_folder():
         switch_benchmark(benchmark_key)
@@ -82,7 +82,7 @@ def follow_link() -> str:
 def find_folder(benchmark_key: str) -> Path | None:
     """The folder of a key in this session; None if there is none."""
     if benchmark_key.startswith(TYPED_PREFIX):
-        return None if permissions.has_others() else st.session_state.get(TYPED, {}).get(benchmark_key)
+        return None if permissions.has_others() else st.session_state.get(TYPED_FOLDERS_KEY, {}).get(benchmark_key)
     return benchmark_folders.find_folder(benchmark_key, settings.store_root())
 
 
@@ -97,21 +97,23 @@ def switch_benchmark(benchmark_key: str) -> None:
 
 
 def _set_benchmark(benchmark_key: str, path: Path) -> None:
-    st.session_state[CHOSEN], st.session_state[FOLDER] = benchmark_key, path
+    st.session_state[BENCHMARK_KEY], st.session_state[FOLDER_KEY] = benchmark_key, path
     view_state.write_parameter(address.BENCHMARK, "" if benchmark_key == SERVER else benchmark_key)
 
 
-def key_of_folder(of: Path) -> str:
+def find_key(folder: Path) -> str:
     """The key of a folder, including folders typed in this session; empty if it has none."""
-    if listed_key := benchmark_folders.key_of(of, settings.store_root()):
+    if listed_key := benchmark_folders.key_of(folder, settings.store_root()):
         return listed_key
-    return next((typed_key for typed_key, path in st.session_state.get(TYPED, {}).items() if path == of), "")
+    return next(
+        (typed_key for typed_key, path in st.session_state.get(TYPED_FOLDERS_KEY, {}).items() if path == folder), ""
+    )
 
 
 def remember_typed(path: Path) -> str:
     """Remember a folder that was typed in this session, and return its key."""
     benchmark_key = f"{TYPED_PREFIX}{short_digest(str(path))}"
-    st.session_state.setdefault(TYPED, {})[benchmark_key] = path.resolve()
+    st.session_state.setdefault(TYPED_FOLDERS_KEY, {})[benchmark_key] = path.resolve()
     return benchmark_key
 
 

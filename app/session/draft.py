@@ -18,7 +18,7 @@ from merging.recipes.data_files import DataFiles
 from merging.recipes.recipe import NEEDS_EXEMPLARS, Recipe, TestData
 from merging.recipes.step import Step
 
-_number = count()
+_uids = count()
 
 
 @dataclass
@@ -27,7 +27,7 @@ class DraftStep:
 
     key: str
     values: dict[str, Any] = field(default_factory=dict)
-    uid: int = field(default_factory=lambda: next(_number))
+    uid: int = field(default_factory=lambda: next(_uids))
 
     @classmethod
     def from_step(cls, step: Step) -> Self:
@@ -97,9 +97,9 @@ class Draft:
     @property
     def chain_needs(self) -> frozenset[Needs]:
         """The needs of the chain besides checkpoints."""
-        return frozenset(_needs_of_step(*pair) for pair in self._stages())
+        return frozenset(_needs_of_step(*pair) for pair in self._list_stages())
 
-    def _stages(self) -> list[tuple[DraftStep, Method]]:
+    def _list_stages(self) -> list[tuple[DraftStep, Method]]:
         stages: list[tuple[DraftStep, Method]] = [(step, registry.find_edit(step.key)) for step in self.edits]
         stages.append((self.merge, registry.find_merge(self.merge.key)))
         return stages + ([(self.adapt, registry.find_adapt(self.adapt.key))] if self.adapt else [])
@@ -107,10 +107,10 @@ class Draft:
     @property
     def data_files_read(self) -> tuple[str, ...]:
         """The files of data that steps read for a network without images, by their keys in a recipe."""
-        methods = [method for step, method in self._stages() if _needs_of_step(step, method) != Needs.NOTHING]
-        gradients = any(method.gradients for method in methods)
-        rows = any(method.reads_layer_inputs for method in methods)
-        return (*["layer_inputs"] * rows, *["gradients"] * gradients)
+        methods = [method for step, method in self._list_stages() if _needs_of_step(step, method) != Needs.NOTHING]
+        reads_gradients = any(method.gradients for method in methods)
+        reads_inputs = any(method.reads_layer_inputs for method in methods)
+        return (*["layer_inputs"] * reads_inputs, *["gradients"] * reads_gradients)
 
     @property
     def needs_exemplars(self) -> bool:
@@ -152,10 +152,10 @@ class Draft:
         """Forget the choices made for the previous models."""
         self.vocabulary, self.family, self.given_data = COMMON, "", DataFiles()
 
-    def move(self, uid: int, by: int) -> None:
+    def move(self, uid: int, offset: int) -> None:
         """Move an edit up (-1) or down (+1) the chain."""
         index = next(i for i, step in enumerate(self.edits) if step.uid == uid)
-        target = index + by
+        target = index + offset
         if 0 <= target < len(self.edits):
             self.edits[index], self.edits[target] = self.edits[target], self.edits[index]
 
@@ -203,9 +203,9 @@ def sort_names(names: Iterable[str], known: Iterable[str]) -> list[str]:
 
 def command_lines(recipe: Recipe) -> str:
     """The command lines for a recipe: with its file, and without a file if options suffice."""
-    run = "python -m merging run recipe.yaml"
+    run_command = "python -m merging run recipe.yaml"
     if recipe.exemplars and recipe.exemplars != type(recipe.exemplars)():
-        return run
+        return run_command
     words = ["python", "-m", "merging", "merge", "--pretrained", recipe.pretrained]
     words += [word for name, reference in recipe.experts for word in ("--expert", f"{name}={reference}")]
     *edits, merge = map(step_text, recipe.methods, (step.params.values() for step in recipe.steps))
@@ -219,11 +219,11 @@ def command_lines(recipe: Recipe) -> str:
     words += ["--architecture", recipe.architecture] if recipe.architecture else []
     words += ["--vocabulary", recipe.vocabulary] if recipe.vocabulary != COMMON else []
     words += ["--family", recipe.family] if recipe.family else []
-    for key, named in recipe.data_files.to_plain().items():
-        words += [word for name, file in named.items() for word in (f"--{key.replace('_', '-')}", f"{name}={file}")]
+    for key, files in recipe.data_files.to_plain().items():
+        words += [word for name, file in files.items() for word in (f"--{key.replace('_', '-')}", f"{name}={file}")]
     output = "merged" if recipe.adapt else "merged.safetensors"  # modules need a folder
-    whole = shlex.join([*words, "--merge", merge, "--out", output])
-    return f"{run}\n\n# or, without the file\n{whole}"
+    merge_command = shlex.join([*words, "--merge", merge, "--out", output])
+    return f"{run_command}\n\n# or, without the file\n{merge_command}"
 
 
 def _test_data_option(test_data: TestData) -> str:

@@ -1,7 +1,7 @@
 """The queue of jobs as one session sees it: jobs that it submits work on the session's benchmark.
 
-The queue refuses everything that the server's mode does not allow, whatever a page shows. Functions that buttons call
-directly are guarded: if the store cannot be written, the page says so.
+The queue refuses everything that the server's mode forbids, independently of the page. Functions that buttons call
+directly are guarded: if the store cannot be written, the page reports it.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
     from merging.study.runs.run_store import Store
 
 OTHER_SESSIONS_JOB = "Another session started this job; only that session can change it."
-OTHERS_WAIT = "Other sessions wait for this job, too, so it is not paused. Cancel leaves it to them."
-WITHOUT_BENCHMARK = ("digest", "fit", "benchmark", "published", "scores")  # commands that need no benchmark
+OTHER_SESSIONS_WAIT = "Other sessions wait for this job, too, so it is not paused. Cancel stops it only for you."
+COMMANDS_WITHOUT_BENCHMARK = ("digest", "fit", "benchmark", "published", "scores")  # commands that need no benchmark
 
 
-_NAME = "_session_name"
+_SESSION_NAME_KEY = "_session_name"
 
 
 def session_name() -> str:
     """A random name for this session, which no other session can guess; it is stored only in the session."""
     if get_script_run_ctx(suppress_warning=True) is None:  # outside of any session
         return ""
-    if _NAME not in st.session_state:
-        st.session_state[_NAME] = secrets.token_hex(8)
-    return str(st.session_state[_NAME])
+    if _SESSION_NAME_KEY not in st.session_state:
+        st.session_state[_SESSION_NAME_KEY] = secrets.token_hex(8)
+    return str(st.session_state[_SESSION_NAME_KEY])
 
 
 @dataclass(frozen=True)
 class SessionQueue:
-    """A runner that all sessions share, with one session's store and benchmark; see ``Runner`` for the methods."""
+    """A runner that all sessions share, with one session's store and benchmark; see ``RunQueue`` for the methods."""
 
     runner: RunQueue
     store: Store
     folder: Path
-    benchmark: Callable[[], Benchmark | None]  # opened when it is needed
+    benchmark: Callable[[], Benchmark | None]  # opens the benchmark when a job needs it
     session: str = ""  # a random name where several sessions share the queue
-    followed: Set[str] = frozenset()  # jobs of others that this session's page shows
+    followed: Set[str] = frozenset()  # ids of other sessions' jobs that this session's page shows
 
     @property
     def device(self) -> str:
@@ -63,29 +63,31 @@ class SessionQueue:
 
     @requires(VisitorAction.MERGE)
     def submit(self, recipe: Recipe) -> Job:
-        """The job of a recipe, evaluated on this benchmark."""
+        """Submit the merge of a recipe and its evaluation on this benchmark."""
         return self.runner.submit(recipe, benchmark=self.benchmark(), session=self.session)
 
     @requires(VisitorAction.MEASURE)
     def measure(self, key: str, run_id: str = "") -> Job:
-        """The job that measures something on this benchmark."""
+        """Submit a measurement on this benchmark."""
         run = self.store.get_run(run_id) if run_id else None
         return self.runner.measure(key, run_id, str(self.folder), run, self.session)
 
     @requires(VisitorAction.SWEEP)
     def sweep(self, sweep_id: str, title: str) -> Job:
-        """The job that computes the missing points of a sweep on this benchmark."""
+        """Submit the missing points of a sweep, on this benchmark."""
         return self.runner.sweep(sweep_id, title, str(self.folder), self.session)
 
-    def command(self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
-        """The job that runs a command, with this benchmark unless the command needs none."""
+    def command(
+        self, kind: str, subject: str, title: str, words: Sequence[str], next_recipe: Recipe | None = None
+    ) -> Job:
+        """Submit a command, with this benchmark unless the command needs none; ``next_recipe`` is merged after it."""
         permissions.require(VisitorAction.EXPORT if words[0] == "export" else VisitorAction.COMMAND)
-        on = "" if words[0] in WITHOUT_BENCHMARK and then is None else str(self.folder)
-        return self.runner.command(kind, subject, title, words, then, on, self.session)
+        folder = "" if words[0] in COMMANDS_WITHOUT_BENCHMARK and next_recipe is None else str(self.folder)
+        return self.runner.command(kind, subject, title, words, next_recipe, folder, self.session)
 
     @requires(VisitorAction.MANAGE)
     def submit_again(self, job_id: str) -> Job:
-        """A job that has ended, submitted once more as it was, on its own benchmark."""
+        """Submit a job that has ended once more, unchanged and on its own benchmark."""
         self._require_own(job_id)
         return self.runner.submit_again(job_id, self.session)
 
@@ -94,10 +96,7 @@ class SessionQueue:
         return self.runner.list_jobs()
 
     def own_jobs(self) -> list[Job]:
-        """The jobs that this session submitted or follows, newest first.
-
-        All jobs if no other session shares the queue.
-        """
+        """The jobs that this session submitted or follows, newest first; all jobs if the queue is not shared."""
         return self.runner.list_jobs(self.runner.list_asked(self.session) | self.followed if self.session else None)
 
     def may_stop(self, job_id: str) -> bool:
@@ -142,7 +141,7 @@ class SessionQueue:
         """Ask a job that can pause to stop at its next point or step."""
         self._require_own(job_id)
         if self.session and self.runner.others_wait(job_id, self.session):
-            raise ModeError(OTHERS_WAIT)
+            raise ModeError(OTHER_SESSIONS_WAIT)
         self.runner.pause(job_id)
 
     @click_errors.guard_callback

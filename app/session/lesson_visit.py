@@ -10,8 +10,8 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from app.session import address, view_state
 
 KEYS = (address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, address.CLASS)
-MOST_CHARACTERS = 200  # characters of a key of a lesson, or of progress, in a link
-_VISIT = "_lesson_visit"
+MAX_CHARACTERS = 200  # characters of a key of a lesson, or of progress, in a link
+_VISIT_KEY = "_lesson_visit"
 
 
 @dataclass
@@ -30,9 +30,9 @@ class Visit:
 
 def current_visit() -> Visit:
     """The visit of this session."""
-    visit = st.session_state.get(_VISIT)
+    visit = st.session_state.get(_VISIT_KEY)
     if not isinstance(visit, Visit):
-        visit = st.session_state[_VISIT] = Visit()
+        visit = st.session_state[_VISIT_KEY] = Visit()
     return visit
 
 
@@ -57,15 +57,15 @@ def read_link(step_only: bool = False) -> bool:
 
     With ``step_only`` the progress does not change: it continues when a visitor looks back at earlier steps.
     """
-    visit, linked = current_visit(), {key: view_state.value_from_link(key)[:MOST_CHARACTERS] for key in KEYS}
-    visit.class_code = linked[address.CLASS] or visit.class_code
-    if not linked[address.LESSON]:
+    visit, link_values = current_visit(), {key: view_state.value_from_link(key)[:MAX_CHARACTERS] for key in KEYS}
+    visit.class_code = link_values[address.CLASS] or visit.class_code
+    if not link_values[address.LESSON]:
         return False
-    lesson, written = linked[address.LESSON], linked[address.STEP]
-    visit.lesson, visit.step = lesson, int(written) if written.isdecimal() and len(written) < 4 else 1
+    lesson, written_step = link_values[address.LESSON], link_values[address.STEP]
+    visit.lesson, visit.step = lesson, int(written_step) if written_step.isdecimal() and len(written_step) < 4 else 1
     for progress, key in ((visit.progress, address.PROGRESS), (visit.answers, address.ANSWERS)):
-        if linked[key] and not step_only:
-            progress[lesson] = linked[key]
+        if link_values[key] and not step_only:
+            progress[lesson] = link_values[key]
     return not set(st.query_params) - {
         *KEYS,
         address.PRESENTATION,
@@ -91,11 +91,11 @@ def visit_query(visit: Visit) -> dict[str, str]:
 
 def write_visit(with_step: bool) -> None:
     """Write the visit into the address, with its step or without."""
-    written = visit_query(current_visit())
+    query = visit_query(current_visit())
     if not with_step:
-        written.pop(address.STEP, None)
+        query.pop(address.STEP, None)
     for key in KEYS:
-        view_state.write_parameter(key, written.get(key, ""))
+        view_state.write_parameter(key, query.get(key, ""))
 
 
 def leave_lesson() -> None:

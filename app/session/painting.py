@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Factors = NDArray[np.float64]  # (K, L)
 Cells = NDArray[np.bool_]  # (K, L)
-MOST_STROKES = 100
+MAX_STROKES = 100
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Painting:
     tensors: tuple[str, ...]
     factors: Factors
     strokes: list[Stroke] = field(default_factory=list)
-    undone_strokes: list[Stroke] = field(default_factory=list)  # the next to redo last
+    undone_strokes: list[Stroke] = field(default_factory=list)  # the last one is redone first
 
     @classmethod
     def blank(cls, experts: Sequence[str], tensors: Sequence[str]) -> Painting:
@@ -56,7 +56,7 @@ class Painting:
         if not len(changed):
             return False
         stroke = Stroke(words, changed, self.factors.flat[changed].copy(), factors.flat[changed].copy())
-        self.strokes = [*self.strokes, stroke][-MOST_STROKES:]
+        self.strokes = [*self.strokes, stroke][-MAX_STROKES:]
         self.undone_strokes = []
         self._set(stroke.cells, stroke.after)
         return True
@@ -94,11 +94,11 @@ class Painting:
 # Cells of a gesture
 
 
-def select_names(names: Sequence[str], some: Sequence[str]) -> NDArray[np.bool_]:
-    """Whether each of the names is in ``some``, (n,) bool; all True if ``some`` is empty."""
-    if not some:
+def select_names(names: Sequence[str], selection: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether each of the names is in ``selection``, (n,) bool; all True if ``selection`` is empty."""
+    if not selection:
         return np.ones(len(names), bool)
-    return np.isin(np.array(names, object), np.array(list(some), object))
+    return np.isin(np.array(names, object), np.array(list(selection), object))
 
 
 def clicked_cells(experts: Sequence[str], facts: Mapping[str, Sequence[str]], mark: Mapping[str, str]) -> Cells:
@@ -114,17 +114,17 @@ def clicked_cells(experts: Sequence[str], facts: Mapping[str, Sequence[str]], ma
     return np.outer(rows, columns)
 
 
-def boxed_cells(experts: int, order: Sequence[int], box: Mapping[str, Any]) -> Cells:
+def boxed_cells(expert_count: int, order: Sequence[int], box: Mapping[str, Any]) -> Cells:
     """The cells that a rectangle touches, (K, L) bool.
 
     ``order`` has the index of the tensor in every column of the chart; the chart's last row is for all experts. ``box``
     has the ranges "x" and "y", in columns and rows, and the axes "xref" and "yref". On an axis of names beside the map,
     the rectangle means whole rows or columns.
     """
-    rows, columns = np.zeros(experts, bool), np.zeros(len(order), bool)
-    first, last = _touched_range(box["y"], experts + 1) if box.get("yref", "y") == "y" else (0, experts)
+    rows, columns = np.zeros(expert_count, bool), np.zeros(len(order), bool)
+    first, last = _touched_range(box["y"], expert_count + 1) if box.get("yref", "y") == "y" else (0, expert_count)
     rows[first : last + 1] = True
-    if last == experts:
+    if last == expert_count:
         rows[:] = True
     first, last = _touched_range(box["x"], len(order)) if box.get("xref", "x") == "x" else (0, len(order) - 1)
     columns[np.asarray(order, int)[first : last + 1]] = True
@@ -143,14 +143,14 @@ def _touched_range(limits: Sequence[float], count: int) -> tuple[int, int]:
 def largest_tensors(scores: Factors, count: int) -> Cells:
     """The cells (K, L) of the ``count`` tensors whose ``scores`` (K, L) have the largest mean.
 
-    Of equal ones the first.
+    Of equal means the first tensor counts as larger.
     """
     kept = np.zeros(scores.shape, bool)
     kept[:, np.argsort(-np.nan_to_num(scores).mean(axis=0), kind="stable")[:count]] = True
     return kept
 
 
-def random_tensors(numels: Sequence[int], scalars: int, experts: int, seed: int) -> Cells:
+def random_tensors(numels: Sequence[int], scalars: int, expert_count: int, seed: int) -> Cells:
     """The cells (K, L) of random tensors, the same for all experts, with at most ``scalars`` scalars together.
 
     A tensor that is too large for the remainder is skipped, so that the sum comes close to ``scalars``.
@@ -160,4 +160,4 @@ def random_tensors(numels: Sequence[int], scalars: int, experts: int, seed: int)
     for index in order:
         if total + numels[index] <= scalars:
             kept[index], total = True, total + numels[index]
-    return np.tile(kept, (experts, 1))
+    return np.tile(kept, (expert_count, 1))

@@ -1,4 +1,4 @@
-"""Pickers that a page changes while it polls. Requests from before the change are no choices of the visitor."""
+"""Pickers that a page changes while it polls. Requests from before the change are not choices of the visitor."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from app.session.report_draft import MOST_VIEWS, ReportDraft, StoredView
+from app.session.report_draft import MAX_VIEWS, ReportDraft, StoredView
 from merging.base.errors import StoreError
 from viz.report.report_contents import ReportView, Source
 
@@ -23,43 +23,47 @@ MALFORMED = "The stored report cannot be read ({}: {:.100}). Start a new one."
 def encode(draft: ReportDraft) -> dict[str, Any]:
     """Everything but the tables, as data for strict JSON. Raises StoreError for an option of an unknown type."""
     views = [
-        {name: getattr(kept.view, name) for name in VIEW_FIELDS}
-        | {"number": kept.number, "part": kept.part, "size": kept.size, "sources": kept.view.sources}
-        | {"options": _encode_options(kept.view.options, [])}
-        for kept in draft.views
+        {name: getattr(stored.view, name) for name in VIEW_FIELDS}
+        | {"number": stored.number, "part": stored.part, "size": stored.size, "sources": stored.view.sources}
+        | {"options": _encode_options(stored.view.options, [])}
+        for stored in draft.views
     ]
     sources = [asdict(source) for source in draft.sources.values()]
-    whole = {name: getattr(draft, name) for name in REPORT_FIELDS}
-    return whole | {"views": views, "sources": sources, "allowed": sorted(draft.allowed)}
+    fields = {name: getattr(draft, name) for name in REPORT_FIELDS}
+    return fields | {"views": views, "sources": sources, "allowed": sorted(draft.allowed)}
 
 
-def table_parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
+def make_table_writers(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
     """A function for each table, by name, that makes its bytes."""
     tables: dict[str, Callable[[], bytes]] = {}
     for stored in draft.views:
-        within: list[Any] = []
-        _encode_options(stored.view.options, within)
-        for number, table in enumerate([stored.view.table, *within]):
-            tables[_name(stored.part, number)] = lambda table=table: write_table(table)
+        option_tables: list[Any] = []
+        _encode_options(stored.view.options, option_tables)
+        for number, table in enumerate([stored.view.table, *option_tables]):
+            tables[_table_name(stored.part, number)] = lambda table=table: write_table(table)
     return tables
 
 
-def decode(data: Mapping[str, Any], part: Callable[[str], bytes], known: Sequence[StoredView] = ()) -> ReportDraft:
-    """The report from the data of ``encode``; ``part`` reads the bytes of a table, unless its view is ``known``.
+def decode(
+    data: Mapping[str, Any], read_part: Callable[[str], bytes], cached_views: Sequence[StoredView] = ()
+) -> ReportDraft:
+    """The report from the data of ``encode``; ``read_part`` reads a table's bytes, unless it is in ``cached_views``.
 
     Charts that this version does not have are left out.
 
     Raises:
         StoreError: the data are not from ``encode``, or a table cannot be read.
     """
-    ready = {kept.part: kept.view for kept in known}
+    known_views = {stored.part: stored.view for stored in cached_views}
     draft = ReportDraft()
     try:
         for name in REPORT_FIELDS:
             setattr(draft, name, _check_type(data[name], type(getattr(draft, name))))
-        entries = [entry for entry in _check_type(data["views"], list)[:MOST_VIEWS] if _is_known(entry)]
-        draft.views = [_decode_view(entry, part, ready) for entry in entries]
-        sources = [Source(**{name: _as_tuples(value) for name, value in entry.items()}) for entry in data["sources"]]
+        entries = [entry for entry in _check_type(data["views"], list)[:MAX_VIEWS] if _has_known_chart(entry)]
+        draft.views = [_decode_view(entry, read_part, known_views) for entry in entries]
+        sources = [
+            Source(**{name: _convert_source_value(value) for name, value in entry.items()}) for entry in data["sources"]
+        ]
         draft.sources = {_check_type(source.id, str): source for source in sources}
         draft.allowed = {_check_type(word, str) for word in data["allowed"]}
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -93,33 +97,35 @@ def read_table(raw: bytes) -> pd.DataFrame:
         raise StoreError(MALFORMED.format(f"a table: {type(error).__name__}", str(error))) from None
 
 
-def _is_known(entry: Mapping[str, Any]) -> bool:
+def _has_known_chart(entry: Mapping[str, Any]) -> bool:
     """Whether this version has the chart of a view, with all of its options."""
     from viz.chart_registry import charts
 
-    named = set(_decode_options(entry["options"], lambda _: None))
-    return any(chart.key == entry["key"] and named <= set(chart.options) for chart in charts())
+    option_names = set(_decode_options(entry["options"], lambda _: None))
+    return any(chart.key == entry["key"] and option_names <= set(chart.options) for chart in charts())
 
 
-def _decode_view(entry: Mapping[str, Any], part: Callable[[str], bytes], ready: Mapping[str, ReportView]) -> StoredView:
-    """A view from plain data; table and options of a ``ready`` view are not read again, because they never change."""
+def _decode_view(
+    entry: Mapping[str, Any], read_part: Callable[[str], bytes], known_views: Mapping[str, ReportView]
+) -> StoredView:
+    """A view from plain data. Table and options of a view in ``known_views`` are not read again: they never change."""
     name = _check_type(entry["part"], str)
-    words = {field: _check_type(entry[field], str) for field in VIEW_FIELDS}
+    texts = {field: _check_type(entry[field], str) for field in VIEW_FIELDS}
     sources = tuple(_check_type(source, str) for source in entry["sources"])
-    if name in ready:
-        view = replace(ready[name], **words, sources=sources)
+    if name in known_views:
+        view = replace(known_views[name], **texts, sources=sources)
     else:
-        tables = partial(_read_part, part, name)
-        options = _decode_options(entry["options"], tables)
-        view = ReportView(table=tables(0), options=options, sources=sources, **words)
+        read_option_table = partial(_read_part, read_part, name)
+        options = _decode_options(entry["options"], read_option_table)
+        view = ReportView(table=read_option_table(0), options=options, sources=sources, **texts)
     return StoredView(_check_type(entry["number"], int), name, view, _check_type(entry["size"], int))
 
 
-def _read_part(part: Callable[[str], bytes], name: str, number: int) -> pd.DataFrame:
-    return read_table(part(_name(name, number)))
+def _read_part(read_part: Callable[[str], bytes], name: str, number: int) -> pd.DataFrame:
+    return read_table(read_part(_table_name(name, number)))
 
 
-def _name(part: str, number: int) -> str:
+def _table_name(part: str, number: int) -> str:
     """The name of a view's table: 0 is its own, the others are in its options."""
     return f"{part[:30]}{number:02x}"
 
@@ -144,9 +150,9 @@ def _encode_options(options: Mapping[str, Any], tables: list[Any]) -> str:
         raise StoreError(f"This view has an option that cannot be stored: {str(error)[:100]}") from None
 
 
-def _decode_options(text: str, table: Callable[[int], Any]) -> dict[str, Any]:
+def _decode_options(text: str, read_option_table: Callable[[int], Any]) -> dict[str, Any]:
     """The options from the text of ``_encode_options``. Raises ValueError, TypeError or KeyError for anything else."""
-    kinds: dict[str, Callable[[Any], Any]] = {"mapping": dict, "tuple": tuple, "table": table}
+    kinds: dict[str, Callable[[Any], Any]] = {"mapping": dict, "tuple": tuple, "table": read_option_table}
 
     def decode(entry: dict[str, Any]) -> Any:
         ((kind, inner),) = entry.items()
@@ -162,8 +168,8 @@ def _check_type(value: Any, kind: type) -> Any:
     return value
 
 
-def _as_tuples(value: Any) -> Any:
+def _convert_source_value(value: Any) -> Any:
     """A source's text, or its pairs of texts as tuples."""
-    return (
-        tuple((_check_type(one, str), _check_type(two, str)) for one, two in value) if type(value) is not str else value
-    )
+    if type(value) is str:
+        return value
+    return tuple((_check_type(first, str), _check_type(second, str)) for first, second in value)

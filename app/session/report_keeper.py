@@ -1,7 +1,8 @@
 """Stores the report of a session under the random token in the address, and finds it there again.
 
 A token opens one report in every tab and on every reload. Each change first reads the changes of other tabs and is
-stored at once; only new charts are written. If the store fails, the report stays in this session, and the page says so.
+stored at once; only new charts are written. If the store fails, the report stays in this session, and the page reports
+it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from merging.study.runs import drafts
 from merging.study.runs.drafts import Drafts
 from merging.study.runs.run_store import Store
 
-KIND = "report"
-FIELDS = ("report_title", "report_introduction", "report_tables", "report_recipes", "view_title_", "view_note_")
-NOT_KEPT = "The report exists in this session only, and a reload loses it. {}"
+DRAFT_KIND = "report"
+FIELD_PREFIXES = ("report_title", "report_introduction", "report_tables", "report_recipes", "view_title_", "view_note_")
+NOT_STORED = "The report exists in this session only, and a reload loses it. {}"
 DELETED = "The report was deleted from the store. The next change in this tab stores it again."
 NO_STATE = (0, 0, 0)  # the state of a report that is not stored
-_KEEPER, _FORGOTTEN = "_report_keeper", "_report_forgotten"
+_KEEPER_KEY, _RESET_COUNT_KEY = "_report_keeper", "_report_forgotten"
 
 
 class ReportKeeper:
@@ -40,7 +41,7 @@ class ReportKeeper:
         """The stored drafts."""
         return Drafts(Store(libraries=()))
 
-    def draft(self) -> ReportDraft:
+    def read_draft(self) -> ReportDraft:
         """The current report; read again if another tab changed it."""
         if self.token:
             self._read()
@@ -48,12 +49,12 @@ class ReportKeeper:
 
     def _read(self) -> None:
         token, before = self.token, self._state
-        state = self.drafts.state(KIND, token)
+        state = self.drafts.state(DRAFT_KIND, token)
         if state == before != NO_STATE:
             return
         try:
-            payload = self.drafts.read(KIND, token)
-            part = partial(self.drafts.read_part, KIND, token)
+            payload = self.drafts.read(DRAFT_KIND, token)
+            part = partial(self.drafts.read_part, DRAFT_KIND, token)
             self._draft.take_over(report_codec.decode(payload, part, self._draft.views))
             self._state, self.problem = state, ""
             _forget_fields()
@@ -68,31 +69,31 @@ class ReportKeeper:
             self._read()
         yield
         try:
-            payload, parts = report_codec.encode(self._draft), report_codec.table_parts(self._draft)
-            self.token = self.drafts.store(KIND, payload, self.token, parts)
-            self._state, self.problem = self.drafts.state(KIND, self.token), ""
+            payload, parts = report_codec.encode(self._draft), report_codec.make_table_writers(self._draft)
+            self.token = self.drafts.store(DRAFT_KIND, payload, self.token, parts)
+            self._state, self.problem = self.drafts.state(DRAFT_KIND, self.token), ""
         except MergingError as error:
-            self.problem = NOT_KEPT.format(error)
+            self.problem = NOT_STORED.format(error)
         show_token()
 
     def delete(self) -> None:
         """Delete the report from the store and from this session. Raises StoreError if it cannot be deleted."""
         if self.token:
-            self.drafts.remove(KIND, self.token)
+            self.drafts.remove(DRAFT_KIND, self.token)
         start_report()
 
 
 def current_keeper() -> ReportKeeper:
     """The keeper of this session."""
-    keeper = st.session_state.get(_KEEPER)
+    keeper = st.session_state.get(_KEEPER_KEY)
     if not isinstance(keeper, ReportKeeper):
-        keeper = st.session_state[_KEEPER] = ReportKeeper()
+        keeper = st.session_state[_KEEPER_KEY] = ReportKeeper()
     return keeper
 
 
 def current_report() -> ReportDraft:
-    """The report of this session, as it is in the store."""
-    return current_keeper().draft()
+    """The report of this session, read from the store if another tab changed it."""
+    return current_keeper().read_draft()
 
 
 def without_token(query: Mapping[str, str]) -> dict[str, str]:
@@ -100,13 +101,13 @@ def without_token(query: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in query.items() if key != address.REPORT_TOKEN}
 
 
-def open_linked(linked: str) -> None:
+def open_linked_report(token: str) -> None:
     """Once for every run of a page: open the report that the link names, and put its token into the address."""
-    if linked and linked != current_keeper().token:
-        open_report(linked)
+    if token and token != current_keeper().token:
+        open_report(token)
     keeper = current_keeper()
-    if keeper.token and keeper.drafts.state(KIND, keeper.token) == NO_STATE:
-        keeper.draft()  # notes whether it exists; an existing report is read when it is needed
+    if keeper.token and keeper.drafts.state(DRAFT_KIND, keeper.token) == NO_STATE:
+        keeper.read_draft()  # notes whether it exists; an existing report is read when it is needed
     show_token()
 
 
@@ -120,13 +121,13 @@ def show_token() -> None:
 
 
 def start_report() -> None:
-    """Begin another report; the one before stays in the store."""
+    """Start a new report; the previous one stays in the store."""
     open_report("")
 
 
 def open_report(token: str) -> None:
     """Continue with the report under this token."""
-    st.session_state[_KEEPER] = ReportKeeper(token)
+    st.session_state[_KEEPER_KEY] = ReportKeeper(token)
     _forget_fields()
     show_token()
 
@@ -134,7 +135,7 @@ def open_report(token: str) -> None:
 def earlier_reports() -> list[drafts.Draft]:
     """The stored reports other than this one, newest first; empty for visitors who may not read the whole store."""
     keeper = current_keeper()
-    return [draft for draft in keeper.drafts.list_drafts(KIND) if draft.token != keeper.token]
+    return [draft for draft in keeper.drafts.list_drafts(DRAFT_KIND) if draft.token != keeper.token]
 
 
 def field_key(name: str) -> str:
@@ -143,11 +144,11 @@ def field_key(name: str) -> str:
     A new field begins with the report's value in the browser, too. A field that was changed through the session would
     not, if the visitor interrupts the script before the browser has the change.
     """
-    times = st.session_state.get(_FORGOTTEN, 0)
-    return f"{name}_{times}" if times else name
+    count = st.session_state.get(_RESET_COUNT_KEY, 0)
+    return f"{name}_{count}" if count else name
 
 
 def _forget_fields() -> None:
     """Forget the values of the fields on the Report page, so that they show the report again."""
-    if any(isinstance(key, str) and key.startswith(FIELDS) for key in st.session_state):
-        st.session_state[_FORGOTTEN] = st.session_state.get(_FORGOTTEN, 0) + 1
+    if any(isinstance(key, str) and key.startswith(FIELD_PREFIXES) for key in st.session_state):
+        st.session_state[_RESET_COUNT_KEY] = st.session_state.get(_RESET_COUNT_KEY, 0) + 1

@@ -11,12 +11,12 @@ from app.session import address, view_state
 
 TENSOR, EXPERT, IMAGE = address.TENSOR, address.EXPERT, address.IMAGE
 NOUNS = {TENSOR: "tensor", EXPERT: "expert", IMAGE: "image"}
-_CHOSEN, _SHOWN, _PICKERS = "_selection", "_selection_shown", "_selection_pickers"
+_SELECTION_KEY, _SHOWN_KINDS_KEY, _PICKERS_KEY = "_selection", "_selection_shown", "_selection_pickers"
 
 
 def follow_link() -> None:
     """Read the link that was just opened, and write the selection into the address of the page that is drawn next."""
-    st.session_state[_SHOWN] = set()
+    st.session_state[_SHOWN_KINDS_KEY] = set()
     for kind in NOUNS:
         if value := view_state.value_from_link(kind):
             _chosen_values()[kind] = value[:300]
@@ -24,7 +24,7 @@ def follow_link() -> None:
 
 
 def _chosen_values() -> dict[str, str]:
-    chosen: dict[str, str] = st.session_state.setdefault(_CHOSEN, {})
+    chosen: dict[str, str] = st.session_state.setdefault(_SELECTION_KEY, {})
     return chosen
 
 
@@ -47,12 +47,12 @@ def clear_selection() -> None:
 
 def note_shown(kind: str) -> None:
     """Note that the page that is being drawn shows the selection of this kind."""
-    st.session_state.setdefault(_SHOWN, set()).add(kind)
+    st.session_state.setdefault(_SHOWN_KINDS_KEY, set()).add(kind)
 
 
 def kinds_not_shown() -> list[str]:
     """The kinds with a selection that the page does not show."""
-    return [kind for kind in NOUNS if chosen_value(kind) and kind not in st.session_state.get(_SHOWN, ())]
+    return [kind for kind in NOUNS if chosen_value(kind) and kind not in st.session_state.get(_SHOWN_KINDS_KEY, ())]
 
 
 def picker_key(kind: str, value: str | None) -> str:
@@ -61,7 +61,7 @@ def picker_key(kind: str, value: str | None) -> str:
     A new picker begins with the value in the browser, too. A picker that was changed through the session would not, if
     the visitor interrupts the script before the browser has the change.
     """
-    pickers: dict[str, tuple[int, str | None]] = st.session_state.setdefault(_PICKERS, {})
+    pickers: dict[str, tuple[int, str | None]] = st.session_state.setdefault(_PICKERS_KEY, {})
     count, shown = pickers.get(kind, (0, value))
     pickers[kind] = (count + (shown != value), value)
     return _picker_key(kind, pickers[kind][0])
@@ -69,7 +69,7 @@ def picker_key(kind: str, value: str | None) -> str:
 
 def choose_from_picker(kind: str, key: str) -> None:
     """Callback of a picker; a request with the key of an earlier picker is not a choice."""
-    pickers: dict[str, tuple[int, str | None]] = st.session_state.setdefault(_PICKERS, {})
+    pickers: dict[str, tuple[int, str | None]] = st.session_state.setdefault(_PICKERS_KEY, {})
     count, _ = pickers.get(kind, (0, None))
     if key == _picker_key(kind, count):
         value = st.session_state[key]

@@ -12,10 +12,17 @@ from app.session.draft import Draft
 from app.session.report_keeper import without_token
 from merging.base.files.short_digest import resolve_prefix
 
-_DRAFT, _WATCHED, _MODELS = "_draft", "_watched", "_models"
-_PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
-_PICKED = "_picked_"
-_IMPLIED = "_implied"  # values that the page shows and the address leaves out
+_DRAFT_KEY, _WATCHED_RUN_KEY, _MODELS_KEY = "_draft", "_watched", "_models"
+_PAGE_KEY, _ENTERED_KEY, _METHOD_KEY, _SWEEP_KEY, _POINT_KEY, _EDIT_KEY = (
+    "_page",
+    "_entered",
+    "_method",
+    "_sweep",
+    "_point",
+    "_front",
+)
+_PICKED_PREFIX = "_picked_"
+_IMPLIED_KEY = "_implied"  # values that the page shows and the address leaves out
 DISPLAY_KEYS = (
     address.PRESENTATION,
     address.FRAME,
@@ -46,7 +53,7 @@ def has_dark_ground() -> bool:
 
 
 def has_clear_background() -> bool:
-    """Whether a frame has no ground of its own."""
+    """Whether the frame has a transparent background."""
     return str(st.query_params.get(address.BACKGROUND, "")) == "clear"
 
 
@@ -55,20 +62,20 @@ def enter_page(page: str) -> None:
 
     Between two clicks the browser may still send the address from before the first click.
     """
-    st.session_state[_ENTERED] = st.session_state.get(_PAGE) != page
-    st.session_state[_PAGE] = page
-    st.session_state[_IMPLIED] = {}
+    st.session_state[_ENTERED_KEY] = st.session_state.get(_PAGE_KEY) != page
+    st.session_state[_PAGE_KEY] = page
+    st.session_state[_IMPLIED_KEY] = {}
 
 
 def is_entered() -> bool:
     """Whether the page was entered just now."""
-    return bool(st.session_state.get(_ENTERED, True))
+    return bool(st.session_state.get(_ENTERED_KEY, True))
 
 
 def forget_view() -> None:
     """Forget the page's view: the address counts, as when the page is entered."""
-    st.session_state[_PAGE] = None
-    for key in [name for name in st.session_state if isinstance(name, str) and name.startswith(_PICKED)]:
+    st.session_state[_PAGE_KEY] = None
+    for key in [name for name in st.session_state if isinstance(name, str) and name.startswith(_PICKED_PREFIX)]:
         del st.session_state[key]
 
 
@@ -88,12 +95,12 @@ def write_parameter(key: str, value: str) -> None:
 def imply_parameter(key: str, value: str) -> None:
     """Leave ``key`` out of the address, because its value was not chosen; links that restore the view still have it."""
     write_parameter(key, "")
-    st.session_state[_IMPLIED] = implied_query() | {key: value}
+    st.session_state[_IMPLIED_KEY] = implied_query() | {key: value}
 
 
 def implied_query() -> dict[str, str]:
     """The values that the page shows and the address leaves out."""
-    implied: dict[str, str] = st.session_state.get(_IMPLIED, {})
+    implied: dict[str, str] = st.session_state.get(_IMPLIED_KEY, {})
     return implied
 
 
@@ -102,18 +109,18 @@ def view_query() -> dict[str, str]:
     return without_token(implied_query() | st.query_params.to_dict())
 
 
-def _pick_available(key: str, remembered: str, available: Sequence[str], first: str) -> tuple[str, str]:
+def _resolve_available(key: str, session_key: str, available: Sequence[str], first: str) -> tuple[str, str]:
     """The value from the link or the session, else ``first``; and the requested value if it is not available."""
-    requested = resolve_prefix(value_from_link(key) or st.session_state.get(remembered) or first, available)
+    requested = resolve_prefix(value_from_link(key) or st.session_state.get(session_key) or first, available)
     chosen = requested if requested in available else first
-    st.session_state[remembered] = chosen
+    st.session_state[session_key] = chosen
     write_parameter(key, chosen)
     return chosen, "" if requested in available else requested
 
 
 def picked_value(key: str, available: Sequence[str], first: str) -> str:
     """The value from the link or the session, else ``first``, which the address leaves out."""
-    session_key = f"{_PICKED}{key}"
+    session_key = f"{_PICKED_PREFIX}{key}"
     requested = value_from_link(key) or st.session_state.get(session_key, first)
     value = requested if requested in available else first
     st.session_state[session_key] = value
@@ -123,7 +130,7 @@ def picked_value(key: str, available: Sequence[str], first: str) -> str:
 
 def pick_value(key: str, value: str) -> None:
     """Show this value from now on; see ``picked_value``."""
-    st.session_state[f"{_PICKED}{key}"] = value
+    st.session_state[f"{_PICKED_PREFIX}{key}"] = value
 
 
 def pick_value_from(key: str, widget: str) -> None:
@@ -132,26 +139,26 @@ def pick_value_from(key: str, widget: str) -> None:
 
 
 def picked_set(set_ids: Sequence[str]) -> tuple[str, str]:
-    """The user's set of models from the link or the session, "" for the bundled one.
+    """The user's set of models from the link or the session, "" for the bundled models.
 
-    And the requested one if it is gone.
+    The second text is the requested set if it does not exist, else empty.
     """
-    return _pick_available(address.MODELS, _MODELS, set_ids, "")
+    return _resolve_available(address.MODELS, _MODELS_KEY, set_ids, "")
 
 
 def pick_set(set_id: str) -> None:
     """Merge the models of this set from now on."""
-    st.session_state[_MODELS] = set_id
+    st.session_state[_MODELS_KEY] = set_id
 
 
-def picked_method(methods: Sequence[str], first: str) -> tuple[str, str]:
-    """The method from the link or the session, else ``first``; and the requested one if it does not exist."""
-    return _pick_available(address.METHOD, _METHOD, methods, first)
+def resolve_method(methods: Sequence[str], first: str) -> tuple[str, str]:
+    """The method from the link or the session, else ``first``; and the requested method if it does not exist."""
+    return _resolve_available(address.METHOD, _METHOD_KEY, methods, first)
 
 
 def pick_method(key: str) -> None:
     """Show this method from now on."""
-    st.session_state[_METHOD] = key
+    st.session_state[_METHOD_KEY] = key
     write_parameter(address.METHOD, key)
 
 
@@ -161,59 +168,59 @@ def pick_method_from(widget: str) -> None:
         pick_method(key)
 
 
-def picked_sweep(sweep_ids: Sequence[str], first: str) -> tuple[str, str]:
-    """The sweep from the link or the session, else ``first``; and the requested one if this machine lacks it.
+def resolve_sweep(sweep_ids: Sequence[str], first: str) -> tuple[str, str]:
+    """The sweep from the link or the session, else ``first``; and the requested sweep if this machine lacks it.
 
     The session remembers it, with its point from the link or from an earlier choice.
     """
-    previous = st.session_state.get(_SWEEP)
-    chosen, missing = _pick_available(address.SWEEP, _SWEEP, sweep_ids, first)
-    pick_point(value_from_link(address.POINT) or (st.session_state.get(_POINT, "") if chosen == previous else ""))
+    previous = st.session_state.get(_SWEEP_KEY)
+    chosen, missing = _resolve_available(address.SWEEP, _SWEEP_KEY, sweep_ids, first)
+    pick_point(value_from_link(address.POINT) or (st.session_state.get(_POINT_KEY, "") if chosen == previous else ""))
     return chosen, missing
 
 
 def pick_sweep(sweep_id: str) -> None:
     """Show this sweep from now on, at its best point; the empty id shows none."""
-    st.session_state[_SWEEP] = sweep_id
+    st.session_state[_SWEEP_KEY] = sweep_id
     write_parameter(address.SWEEP, sweep_id)
     pick_point("")
 
 
 def pick_sweep_from(widget: str) -> None:
-    """Callback of a picker of sweeps, whose key is one of ``pickers``."""
+    """Callback of a picker of sweeps, whose key is from ``polled_pickers``."""
     if polled_pickers.is_current(widget):
         pick_sweep(st.session_state[widget])
 
 
 def picked_point(points: Sequence[str], best: str) -> str:
     """The chosen point of the sweep, else the best one."""
-    requested = st.session_state.get(_POINT, "")
+    requested = st.session_state.get(_POINT_KEY, "")
     return requested if requested in points else best
 
 
 def pick_point(point: str) -> None:
-    """Choose this point of the sweep; the empty one stands for the best."""
-    st.session_state[_POINT] = point
+    """Choose this point of the sweep; an empty text stands for the best point."""
+    st.session_state[_POINT_KEY] = point
     write_parameter(address.POINT, point)
 
 
 def pick_point_from(widget: str) -> None:
-    """Callback of a picker of points, whose key is one of ``pickers``."""
+    """Callback of a picker of points, whose key is from ``polled_pickers``."""
     if polled_pickers.is_current(widget):
         pick_point(st.session_state[widget])
 
 
 def picked_edit(edits: Sequence[str], first: str) -> tuple[str, str]:
-    """The leading edit from the link or the session, else ``first``; and the requested one if it has no pair.
+    """The leading edit from the link or the session, else ``first``; and the requested edit if no merge has it.
 
     An edit is written as in a chain.
     """
-    return _pick_available(address.EDIT, _FRONT, edits, first)
+    return _resolve_available(address.EDIT, _EDIT_KEY, edits, first)
 
 
 def pick_edit(edit: str) -> None:
     """Show the merges with this leading edit from now on."""
-    st.session_state[_FRONT] = edit
+    st.session_state[_EDIT_KEY] = edit
     write_parameter(address.EDIT, edit)
 
 
@@ -224,19 +231,19 @@ def pick_edit_from(widget: str) -> None:
 
 def leave_benchmark() -> None:
     """Forget the chosen sweep and models, for the switch to another benchmark, which has its own."""
-    for key in (_SWEEP, _POINT, _FRONT, _MODELS, _WATCHED):
+    for key in (_SWEEP_KEY, _POINT_KEY, _EDIT_KEY, _MODELS_KEY, _WATCHED_RUN_KEY):
         st.session_state.pop(key, None)
 
 
 def draft() -> Draft | None:
     """The recipe under construction; None if this session has none."""
-    stored = st.session_state.get(_DRAFT)
+    stored = st.session_state.get(_DRAFT_KEY)
     return stored if isinstance(stored, Draft) else None
 
 
 def keep_draft(new: Draft) -> None:
     """Store this recipe as the one under construction."""
-    st.session_state[_DRAFT] = new
+    st.session_state[_DRAFT_KEY] = new
 
 
 def linked_chain() -> tuple[str, list[str]] | None:
@@ -253,16 +260,16 @@ def link_chain(chain: str, experts: Sequence[str]) -> None:
 
 def relative_address() -> str:
     """The path of the page and the query that restores this view, as in a link, without the server's address."""
-    written = urlencode({key: value for key, value in view_query().items() if key not in DISPLAY_KEYS}, safe=",:;")
-    page = st.session_state.get(_PAGE, "")
-    return f"{page}?{written}" if written else page
+    query = urlencode({key: value for key, value in view_query().items() if key not in DISPLAY_KEYS}, safe=",:;")
+    page = st.session_state.get(_PAGE_KEY, "")
+    return f"{page}?{query}" if query else page
 
 
 def watch_run(run_id: str | None) -> None:
     """Show the progress of this run on the Merge page."""
-    st.session_state[_WATCHED] = run_id
+    st.session_state[_WATCHED_RUN_KEY] = run_id
 
 
 def watched_run() -> str | None:
     """The run whose progress the Merge page shows."""
-    return st.session_state.get(_WATCHED)
+    return st.session_state.get(_WATCHED_RUN_KEY)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from merging.base.errors import MergingError
 
-ABOUT = """Write lessons and views of the app as static pages, which open without a server and without a network.
+DESCRIPTION = """Write lessons and views of the app as static pages, which open without a server and without a network.
 
 Views are read from a file with one address from Link in each line. Two spaces and chart=KEY may follow, for a page
 with several charts, and slider=KEY, whose values are drawn in advance. Lines that begin with # are ignored."""
@@ -20,15 +20,17 @@ with several charts, and slider=KEY, whose values are drawn in advance. Lines th
 
 def main() -> int:
     """Read the command line, write the snapshot, and return an exit code."""
-    options = _options()
+    options = _parse_options()
     logging.disable(logging.WARNING)  # Streamlit warns for each page that it runs without a server
     from app.snapshot import site, site_folder
 
     keys = [key for text in options.lessons for key in text.split(",") if key]
     try:
-        lines = options.views.read_text("utf-8").splitlines() if options.views else []
-        made = site.make_site(keys, lines, options.date, options.repository, lambda words: print(words, flush=True))
-        files = site.site_files(made)
+        view_lines = options.views.read_text("utf-8").splitlines() if options.views else []
+        snapshot = site.make_site(
+            keys, view_lines, options.date, options.repository, lambda message: print(message, flush=True)
+        )
+        files = site.render_site(snapshot)
         site_folder.write_site(files, options.out)
     except (MergingError, OSError, UnicodeDecodeError) as error:
         print(f"No snapshot was written: {error}", file=sys.stderr)
@@ -40,26 +42,32 @@ def main() -> int:
     return 0
 
 
-def _options() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        "python -m app.snapshot", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+        "python -m app.snapshot", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--lessons", action="append", default=[], metavar="KEYS", help="lessons by key, with commas")
-    parser.add_argument("--views", type=Path, metavar="FILE", help="a file with one address a line")
+    parser.add_argument(
+        "--lessons", action="append", default=[], metavar="KEYS", help="lessons by key, separated by commas"
+    )
+    parser.add_argument("--views", type=Path, metavar="FILE", help="a file with one address per line")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the pages are written")
-    parser.add_argument("--date", required=True, type=_date, metavar="YYYY-MM-DD", help="the date that pages say")
-    parser.add_argument("--repository", default="", type=_address, metavar="URL", help="where the program is found")
+    parser.add_argument(
+        "--date", required=True, type=_parse_date, metavar="YYYY-MM-DD", help="the date that pages state"
+    )
+    parser.add_argument(
+        "--repository", default="", type=_parse_repository, metavar="URL", help="where the program is found"
+    )
     return parser.parse_args()
 
 
-def _date(text: str) -> str:
+def _parse_date(text: str) -> str:
     try:
         return datetime.date.fromisoformat(text).isoformat()
     except ValueError:
         raise argparse.ArgumentTypeError(f"a date is written YYYY-MM-DD; got {text!r}") from None
 
 
-def _address(text: str) -> str:
+def _parse_repository(text: str) -> str:
     if text and not re.fullmatch(r"https://[\w.-]+(/[\w./~-]*)?", text):
         raise argparse.ArgumentTypeError(f"an address begins with https:// and has no query; got {text!r}")
     return text

@@ -20,11 +20,11 @@ from merging.base.errors import MergingError
 if TYPE_CHECKING:
     from streamlit.testing.v1 import AppTest
 
-MAIN = Path(__file__).resolve().parent.parent / "main.py"
-MOST_SECONDS = 120  # seconds that a page may take
-PAUSE = 0.5  # seconds between two checks of a page that computes
-WAITING = ":material/hourglass_top:"  # the icon of the messages meanwhile
-MOST_VALUES = 41  # of a slider whose pictures are drawn in advance
+MAIN_FILE = Path(__file__).resolve().parent.parent / "main.py"
+MAX_SECONDS = 120  # seconds that a page may take
+PAUSE_SECONDS = 0.5  # seconds between two checks of a page that computes
+WAITING_ICON = ":material/hourglass_top:"  # the icon of messages of such a page
+MAX_SLIDER_VALUES = 41  # of a slider whose charts are drawn in advance
 
 
 class SnapshotError(MergingError):
@@ -59,58 +59,58 @@ class Headless:
 
     drawn_charts: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
 
-    def chart(self, address: PageAddress, key: str, position: str, other: bool = False) -> RecordedChart:
-        """The chart ``key`` of a view; the first one for an empty key, or for a missing chart if ``other`` is True.
+    def open_chart(self, address: PageAddress, key: str, position: str, allow_other: bool = False) -> RecordedChart:
+        """The chart ``key`` of a view; the first chart if the key is empty, or missing and ``allow_other`` is True.
 
         Raises SnapshotError, which begins with ``position``.
         """
         if address not in self.drawn_charts:
-            self.drawn_charts[address] = _run(_page(address, position), address, position)
+            self.drawn_charts[address] = _run_page(_open_page(address, position), address, position)
         recorded = self.drawn_charts[address]
-        there = any(view.key == key for view, _ in recorded)
-        return _find_chart(recorded, key if there or not other else "", address, position)
+        is_recorded = any(view.key == key for view, _ in recorded)
+        return _find_chart(recorded, key if is_recorded or not allow_other else "", address, position)
 
-    def slider(
-        self, address: PageAddress, key: str, control: str, position: str, numbers: bool = False
+    def open_slider(
+        self, address: PageAddress, key: str, control: str, position: str, sliders_only: bool = False
     ) -> Slider | None:
-        """The chart ``key`` at every value of the control ``control`` of a view; at most ``MOST_VALUES``.
+        """The chart ``key`` at every value of the control ``control`` of a view; at most ``MAX_SLIDER_VALUES``.
 
-        None if ``numbers`` is True and the view has no slider with the key ``control``.
+        None if ``sliders_only`` is True and the view has no slider with the key ``control``.
         """
-        app_test = _page(address, position)
-        first = _run(app_test, address, position)
-        if (widget := _widget(app_test, control, numbers)) is None:
-            if numbers:
+        app_test = _open_page(address, position)
+        first_charts = _run_page(app_test, address, position)
+        if (widget := _find_widget(app_test, control, sliders_only)) is None:
+            if sliders_only:
                 return None
             raise SnapshotError(f"{position}: the view {address} has no slider or picker {control!r}.")
-        values = _values(widget, control, position)
-        start = values.index(widget.value) if widget.value in values else 0
-        frames = {start: _find_chart(first, key, address, position)}
+        values = _list_values(widget, control, position)
+        start_index = values.index(widget.value) if widget.value in values else 0
+        charts = {start_index: _find_chart(first_charts, key, address, position)}
         for number, value in enumerate(values):
-            if number not in frames:
-                _widget(app_test, control, numbers).set_value(value)
-                frames[number] = _find_chart(_run(app_test, address, position), key, address, position)
+            if number not in charts:
+                _find_widget(app_test, control, sliders_only).set_value(value)
+                charts[number] = _find_chart(_run_page(app_test, address, position), key, address, position)
         texts = tuple(f"{value:g}" if isinstance(value, int | float) else str(value) for value in values)
-        return Slider(control, widget.label, texts, tuple(frames[number] for number in range(len(values))), start)
+        return Slider(control, widget.label, texts, tuple(charts[number] for number in range(len(values))), start_index)
 
 
 def parse_page_address(address: str, position: str) -> PageAddress:
     """The page and the query of an address from *Link*, with or without its server. Raises SnapshotError."""
     parts = urlsplit(address.strip())
     page = parts.path.strip("/").rpartition("/")[2]
-    known = {
+    page_names = {
         Path(value).stem for value in vars(pages).values() if isinstance(value, str) and value.startswith("screens/")
     }
-    if page not in known - {"home"}:
-        listed = ", ".join(sorted(known - {"home"}))
-        raise SnapshotError(f"{position}: there is no page {page!r} with charts; pages are {listed}.")
+    if page not in page_names - {"home"}:
+        page_list = ", ".join(sorted(page_names - {"home"}))
+        raise SnapshotError(f"{position}: there is no page {page!r} with charts; pages are {page_list}.")
     return PageAddress(page, tuple(parse_qsl(parts.query)))
 
 
-def _page(address: PageAddress, position: str) -> AppTest:
+def _open_page(address: PageAddress, position: str) -> AppTest:
     from streamlit.testing.v1 import AppTest
 
-    app_test = AppTest.from_file(str(MAIN), default_timeout=MOST_SECONDS).run()
+    app_test = AppTest.from_file(str(MAIN_FILE), default_timeout=MAX_SECONDS).run()
     try:
         app_test.switch_page(f"screens/{address.page}.py")
     except ValueError as error:
@@ -120,48 +120,48 @@ def _page(address: PageAddress, position: str) -> AppTest:
     return app_test
 
 
-def _run(app_test: AppTest, address: PageAddress, position: str) -> list[RecordedChart]:
+def _run_page(app_test: AppTest, address: PageAddress, position: str) -> list[RecordedChart]:
     """Run a page until it has computed everything, and return its charts."""
-    limit = time.monotonic() + MOST_SECONDS
+    limit = time.monotonic() + MAX_SECONDS
     while True:
         with record_charts() as recorded:
             app_test.run()
-        if not any(WAITING in caption.value for caption in app_test.caption) or time.monotonic() > limit:
+        if not any(WAITING_ICON in caption.value for caption in app_test.caption) or time.monotonic() > limit:
             break
-        time.sleep(PAUSE)
+        time.sleep(PAUSE_SECONDS)
     if problems := [*(error.value for error in app_test.exception), *(error.value for error in app_test.error)]:
-        raise SnapshotError(f"{position}: the view {address} says: {problems[0]}")
+        raise SnapshotError(f"{position}: the view {address} reports: {problems[0]}")
     return recorded
 
 
 def _find_chart(recorded: Sequence[RecordedChart], key: str, address: PageAddress, position: str) -> RecordedChart:
-    if matching := [one for one in recorded if not key or one[0].key == key]:
+    if matching := [recorded_chart for recorded_chart in recorded if not key or recorded_chart[0].key == key]:
         return matching[0]
-    listed = ", ".join(dict.fromkeys(view.key for view, _ in recorded)) or "none"
-    raise SnapshotError(f"{position}: the view {address} draws no chart {key!r}; its charts are: {listed}.")
+    chart_list = ", ".join(dict.fromkeys(view.key for view, _ in recorded)) or "none"
+    raise SnapshotError(f"{position}: the view {address} draws no chart {key!r}; its charts are: {chart_list}.")
 
 
-def _widget(app_test: AppTest, control: str, numbers: bool) -> Any:
-    """The slider or, unless ``numbers`` is True, the picker with this key; None if there is none."""
-    for kind in ("slider",) if numbers else ("slider", "select_slider", "selectbox", "button_group"):
+def _find_widget(app_test: AppTest, control: str, sliders_only: bool) -> Any:
+    """The slider or, unless ``sliders_only`` is True, the picker with this key; None if there is none."""
+    for kind in ("slider",) if sliders_only else ("slider", "select_slider", "selectbox", "button_group"):
         for widget in app_test.get(kind):
             if widget.key == control:
                 return widget
     return None
 
 
-def _values(widget: Any, control: str, position: str) -> list[Any]:
-    """All values that a slider or picker takes, thinned to at most ``MOST_VALUES`` with both ends."""
-    values = list(getattr(widget, "options", ())) or _steps(widget, control, position)
-    if len(values) <= MOST_VALUES:
+def _list_values(widget: Any, control: str, position: str) -> list[Any]:
+    """All values that a slider or picker takes, thinned to at most ``MAX_SLIDER_VALUES`` with both ends."""
+    values = list(getattr(widget, "options", ())) or _list_slider_steps(widget, control, position)
+    if len(values) <= MAX_SLIDER_VALUES:
         return values
-    indices = {round(n * (len(values) - 1) / (MOST_VALUES - 1)) for n in range(MOST_VALUES)}
-    shown = values.index(widget.value) if widget.value in values else 0
-    indices = indices - {min(indices - {0, len(values) - 1}, key=lambda n: abs(n - shown))} | {shown}
+    indices = {round(n * (len(values) - 1) / (MAX_SLIDER_VALUES - 1)) for n in range(MAX_SLIDER_VALUES)}
+    shown_index = values.index(widget.value) if widget.value in values else 0
+    indices = indices - {min(indices - {0, len(values) - 1}, key=lambda n: abs(n - shown_index))} | {shown_index}
     return [values[n] for n in sorted(indices)]
 
 
-def _steps(widget: Any, control: str, position: str) -> list[Any]:
+def _list_slider_steps(widget: Any, control: str, position: str) -> list[Any]:
     if isinstance(widget.value, list | tuple):
         raise SnapshotError(f"{position}: the slider {control!r} has two handles; take one with a single handle.")
     count = round((widget.max - widget.min) / widget.step)

@@ -24,7 +24,7 @@ from merging.teaching.lesson import Guess, Lesson, Paper, Step
 from merging.teaching.lesson_context import LessonContext
 from merging.teaching.paper_verdict import judge_paper
 
-CELLS, CELLS_TITLE = "guess_cells", "Which cells?"
+CELLS_CHART, CELLS_TITLE = "guess_cells", "Which cells?"
 CELLS_CAPTIONS = (
     "Click a cell to mark it; click again to remove the mark.",
     "Diamonds are your marks. Dark cells are the measured ones.",
@@ -35,8 +35,10 @@ CELLS_ALTS = (
 )
 
 
-def static_lesson(lesson: Lesson, context: LessonContext, app: Headless, titles: Mapping[str, str]) -> StaticLesson:
-    """A lesson with its figures; ``titles`` are those of all lessons of the snapshot by key. Raises SnapshotError."""
+def make_static_lesson(
+    lesson: Lesson, context: LessonContext, app: Headless, titles: Mapping[str, str]
+) -> StaticLesson:
+    """A lesson with its figures; ``titles`` are the snapshot's lessons by key. Raises SnapshotError."""
     if missing := context.list_missing_runs():
         raise SnapshotError(
             f"The lesson {lesson.key} needs runs that are not stored here: {', '.join(missing)}. Run their recipes "
@@ -44,7 +46,7 @@ def static_lesson(lesson: Lesson, context: LessonContext, app: Headless, titles:
         )
     facts = {name: compute_fact(spec, context) for name, spec in lesson.facts.items()}
     figures = _Figures(lesson, context, app)
-    steps = tuple(_step(step, number, facts, context, figures) for number, step in enumerate(lesson.steps, 1))
+    steps = tuple(_make_step(step, number, facts, context, figures) for number, step in enumerate(lesson.steps, 1))
     return StaticLesson(
         key=lesson.key,
         title=lesson.title,
@@ -53,7 +55,7 @@ def static_lesson(lesson: Lesson, context: LessonContext, app: Headless, titles:
         level=lesson.level,
         after=tuple((key, titles[key]) for key in lesson.after if key in titles),
         steps=steps,
-        figures=tuple(figures.known.values()),
+        figures=tuple(figures.figures.values()),
     )
 
 
@@ -62,70 +64,79 @@ class _Figures:
 
     def __init__(self, lesson: Lesson, context: LessonContext, app: Headless) -> None:
         self.lesson, self.context, self.app = lesson, context, app
-        self.known: dict[tuple[PageAddress, str, str], StaticFigure] = {}
+        self.figures: dict[tuple[PageAddress, str, str], StaticFigure] = {}
 
-    def step_figure(self, number: int, extra: Mapping[str, str], control: str = "") -> StaticFigure:
+    def draw_step_figure(self, number: int, extra: Mapping[str, str], control: str = "") -> StaticFigure:
         """The figure of a step, counted from 1, with further values in its address."""
         page, view = self.lesson.page_and_view(number)
         position = f"Lesson {self.lesson.key}, step {number}"
         address = PageAddress(page, tuple(self.context.view({**view, **extra}).items()))
         chart = self.lesson.chart(number)
-        if (address, chart, control) not in self.known:
-            name = f"figure-{len(self.known) + 1}"
-            slider = self.app.slider(address, chart, control, position, numbers=True) if control else None
-            recorded = slider.drawn[slider.first] if slider else self.app.chart(address, chart, position, bool(extra))
-            self.known[address, chart, control] = make_static_figure(name, recorded, slider)
-        return self.known[address, chart, control]
+        if (address, chart, control) not in self.figures:
+            name = f"figure-{len(self.figures) + 1}"
+            slider = self.app.open_slider(address, chart, control, position, sliders_only=True) if control else None
+            recorded = (
+                slider.drawn[slider.first] if slider else self.app.open_chart(address, chart, position, bool(extra))
+            )
+            self.figures[address, chart, control] = make_static_figure(name, recorded, slider)
+        return self.figures[address, chart, control]
 
     def cells(self, number: int) -> StaticFigure:
-        """The map whose cells a step asks to mark: blank, and with the measured values."""
+        """The map whose cells the learner marks in a step: blank, and with the measured values."""
         page, position = self.lesson.page_and_view(number)[0], f"Lesson {self.lesson.key}, step {number}"
         step_query = ((address.LESSON, self.lesson.key), (address.STEP, str(number)))
-        done = (address.PROGRESS, lesson_progress.format_finished_steps(frozenset({number})))
-        blank, known = PageAddress(page, step_query), PageAddress(page, (*step_query, done))
-        if (blank, CELLS, "") not in self.known:
-            first, later = (self.app.chart(place, CELLS, position) for place in (blank, known))
-            table = later[0].table
-            alts = [text.format(len(table), int(table["truth"].sum())) for text in CELLS_ALTS]
-            first, later = (
-                (replace(view, title=CELLS_TITLE, caption=caption), sources)
-                for (view, sources), caption in zip((first, later), CELLS_CAPTIONS, strict=True)
+        progress = (address.PROGRESS, lesson_progress.format_finished_steps(frozenset({number})))
+        blank_address, known_address = PageAddress(page, step_query), PageAddress(page, (*step_query, progress))
+        if (blank_address, CELLS_CHART, "") not in self.figures:
+            blank_chart, measured_chart = (
+                self.app.open_chart(page_address, CELLS_CHART, position)
+                for page_address in (blank_address, known_address)
             )
-            figure = make_static_figure(f"figure-{len(self.known) + 1}", first, later=[later])
-            self.known[blank, CELLS, ""] = replace(figure, alts=tuple(alts))
-        return self.known[blank, CELLS, ""]
+            table = measured_chart[0].table
+            alts = [text.format(len(table), int(table["truth"].sum())) for text in CELLS_ALTS]
+            blank_chart, measured_chart = (
+                (replace(view, title=CELLS_TITLE, caption=caption), sources)
+                for (view, sources), caption in zip((blank_chart, measured_chart), CELLS_CAPTIONS, strict=True)
+            )
+            figure = make_static_figure(f"figure-{len(self.figures) + 1}", blank_chart, later_charts=[measured_chart])
+            self.figures[blank_address, CELLS_CHART, ""] = replace(figure, alts=tuple(alts))
+        return self.figures[blank_address, CELLS_CHART, ""]
 
 
-def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonContext, figures: _Figures) -> StaticStep:
-    words = StepMarkdown()
+def _make_step(
+    step: Step, number: int, facts: Mapping[str, Fact], context: LessonContext, figures: _Figures
+) -> StaticStep:
+    writer = StepMarkdown()
 
     def html(text: str) -> Markup:
-        return words.html(fill_facts(text, facts))
+        return writer.html(fill_facts(text, facts))
 
-    ask = html(step.ask)
-    guess = _guess(step, words, facts, context) if step.guess else None
+    question = html(step.ask)
+    guess = _make_guess(step, writer, facts, context) if step.guess else None
     control = step.controls[0] if step.kind == kinds.DO and step.controls else ""
-    figure = figures.step_figure(number, {}, control)
+    figure = figures.draw_step_figure(number, {}, control)
     return StaticStep(
         number=number,
         kind=step.kind,
         figure=figure,
-        slider_fulfils=_slider_fulfils(step, number, figure, context),
-        shown_figure=figures.step_figure(number, step.show) if step.show else None,
+        slider_fulfils=_check_slider_values(step, number, figure, context),
+        shown_figure=figures.draw_step_figure(number, step.show) if step.show else None,
         cells=figures.cells(number) if step.guess and step.guess.kind == kinds.CELLS else None,
         say=html(step.say),
-        ask=ask,
+        ask=question,
         hint=html(step.hint),
         guess=guess,
-        paper=_paper(step.paper, context) if step.paper else None,
+        paper=_make_paper(step.paper, context) if step.paper else None,
         answers=tuple(
-            StaticAnswer(words.line(fill_facts(one.text, facts)), one.right, words.line(fill_facts(one.say, facts)))
-            for one in step.answers
+            StaticAnswer(
+                writer.line(fill_facts(answer.text, facts)), answer.right, writer.line(fill_facts(answer.say, facts))
+            )
+            for answer in step.answers
         ),
     )
 
 
-def _slider_fulfils(step: Step, number: int, figure: StaticFigure, context: LessonContext) -> tuple[bool, ...]:
+def _check_slider_values(step: Step, number: int, figure: StaticFigure, context: LessonContext) -> tuple[bool, ...]:
     """Whether each value of the figure's slider reaches the goal; empty without slider or goal."""
     if step.goal is None or figure.slider is None:
         return ()
@@ -133,7 +144,7 @@ def _slider_fulfils(step: Step, number: int, figure: StaticFigure, context: Less
     return tuple(bool(is_met(step.goal, context, {**view, slider.key: value})) for value in slider.values)
 
 
-def _guess(step: Step, words: StepMarkdown, facts: Mapping[str, Fact], context: LessonContext) -> StaticGuess:
+def _make_guess(step: Step, words: StepMarkdown, facts: Mapping[str, Fact], context: LessonContext) -> StaticGuess:
     guess = step.guess
     assert guess is not None
     truth = [compute_fact(spec, context) for spec in step.truth]
@@ -146,11 +157,11 @@ def _guess(step: Step, words: StepMarkdown, facts: Mapping[str, Fact], context: 
         at=tuple(f"{position:g}" for position in guess.at),
         axis=guess.axis,
         most_marks=guess.most,
-        truth=tuple(_truth(guess, truth)),
+        truth=tuple(_list_truths(guess, truth)),
     )
 
 
-def _truth(guess: Guess, truth: Sequence[Fact]) -> list[tuple[str, str]]:
+def _list_truths(guess: Guess, truth: Sequence[Fact]) -> list[tuple[str, str]]:
     """The measured values as pairs of label and value; for an order, the options in their true order."""
     if guess.kind == kinds.CURVE:
         labels = [f"{guess.axis} {index:g}".strip() for index in guess.at]
@@ -165,10 +176,10 @@ def _truth(guess: Guess, truth: Sequence[Fact]) -> list[tuple[str, str]]:
     return lines
 
 
-def _paper(paper: Paper, context: LessonContext) -> StaticPaper:
+def _make_paper(paper: Paper, context: LessonContext) -> StaticPaper:
     ours = [compute_fact(spec, context) for spec in paper.ours]
     return StaticPaper(
-        source=next((full for name, full in SOURCES.items() if _name(name) == paper.source), paper.source),
+        source=next((full for name, full in SOURCES.items() if _source_key(name) == paper.source), paper.source),
         where=paper.where,
         unit=paper.unit,
         rows=tuple(
@@ -179,6 +190,6 @@ def _paper(paper: Paper, context: LessonContext) -> StaticPaper:
     )
 
 
-def _name(source: str) -> str:
-    """The name by which lessons call a source."""
+def _source_key(source: str) -> str:
+    """The key by which lessons name a source."""
     return re.sub("[^a-z0-9]+", "_", source.casefold())

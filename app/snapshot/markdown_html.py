@@ -16,20 +16,20 @@ from app.reading import glossary
 from app.snapshot.formulas import mathml
 
 # In this order: formula, code, explained word, bold, italics, escaped sign.
-INLINE = re.compile(
+INLINE_PATTERN = re.compile(
     r"\$(?P<formula>[^$]+)\$|`(?P<code>[^`]+)`"
     r"|\[(?P<text>[^\]]*)\]\(methods\?word=(?P<word>[^\s)]+) \"(?P<title>[^\"]*)\"\)"
     r"|\*\*(?P<bold>.+?)\*\*|\*(?P<italic>[^*]+)\*|\\(?P<sign>.)",
     re.DOTALL,
 )
-ITEM = re.compile(r"(?:[-*]|\d+\.)\s+")
+ITEM_PATTERN = re.compile(r"(?:[-*]|\d+\.)\s+")
 
 
 class StepMarkdown:
     """Writes texts of one step; a word of the glossary is explained where the step first uses it."""
 
     def __init__(self, page: str = "words.html") -> None:
-        self.page, self.known = page, set[str]()
+        self.page, self.explained = page, set[str]()
 
     def html(self, markdown: str) -> Markup:
         """A text as paragraphs and lists."""
@@ -38,22 +38,22 @@ class StepMarkdown:
 
     def line(self, markdown: str) -> Markup:
         """A text without paragraphs, for labels."""
-        linked, used = glossary.link_words(markdown, self.known)
-        self.known.update(used)
+        linked, used = glossary.link_words(markdown, self.explained)
+        self.explained.update(used)
         return Markup(self._inline(linked))
 
     def _block(self, block: str) -> Markup:
         lines = block.strip().splitlines()
-        if all(ITEM.match(line) for line in lines):
+        if all(ITEM_PATTERN.match(line) for line in lines):
             kind = "ol" if lines[0][0].isdigit() else "ul"
-            items = "".join(f"<li>{self.line(ITEM.sub('', line, count=1))}</li>" for line in lines)
+            items = "".join(f"<li>{self.line(ITEM_PATTERN.sub('', line, count=1))}</li>" for line in lines)
             return Markup(f"<{kind}>{items}</{kind}>")
         return Markup(f"<p>{self.line(' '.join(line.strip() for line in lines))}</p>")
 
     def _inline(self, markdown: str) -> str:
         """HTML of a line, piece by piece; text between two marks is escaped."""
         parts, end = [], 0
-        for match in INLINE.finditer(markdown):
+        for match in INLINE_PATTERN.finditer(markdown):
             parts += [escape(markdown[end : match.start()]), self._mark(match)]
             end = match.end()
         return "".join([*parts, escape(markdown[end:])])

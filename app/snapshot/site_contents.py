@@ -35,7 +35,7 @@ class StaticGuess:
 
 @dataclass(frozen=True)
 class StaticPaper:
-    """A paper's numbers beside our facts, and the verdict."""
+    """A paper's numbers next to ours, and the verdict."""
 
     source: str
     where: str

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.snapshot.headless import SnapshotError
-from app.snapshot.site import PLOTLY
+from app.snapshot.site import PLOTLY_FILE
 from merging.base import settings
 from merging.base.files.temporary import OLD, temporary_name
 from viz.report import private_names
@@ -25,43 +25,43 @@ def write_site(files: Mapping[str, bytes], out: Path, private: private_names.Pri
         SnapshotError: a text contains something private, or the folder contains other files than a snapshot.
     """
     if out.exists() and not (out / MANIFEST).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise SnapshotError(f"{out} exists and is no snapshot. Name a new or an empty folder.")
+        raise SnapshotError(f"{out} exists and is not a snapshot. Name a new or an empty folder.")
     check_privacy(
         files,
         private or private_names.find_private_names((str(settings.store_root()), str(settings.benchmark_folder()))),
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    new = out.parent / temporary_name()
-    new.mkdir()
+    new_folder = out.parent / temporary_name()
+    new_folder.mkdir()
     try:
         for name, content in files.items():
-            (new / name).write_bytes(content)
+            (new_folder / name).write_bytes(content)
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
-        (new / MANIFEST).write_text(json.dumps({"format": 1, "files": digests}, indent=1) + "\n", "utf-8")
-        _replace_folder(new, out)
+        (new_folder / MANIFEST).write_text(json.dumps({"format": 1, "files": digests}, indent=1) + "\n", "utf-8")
+        _replace_folder(new_folder, out)
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(new_folder, ignore_errors=True)
 
 
 def check_privacy(files: Mapping[str, bytes], private: private_names.PrivateNames) -> None:
     """Look for private text in every file but plotly.js, which has none. Raises SnapshotError naming the file."""
     for name, content in files.items():
-        if name != PLOTLY:
+        if name != PLOTLY_FILE:
             try:
                 private_names.check_document(content.decode(), private)
             except ReportError as error:
                 raise SnapshotError(f"{name} was not written: {error}") from None
 
 
-def _replace_folder(new: Path, out: Path) -> None:
+def _replace_folder(new_folder: Path, out: Path) -> None:
     """Replace the old folder by the new one; the old one is deleted last."""
-    old = out.parent / temporary_name(OLD)
+    old_folder = out.parent / temporary_name(OLD)
     if out.exists():
-        out.rename(old)
+        out.rename(old_folder)
     try:
-        new.rename(out)
+        new_folder.rename(out)
     except OSError:
-        if old.exists():
-            old.rename(out)
+        if old_folder.exists():
+            old_folder.rename(out)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old_folder, ignore_errors=True)

@@ -38,21 +38,21 @@ class StaticFigure:
 
 
 def make_static_figure(
-    key: str, drawn: RecordedChart, slider: Slider | None = None, later: Sequence[RecordedChart] = ()
+    key: str, recorded: RecordedChart, slider: Slider | None = None, later_charts: Sequence[RecordedChart] = ()
 ) -> StaticFigure:
-    """The chart of a view, at every value of its slider if it has one; otherwise followed by the charts ``later``."""
+    """The chart of a view, at every value of its slider if it has one; otherwise followed by ``later_charts``."""
     from viz.chart_registry import find
     from viz.report.document import plain_figure, script_json
 
-    each = slider.drawn if slider else (drawn, *later)
-    figures = [_figure(one) for one in each]
-    view, sources = drawn
+    charts = slider.drawn if slider else (recorded, *later_charts)
+    figures = [_draw_figure(chart) for chart in charts]
+    view, sources = recorded
     return StaticFigure(
         key=key,
         question=view.title or find(view.key).question,
-        frames=script_json(shared_parts([plain_figure(figure) for figure in figures])),
+        frames=script_json(share_parts([plain_figure(figure) for figure in figures])),
         alts=tuple(figure.layout.meta["alt"] for figure in figures),
-        captions=tuple(one.caption or f"{find(one.key).title}." for one, _ in each),
+        captions=tuple(chart.caption or f"{find(chart.key).title}." for chart, _ in charts),
         address=view.place,
         table=table_text(view.table),
         sources=sources,
@@ -60,28 +60,28 @@ def make_static_figure(
     )
 
 
-def shared_parts(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Figures as lists of indices into shared values, because the frames of a slider have most of them in common.
+def share_parts(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Figures as lists of indices into shared values, because the frames of a slider share most of their values.
 
-    "values" are values of fields, "parts" layouts and traces as {field: number of its value}, and "frames" has a list
-    for each figure: the number of its layout's part, then those of its traces' parts.
+    "values" has the values of fields, "parts" the layouts and traces as {field: index of its value}, and "frames" a
+    list for each figure: the index of its layout in "parts", then the indices of its traces.
     """
     values: dict[str, int] = {}
     parts: dict[str, int] = {}
 
-    def number(part: dict[str, Any]) -> int:
-        fields = {name: _number(json.dumps(value, sort_keys=True), values) for name, value in part.items()}
-        return _number(json.dumps(fields, sort_keys=True), parts)
+    def index_part(part: dict[str, Any]) -> int:
+        fields = {name: _index_of_text(json.dumps(value, sort_keys=True), values) for name, value in part.items()}
+        return _index_of_text(json.dumps(fields, sort_keys=True), parts)
 
-    frames = [[number(figure["layout"]), *map(number, figure["data"])] for figure in figures]
+    frames = [[index_part(figure["layout"]), *map(index_part, figure["data"])] for figure in figures]
     return {"values": [*map(json.loads, values)], "parts": [*map(json.loads, parts)], "frames": frames}
 
 
-def _number(text: str, known: dict[str, int]) -> int:
-    return known.setdefault(text, len(known))
+def _index_of_text(text: str, indices: dict[str, int]) -> int:
+    return indices.setdefault(text, len(indices))
 
 
-def _figure(recorded: RecordedChart) -> Any:
+def _draw_figure(recorded: RecordedChart) -> Any:
     from viz.chart_registry import find
 
     view = recorded[0]

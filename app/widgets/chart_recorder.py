@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.reading.report_sources import sources_of
+from app.reading.report_sources import list_sources
 from app.saving.shown_chart import ShownChart
 from merging.base.errors import MergingError
 from viz.report.report_contents import ReportView, Source
@@ -33,8 +33,8 @@ def note_chart(chart: ShownChart) -> None:
     if not _lists:
         return
     try:
-        sources = tuple(sources_of(chart.table, chart.options, chart.of, chart.place))
+        sources = tuple(list_sources(chart.table, chart.options, chart.sources, chart.view_address))
     except MergingError:  # a run that was deleted meanwhile
         sources = ()
     for recorded in _lists:
-        recorded.append((chart.view(sources), sources))
+        recorded.append((chart.make_view(sources), sources))

@@ -21,61 +21,71 @@ from app.widgets import window_style
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-HELP = "Fill the window with one chart, for a projector. Escape leaves, b blanks the screen."
+PRESENT_HELP = "Fill the window with one chart, for a projector. Escape leaves, b blanks the screen."
 LARGE_CSS = "html:not(:has(.st-key-presented)) { font-size: 19px; }"  # of a page without a chart
-MOST_CONTROLS = 4
-HEIGHT, BARE_HEIGHT = 444, 418  # height of the chart, in units of ``window_style``, on a projector and in a frame
-FRAME = 540  # px: assumed height of a frame, until the browser sends its height
-SCREEN = 4 / 3  # assumed width of a window over its height, until the browser sends it
-_KEY, _CHANGED = "_presented", "_presented_changed"  # in the session: the chart, and whether it was just chosen or left
-_WORDS = "_presented_words"  # in the session: the words above the chart
-_STAGED = "_presented_staged"  # in the session: whether the page has drawn the chart
+MAX_CONTROLS = 4
+CHART_LINES, BARE_CHART_LINES = (
+    444,
+    418,
+)  # height of the chart, in units of ``window_style``, on a projector and in a frame
+FRAME_PX = 540  # px: assumed height of a frame, until the browser sends its height
+SCREEN_RATIO = 4 / 3  # assumed width of a window over its height, until the browser sends it
+_CHART_KEY, _CHANGED_KEY = (
+    "_presented",
+    "_presented_changed",
+)  # in the session: the chart, and whether it was just chosen or left
+_WORDS_KEY = "_presented_words"  # in the session: the words above the chart
+_STAGED_KEY = "_presented_staged"  # in the session: whether the page has drawn the chart
 
 
 def begin_page() -> None:
-    """At the start of a page: enlarge it; its first chart, or the one in the address, will fill the window.
+    """At the start of a page: enlarge it. Its first chart, or the chart in the address, will fill the window.
 
     This function writes the address, not the callbacks: if a part of the page is redrawn alone and then the whole page,
     the browser may never receive the change from the callback.
     """
-    st.session_state.pop(_CHANGED, None)
-    st.session_state[_STAGED] = False
-    st.session_state[_KEY] = view_state.value_from_link(address.SINGLE_CHART) or st.session_state.get(_KEY, "")
-    view_state.write_parameter(address.SINGLE_CHART, st.session_state[_KEY] if view_state.is_single_chart() else "")
+    st.session_state.pop(_CHANGED_KEY, None)
+    st.session_state[_STAGED_KEY] = False
+    st.session_state[_CHART_KEY] = view_state.value_from_link(address.SINGLE_CHART) or st.session_state.get(
+        _CHART_KEY, ""
+    )
+    view_state.write_parameter(
+        address.SINGLE_CHART, st.session_state[_CHART_KEY] if view_state.is_single_chart() else ""
+    )
     if view_state.is_single_chart():
         bare = view_state.is_framed()
-        sheet = window_style.window_css(bare, bare and view_state.has_clear_background(), control_keys())
-        sheet += f":root {{ --mergescope-ground: {'#12161B' if view_state.has_dark_ground() else 'white'}; }}"
-        st.html(f"<style>{sheet}{'' if bare else LARGE_CSS}</style>")
+        css = window_style.window_css(bare, bare and view_state.has_clear_background(), control_keys())
+        css += f":root {{ --mergescope-ground: {'#12161B' if view_state.has_dark_ground() else 'white'}; }}"
+        st.html(f"<style>{css}{'' if bare else LARGE_CSS}</style>")
 
 
 def end_page() -> None:
     """At the end of a page: in a frame, report a missing chart."""
-    if view_state.is_framed() and not st.session_state.get(_STAGED):
-        named = safe_text(st.session_state.get(_KEY, ""), 60)
+    if view_state.is_framed() and not st.session_state.get(_STAGED_KEY):
+        chart_key = safe_text(st.session_state.get(_CHART_KEY, ""), 60)
         with st.container(key="absent"):
-            st.info(f"This view has no chart called “{named}”." if named else "This view has no chart.")
+            st.info(f"This view has no chart called “{chart_key}”." if chart_key else "This view has no chart.")
 
 
 def control_keys() -> list[str]:
-    """The keys in the address whose controls stay beside a single chart."""
-    named = [name.strip() for name in st.query_params.get(address.CONTROLS, "").split(",")]
-    return list(dict.fromkeys(name for name in named if name in address.KEYS))[:MOST_CONTROLS]
+    """The keys in the address whose controls stay visible with a single chart."""
+    names = [name.strip() for name in st.query_params.get(address.CONTROLS, "").split(",")]
+    return list(dict.fromkeys(name for name in names if name in address.KEYS))[:MAX_CONTROLS]
 
 
 def choose_chart(key: str) -> None:
-    """Present this chart; the empty key presents the first one of the page."""
-    st.session_state[_KEY] = key
+    """Present this chart; an empty key presents the page's first chart."""
+    st.session_state[_CHART_KEY] = key
 
 
 def set_words(words: str) -> None:
-    """Set the words (Markdown) above the chart, instead of its question; empty ones leave the question."""
-    st.session_state[_WORDS] = words
+    """Set the words (Markdown) above the chart, instead of its question; empty words leave the question."""
+    st.session_state[_WORDS_KEY] = words
 
 
 def draw_words(stage: ChartStage) -> bool:
     """Draw the words above the chart; returns whether there are any."""
-    if words := str(st.session_state.get(_WORDS, "")):
+    if words := str(st.session_state.get(_WORDS_KEY, "")):
         with st.container(key="presented_words", height=stage.words, border=False):
             st.markdown(words)
     return bool(words)
@@ -83,16 +93,16 @@ def draw_words(stage: ChartStage) -> bool:
 
 def rerun_if_changed() -> None:
     """In a part of the page that is redrawn alone: redraw the whole page if a chart was just presented or left."""
-    if st.session_state.pop(_CHANGED, False):
+    if st.session_state.pop(_CHANGED_KEY, False):
         st.rerun()
 
 
 def is_single_chart(key: str) -> bool:
-    """Whether the chart ``key`` is the one to present; if none is named, the first chart is."""
-    if not st.session_state.get(_KEY):
-        st.session_state[_KEY] = key
+    """Whether the chart ``key`` is presented; if the session names none, the first chart of the page is."""
+    if not st.session_state.get(_CHART_KEY):
+        st.session_state[_CHART_KEY] = key
         view_state.write_parameter(address.SINGLE_CHART, key)
-    return bool(st.session_state[_KEY] == key)
+    return bool(st.session_state[_CHART_KEY] == key)
 
 
 def draw_present_button(key: str) -> None:
@@ -100,26 +110,27 @@ def draw_present_button(key: str) -> None:
     st.button(
         "Present", key=f"present_{key}", type="tertiary", icon=":material/slideshow:", on_click=_present_chart,
         args=(key,),
-        help=HELP,
+        help=PRESENT_HELP,
     )  # fmt: skip
 
 
 def _present_chart(key: str) -> None:
-    st.session_state[_KEY], st.session_state[_CHANGED] = key, True
+    st.session_state[_CHART_KEY], st.session_state[_CHANGED_KEY] = key, True
     st.session_state[address.PRESENTATION] = True
 
 
 @cache
-def _window() -> Any:
+def _window_component() -> Any:
     """The component that sends the height of the window, registered once."""
-    return st.components.v2.component("mergescope_window", js=(window_style.HERE / "window.js").read_text("utf-8"))
+    return st.components.v2.component("mergescope_window", js=(window_style.FOLDER / "window.js").read_text("utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
 class ChartStage:
     """The area of a single chart; ``factor`` scales all its lengths.
 
-    ``height`` is the chart's in px, ``words`` the height of the words above it, which replace its question.
+    ``height`` is the chart's height and ``words`` the height of the text above it, in px. ``bare`` is True in a frame,
+    ``clear`` in a frame without a background.
     """
 
     factor: float
@@ -128,7 +139,7 @@ class ChartStage:
     bare: bool
     clear: bool
 
-    def fitted(self, figure: go.Figure) -> go.Figure:
+    def fit_figure(self, figure: go.Figure) -> go.Figure:
         """The figure in this size."""
         from viz import theme
 
@@ -141,22 +152,28 @@ class ChartStage:
 @contextlib.contextmanager
 def draw_stage() -> Iterator[ChartStage]:
     """The chart that is drawn inside fills the window, with a button that leaves, except in a frame."""
-    st.session_state[_STAGED] = True
-    bare, row = view_state.is_framed(), bool(control_keys())
+    st.session_state[_STAGED_KEY] = True
+    bare, has_controls = view_state.is_framed(), bool(control_keys())
     with st.container(key="presented"):
-        least = round(window_style.LEAST * window_style.BARE_LINES)
-        data = {"bare": bare, "least": least, "figure": st.session_state.get(_KEY, "")}
-        window = _window()(
+        min_line_px = round(window_style.MIN_LINE_PX * window_style.BARE_LINES)
+        data = {"bare": bare, "least": min_line_px, "figure": st.session_state.get(_CHART_KEY, "")}
+        window = _window_component()(
             key="window", data=data, on_height_change=lambda: None, on_width_change=lambda: None, height=0
         )
-        high = float(window.height or (FRAME if bare else 2 * window_style.window_lines(bare)))
-        factor = max(high / window_style.window_lines(bare), window_style.LEAST if bare else 0.0)
-        wide = float(window.width or SCREEN * high) / factor
-        words = window_style.words_height(plain_text(str(st.session_state.get(_WORDS, ""))), wide)
+        window_height = float(window.height or (FRAME_PX if bare else 2 * window_style.window_lines(bare)))
+        factor = max(window_height / window_style.window_lines(bare), window_style.MIN_LINE_PX if bare else 0.0)
+        width_lines = float(window.width or SCREEN_RATIO * window_height) / factor
+        words = window_style.words_height(plain_text(str(st.session_state.get(_WORDS_KEY, ""))), width_lines)
         if bare:
-            height = high - factor * (window_style.BARE_LINES - BARE_HEIGHT + (window_style.BARE_CONTROL if row else 0))
+            height = window_height - factor * (
+                window_style.BARE_LINES - BARE_CHART_LINES + (window_style.BARE_CONTROL_LINES if has_controls else 0)
+            )
         else:
-            height = factor * (HEIGHT - (window_style.CONTROL if row else 0) - max(words - window_style.QUESTION, 0))
+            height = factor * (
+                CHART_LINES
+                - (window_style.CONTROL_LINES if has_controls else 0)
+                - max(words - window_style.QUESTION_LINES, 0)
+            )
         yield ChartStage(
             factor, round(height), round(factor * words) or 1, bare, bare and view_state.has_clear_background()
         )
@@ -167,5 +184,5 @@ def draw_stage() -> Iterator[ChartStage]:
 def leave_chart() -> None:
     """Show the page again."""
     st.session_state[address.PRESENTATION] = False
-    st.session_state.pop(_KEY, None)
-    st.session_state[_CHANGED] = True
+    st.session_state.pop(_CHART_KEY, None)
+    st.session_state[_CHANGED_KEY] = True

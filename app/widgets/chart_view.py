@@ -50,7 +50,7 @@ def draw_chart(
     caption: str = "",
     description: str = "",
     heading: str = "",
-    of: report_sources.Of = None,
+    of: report_sources.ChartSources = None,
     **options: Any,
 ) -> None:
     """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
@@ -66,24 +66,24 @@ def draw_chart(
         return
     if not headed and not presenting:
         draw_question(key)
-    table, options, back = expert_names.with_names(table, options)
-    st.session_state[f"names_{key}"] = back
+    table, options, keys_by_name = expert_names.with_names(table, options)
+    st.session_state[f"names_{key}"] = keys_by_name
     words = f"{description} {caption}"
-    shown = ShownChart(
-        key, table, options, back, name, words, view_state.relative_address(), page_cautions(), of, heading
+    chart = ShownChart(
+        key, table, options, keys_by_name, name, words, view_state.relative_address(), page_cautions(), of, heading
     )
-    chart_recorder.note_chart(shown)
+    chart_recorder.note_chart(chart)
     gesture = on_click if isinstance(on_click, Gesture) else Gesture("", on_click)
     if presenting:
-        _draw_presented(shown, gesture)
+        _draw_presented(chart, gesture)
         return
-    _draw_picture(shown, gesture, f"chart_{key}")
+    _draw_picture(chart, gesture, f"chart_{key}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
-        data_file.draw_csv_buttons(shown)
-        figure_file.draw_save_menu(shown)
+        data_file.draw_csv_buttons(chart)
+        figure_file.draw_save_menu(chart)
         chart_stage.draw_present_button(key)
-        report_button.draw_report_button(shown)
-        draw_link_menu(shown)
+        report_button.draw_report_button(chart)
+        draw_link_menu(chart)
     if caption:
         st.caption(explain_words(caption, key))
 
@@ -99,13 +99,13 @@ def draw_live_chart(
     if view_state.is_single_chart():
         return
     draw_question(key)
-    shown = ShownChart(
-        key, *expert_names.with_names(table, options), name, caption, view_state.relative_address(), of=()
+    chart = ShownChart(
+        key, *expert_names.with_names(table, options), name, caption, view_state.relative_address(), sources=()
     )
     suffix = f"{key}_{job_id}"
-    _draw_picture(shown, Gesture("", None), f"chart_{suffix}")
+    _draw_picture(chart, Gesture("", None), f"chart_{suffix}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
-        data_file.draw_csv_buttons(shown, of=f"_{job_id}")
+        data_file.draw_csv_buttons(chart, key_suffix=f"_{job_id}")
     if caption:
         st.caption(explain_words(caption, suffix))
 
@@ -118,18 +118,18 @@ def _draw_picture(
 
     dark, options = view_state.has_dark_ground(), {"present": stage is not None, **chart.options}
     if stage:
-        shown = stage.fitted(figures.figure(chart.key, chart.table, options, dark))
+        figure = stage.fit_figure(figures.draw_figure(chart.key, chart.table, options, dark))
     else:
-        shown = figures.page_figure(chart.key, chart.table, options, dark)
+        figure = figures.page_figure(chart.key, chart.table, options, dark)
     config = theme.config(chart.name, clicks=bool(gesture.callback and not gesture.area), camera=not dark)
-    extra: dict[str, Any] = {"on_select": gesture.callback, "selection_mode": gesture.area or "points"}
+    selection_options: dict[str, Any] = {"on_select": gesture.callback, "selection_mode": gesture.area or "points"}
     st.plotly_chart(
-        shown,
+        figure,
         theme=None,
         key=suffix,
         config=config,
-        alt=shown.layout.meta["alt"],
-        **(extra if gesture.callback else {}),
+        alt=figure.layout.meta["alt"],
+        **(selection_options if gesture.callback else {}),
     )
 
 
@@ -161,5 +161,5 @@ def circled_marks(key: str) -> list[dict[str, str]]:
 
     chart = find(key)
     points = st.session_state[f"chart_{key}"].selection.points
-    back = st.session_state[f"names_{key}"]
-    return [expert_names.keys_of_mark(picked, back) for point in points if (picked := chart.read_pick([point]))]
+    keys_by_name = st.session_state[f"names_{key}"]
+    return [expert_names.keys_of_mark(picked, keys_by_name) for point in points if (picked := chart.read_pick([point]))]

@@ -1,7 +1,4 @@
-"""The fit report.
-
-Whether models can be merged, the problems of each, and the tensors that a merge changes, copies or leaves out.
-"""
+"""The fit report: whether models can be merged, their problems, and the tensors that a merge changes or leaves out."""
 
 from __future__ import annotations
 
@@ -26,16 +23,16 @@ from viz.figure_text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.models.inspection.fit_report import FitReport, ProblemGroup
+    from merging.models.inspection.fit_report import FitReport
     from merging.recipes.recipe import Recipe
     from merging.tasks.queue.job_records import Job
 
-AT_ONCE = 500_000_000  # bytes of new files that a merge may read itself; for more, a job reads them first
-SHOWN, ROWS = 6, 2000  # groups of problems outside of the expander, rows of the table of problems
-MOST_TALL = 250  # px of that table
-OPENED = "opened"  # the kind of remark on the opening of a file
-CHECK, READ = "fit", "read"  # kinds of jobs: read every number for a report, read files before a merge
-NOT_READ = "Whether text tensors were trained is known only after reading every number, as the merge does anyway."
+MAX_DIRECT_BYTES = 500_000_000  # of new files that a merge reads itself; for more bytes, a job reads the files first
+MAX_SENTENCES, MAX_TABLE_ROWS = 6, 2000  # of problems outside of the expander, and of the table of problems
+MAX_TABLE_PX = 250  # height of that table
+OPENING = "opened"  # the kind of remark on the opening of a file
+CHECK_JOB, READ_JOB = "fit", "read"  # kinds of jobs: read every number for a report, read files before a merge
+SAMPLED_NOTE = "Whether text tensors were trained is known only after reading every number, as the merge does anyway."
 
 
 def check_models(pretrained: str, experts: Mapping[str, str], family: str = "", vocabulary: str = COMMON) -> FitReport:
@@ -45,10 +42,10 @@ def check_models(pretrained: str, experts: Mapping[str, str], family: str = "", 
         CheckpointError: a file cannot be opened.
     """
     states = tuple(page_data.file_state(reference) for reference in (pretrained, *experts.values()))
-    return _check_cached(pretrained, tuple(experts.items()), family, vocabulary, states, _stored_at())
+    return _check_cached(pretrained, tuple(experts.items()), family, vocabulary, states, _last_report_time())
 
 
-def _stored_at() -> int:
+def _last_report_time() -> int:
     """When a job last stored a report, in nanoseconds; 0 if none did."""
     from merging.sharing.catalog.fit_reports import FOLDER
 
@@ -71,20 +68,22 @@ def _check_cached(
     from merging.models.inspection.fit_check import check_fit
     from merging.sharing.catalog import fit_reports
 
-    base, opened = open_models(pretrained, dict(experts), family)
-    stored = None if family or vocabulary != COMMON else fit_reports.find_report(page_data.store().root, base, opened)
-    return stored or check_fit(base, opened, sample=True, vocabulary=vocabulary)
+    base, checkpoints = open_models(pretrained, dict(experts), family)
+    stored = (
+        None if family or vocabulary != COMMON else fit_reports.find_report(page_data.store().root, base, checkpoints)
+    )
+    return stored or check_fit(base, checkpoints, sample=True, vocabulary=vocabulary)
 
 
 def draw_report(
     pretrained: str,
     experts: Mapping[str, str],
-    place: str,
+    key_suffix: str,
     activation: str = "",
     family: str = "",
     vocabulary: str = COMMON,
 ) -> bool:
-    """Draw the verdict in a line, and the whole report in an expander. Returns whether a merge can run.
+    """Draw the verdict in one line, and the whole report in an expander. Returns whether a merge can run.
 
     ``activation``, ``family`` and ``vocabulary`` are the recipe's; the activation, if not empty, overrides the models'
     files.
@@ -101,39 +100,39 @@ def draw_report(
         _draw_distances(report)
         _draw_notes(report)
         _draw_table(report)
-        _draw_extent(report, pretrained, experts, place)
+        _draw_extent(report, pretrained, experts, key_suffix)
     return report.mergeable
 
 
 def draw_verdict(report: FitReport) -> None:
     """Draw the verdict, with the reasons if the models cannot be merged, or with the warnings to check first."""
     errors = [report.no_family] if report.no_family else []
-    errors += [_sentence(group) for group in report.groups if group.severity == "error"]
-    warnings = [_sentence(group) for group in report.groups if group.severity == "warning" and group.problem != OPENED]
+    errors += [group.sentence() for group in report.groups if group.severity == "error"]
+    warnings = [group.sentence() for group in report.groups if group.severity == "warning" and group.problem != OPENING]
     if not report.mergeable:
-        st.error(f"**They cannot be merged.**\n\n{_lines(errors)}", icon=":material/block:")
+        st.error(f"**They cannot be merged.**\n\n{_list_sentences(errors)}", icon=":material/block:")
     elif warnings:
-        st.warning(f"**They can be merged. Check this first:**\n\n{_lines(warnings)}", icon=":material/warning:")
+        st.warning(
+            f"**They can be merged. Check this first:**\n\n{_list_sentences(warnings)}", icon=":material/warning:"
+        )
     else:
-        fits = "The one tensor of every checkpoint fits."
+        verdict = "The one tensor of every checkpoint fits."
         if report.tensors != 1:
-            fits = f"All {report.tensors} tensors of every checkpoint fit."
-        st.markdown(f":material/check_circle: {fits}")
+            verdict = f"All {report.tensors} tensors of every checkpoint fit."
+        st.markdown(f":material/check_circle: {verdict}")
 
 
-def _sentence(group: ProblemGroup) -> str:
-    return group.sentence()
-
-
-def _lines(sentences: Sequence[str]) -> str:
+def _list_sentences(sentences: Sequence[str]) -> str:
     """The first sentences as a Markdown list, and the number of the others."""
-    more = f"\n\n… and {len(sentences) - SHOWN} more, in the report." if len(sentences) > SHOWN else ""
-    return "\n".join(f"- {page_text.safe_text(sentence, 600)}" for sentence in sentences[:SHOWN]) + more
+    remaining = (
+        f"\n\n… and {len(sentences) - MAX_SENTENCES} more, in the report." if len(sentences) > MAX_SENTENCES else ""
+    )
+    return "\n".join(f"- {page_text.safe_text(sentence, 600)}" for sentence in sentences[:MAX_SENTENCES]) + remaining
 
 
 def _draw_groups(report: FitReport) -> None:
     """Draw the number of occurrences of each problem in each checkpoint."""
-    groups = [group for group in report.groups if group.problem != OPENED]
+    groups = [group for group in report.groups if group.problem != OPENING]
     if not groups:
         st.markdown("No tensor is missing or extra, or has another shape or type.")
         return
@@ -160,7 +159,7 @@ def _draw_distances(report: FitReport) -> None:
         hide_index=True,
         column_config={
             "Expert": column(width=125),
-            "Change": column(width=95, help="Norm of the task vector over that of the weights."),
+            "Change": column(width=95, help="Norm of the task vector relative to the norm of the weights."),
             "Cosine": column(width=95, help="Cosine of the weights to the pretrained model's."),
             "Verdict": column(width=170),
         },
@@ -175,7 +174,7 @@ def _draw_notes(report: FitReport) -> None:
         name = next((name for name in ("pretrained", *report.distances) if note.startswith(f"{name}: ")), "")
         notes.setdefault(note.removeprefix(f"{name}: ") if name else note, []).append(name)
     for group in report.groups:
-        if group.problem == OPENED:
+        if group.problem == OPENING:
             notes.setdefault(group.text(), []).append(group.checkpoint)
     lines = []
     for sentence, names in notes.items():
@@ -189,44 +188,47 @@ def _draw_table(report: FitReport) -> None:
     if not report.problems:
         return
     rows = report.table()
-    if len(rows) > ROWS:
-        st.caption(f"The first {ROWS:,} of {len(rows):,} rows; the file has them all.")
-    tall = page_parts.table_height(len(rows), MOST_TALL)
-    st.dataframe(rows.head(ROWS).map(_cell), hide_index=True, height=tall, alt="Every tensor that does not fit")
+    if len(rows) > MAX_TABLE_ROWS:
+        st.caption(f"The first {MAX_TABLE_ROWS:,} of {len(rows):,} rows; the file has them all.")
+    height = page_parts.table_height(len(rows), MAX_TABLE_PX)
+    st.dataframe(
+        rows.head(MAX_TABLE_ROWS).map(_clean_cell), hide_index=True, height=height, alt="Every tensor that does not fit"
+    )
     st.download_button(
-        "Data (CSV)", lambda: _csv(rows), "fit_report.csv", "text/csv", key=f"fit_csv_{len(rows)}", on_click="ignore",
-        type="tertiary", icon=":material/table:",
+        "Data (CSV)", lambda: _write_csv(rows), "fit_report.csv", "text/csv", key=f"fit_csv_{len(rows)}",
+        on_click="ignore", type="tertiary", icon=":material/table:",
     )  # fmt: skip
 
 
-def _cell(value: object) -> str:
+def _clean_cell(value: object) -> str:
     return clean_text(value, 200)
 
 
-def _csv(rows: pd.DataFrame) -> bytes:
+def _write_csv(rows: pd.DataFrame) -> bytes:
     return tables.csv_bytes(rows)
 
 
-def _draw_extent(report: FitReport, pretrained: str, experts: Mapping[str, str], place: str) -> None:
+def _draw_extent(report: FitReport, pretrained: str, experts: Mapping[str, str], key_suffix: str) -> None:
     """Draw the extent of the check, and a button that reads every number."""
     if not report.sampled:
         st.caption(report.read)
         return
-    st.caption(f"{report.read} {NOT_READ}")
+    st.caption(f"{report.read} {SAMPLED_NOTE}")
     subject = job_subject(pretrained, experts)
-    job = find_job(CHECK, subject)
+    job = find_job(CHECK_JOB, subject)
     if job is not None and (job.is_live or job.error):
-        tray.draw_job(job, f"fit_{place}")
+        tray.draw_job(job, f"fit_{key_suffix}")
     if permissions.is_allowed(VisitorAction.COMMAND) and (job is None or not job.is_live):
         st.button(
-            "Check every number", key=f"check_{place}_{subject}", on_click=_start, args=(subject, pretrained, experts),
-            icon=":material/search_check:", help="In the background; the result then appears here.",
+            "Check every number", key=f"check_{key_suffix}_{subject}", on_click=_start_check,
+            args=(subject, pretrained, experts), icon=":material/search_check:",
+            help="In the background; the result then appears here.",
         )  # fmt: skip
 
 
-def missing_needs(recipe: Recipe) -> str:
+def find_missing_needs(recipe: Recipe) -> str:
     """A sentence on inputs that a chain needs and these models lack; empty if there are none."""
-    if problem := _why_not_here(recipe):
+    if problem := _find_network_problem(recipe):
         return problem
     if recipe.exemplars is None:
         return ""
@@ -241,7 +243,7 @@ def missing_needs(recipe: Recipe) -> str:
     return ""
 
 
-def _why_not_here(recipe: Recipe) -> str:
+def _find_network_problem(recipe: Recipe) -> str:
     """The reason why a chain does not work on these models of a network other than CLIP; empty if it works."""
     if not recipes.network_name(recipe.pretrained, recipe.family):
         return ""
@@ -264,12 +266,12 @@ def submit_recipe(recipe: Recipe) -> Job:
     from merging.study.runs.opened_recipe import open_inputs
 
     digest_cache.DIGESTS.load(page_data.store().root)
-    if open_inputs(recipe).unread_bytes <= AT_ONCE:
+    if open_inputs(recipe).unread_bytes <= MAX_DIRECT_BYTES:
         return page_data.job_queue().submit(recipe)
     references = [recipe.pretrained, *(reference for _, reference in recipe.experts)]
     title = f"Reading the files of {recipe.title or recipe.text()}"
     subject = job_subject(recipe.to_yaml(), dict(recipe.experts))
-    return page_data.job_queue().command(READ, subject, title, ["digest", *references], then=recipe)
+    return page_data.job_queue().command(READ_JOB, subject, title, ["digest", *references], next_recipe=recipe)
 
 
 def job_subject(pretrained: str, experts: Mapping[str, str]) -> str:
@@ -283,7 +285,9 @@ def find_job(key: str, subject: str) -> Job | None:
 
 
 @click_errors.guard_callback
-def _start(subject: str, pretrained: str, experts: Mapping[str, str]) -> None:
+def _start_check(subject: str, pretrained: str, experts: Mapping[str, str]) -> None:
     words = ["fit", f"--pretrained={pretrained}", "--values", "--keep"]
     words += [f"--expert={name}={reference}" for name, reference in experts.items()]
-    page_data.job_queue().command(CHECK, subject, f"Checking every number of {plural(len(experts), 'expert')}", words)
+    page_data.job_queue().command(
+        CHECK_JOB, subject, f"Checking every number of {plural(len(experts), 'expert')}", words
+    )

@@ -8,8 +8,8 @@ from app.session import address, pages, selection
 from app.widgets import page_parts
 from merging.study.runs.run import Run
 
-MOST = 2  # runs that the page shows beside the pretrained model and the expert
-LABEL, ICON = "Look inside", "image_search"
+MAX_RUNS = 2  # runs that the page shows with the pretrained model and the expert
+LINK_LABEL, LINK_ICON = "Look inside", "image_search"
 
 
 def image_query(image: str, runs: Sequence[Run]) -> dict[str, str]:
@@ -18,10 +18,10 @@ def image_query(image: str, runs: Sequence[Run]) -> dict[str, str]:
     Reference models are on the page anyway, and the page cannot show runs with modules on top of their model.
     """
     merges = dict.fromkeys(run.id for run in runs if run.kind == "merge" and not run.adapt)
-    ids = ",".join(list(merges)[:MOST])
+    ids = ",".join(list(merges)[:MAX_RUNS])
     return {selection.IMAGE: image} | ({address.RUNS: ids} if ids else {})
 
 
-def draw_image_link(image: str, runs: Sequence[Run], label: str = LABEL) -> None:
+def draw_image_link(image: str, runs: Sequence[Run], label: str = LINK_LABEL) -> None:
     """Draw a link that opens an image, task:split:index, on the page Image."""
-    page_parts.draw_page_link(pages.IMAGE, label, ICON, **image_query(image, runs))
+    page_parts.draw_page_link(pages.IMAGE, label, LINK_ICON, **image_query(image, runs))

@@ -11,11 +11,11 @@ import streamlit as st
 from app.reading import glossary
 from app.session import address, benchmark_choice, explained_words, view_state
 
-ALSO_ADDRESS = "This is also the address of this page."
-SECRET_NOTE = "The address of this page also opens your report, for reading and for changes; this link leaves that out."
-_CAUTIONS = "_cautions"
-ROW = 35  # px of a row of a table
-READABLE = """<style>
+SAME_ADDRESS_NOTE = "This is also the address of this page."
+TOKEN_NOTE = "The address of this page also opens your report, for reading and for changes; this link leaves that out."
+_CAUTIONS_KEY = "_cautions"
+ROW_PX = 35  # height of a row of a table
+READABLE_CSS = """<style>
 [data-testid="stCaptionContainer"], [data-testid="stImageCaption"] { opacity: 0.8; }
 [class*="st-key-preview_result_"] [data-stale="true"], [class*="st-key-preview_result_"] [data-stale="true"] * {
   visibility: hidden !important; transition: visibility 0s 0.15s;
@@ -41,9 +41,9 @@ kbd { color: inherit !important; opacity: 1 !important; }
   }
 }
 </style>"""
-LIGHT = {"INK": "#1F2933", "GROUND": "white", "MARK": view_state.LINK_COLORS[False]}
-DARK = {"INK": "#E8EDF2", "GROUND": "#12161B", "MARK": view_state.LINK_COLORS[True]}
-ON_PRIMARY = """<style>
+LIGHT_COLORS = {"INK": "#1F2933", "GROUND": "white", "MARK": view_state.LINK_COLORS[False]}
+DARK_COLORS = {"INK": "#E8EDF2", "GROUND": "#12161B", "MARK": view_state.LINK_COLORS[True]}
+PRIMARY_TEXT_CSS = """<style>
 [data-tag], [data-tag] *, [data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] *,
 [data-testid="stBaseButton-primaryFormSubmit"], [data-testid="stBaseButton-primaryFormSubmit"] * {
   color: #12161B !important;
@@ -61,23 +61,23 @@ def draw_heading(title: str, sentence: str) -> None:
     st.markdown(explain_words(sentence, "heading"))
 
 
-def explain_words(markdown: str, place: str) -> str:
+def explain_words(markdown: str, position: str) -> str:
     """The Markdown with links from glossary words to their explanation, where the page first uses a word.
 
-    ``place`` names the text's position on the page, so that a part that is redrawn alone links the same words again.
+    ``position`` names the text's position on the page, so that a part that is redrawn alone links the same words again.
     """
-    explained = explained_words.words_explained_elsewhere(place)
+    explained = explained_words.words_in_other_positions(position)
     linked, used = glossary.link_words(markdown, explained)
-    explained_words.note_explained(place, used)
+    explained_words.note_explained(position, used)
     return linked
 
 
 def draw_style() -> None:
     """Make captions, and the outline of the element with the keyboard's focus, clearly visible."""
-    sheet = READABLE
-    for word, color in (DARK if view_state.has_dark_ground() else LIGHT).items():
-        sheet = sheet.replace(word, color)
-    st.html(sheet + (ON_PRIMARY if view_state.has_dark_ground() else ""))
+    css = READABLE_CSS
+    for word, color in (DARK_COLORS if view_state.has_dark_ground() else LIGHT_COLORS).items():
+        css = css.replace(word, color)
+    st.html(css + (PRIMARY_TEXT_CSS if view_state.has_dark_ground() else ""))
 
 
 def draw_page_link(path: str, label: str, icon: str, width: Any = "content", **query: str) -> None:
@@ -86,9 +86,9 @@ def draw_page_link(path: str, label: str, icon: str, width: Any = "content", **q
     st.page_link(path, label=label, icon=f":material/{icon}:", query_params=query or None, width=width)
 
 
-def table_height(rows: int, most: int) -> int:
-    """Height in px of a table: all of its rows, at most ``most``."""
-    return min(ROW * (rows + 1) + 3, most)
+def table_height(rows: int, max_height: int) -> int:
+    """Height in px of a table: all of its rows, at most ``max_height``."""
+    return min(ROW_PX * (rows + 1) + 3, max_height)
 
 
 def draw_empty(sentence: str, label: str, path: str, **query: str) -> None:
@@ -98,22 +98,22 @@ def draw_empty(sentence: str, label: str, path: str, **query: str) -> None:
         draw_page_link(path, label, "arrow_forward", **query)
 
 
-def draw_caution(sentence: str, draw: Callable[[str], object] = st.warning) -> None:
+def draw_caution(sentence: str, draw_text: Callable[[str], object] = st.warning) -> None:
     """Draw a caution about all charts below, which the report repeats with each of them. Trusted Markdown."""
-    draw(sentence)
-    noted: list[str] = st.session_state.setdefault(_CAUTIONS, [])
-    if sentence not in noted:
-        noted.append(sentence)
+    draw_text(sentence)
+    cautions: list[str] = st.session_state.setdefault(_CAUTIONS_KEY, [])
+    if sentence not in cautions:
+        cautions.append(sentence)
 
 
 def page_cautions() -> str:
-    """The page's cautions about all its charts; a part that is redrawn alone gets those of the whole page."""
-    return " ".join(st.session_state.get(_CAUTIONS, []))
+    """The page's cautions about all its charts; a part that is redrawn alone has the cautions of the whole page."""
+    return " ".join(st.session_state.get(_CAUTIONS_KEY, []))
 
 
 def clear_cautions() -> None:
     """Forget the cautions of the page that was drawn before."""
-    st.session_state[_CAUTIONS] = []
+    st.session_state[_CAUTIONS_KEY] = []
 
 
 def draw_link() -> None:
@@ -125,10 +125,14 @@ def draw_link() -> None:
 def draw_address() -> None:
     """The address, with a note on its contents."""
     st.code(view_address(), language=None, wrap_lines=True)
-    also = (
-        SECRET_NOTE if address.REPORT_TOKEN in st.query_params else "" if view_state.implied_query() else ALSO_ADDRESS
+    note = (
+        TOKEN_NOTE
+        if address.REPORT_TOKEN in st.query_params
+        else ""
+        if view_state.implied_query()
+        else SAME_ADDRESS_NOTE
     )
-    st.caption(f"{also} It names runs by their recipes, so it works on every machine that has these runs.".strip())
+    st.caption(f"{note} It names runs by their recipes, so it works on every machine that has these runs.".strip())
 
 
 def view_address() -> str:

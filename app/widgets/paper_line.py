@@ -1,4 +1,4 @@
-"""Paper and here: a paper's claim beside our fact, and whether ours has the same direction."""
+"""A paper's claims next to our numbers, and whether ours have the same direction."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from merging.study.paper_facts.comparison import COUNTED, Comparison, Verdict, j
 from merging.study.runs.run import Run
 from merging.study.sweeps.sweep import Sweep
 
-PAPER, HERE = "◇", "●"  # the marks of published numbers and of ours, as in every table
-HELP = (
+PAPER_MARK, OWN_MARK = "◇", "●"  # the marks of published numbers and of ours, as in every table
+MARKS_HELP = (
     "◇ is the paper's number. ● is from merges of all experts of the {}, whichever run the page shows, unless the line "
     "names others."
 )
-HEAD, BETWEEN = "**Paper and here.**", "\n\n"
-ON_PAGE = "here"  # facts that a page has just computed
+HEADING, PARAGRAPH_BREAK = "**Paper and here.**", "\n\n"
+ON_PAGE = "here"  # origin of facts that a page has just computed
 
 
 def claim_lines(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
@@ -32,24 +32,24 @@ def claim_lines(view: str, shown: Mapping[str, Comparison] | None = None) -> str
 
     ``shown`` are facts that the page has just computed, by their names in claims; they are not stored.
     """
-    known = shown or {}
+    facts = shown or {}
     return _join_lines(
         [
-            claim_in_words(one, known[one.fact], ON_PAGE)
-            if one.fact in known
-            else claim_in_words(one, paper_facts.compare_claim(one))
-            for one in claims.claims_of_view(view)
+            claim_in_words(claim, facts[claim.fact], ON_PAGE)
+            if claim.fact in facts
+            else claim_in_words(claim, paper_facts.compare_claim(claim))
+            for claim in claims.claims_of_view(view)
         ]
     )
 
 
-def compare_claims(pairs: Sequence[tuple[Claim, Comparison | None]], whose: str = "") -> str:
-    """The lines of claims with our sides; ``whose`` names our numbers' origin, if it is not the benchmark's library."""
-    return _join_lines([claim_in_words(claim, ours, whose) for claim, ours in pairs])
+def compare_claims(pairs: Sequence[tuple[Claim, Comparison | None]], origin: str = "") -> str:
+    """The lines of claims with our numbers; ``origin`` names their source if it is not the benchmark's library."""
+    return _join_lines([claim_in_words(claim, comparison, origin) for claim, comparison in pairs])
 
 
 def _join_lines(lines: Sequence[str]) -> str:
-    return BETWEEN.join([HEAD, *lines]) if lines else ""
+    return PARAGRAPH_BREAK.join([HEADING, *lines]) if lines else ""
 
 
 def draw_lines(lines: str, of: Sequence[Run | Sweep] = ()) -> None:
@@ -59,71 +59,72 @@ def draw_lines(lines: str, of: Sequence[Run | Sweep] = ()) -> None:
     """
     if not lines:
         return
-    head, *more = (_on_lines(line) for line in lines.split(BETWEEN))
-    words = more[0] if len(more) == 1 else "\n".join(f"- {line}" for line in more)
-    merges = [one for one in of if not isinstance(one, Run) or one.kind == "merge"]
-    whose = page_text.safe_text(benchmark_choice.library_in_words(), 60)
+    head, *lines_of_claims = (_break_sides(line) for line in lines.split(PARAGRAPH_BREAK))
+    words = lines_of_claims[0] if len(lines_of_claims) == 1 else "\n".join(f"- {line}" for line in lines_of_claims)
+    merges = [source for source in of if not isinstance(source, Run) or source.kind == "merge"]
+    library = page_text.safe_text(benchmark_choice.library_in_words(), 60)
     if merges and not any(map(paper_facts.may_be_source, merges)):
-        with st.expander(f"Paper and here: the {whose}, none of what is shown above", icon=":material/menu_book:"):
-            st.markdown(words, help=HELP.format(whose))
+        with st.expander(f"Paper and here: the {library}, none of what is shown above", icon=":material/menu_book:"):
+            st.markdown(words, help=MARKS_HELP.format(library))
         return
     with st.container(border=True):
-        gap = " " if len(more) == 1 else BETWEEN
-        st.markdown(f":material/menu_book: {head}{gap}{words}", help=HELP.format(whose))
+        gap = " " if len(lines_of_claims) == 1 else PARAGRAPH_BREAK
+        st.markdown(f":material/menu_book: {head}{gap}{words}", help=MARKS_HELP.format(library))
 
 
-def _on_lines(line: str) -> str:
+def _break_sides(line: str) -> str:
     """The text with the paper's side and ours on separate lines."""
-    return line.replace(f" {PAPER} ", f"  \n{PAPER} ").replace(f" {HERE} ", f"  \n{HERE} ")
+    return line.replace(f" {PAPER_MARK} ", f"  \n{PAPER_MARK} ").replace(f" {OWN_MARK} ", f"  \n{OWN_MARK} ")
 
 
-def claim_in_words(claim: Claim, ours: Comparison | None, whose: str = "") -> str:
+def claim_in_words(claim: Claim, comparison: Comparison | None, origin: str = "") -> str:
     """The sentence of one claim, in Markdown: the verdict, what is compared, the paper's side and ours.
 
-    ``whose`` names our numbers' origin, by default the benchmark's library.
+    ``origin`` names the source of our numbers, by default the benchmark's library.
     """
-    judged = judge(claim.direction, ours)
+    verdict = judge(claim.direction, comparison)
     subject = f"{claim.topic}: {claim.first} against {claim.second}."
     note = f" {claim.note}" if claim.note else ""
     sides = (
-        f"{subject} {PAPER} {_paper(claim)} {HERE} "
-        f"{_our_side(ours, judged, whose or benchmark_choice.library_in_words())}{note}"
+        f"{subject} {PAPER_MARK} {_paper_side(claim)} {OWN_MARK} "
+        f"{_our_side(comparison, verdict, origin or benchmark_choice.library_in_words())}{note}"
     )
-    return f"**{judged.capitalize()}.** {page_text.safe_text(sides, 1000)}"
+    return f"**{verdict.capitalize()}.** {page_text.safe_text(sides, 1000)}"
 
 
-def _paper(claim: Claim) -> str:
+def _paper_side(claim: Claim) -> str:
     """The paper's numbers with their printed precision, and their source."""
     source = f"{claim.paper}, {claim.where}{', read off the figure' if claim.read_off else ''}"
     if not claim.printed:
-        bare = "" if any(mark.isdigit() for mark in claim.words) else ", without numbers"
-        return f"The paper: {claim.words} ({source}{bare})."
-    first, second = (f"{value}{_unit(claim.unit)}" for value in claim.printed)
+        number_note = "" if any(mark.isdigit() for mark in claim.words) else ", without numbers"
+        return f"The paper: {claim.words} ({source}{number_note})."
+    first, second = (f"{value}{_unit_suffix(claim.unit)}" for value in claim.printed)
     return f"{first} against {second}, {claim.difference} ({source})."
 
 
-def _our_side(ours: Comparison | None, judged: Verdict, whose: str) -> str:
+def _our_side(comparison: Comparison | None, verdict: Verdict, origin: str) -> str:
     """Our numbers, the interval of the difference, and their origin."""
-    if ours is None or judged is Verdict.NOT_MEASURED:
+    if comparison is None or verdict is Verdict.NOT_MEASURED:
         return f"{Verdict.NOT_MEASURED.capitalize()}."
-    unit = _unit(ours.unit)
-    first, second = ours.texts or (f"{_number(value, ours.digits)}{unit}" for value in (ours.first, ours.second))
-    interval = ours.interval
-    if not math.isfinite(ours.low):
+    unit = _unit_suffix(comparison.unit)
+    first, second = comparison.texts or (
+        f"{_format_number(value, comparison.digits)}{unit}" for value in (comparison.first, comparison.second)
+    )
+    interval = comparison.interval
+    if not math.isfinite(comparison.low):
         interval = "no interval"
     elif interval != COUNTED:
-        interval += (
-            f" {page_text.format_signed(ours.low, ours.digits)} to {page_text.format_signed(ours.high, ours.digits)}"
-        )
-    sample = ours.sample.replace(REPORTING, samples.scored_part())
-    whose = whose[0].upper() + whose[1:]
-    sides = f"{first} against {second}, {page_text.format_signed(ours.difference, ours.digits)}"
-    return f"{whose}: {sides} ({interval}; {sample})."
+        low, high = (page_text.format_signed(limit, comparison.digits) for limit in (comparison.low, comparison.high))
+        interval += f" {low} to {high}"
+    sample = comparison.sample.replace(REPORTING, samples.scored_part())
+    origin = origin[0].upper() + origin[1:]
+    sides = f"{first} against {second}, {page_text.format_signed(comparison.difference, comparison.digits)}"
+    return f"{origin}: {sides} ({interval}; {sample})."
 
 
-def _unit(unit: str) -> str:
+def _unit_suffix(unit: str) -> str:
     return unit if unit in ("", "%") else f" {unit}"
 
 
-def _number(value: float, digits: int) -> str:
+def _format_number(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}".replace("-", page_text.MINUS)

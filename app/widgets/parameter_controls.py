@@ -19,10 +19,10 @@ from merging.methods.params import TABLE, Bound, Params, is_effective
 if TYPE_CHECKING:
     import pandas as pd
 
-FEW = 4  # choices up to this many are shown side by side
-# Pixels; together the page's column of controls.
-WIDTHS = {"factor": 52, "blocks": 98, "roles": 84, "tensors": 92, "experts": 92}
-FEW_STEPS = 400  # a slider with more stops than this cannot be set exactly
+MAX_BUTTON_CHOICES = 4  # choices that are shown as buttons side by side; more are in a menu
+# Pixels of each column; together they fill the page's column of controls.
+COLUMN_WIDTHS = {"factor": 52, "blocks": 98, "roles": 84, "tensors": 92, "experts": 92}
+MAX_SLIDER_STEPS = 400  # a slider with more steps cannot be set exactly
 
 
 def draw_parameters(
@@ -39,10 +39,16 @@ def draw_parameters(
     """
     bounds = kind.bounds()
     chosen: dict[str, Any] = {}
-    for n, bound in bounds.items():
-        value = values.get(n, bound.default)
-        chosen[n] = _widget(bound, value, f"{prefix}.{n}", experts, titles) if is_effective(bound, chosen) else value
-    accepted = {n: bounds[n].normalize(v) for n, v in chosen.items() if bounds[n].kind != TABLE or bounds[n].accepts(v)}
+    for name, bound in bounds.items():
+        value = values.get(name, bound.default)
+        chosen[name] = (
+            _draw_widget(bound, value, f"{prefix}.{name}", experts, titles) if is_effective(bound, chosen) else value
+        )
+    accepted = {
+        name: bounds[name].normalize(new_value)
+        for name, new_value in chosen.items()
+        if bounds[name].kind != TABLE or bounds[name].accepts(new_value)
+    }
     values.update(accepted)
     try:
         return kind.build(chosen)
@@ -51,41 +57,41 @@ def draw_parameters(
         return None
 
 
-def _widget(bound: Bound, value: Any, key: str, experts: Sequence[str], titles: Mapping[str, str]) -> Any:
+def _draw_widget(bound: Bound, value: Any, key: str, experts: Sequence[str], titles: Mapping[str, str]) -> Any:
     """One parameter's widget. The session has its value under ``key``; ``value`` counts only for a new widget.
 
     ``value`` is the widget's default, not written into the session: if the visitor interrupts the script before the
     browser has the widget, the browser sends the widget's default.
     """
     if bound.kind == TABLE:
-        return _table(bound, value, key, experts)
+        return _draw_table(bound, value, key, experts)
     if not bound.optional:
-        return _plain_widget(bound, value, key, titles)
+        return _draw_plain_widget(bound, value, key, titles)
     words = f": {bound.unset}" if bound.unset else ""
     label, help_text = f"{bound.label}, automatic", f"Unset{words}. {bound.help}"
     if st.toggle(label, value is None, key=f"{key}.unset", help=help_text):
         return None
     low = bound.low if math.isfinite(bound.low) and not bound.open_low else bound.low + (bound.step or 0.01)
-    return _plain_widget(bound, value if value is not None else (low if math.isfinite(low) else 0), key, titles)
+    return _draw_plain_widget(bound, value if value is not None else (low if math.isfinite(low) else 0), key, titles)
 
 
-def _plain_widget(bound: Bound, value: Any, key: str, titles: Mapping[str, str]) -> Any:
+def _draw_plain_widget(bound: Bound, value: Any, key: str, titles: Mapping[str, str]) -> Any:
     if bound.kind == "flag":
         return st.toggle(bound.label, value, key=key, help=bound.help)
     if bound.kind == "choice":
-        first = value if value in bound.choices else bound.default
+        choice_value = value if value in bound.choices else bound.default
         options: dict[str, Any] = {
             "key": key, "help": bound.help, "format_func": lambda choice: titles.get(choice) or value_in_words(choice),
         }  # fmt: skip
-        if len(bound.choices) <= FEW:
-            return st.segmented_control(bound.label, bound.choices, default=first, required=True, **options)
-        return st.selectbox(bound.label, bound.choices, bound.choices.index(first), **options)
+        if len(bound.choices) <= MAX_BUTTON_CHOICES:
+            return st.segmented_control(bound.label, bound.choices, default=choice_value, required=True, **options)
+        return st.selectbox(bound.label, bound.choices, bound.choices.index(choice_value), **options)
     number = int if bound.kind == "integer" else float
     value = number(value)
     label, help_text = _label(bound), f"{bound.help} Takes {bound.describe()}."
-    if span := _slider_range(bound, st.session_state.get(key, value)):
-        low, high, step = (number(part) for part in span)
-        return st.slider(label, low, high, value, step, _format(bound, step), key=key, help=help_text)
+    if slider_range := _slider_range(bound, st.session_state.get(key, value)):
+        low, high, step = (number(limit) for limit in slider_range)
+        return st.slider(label, low, high, value, step, _number_format(bound, step), key=key, help=help_text)
     limits: dict[str, Any] = {"min_value": None, "max_value": None}
     if math.isfinite(bound.low):
         limits["min_value"] = number(bound.low)
@@ -93,49 +99,54 @@ def _plain_widget(bound: Bound, value: Any, key: str, titles: Mapping[str, str])
         limits["max_value"] = number(bound.high)
     step = number(bound.step) if bound.step else max(abs(float(bound.default or 1)) / 10, 1e-12)
     return st.number_input(
-        label, **limits, value=value, step=step, format=_format(bound, step), key=key, help=help_text
+        label, **limits, value=value, step=step, format=_number_format(bound, step), key=key, help=help_text
     )
 
 
-def _table(bound: Bound, rules: Sequence[FactorRule], key: str, experts: Sequence[str]) -> list[dict[str, Any]]:
+def _draw_table(bound: Bound, rules: Sequence[FactorRule], key: str, experts: Sequence[str]) -> list[dict[str, Any]]:
     """A table with a row for each rule, as plain data; rows in which nothing is filled in do not count.
 
     Blocks and sections are one column, since no tensor is in both.
     """
     import pandas as pd
 
-    start = f"{key}.start"  # the widget stores later edits
+    start_key = f"{key}.start"  # the widget stores later edits
     if key not in st.session_state:
-        rows = [{name: list(getattr(rule, name)) for name in WIDTHS if name in SELECTORS} for rule in rules]
-        table = pd.DataFrame(rows, columns=[name for name in WIDTHS if name in SELECTORS], dtype=object)
+        rows = [{name: list(getattr(rule, name)) for name in COLUMN_WIDTHS if name in SELECTORS} for rule in rules]
+        table = pd.DataFrame(rows, columns=[name for name in COLUMN_WIDTHS if name in SELECTORS], dtype=object)
         table["blocks"] = pd.Series([", ".join((*rule.blocks, *rule.sections)) for rule in rules], dtype=object)
         table.insert(0, "factor", pd.Series([rule.factor for rule in rules], dtype=float))
-        st.session_state[start] = table
-    table = st.session_state[start]
+        st.session_state[start_key] = table
+    table = st.session_state[start_key]
     st.markdown(bound.label, help=f"{bound.help} Takes {bound.describe()}.")
     edited = st.data_editor(
-        table, key=key, num_rows="dynamic", hide_index=True, column_config=_columns(table, experts), alt=bound.label
+        table,
+        key=key,
+        num_rows="dynamic",
+        hide_index=True,
+        column_config=_make_columns(table, experts),
+        alt=bound.label,
     )
     rows = [{**row, "factor": None if pd.isna(row["factor"]) else row["factor"]} for row in edited.to_dict("records")]
     filled = [{name: value for name, value in row.items() if value not in (None, [], "")} for row in rows]
-    return [_with_sections(row) for row in filled if row]
+    return [_split_sections(row) for row in filled if row]
 
 
-def _with_sections(row: dict[str, Any]) -> dict[str, Any]:
+def _split_sections(row: dict[str, Any]) -> dict[str, Any]:
     """The row of a rule with the sections taken out of the column of blocks."""
     words = [word.strip() for word in str(row.pop("blocks", "")).split(",") if word.strip()]
-    sections, blocks = ([word for word in words if (word in SECTIONS) == known] for known in (True, False))
+    sections, blocks = ([word for word in words if (word in SECTIONS) == is_section] for is_section in (True, False))
     return row | ({"sections": sections} if sections else {}) | ({"blocks": ", ".join(blocks)} if blocks else {})
 
 
-def _columns(table: pd.DataFrame, experts: Sequence[str]) -> dict[str, Any]:
+def _make_columns(table: pd.DataFrame, experts: Sequence[str]) -> dict[str, Any]:
     """Settings of the columns of a table of rules; lists offer the known names and those in the table."""
     config = st.column_config
     offered = {"roles": ROLES, "experts": experts, "tensors": ()}
     columns: dict[str, Any] = {
         name: config.MultiselectColumn(
             name.capitalize(),
-            width=WIDTHS[name],
+            width=COLUMN_WIDTHS[name],
             options=list(dict.fromkeys([*names, *(word for words in table[name] for word in words)])),
             accept_new_options=name == "tensors",
             help=f"{'Names, or patterns such as *.ln_1.weight. ' if name == 'tensors' else ''}Empty: all.",
@@ -143,11 +154,11 @@ def _columns(table: pd.DataFrame, experts: Sequence[str]) -> dict[str, Any]:
         for name, names in offered.items()
     }
     columns["factor"] = config.NumberColumn(
-        "×", min_value=-LARGEST, max_value=LARGEST, format="plain", width=WIDTHS["factor"], help="The factor."
+        "×", min_value=-LARGEST, max_value=LARGEST, format="plain", width=COLUMN_WIDTHS["factor"], help="The factor."
     )
     columns["blocks"] = config.TextColumn(
         "Blocks",
-        width=WIDTHS["blocks"],
+        width=COLUMN_WIDTHS["blocks"],
         help=f"Numbers and ranges such as 0-1, 3, or {' or '.join(SECTIONS)}. Empty: all.",
     )  # fmt: skip
     return columns
@@ -157,7 +168,7 @@ def _label(bound: Bound) -> str:
     return f"{bound.label} ${bound.symbol}$" if bound.symbol else bound.label
 
 
-def _format(bound: Bound, step: float) -> str:
+def _number_format(bound: Bound, step: float) -> str:
     if bound.kind == "integer":
         return "%d"
     return "%g" if step < 1e-4 else f"%.{max(0, -math.floor(math.log10(step) + 1e-9))}f"
@@ -172,12 +183,12 @@ def _slider_range(bound: Bound, value: float) -> tuple[float, float, float] | No
         low = min(bound.low + bound.step, value)
     low, high = min(low, value), max(high, value)  # a recipe may have a value outside of the slider's usual range
     off_grid = abs((value - low) / bound.step - round((value - low) / bound.step)) > 1e-6
-    if off_grid or (high - low) / bound.step > FEW_STEPS:
+    if off_grid or (high - low) / bound.step > MAX_SLIDER_STEPS:
         return None
     return low, high, bound.step
 
 
-def _in_latex(value: float) -> str:
+def _latex_number(value: float) -> str:
     """A number as LaTeX: '0.3', '10^{300}', '2.5 \\cdot 10^{-5}'; 1e+300 would read as a sum."""
     digits, _, exponent = f"{value:g}".partition("e")
     if not exponent:
@@ -193,7 +204,7 @@ def filled_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[st
         value = values.get(name)
         pattern = re.compile(re.escape(bound.symbol) + r"(?![A-Za-z])") if bound.symbol.startswith("\\") else None
         if pattern and isinstance(value, int | float) and pattern.search(formula):
-            number = rf"\textcolor{{{view_state.LINK_COLORS[view_state.has_dark_ground()]}}}{{{_in_latex(value)}}}"
+            number = rf"\textcolor{{{view_state.LINK_COLORS[view_state.has_dark_ground()]}}}{{{_latex_number(value)}}}"
             formula = pattern.sub(lambda _, number=number: number, formula)
         else:
             without_symbol.append(f"{bound.label.lower()} ({value_in_words(value)})")

@@ -1,4 +1,4 @@
-"""The estimated scores of a recipe on a sample: a button, a switch for automatic updates, a picture of the changes."""
+"""The estimated scores of a recipe on a sample: a button, a switch for updates, and a chart of the changes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ if TYPE_CHECKING:
     from merging.study.previews.preview import Preview
     from merging.study.previews.preview_process import PreviewRequest, PreviewState
 
-POLL = 0.4  # seconds between two checks while a preview is computed
-CHART = "preview_change"
-_LIVE, _OPEN = (
+POLL_SECONDS = 0.4  # between two checks while a preview is computed
+CHART_KEY = "preview_change"
+_LIVE_KEYS, _OPEN_KEY = (
     "_preview_live",
     "_preview_open",
-)  # in the session: keys with automatic updates, and the one whose picture is drawn
-HELP = (
+)  # in the session: keys with automatic updates, and the key whose chart is drawn
+PREVIEW_HELP = (
     "Merges in memory and evaluates 8 images of every task, then 16, 32, 64 and all of the choosing half. "
     "A preview is not a run: nothing is stored."
 )
-NONE_HERE = "No previews: this benchmark reports on whole test sets, so it has no images on which chains may be tried."
+NO_PREVIEW_NOTE = (
+    "No previews: this benchmark reports on whole test sets, so it has no images on which chains may be tried."
+)
 
 
 def draw_preview(recipe: Recipe, reference: Run | None, key: str) -> None:
@@ -44,16 +46,16 @@ def draw_preview(recipe: Recipe, reference: Run | None, key: str) -> None:
     shows the scores of an earlier recipe.
     """
     if samples.is_whole_test_set():
-        st.caption(NONE_HERE)
+        st.caption(NO_PREVIEW_NOTE)
         return
     if refused_action.draw_recipe_refusal(recipe, f"preview_{key}", VisitorAction.PREVIEW):
         return
     request = previews.preview_request(replace(recipe, title=recipe.title or page_text.chain_title(recipe)), reference)
     if key in _live_previews() and not session.is_single_chart() and previews.preview_state(request, key) is None:
-        _ask(request, key)
+        _request_preview(request, key)
     state = previews.preview_state(request, key)
     running = state is not None and not state.done
-    guarded_fragment(_draw_panel, run_every=POLL if running else None)(request, reference, key, running)
+    guarded_fragment(_draw_panel, run_every=POLL_SECONDS if running else None)(request, reference, key, running)
 
 
 def _draw_panel(request: PreviewRequest, reference: Run | None, key: str, was_running: bool) -> None:
@@ -74,75 +76,75 @@ def _draw_panel(request: PreviewRequest, reference: Run | None, key: str, was_ru
 
 def _draw_controls(request: PreviewRequest, key: str, state: PreviewState | None) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button("Preview", key=f"preview_button_{key}", icon=":material/bolt:", help=HELP):
-            _ask(request, key)
+        if st.button("Preview", key=f"preview_button_{key}", icon=":material/bolt:", help=PREVIEW_HELP):
+            _request_preview(request, key)
             st.rerun()  # the whole page, which then polls
         st.toggle(
-            "live", key in _live_previews(), key=f"preview_live_{key}", on_change=_switch, args=(request, key),
+            "live", key in _live_previews(), key=f"preview_live_{key}", on_change=_toggle_live, args=(request, key),
             help="Preview again at every change.",
         )  # fmt: skip
         if state is not None and not state.done:
-            st.button("Stop", key=f"preview_stop_{key}", type="tertiary", on_click=_stop, args=(key,))
+            st.button("Stop", key=f"preview_stop_{key}", type="tertiary", on_click=_stop_preview, args=(key,))
 
 
 def _live_previews() -> set[str]:
-    live: set[str] = st.session_state.setdefault(_LIVE, set())
+    live: set[str] = st.session_state.setdefault(_LIVE_KEYS, set())
     return live
 
 
-def _switch(request: PreviewRequest, key: str) -> None:
+def _toggle_live(request: PreviewRequest, key: str) -> None:
     if st.session_state[f"preview_live_{key}"]:
         _live_previews().add(key)
         if previews.preview_state(request, key) is None:
-            _ask(request, key)
+            _request_preview(request, key)
     else:
         _live_previews().discard(key)
 
 
-def _stop(key: str) -> None:
+def _stop_preview(key: str) -> None:
     _live_previews().discard(key)
     previews.cancel_preview(key)
 
 
-def _ask(request: PreviewRequest, key: str) -> None:
-    st.session_state[_OPEN] = key
+def _request_preview(request: PreviewRequest, key: str) -> None:
+    st.session_state[_OPEN_KEY] = key
     previews.request_preview(request, key)
 
 
 def _draw_result(preview: Preview, reference: Run | None, key: str, running: bool) -> None:
-    """The averages, then the picture; of several previews on a page only the newest one's picture is drawn."""
-    more = "; more images follow" if running else ""
-    st.markdown(f"**Preview (sampled)**: change against {page_text.safe_text(preview.reference, 60)}{more}.")
+    """Draw the averages, then the chart; of several previews on a page only the newest one's chart is drawn."""
+    more_note = "; more images follow" if running else ""
+    st.markdown(f"**Preview (sampled)**: change against {page_text.safe_text(preview.reference, 60)}{more_note}.")
     averages = [row for row in preview.changes.to_dict("records") if row["group"] == AVERAGE]
     with st.grid(3, min_column_width=130):
         for row in averages:
             with st.container(gap="xsmall"):
                 st.metric(page_text.safe_text(row["title"]), page_text.format_signed(100 * row["difference"]))
-                st.caption(_words(row))
-    if st.session_state.setdefault(_OPEN, key) == key:
+                st.caption(_change_in_words(row))
+    if st.session_state.setdefault(_OPEN_KEY, key) == key:
         caption = _caption(preview)
         table = previews.preview_table(preview)
-        draw_chart(CHART, table, name=CHART, caption=caption, of=[reference] if reference is not None else [])
+        draw_chart(CHART_KEY, table, name=CHART_KEY, caption=caption, of=[reference] if reference is not None else [])
     elif st.button("Draw it by data set", key=f"preview_open_{key}", type="tertiary", icon=":material/bar_chart:"):
-        st.session_state[_OPEN] = key
-        st.rerun()  # the whole page, to remove the other picture
+        st.session_state[_OPEN_KEY] = key
+        st.rerun()  # the whole page, to remove the other chart
 
 
-def _words(row: Mapping[Any, Any]) -> str:
+def _change_in_words(row: Mapping[Any, Any]) -> str:
     """The interval of a change in words; for an insignificant change, the number of images, too."""
     n = count(row["n"])
     if row["low"] <= 0 <= row["high"]:
-        return f"no significant difference with n = {n} ({_points(row)})"
-    return f"points, {_points(row)}; {percent(row['reference'])} → {percent(row['accuracy'])}, n = {n}"
+        return f"no significant difference with n = {n} ({_interval_in_words(row)})"
+    return f"points, {_interval_in_words(row)}; {percent(row['reference'])} → {percent(row['accuracy'])}, n = {n}"
 
 
-def _points(row: Mapping[Any, Any]) -> str:
+def _interval_in_words(row: Mapping[Any, Any]) -> str:
     return f"{page_text.format_signed(100 * row['low'])} to {page_text.format_signed(100 * row['high'])}"
 
 
 def _caption(preview: Preview) -> str:
-    many = preview.sample.per_task
-    images = "all images" if many is None else f"at most {many} images of each task"
+    per_task = preview.sample.per_task
+    images = "all images" if per_task is None else f"at most {per_task} images of each task"
     rounded = "; intermediate results were rounded, so close calls may differ from a run’s" if preview.rounded else ""
     title, reference = page_text.safe_text(preview.title, 80), page_text.safe_text(preview.reference, 80)
     return (

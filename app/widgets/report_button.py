@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import page_text
-from app.reading.report_sources import add_view, sources_of
+from app.reading.report_sources import add_view, list_sources
 from app.saving.shown_chart import ShownChart
 from app.session import report_keeper
 from merging.base.errors import MergingError
@@ -32,8 +32,8 @@ def draw_report_button(chart: ShownChart) -> None:
 def _add(chart: ShownChart) -> None:
     """Callback of the button: add the chart to the report, or note why it cannot be added."""
     try:
-        sources = sources_of(chart.table, chart.options, chart.of, chart.place)
+        sources = list_sources(chart.table, chart.options, chart.sources, chart.view_address)
     except MergingError as error:  # a run that was deleted meanwhile
         report_keeper.current_report().refused[chart.key] = page_text.safe_text(error, 600)
         return
-    add_view(chart.view(sources), sources, chart.key)
+    add_view(chart.make_view(sources), sources, chart.key)

@@ -17,15 +17,15 @@ from merging.base.text import duration_text, first_few
 from merging.study.runs.run import PRECOMPUTED, Run, merge_same_models
 from viz.figure_text import plural
 
-OTHER_SETS = (
+OTHER_EXPERTS_NOTE = (
     "{} of the chosen runs {} other experts. Their averages are over other tasks, so they are not in the same picture."
 )
-CLIP_ONLY = "This page passes images through CLIP towers; Masks, Conflicts and Compare show runs of any network."
-ONE_OTHER = "**{title}** is of {network}. " + CLIP_ONLY
-GONE = "The chosen run is no longer available."
-SEVERAL_GONE = "Some of the chosen runs are no longer available."
-MOST_SEVERAL = 20  # runs to choose from
-CAUTIONS = 6  # lines that are shown
+CLIP_ONLY_NOTE = "This page passes images through CLIP towers; Masks, Conflicts and Compare show runs of any network."
+OTHER_NETWORK_NOTE = "**{title}** is of {network}. " + CLIP_ONLY_NOTE
+RUN_GONE_NOTE = "The chosen run is no longer available."
+RUNS_GONE_NOTE = "Some of the chosen runs are no longer available."
+MAX_MATCHES = 20  # runs to choose from
+MAX_CAUTIONS = 6  # cautions that are shown
 
 
 def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run] = ()) -> Run:
@@ -35,12 +35,14 @@ def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run]
     one is picked.
     """
     by_id = {run.id: run for run in runs}
-    run_id = run_choice.focused_run(list(by_id), [run.id for run in ready or runs])
-    _draw_one(label, by_id, run_id, "one", width=480)
+    run_id = run_choice.resolve_focused_run(list(by_id), [run.id for run in ready or runs])
+    _draw_run_picker(label, by_id, run_id, "one", width=480)
     return by_id[run_id]
 
 
-def _draw_one(label: str, by_id: Mapping[str, Run], run_id: str, key: str, width: int | Literal["stretch"]) -> None:
+def _draw_run_picker(
+    label: str, by_id: Mapping[str, Run], run_id: str, key: str, width: int | Literal["stretch"]
+) -> None:
     st.session_state[key] = run_id  # the picker shows the run in the link
     st.selectbox(
         label, list(by_id), format_func=lambda one: page_text.run_label(by_id[one]), key=key,
@@ -53,15 +55,15 @@ def draw_several(
     by_id: Mapping[str, Run],
     chosen: Sequence[str],
     key: str,
-    most: int | None = None,
+    max_runs: int | None = None,
     placeholder: str = "Choose runs to compare",
     width: int | Literal["stretch"] = "stretch",
 ) -> None:
-    """Draw a picker of several runs, at most ``most``, that begins with the first chosen ones."""
-    st.session_state[key] = list(chosen[:most])
+    """Draw a picker of several runs, at most ``max_runs``, that begins with the first chosen ones."""
+    st.session_state[key] = list(chosen[:max_runs])
     st.multiselect(
-        "Runs", list(by_id), format_func=lambda one: page_text.run_label(by_id[one]), key=key,
-        on_change=run_choice.pick_runs_from, args=(key,), max_selections=most, placeholder=placeholder, width=width,
+        "Runs", list(by_id), format_func=lambda run_id: page_text.run_label(by_id[run_id]), key=key,
+        on_change=run_choice.pick_runs_from, args=(key,), max_selections=max_runs, placeholder=placeholder, width=width,
     )  # fmt: skip
 
 
@@ -69,36 +71,36 @@ def pick_run(
     runs: Sequence[Run],
     first: Run | None = None,
     label: str = "Run",
-    say: Callable[[Run], None] | None = None,
+    draw_text: Callable[[Run], None] | None = None,
     ready: Sequence[Run] | None = None,
 ) -> tuple[Run, bool] | None:
     """Draw a picker and a sentence about the picked run, and return that run; None if there is none to show.
 
-    ``first`` is shown if neither the link nor the session names a run; ``say`` writes the sentence. ``ready`` are the
-    runs whose results for this page are stored, by default all; if no run is chosen, one of them is shown.
+    ``first`` is shown if neither the link nor the session names a run; ``draw_text`` draws the sentence. ``ready`` are
+    the runs whose results for this page are stored, by default all; if no run is chosen, one of them is shown.
 
     The flag is True if the run was picked just now, so that the view starts with that run's own values.
     """
     if not runs:
-        if requested := run_choice.picked_run([], "").missing:
+        if requested := run_choice.resolve_run([], "").missing:
             draw_missing_runs([requested])
         else:
             draw_empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
         return None
     by_id = {run.id: run for run in runs}
     ready_ids = None if ready is None else [run.id for run in ready]
-    picked = run_choice.picked_run(list(by_id), first.id if first else next(iter(by_id)), ready_ids)
+    picked = run_choice.resolve_run(list(by_id), first.id if first else next(iter(by_id)), ready_ids)
     if picked.missing is not None or picked.run_id is None:
         draw_missing_runs([picked.missing or ""])
         return None
-    _draw_one(label, by_id, picked.run_id, "picker", width="stretch")
+    _draw_run_picker(label, by_id, picked.run_id, "picker", width="stretch")
     run = by_id[picked.run_id]
-    (say or draw_run)(run)
+    (draw_text or draw_run)(run)
     return run, picked.fresh
 
 
 def group_by_models(runs: Sequence[Run]) -> list[list[Run]]:
-    """Groups of runs that merge the same models, in whatever order; the first run's group comes first."""
+    """Groups of runs that merge the same models, whatever their order; the first run's group comes first."""
     groups: list[list[Run]] = []
     for run in runs:
         if group := next((one for one in groups if merge_same_models(one[0], run)), None):
@@ -112,9 +114,10 @@ def draw_other_groups(groups: Sequence[Sequence[Run]]) -> None:
     """List the chosen runs that merge other experts than the first group, with buttons that show them instead."""
     if len(groups) < 2:
         return
-    others = sum(map(len, groups[1:]))
+    other_count = sum(map(len, groups[1:]))
     with st.container(border=True, gap="xsmall", key="other_experts"):
-        st.markdown(f":material/group_work: {OTHER_SETS.format(f'**{others}**', 'merge' if others > 1 else 'merges')}")
+        note = OTHER_EXPERTS_NOTE.format(f"**{other_count}**", "merge" if other_count > 1 else "merges")
+        st.markdown(f":material/group_work: {note}")
         for number, group in enumerate(groups[1:], start=1):
             titles = page_text.safe_text(first_few((run.name for run in group), 4), 300)
             ids = [run.id for run in group] + [run.id for other in groups if other is not group for run in other]
@@ -125,31 +128,31 @@ def draw_other_groups(groups: Sequence[Sequence[Run]]) -> None:
             )
 
 
-def draw_left_out(runs: Sequence[Run], why: str = CLIP_ONLY) -> None:
+def draw_left_out(runs: Sequence[Run], reason: str = CLIP_ONLY_NOTE) -> None:
     """Report that the page does not offer runs of networks other than CLIP; draws nothing if there are none."""
-    if others := [run for run in runs if run.network]:
-        networks = page_text.join_words(sorted({page_text.safe_text(run.network, 60) for run in others}))
-        verb = "is" if len(others) == 1 else "are"
-        st.caption(f"{plural(len(others), 'run')} of {networks} {verb} not offered on this page. {why}")
+    if other_runs := [run for run in runs if run.network]:
+        networks = page_text.join_words(sorted({page_text.safe_text(run.network, 60) for run in other_runs}))
+        verb = "is" if len(other_runs) == 1 else "are"
+        st.caption(f"{plural(len(other_runs), 'run')} of {networks} {verb} not offered on this page. {reason}")
 
 
 def draw_missing_runs(
-    run_ids: Sequence[str], forget: Callable[[], None] = run_choice.clear_link, one_other: str = ONE_OTHER,
-    offers: str = "",
+    run_ids: Sequence[str], forget_runs: Callable[[], None] = run_choice.clear_link,
+    other_network_note: str = OTHER_NETWORK_NOTE, offers: str = "",
 ) -> None:  # fmt: skip
-    """Report the chosen runs that cannot be shown, with a button to continue, which calls ``forget``.
+    """Report the chosen runs that cannot be shown, with a button to continue, which calls ``forget_runs``.
 
-    ``one_other`` is the sentence about a run of a network other than CLIP. ``offers`` says which runs the page shows,
-    if the page continues with them: then a stored run that is not among them needs no button.
+    ``other_network_note`` is the sentence about a run of a network other than CLIP. ``offers`` states which runs the
+    page shows, if it continues with them: a stored run that is not among them then needs no button.
     """
     run_ids = _offer_choices(run_ids)
     if offers:
-        run_ids = _not_offered(run_ids, offers)
+        run_ids = _report_not_offered(run_ids, offers)
     if run_ids:
-        _draw_lost_runs(run_ids, forget, one_other)
+        _report_missing_runs(run_ids, forget_runs, other_network_note)
 
 
-def _not_offered(run_ids: Sequence[str], offers: str) -> list[str]:
+def _report_not_offered(run_ids: Sequence[str], offers: str) -> list[str]:
     """Report the stored merges of CLIP that the page does not offer; returns the other ids."""
     stored = {run.id: run for run in page_data.clip_runs(page_data.stored_runs())}
     if titles := [f"**{page_text.safe_text(stored[run_id].name, 60)}**" for run_id in run_ids if run_id in stored]:
@@ -161,58 +164,60 @@ def _not_offered(run_ids: Sequence[str], offers: str) -> list[str]:
 
 def _offer_choices(run_ids: Sequence[str]) -> list[str]:
     """Draw the runs whose ids begin with an ambiguous id in a link; returns the other ids."""
-    by_id, lost = {run.id: run for run in page_data.stored_runs()}, []
+    by_id, other_ids = {run.id: run for run in page_data.stored_runs()}, []
     for run_id in run_ids:
-        if len(several := match_prefix(run_id, by_id)) < 2:
-            lost.append(run_id)
+        if len(matches := match_prefix(run_id, by_id)) < 2:
+            other_ids.append(run_id)
             continue
         with st.container(border=True, gap="xsmall", key=f"several_{run_id}"):
             st.markdown(f":material/link: Several runs begin with “{page_text.safe_text(run_id)}”. Choose one:")
-            for full in several[:MOST_SEVERAL]:
+            for full_id in matches[:MAX_MATCHES]:
                 st.button(
-                    page_text.safe_text(f"{by_id[full].name} · {full}", 120), key=f"several_{run_id}_{full}",
-                    type="tertiary", on_click=_choose_instead, args=(run_id, full),
+                    page_text.safe_text(f"{by_id[full_id].name} · {full_id}", 120), key=f"several_{run_id}_{full_id}",
+                    type="tertiary", on_click=_replace_in_link, args=(run_id, full_id),
                 )  # fmt: skip
-    return lost
+    return other_ids
 
 
-def _choose_instead(written: str, run_id: str) -> None:
+def _replace_in_link(prefix: str, run_id: str) -> None:
     """Callback: replace the beginning of an id in the link by the run's whole id."""
     for key in (address.RUN, address.RUNS, address.RUN_B, address.SELECTED_RUNS):
         ids = st.query_params.get(key, "").split(",")
-        if written in ids:
-            st.query_params[key] = ",".join(run_id if one == written else one for one in ids)
+        if prefix in ids:
+            st.query_params[key] = ",".join(run_id if other_id == prefix else other_id for other_id in ids)
     view_state.enter_page("")  # so that the page reads the changed address
 
 
-def _draw_lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: str) -> None:
+def _report_missing_runs(run_ids: Sequence[str], forget_runs: Callable[[], None], other_network_note: str) -> None:
     """Report that this machine lacks these runs, or has them on another benchmark, with a button to continue."""
-    listed = first_few((f"“{page_text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
-    if others := [run for run_id in run_ids if (run := page_data.store().find(run_id)) and run.network]:
-        title, network = (page_text.safe_text(words, 60) for words in (others[0].name, others[0].network))
-        st.info(one_other.format(title=title, network=network))
-        draw_page_link(MASKS, "Masks of this run", "grid_on", run=others[0].id)
-        st.button("Show an available run", on_click=forget, type="primary")
+    quoted_ids = first_few((f"“{page_text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
+    if other_networks := [run for run_id in run_ids if (run := page_data.store().find(run_id)) and run.network]:
+        title, network = (
+            page_text.safe_text(words, 60) for words in (other_networks[0].name, other_networks[0].network)
+        )
+        st.info(other_network_note.format(title=title, network=network))
+        draw_page_link(MASKS, "Masks of this run", "grid_on", run=other_networks[0].id)
+        st.button("Show an available run", on_click=forget_runs, type="primary")
         return
     if any((run := page_data.store().find(run_id)) and not page_data.belongs_here(run) for run_id in run_ids):
         st.warning(
-            f"This link names {listed}, {'a run' if len(run_ids) == 1 else 'runs'} of another benchmark than the "
+            f"This link names {quoted_ids}, {'a run' if len(run_ids) == 1 else 'runs'} of another benchmark than the "
             "current one. Scores are compared on one benchmark only; choose the benchmark on Models & runs, data.",
             icon=":material/link_off:",
         )
         draw_page_link(MODELS, "Choose the benchmark", "dataset", models_view="data")
-        st.button("Show an available run", on_click=forget, type="primary")
+        st.button("Show an available run", on_click=forget_runs, type="primary")
         return
     if not any(map(run_choice.is_of_link, run_ids)):
-        st.warning(GONE if len(run_ids) == 1 else SEVERAL_GONE, icon=":material/link_off:")
-        st.button("Show an available run", on_click=forget, type="primary")
+        st.warning(RUN_GONE_NOTE if len(run_ids) == 1 else RUNS_GONE_NOTE, icon=":material/link_off:")
+        st.button("Show an available run", on_click=forget_runs, type="primary")
         return
     st.warning(
-        f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {listed}, which this machine does not have. The "
-        "sender can send the recipe, too; the same recipe gives the same run.",
+        f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {quoted_ids}, which this machine does not have. "
+        "The sender can send the recipe, too; the same recipe gives the same run.",
         icon=":material/link_off:",
     )
-    st.button("Show an available run", on_click=forget, type="primary")
+    st.button("Show an available run", on_click=forget_runs, type="primary")
 
 
 def draw_run(run: Run) -> None:
@@ -224,12 +229,12 @@ def draw_run(run: Run) -> None:
         st.caption(f":material/info: {page_text.safe_text(remark, 400)}")
 
 
-def draw_cautions(run: Run, of: str = "the result") -> None:
-    """Draw the warnings of a run, if there are any; ``of`` names the run in Markdown."""
-    if lines := [f"- {page_text.safe_text(line, 400)}" for line in run.cautions[:CAUTIONS]]:
+def draw_cautions(run: Run, title: str = "the result") -> None:
+    """Draw the warnings of a run, if there are any; ``title`` names the run in Markdown."""
+    if lines := [f"- {page_text.safe_text(line, 400)}" for line in run.cautions[:MAX_CAUTIONS]]:
         more = len(run.cautions) - len(lines)
         remaining = f"\n\n… and {plural(more, 'more warning')}, in its run.json." if more else ""
-        st.warning(f"**Check {of}:**\n\n" + "\n".join(lines) + remaining, icon=":material/warning:")
+        st.warning(f"**Check {title}:**\n\n" + "\n".join(lines) + remaining, icon=":material/warning:")
 
 
 def run_badges(run: Run) -> str:

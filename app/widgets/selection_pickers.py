@@ -16,14 +16,19 @@ from merging.models.families import whole_name
 if TYPE_CHECKING:
     import pandas as pd
 
-ALL = "all"
-SALIENCY = "saliency of one tensor"
-VIEWS = {  # title -> page, icon, kinds that the view shows, query of the view
+ALL_TOWERS = "all"
+SALIENCY_CHART = "saliency of one tensor"
+SELECTION_VIEWS = {  # title -> page, icon, kinds that the view shows, query of the view
     "Masks": (pages.MASKS, "grid_on", {address.TENSOR, address.EXPERT}, {}),
     "Conflicts": (pages.CONFLICTS, "call_split", {address.TENSOR}, {address.CONFLICTS_VIEW: "sign agreement"}),
     "Drift": (pages.DRIFT, "moving", {address.TENSOR, address.EXPERT}, {address.DRIFT_VIEW: "layer by layer"}),
     "Features": (pages.FEATURES, "scatter_plot", {selection.IMAGE}, {}),
-    "Compare": (pages.COMPARE, "compare", {address.TENSOR}, {address.COMPARE_VIEW: "charts", address.CHART: SALIENCY}),
+    "Compare": (
+        pages.COMPARE,
+        "compare",
+        {address.TENSOR},
+        {address.COMPARE_VIEW: "charts", address.CHART: SALIENCY_CHART},
+    ),
     "Image": (pages.IMAGE, "image_search", {selection.IMAGE}, {}),
     "Images": (pages.COMPARE, "image", {selection.IMAGE}, {address.COMPARE_VIEW: "images"}),
 }
@@ -35,13 +40,13 @@ def pick_selected(
 ) -> str | None:  # fmt: skip
     """A picker of one of ``names``, which begins with the selection, else with ``first``.
 
-    If the selection is not among ``names``, a caption says so; ``what`` is the plural noun for ``names``, such as
+    If the selection is not among ``names``, a caption reports it; ``what`` is the plural noun for ``names``, such as
     "linear layers".
     """
     selection.note_shown(kind)
     chosen = selection.chosen_value(kind)
-    near = _name_among(kind, chosen, names)
-    value = near or first
+    matching_name = _find_among(kind, chosen, names)
+    value = matching_name or first
     options = [*names] if first else [None, *names]  # a picker without None cannot be cleared
     key = selection.picker_key(kind, value)
     with st.container(width=width, gap="xsmall"):
@@ -50,32 +55,32 @@ def pick_selected(
             lambda name: _name_of(kind, name) if name else placeholder,
             key=key, on_change=selection.choose_from_picker, args=(kind, key),
         )  # fmt: skip
-        if chosen and not near:
+        if chosen and not matching_name:
             st.caption(
                 f"{page_text.safe_text(_name_of(kind, chosen), 80)} is not among these {what or label.lower() + 's'}."
             )
     return picked
 
 
-def _name_among(kind: str, chosen: str, names: Sequence[str]) -> str:
+def _find_among(kind: str, chosen: str, names: Sequence[str]) -> str:
     """The selection, if it is among ``names``; else the packed tensor of a query, key or value, or the reverse.
 
     Else empty.
     """
     if chosen in names or kind != address.TENSOR:
         return chosen if chosen in names else ""
-    whole = whole_name(chosen)
-    return next((name for name in names if chosen and whole in (name, whole_name(name))), "")
+    packed_name = whole_name(chosen)
+    return next((name for name in names if chosen and packed_name in (name, whole_name(name))), "")
 
 
-def draw_view_links(here: str, kind: str, **query: str) -> None:
-    """Links to the other views of the selection; ``here`` is the title of this view, every link has ``query``."""
+def draw_view_links(current_title: str, kind: str, **query: str) -> None:
+    """Links to the other views of the selection; ``current_title`` is this view's title; all links have ``query``."""
     if not selection.chosen_value(kind):
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(f"This {selection.NOUNS[kind]} on", width="content")
-        for title, (path, icon, kinds, view) in VIEWS.items():
-            if kind in kinds and title != here:
+        for title, (path, icon, kinds, view) in SELECTION_VIEWS.items():
+            if kind in kinds and title != current_title:
                 shown = {address.RUNS: query[address.RUN]} if path == pages.DRIFT and address.RUN in query else {}
                 page_parts.draw_page_link(path, title, icon, **query, **shown, **view, **_selection_query())
 
@@ -94,7 +99,7 @@ def draw_not_shown() -> None:
         st.caption("Not shown in this view, but on")
         run = {address.RUN: run_choice.chosen_run()} if run_choice.chosen_run() else {}  # for links in a new tab
         with st.container(horizontal=True, gap="small"):
-            for title, (path, icon, shown, view) in VIEWS.items():
+            for title, (path, icon, shown, view) in SELECTION_VIEWS.items():
                 if shown & set(kinds):
                     page_parts.draw_page_link(path, title, icon, **run, **view, **_selection_query())
         st.button("Choose nothing", key="clear_selection", on_click=selection.clear_selection, type="tertiary")
@@ -118,6 +123,6 @@ def pick_tower(sections: pd.Series) -> str:
     if len(towers) < 2:
         return ""
     chosen = st.segmented_control(
-        "Tower", [ALL, *towers], default=ALL, key=address.TOWER, bind=address.BIND, required=True
+        "Tower", [ALL_TOWERS, *towers], default=ALL_TOWERS, key=address.TOWER, bind=address.BIND, required=True
     )
     return chosen if chosen in towers else ""

@@ -33,12 +33,12 @@ def draw_strip(images: Sequence[Thumbnail], split: str, runs: Sequence[Run], tit
     The links contain the current ``runs``; ``title`` describes the images on the page that a link opens.
     """
     chosen = selection.chosen_value(selection.IMAGE)
-    found_images.remember_images(title, [full_name(one.image, split) for one in images])
+    found_images.remember_images(title, [full_name(thumbnail.image, split) for thumbnail in images])
     with st.container(horizontal=True, gap="small", key="thumbnails"):
-        for one in images:
-            name = full_name(one.image, split)
+        for thumbnail in images:
+            name = full_name(thumbnail.image, split)
             with st.container(width=132, gap="xsmall", border=name == chosen):
-                draw_tile(one, split, runs)
+                draw_tile(thumbnail, split, runs)
                 if name != chosen:
                     st.button(
                         "Choose", key=f"choose_{name}", type="tertiary", on_click=selection.choose_value,
@@ -49,7 +49,9 @@ def draw_strip(images: Sequence[Thumbnail], split: str, runs: Sequence[Run], tit
 def draw_tile(thumbnail: Thumbnail, split: str, runs: Sequence[Run]) -> None:
     """One image with its class and predictions, and a link that opens it."""
     data_set = f", {clean_text(thumbnail.data_set, 40)}" if thumbnail.data_set else ""
-    st.image(_picture(thumbnail.image, split), width=72, alt=f"An image of {clean_text(thumbnail.truth, 60)}{data_set}")
+    st.image(
+        _read_picture(thumbnail.image, split), width=72, alt=f"An image of {clean_text(thumbnail.truth, 60)}{data_set}"
+    )
     lines = [f"**{page_text.safe_text(thumbnail.truth, 24)}**"]
     lines += [f":gray[{page_text.safe_text(thumbnail.data_set, 24)}]"] if thumbnail.data_set else []
     lines += [f"{name}: {page_text.safe_text(answer, 60)}" for name, answer in thumbnail.answers]
@@ -73,7 +75,7 @@ def chosen_image(images: Iterable[str], split: str) -> str:
     return image
 
 
-def _picture(image: str, split: str) -> np.ndarray[Any, Any]:
+def _read_picture(image: str, split: str) -> np.ndarray[Any, Any]:
     """One image (h, w, 3)."""
     task, _, index = image.rpartition(":")
     picture: np.ndarray[Any, Any] = benchmark_images.split_images(task, split)[int(index)]

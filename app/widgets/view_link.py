@@ -12,29 +12,32 @@ from app.saving.shown_chart import ShownChart
 from app.session import address, view_state
 from app.widgets import page_parts, qr_code
 
-HELP = "A link that restores this view, and the chart alone for slides and course pages"
+LINK_HELP = "A link that restores this view, and the chart alone for slides and course pages"
 FRAME_HINT = (
     "The chart alone, for a frame in slides or on a course page. Add “&controls=ratio,expert” to keep controls by "
     "their names in the address, and “&background=clear” for a frame without a background."
 )
-LESSON = (address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, address.CLASS, address.NOTES)
+LESSON_KEYS = (address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, address.CLASS, address.NOTES)
 
 
 def draw_link_menu(chart: ShownChart) -> None:
     """The button *Link* of a chart, and its menu."""
     popover = st.popover(
-        "Link", icon=":material/link:", type="tertiary", help=HELP, key=f"link_{chart.key}", on_change="rerun"
+        "Link", icon=":material/link:", type="tertiary", help=LINK_HELP, key=f"link_{chart.key}", on_change="rerun"
     )
     if not popover.open:  # the code takes a while
         return
     with popover:
         page_parts.draw_address()
-        alone, picture = frame_address(chart.key), figure_files.picture_data(chart, [provenance.provenance_line(chart)])
+        frame_url, picture = (
+            frame_address(chart.key),
+            figure_files.picture_data(chart, [provenance.provenance_line(chart)]),
+        )
         st.caption(FRAME_HINT)
-        st.code(alone, language=None, wrap_lines=True)
-        st.code(frame_snippet.frame_html(alone, picture["title"]), language="html", wrap_lines=True)
+        st.code(frame_url, language=None, wrap_lines=True)
+        st.code(frame_snippet.frame_html(frame_url, picture["title"]), language="html", wrap_lines=True)
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            frame_snippet.draw_copy_button(chart.key, picture, alone)
+            frame_snippet.draw_copy_button(chart.key, picture, frame_url)
             st.caption("The frame, with a picture of the chart in case no server answers.")
         st.image(qr_code.qr_svg(page_parts.view_address()), caption="Scan to open this address")
         with st.expander("Make a step of this view", icon=":material/school:"):
@@ -45,5 +48,5 @@ def draw_link_menu(chart: ShownChart) -> None:
 def frame_address(key: str) -> str:
     """The address of the chart ``key`` alone."""
     base, query = page_parts.base_and_query()
-    shown = {name: value for name, value in query.items() if name not in (*view_state.DISPLAY_KEYS, *LESSON)}
+    shown = {name: value for name, value in query.items() if name not in (*view_state.DISPLAY_KEYS, *LESSON_KEYS)}
     return f"{base}?{urlencode({address.FRAME: '1', address.SINGLE_CHART: key} | shown | {address.SINGLE_CHART: key})}"

@@ -102,8 +102,8 @@ def test_keys_differ_and_say_what_they_are() -> None:
 
 @pytest.mark.parametrize("one", ADDRESS, ids=lambda one: one.key)
 def test_every_key_is_used_on_the_pages_that_it_names(one: Parameter) -> None:
-    titles = [title for title in TITLES if re.search(rf"\b{re.escape(title)}\b", one.page)]
-    assert titles or one.page.startswith("All")
+    titles = [title for title in TITLES if re.search(rf"\b{re.escape(title)}\b", one.pages)]
+    assert titles or one.pages.startswith("All")
     used = {name for name, keys in uses().items() if one.key in keys}
     assert used
     assert all(used & {*own_files(TITLES[title]), *shared_files()} for title in titles)
@@ -125,6 +125,6 @@ def test_the_table_says_which_keys_widgets_are_bound_to_and_on_which_pages() -> 
                 continue
             assert table[key].bound, (name, key)
             pages = [title for title, page in TITLES.items() if name in own_files(page)]
-            assert table[key].page.startswith("All") or all(title in table[key].page for title in pages), (name, key)
+            assert table[key].pages.startswith("All") or all(title in table[key].pages for title in pages), (name, key)
             keys.add(key)
     assert {one.key for one in ADDRESS if one.bound} - keys == {"first_expert", "second_expert"}

@@ -219,7 +219,7 @@ def test_both_heads_of_every_column_fit(key: str) -> None:
         assert together > 6 * len(group)  # px of a character in the font of tables
     for width, (group, name) in zip(widths, table.columns, strict=True):
         longest = max(len(cell) for cell in (name, *table[group, name]))
-        assert width >= min(6 * longest, published_rows.WIDEST)
+        assert width >= min(6 * longest, published_rows.MAX_CELL_WIDTH)
 
 
 def test_the_setting_of_a_measured_row_has_its_marks_and_exemplars(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_the_report_tells_charts_of_two_runs_apart(open_app: Any, compared: Path
     for name in ("kept share", "saliency"):
         at.selectbox(key="chart").set_value(name).run()
         press(at, "Add to report")
-    titles = [kept.view.title for kept in at.session_state["_report_keeper"].draft().views]
+    titles = [kept.view.title for kept in at.session_state["_report_keeper"].read_draft().views]
     assert titles == ["Kept share: where do the two runs differ?", "Saliency: where do the two runs differ?"]
 
 

@@ -47,7 +47,7 @@ def decoded(values: Any) -> Any:
 
 
 def captions(at: AppTest) -> list[str]:
-    draft: ReportDraft = at.session_state["_report_keeper"].draft()
+    draft: ReportDraft = at.session_state["_report_keeper"].read_draft()
     return [kept.view.caption for kept in draft.views]
 
 

@@ -44,7 +44,7 @@ def test_by_default_pages_of_this_machine_and_files_may(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("written", ["course.example.edu", "https://a.b/path", "https://a.b; script-src *", "none *"])
 def test_what_is_no_origin_is_refused(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     monkeypatch.setenv(frames.FRAMES_SETTING, written)
-    with pytest.raises(MergingError, match="which is no origin"):
+    with pytest.raises(MergingError, match="which is not an origin"):
         frames.frame_policy()
 
 
@@ -53,4 +53,4 @@ def test_the_served_app_sends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert frames.FrameHeader in [one.cls for one in serve.app._user_middleware]
     monkeypatch.setenv(frames.FRAMES_SETTING, "course")
-    assert "no origin" in serve.settings_problem()
+    assert "not an origin" in serve.settings_problem()

@@ -64,7 +64,7 @@ def test_what_is_no_word_stays() -> None:
 
 
 def test_a_bad_glossary_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glossary, "FILE", tmp_path / "glossary.yaml")
+    monkeypatch.setattr(glossary, "GLOSSARY_FILE", tmp_path / "glossary.yaml")
     for content, problem in {
         "version: 2\nwords: []": "version",
         "version: 1\nwords: [{word: x, also: [], sentence: y}]": "lacks 'formula'",

@@ -17,7 +17,7 @@ from merging.study.runs.run_store import Store
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def links(at: Any, label: str = image_link.LABEL) -> list[dict[str, list[str]]]:
+def links(at: Any, label: str = image_link.LINK_LABEL) -> list[dict[str, list[str]]]:
     """The queries of the links to the page Image of that label."""
     protos = [one.proto for one in at.get("page_link") if one.proto.label == label]
     assert all(proto.page == "image" for proto in protos)

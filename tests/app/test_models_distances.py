@@ -63,7 +63,7 @@ def test_small_models_have_their_exact_distance(open_app: Any, library: Path, fo
 def test_large_models_have_an_estimate(
     open_app: Any, library: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listed_models, "SMALL", 10)
+    monkeypatch.setattr(listed_models, "MAX_SMALL_BYTES", 10)
     monkeypatch.setattr(fit_check, "READ_ALL_BYTES", 10)
     listed, report = stated(open_app("models", library))
     assert report["near"][0].startswith("about 4.") and report["near"][1] == "fine-tuned"

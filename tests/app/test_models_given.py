@@ -77,11 +77,11 @@ def test_an_upload_is_checked_and_kept(open_app: Any, library: Path, tmp_path: P
 def test_large_files_are_read_by_a_job(
     open_app: Any, library: Path, own_models: Path, own_set: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("SMALL", "MOST_SECONDS"):
+    for name in ("MAX_SMALL_BYTES", "MAX_READ_SECONDS"):
         monkeypatch.setattr(listed_models, name, 10)
     monkeypatch.setattr(fit_check, "READ_ALL_BYTES", 10)
     monkeypatch.setattr(fit_check, "MAX_WHOLE_NUMEL", 10)
-    monkeypatch.setattr(fit_report, "AT_ONCE", 10)
+    monkeypatch.setattr(fit_report, "MAX_DIRECT_BYTES", 10)
     digest_cache.DIGESTS.clear()
     at = open_app("models", library)
     assert set(table(at)["digest"]) == {"not read yet"}

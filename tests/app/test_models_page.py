@@ -237,7 +237,7 @@ def test_files_are_looked_into_in_slices(open_app: Any, library: Path, own_model
         left.append(found.not_inspected)
         return found
 
-    monkeypatch.setattr(listed_models, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(listed_models, "MAX_READ_SECONDS", -1.0)
     monkeypatch.setattr(listed_models, "list_models", noted)
     at = open_app("models", library)
     assert not at.exception

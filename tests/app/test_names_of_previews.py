@@ -38,7 +38,7 @@ def test_no_word_in_a_quoted_name_is_explained() -> None:
 
 def test_the_line_of_a_preview_names_its_chain() -> None:
     table = pd.DataFrame({"of": ["Manual → TIES"], "against": ["Pretrained"], "n": [8]})
-    chart = ShownChart("preview_change", table, {}, {}, "preview", "", "", of=[])
+    chart = ShownChart("preview_change", table, {}, {}, "preview", "", "", sources=[])
     assert provenance.provenance_line(chart).startswith("preview of Manual → TIES against Pretrained · n = 8 images")
 
 

@@ -22,8 +22,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     parts = (
         (provenance, "provenance_line"), (figure_files, "picture_data"), (csv_files, "csv_with_source"),
-        (ShownChart, "view"),
-        (ShownChart, "figure"),
+        (ShownChart, "make_view"),
+        (ShownChart, "draw_figure"),
     )  # fmt: skip
     for owner, name in parts:
         whole = getattr(owner, name)
@@ -40,19 +40,19 @@ def test_a_page_makes_nothing_that_nobody_asked_for(open_app: Any, library: Path
     at = open_app("scores", library)
     assert not at.exception and len(at.get("plotly_chart")) > 1
     assert not made and not at.get("bidi_component") and "HTML" not in labels(at, "download_button")
-    assert figure_files.FORMATS not in words(at)
+    assert figure_files.FORMATS_NOTE not in words(at)
 
     at.session_state[f"figure_{CHART}"] = True
     at.run()
-    assert set(made) == {"provenance_line", "picture_data", "figure"}
+    assert set(made) == {"provenance_line", "picture_data", "draw_figure"}
     assert len(at.get("bidi_component")) == labels(at, "download_button").count("HTML") == 1
-    assert figure_files.FORMATS in words(at)
+    assert figure_files.FORMATS_NOTE in words(at)
 
     at.session_state[f"figure_{CHART}"] = False
     at.run()
     made.clear()
     press(at, "Add to report")
-    assert made == ["view"] and not at.get("bidi_component")
+    assert made == ["make_view"] and not at.get("bidi_component")
 
 
 def test_the_menu_keeps_what_was_chosen_for_the_picture(open_app: Any, library: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_menu_keeps_what_was_chosen_for_the_picture(open_app: Any, library: 
 
 def test_the_report_says_what_stood_at_the_chart(open_app: Any, library: Path) -> None:
     at = press(open_app("scores", library), "Add to report")
-    (kept,) = at.session_state["_report_keeper"].draft().views
+    (kept,) = at.session_state["_report_keeper"].read_draft().views
     assert "H-score is the harmonic mean" in kept.view.caption and kept.view.place.startswith("scores")
     assert kept.view.sources
 
@@ -81,7 +81,7 @@ def test_a_file_is_made_without_a_session(open_app: Any, library: Path, monkeypa
         files = {key: thread.submit(given[key]).result().decode() for key in (f"csv_{CHART}", f"csv_table_{CHART}")}
     for content in files.values():
         head, first, *_ = content.splitlines()
-        assert head.endswith(f",{csv_files.SOURCE}") and "Mergescope" in first and "reporting half" in first
+        assert head.endswith(f",{csv_files.SOURCE_COLUMN}") and "Mergescope" in first and "reporting half" in first
     assert len({*files.values()}) == 2
 
 

@@ -15,7 +15,7 @@ from page_harness import charts, click, press, runs, words
 from streamlit.testing.v1 import AppTest
 
 from app.session.painting import Painting
-from app.session.painting_state import SESSION_KEY, StoredPainting
+from app.session.painting_state import PAINTING_KEY, StoredPainting
 from app.views.masks import paint_link
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods.factor_rules import rules_text
@@ -44,7 +44,7 @@ def paint(open_app: Any, library: Path) -> Paint:
 
 
 def painting(at: AppTest) -> Painting:
-    kept = at.session_state[SESSION_KEY]
+    kept = at.session_state[PAINTING_KEY]
     assert isinstance(kept, StoredPainting)
     return kept.painting
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.session.painting import (
-    MOST_STROKES,
+    MAX_STROKES,
     Painting,
     boxed_cells,
     clicked_cells,
@@ -59,15 +59,15 @@ def test_a_stroke_that_changes_nothing_is_none_and_a_new_one_forgets_what_was_un
 
 
 def test_the_last_hundred_strokes_are_kept(painting: Painting) -> None:
-    for number in range(MOST_STROKES + 5):
+    for number in range(MAX_STROKES + 5):
         painting.paint(one_cell(0, 0), float(number + 2), str(number))
-    assert len(painting.strokes) == MOST_STROKES == 100
+    assert len(painting.strokes) == MAX_STROKES == 100
     for _ in range(200):
         painting.undo()
     assert painting.factors[0, 0] == 6  # the first five strokes can no longer be undone
     for _ in range(200):
         painting.redo()
-    assert painting.factors[0, 0] == MOST_STROKES + 6
+    assert painting.factors[0, 0] == MAX_STROKES + 6
 
 
 def test_going_to_a_table_undoes_or_redoes_where_it_was_there_before(painting: Painting) -> None:

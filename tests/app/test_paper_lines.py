@@ -52,11 +52,11 @@ def test_every_view_that_names_a_figure_asks_for_claims() -> None:
 
 def test_every_fact_exists_and_takes_the_arguments_of_its_claims() -> None:
     for claim in CLAIMS:
-        if claim.fact in paper_facts.SHOWN_UNITS:
+        if claim.fact in paper_facts.PAGE_FACTS:
             assert claim.arguments == {}
         else:
             inspect.signature(paper_facts.FACTS[claim.fact]).bind(**claim.arguments)
-    assert set(paper_facts.FACTS) | set(paper_facts.SHOWN_UNITS) == {claim.fact for claim in CLAIMS}
+    assert set(paper_facts.FACTS) | set(paper_facts.PAGE_FACTS) == {claim.fact for claim in CLAIMS}
 
 
 def claim(key: str) -> Any:
@@ -186,6 +186,6 @@ def test_on_the_bundled_benchmark_the_users_runs_and_sweeps_are_no_source(open_a
 def test_a_line_travels_into_the_report(open_app: Any, library: Path) -> None:
     at = press(open_app("masks", library), "Add to report")
     assert not at.exception
-    (kept,) = at.session_state["_report_keeper"].draft().views
+    (kept,) = at.session_state["_report_keeper"].read_draft().views
     assert "Paper and here." in kept.view.caption
     assert "if masks were independent" in kept.view.caption

@@ -16,7 +16,7 @@ from stand_in_jobs import SLEEP, wait_for_end, wait_until
 from app import permissions
 from app.guards import messages
 from app.reading import page_data
-from app.session.click_errors import PROBLEM
+from app.session.click_errors import PROBLEM_KEY
 from app.session.job_queue import SessionQueue
 from merging.base import modes
 from merging.base.errors import ModeError
@@ -70,8 +70,8 @@ def test_everything_that_writes_asks() -> None:
 def test_each_writing_call_is_refused_where_its_act_is(server: str) -> None:
     for function, _ in writing_calls.writing_calls().values():
         importlib.import_module(function.module)
-    assert {act for act, _ in permissions.REQUIRED_ACTS.values()} > ALONE
-    for name, (act, call) in permissions.REQUIRED_ACTS.items():
+    assert {act for act, _ in permissions.REQUIRED_ACTIONS.values()} > ALONE
+    for name, (act, call) in permissions.REQUIRED_ACTIONS.items():
         assert permissions.is_allowed(act) == (act in SERVERS[server]), name
         if not permissions.is_allowed(act):
             with pytest.raises(ModeError, match="own machine"):
@@ -98,7 +98,7 @@ def queues(
 
 def said() -> str:
     """What the last click refused, once."""
-    return str(st.session_state.pop(PROBLEM, ""))
+    return str(st.session_state.pop(PROBLEM_KEY, ""))
 
 
 def test_a_command_asks_by_what_it_does(server: str, queues: Callable[[str], SessionQueue]) -> None:

@@ -36,7 +36,7 @@ def words(at: AppTest) -> str:
 
 
 def draft(at: AppTest) -> ReportDraft:
-    found: ReportDraft = at.session_state["_report_keeper"].draft()
+    found: ReportDraft = at.session_state["_report_keeper"].read_draft()
     return found
 
 
@@ -250,13 +250,13 @@ def test_all_kinds_of_columns_and_options_come_back() -> None:
     source = Source("id", "Run", "t", (("a", "b"),), (), "recipe")
     draft.add(ReportView("kept_share", table, {"by": "role"}, "t", "n", "c", "masks?x=1", ("id",)), 10, [source])
     coded = through_json(report_codec.encode(draft))
-    parts = {name: make() for name, make in report_codec.table_parts(draft).items()}
+    parts = {name: make() for name, make in report_codec.make_table_writers(draft).items()}
     again = report_codec.decode(coded, parts.__getitem__)
     assert again == draft and len(parts) == 1
     pd.testing.assert_frame_equal(again.views[0].view.table, table)
     view = ReportView("x", table, options)
     draft.add(view, 0, [])
-    within = {name: make() for name, make in report_codec.table_parts(draft).items()}
+    within = {name: make() for name, make in report_codec.make_table_writers(draft).items()}
     assert len(within) == 4
     coded = through_json(report_codec.encode(draft))["views"][1]
     coded |= {"key": "kept_share", "options": f'{{"mapping": [["by", {coded["options"]}]]}}'}
@@ -279,7 +279,7 @@ def test_a_chart_of_another_version_is_left_out() -> None:
     table = viz_tables.kept_share(3)
     for key, options in (("kept_share", {"by": "role"}), ("of_tomorrow", {}), ("kept_share", {"of_tomorrow": 1})):
         draft.add(ReportView(key, table, options), 0, [])
-    parts = report_codec.table_parts(draft)
+    parts = report_codec.make_table_writers(draft)
     again = report_codec.decode(report_codec.encode(draft), lambda name: parts[name]())
     assert [kept.view.key for kept in again.views] == ["kept_share"]
 
@@ -288,7 +288,7 @@ def test_no_change_of_stored_data_is_more_than_a_sentence() -> None:
     """Checksums find changes of the disk; these would pass them."""
     draft = ReportDraft("Heading")
     draft.add(ReportView("kept_share", viz_tables.kept_share(3), {"by": "role"}), 0, [])
-    parts = {name: make() for name, make in report_codec.table_parts(draft).items()}
+    parts = {name: make() for name, make in report_codec.make_table_writers(draft).items()}
     readers: list[tuple[bytes, Callable[[bytes], object]]] = [
         (json.dumps(report_codec.encode(draft)).encode(), lambda raw: report_codec.decode(json.loads(raw), parts.get)),
         *((raw, report_codec.read_table) for raw in parts.values()),
@@ -309,5 +309,7 @@ def test_keeping_asks_for_new_tables_only(tmp_path: Path, monkeypatch: pytest.Mo
     draft, name = ReportDraft(), ""
     for number in range(3):
         draft.add(ReportView("kept_share", viz_tables.kept_share(3)), 0, [])
-        name = stored.store(report_keeper.KIND, report_codec.encode(draft), name, report_codec.table_parts(draft))
+        name = stored.store(
+            report_keeper.DRAFT_KIND, report_codec.encode(draft), name, report_codec.make_table_writers(draft)
+        )
         assert len(made) == number + 1

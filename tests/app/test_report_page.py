@@ -28,7 +28,7 @@ def button(at: AppTest, label: str, place: int = 0) -> Any:
 
 
 def draft(at: AppTest) -> ReportDraft:
-    found: ReportDraft = at.session_state["_report_keeper"].draft()
+    found: ReportDraft = at.session_state["_report_keeper"].read_draft()
     return found
 
 
@@ -137,7 +137,7 @@ def test_what_a_view_tells(open_app: Any, library: Any) -> None:
     source = draft(at).sources[masks.sources[0]]
     facts = dict(source.facts)
     run = runs[source.id]
-    assert facts["Seed"] == "none: nothing in it is random"
+    assert facts["Seed"] == "none, because nothing in it is random"
     digests = dict(source.digests)
     assert digests["Benchmark, sha-256"] == run.benchmark
     assert digests["pretrained, sha-256"] == run.inputs["pretrained"]
@@ -199,7 +199,7 @@ def test_a_report_is_bounded_in_words() -> None:
     for number in range(8):
         draft.add(view(number), 3_900_000, [])
     assert "the report would take 31.2 MB" in draft.refusal(1, ("1", "31.2 MB"))
-    for number in range(report_draft.MOST_VIEWS - 8):
+    for number in range(report_draft.MAX_VIEWS - 8):
         draft.add(view(number), 0, [])
     assert draft.full and "holds 30 views" in draft.refusal(1, ("1", "1"))
 

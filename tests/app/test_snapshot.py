@@ -22,7 +22,7 @@ from app.snapshot.formulas import mathml
 from app.snapshot.headless import Headless, SnapshotError, parse_page_address
 from app.snapshot.markdown_html import StepMarkdown
 from app.snapshot.site_contents import Site
-from app.snapshot.static_figures import make_static_figure, shared_parts
+from app.snapshot.static_figures import make_static_figure, share_parts
 from viz.report.private_names import PrivateNames
 from viz.report.report_contents import ReportView, Source
 
@@ -49,7 +49,7 @@ def tiny_place(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def made() -> dict[str, bytes]:
-    return site.site_files(site.make_site([snapshot_lesson.KEY], VIEWS, DATE, TOOL, lambda words: None))
+    return site.render_site(site.make_site([snapshot_lesson.KEY], VIEWS, DATE, TOOL, lambda words: None))
 
 
 def hostile(text: str) -> Site:
@@ -85,7 +85,7 @@ def test_the_same_input_gives_the_same_bytes_and_no_page_leads_outside(tiny_plac
 @pytest.mark.parametrize("text", list(TEXTS.values())[:12], ids=list(TEXTS)[:12])
 def test_texts_of_files_stay_text(text: str) -> None:
     pages = {
-        name: content.decode() for name, content in site.site_files(hostile(text)).items() if name.endswith(".html")
+        name: content.decode() for name, content in site.render_site(hostile(text)).items() if name.endswith(".html")
     }
     for page in pages.values():
         shown = re.sub(r'<script type="application/json".*?</script>', "", page)  # JSON, in which no tag can begin
@@ -108,7 +108,7 @@ def test_private_text_stops_it_and_a_failure_keeps_the_old_one(tmp_path: Path) -
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine", "utf-8")
-    with pytest.raises(SnapshotError, match="is no snapshot"):
+    with pytest.raises(SnapshotError, match="is not a snapshot"):
         site_folder.write_site({"index.html": b""}, tmp_path, PrivateNames())
     assert [one.name for one in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -140,7 +140,7 @@ def test_addresses_of_links_are_places() -> None:
 
 def test_frames_share_what_is_equal() -> None:
     figures = [{"layout": {"height": 5}, "data": [{"x": [1, 2], "y": [place, 2]}]} for place in (0, 1, 0)]
-    shared = shared_parts(figures)
+    shared = share_parts(figures)
     assert shared["frames"] == [[0, 1], [0, 2], [0, 1]] and shared["values"] == [5, [1, 2], [0, 2]]
     for figure, frame in zip(figures, shared["frames"], strict=True):
         parts = [{name: shared["values"][at] for name, at in shared["parts"][part].items()} for part in frame]

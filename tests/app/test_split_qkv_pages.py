@@ -11,7 +11,7 @@ import pytest
 from compared_runs import LWPTV
 from page_harness import charts, click, picker, runs, words
 
-from app.session.painting_state import SESSION_KEY
+from app.session.painting_state import PAINTING_KEY
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
@@ -52,7 +52,7 @@ def test_masks_show_thirds_and_paint_whole_tensors(open_app: Any, folder: Path) 
     at.toggle(key="painting").set_value(True).run()
     assert not at.exception and "masks query, key and value separately" in words(at)
     assert picker(at, "tensor").value == WHOLE
-    painting = at.session_state[SESSION_KEY].painting
+    painting = at.session_state[PAINTING_KEY].painting
     assert len(painting.tensors) == 32 and WHOLE in painting.tensors
     click(at, "manual_canvas", "digits", WHOLE, "", "")
     assert at.query_params["painted_factors"] == "b1/t.*.attn.in_proj_weight/e.digits=0"
@@ -101,6 +101,6 @@ def test_a_report_begins_with_masks_of_thirds(open_app: Any, folder: Path) -> No
     at.selectbox(key="starter_run").set_value(runs(folder)[MASKED].id).run()
     at.button(key="starter_add").click().run()
     assert not at.exception
-    views = {kept.view.key: kept.view for kept in at.session_state["_report_keeper"].draft().views}
+    views = {kept.view.key: kept.view for kept in at.session_state["_report_keeper"].read_draft().views}
     assert "of 40 tensors" in views["saliency_matrix"].caption
     assert KEY in set(views["saliency_matrix"].table["tensor"])

@@ -16,13 +16,13 @@ from streamlit.web import skills
 from app import startup
 
 
-@pytest.mark.parametrize("name", startup.SLOW)
+@pytest.mark.parametrize("name", startup.SLOW_MODULES)
 def test_every_slow_module_exists(name: str) -> None:
     assert importlib.util.find_spec(name) is not None
 
 
 def test_a_wrong_name_is_an_error_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(startup, "SLOW", ("merging.no_such_module", "json"))
+    monkeypatch.setattr(startup, "SLOW_MODULES", ("merging.no_such_module", "json"))
     with caplog.at_level(logging.WARNING, logger=startup.log.name):
         startup.import_slow_modules()
     assert [record.levelname for record in caplog.records] == ["ERROR"]
@@ -66,7 +66,7 @@ def test_a_server_settles_once_and_tries_again_after_an_error(monkeypatch: pytes
     fresh = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fresh)
     monkeypatch.setattr(fresh, "_freeze", lambda: None)
-    monkeypatch.setattr(fresh, "DELAY", 0.0)
+    monkeypatch.setattr(fresh, "DELAY_SECONDS", 0.0)
     monkeypatch.setattr(fresh, "_prepare", begun.append)
     monkeypatch.setattr(fresh.sys, "setswitchinterval", lambda _seconds: None)
     warm_up = fresh.warm_up

@@ -186,7 +186,7 @@ def test_a_report_says_what_a_sweep_was_computed_from(open_app: Any, library: Pa
     found = run_library_sweep(library, tmp_path / "store", compute=3)
     at = open_app("sweeps", library, sweep=found.id)
     at.button(key="in_report_sweep_lines").click().run()
-    (source,) = at.session_state["_report_keeper"].draft().sources.values()
+    (source,) = at.session_state["_report_keeper"].read_draft().sources.values()
     facts, digests = dict(source.facts), dict(source.digests)
     assert facts["Points"] == "3 of 6" and facts["Seed"] == "0" and "torch" in facts["Versions"]
     benchmark = Benchmark.load(library)
@@ -304,7 +304,7 @@ def test_tables_of_a_sweep_wait_only_while_its_points_are_computed(
     found = run_library_sweep(library, tmp_path / "store", compute=1)
     open_app("sweeps", library, sweep=found.id)
     job = Job(name_job(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, subject=found.id)
-    monkeypatch.setattr(sweeps, "IDLE_SHARE", 1e9)
+    monkeypatch.setattr(sweeps, "MIN_IDLE_RATIO", 1e9)
     monkeypatch.setattr(sweeps, "sweep_job", lambda sweep: job)
     before = sweeps.sweep_results(found)
     run_library_sweep(library, tmp_path / "store")

@@ -94,7 +94,7 @@ def test_from_images_to_scores(app: App, tmp_path: Path) -> None:
     assert "benchmark=own%3Amine" in page.url
     page.reload()  # the link is all that another session needs
     app.settled().charted()
-    expect(app.text("beside them the reference models")).to_be_visible()
+    expect(app.text("and the reference models")).to_be_visible()
     page.goto(page.url.replace("benchmark=own%3Amine", ""))
     app.settled()
     expect(app.text("another benchmark than the current one")).to_be_visible()

@@ -205,7 +205,7 @@ def test_home_loads_no_torch(server: str) -> None:
     code = (
         "import sys; from streamlit.testing.v1 import AppTest; "
         "from unittest.mock import patch; "
-        "import app.startup; app.startup.SLOW = (); "
+        "import app.startup; app.startup.SLOW_MODULES = (); "
         "at = AppTest.from_file('app/main.py', default_timeout=60).run(); "
         "assert not at.exception, at.exception; "
         "sys.exit(3 if 'torch' in sys.modules else 0)"

@@ -27,7 +27,9 @@ def test_a_merge_that_learns_is_watched_paused_resumed_and_opened(app: App) -> N
     watched = app.page.locator("[class*='st-key-learning_job_']").first
     expect(watched).to_contain_text(re.compile(r"step \d+ of 1000"), timeout=PATIENCE)
     expect(watched.locator(".js-plotly-plot").first).to_be_visible(timeout=PATIENCE)
-    expect(app.text("Which layers does learning turn up, and which off?")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("In which layers are learned coefficients large, and in which small?")).to_be_visible(
+        timeout=PATIENCE
+    )
     expect(watched).to_have_count(0, timeout=PATIENCE)
     app.settled().charted()
     slider = app.page.get_by_role("slider", name="Step of learning")

@@ -56,4 +56,4 @@ def test_from_the_plan_to_its_scores(app: App) -> None:
     page.get_by_test_id("stMain").get_by_role("link", name="Scores").click()
     app.settled().charted()
     expect(app.text("This is the published experiment")).to_be_visible()
-    expect(app.text("beside them the reference models")).to_be_visible()
+    expect(app.text("and the reference models")).to_be_visible()

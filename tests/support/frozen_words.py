@@ -67,7 +67,7 @@ def pages() -> Iterator[str]:
 
     for section, entries in constants(ROOT / "app" / "main.py")["SECTIONS"].items():  # type: ignore[attr-defined]
         yield from (section, *(f"    {entry}" for entry in entries))
-    yield from (f"{one.key}{'*' * one.bound}: {one.page}. {one.meaning}" for one in ADDRESS)
+    yield from (f"{one.key}{'*' * one.bound}: {one.pages}. {one.meaning}" for one in ADDRESS)
 
 
 def library() -> Iterator[str]:

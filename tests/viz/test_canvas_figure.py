@@ -39,7 +39,7 @@ def test_factors_beyond_are_bars_with_their_number_or_hatched() -> None:
     assert [flat.showlegend, upright.showlegend] == [True, False]
 
 
-@pytest.mark.parametrize("group", tensor_columns.GROUPS)
+@pytest.mark.parametrize("group", tensor_columns.GROUP_WORDS)
 def test_marks_name_the_cells_that_they_lie_on(group: str) -> None:
     table = viz_tables.manual_canvas(2, 3)
     fig = viz.draw("manual_canvas", table, group=group, brush=0.5)
@@ -60,7 +60,7 @@ def test_marks_name_the_cells_that_they_lie_on(group: str) -> None:
         assert columns == list(range(round(x - width / 2 + 0.4), round(x + width / 2 - 0.4) + 1))
 
 
-@pytest.mark.parametrize("group", tensor_columns.GROUPS)
+@pytest.mark.parametrize("group", tensor_columns.GROUP_WORDS)
 def test_the_canvas_has_the_columns_of_the_maps_above_it(group: str) -> None:
     guides = viz.draw("saliency_matrix", viz_tables.saliency_matrix(3, 3), group=group, guides=True)
     canvas = viz.draw("manual_canvas", viz_tables.manual_canvas(3, 3), group=group)

@@ -15,7 +15,7 @@ import pytest
 from figure_colors import parts
 
 from viz import theme
-from viz.dark_ground import DARK
+from viz.dark_ground import TO_DARK
 from viz.figures import revert_figures
 from viz.figures.masks import manual_canvas, saliency_figures
 
@@ -73,7 +73,7 @@ SIDES = ("#E08214", "#8073AC")  # of the diverging scale: one run and the other
 @pytest.mark.parametrize("turned", [False, True])
 def test_colors_of_categories_stay_apart(kind: str, turned: bool) -> None:
     for palette in (theme.PALETTE, tuple(theme.ROLE_COLORS.values()), SIDES):
-        shown = [DARK.get(color, color) if turned else color for color in palette]
+        shown = [TO_DARK.get(color, color) if turned else color for color in palette]
         distance, one, other = nearest(shown, kind)
         assert distance >= APART, (one, other)
 
@@ -81,11 +81,11 @@ def test_colors_of_categories_stay_apart(kind: str, turned: bool) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_scales_stay_in_order(kind: str) -> None:
     assert (np.diff(lightness(theme.SEQUENTIAL, kind)) > 0).all()
-    for scale in (theme.DIVERGING, revert_figures.MARGIN.colors):
+    for scale in (theme.DIVERGING, revert_figures.MARGIN_SCALE.colors):
         both = lightness(scale, kind)
         middle = len(both) // 2
         assert (np.diff(both[: middle + 1]) > 0).all() and (np.diff(both[middle:]) < 0).all()
         ends = [as_seen(str(scale[place][1]), kind) for place in (1, -2)]
         assert np.linalg.norm(ends[0] - ends[1]) >= 2 * APART
-    steps = [lightness(scale, kind) for scale in (saliency_figures.MASK_SCALE, manual_canvas.SCALE)]
+    steps = [lightness(scale, kind) for scale in (saliency_figures.MASK_SCALE, manual_canvas.FACTOR_COLORS)]
     assert all((np.diff(step) <= 1e-9).all() for step in steps)  # the more is kept, the darker

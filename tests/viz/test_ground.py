@@ -17,15 +17,15 @@ from viz.chart import ChartError
 from viz.figures import revert_figures
 from viz.figures.masks import manual_canvas, saliency_figures
 
-WHITE, BLACK = "#FFFFFF", dark_ground.DARK[theme.GROUND]
+WHITE, BLACK = "#FFFFFF", dark_ground.TO_DARK[theme.GROUND]
 MARK, TEXT = 3.0, 4.5  # least contrasts
 STAY = {  # on both grounds
     *theme.PALETTE[:7], *(look.color for look in theme.KINDS.values()), *theme.ROLE_COLORS.values(),
     theme.RUN_A, theme.RUN_B, theme.ON_LIGHT, theme.ON_DARK, theme.CLEAR,
 }  # fmt: skip
-TINTS = {theme.tint(color, opacity) for color in theme.PALETTE for opacity in dark_ground.TINTS}
+TINTS = {theme.tint(color, opacity) for color in theme.PALETTE for opacity in dark_ground.DARK_OPACITIES}
 ON_MARKS = {theme.ON_LIGHT, theme.ON_DARK, theme.CLEAR}  # of texts that stand on a mark, or are hidden below one
-KNOWN = {WHITE: STAY | TINTS | set(dark_ground.DARK), BLACK: STAY | TINTS | set(dark_ground.LIGHT)}
+KNOWN = {WHITE: STAY | TINTS | set(dark_ground.TO_DARK), BLACK: STAY | TINTS | set(dark_ground.TO_LIGHT)}
 
 
 def dark(key: str) -> Any:
@@ -73,9 +73,9 @@ def same(one: Any, other: Any) -> bool:
 def colors_of_a_dark_figure_give_the_light_one_back(key: str) -> None:
     light, turned = draw_example(key), dark(key)
     shown = {color for _, color in colors(light.to_plotly_json())} | {*scale_colors(light.to_plotly_json())}
-    assert not shown & set(dark_ground.LIGHT)  # else the browser could not tell which it was
+    assert not shown & set(dark_ground.TO_LIGHT)  # else the browser could not tell which it was
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dark_ground, "DARK", dark_ground.LIGHT)
+        patch.setattr(dark_ground, "TO_DARK", dark_ground.TO_LIGHT)
         patch.setattr(dark_ground, "TEMPLATE", theme.TEMPLATE)
         back = dark_ground.to_dark_ground(turned)
     for one, other in zip(light.data, back.data, strict=True):
@@ -90,9 +90,9 @@ CATEGORIES = {color.upper() for color in LOOKS} | SIDES
 IN_WORDS = {"compare_agreement": {"#FDD9A8"}}  # cells that say in words what they are
 SCALES = [
     [list(step) for step in scale]
-    for scale in (theme.SEQUENTIAL, theme.DIVERGING, revert_figures.FADE, revert_figures.MARGIN.colors,
+    for scale in (theme.SEQUENTIAL, theme.DIVERGING, revert_figures.FADE_COLORS, revert_figures.MARGIN_SCALE.colors,
         saliency_figures.MASK_SCALE,
-                  manual_canvas.SCALE)
+                  manual_canvas.FACTOR_COLORS)
 ]  # fmt: skip
 
 
@@ -116,14 +116,16 @@ def test_every_check_holds(key: str) -> None:
 
 
 def test_a_role_is_as_faint_on_one_ground_as_on_the_other() -> None:
-    for light, dark in dark_ground.DARK.items():
+    for light, dark in dark_ground.TO_DARK.items():
         on_white, on_black = contrast(light, WHITE), contrast(dark, BLACK)
         assert on_black >= min(MARK, on_white) - (0.2 if light.startswith("rgba") else 0.03), light
         assert on_white >= 2 or on_black == pytest.approx(on_white, abs=0.12), light
 
 
 def test_the_table_and_the_templates() -> None:
-    assert len(dark_ground.LIGHT) == len(dark_ground.DARK) and not set(dark_ground.LIGHT) & set(dark_ground.DARK)
+    assert len(dark_ground.TO_LIGHT) == len(dark_ground.TO_DARK) and not set(dark_ground.TO_LIGHT) & set(
+        dark_ground.TO_DARK
+    )
     for template, below in ((theme.TEMPLATE.layout, theme.GROUND), (dark_ground.TEMPLATE.layout, BLACK)):
         assert template.paper_bgcolor == template.plot_bgcolor == template.hoverlabel.bgcolor == below
         for font in (template.font, template.hoverlabel.font, template.annotationdefaults.font):
@@ -131,7 +133,7 @@ def test_the_table_and_the_templates() -> None:
         assert contrast(template.xaxis.linecolor, below) >= TEXT
     assert min(contrast(color, behind) for color in (theme.INK, theme.FADED) for behind in (WHITE, theme.PANEL)) >= TEXT
     assert dark_ground.TEMPLATE.layout.colorscale == theme.TEMPLATE.layout.colorscale
-    assert contrast(dark_ground.DARK[theme.KEPT], BLACK) >= 7
+    assert contrast(dark_ground.TO_DARK[theme.KEPT], BLACK) >= 7
     with pytest.raises(ChartError, match="option ground is 'gray'; it takes 'light', 'dark'"):
         viz.draw(KEYS[0], TABLES[KEYS[0]](4), ground="gray")
 
@@ -144,7 +146,7 @@ def test_only_colors_are_turned_and_scales_of_masks() -> None:
         if trace.type == "heatmap"
     }
     assert scales["Saliency"] and not scales["Own mask"]
-    named = theme.notice("masks", "white")
+    named = theme.draw_notice("masks", "white")
     named.layout.meta = {"color": "white"}
     named.add_scatter(x=np.zeros(2), y=[0, 0], text="white", marker={"color": ["white", "black"]})
     after = dark_ground.to_dark_ground(named)

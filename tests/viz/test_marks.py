@@ -16,7 +16,7 @@ from figures import KEYS, cut_to_one_chart, draw_example, run_checks
 import viz
 from app.saving import csv_files
 from viz.figure_text import count, percent, real
-from viz.marks import MARK, TEXT, marks
+from viz.marks import MARK_COLUMN, TEXT_COLUMN, marks
 
 # Without hover texts, without numbers, or with words about other numbers than those of the axes.
 WORDLESS = {
@@ -36,14 +36,14 @@ def plain(name: str) -> str:
 
 def every_explained_mark_is_a_row(key: str) -> None:
     table, figure = table_of(key), draw_example(key)
-    names = list(dict.fromkeys(table[MARK]))
+    names = list(dict.fromkeys(table[MARK_COLUMN]))
     for trace in figure.data:
         if trace.hoverinfo == "skip" or trace.type == "heatmap":
             continue
         same = [other for other in figure.data if other.name == trace.name and other.hoverinfo != "skip"]
         upright = bool((trace.meta or {}).get("upright"))
         shown = sum(1 if upright else int((np.isfinite(one.x) & np.isfinite(one.y)).sum()) for one in same)
-        assert (table[MARK] == plain(trace.name)).sum() == shown, trace.name
+        assert (table[MARK_COLUMN] == plain(trace.name)).sum() == shown, trace.name
     order = list(dict.fromkeys(plain(trace.name) for trace in figure.data))
     assert [name for name in order if name in names] == [name for name in names if name in order]
 
@@ -51,8 +51,8 @@ def every_explained_mark_is_a_row(key: str) -> None:
 def the_numbers_of_a_row_are_those_that_its_mark_says(key: str) -> None:
     if key in WORDLESS:
         return
-    rows = table_of(key).dropna(subset=[TEXT])
-    rows = rows[rows[TEXT].str.contains(r"\d") & (rows[TEXT] != "")]
+    rows = table_of(key).dropna(subset=[TEXT_COLUMN])
+    rows = rows[rows[TEXT_COLUMN].str.contains(r"\d") & (rows[TEXT_COLUMN] != "")]
     assert len(rows)
     right = [_says(row) for row in rows.to_dict("records")]
     assert np.mean(right) > 0.95, rows[~np.array(right)].head(3).to_dict("records")
@@ -60,7 +60,7 @@ def the_numbers_of_a_row_are_those_that_its_mark_says(key: str) -> None:
 
 def _says(row: dict[Any, Any]) -> bool:
     """Whether a number of the row stands in the words of the mark, as figures write numbers."""
-    words = row[TEXT].replace("−", "-").replace("+", "")
+    words = row[TEXT_COLUMN].replace("−", "-").replace("+", "")
     numbers = [value for value in row.values() if isinstance(value, float) and np.isfinite(value)]
     return any(
         form in words
@@ -77,11 +77,14 @@ def the_file_can_be_read_as_csv(key: str) -> None:
     table = table_of(key)
     read = pd.read_csv(io.BytesIO(csv_files.csv_with_source(table, {}, "From here, n = 4")))
     assert (
-        list(read.columns) == [*(name for name in table if not name.startswith("(")), csv_files.SOURCE]
+        list(read.columns) == [*(name for name in table if not name.startswith("(")), csv_files.SOURCE_COLUMN]
         or len(read.columns) == len(table.columns) + 1
     )
     assert len(read) == len(table)
-    assert read[csv_files.SOURCE].iloc[0] == "From here, n = 4" and read[csv_files.SOURCE].iloc[1:].isna().all()
+    assert (
+        read[csv_files.SOURCE_COLUMN].iloc[0] == "From here, n = 4"
+        and read[csv_files.SOURCE_COLUMN].iloc[1:].isna().all()
+    )
     numeric = table.select_dtypes("number").to_numpy()
     np.testing.assert_allclose(read[table.select_dtypes("number").columns].to_numpy(), numeric, rtol=1e-9)
 

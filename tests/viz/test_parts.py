@@ -61,9 +61,9 @@ def test_ticks_are_round_and_inside() -> None:
 
 def test_a_legend_beside_wide_margins_has_more_rows() -> None:
     names = [f"A run with a name, {number}" for number in range(6)]
-    ends = [legends.legend_above(names, margins=margins)[1] for margins in (-300, legends.USUAL, 300)]
+    ends = [legends.legend_above(names, margins=margins)[1] for margins in (-300, legends.USUAL_MARGINS, 300)]
     assert ends[0] < ends[1] < ends[2]
-    assert legends.legend_above(names)[1] == ends[1] == legends.ROW * legends.count_legend_rows(names)
+    assert legends.legend_above(names)[1] == ends[1] == legends.ROW_HEIGHT * legends.count_legend_rows(names)
     assert legends.count_legend_rows(names, 1) == 1 + len(names)  # even the first does not fit
 
 

@@ -74,7 +74,7 @@ def test_nothing_in_the_document_leads_outside(everything: str, read: Reader) ->
         if "href" in attributes:
             assert tag == "a" and str(attributes["href"]).removeprefix("#") in ids
     assert not re.search(r"url\(|@import|https?:", read.style)
-    bare = private_names.NUMBERS.sub("", everything.replace(document.plotly_js(), ""))
+    bare = private_names.ARRAY_PATTERN.sub("", everything.replace(document.plotly_js(), ""))
     assert re.findall(r"\b\w+://[^'\"<]{0,40}|\W//[\w-]+\.\w+", bare) == []
 
 
@@ -221,12 +221,12 @@ def test_clicks_lassos_and_code_are_left_out() -> None:
 
 
 def test_recipes_of_many_runs_are_folded_away_and_a_figure_names_a_few() -> None:
-    for count in (document.MOST_NAMED, document.MOST_NAMED + 2):
+    for count in (document.MAX_NAMED_RUNS, document.MAX_NAMED_RUNS + 2):
         sources = tuple(source(id=f"{place:012}", title=f"Run number {place}") for place in range(count))
-        sweep = source(id="5" * 12, kind="Sweep", title="A sweep") if count > document.MOST_NAMED else None
+        sweep = source(id="5" * 12, kind="Sweep", title="A sweep") if count > document.MAX_NAMED_RUNS else None
         shown = view(sources=tuple(one.id for one in sources))
         found = Reader(render(report(shown, sources=(*sources, *([sweep] if sweep else []))), NOBODY))
-        many = count > document.MOST_NAMED
+        many = count > document.MAX_NAMED_RUNS
         assert len(found.found("pre")) == count + many
         assert len(found.found("details")) == 1 + (count + 1 if many else 0)  # the table's comes first
         assert ("2 more" in found.words) == many

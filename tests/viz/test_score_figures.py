@@ -85,7 +85,7 @@ def test_id_ood_scatter_refuses_an_unknown_kind_and_says_when_nothing_is_complet
 
 def _box(note: dict[str, Any]) -> tuple[float, float, float, float]:
     """Left, right, lower and upper end of a label whose mark is at px."""
-    wide, high = theme.text_width(note["text"]), theme.SMALL + 3
+    wide, high = theme.text_width(note["text"]), theme.SMALL_SIZE + 3
     x = note["x"] + note.get("xshift", note.get("ax", 0))
     y = note["y"] + note.get("yshift", -note.get("ay", 0))
     left = x - wide * {"left": 0, "center": 0.5, "right": 1}[note["xanchor"]]

@@ -30,7 +30,7 @@ def test_towers_stand_below_the_numbers_of_their_middle_blocks():
 
 
 def test_names_of_towers_are_no_markup():
-    assert "<b>" not in tensor_columns.ticks(tensor_columns.find_spans(["<b>x</b> block 0"]))["ticktext"][0]
+    assert "<b>" not in tensor_columns.block_ticks(tensor_columns.find_spans(["<b>x</b> block 0"]))["ticktext"][0]
 
 
 def test_sections_are_short_in_labels():

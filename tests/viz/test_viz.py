@@ -27,7 +27,7 @@ from plotly.basedatatypes import BasePlotlyType
 
 import viz
 from viz import theme
-from viz.chart import NAMES, ChartError
+from viz.chart import NAME_COLUMNS, ChartError
 
 CHECKS: list[Callable[[str], None]] = []
 
@@ -207,7 +207,7 @@ def presenting_fits_the_window_without_touching_the_numbers(key: str) -> None:
     assert large.layout.height == theme.PRESENTED_HEIGHT > 0.7 * theme.PRESENTED_LINES
     large = theme.enlarge_figure(large, 2.0)
     assert large.layout.height == 2 * theme.PRESENTED_HEIGHT
-    assert large.layout.template.layout.font.size == 2 * theme.FONT
+    assert large.layout.template.layout.font.size == 2 * theme.FONT_SIZE
     for small, big in zip(plain.data, large.data, strict=True):
         for axis in ("x", "y", "z"):
             if axis in small and small[axis] is not None:
@@ -240,7 +240,7 @@ def the_table_is_left_alone(key: str) -> None:
 @check
 def names_may_be_numbers(key: str) -> None:
     table, chart = TABLES[key](3), cut_to_one_chart(key)
-    names = NAMES & {*chart.rows, *chart.picks, *({"group"} if "group" in chart.columns else ())}
+    names = NAME_COLUMNS & {*chart.rows, *chart.picks, *({"group"} if "group" in chart.columns else ())}
     numbers = table.assign(**{name: pd.factorize(table[name])[0] for name in names})
     assert viz.draw(key, numbers).to_json() == viz.draw(key, numbers.astype(dict.fromkeys(names, str))).to_json()
 

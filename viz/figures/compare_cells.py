@@ -10,28 +10,35 @@ import numpy.typing as npt
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, chart, distinct_names
+from viz.chart import TENSOR_COLUMNS, chart, distinct_names
 from viz.drawing import Drawing, Picture, Trace
 from viz.figure_text import clean_text, percent, plural, real, safe_text
-from viz.hover import LAYER, describe_extreme, hover_texts
+from viz.hover import LAYER_TEXT, describe_extreme, hover_texts
 from viz.parts import axes, heat_maps, tensor_columns
 from viz.parts.cell_targets import click_targets
 
-ROW, LOW, GAP, TOP, BOTTOM, RIGHT = 21, 88, 34, 42, 62, 104  # px; LOW is the least height that a color bar needs
-TICK, TITLE, SHORT = 15, 18, 11  # px: a tick of a color bar, a line of its title; letters that fit above it
+ROW, MIN_PANEL, GAP, TOP, BOTTOM, RIGHT = (
+    21,
+    88,
+    34,
+    42,
+    62,
+    104,
+)  # px; MIN_PANEL is the least height of a panel, for its color bar
+TICK, TITLE, MAX_TITLE_LETTERS = 15, 18, 11  # px: a tick of a color bar, a line of its title; letters that fit over it
 AXES = ("y", "y2", "y3")
-SIDES = {"a": "Cells of A", "b": "Cells of B", "difference": "Cells of the difference"}
+TRACE_NAMES = {"a": "Cells of A", "b": "Cells of B", "difference": "Cells of the difference"}
 HOVER = (
     "<b>{tensor:short}</b><br>{title}<br>A, {label_a:text 40}: {a:number}<br>B, {label_b:text 40}: {b:number}<br>"
-    f"B − A: {{difference:signed}}<br>{LAYER}"
+    f"B − A: {{difference:signed}}<br>{LAYER_TEXT}"
 )
-LARGEST = " It is largest in {tensor:plain}, {title:plain 40}: {difference:signed}."
+LARGEST_SENTENCE = " It is largest in {tensor:plain}, {title:plain 40}: {difference:signed}."
 
 
 @chart(
     title="Two runs, cell by cell",
     question="Where in the network do the two runs differ?",
-    columns=("row", "title", *TENSOR, "a", "b"),
+    columns=("row", "title", *TENSOR_COLUMNS, "a", "b"),
     rows=("row", "tensor"),
     picks=("row", "tensor"),
     empty="Nothing to compare: the two runs have no cell in common.",
@@ -50,47 +57,51 @@ def compare_cells(
     """Heat maps of A, of B and of B − A, over tensors in forward order.
 
     Columns: row (an expert, a task ...) with its title, tensor (or another unit of the network), a and b (numbers).
-    ``what`` is the number's name, ``unit`` says what a row is and ``over`` what a column is. A and B share one range of
+    ``what`` names the number, ``unit`` names a row and ``over`` names the columns. A and B share one range of
     colors: ``limits``, or else the range of both; with ``log`` it is logarithmic. The difference is linear, with zero
     in the middle; with ``percents`` it is in percentage points.
     """
     table = table.assign(row=table["row"].map(str))  # names, which may be numbers
     rows, columns = distinct_names(table["row"]), tensor_columns.TensorColumns.from_table(table)
-    cells = _cells(table, rows, columns).assign(label_a=labels[0], label_b=labels[1])
+    cells = _make_cells(table, rows, columns).assign(label_a=labels[0], label_b=labels[1])
     values = cells[["a", "b"]].to_numpy()
     positive = values[values > 0]
-    low = positive.min() if log and len(positive) else np.nanmin(values, initial=0)  # a linear scale includes zero
-    scale = heat_maps.ColorScale(what, log, limits or (float(low), float(np.nanmax(values, initial=0))), percents)
-    change = heat_maps.ColorScale("points" if percents else "B − A", log=False, diverging=True)
-    domains, inner = axes.stack_panels([max(len(rows) * ROW, LOW)] * 3, GAP)
+    lowest = positive.min() if log and len(positive) else np.nanmin(values, initial=0)  # a linear scale includes zero
+    scale = heat_maps.ColorScale(what, log, limits or (float(lowest), float(np.nanmax(values, initial=0))), percents)
+    difference_scale = heat_maps.ColorScale("points" if percents else "B − A", log=False, diverging=True)
+    domains, inner = axes.stack_panels([max(len(rows) * ROW, MIN_PANEL)] * 3, GAP)
     bars = [(domains[1][0], domains[0][1]), *domains[1:]]  # the first color bar is that of A and B
     fig = Drawing()
-    for index, (side, span) in enumerate(zip(SIDES, bars, strict=True)):
+    for index, (side, span) in enumerate(zip(TRACE_NAMES, bars, strict=True)):
         values = cells[side].to_numpy().reshape(len(rows), -1)
         if side == "difference":
-            fig.add_trace(_map(100 * values if percents else values, change, index, span, inner))
+            fig.add_trace(_make_map(100 * values if percents else values, difference_scale, index, span, inner))
         else:
-            fig.add_trace(_map(values, scale, index, span, inner))
+            fig.add_trace(_make_map(values, scale, index, span, inner))
     formats: dict[str, Any] = {
         "number": lambda value: percent(value, 2) if percents else real(value),
         "signed": lambda value: _format_difference(value, percents),
     }
     texts = hover_texts(cells, HOVER, **formats)
-    for axis, name in zip(AXES, SIDES.values(), strict=True):
+    for axis, name in zip(AXES, TRACE_NAMES.values(), strict=True):
         fig.add_trace(click_targets(rows, columns.names, texts, name, axis))
     captions = [f"{side}: {safe_text(label, 60)}" for side, label in zip("AB", labels, strict=True)]
     captions.append("B − A" + ", in percentage points" * percents)
     _lay_out(fig, columns, list(cells.drop_duplicates("row")["title"]), domains, captions, unit, over)
-    words = (
+    sentence = (
         f"{clean_text(what, 60)} of A, {clean_text(labels[0], 40)}, and B, {clean_text(labels[1], 40)}, for "
         f"{plural(len(rows), 'row')} and {plural(len(columns.names), 'column')}, and the difference."
     )
-    far = cells.assign(far=cells["difference"].abs())
-    most = describe_extreme(far, "far", LARGEST, **formats) if (far["far"] > 0).any() else " The runs do not differ."
-    return Picture(fig, words + most, inner + TOP + BOTTOM, what)
+    distances = cells.assign(far=cells["difference"].abs())
+    extreme = (
+        describe_extreme(distances, "far", LARGEST_SENTENCE, **formats)
+        if (distances["far"] > 0).any()
+        else " The runs do not differ."
+    )
+    return Picture(fig, sentence + extreme, inner + TOP + BOTTOM, what)
 
 
-def _cells(table: pd.DataFrame, rows: Sequence[str], columns: tensor_columns.TensorColumns) -> pd.DataFrame:
+def _make_cells(table: pd.DataFrame, rows: Sequence[str], columns: tensor_columns.TensorColumns) -> pd.DataFrame:
     """A row for each cell of the maps, row by row: both numbers and the difference, NaN where there is none."""
     pairs = pd.MultiIndex.from_product([rows, columns.names], names=["row", "tensor"])
     numbers = table.set_index(["row", "tensor"])[["a", "b"]].astype(np.float64).reindex(pairs)
@@ -101,7 +112,7 @@ def _cells(table: pd.DataFrame, rows: Sequence[str], columns: tensor_columns.Ten
     return cells.join(titles, on="row").join(facts, on="tensor")
 
 
-def _map(
+def _make_map(
     values: npt.NDArray[np.float64], scale: heat_maps.ColorScale, index: int, domain: Sequence[float], inner: float
 ) -> Trace:
     name, shown = ("A", "B", "B − A")[index], index != 1
@@ -120,15 +131,15 @@ def _fit_ticks(bar: dict[str, Any], length: float) -> dict[str, Any]:
     positions, texts = list(bar["tickvals"]), list(bar["ticktext"])
     if len(positions) * TICK <= length - TITLE:
         return bar
-    remaining = sorted({0, len(positions) // 2, len(positions) - 1})
-    return bar | {"tickvals": [positions[k] for k in remaining], "ticktext": [texts[k] for k in remaining]}
+    indices = sorted({0, len(positions) // 2, len(positions) - 1})
+    return bar | {"tickvals": [positions[k] for k in indices], "ticktext": [texts[k] for k in indices]}
 
 
 def _break_title(title: str) -> str:
     """A title broken near its middle if it is too long for the width of a color bar."""
     words = title.split()
     index = min(range(1, len(words)), key=lambda k: abs(len(" ".join(words[:k])) - len(title) / 2), default=0)
-    lines = [" ".join(words[:index]), " ".join(words[index:])] if index and len(title) > SHORT else [title]
+    lines = [" ".join(words[:index]), " ".join(words[index:])] if index and len(title) > MAX_TITLE_LETTERS else [title]
     return "<br>".join(safe_text(line, 24) for line in lines)
 
 
@@ -141,19 +152,22 @@ def _lay_out(
     unit: str,
     over: str,
 ) -> None:
-    named = columns.tensors["section"].is_unique  # every column is a section of its own
+    has_one_tensor_sections = columns.tensors["section"].is_unique  # every column is a section of its own
     title = {"text": f"{safe_text(over, 40)} ({len(columns.names)}) in forward order; numbers are blocks"}
     fig.update_xaxes(
-        **columns.axis() | (_every_column_ticks(columns) if named else {}) | {"title": title, "anchor": "y3"}
+        **columns.axis()
+        | (_every_column_ticks(columns) if has_one_tensor_sections else {})
+        | {"title": title, "anchor": "y3"}
     )
     for axis, domain in zip(AXES, domains, strict=True):
         settings = axes.name_axis(safe_text(unit, 24), titles, down=True, domain=domain, anchor="x")
         fig.update_layout({axis.replace("y", "yaxis"): settings})
     headings = [theme.caption(text, domain[1]) for text, domain in zip(captions, domains, strict=True)]
     fig.update_layout(
-        annotations=[*([] if named else columns.end_labels()), *headings],
+        annotations=[*([] if has_one_tensor_sections else columns.end_labels()), *headings],
         shapes=[line | {"yref": f"{axis} domain"} for line in columns.separators() for axis in AXES],
-        margin={"l": axes.room(titles, least=70) + 38, "r": RIGHT, "t": TOP, "b": BOTTOM},  # room for "embeddings"
+        margin={"l": axes.names_width(titles, min_width=70) + 38, "r": RIGHT, "t": TOP, "b": BOTTOM},
+        # room for "embeddings"
         showlegend=False, barmode="overlay",
     )  # fmt: skip
 

@@ -18,13 +18,13 @@ from viz.parts.cell_targets import click_targets
 
 ROW, CELL = 24, 96  # px: heights of a row of dots (or a heading), and of a cell of agreement
 SIDES = {"a": "A", "b": "B", "difference": "B − A"}
-COLORS = {"a": theme.RUN_A, "b": theme.RUN_B, "difference": theme.REFERENCE}
-DIFFERENCE = (
+SIDE_COLORS = {"a": theme.RUN_A, "b": theme.RUN_B, "difference": theme.REFERENCE}
+DIFFERENCE_HOVER = (
     "<b>{title}</b><br>A, {label_a:text 40}: {a:percent}<br>B, {label_b:text 40}: {b:percent}<br>B − A: "
     "{difference:points}[ ({low:points} to {high:points})]<br>{n:count} images"
 )
 
-ORDER = ("right", "wrong")
+ANSWER_ORDER = ("right", "wrong")
 AGREEMENT = {  # where only one run is right, its side of the diverging scale, as in all charts
     ("right", "right"): ("both right", theme.BOTH_RIGHT),
     ("right", "wrong"): ("only A right", theme.ONLY_A),
@@ -33,7 +33,7 @@ AGREEMENT = {  # where only one run is right, its side of the diverging scale, a
 }
 CELL_HOVER = "<b>{name:capitalized}</b><br>{count:images} images, {share:percent} of all"
 CELL_TEXT = "<b>{count:images}</b> ({share:percent})<br>{name}"
-IMAGES: Mapping[str, Callable[[Any], str]] = {  # a count has a fraction if a run has several models
+IMAGE_FORMATS: Mapping[str, Callable[[Any], str]] = {  # a count has a fraction if a run has several models
     "images": lambda number: f"{number:,.0f}" if number.is_integer() else f"{number:,.1f}",
     "capitalized": str.capitalize,
 }
@@ -62,14 +62,18 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     headings = distinct_names(table["group"])
     first, *others = (table[table["group"] == group] for group in headings)  # averages keep the table's order
     groups = [first, *(rows.sort_values("difference", ascending=False, kind="stable") for rows in others)]
-    heads = np.cumsum([0, *(len(rows) + 1 for rows in groups)])
-    positions = np.concatenate([head + 1 + np.arange(len(rows)) for head, rows in zip(heads[:-1], groups, strict=True)])
+    heading_rows = np.cumsum([0, *(len(rows) + 1 for rows in groups)])
+    positions = np.concatenate(
+        [heading_row + 1 + np.arange(len(rows)) for heading_row, rows in zip(heading_rows[:-1], groups, strict=True)]
+    )
     table = pd.concat(groups).assign(label_a=labels[0], label_b=labels[1])
-    sure, end = series.excludes_zero(table), int(heads[-1])
-    colors = np.where(sure, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), theme.TIE).tolist()
+    significant, end = series.excludes_zero(table), int(heading_rows[-1])
+    colors = np.where(
+        significant, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), theme.TIE_COLOR
+    ).tolist()
     dots = series.marks(
-        table, 100 * table["difference"], positions, theme.Look(theme.FADED, "circle"), DIFFERENCE, picks=("scope",),
-        size=11, marker={"color": colors, "line": theme.edge(1.2)}, name="Difference",
+        table, 100 * table["difference"], positions, theme.Look(theme.FADED, "circle"), DIFFERENCE_HOVER,
+        picks=("scope",), size=11, marker={"color": colors, "line": theme.edge(1.2)}, name="Difference",
         error_x=series.interval(table, "difference", theme.FADED, factor=100, thickness=1.6, width=3),
     )  # fmt: skip
     fig = Drawing([dots])
@@ -77,15 +81,15 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     titles = list(table["title"])
     names = axes.name_axis("Data set or average", titles, 28, showgrid=True)
     fig.update_yaxes(**names | {"tickvals": positions.astype(np.float32), "range": [end - 0.4, -0.6]})
-    for head, group in zip(heads.tolist(), headings, strict=False):
-        fig.add_annotation(axes.heading(group, head))
+    for heading_row, group in zip(heading_rows.tolist(), headings, strict=False):
+        fig.add_annotation(axes.heading(group, heading_row))
     fig.add_annotation(theme.caption("← A is better", 1))
     fig.add_annotation(theme.caption("B is better →", 1), x=1, xanchor="right")
-    left = max(axes.room(titles, 28), axes.room(headings, 40)) + 44
+    left = max(axes.names_width(titles, 28), axes.names_width(headings, 40)) + 44
     fig.update_layout(showlegend=False, margin={"l": left, "r": 26, "t": 34, "b": 54})
     words = f"Accuracy of B, {clean_text(labels[1], 40)}, minus that of A, {clean_text(labels[0], 40)}, in points:"
-    some = "; ".join(hover_texts(table.head(3), "{title:plain 40} {difference:points}"))
-    alt = f"{words} {some}. {int(sure.sum())} of {len(table)} intervals exclude zero."
+    first_texts = "; ".join(hover_texts(table.head(3), "{title:plain 40} {difference:points}"))
+    alt = f"{words} {first_texts}. {int(significant.sum())} of {len(table)} intervals exclude zero."
     return Picture(fig, alt, 88 + ROW * max(end, 4))
 
 
@@ -107,20 +111,28 @@ def compare_agreement(
     """
     names = [AGREEMENT[pair][0] for pair in zip(table["a"], table["b"], strict=True)]
     table = table.assign(name=names, count=table["count"].astype(float), percents=100 * table["share"])
-    words = ", ".join(hover_texts(table, "{name} {count:images} ({share:percent})", **IMAGES))
+    words = ", ".join(hover_texts(table, "{name} {count:images} ({share:percent})", **IMAGE_FORMATS))
     cells = table.sort_values(["a", "b"])  # right before wrong
     pairs = list(zip(cells["a"], cells["b"], strict=True))
-    corners = [(ORDER.index(a), ORDER.index(b)) for a, b in pairs]
-    fig = Drawing([click_targets(ORDER, ORDER, hover_texts(cells, CELL_HOVER, **IMAGES), "Cells", cells=corners)])
+    corners = [(ANSWER_ORDER.index(a), ANSWER_ORDER.index(b)) for a, b in pairs]
+    fig = Drawing(
+        [
+            click_targets(
+                ANSWER_ORDER, ANSWER_ORDER, hover_texts(cells, CELL_HOVER, **IMAGE_FORMATS), "Cells", cells=corners
+            )
+        ]
+    )
     numbers = {"images": cells["count"].tolist(), "share (%)": cells["percents"].tolist()}
     fig.update_traces("Cells", meta={"columns": numbers})
     for axis, label, name in (("xaxis", labels[1], "B"), ("yaxis", labels[0], "A")):
-        title, ends = f"{name}: {safe_text(label, 34)}", [f"{name} {word}" for word in ORDER]
+        title, ends = f"{name}: {safe_text(label, 34)}", [f"{name} {word}" for word in ANSWER_ORDER]
         fig.update_layout({axis: axes.name_axis(title, ends, down=name == "A", ticks="")})
     boxes = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5} for y, x in corners]
-    for pair, (y, x), box, text in zip(pairs, corners, boxes, hover_texts(cells, CELL_TEXT, **IMAGES), strict=True):
+    for pair, (y, x), box, text in zip(
+        pairs, corners, boxes, hover_texts(cells, CELL_TEXT, **IMAGE_FORMATS), strict=True
+    ):
         fig.add_shape(box, fillcolor=AGREEMENT[pair][1], layer="below", line={"color": theme.GROUND, "width": 3})
-        fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", font={"size": theme.FONT})
+        fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", font={"size": theme.FONT_SIZE})
     if selected in pairs:
         fig.add_shape(boxes[pairs.index(selected)], line={"color": theme.ACCENT, "width": 3}, name="selected")
     margin = {"l": 110, "r": 10, "t": 54, "b": 16}
@@ -143,31 +155,31 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     """
     table = series.finite_rows(table, *SIDES)
     names = distinct_names(table["expert"])
-    both = table[["a", "b", "threshold_a", "threshold_b"]].to_numpy(np.float64)
-    high = 1.1 * float(np.nanmax(both, initial=0)) or 1.0
-    far = 1.25 * float(table["difference"].abs().max()) or high
+    numbers = table[["a", "b", "threshold_a", "threshold_b"]].to_numpy(np.float64)
+    high = 1.1 * float(np.nanmax(numbers, initial=0)) or 1.0
+    largest = 1.25 * float(table["difference"].abs().max()) or high
     fig = Drawing()
-    for side, name, up in zip("AB", labels, (38, 22), strict=True):  # one above the other, to fit on narrow pages
-        fig.add_annotation(theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0), yshift=up)
+    for side, name, shift in zip("AB", labels, (38, 22), strict=True):  # one above the other, to fit on narrow pages
+        fig.add_annotation(theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0), yshift=shift)
     for axis, (side, title), domain in zip(("x", "x2", "x3"), SIDES.items(), axes.panel_domains(3, GAP), strict=True):
-        ends = [-far, far] if side == "difference" else [0.0, high]
-        fig.add_traces(_dots(table, side, axis))
+        ends = [-largest, largest] if side == "difference" else [0.0, high]
+        fig.add_traces(_draw_dots(table, side, axis))
         fig.add_annotation(theme.caption(f"<b>{title}</b>", 1.0, x=domain[0]))
         fig.layout[axis.replace("x", "xaxis")] = {
             "domain": domain, "range": ends, "nticks": 4, "exponentformat": "power",
             "title": {"text": f"Saliency, {title}"}, "zeroline": side == "difference", "zerolinecolor": theme.INK,
         }  # fmt: skip
     fig.update_yaxes(**axes.name_axis("Expert", names, down=True) | {"showgrid": True})
-    fig.update_layout(showlegend=False, margin={"l": axes.room(names) + 44, "t": 74, "r": 24, "b": 64})
+    fig.update_layout(showlegend=False, margin={"l": axes.names_width(names) + 44, "t": 74, "r": 24, "b": 64})
     subject = f"Saliency of {clean_text(short_name(tensor), 60)}" if tensor else "Saliency"
     higher, lower = (int((sign * table["difference"] > 0).sum()) for sign in (1, -1))
     alt = f"{subject} for {plural(len(table), 'expert')} in both runs: B is higher for {higher} and lower for {lower}."
     return Picture(fig, alt, 138 + ROW * max(len(names), 3), tensor)
 
 
-def _dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
+def _draw_dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
     """The thresholds of a panel, if it has any, and its dots."""
-    rows, traces, color = np.arange(len(table), dtype=np.float32), [], COLORS[side]
+    rows, traces, color = np.arange(len(table), dtype=np.float32), [], SIDE_COLORS[side]
     filled = [True] * len(table)
     if side != "difference":
         filled, ticks = table[f"merged_{side}"].tolist(), table[f"threshold_{side}"].to_numpy(np.float64)
@@ -206,18 +218,18 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
         fig.add_trace(series.marks(
             series.finite_rows(table, side), "direction", side, theme.Look(color, symbol),
             f"<b>direction {{direction:count}}</b><br>{SIDES[side]}: {{{side}:real}}",
-            marker={"size": 5, "line": {"width": 0}}, name=legends.entry(name), legendgroup=side, yaxis=axis,
+            marker={"size": 5, "line": {"width": 0}}, name=legends.legend_name(name), legendgroup=side, yaxis=axis,
         ))  # fmt: skip
     values = table[["a", "b"]].to_numpy(np.float64)
     positive = values[np.isfinite(values) & (values > 0)]
     low, high = (positive.min() / 1.3, 1.3 * positive.max()) if len(positive) else (0.1, 1.0)
-    far = 1.1 * float(np.nanmax(np.abs(table["difference"].to_numpy(np.float64)), initial=0)) or 1.0
+    largest = 1.1 * float(np.nanmax(np.abs(table["difference"].to_numpy(np.float64)), initial=0)) or 1.0
     last = int(table["direction"].max())
     fig.update_layout(
         xaxis={"title": {"text": "Direction, largest first"}, "anchor": "y2", "range": [0.5 - 0.01 * last, last + 0.5]},
-        yaxis={"title": {"text": "Singular value"}, "domain": [0.45, 1], **axes.log(low, high)},
-        yaxis2={"title": {"text": "B − A"}, "domain": [0, 0.35], "range": [-far, far], "zeroline": True, "nticks": 4,
-                "zerolinecolor": theme.INK},
+        yaxis={"title": {"text": "Singular value"}, "domain": [0.45, 1], **axes.log_axis(low, high)},
+        yaxis2={"title": {"text": "B − A"}, "domain": [0, 0.35], "range": [-largest, largest], "zeroline": True,
+                "nticks": 4, "zerolinecolor": theme.INK},
         showlegend=True,
     )  # fmt: skip
     a, b = (plural(int(table[side].notna().sum()), "direction") for side in ("a", "b"))
@@ -239,26 +251,28 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
     ``what`` is the name of the distance.
     """
     table = series.finite_rows(table, "low", "high", "share")
-    both, names = table[table["panel"] != "difference"], dict(zip("ab", labels, strict=True))
+    run_panels, names = table[table["panel"] != "difference"], dict(zip("ab", labels, strict=True))
     panels = [side for side in SIDES if side in set(table["panel"])]
     domains, inner = axes.stack_panels([112] * len(panels), 72)
     fig = Drawing()
     for side, domain in zip(panels, domains, strict=True):
         rows, axis = table[table["panel"] == side], {"a": "", "b": "2", "difference": "3"}[side]
         title = SIDES[side] + ", image by image" * (side == "difference")
-        far = float(np.abs(rows[["low", "high"]].to_numpy()).max())
-        ends, peak = ([-far, far], rows) if side == "difference" else ([0, float(both["high"].max())], both)
+        largest = float(np.abs(rows[["low", "high"]].to_numpy()).max())
+        ends, peak = (
+            ([-largest, largest], rows) if side == "difference" else ([0, float(run_panels["high"].max())], run_panels)
+        )
         top = 1.15 * float(peak["share"].max())
         fig.add_traces(series.histogram(
-            rows.assign(title=title), COLORS[side], BIN_HOVER, "mean {mean:real}", (0, top),
+            rows.assign(title=title), SIDE_COLORS[side], BIN_HOVER, "mean {mean:real}", (0, top),
             (title, f"Mean of {title}"), xaxis=f"x{axis}", yaxis=f"y{axis}",
         ))  # fmt: skip
         name = f": {safe_text(names[side], 50)}" if names.get(side) else ""
-        first = f"mean {real(rows['mean'].iloc[0])}, n = {count(rows['n'].iloc[0])} images"
-        fig.add_annotation(theme.caption(f"<b>{title}{name}</b>, {first}", domain[1]))
-        across = {"text": safe_text(f"{what}, {title}", 90), "standoff": 4}
+        summary = f"mean {real(rows['mean'].iloc[0])}, n = {count(rows['n'].iloc[0])} images"
+        fig.add_annotation(theme.caption(f"<b>{title}{name}</b>, {summary}", domain[1]))
+        axis_title = {"text": safe_text(f"{what}, {title}", 90), "standoff": 4}
         fig.update_layout({
-            f"xaxis{axis}": {"anchor": f"y{axis}", "range": ends, "showgrid": False, "title": across},
+            f"xaxis{axis}": {"anchor": f"y{axis}", "range": ends, "showgrid": False, "title": axis_title},
             f"yaxis{axis}": {
                 "anchor": f"x{axis}", "domain": domain, "range": [0, top], "tickformat": ".0%", "nticks": 4,
                 "fixedrange": True, "title": {"text": "Images"},
@@ -267,8 +281,10 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
     if "difference" in panels:
         fig.add_shape(axes.vertical_line(0, theme.edge(1), "x3", "y3 domain", layer="above"))
     fig.update_layout(barmode="overlay", showlegend=False, margin={"l": 70, "r": 20, "t": 36, "b": 50})
-    who = {side: f"{SIDES[side]}, {clean_text(name, 40)}" for side, name in names.items()} | {"difference": "B − A"}
+    side_names = {side: f"{SIDES[side]}, {clean_text(name, 40)}" for side, name in names.items()} | {
+        "difference": "B − A"
+    }
     means = table[table["panel"].isin(panels)].drop_duplicates("panel").set_index("panel")["mean"]
-    words = "; ".join(f"{who[str(side)]} {real(mean)}" for side, mean in means.items())
+    words = "; ".join(f"{side_names[str(side)]} {real(mean)}" for side, mean in means.items())
     alt = f"Histograms of the distance to the pretrained features. Means: {words}."
     return Picture(fig, alt, inner + 86, what)

@@ -16,24 +16,26 @@ from viz.hover import describe_extreme, hover_texts
 from viz.parts import axes, series, sweep_panels
 from viz.parts.legends import add_legend
 
-OVERALL = theme.Look(theme.FADED, "circle-open")  # no expert has this color
-MARKED = 60  # points of a line up to which each is a mark
-SIZE: dict[str, Any] = {"inner": 330, "right": 24, "gap": 14}  # of the figures
+OVERALL_LOOK = theme.Look(theme.FADED, "circle-open")  # no expert has this color
+MAX_MARKED_POINTS = 60  # points of a line up to which each is a mark
+FIGURE_SIZE: dict[str, Any] = {"inner": 330, "right": 24, "gap": 14}  # of the figures
 OWN_LINE: dict[str, Any] = {"name": "This run, mean over tasks", "legendgroup": "here"}
-MEAN = (
+MEAN_HOVER = (
     "<b>Step {step:count}</b><br>mean {mean:percent} over {tasks:plural task}"
     "<br>{worst:text 40} {low:percent} to {best:text 40} {high:percent}[<br>{n:count} images]"
 )
-PRINTED = (
+PUBLISHED_HOVER = (
     "<b>◇ {method}, step {step:count}</b><br>{accuracy:percent}, as logged<br>{source}: other models, other images"
 )
-LINE = "<b>{expert}</b>, step {step:count}<br>"
-COEFFICIENT = LINE + "coefficient {coefficient:decimal 3}[<br>tensors from {low:decimal 3} to {high:decimal 3}]"
-LOSS = (
+LINE_HOVER = "<b>{expert}</b>, step {step:count}<br>"
+COEFFICIENT_HOVER = (
+    LINE_HOVER + "coefficient {coefficient:decimal 3}[<br>tensors from {low:decimal 3} to {high:decimal 3}]"
+)
+LOSS_HOVER = (
     " {loss:real}[<br>mean coefficient {coefficient_mean:decimal 3}]"
     "[<br>{at_zero:percent} of its coefficients at zero or below]"
 )
-PLACE = (
+PATH_HOVER = (
     "<b>{title}</b>, step {step:count}<br>entropy {entropy:real}, loss {loss:real} nats"
     "[<br>accuracy {accuracy:percent}][<br>{n:count} images]"
 )
@@ -54,28 +56,28 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
     as dotted lines behind.
     """
     table = series.require_finite_rows(table, "accuracy", lack="no step has an accuracy")
-    look, means, printed = theme.looks(["here"])["here"], _means(table), []
+    look, means, published_traces = theme.looks(["here"])["here"], _average_tasks(table), []
     if published is not None:
         published = published.assign(label="◇ " + published["method"] + ": " + published["source"])
-        printed = [
-            series.published_marks(rows, "step", PRINTED, **entry)
+        published_traces = [
+            series.published_marks(rows, "step", PUBLISHED_HOVER, **entry)
             for _, rows, entry in series.rows_by_name(published, "method")
         ]
     area = theme.tint(look.color, 0.15)
     fig = Drawing([
-        *printed,
+        *published_traces,
         series.band(means["step"], means["low"], means["high"], area, name="Worst task to best", showlegend=False),
-        series.marks(means, "step", "mean", look, MEAN, line={"width": 2.5}, **OWN_LINE),
+        series.marks(means, "step", "mean", look, MEAN_HOVER, line={"width": 2.5}, **OWN_LINE),
     ])  # fmt: skip
-    fig.update_xaxes(**_axis([*table["step"], *([] if published is None else published["step"])]))
+    fig.update_xaxes(**_make_step_axis([*table["step"], *([] if published is None else published["step"])]))
     fig.update_yaxes(title={"text": "In-domain accuracy (%)"}, tickformat=".0%")
     words = f"In-domain accuracy of {plural(table['task'].nunique(), 'task')} at {plural(len(means), 'step')}: "
     ends = ", ".join(hover_texts(means.iloc[[0, -1]], "{mean:percent} at step {step:count}"))
     best = describe_extreme(means, "mean", " It is highest at step {step:count}, {mean:percent}.")
-    return add_legend(fig, f"{words}{ends}.{best}", **SIZE)
+    return add_legend(fig, f"{words}{ends}.{best}", **FIGURE_SIZE)
 
 
-def _means(table: pd.DataFrame) -> pd.DataFrame:
+def _average_tasks(table: pd.DataFrame) -> pd.DataFrame:
     """A row for each step: the mean over tasks, and the worst and the best task."""
     by_step = table.reset_index(drop=True).groupby("step", sort=True)
     scores, titles = by_step["accuracy"], table["title"].to_numpy()
@@ -105,19 +107,19 @@ def coefficient_steps(
     title = f"Coefficient of<br>{short_name(tensor, 34)}" if tensor else "Coefficient"
     if "low" in table:
         title += ",<br>mean over all tensors"
-    whose = f" of {clean_text(tensor)}" if tensor else ""
+    of_tensor = f" of {clean_text(tensor)}" if tensor else ""
     number = plural(table["expert"].nunique(), "expert")
-    words = f"Coefficients{whose} of {number} over {table['step'].max():,.0f} steps."
+    words = f"Coefficients{of_tensor} of {number} over {table['step'].max():,.0f} steps."
     ends = series.finite_rows(table.sort_values("step", kind="stable"), "coefficient")
     ends = ends.drop_duplicates("expert", keep="last")
     if len(ends):
         words += describe_extreme(ends, "coefficient", " {expert:plain 40} ends highest, at {coefficient:decimal}")
         lowest = describe_extreme(
-            ends, "coefficient", ", {expert:plain 40} lowest, at {coefficient:decimal}", least=True
+            ends, "coefficient", ", {expert:plain 40} lowest, at {coefficient:decimal}", smallest=True
         )
         words += f"{lowest if len(ends) > 1 else ''}."
-    fig = _lines(table, "coefficient", title, COEFFICIENT, at, experts, band=band)
-    return add_legend(fig, words, state=tensor, **SIZE)
+    fig = _draw_lines(table, "coefficient", title, COEFFICIENT_HOVER, at, experts, band=band)
+    return add_legend(fig, words, state=tensor, **FIGURE_SIZE)
 
 
 @chart(
@@ -148,20 +150,20 @@ def learning_loss(
     tasks["loss"] = tasks.groupby("expert", sort=False)["loss"].transform(_running_mean, window)
     if overall and set(tasks["expert"]) - {overall}:
         tasks = tasks[tasks["expert"] != overall]
-    hover = LINE + (f"mean loss of the last {window} steps" if window > 1 else "loss") + LOSS
-    fig = _lines(table, "loss", safe_text(unit), hover, at, experts, window=window, overall=overall)
-    return add_legend(fig, _describe_losses(tasks, table, unit, experts), state=unit, **SIZE)
+    hover = LINE_HOVER + (f"mean loss of the last {window} steps" if window > 1 else "loss") + LOSS_HOVER
+    fig = _draw_lines(table, "loss", safe_text(unit), hover, at, experts, window=window, overall=overall)
+    return add_legend(fig, _describe_losses(tasks, table, unit, experts), state=unit, **FIGURE_SIZE)
 
 
 def _describe_losses(points: pd.DataFrame, table: pd.DataFrame, unit: str, experts: Names) -> str:
     """The alt text; ``points`` are the points of the lines, by step."""
     names = (points if len(points) else table)["expert"]
-    together = experts is not None and not set(names) & set(experts)  # one loss, of a router for instance
-    tasks = "all tasks together" if together else plural(names.nunique(), "task")
+    is_single_loss = experts is not None and not set(names) & set(experts)  # one loss, of a router for instance
+    tasks = "all tasks together" if is_single_loss else plural(names.nunique(), "task")
     words = f"{clean_text(unit)} of {tasks} over {table['step'].max():,.0f} steps."
     if points.empty:
         return words
-    if together:
+    if is_single_loss:
         return f"{words} It changes from {real(points['loss'].iloc[0])} to {real(points['loss'].iloc[-1])}."
     ends = points.groupby("expert", sort=False, as_index=False)["loss"].agg(["first", "last"])
     falls = int((ends["last"] < ends["first"]).sum())
@@ -169,7 +171,7 @@ def _describe_losses(points: pd.DataFrame, table: pd.DataFrame, unit: str, exper
     return f"{words} It falls on {falls} of them; {highest}."
 
 
-def _lines(
+def _draw_lines(
     table: pd.DataFrame,
     value: str,
     title: str,
@@ -188,29 +190,29 @@ def _lines(
     """
     table = table.sort_values("step", kind="stable")
     experts = distinct_names([*(names or ()), *table["expert"]])
-    looks = theme.looks([expert for expert in experts if expert != overall]) | {overall: OVERALL}
+    looks = theme.looks([expert for expert in experts if expert != overall]) | {overall: OVERALL_LOOK}
     fig = Drawing()
     for expert, rows, entry in series.rows_by_name(series.finite_rows(table, value), "expert", experts, label="expert"):
-        look, behind = looks[expert], entry | {"showlegend": False}
+        look, hidden_fields = looks[expert], entry | {"showlegend": False}
         if window > 1:
             style = {"color": look.color, "width": 1}
-            fig.add_trace(series.line(rows["step"], rows[value], style=style, opacity=0.3, **behind))
+            fig.add_trace(series.line(rows["step"], rows[value], style=style, opacity=0.3, **hidden_fields))
         if expert == band and {"low", "high"} <= set(rows):
             color = theme.tint(look.color, 0.16)
-            fig.add_trace(series.band(rows["step"], rows["low"], rows["high"], color, **behind))
+            fig.add_trace(series.band(rows["step"], rows["low"], rows["high"], color, **hidden_fields))
         fig.add_trace(series.marks(
             rows.assign(**{value: _running_mean(rows[value], window)}), "step", value, look, hover, size=7,
-            line={"width": 3.5 if look == OVERALL else 2},
-            mode="lines+markers" if len(rows) <= MARKED else "lines", **entry,
+            line={"width": 3.5 if look == OVERALL_LOOK else 2},
+            mode="lines+markers" if len(rows) <= MAX_MARKED_POINTS else "lines", **entry,
         ))  # fmt: skip
-    few = {"dtick": 1} if np.ptp(table["step"]) < 8 else {}  # steps are whole numbers
-    fig.update_xaxes(**_axis(table["step"]), **few)
+    tick_settings = {"dtick": 1} if np.ptp(table["step"]) < 8 else {}  # steps are whole numbers
+    fig.update_xaxes(**_make_step_axis(table["step"]), **tick_settings)
     fig.update_yaxes(title={"text": title})
     fig.update_layout(shapes=[axes.vertical_line(at, sweep_panels.SELECTED_POINT)] if at is not None else [])
     return fig
 
 
-def _axis(steps: Iterable[float]) -> dict[str, object]:
+def _make_step_axis(steps: Iterable[float]) -> dict[str, object]:
     """Settings of an axis of these steps."""
     return {"title": {"text": "Step of learning"}, "range": sweep_panels.axis_range(None, steps), "tickformat": ",d"}
 
@@ -238,20 +240,20 @@ def entropy_loss(table: pd.DataFrame, *, tasks: Names = None, selected: str | No
     plotted = series.require_finite_rows(
         table.sort_values("step", kind="stable"), "entropy", "loss", lack="no step has both numbers"
     )
-    look = theme.looks(tasks or distinct_names(plotted["task"]))
+    looks = theme.looks(tasks or distinct_names(plotted["task"]))
     fig = Drawing([
-        _path(rows, look[task], **entry, opacity=1 if selected in (None, task) else 0.3)
+        _draw_path(rows, looks[task], **entry, opacity=1 if selected in (None, task) else 0.3)
         for task, rows, entry in series.rows_by_name(plotted, "task", label="title")
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Mean entropy of the predictions (nats)"}, rangemode="tozero")
     fig.update_yaxes(title={"text": "Cross-entropy with the labels (nats)"}, rangemode="tozero")
-    return add_legend(fig, _describe_misled(plotted), **SIZE | {"inner": 430})
+    return add_legend(fig, _describe_misled(plotted), **FIGURE_SIZE | {"inner": 430})
 
 
-def _path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:
+def _draw_path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:
     first, last = rows["step"].min(), rows["step"].max()
     return series.marks(
-        rows, "entropy", "loss", look, PLACE, picks=("task", "step"), line={"width": 1.8},
+        rows, "entropy", "loss", look, PATH_HOVER, picks=("task", "step"), line={"width": 1.8},
         marker={
             "size": [14 if step == last else 8 for step in rows["step"]],
             "color": [theme.GROUND if step == first < last else look.color for step in rows["step"]],

@@ -23,7 +23,7 @@ class NodeKind(NamedTuple):
     color: str
 
 
-KINDS = {
+NODE_KINDS = {
     "pretrained": NodeKind(0, "Pretrained model", theme.KINDS["pretrained"].color),
     "expert": NodeKind(1, "Expert", theme.GREEN),
     "edit": NodeKind(2, "Edit", theme.ORANGE),
@@ -31,11 +31,15 @@ KINDS = {
     "adapt": NodeKind(2, "Adapt", theme.SKY),
     "run": NodeKind(3, "Run", theme.VERMILION),
     "model": NodeKind(3, "Model of a task", theme.PINK),
-    "other": NodeKind(3, "Other run of these experts", theme.OTHER),
+    "other": NodeKind(3, "Other run of these experts", theme.OTHER_COLOR),
 }
-HEADS = ("Pretrained", "Experts", "Recipe", "Run")
+COLUMN_HEADS = ("Pretrained", "Experts", "Recipe", "Run")
 HOVER = "<b>{label}</b><br>{kind:lower}[<br>{detail}]"
-LANE, GAP, WIDE = 60, 10, 15  # px of a box and between two boxes, characters in a line; four boxes fit a narrow page
+BOX_HEIGHT, BOX_GAP, LINE_CHARACTERS = (
+    60,
+    10,
+    15,
+)  # px of a box and between two boxes, characters in a line; four boxes fit a narrow page
 TOP, BOTTOM, SIDE = 34, 44, 58
 
 
@@ -52,49 +56,53 @@ def lineage(table: pd.DataFrame) -> Picture:
     Columns: node (an id), kind (pretrained, expert, edit, merge, adapt, run, model of one task, other for a faint one),
     detail (such as the first digits of a digest), parents (ids of nodes, separated by spaces).
     """
-    if unknown := sorted(set(table["kind"]) - KINDS.keys()):
-        raise ChartError(f"lineage does not know the kind {clean_text(unknown[0])!r}; it takes {', '.join(KINDS)}")
-    columns = table["kind"].map(lambda kind: KINDS[kind].column)
+    if unknown := sorted(set(table["kind"]) - NODE_KINDS.keys()):
+        raise ChartError(f"lineage does not know the kind {clean_text(unknown[0])!r}; it takes {', '.join(NODE_KINDS)}")
+    columns = table["kind"].map(lambda kind: NODE_KINDS[kind].column)
     sizes = table.groupby(columns)["node"]
-    most = int(sizes.size().max())
-    table = table.assign(x=columns, y=sizes.cumcount() + (most - sizes.transform("size")) / 2)
+    largest_column = int(sizes.size().max())
+    table = table.assign(x=columns, y=sizes.cumcount() + (largest_column - sizes.transform("size")) / 2)
     nodes: dict[str, Mapping[Any, Any]] = {row["node"]: row for row in table.to_dict("records")}
     fig = Drawing(
         series.marks(
             table[table["kind"] == key], "x", "y", theme.Look(kind.color, "square"), HOVER, size=40, name=kind.name,
-            marker={"opacity": 0.15, "line": {"width": 0}}, formats={"lower": lambda of: KINDS[of].name.lower()},
+            marker={"opacity": 0.15, "line": {"width": 0}},
+            formats={"lower": lambda kind_key: NODE_KINDS[kind_key].name.lower()},
         )
-        for key, kind in KINDS.items() if key in set(table["kind"])
+        for key, kind in NODE_KINDS.items() if key in set(table["kind"])
     )  # fmt: skip
-    lanes = max(most, 2)
+    lanes = max(largest_column, 2)
     fig.update_layout(
-        shapes=[_edge(nodes[parent], node) for node in nodes.values() for parent in str(node["parents"]).split()
+        shapes=[_make_edge(nodes[parent], node) for node in nodes.values() for parent in str(node["parents"]).split()
                 if parent in nodes],
-        annotations=list(map(_box, nodes.values())), showlegend=False,
+        annotations=list(map(_make_box, nodes.values())), showlegend=False,
         margin={"l": SIDE, "r": SIDE, "t": TOP, "b": BOTTOM},
     )  # fmt: skip
-    bare = {"title": {"text": " "}, "ticks": "", "fixedrange": True}
-    bare |= dict.fromkeys(("showgrid", "zeroline", "showline"), False)
-    positions = list(range(len(HEADS)))
-    fig.update_xaxes(range=[-0.02, 3.02], tickmode="array", tickvals=positions, ticktext=HEADS, side="top", **bare)
-    fig.update_yaxes(range=[lanes - 0.5, -0.5], showticklabels=False, **bare)
-    return Picture(fig, _describe_steps(table), lanes * (LANE + GAP) + TOP + BOTTOM, str(len(table)))
+    bare_axis = {"title": {"text": " "}, "ticks": "", "fixedrange": True}
+    bare_axis |= dict.fromkeys(("showgrid", "zeroline", "showline"), False)
+    positions = list(range(len(COLUMN_HEADS)))
+    fig.update_xaxes(
+        range=[-0.02, 3.02], tickmode="array", tickvals=positions, ticktext=COLUMN_HEADS, side="top", **bare_axis
+    )
+    fig.update_yaxes(range=[lanes - 0.5, -0.5], showticklabels=False, **bare_axis)
+    return Picture(fig, _describe_steps(table), lanes * (BOX_HEIGHT + BOX_GAP) + TOP + BOTTOM, str(len(table)))
 
 
-def _box(node: Mapping[Any, Any]) -> dict[str, Any]:
+def _make_box(node: Mapping[Any, Any]) -> dict[str, Any]:
     """A node's box: its label in at most two lines, then its detail, three lines in all."""
     faint = node["kind"] == "other"
-    lines = textwrap.wrap(clean_text(node["label"]), WIDE, max_lines=2, placeholder=" …") or ["\xa0"]
-    detail = textwrap.wrap(clean_text(node["detail"]), WIDE + 1, max_lines=3 - len(lines), placeholder=" …")
+    lines = textwrap.wrap(clean_text(node["label"]), LINE_CHARACTERS, max_lines=2, placeholder=" …") or ["\xa0"]
+    detail = textwrap.wrap(clean_text(node["detail"]), LINE_CHARACTERS + 1, max_lines=3 - len(lines), placeholder=" …")
     return {
-        "x": node["x"], "y": node["y"], "width": 100, "height": LANE - 10, "bgcolor": theme.GROUND,
+        "x": node["x"], "y": node["y"], "width": 100, "height": BOX_HEIGHT - 10, "bgcolor": theme.GROUND,
         "text": "<br>".join([*(f"<b>{safe_text(line)}</b>" for line in lines), *map(safe_text, detail)]),
-        "bordercolor": KINDS[node["kind"]].color, "borderwidth": 1.5, "borderpad": 3, "opacity": 0.65 if faint else 1.0,
+        "bordercolor": NODE_KINDS[node["kind"]].color, "borderwidth": 1.5, "borderpad": 3,
+        "opacity": 0.65 if faint else 1.0,
         "captureevents": False, "name": node["kind"], "font": {"color": theme.FADED if faint else theme.INK},
     }  # fmt: skip
 
 
-def _edge(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> dict[str, Any]:
+def _make_edge(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> dict[str, Any]:
     """A line from one box to another: a curve across columns, straight down within one."""
     first, last = (f"{node['x']:.1f},{node['y']}" for node in (start, end))
     half = (start["x"] + end["x"]) / 2
@@ -107,7 +115,7 @@ def _edge(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _describe_steps(table: pd.DataFrame) -> str:
-    by_kind = {kind: table.loc[table["kind"] == kind, "label"].tolist() for kind in KINDS}
+    by_kind = {kind: table.loc[table["kind"] == kind, "label"].tolist() for kind in NODE_KINDS}
     steps = [clean_text(label, 40) for label in by_kind["edit"] + by_kind["merge"]]
     results = [clean_text(label, 60) for label in by_kind["run"] + by_kind["model"]]
     base = clean_text(by_kind["pretrained"][0], 40) if by_kind["pretrained"] else "a pretrained model"

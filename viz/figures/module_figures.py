@@ -16,23 +16,23 @@ from viz.parts import axes, heat_maps, matrix, series
 from viz.parts.legends import add_legend
 
 MIB = 1 << 20
-SHAPES = ("", "/", ".", "\\", "x", "-", "|", "+")  # beside color, so that a gray print stays readable
+PATTERN_SHAPES = ("", "/", ".", "\\", "x", "-", "|", "+")  # in addition to color, so that a gray print stays readable
 STRIPES = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
-LANE, GROUP = 15, 46  # px: height of a bar, and of a task's two with the gap below them
-STAGES = {"before": ("Merged model", theme.OTHER, "/"), "after": ("With the task's module", theme.BLUE, "")}
-REMOVED = "[<br>the module removes {removed:percent}][<br>{n:count} images]"
-PART = "<b>{label}</b><br>{part}: {bytes:mib} MiB[, {share:percent} of {whole:mib} MiB]<br>{bytes:count} bytes"
-WHOLE = "{whole:mib} MiB ({label:plain 30})"
-MODEL = "Whole model"
-SPREAD = 0.55  # share of a block's width over which the tasks' marks are spread
-OF_IMAGES = "[<br>{low:real} to {high:real} for nine of ten images][<br>{n:count} images]"
-OWN = f"<b>{{title}}</b>[, block {{number}}]<br>weight of its own expert {{weight:decimal 3}}{OF_IMAGES}"
-MIXED = f"<b>{{expert}}</b>[ in block {{number}}]<br>mean weight {{weight:decimal 3}}{OF_IMAGES}"
-MIXED_ONCE = "<b>{expert}</b>[ in block {number}]<br>weight {weight:decimal 3}"
-CONFUSED = (
+BAR_HEIGHT, GROUP_HEIGHT = 15, 46  # px: height of a bar, and of a task's two with the gap below them
+STAGE_STYLES = {"before": ("Merged model", theme.OTHER_COLOR, "/"), "after": ("With the task's module", theme.BLUE, "")}
+REMOVED_TEXT = "[<br>the module removes {removed:percent}][<br>{n:count} images]"
+PART_HOVER = "<b>{label}</b><br>{part}: {bytes:mib} MiB[, {share:percent} of {whole:mib} MiB]<br>{bytes:count} bytes"
+WHOLE_TEXT = "{whole:mib} MiB ({label:plain 30})"
+WHOLE_MODEL = "Whole model"
+MARK_SPREAD = 0.55  # share of a block's width over which the tasks' marks are spread
+RANGE_TEXT = "[<br>{low:real} to {high:real} for nine of ten images][<br>{n:count} images]"
+OWN_HOVER = f"<b>{{title}}</b>[, block {{number}}]<br>weight of its own expert {{weight:decimal 3}}{RANGE_TEXT}"
+MIXED_HOVER = f"<b>{{expert}}</b>[ in block {{number}}]<br>mean weight {{weight:decimal 3}}{RANGE_TEXT}"
+IMAGE_HOVER = "<b>{expert}</b>[ in block {number}]<br>weight {weight:decimal 3}"
+CONFUSION_HOVER = (
     "<b>{title}</b>{unseen}<br>{share:percent}[ of {n:count}] images have {expert} as the expert with the most weight"
 )
-SUREST = " The surest is {title:plain 40}: {share:percent} of the images go to {expert:plain 40}."
+SUREST_SENTENCE = " The surest is {title:plain 40}: {share:percent} of the images go to {expert:plain 40}."
 
 
 @chart(
@@ -56,12 +56,12 @@ def feature_shift(table: pd.DataFrame) -> Picture:
     plotted["removed"] = (1 - plotted["after"] / plotted["before"]).where(plotted["before"] > 0)
     fig = Drawing([
         series.bars(
-            plotted, stage, plotted.index + (lane - 0.5) * LANE / GROUP, color,
-            f"<b>{{title}}</b><br>{name.lower()}: {{{stage}:real}}[, 1 − cosine {{cosine_{stage}:real}}]{REMOVED}",
-            picks=("task",), orientation="h", name=name, legendgroup=name, width=0.9 * LANE / GROUP,
+            plotted, stage, plotted.index + (lane - 0.5) * BAR_HEIGHT / GROUP_HEIGHT, color,
+            f"<b>{{title}}</b><br>{name.lower()}: {{{stage}:real}}[, 1 − cosine {{cosine_{stage}:real}}]{REMOVED_TEXT}",
+            picks=("task",), orientation="h", name=name, legendgroup=name, width=0.9 * BAR_HEIGHT / GROUP_HEIGHT,
             marker={"pattern": STRIPES | {"shape": shape}},
         )
-        for lane, (stage, (name, color, shape)) in enumerate(STAGES.items())
+        for lane, (stage, (name, color, shape)) in enumerate(STAGE_STYLES.items())
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Mean |difference| from the expert's features, per dimension"}, rangemode="tozero")
     before, after = plotted["before"].mean(), plotted["after"].mean()
@@ -69,7 +69,7 @@ def feature_shift(table: pd.DataFrame) -> Picture:
         f"Feature shift of {plural(len(plotted), 'task')}: {real(before)} on average before and {real(after)} after."
     )
     words += describe_extreme(plotted, "removed", " The module removes most for {title:plain 40}, {removed:percent}.")
-    return _lay_out_rows(fig, words, "Task", [safe_text(title, 24) for title in plotted["title"]], GROUP)
+    return _lay_out_rows(fig, words, "Task", [safe_text(title, 24) for title in plotted["title"]], GROUP_HEIGHT)
 
 
 @chart(
@@ -94,32 +94,33 @@ def storage_parts(table: pd.DataFrame, *, parts: Names = None) -> Picture:
     fig = Drawing([
         series.bars(
             rows, rows["bytes"] / MIB, rows["run"].map(runs.index), theme.PALETTE[order[name] % len(theme.PALETTE)],
-            PART, picks=("run",), formats={"mib": _mib}, base=rows["before"] / MIB, orientation="h", width=0.62,
-            marker={"pattern": STRIPES | {"shape": SHAPES[order[name] % len(SHAPES)]}}, **entry,
+            PART_HOVER, picks=("run",), formats={"mib": _format_mib}, base=rows["before"] / MIB, orientation="h",
+            width=0.62,
+            marker={"pattern": STRIPES | {"shape": PATTERN_SHAPES[order[name] % len(PATTERN_SHAPES)]}}, **entry,
         )
         for name, rows, entry in series.rows_by_name(plotted, "part", list(order), label="part")
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.05 * max(plotted["whole"].max() / MIB, 1e-6)])
-    most, least = describe_extremes(plotted.sort_values("run"), "whole", WHOLE, mib=_mib)
+    most, least = describe_extremes(plotted.sort_values("run"), "whole", WHOLE_TEXT, mib=_format_mib)
     labels = dict(zip(plotted["run"], plotted["label"], strict=True))
     words = f"Storage of {plural(len(runs), 'run')}: from {least} to {most}."
-    return _lay_out_rows(fig, words, "Run", [_two_lines(labels[run]) for run in runs], 2 * theme.LINE_HEIGHT)
+    return _lay_out_rows(fig, words, "Run", [_wrap_label(labels[run]) for run in runs], 2 * theme.LINE_HEIGHT)
 
 
 def _lay_out_rows(fig: Drawing, words: str, title: str, names: list[str], row: float) -> Picture:
-    """The bars beside the names of their rows, which are ``row`` px high."""
+    """The bars with the names of their rows, which are ``row`` px high."""
     fig.update_yaxes(**axes.name_axis(title, names, down=True, ticktext=names))
     fig.update_layout(barmode="overlay")
     left = max(theme.text_width(line) for name in names for line in name.split("<br>")) + 40
     return add_legend(fig, words, row * max(len(names), 3) + 72, left=left, right=30, below=58, gap=14)
 
 
-def _mib(size: float) -> str:
+def _format_mib(size: float) -> str:
     return real(size / MIB) if size < 100 * MIB else count(size / MIB)
 
 
-def _two_lines(label: str) -> str:
-    """A run's name in at most two lines beside its bar."""
+def _wrap_label(label: str) -> str:
+    """A run's name in at most two lines, for the axis of its bar."""
     lines = textwrap.wrap(clean_text(label), 24, max_lines=2, placeholder=" …")
     return "<br>".join(map(safe_text, lines)) or "\xa0"
 
@@ -140,11 +141,11 @@ def routing_own(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
     """
     plotted = _add_blocks(table)
     names, blocks = distinct_names(plotted["task"]), distinct_names(plotted["block"])
-    look, lane = theme.looks(tasks or names), SPREAD / max(len(names) - 1, 1)
+    look, lane = theme.looks(tasks or names), MARK_SPREAD / max(len(names) - 1, 1)
     fig = Drawing([
         series.marks(
-            rows, rows["block"].map(blocks.index) + (index - (len(names) - 1) / 2) * lane, "weight", look[name], OWN,
-            error_y=series.interval(rows, "weight", look[name].color, thickness=1.2), **entry,
+            rows, rows["block"].map(blocks.index) + (index - (len(names) - 1) / 2) * lane, "weight", look[name],
+            OWN_HOVER, error_y=series.interval(rows, "weight", look[name].color, thickness=1.2), **entry,
         )
         for index, (name, rows, entry) in enumerate(series.rows_by_name(plotted, "task", label="title"))
     ])  # fmt: skip
@@ -153,7 +154,7 @@ def routing_own(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
     means = plotted.groupby("task", as_index=False).agg(title=("title", "last"), weight=("weight", "mean"))
     words = f"Weight of the own expert of {plural(len(means), 'task')}, {_describe_blocks(blocks)}."
     words += describe_extreme(means, "weight", " On average it is highest for {title:plain 40}, {weight:decimal}")
-    lowest = describe_extreme(means, "weight", ", and lowest for {title:plain 40}, {weight:decimal}", least=True)
+    lowest = describe_extreme(means, "weight", ", and lowest for {title:plain 40}, {weight:decimal}", smallest=True)
     return add_legend(fig, f"{words}{lowest if len(means) > 1 else ''}.", 360, left=66, right=24, gap=14)
 
 
@@ -168,8 +169,8 @@ def routing_own(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
 )
 def routing_map(table: pd.DataFrame, *, task: str = "") -> Picture:
     """A heat map of experts by blocks, with weights as in ``routing_own``. ``task`` is the task's title."""
-    whose = f" for {clean_text(task, 40)}" if task else ""
-    return _weights(table, MIXED, f"Mean routing weights{whose}", task)
+    of_task = f" for {clean_text(task, 40)}" if task else ""
+    return _draw_weights(table, MIXED_HOVER, f"Mean routing weights{of_task}", task)
 
 
 @chart(
@@ -181,11 +182,11 @@ def routing_map(table: pd.DataFrame, *, task: str = "") -> Picture:
     empty="This image has not been routed.",
 )
 def routing_image(table: pd.DataFrame, *, image: str = "") -> Picture:
-    """A heat map of experts by blocks, as ``routing_map``. ``image`` says which image it is."""
-    return _weights(table, MIXED_ONCE, f"Routing weights of {clean_text(image, 60) or 'one image'}", image)
+    """A heat map of experts by blocks, as ``routing_map``. ``image`` names the image."""
+    return _draw_weights(table, IMAGE_HOVER, f"Routing weights of {clean_text(image, 60) or 'one image'}", image)
 
 
-def _weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture:
+def _draw_weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture:
     """A heat map of the experts' weights by block, or once for the whole model."""
     plotted = _add_blocks(table)
     experts, blocks = distinct_names(table["expert"]), distinct_names(plotted["block"])
@@ -199,30 +200,30 @@ def _weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture
         means, "weight", "The largest weight on average is {expert:plain 40}'s, {weight:decimal}."
     )
     words = f"{words}: {plural(len(experts), 'expert')}, {_describe_blocks(blocks)}. {largest}"
-    return Picture(fig, words, matrix.height(fig, len(experts)), state)
+    return Picture(fig, words, matrix.matrix_height(fig, len(experts)), state)
 
 
 def _add_blocks(table: pd.DataFrame) -> pd.DataFrame:
     """The rows with a weight; block is a name, number the same, but empty where one router serves the whole model."""
     routed = series.require_finite_rows(table, "weight", lack="no weight is a number")
     blocks = routed["block"].map(_block_name)
-    return routed.assign(block=blocks, number=blocks.where(blocks != MODEL, ""))
+    return routed.assign(block=blocks, number=blocks.where(blocks != WHOLE_MODEL, ""))
 
 
 def _block_name(block: object) -> str:
     """A block's number, or "the whole model" where one router serves all blocks."""
     if isinstance(block, str) or block is None:
-        return str(block).removeprefix("block ") if block else MODEL
+        return str(block).removeprefix("block ") if block else WHOLE_MODEL
     number = float(block)  # type: ignore[arg-type]
-    return f"{number:.0f}" if np.isfinite(number) and number >= 0 else MODEL
+    return f"{number:.0f}" if np.isfinite(number) and number >= 0 else WHOLE_MODEL
 
 
 def _block_title(blocks: list[str]) -> str:
-    return "Block" if blocks != [MODEL] else "Routed once, before the network"
+    return "Block" if blocks != [WHOLE_MODEL] else "Routed once, before the network"
 
 
 def _describe_blocks(blocks: list[str]) -> str:
-    return f"in {plural(len(blocks), 'block')}" if blocks != [MODEL] else "once for the whole model"
+    return f"in {plural(len(blocks), 'block')}" if blocks != [WHOLE_MODEL] else "once for the whole model"
 
 
 @chart(
@@ -247,14 +248,19 @@ def router_confusion(table: pd.DataFrame) -> Picture:
     tasks, experts = table.drop_duplicates("task"), distinct_names(table["expert"])
     fig = matrix.draw_table_matrix(
         table, matrix.MatrixSide("Images of", tasks["task"].tolist(), tasks["title"].tolist()),
-        matrix.MatrixSide("Expert with the most weight", experts, experts), ("task", "expert"), "share", CONFUSED,
-        heat_maps.ColorScale("images", log=False, limits=(0.0, 1.0), percent=True),
+        matrix.MatrixSide("Expert with the most weight", experts, experts), ("task", "expert"), "share",
+        CONFUSION_HOVER, heat_maps.ColorScale("images", log=False, limits=(0.0, 1.0), percent=True),
     )  # fmt: skip
-    own = int(tasks["in_domain"].astype(bool).sum())
-    if 0 < own < len(tasks):
+    in_domain_count = int(tasks["in_domain"].astype(bool).sum())
+    if 0 < in_domain_count < len(tasks):
         line = {"color": theme.INK, "width": 2}
-        fig.add_shape(type="line", x0=-0.5, x1=len(experts) - 0.5, y0=own - 0.5, y1=own - 0.5, line=line)
+        fig.add_shape(
+            type="line", x0=-0.5, x1=len(experts) - 0.5, y0=in_domain_count - 0.5, y1=in_domain_count - 0.5, line=line
+        )
     words = f"The expert with the most weight for the images of {plural(len(tasks), 'data set')}."
     return Picture(
-        fig, words + describe_extreme(table, "share", SUREST), matrix.height(fig, len(tasks)), str(len(tasks))
+        fig,
+        words + describe_extreme(table, "share", SUREST_SENTENCE),
+        matrix.matrix_height(fig, len(tasks)),
+        str(len(tasks)),
     )

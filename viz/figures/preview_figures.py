@@ -12,8 +12,8 @@ from viz.figure_text import clean_text, count, safe_text
 from viz.hover import hover_texts
 from viz.parts import axes, series
 
-ROW, TOP, BOTTOM = 22, 34, 54  # px; a group's heading takes as much as a row
-GAIN, LOSS, NEITHER = theme.BLUE, theme.VERMILION, theme.FADED
+ROW_PX, TOP, BOTTOM = 22, 34, 54  # px; a group's heading takes as much as a row
+GAIN_COLOR, LOSS_COLOR, UNCLEAR_COLOR = theme.BLUE, theme.VERMILION, theme.FADED
 HOVER = (
     "<b>{title}</b> (preview)<br>{accuracy:percent}, reference {reference:percent}<br>change {difference:points}"
     "[ ({low:points} to {high:points})][<br>no significant difference with n = {unclear_n:count}]<br>{n:count} images"
@@ -37,7 +37,7 @@ def preview_change(table: pd.DataFrame) -> Picture:
     groups = distinct_names(table["group"])
     table = table.sort_values("group", key=lambda group: group.map(groups.index), kind="stable")
     table = table.assign(y=np.arange(len(table)) + table["group"].map(groups.index) + 1)  # each heading takes a row
-    fig = Drawing([_bars(table)])
+    fig = Drawing([_draw_bars(table)])
     fig.update_xaxes(**axes.points_axis("Change", table[["difference", "low", "high"]]))
     rows = len(table) + len(groups)
     positions = {"tickvals": series.numbers(table, "y"), "range": [rows - 0.4, -0.6]}
@@ -46,18 +46,18 @@ def preview_change(table: pd.DataFrame) -> Picture:
         fig.add_annotation(axes.heading(str(group).capitalize(), y - 1))
     inside = {"x": 1, "xref": "x domain", "xanchor": "right", "yref": "y domain"}
     fig.add_annotation(theme.caption(f"<b>PREVIEW (sampled)</b>: {_describe_sample(table)}", 1, **inside, yshift=6))
-    left = axes.room(list(table["title"]), 28, least=axes.room(groups, 40)) + 44
+    left = axes.names_width(list(table["title"]), 28, min_width=axes.names_width(groups, 40)) + 44
     fig.update_layout(showlegend=False, bargap=0.3, margin={"l": left, "r": 26, "t": TOP, "b": BOTTOM})
-    against = f" against {clean_text(table['against'].iloc[0], 40)}" if "against" in table else ""
+    reference_words = f" against {clean_text(table['against'].iloc[0], 40)}" if "against" in table else ""
     changes = "; ".join(hover_texts(table.head(3), "{title:plain 40} {difference:points}"))
-    clear = f"{int(series.excludes_zero(table).sum())} of {len(table)} intervals exclude zero"
-    alt = f"Preview (sampled){against}, change in points: {changes}. {clear}."
-    return Picture(fig, alt, TOP + BOTTOM + ROW * max(rows, 4))
+    significance = f"{int(series.excludes_zero(table).sum())} of {len(table)} intervals exclude zero"
+    alt = f"Preview (sampled){reference_words}, change in points: {changes}. {significance}."
+    return Picture(fig, alt, TOP + BOTTOM + ROW_PX * max(rows, 4))
 
 
-def _bars(table: pd.DataFrame) -> Trace:
-    signs = np.where(table["difference"] > 0, GAIN, LOSS)
-    colors = np.where(series.excludes_zero(table), signs, NEITHER).tolist()
+def _draw_bars(table: pd.DataFrame) -> Trace:
+    signs = np.where(table["difference"] > 0, GAIN_COLOR, LOSS_COLOR)
+    colors = np.where(series.excludes_zero(table), signs, UNCLEAR_COLOR).tolist()
     unclear = (table["low"] <= 0) & (table["high"] >= 0)
     return series.bars(
         table.assign(unclear_n=table["n"].where(unclear)), 100 * table["difference"].fillna(0), "y", theme.GROUND,

@@ -9,27 +9,29 @@ import pandas as pd
 from plotly.colors import get_colorscale
 
 from viz import theme
-from viz.chart import TENSOR, chart, distinct_names
+from viz.chart import TENSOR_COLUMNS, chart, distinct_names
 from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.figure_text import plural, real, role_name, safe_text
-from viz.hover import LAYER, describe_extreme
+from viz.hover import LAYER_TEXT, describe_extreme
 from viz.parts import heat_maps, legends, series, tensor_columns
 from viz.parts.cell_targets import NO_CELL, CellPosition
 from viz.parts.legends import add_legend
 
-FADE = [[0, "rgba(255,255,255,0)"], [1, theme.THICK_SHADE]]
-POINTS = heat_maps.ColorScale("accuracy,<br>points", log=False, diverging=True)
-MARGIN = heat_maps.ColorScale("first order:<br>Δ margin", log=False, diverging=True, colors=get_colorscale("BrBG"))
-UNKNOWN = "not measured yet"
-MEASURED = (
+FADE_COLORS = [[0, "rgba(255,255,255,0)"], [1, theme.THICK_SHADE]]
+POINTS_SCALE = heat_maps.ColorScale("accuracy,<br>points", log=False, diverging=True)
+MARGIN_SCALE = heat_maps.ColorScale(
+    "first order:<br>Δ margin", log=False, diverging=True, colors=get_colorscale("BrBG")
+)
+NOT_MEASURED = "not measured yet"
+CHANGE_HOVER = (
     "<b>{tensor:short}</b><br>{title}: [{unknown}][{change:points} points][, {low:points} to {high:points}]"
     "[<br>from {before:percent} to {after:percent}][<br>no significant difference with n = {unclear_n:count}]"
-    f"[<br>n = {{clear_n:count}} images]<br>{LAYER}"
+    f"[<br>n = {{clear_n:count}} images]<br>{LAYER_TEXT}"
 )
-GAIN = " The largest gain is {change:points} points, {title:plain}, with {tensor:plain}."
-PREDICTED = f"<b>{{tensor:short}}</b><br>{{title}}: margin {{predicted:signed}}, first order<br>{LAYER}"
-GUESS = " The largest gain is predicted for {tensor:plain}, {title:plain}: {predicted:signed}."
-RANKED = (
+GAIN_SENTENCE = " The largest gain is {change:points} points, {title:plain}, with {tensor:plain}."
+PREDICTION_HOVER = f"<b>{{tensor:short}}</b><br>{{title}}: margin {{predicted:signed}}, first order<br>{LAYER_TEXT}"
+PREDICTION_SENTENCE = " The largest gain is predicted for {tensor:plain}, {title:plain}: {predicted:signed}."
+RANK_HOVER = (
     "<b>{tensor:short}</b><br>drift {drift:percent 2} of its output, rank {drift_rank:general}<br>put back "
     "{change:points} points ({low:points} to {high:points}), rank {change_rank:general}<br>{section}, {part}"
 )
@@ -38,7 +40,7 @@ RANKED = (
 @chart(
     title="Put back",
     question="What would putting a layer back to pretrained gain or lose?",
-    columns=("row", "title", *TENSOR, "change", "low", "high", "n"),
+    columns=("row", "title", *TENSOR_COLUMNS, "change", "low", "high", "n"),
     optional=("before", "after"),
     rows=("row", "tensor"),
     picks=("row", "tensor"),
@@ -53,7 +55,7 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits:
     measured, clear = np.isfinite(table["change"].to_numpy(np.float64)), series.excludes_zero(table)
     table = table.assign(
         points=100 * table["change"].astype(float),
-        unknown=np.where(measured, "", UNKNOWN),
+        unknown=np.where(measured, "", NOT_MEASURED),
         clear_n=table["n"].where(measured & clear),
         unclear_n=table["n"].where(measured & ~clear),
         faded=measured & ~clear,
@@ -62,11 +64,11 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits:
     words = f"Change of accuracy when one of {tensors} is put back to pretrained."
     if measured.any():
         cells = f"{int(clear[measured].sum()):,} of {int(measured.sum()):,} cells"
-        words += f"{describe_extreme(table, 'change', GAIN)} The interval excludes zero in {cells}."
+        words += f"{describe_extreme(table, 'change', GAIN_SENTENCE)} The interval excludes zero in {cells}."
     else:
         words += " Nothing has been measured yet."
-    scale = POINTS._replace(limits=limits)
-    picture = heat_maps.heat_map(table, "row", "points", scale, MEASURED, selected, alt=words)
+    scale = POINTS_SCALE._replace(limits=limits)
+    picture = heat_maps.heat_map(table, "row", "points", scale, CHANGE_HOVER, selected, alt=words)
     rows = distinct_names(table["row"])
     faded = (
         tensor_columns.TensorColumns.from_table(table)
@@ -75,7 +77,7 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits:
         .reshape(len(rows), -1)
     )
     shade = heatmap(
-        z=faded, zmin=0, zmax=1, colorscale=FADE, showscale=False, ygap=1, name="No significant difference",
+        z=faded, zmin=0, zmax=1, colorscale=FADE_COLORS, showscale=False, ygap=1, name="No significant difference",
         hoverinfo="skip",
     )  # fmt: skip
     picture.drawing.data.insert(1, shade)  # below the click targets
@@ -85,7 +87,7 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits:
 @chart(
     title="Put back, first order",
     question="First order: which layers would help if they were put back?",
-    columns=("row", "title", *TENSOR, "predicted"),
+    columns=("row", "title", *TENSOR_COLUMNS, "predicted"),
     rows=("row", "tensor"),
     picks=("row", "tensor"),
     empty="The first-order map has not been measured.",
@@ -98,9 +100,11 @@ def first_order_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL) ->
     """
     tensors = plural(table["tensor"].nunique(), "tensor")
     words = f"First-order guess of what putting back one of {tensors} changes in the mean margin."
-    alt = words + describe_extreme(table, "predicted", GUESS, signed=_format_signed)
+    alt = words + describe_extreme(table, "predicted", PREDICTION_SENTENCE, signed=_format_signed)
     formats = {"signed": _format_signed}
-    picture = heat_maps.heat_map(table, "row", "predicted", MARGIN, PREDICTED, selected, alt=alt, formats=formats)
+    picture = heat_maps.heat_map(
+        table, "row", "predicted", MARGIN_SCALE, PREDICTION_HOVER, selected, alt=alt, formats=formats
+    )
     return heat_maps.set_title_and_note(
         picture, "Mean margin on", "First order: a guess from one gradient, in units of cosine"
     )
@@ -131,14 +135,14 @@ def drift_and_put_back(
     table = series.require_finite_rows(table, "drift", "change", lack="no tensor has both numbers")
     table = table.assign(**{f"{name}_rank": table[name].rank(ascending=False) for name in ("drift", "change")})
     fig = Drawing(
-        _points(table[table["role"] == role], role, theme.SYMBOLS[index % 8])
+        _draw_points(table[table["role"] == role], role, theme.SYMBOLS[index % 8])
         for index, role in enumerate(distinct_names(table["role"]))
     )
-    circled = table[table["tensor"] == selected]
-    if len(circled):
-        fig.add_trace(series.ring(circled["drift_rank"], circled["change_rank"], "Selected", 20))
-    room = 0.03 * len(table) + 0.5
-    ends = [1 - room, len(table) + room]
+    selected_rows = table[table["tensor"] == selected]
+    if len(selected_rows):
+        fig.add_trace(series.ring(selected_rows["drift_rank"], selected_rows["change_rank"], "Selected", 20))
+    padding = 0.03 * len(table) + 0.5
+    ends = [1 - padding, len(table) + padding]
     tasks = f", {safe_text(over)}" if over else ""
     fig.update_xaxes(title={"text": "Rank by drift of the layer by itself (1 drifts most)"}, range=ends)
     fig.update_yaxes(
@@ -154,11 +158,11 @@ def drift_and_put_back(
     return add_legend(fig, alt, 430, left=80, gap=34, title="Kind ")
 
 
-def _points(rows: pd.DataFrame, role: str, symbol: str) -> Trace:
+def _draw_points(rows: pd.DataFrame, role: str, symbol: str) -> Trace:
     color = theme.ROLE_COLORS.get(role, theme.FADED)
     symbols = [symbol if clear else f"{symbol}-open" for clear in series.excludes_zero(rows)]
     return series.marks(
-        rows, "drift_rank", "change_rank", theme.Look(color, symbol), RANKED, picks=("tensor",), size=10,
-        name=legends.entry(role_name(role)), legendgroup=safe_text(f"role {role}"),
+        rows, "drift_rank", "change_rank", theme.Look(color, symbol), RANK_HOVER, picks=("tensor",), size=10,
+        name=legends.legend_name(role_name(role)), legendgroup=safe_text(f"role {role}"),
         marker={"symbol": symbols, "line": {"width": 1.6, "color": color}},
     )  # fmt: skip

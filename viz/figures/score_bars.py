@@ -1,4 +1,4 @@
-"""Runs side by side: their scores by task, measured by this program or by others, and their storage."""
+"""Runs side by side: their scores by task, measured by Mergescope or imported, and their storage."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from viz.figure_text import clean_text, percent, plural, real, safe_text
 from viz.hover import describe_extreme, hover_texts
 from viz.parts import axes, lanes, legends, series
 
-REFERENCES: dict[str, tuple[str, dict[str, Any], str]] = {
+REFERENCE_MARKS: dict[str, tuple[str, dict[str, Any], str]] = {
     "expert": ("Own expert", {"color": theme.INK, "width": 2.5}, "line-ns"),
     "zero_shot": ("Pretrained, zero-shot", {"color": theme.REFERENCE, "width": 2.5}, "line-ns"),
     "chance": ("Chance", {"color": theme.REFERENCE, "width": 1.5}, "x-thin"),
 }
 HOVER = (
     "<b>{title}</b><br>{label}: {accuracy:percent}[ ({low:percent} to {high:percent})]<br>{correct:count} of {n:count} "
-    "images" + "".join(f"[<br>{name.lower()} {{{column}:percent}}]" for column, (name, *_) in REFERENCES.items())
+    "images" + "".join(f"[<br>{name.lower()} {{{column}:percent}}]" for column, (name, *_) in REFERENCE_MARKS.items())
 )
-GIVEN = (
+IMPORTED_HOVER = (
     "<b>{task}</b><br>{label}: {value_words}[ ({low_words} to {high_words})]<br>{metric}[, n = {n:count}]"
     "<br>from {origin}"
 )
-LARGEST = " Largest {metric:plain 30}: {value_words:plain}, {label:plain 30} on {task:plain 30}."
+LARGEST_SENTENCE = " Largest {metric:plain 30}: {value_words:plain}, {label:plain 30} on {task:plain 30}."
 
 MIB = 1 << 20
 ACCOUNTS: Mapping[str, str] = {
@@ -38,18 +38,23 @@ ACCOUNTS: Mapping[str, str] = {
     "sparse": "Changes only",
     "deploy": "All that its user needs",
 }
-COLORS = dict(zip(ACCOUNTS, (theme.VERMILION, theme.BLUE, theme.SKY, theme.GREEN), strict=True))
-SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))  # beside color, so that a gray print stays readable
+ACCOUNT_COLORS = dict(zip(ACCOUNTS, (theme.VERMILION, theme.BLUE, theme.SKY, theme.GREEN), strict=True))
+ACCOUNT_SHAPES = dict(
+    zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True)
+)  # in addition to color, so that a gray print stays readable
 
 
-def _mib(size: float) -> str:
+def _format_mib(size: float) -> str:
     """A number of bytes in MiB with two decimals, as papers print it; with three digits if it is below one."""
     return f"{size / MIB:,.2f}" if size >= MIB else real(size / MIB)
 
 
-FORMATS: dict[str, Any] = {"mib": _mib, "account": ACCOUNTS.__getitem__, "markup": str}
-STORED = "<b>{label}</b><br>{counted}: {bytes:mib} MiB ({bytes:count} bytes)[{parts:markup}]"
-LEAST, MOST = " {account:account}: from {bytes:mib} MiB ({label:plain 30})", " to {bytes:mib} MiB ({label:plain 30})."
+TEXT_FORMATS: dict[str, Any] = {"mib": _format_mib, "account": ACCOUNTS.__getitem__, "markup": str}
+STORAGE_HOVER = "<b>{label}</b><br>{counted}: {bytes:mib} MiB ({bytes:count} bytes)[{parts:markup}]"
+LEAST_SENTENCE, MOST_SENTENCE = (
+    " {account:account}: from {bytes:mib} MiB ({label:plain 30})",
+    " to {bytes:mib} MiB ({label:plain 30}).",
+)
 
 
 @chart(
@@ -74,32 +79,34 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names 
     names, inside = distinct_names(table["run"]), table["in_domain"].astype(bool)
     looks, rows = theme.looks(runs or names), lanes.Lanes(names, 11, max(28, len(names) * 11 + 12))
     groups = (("In-domain tasks", table[inside]), ("Out-of-domain tasks", table[~inside]))
-    panels = [(title, own, own.drop_duplicates("task")) for title, own in groups if len(own)]
+    panels = [
+        (title, panel_rows, panel_rows.drop_duplicates("task")) for title, panel_rows in groups if len(panel_rows)
+    ]
     domains, inner = axes.stack_panels([len(first) * rows.row for *_, first in panels], 44)
-    fig, widest = Drawing(), axes.room(table["title"])
-    for (title, own, first), domain, axis in zip(panels, domains, ("", "2"), strict=False):
-        fig.add_traces(_references(first, f"y{axis}", normalized))
-        fig.add_traces(lanes.dots(rows, own, list(first["task"]), "accuracy", looks, HOVER, axis=axis))
-        beside = {"text": "Task", "standoff": 8 + widest - axes.room(first["title"])}
+    fig, names_width = Drawing(), axes.names_width(table["title"])
+    for (title, panel_rows, first), domain, axis in zip(panels, domains, ("", "2"), strict=False):
+        fig.add_traces(_draw_references(first, f"y{axis}", normalized))
+        fig.add_traces(lanes.dots(rows, panel_rows, list(first["task"]), "accuracy", looks, HOVER, axis=axis))
+        axis_title = {"text": "Task", "standoff": 8 + names_width - axes.names_width(first["title"])}
         settings = axes.name_axis("Task", list(first["title"]), down=True, domain=domain, anchor="x")
-        fig.update_layout({f"yaxis{axis}": settings | {"title": beside}})
+        fig.update_layout({f"yaxis{axis}": settings | {"title": axis_title}})
         fig.update_layout(shapes=[*fig.layout.get("shapes", ()), *lanes.tints(len(first), axis)])
         fig.add_annotation(theme.caption(f"<b>{title}</b>", domain[1]))
     title = "Accuracy relative to the task's own expert (%)" if normalized else "Accuracy (%), Wilson 95% interval"
-    ends = _range(table, ["accuracy", "low", "high", *REFERENCES], 0.04, 0.01)
+    ends = _padded_range(table, ["accuracy", "low", "high", *REFERENCE_MARKS], 0.04, 0.01)
     ends[0] = max(-0.01, ends[0])
     fig.update_xaxes(title={"text": title}, tickformat=".0%", anchor=f"y{'2' * (len(panels) - 1)}", range=ends)
     if normalized:
         fig.add_shape(axes.vertical_line(1, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
-    left_out = len(tasks) - table["task"].nunique()
-    words = f"Left out, no accuracy of its own expert: {plural(left_out, 'task')}" if left_out else ""
-    notes, _ = axes.note(words, 46)
+    missing_count = len(tasks) - table["task"].nunique()
+    words = f"Left out, no accuracy of its own expert: {plural(missing_count, 'task')}" if missing_count else ""
+    notes, _ = axes.make_note(words, 46)
     fig.update_layout(annotations=[*fig.annotations, *notes])
     legends.merge_entries(fig)
-    below = 54 + (20 if left_out else 0)
+    below = 54 + (20 if missing_count else 0)
     return legends.add_legend(
-        fig, _highest(table, normalized), inner + 34 + below, str(normalized), left=widest + 38, right=30, below=below,
-        gap=34, wide=True,
+        fig, _describe_highest(table, normalized), inner + 34 + below, str(normalized), left=names_width + 38, right=30,
+        below=below, gap=34, wide=True,
     )  # fmt: skip
 
 
@@ -110,10 +117,10 @@ def _normalize(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[name].astype(float) / expert for name in columns})[expert > 0]
 
 
-def _references(tasks: pd.DataFrame, axis: str, normalized: bool) -> Iterator[Trace]:
+def _draw_references(tasks: pd.DataFrame, axis: str, normalized: bool) -> Iterator[Trace]:
     """Ticks at the accuracies of the reference models."""
     tasks = tasks.assign(row=range(len(tasks)))
-    for column, (name, line, symbol) in REFERENCES.items():
+    for column, (name, line, symbol) in REFERENCE_MARKS.items():
         if column not in tasks or (normalized and column == "expert"):
             continue
         if len(rows := series.finite_rows(tasks, column)):
@@ -124,15 +131,15 @@ def _references(tasks: pd.DataFrame, axis: str, normalized: bool) -> Iterator[Tr
             )  # fmt: skip
 
 
-def _range(table: pd.DataFrame, columns: list[str], share: float, least: float) -> list[float]:
+def _padded_range(table: pd.DataFrame, columns: list[str], share: float, min_margin: float) -> list[float]:
     """The range of all marks and intervals, with a margin that is a share of it."""
     values = table[[name for name in columns if name in table]].to_numpy(np.float64)
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    pad = max(share * (high - low), least)
+    pad = max(share * (high - low), min_margin)
     return [low - pad, high + pad]
 
 
-def _highest(table: pd.DataFrame, normalized: bool) -> str:
+def _describe_highest(table: pd.DataFrame, normalized: bool) -> str:
     means = table.groupby("run")["accuracy"].mean()
     best = str(means.idxmax())
     label = table.loc[table["run"] == best, "label"].iloc[0]
@@ -143,7 +150,7 @@ def _highest(table: pd.DataFrame, normalized: bool) -> str:
 
 
 @chart(
-    title="Scores measured elsewhere",
+    title="Imported scores",
     question="What did other programs measure?",
     columns=("run", "label", "task", "metric", "value", "low", "high", "origin"),
     optional=("n", "better", "proportion", "source"),
@@ -165,24 +172,24 @@ def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
         for run, look in theme.looks(distinct_names([*(runs or ()), *names])).items()
     }
     rows = lanes.Lanes(names, 13, max(30, len(names) * 13 + 12))
-    panels = [own for _, own in table.groupby("metric", sort=False)]
-    domains, inner = axes.stack_panels([own["task"].nunique() * rows.row for own in panels], 78)
-    fig, wide = Drawing(), axes.room(table["task"], 28)
-    for index, (own, domain) in enumerate(zip(panels, domains, strict=True)):
-        axis, tasks = str(index + 1) if index else "", distinct_names(own["task"])
+    panels = [panel_rows for _, panel_rows in table.groupby("metric", sort=False)]
+    domains, inner = axes.stack_panels([panel_rows["task"].nunique() * rows.row for panel_rows in panels], 78)
+    fig, names_width = Drawing(), axes.names_width(table["task"], 28)
+    for index, (panel_rows, domain) in enumerate(zip(panels, domains, strict=True)):
+        axis, tasks = str(index + 1) if index else "", distinct_names(panel_rows["task"])
         fig.add_traces(lanes.dots(
-            rows, own, tasks, "value", looks, GIVEN, axis=axis, xaxis=f"x{axis}", size=11,
+            rows, panel_rows, tasks, "value", looks, IMPORTED_HOVER, axis=axis, xaxis=f"x{axis}", size=11,
             marker={"line": {"width": 2}},
         ))  # fmt: skip
-        beside = {"text": "Task", "standoff": 8 + wide}
+        axis_title = {"text": "Task", "standoff": 8 + names_width}
         settings = axes.name_axis("Task", tasks, 28, down=True, domain=domain, anchor=f"x{axis}")
-        across = {**_scale(own), "anchor": f"y{axis}"}
-        fig.update_layout({f"xaxis{axis}": across, f"yaxis{axis}": settings | {"title": beside}})
+        x_axis = {**_make_scale(panel_rows), "anchor": f"y{axis}"}
+        fig.update_layout({f"xaxis{axis}": x_axis, f"yaxis{axis}": settings | {"title": axis_title}})
     legends.merge_entries(fig)
     counts = (plural(table[name].nunique(), name) for name in ("run", "task", "metric"))
-    alt = "{} on {}, measured elsewhere, in {}.".format(*counts)
-    alt += "".join(describe_extreme(own, "value", LARGEST) for own in panels[:3])
-    return legends.add_legend(fig, alt, inner + 82, left=wide + 40, right=30, gap=26, wide=True)
+    alt = "Imported scores of {} on {}, in {}.".format(*counts)
+    alt += "".join(describe_extreme(panel_rows, "value", LARGEST_SENTENCE) for panel_rows in panels[:3])
+    return legends.add_legend(fig, alt, inner + 82, left=names_width + 40, right=30, gap=26, wide=True)
 
 
 def _format_scores(table: pd.DataFrame) -> pd.DataFrame:
@@ -198,7 +205,7 @@ def _format_scores(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**texts)
 
 
-def _scale(panel: pd.DataFrame) -> dict[str, Any]:
+def _make_scale(panel: pd.DataFrame) -> dict[str, Any]:
     """The title, the range and the ticks of one metric."""
     share = "proportion" in panel and bool(panel["proportion"].eq(True).all())
     better = next((word for word in panel.get("better", ()) if word in ("higher", "lower")), "")
@@ -206,10 +213,10 @@ def _scale(panel: pd.DataFrame) -> dict[str, Any]:
     title += f", {better} is better" if better else ""
     title += ", Wilson 95% interval" if np.isfinite(panel["low"].to_numpy(np.float64)).any() else ""
     ends = panel[["value", "low", "high"]].to_numpy(np.float64)
-    least = max(0.01 * float(np.nanmax(np.abs(ends))), 1e-6)
+    min_margin = max(0.01 * float(np.nanmax(np.abs(ends))), 1e-6)
     return {
         "title": {"text": title}, "tickformat": ".0%" if share else "",
-        "range": _range(panel, ["value", "low", "high"], 0.06, least),
+        "range": _padded_range(panel, ["value", "low", "high"], 0.06, min_margin),
     }  # fmt: skip
 
 
@@ -227,53 +234,75 @@ def storage(table: pd.DataFrame) -> Picture:
     account add up to its bar; an account with an unknown part has no bar.
     """
     if unknown := sorted(set(table["account"].astype(str)) - set(ACCOUNTS)):
-        takes = ", ".join(ACCOUNTS)
-        raise ChartError(f"storage does not know the account {clean_text(unknown[0])!r}; it takes {takes}")
-    sums = series.require_finite_rows(_sums(table), "bytes", lack="these runs did not record their storage")
+        known_accounts = ", ".join(ACCOUNTS)
+        raise ChartError(f"storage does not know the account {clean_text(unknown[0])!r}; it takes {known_accounts}")
+    sums = series.require_finite_rows(_sum_accounts(table), "bytes", lack="these runs did not record their storage")
     runs = table.drop_duplicates("run")
     lines = [textwrap.wrap(clean_text(label), 24, max_lines=3, placeholder=" …") for label in runs["label"]]
     accounts = [account for account in ACCOUNTS if account in set(sums["account"])]
     rows = lanes.Lanes(accounts, 15, len(accounts) * 15 + 16)
     fig = Drawing()
     for account in accounts:
-        fig.add_traces(_bars(sums[sums["account"] == account], account, rows, list(runs["run"])))
-    most = max(sums["bytes"].max() / MIB, 1e-6)
-    fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.12 * most])
-    names = ["<br>".join(map(safe_text, own)) or "\xa0" for own in lines]
+        fig.add_traces(_draw_bars(sums[sums["account"] == account], account, rows, list(runs["run"])))
+    largest = max(sums["bytes"].max() / MIB, 1e-6)
+    fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.12 * largest])
+    names = ["<br>".join(map(safe_text, own_lines)) or "\xa0" for own_lines in lines]
     fig.update_yaxes(**axes.name_axis("Run", names, down=True) | {"ticktext": names, "fixedrange": False})
     legend = {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
-    margin = {"t": 58, "b": 56, "l": axes.room(line for own in lines for line in own or [" "]) + 40, "r": 64}
+    margin = {
+        "t": 58,
+        "b": 56,
+        "l": axes.names_width(line for own_lines in lines for line in own_lines or [" "]) + 40,
+        "r": 64,
+    }
     fig.update_layout(barmode="overlay", legend=legend | {"tracegroupgap": 0}, margin=margin)
     words = f"{plural(sums['run'].nunique(), 'run')}."
     for account in accounts:
-        own = sums[sums["account"] == account]
-        words += describe_extreme(own, "bytes", LEAST, least=True, **FORMATS) + describe_extreme(
-            own, "bytes", MOST, **FORMATS
+        own_lines = sums[sums["account"] == account]
+        words += describe_extreme(own_lines, "bytes", LEAST_SENTENCE, smallest=True, **TEXT_FORMATS) + describe_extreme(
+            own_lines, "bytes", MOST_SENTENCE, **TEXT_FORMATS
         )
     return Picture(fig, words, len(runs) * rows.row + 114)
 
 
-def _sums(table: pd.DataFrame) -> pd.DataFrame:
+def _sum_accounts(table: pd.DataFrame) -> pd.DataFrame:
     """A row for each run and account, with its bytes; ``parts`` are lines about its parts if it has several."""
     rows = []
-    for (run, account), own in table.groupby(["run", "account"], sort=False):
-        parts = hover_texts(own, "<br>   {part} {bytes:mib} MiB", **FORMATS) if len(own) > 1 else []
-        rows.append((run, own["label"].iloc[-1], account, own["bytes"].to_numpy(np.float64).sum(), "".join(parts)))
+    for (run, account), account_rows in table.groupby(["run", "account"], sort=False):
+        parts = (
+            hover_texts(account_rows, "<br>   {part} {bytes:mib} MiB", **TEXT_FORMATS) if len(account_rows) > 1 else []
+        )
+        rows.append(
+            (
+                run,
+                account_rows["label"].iloc[-1],
+                account,
+                account_rows["bytes"].to_numpy(np.float64).sum(),
+                "".join(parts),
+            )
+        )
     return pd.DataFrame(rows, columns=["run", "label", "account", "bytes", "parts"])
 
 
-def _bars(sums: pd.DataFrame, account: str, rows: lanes.Lanes, runs: list[str]) -> list[Trace]:
+def _draw_bars(sums: pd.DataFrame, account: str, rows: lanes.Lanes, runs: list[str]) -> list[Trace]:
     """One account's bars, and the number at the end of each."""
-    pattern = {"shape": SHAPES[account], "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
+    pattern = {
+        "shape": ACCOUNT_SHAPES[account],
+        "fgcolor": theme.GROUND,
+        "fillmode": "overlay",
+        "size": 6,
+        "solidity": 0.25,
+    }
     mib, positions = sums["bytes"] / MIB, rows.mark_positions(account, sums["run"], runs)
     return [
         series.bars(
-            sums.assign(counted=ACCOUNTS[account].lower()), mib, positions, COLORS[account], STORED, formats=FORMATS,
+            sums.assign(counted=ACCOUNTS[account].lower()), mib, positions, ACCOUNT_COLORS[account], STORAGE_HOVER,
+            formats=TEXT_FORMATS,
             orientation="h", name=ACCOUNTS[account], legendgroup=account, width=0.9 * rows.lane / rows.row,
             marker={"line": theme.edge(0.5), "pattern": pattern},
         ),
-        series.words(
-            mib, positions, hover_texts(sums, "\xa0{bytes:mib}", **FORMATS), f"{ACCOUNTS[account]}, MiB",
+        series.text_trace(
+            mib, positions, hover_texts(sums, "\xa0{bytes:mib}", **TEXT_FORMATS), f"{ACCOUNTS[account]}, MiB",
             textposition="middle right", cliponaxis=False, legendgroup=account,
         ),
     ]  # fmt: skip

@@ -25,28 +25,33 @@ KIND_NAMES: Mapping[str, str] = {
     "paper": "Quoted from a paper, not measured here",
 }
 MERGES, REFERENCES, PAPER = ("merge", "per_task", "modules"), ("pretrained", "individual", "multitask"), "paper"
-ADAPTS = "Merge that adapts on test data †"
-SIGNS = {"per_task": " ‡", "modules": " ‡", "paper": " (paper)"}  # beside the label
+ADAPTING_NAME = "Merge that adapts on test data †"
+KIND_SIGNS = {"per_task": " ‡", "modules": " ‡", "paper": " (paper)"}  # after the label
 HOVER = (
     f"<b>{{label}}</b><br>{SCORES}<br>{{kind:kind}}[<br>in domain: {{experts:text 100}}]"
     "[<br>{adapts} adapts on test data][<br>source: {source}]"
 )
 HEIGHT, TOP, BOTTOM = 560, 50, 82  # px; a paper's legend takes 20 more above
-LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "tracegroupgap": 0}
+LEGEND_LAYOUT = {"orientation": "h", "x": 0, "xanchor": "left", "tracegroupgap": 0}
 INTERVALS = ("in_low", "in_high", "out_low", "out_high", "n_in", "n_out")
 Pairs = pd.DataFrame | Sequence[tuple[str, str]]
-BEST = " {label:plain}, {h_score:percent} (in-domain {in_domain:percent}, out-of-domain {out_of_domain:percent})."
+BEST_SENTENCE = (
+    " {label:plain}, {h_score:percent} (in-domain {in_domain:percent}, out-of-domain {out_of_domain:percent})."
+)
 
-START = "Start: "  # before the label of a model where an arrow begins
+START_PREFIX = "Start: "  # before the label of a model where an arrow begins
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
-RISES, FALLS = theme.Look(theme.BLUE, "circle"), theme.Look(theme.VERMILION, "diamond")  # the end with the edit, by H
+RISING_LOOK, FALLING_LOOK = (
+    theme.Look(theme.BLUE, "circle"),
+    theme.Look(theme.VERMILION, "diamond"),
+)  # the end with the edit, by H
 UNPAIRED_LOOK = theme.Look(theme.FADED, "circle-open")
-FAINT = theme.INTERVAL  # intervals: two for every merge
+INTERVAL_COLOR = theme.INTERVAL  # intervals: two for every merge
 FAR_SHARE = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
-OUTSIDE = "{pair:text 26} starts outside, at {in_domain:percent} in, {out_of_domain:percent} out"
-MOST = 3  # starts outside that are named
-LARGEST = "; the largest change is {pair:plain}'s, {gained_h_score:points} points."
-CHANGE = (
+OUTSIDE_TEXT = "{pair:text 26} starts outside, at {in_domain:percent} in, {out_of_domain:percent} out"
+MAX_NAMED_STARTS = 3  # starts outside that are named
+LARGEST_SENTENCE = "; the largest change is {pair:plain}'s, {gained_h_score:points} points."
+CHANGE_HOVER = (
     f"<b>{{label}}</b><br>{SCORES}[<br>change: in-domain {{gained_in_domain:points}}, "
     "out-of-domain {gained_out_of_domain:points}, H-score {gained_h_score:points} points]"
 )
@@ -64,9 +69,9 @@ CHANGE = (
 def id_ood_scatter(table: pd.DataFrame, *, selected: str | None = None, arrows: Pairs = ()) -> Picture:
     """A mark for each run: open for references, filled for merges, a cross with its own legend for a paper's numbers.
 
-    Columns: experts (whose tasks are in domain, with commas; the same set in all rows, because other sets cannot be
+    Columns: experts (whose tasks are in domain, separated by commas; the same in all rows, because other sets cannot be
     compared), adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run). A row without
-    one of the scores is left out, and a note says so.
+    one of the scores is left out, and a note counts these rows.
     """
     return _draw_runs(table, selected, arrows)
 
@@ -79,12 +84,12 @@ def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Pict
     adapts = plotted["adapts_on_test"].eq(True) if "adapts_on_test" in plotted else pd.Series(False, plotted.index)
     plotted = plotted.assign(adapts=np.where(adapts, "†", ""))
     top = TOP + (20 if PAPER in set(plotted["kind"]) else 0)
-    joined, positions = _arrow_pairs(arrows, table, plotted), plane.points(plotted)
-    texts = hover_texts(plotted, "{label:text 36}[ {adapts}]{kind:sign}", sign=lambda kind: SIGNS.get(kind, ""))
+    joined, positions = _find_arrow_rows(arrows, table, plotted), plane.points(plotted)
+    texts = hover_texts(plotted, "{label:text 36}[ {adapts}]{kind:sign}", sign=lambda kind: KIND_SIGNS.get(kind, ""))
     first = {end for pair in joined for end in pair}
-    labels = Labels(plotted, texts, (700, 1300), HEIGHT - top - BOTTOM, clear=True, first=first)
+    labels = Labels(plotted, texts, (700, 1300), HEIGHT - top - BOTTOM, avoid_intervals=True, first=first)
     pointers = [plane.arrow(positions[start], positions[end]) for start, end in joined]
-    fig = plane.draw(_marks_by_kind(plotted), PlotWindow.around_rows(plotted), labels, pointers, left_out)
+    fig = plane.draw(_draw_marks_by_kind(plotted), PlotWindow.around_rows(plotted), labels, pointers, left_out)
     for point, run in zip(positions, plotted["run"], strict=True):
         if run == selected:  # a circle in px, so that it stays round
             fig.add_shape(
@@ -92,11 +97,11 @@ def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Pict
                 y0=-12, y1=12, line={"color": theme.ACCENT, "width": 3}, name="selected",
             )  # fmt: skip
     fig.update_layout(
-        legend=LEGEND | {"y": 1, "yanchor": "bottom"},
-        legend2=LEGEND | {"y": 1, "yanchor": "top", "yref": "container"},
+        legend=LEGEND_LAYOUT | {"y": 1, "yanchor": "bottom"},
+        legend2=LEGEND_LAYOUT | {"y": 1, "yanchor": "top", "yref": "container"},
         margin={"l": plane.LEFT, "r": plane.RIGHT, "t": top, "b": BOTTOM},
     )
-    return Picture(fig, _best_run(plotted, left_out), HEIGHT)
+    return Picture(fig, _describe_best_run(plotted, left_out), HEIGHT)
 
 
 def _check_table(table: pd.DataFrame) -> None:
@@ -109,7 +114,7 @@ def _check_table(table: pd.DataFrame) -> None:
             raise ChartError(f"id_ood_scatter takes runs of one set of experts; the table has {len(sets)} sets")
 
 
-def _arrow_pairs(arrows: Pairs, table: pd.DataFrame, plotted: pd.DataFrame) -> list[tuple[int, int]]:
+def _find_arrow_rows(arrows: Pairs, table: pd.DataFrame, plotted: pd.DataFrame) -> list[tuple[int, int]]:
     """Pairs of rows of ``plotted`` that arrows join, without pairs that contain a left-out run."""
     pairs = arrows[["from", "to"]].itertuples(index=False) if isinstance(arrows, pd.DataFrame) else arrows
     row_by_run = {run: row for row, run in enumerate(plotted["run"])}
@@ -122,7 +127,7 @@ def _arrow_pairs(arrows: Pairs, table: pd.DataFrame, plotted: pd.DataFrame) -> l
     return joined
 
 
-def _marks_by_kind(plotted: pd.DataFrame) -> list[Trace]:
+def _draw_marks_by_kind(plotted: pd.DataFrame) -> list[Trace]:
     """One trace for each kind of run, and one for merges that adapt on test data."""
     traces = []
     for kind, look in theme.KINDS.items():
@@ -130,7 +135,7 @@ def _marks_by_kind(plotted: pd.DataFrame) -> list[Trace]:
             rows = plotted[(plotted["kind"] == kind) & (plotted["adapts"] == sign)]
             if rows.empty:
                 continue
-            name = (ADAPTS if kind == "merge" else f"{KIND_NAMES[kind]} †") if sign else KIND_NAMES[kind]
+            name = (ADAPTING_NAME if kind == "merge" else f"{KIND_NAMES[kind]} †") if sign else KIND_NAMES[kind]
             line = theme.edge(3.5 if sign else 1) if kind in MERGES else {"color": look.color, "width": 2.5}
             legend = {"legend": "legend2", "legendgroup": "papers"} if kind == PAPER else {"legend": "legend"}
             formats = {"kind": KIND_NAMES.__getitem__}
@@ -141,13 +146,13 @@ def _marks_by_kind(plotted: pd.DataFrame) -> list[Trace]:
     return traces
 
 
-def _best_run(plotted: pd.DataFrame, left_out: pd.DataFrame) -> str:
+def _describe_best_run(plotted: pd.DataFrame, left_out: pd.DataFrame) -> str:
     kinds = plotted["kind"]
     merges = plotted[kinds == "merge"]
     counts = {"run": kinds.isin(MERGES), "reference": kinds.isin(REFERENCES), "published result": kinds == PAPER}
     marks = [plural(int(is_kind.sum()), noun) for noun, is_kind in counts.items() if is_kind.any()]
     sentence = f"{', '.join(marks)}. Highest H-score{' of a merge' if len(merges) else ''}:"
-    sentence += describe_extreme(merges if len(merges) else plotted, "h_score", BEST)
+    sentence += describe_extreme(merges if len(merges) else plotted, "h_score", BEST_SENTENCE)
     return sentence + (f" {len(left_out):,} left out." if len(left_out) else "")
 
 
@@ -166,13 +171,15 @@ def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Pict
     Columns: start (the run of the table where learning starts, if any). A model that learned on the images of its own
     score is marked †.
     """
-    pairs = _pairs(table)
-    begun = table["run"].isin({start for start, _ in pairs})
-    marked = table.assign(label=[START * own + str(label) for own, label in zip(begun, table["label"], strict=True)])
-    return _draw_runs(marked, selected, pairs)._replace(alt=_describe_arrows(table, pairs))
+    pairs = _find_pairs(table)
+    is_start = table["run"].isin({start for start, _ in pairs})
+    labeled = table.assign(
+        label=[START_PREFIX * starts + str(label) for starts, label in zip(is_start, table["label"], strict=True)]
+    )
+    return _draw_runs(labeled, selected, pairs)._replace(alt=_describe_arrows(table, pairs))
 
 
-def _pairs(table: pd.DataFrame) -> list[tuple[str, str]]:
+def _find_pairs(table: pd.DataFrame) -> list[tuple[str, str]]:
     """Start and end of every arrow whose ends both have all scores."""
     scored, _ = plane.split_complete(table)
     ids = set(scored["run"])
@@ -202,16 +209,16 @@ def _describe_arrows(table: pd.DataFrame, pairs: list[tuple[str, str]]) -> str:
 def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     """An arrow per pair over curves of equal H-score, with an open mark at its start and a filled one at its end.
 
-    Columns: pair (the merge's name, drawn beside its end), kind (plain and plugged, the ends of a pair; or a reference,
-    whose mark is open). A pair without both ends is left out; a note says so, and names the arrows that start far
-    outside. ``edit`` is the edit's name in the description.
+    Columns: pair (the merge's name, drawn at its end), kind (plain and plugged, the ends of a pair; or a reference,
+    whose mark is open). A pair without both ends is left out; a note counts these pairs, and names the arrows that
+    start far outside. ``edit`` is the edit's name in the description.
     """
     if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
         raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")
-    plotted, left_out = _whole_pairs(table)
+    plotted, left_out = _split_pairs(table)
     plane.require_rows(plotted, left_out)
-    starts, plugged, far = plotted["kind"] == PLAIN, plotted["kind"] == PLUGGED, _is_far_start(plotted)
-    window = PlotWindow.around_rows(plotted[~far])
+    starts, plugged, is_far = plotted["kind"] == PLAIN, plotted["kind"] == PLUGGED, _is_far_start(plotted)
+    window = PlotWindow.around_rows(plotted[~is_far])
     before = plotted[starts].set_index("pair")
     gains = {
         f"gained_{name}": (plotted[name] - plotted["pair"].map(before[name])).where(plugged)
@@ -221,21 +228,21 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     after = plotted[plugged]
     joined = zip(plane.points(before.loc[after["pair"]]), plane.points(after), after["gained_h_score"], strict=True)
     arrows = [
-        plane.arrow(_visible_start(start, end, window), end, (RISES if gain >= 0 else FALLS).color)
+        plane.arrow(_clip_start(start, end, window), end, (RISING_LOOK if gain >= 0 else FALLING_LOOK).color)
         for start, end, gain in joined
     ]
-    ends, outside = plotted[~starts], _describe_far_starts(plotted[far])
+    ends, outside = plotted[~starts], _describe_far_starts(plotted[is_far])
     texts = hover_texts(ends, "{pair:text 26}")
-    labels = Labels(ends, texts, (500, 1200), 500, beside=plane.points(plotted[starts]))
-    fig = plane.draw(_marks_by_change(plotted), window, labels, arrows, left_out, outside)
-    more = theme.LINE_HEIGHT * len(outside)
+    labels = Labels(ends, texts, (500, 1200), 500, other_marks=plane.points(plotted[starts]))
+    fig = plane.draw(_draw_marks_by_change(plotted), window, labels, arrows, left_out, outside)
+    notes_height = theme.LINE_HEIGHT * len(outside)
     return legends.add_legend(
-        fig, _best_change(after, left_out, edit), 592 + more, edit, left=plane.LEFT, right=plane.RIGHT, gap=10,
-        below=82 + more,
+        fig, _describe_best_change(after, left_out, edit), 592 + notes_height, edit, left=plane.LEFT, right=plane.RIGHT,
+        gap=10, below=82 + notes_height,
     )  # fmt: skip
 
 
-def _whole_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _split_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows to draw, and those left out, which lack scores or the other end of their arrow."""
     complete, left_out = plane.split_complete(table)
     is_end = complete["kind"].isin([PLAIN, PLUGGED])
@@ -250,14 +257,14 @@ def _is_far_start(plotted: pd.DataFrame) -> pd.Series[bool]:
     far = pd.Series(False, plotted.index)
     for name in (IN, OUT):
         ends = plotted[~starts][name]
-        room = FAR_SHARE * max(float(ends.max() - ends.min()), 0.1)
-        far |= starts & ~plotted[name].between(ends.min() - room, ends.max() + room)
+        margin = FAR_SHARE * max(float(ends.max() - ends.min()), 0.1)
+        far |= starts & ~plotted[name].between(ends.min() - margin, ends.max() + margin)
     return far
 
 
-def _visible_start(start: Point, end: Point, window: PlotWindow) -> Point:
+def _clip_start(start: Point, end: Point, window: PlotWindow) -> Point:
     """The point where an arrow's visible part begins: its start, or where it enters the plot."""
-    steps = [from_ - to for from_, to in zip(start, end, strict=True)]
+    steps = [first - last for first, last in zip(start, end, strict=True)]
     limits = [
         (bound - stop) / step for stop, step, ends in zip(end, steps, window, strict=True) if step for bound in ends
     ]
@@ -267,30 +274,37 @@ def _visible_start(start: Point, end: Point, window: PlotWindow) -> Point:
 
 def _describe_far_starts(far: pd.DataFrame) -> list[str]:
     """Lines of a note that name the starts of arrows from outside the plot."""
-    lines = hover_texts(far, OUTSIDE)
-    more = len(lines) - MOST
-    return lines if more <= 0 else [*lines[:MOST], f"and {more} more"]
+    lines = hover_texts(far, OUTSIDE_TEXT)
+    remaining = len(lines) - MAX_NAMED_STARTS
+    return lines if remaining <= 0 else [*lines[:MAX_NAMED_STARTS], f"and {remaining} more"]
 
 
-def _marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
+def _draw_marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
     """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
     kind, gain = plotted["kind"], plotted["gained_h_score"]
-    filled = [("With it, H-score not lower", RISES, gain >= 0), ("With it, H-score lower", FALLS, gain < 0)]
+    filled = [
+        ("With it, H-score not lower", RISING_LOOK, gain >= 0),
+        ("With it, H-score lower", FALLING_LOOK, gain < 0),
+    ]
     traces = []
     for name, look, chosen in [
         ("Without the edit", UNPAIRED_LOOK, kind == PLAIN), *filled,
         *((KIND_NAMES[name], theme.KINDS[name], kind == name) for name in REFERENCES),
     ]:  # fmt: skip
-        line = theme.edge(0.8) if look in (RISES, FALLS) else {"color": look.color, "width": 2}
+        line = theme.edge(0.8) if look in (RISING_LOOK, FALLING_LOOK) else {"color": look.color, "width": 2}
         if chosen.any():
             marker = {"size": 11, "line": line}
-            traces.append(plane.marks(plotted[chosen], look, CHANGE, FAINT, name=name, legendgroup=name, marker=marker))
+            traces.append(
+                plane.marks(
+                    plotted[chosen], look, CHANGE_HOVER, INTERVAL_COLOR, name=name, legendgroup=name, marker=marker
+                )
+            )
     return traces
 
 
-def _best_change(after: pd.DataFrame, left_out: pd.DataFrame, edit: str) -> str:
+def _describe_best_change(after: pd.DataFrame, left_out: pd.DataFrame, edit: str) -> str:
     sentence = f"{plural(len(after), 'merge')} without and with {clean_text(edit, 40)} in front."
     if len(after):
         sentence += f" The H-score does not fall for {int((after['gained_h_score'] >= 0).sum())}"
-        sentence += describe_extreme(after, "gained_h_score", LARGEST)
+        sentence += describe_extreme(after, "gained_h_score", LARGEST_SENTENCE)
     return sentence + (f" {plural(len(left_out), 'row')} left out." if len(left_out) else "")

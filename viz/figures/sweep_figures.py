@@ -15,27 +15,27 @@ from viz.figure_text import clean_text, plural, safe_text
 from viz.hover import describe_extreme
 from viz.parts import axes, legends, series, sweep_panels
 from viz.parts.series import finite_rows, require_finite_rows
-from viz.parts.sweep_panels import REQUIRED, REQUIREMENT_HOVER, SCORES, PanelGrid, SweepDrawing, SweepPanel
+from viz.parts.sweep_panels import REQUIREMENT_COLUMNS, REQUIREMENT_HOVER, SCORES, PanelGrid, SweepDrawing, SweepPanel
 
-DETAILS = {"in_domain": ("in_low", "in_high", "n_in"), "out_of_domain": ("out_low", "out_high", "n_out")}
-DETAILED = "[{{{0}:known}} ({{{1}:percent}} to {{{2}:percent}})][{{{0}:known}}, {{{3}:count}} images]"
-BEST = "{label:plain 40}: highest H-score {h_score:percent} at {x:general}"
-TASK = (
+SCORE_DETAILS = {"in_domain": ("in_low", "in_high", "n_in"), "out_of_domain": ("out_low", "out_high", "n_out")}
+DETAIL_TEXT = "[{{{0}:known}} ({{{1}:percent}} to {{{2}:percent}})][{{{0}:known}}, {{{3}:count}} images]"
+BEST_TEXT = "{label:plain 40}: highest H-score {h_score:percent} at {x:general}"
+TASK_HOVER = (
     "<b>{title}</b>, {label} at {x:real}<br>accuracy {accuracy:percent}[ ({low:percent} to {high:percent})]"
     f"[<br>{{correct:count}} of {{n:count}} images]{REQUIREMENT_HOVER}"
 )
-HIGHEST = "{score:percent} at {first:plain 40} {x:general}, {second:plain 40} {y:general}"
+HIGHEST_TEXT = "{score:percent} at {first:plain 40} {x:general}, {second:plain 40} {y:general}"
 KNOWN_HOVER = "<b>{label}</b><br>at ({x:real}, {y:real})"
 Mark = tuple[str, float, float, str]  # label, x, y, kind
 
 
-def _scores(plotted: str, detailed: bool) -> str:
+def _scores_hover(plotted: str, detailed: bool) -> str:
     """A hover template of all scores, the ``plotted`` one in bold; ``detailed`` with intervals and images."""
     lines = ""
     for score, name in SCORES.items():
         text = f"{name} {{{score}:percent}}"
-        more = DETAILED.format(score, *DETAILS[score]) if detailed and score in DETAILS else ""
-        lines += f"<br><b>{text}{more}</b>" if score == plotted else f"[<br>{text}]{more}"
+        details = DETAIL_TEXT.format(score, *SCORE_DETAILS[score]) if detailed and score in SCORE_DETAILS else ""
+        lines += f"<br><b>{text}{details}</b>" if score == plotted else f"[<br>{text}]{details}"
     return lines
 
 
@@ -43,7 +43,7 @@ def _scores(plotted: str, detailed: bool) -> str:
     title="Scores along a sweep",
     question="Which value should I use, and what does it cost out of domain?",
     columns=("line", "label", "x", "point", *SCORES),
-    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", *REQUIRED),
+    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", *REQUIREMENT_COLUMNS),
     rows=("line", "x"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -60,20 +60,21 @@ def sweep_lines(
 ) -> Picture:
     """A panel for each score, with a line and the band of its 95 % interval for every recipe (LwPTV, Fig. 5).
 
-    Columns: line (id of a recipe), x (the value), point (id). Options are those of ``sweep.SweepDrawing``; ``required``
-    names a score.
+    Columns: line (id of a recipe), x (the value), point (id). Options are those of ``sweep_panels.SweepDrawing``;
+    ``required`` names a score.
     """
     table = table.sort_values(["line", "x"], kind="stable")
     panels = [
         SweepPanel(
-            score, rows, score, f"<b>{{label}}</b> at {{x:real}}{_scores(score, detailed=True)}{REQUIREMENT_HOVER}",
-            {"title": {"text": f"{name} (%)"}, "tickformat": ".1~%", "nticks": 5}, DETAILS.get(score, ())[:2],
+            score, rows, score,
+            f"<b>{{label}}</b> at {{x:real}}{_scores_hover(score, detailed=True)}{REQUIREMENT_HOVER}",
+            {"title": {"text": f"{name} (%)"}, "tickformat": ".1~%", "nticks": 5}, SCORE_DETAILS.get(score, ())[:2],
         )
         for score, name in SCORES.items() if len(rows := finite_rows(table, score))
     ]  # fmt: skip
     if not panels:
         raise NothingToDraw("Nothing to draw: no point has a score.")
-    parts = [describe_extreme(rows, "h_score", BEST) for _, rows in list(table.groupby("line", sort=False))[:4]]
+    parts = [describe_extreme(rows, "h_score", BEST_TEXT) for _, rows in list(table.groupby("line", sort=False))[:4]]
     words = f"Scores against {clean_text(title, 60)}, {plural(len(table), 'point')}."
     words += f" {'; '.join(filter(None, parts))}." if any(parts) else ""
     return sweep_panels.draw(
@@ -86,7 +87,7 @@ def sweep_lines(
     title="Every task along a sweep",
     question="Which task pays as the value changes?",
     columns=("line", "label", "x", "point", "task", "title", "in_domain", "accuracy"),
-    optional=("low", "high", "n", "correct", *REQUIRED),
+    optional=("low", "high", "n", "correct", *REQUIREMENT_COLUMNS),
     rows=("line", "x", "task"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -109,9 +110,9 @@ def sweep_tasks(
     axis = {"title": {"text": "Accuracy<br>(%)"}, "tickformat": ".0%", "range": [-0.02, 1.02], "nticks": 4}
     panels = []
     for task, rows, _ in series.rows_by_name(table, "task", tasks):
-        caption = safe_text(rows["title"].iloc[0], sweep_panels.CHARACTERS // min(4, len(tasks)))
+        caption = safe_text(rows["title"].iloc[0], sweep_panels.LINE_CHARACTERS // min(4, len(tasks)))
         caption = f"<b>{caption}</b>" if rows["in_domain"].any() else caption
-        panels.append(SweepPanel(task, rows, "accuracy", TASK, axis, caption=caption))
+        panels.append(SweepPanel(task, rows, "accuracy", TASK_HOVER, axis, caption=caption))
     spread = 100 * table.groupby(["task", "title", "line"])["accuracy"].agg(np.ptp)
     most = describe_extreme(spread.reset_index(), "accuracy", "{title:plain 40}, by {accuracy:decimal 1} points")
     return sweep_panels.draw(
@@ -124,7 +125,7 @@ def sweep_tasks(
 
 
 @chart(
-    title="Scores measured elsewhere, along a sweep",
+    title="Imported scores along a sweep",
     question="What did the program measure as the value changes?",
     columns=("series", "label", "x", "point", "metric", "value", "low", "high", "origin"),
     optional=("n", "better", "proportion", "mean", "source"),
@@ -149,27 +150,30 @@ def sweep_given(
     panels, largest = [], []
     for metric in distinct_names(table["metric"]):
         rows = table[table["metric"] == metric]
-        share = "proportion" in rows and rows["proportion"].astype(bool).any()
-        number = "percent" if share else "real"
+        is_share = "proportion" in rows and rows["proportion"].astype(bool).any()
+        number_format = "percent" if is_share else "real"
         hover = (
-            f"<b>{{label}}</b> at {{x:real}}<br>{{metric}} {{value:{number}}}[ ({{low:{number}}} to {{high:{number}}})]"
+            f"<b>{{label}}</b> at {{x:real}}<br>{{metric}} {{value:{number_format}}}"
+            f"[ ({{low:{number_format}}} to {{high:{number_format}}})]"
             "[, n = {n:count}]<br>from {origin}"
         )
         better = next((word for word in rows.get("better", ()) if word in ("higher", "lower")), "")
-        words = safe_text(metric, 24) + (" (%)" if share else "") + (f"<br>{better} is better" if better else "")
-        axis = {"title": {"text": words}, "tickformat": ".1~%" if share else "", "nticks": 5}
+        words = safe_text(metric, 24) + (" (%)" if is_share else "") + (f"<br>{better} is better" if better else "")
+        axis = {"title": {"text": words}, "tickformat": ".1~%" if is_share else "", "nticks": 5}
         panels.append(SweepPanel(metric, rows, "value", hover, axis))
-        most = f" Largest {{metric:plain 30}}: {{value:{number}}}, {{label:plain 30}} at {{x:general}}."
-        largest.append(describe_extreme(rows, "value", most))
-    words = f"{plural(len(panels), 'metric')} measured elsewhere, against {clean_text(title, 60)}."
+        largest_template = (
+            f" Largest {{metric:plain 30}}: {{value:{number_format}}}, {{label:plain 30}} at {{x:general}}."
+        )
+        largest.append(describe_extreme(rows, "value", largest_template))
+    words = f"Imported scores in {plural(len(panels), 'metric')} against {clean_text(title, 60)}."
     return sweep_panels.draw(
         table, panels, PanelGrid(1, 190, 30, 76), SweepDrawing(title, values, series, note),
         words + "".join(largest[:3]),
-        _diamonds, "series",
+        _diamond_style, "series",
     )  # fmt: skip
 
 
-def _diamonds(rows: pd.DataFrame, color: str) -> dict[str, Any]:
+def _diamond_style(rows: pd.DataFrame, color: str) -> dict[str, Any]:
     """Open marks with their intervals; a mean is dashed."""
     mean = "mean" in rows and bool(rows["mean"].iloc[0])
     return {
@@ -183,7 +187,7 @@ def _diamonds(rows: pd.DataFrame, color: str) -> dict[str, Any]:
     title="Scores over two values",
     question="Where is the best combination, and how wide is the basin?",
     columns=("x", "y", "point", "in_domain"),
-    optional=("out_of_domain", "h_score", "n_in", "n_out", "required", *REQUIRED),
+    optional=("out_of_domain", "h_score", "n_in", "n_out", "required", *REQUIREMENT_COLUMNS),
     rows=("x", "y"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -212,51 +216,51 @@ def sweep_contour(
     table = require_finite_rows(table, value, lack="no point has this score")
     counts = table[[name for name in ("n_in", "n_out") if name in table]].sum(axis=1)
     table = table.assign(score=table[value], first=titles[0], second=titles[1], images=counts.where(counts > 0))
-    points = _points(table, value)
-    crosses = sweep_panels.failing_marks(points, table, symbol="x-thin", size=8, line={"color": theme.INK, "width": 2})
-    known = pd.DataFrame(list(marks), columns=["label", "x", "y", "kind"])
-    again = known.duplicated("kind")  # true for the second expert
-    fig = Drawing([_map(table, value), *_shade_failing(table, required), points, *crosses])
-    fig.add_traces(_mark(known.iloc[[index]], second) for index, second in enumerate(again))
-    chosen = table[table["point"] == selected]
-    if len(chosen):
-        fig.add_trace(series.ring(chosen["x"], chosen["y"], "Chosen point"))
+    points = _draw_points(table, value)
+    failing = sweep_panels.failing_marks(points, table, symbol="x-thin", size=8, line={"color": theme.INK, "width": 2})
+    known_models = pd.DataFrame(list(marks), columns=["label", "x", "y", "kind"])
+    is_repeated = known_models.duplicated("kind")  # true for the second expert
+    fig = Drawing([_draw_map(table, value), *_shade_failing(table, required), points, *failing])
+    fig.add_traces(_draw_known_model(known_models.iloc[[index]], second) for index, second in enumerate(is_repeated))
+    selected_rows = table[table["point"] == selected]
+    if len(selected_rows):
+        fig.add_trace(series.ring(selected_rows["x"], selected_rows["y"], "Chosen point"))
     for index, (name, update) in enumerate((("x", fig.update_xaxes), ("y", fig.update_yaxes))):
-        ends = [*sweep_panels.axis_range(values[index] if values else None, table[name]), *known[name]]
+        ends = [*sweep_panels.axis_range(values[index] if values else None, table[name]), *known_models[name]]
         update(title={"text": safe_text(titles[index], 60)}, range=[min(ends), max(ends)], showgrid=False)
-    notes, more = axes.note(note, 56)
+    notes, note_height = axes.make_note(note, 56)
     fig.update_layout(annotations=notes, plot_bgcolor=theme.PANEL)
-    best = describe_extreme(table.iloc[::-1], "score", HIGHEST)
+    best = describe_extreme(table.iloc[::-1], "score", HIGHEST_TEXT)
     words = f"{SCORES[value]} at {plural(len(table), 'point')}: highest {best}. {clean_text(note, 300)}".strip()
-    return legends.add_legend(fig, words, 502 + more, value, left=66, right=30, below=56 + more, gap=26)
+    return legends.add_legend(fig, words, 502 + note_height, value, left=66, right=30, below=56 + note_height, gap=26)
 
 
-def _grid(table: pd.DataFrame, value: str) -> dict[str, Any]:
+def _make_grid(table: pd.DataFrame, value: str) -> dict[str, Any]:
     """The fields of a trace with the numbers of a column over x and y."""
     grid = table.pivot(index="y", columns="x", values=value).sort_index().sort_index(axis=1)
     x, y = (np.asarray(values, np.float32) for values in (grid.columns, grid.index))
     return {"x": x, "y": y, "z": grid.to_numpy(np.float32)}
 
 
-def _map(table: pd.DataFrame, value: str) -> Trace:
+def _draw_map(table: pd.DataFrame, value: str) -> Trace:
     low, high = float(table[value].min()), float(table[value].max())
     pad = 0 if high > low else 0.01
-    common = _grid(table, value) | {
+    common = _make_grid(table, value) | {
         "colorscale": theme.SEQUENTIAL, "zmin": low - pad, "zmax": high + pad, "hoverinfo": "skip",
         "name": f"{SCORES[value]} score", "showlegend": False,
         "colorbar": {"title": {"text": f"{SCORES[value]}<br>(%)"}, "tickformat": ".1~%", "thickness": 12},
     }  # fmt: skip
     if min(common["z"].shape) < 2:
         return heatmap(**common)
-    lines = {"coloring": "heatmap", "showlabels": True, "labelfont": {"size": theme.SMALL, "color": theme.ON_LIGHT},
-             "labelformat": ".0%"}  # fmt: skip
+    lines = {"coloring": "heatmap", "showlabels": True,
+             "labelfont": {"size": theme.SMALL_SIZE, "color": theme.ON_LIGHT}, "labelformat": ".0%"}  # fmt: skip
     line = {"color": theme.tint(theme.INK, 0.55), "width": 1}
     return common | {"type": "contour", "contours": lines, "line": line, "ncontours": 9}
 
 
 def _shade_failing(table: pd.DataFrame, required: tuple[str, float] | None) -> list[Trace]:
     """A shade over the part of the map that does not meet the requirement, interpolated like the map."""
-    grid = _grid(table, "required") if required is not None and "required" in table else None
+    grid = _make_grid(table, "required") if required is not None and "required" in table else None
     if required is None or grid is None or min(grid["z"].shape) < 2 or not np.isfinite(grid["z"]).any():
         return []
     return [{
@@ -266,21 +270,22 @@ def _shade_failing(table: pd.DataFrame, required: tuple[str, float] | None) -> l
     }]  # fmt: skip
 
 
-def _points(table: pd.DataFrame, value: str) -> Trace:
+def _draw_points(table: pd.DataFrame, value: str) -> Trace:
     """The computed points."""
     position = "{first:text 40} {x:real}<br>{second:text 40} {y:real}"
     return series.marks(
         table, "x", "y", theme.Look(theme.GLASS, "circle"),
-        f"{position}{_scores(value, detailed=False)}[<br>{{images:count}} images]{REQUIREMENT_HOVER}", picks=("point",),
-        formats=sweep_panels.FORMATS, marker={"line": theme.edge(0.6)}, name="Computed points", showlegend=False,
+        f"{position}{_scores_hover(value, detailed=False)}[<br>{{images:count}} images]{REQUIREMENT_HOVER}",
+        picks=("point",),
+        formats=sweep_panels.TEXT_FORMATS, marker={"line": theme.edge(0.6)}, name="Computed points", showlegend=False,
         meta={"columns": {f"{SCORES[value]} (%)": (100 * table[value]).tolist()}},
     )  # fmt: skip
 
 
-def _mark(row: pd.DataFrame, again: bool) -> Trace:
-    """A known model, edged in white to be visible on every color; ``again``: its kind already has a mark."""
-    look, name = theme.KINDS.get(row["kind"].iloc[0], theme.KINDS["merge"]), legends.entry(row["label"].iloc[0])
-    look = look._replace(symbol="triangle-up" if again else look.symbol.removesuffix("-open"))
+def _draw_known_model(row: pd.DataFrame, is_repeated: bool) -> Trace:
+    """A known model, edged in white to be visible on every color; ``is_repeated``: its kind already has a mark."""
+    look, name = theme.KINDS.get(row["kind"].iloc[0], theme.KINDS["merge"]), legends.legend_name(row["label"].iloc[0])
+    look = look._replace(symbol="triangle-up" if is_repeated else look.symbol.removesuffix("-open"))
     return series.marks(
         row, "x", "y", look, KNOWN_HOVER, size=13, marker={"line": {"color": theme.GROUND, "width": 2}}, name=name,
         legendgroup=name, **series.NO_POINTER,

@@ -12,11 +12,11 @@ import pandas as pd
 from viz import theme
 from viz.figure_text import safe_text
 
-CHARACTERS = 78  # characters in a line under a chart on a narrow page
+LINE_CHARACTERS = 78  # characters in a line under a chart on a narrow page
 
 
 def name_axis(title: str, names: Sequence[object], limit: int = 24, down: bool = False, **more: Any) -> dict[str, Any]:
-    """Settings of an axis with a position for each name, from 0; ``down`` puts the first on top."""
+    """Settings of an axis with a position for each name, from 0; ``down`` puts the first name on top."""
     ends = [-0.5, len(names) - 0.5]
     return {
         "title": {"text": title}, "tickmode": "array", "tickvals": list(range(len(names))), "showgrid": False,
@@ -33,29 +33,33 @@ def number_axis(title: str, numbers: Sequence[int], positions: Any = None, **mor
 
 def points_axis(title: str, changes: pd.DataFrame) -> dict[str, Any]:
     """Settings of an axis of ``changes`` of accuracy in percentage points, symmetric around the line at zero."""
-    far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(changes.to_numpy(np.float64)))))
+    largest = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(changes.to_numpy(np.float64)))))
     zero = {"zeroline": True, "zerolinecolor": theme.INK, "zerolinewidth": 1.2}
-    return {"title": {"text": f"{title} in percentage points, paired 95% interval"}, "range": [-far, far], **zero}
+    return {
+        "title": {"text": f"{title} in percentage points, paired 95% interval"},
+        "range": [-largest, largest],
+        **zero,
+    }
 
 
-def log(low: float, high: float) -> dict[str, Any]:
+def log_axis(low: float, high: float) -> dict[str, Any]:
     """Settings of a logarithmic axis between two numbers, with round ticks."""
     marks = theme.ticks(low, high, log=True)
     positions = [10.0**exponent for exponent in marks["tickvals"]]
     return marks | {"type": "log", "range": [float(np.log10(low)), float(np.log10(high))], "tickvals": positions}
 
 
-def room(names: Iterable[object], limit: int = 24, least: float = 0) -> float:
-    """Width in px of the longest of these names beside an axis."""
-    return max([theme.text_width(safe_text(name, limit)) for name in names] + [least])
+def names_width(names: Iterable[object], limit: int = 24, min_width: float = 0) -> float:
+    """Width in px of the longest of these names at an axis, at least ``min_width``."""
+    return max([theme.text_width(safe_text(name, limit)) for name in names] + [min_width])
 
 
-def note(words: str, below: float) -> tuple[list[dict[str, Any]], float]:
+def make_note(words: str, below: float) -> tuple[list[dict[str, Any]], float]:
     """An annotation ``below`` px under the plot, broken into lines, and its height in px."""
     if not words:
         return [], 0
-    lines = textwrap.wrap(words, CHARACTERS)
-    text = "<br>".join(safe_text(line, CHARACTERS + 1) for line in lines)
+    lines = textwrap.wrap(words, LINE_CHARACTERS)
+    text = "<br>".join(safe_text(line, LINE_CHARACTERS + 1) for line in lines)
     return [annotate_below(text, below)], theme.LINE_HEIGHT * len(lines) + 6
 
 
@@ -67,8 +71,8 @@ def annotate_below(text: str, below: float) -> dict[str, Any]:
 
 def heading(name: str, y: float) -> dict[str, Any]:
     """A heading at ``y`` of a name axis, over the names that belong together."""
-    beside = {"xref": "x domain", "xanchor": "right", "xshift": -6, "yref": "y", "yanchor": "middle", "yshift": 0}
-    return theme.caption(f"<b>{safe_text(name, 40)}</b>", y, **beside)
+    position = {"xref": "x domain", "xanchor": "right", "xshift": -6, "yref": "y", "yanchor": "middle", "yshift": 0}
+    return theme.caption(f"<b>{safe_text(name, 40)}</b>", y, **position)
 
 
 def selection_frame(position: int | None) -> list[dict[str, Any]]:

@@ -23,8 +23,8 @@ def every_cell(table: pd.DataFrame, sides: Mapping[str, Sequence[Any]]) -> pd.Da
     Raises ChartError for a missing pair.
     """
     pairs, indexed = pd.MultiIndex.from_product([*sides.values()], names=list(sides)), table.set_index(list(sides))
-    if len(absent := pairs[~pairs.isin(indexed.index)]):
-        pair = ", ".join(f"{side} {name!r}" for side, name in zip(sides, min(absent), strict=True))
+    if len(missing := pairs[~pairs.isin(indexed.index)]):
+        pair = ", ".join(f"{side} {name!r}" for side, name in zip(sides, min(missing), strict=True))
         raise ChartError(f"there is no row of {pair}; every pair needs one")
     return indexed.reindex(pairs).reset_index()
 
@@ -67,8 +67,8 @@ def outline(rows: Sequence[str], columns: Sequence[str], selected: CellPosition,
     if row is None and column is None:
         return []
     (x0, x1), (y0, y1) = (
-        (-0.5, len(names) - 0.5) if at is None else (at - 0.5, at + 0.5)
-        for names, at in ((columns, column), (rows, row))
+        (-0.5, len(names) - 0.5) if index is None else (index - 0.5, index + 0.5)
+        for names, index in ((columns, column), (rows, row))
     )
     line = {"color": theme.ACCENT, "width": 3}
     return [{"type": "rect", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "line": line, "name": "selected", **fields}]

@@ -70,7 +70,7 @@ def heat_map(
         showlegend=False,
         barmode="overlay",
     )
-    return Picture(fig, alt, height(len(names)), f"{state}:{len(columns.names)}".removeprefix(":"))
+    return Picture(fig, alt, map_height(len(names)), f"{state}:{len(columns.names)}".removeprefix(":"))
 
 
 def set_title_and_note(picture: Picture, unit: str, note: str) -> Picture:
@@ -83,15 +83,15 @@ def set_title_and_note(picture: Picture, unit: str, note: str) -> Picture:
 def heat(values: npt.NDArray[np.float64], scale: ColorScale, **fields: Any) -> Trace:
     """A map of ``values`` (rows, columns), where NaN has no color; ``fields`` are those of plotly's trace."""
     z, colors = color_values(np.where(np.isfinite(values), values, np.nan), scale)
-    usual = theme.DIVERGING if scale.diverging else theme.SEQUENTIAL
+    default_colors = theme.DIVERGING if scale.diverging else theme.SEQUENTIAL
     name = scale.title.replace("<br>", " ")
     return heatmap(
-        **{"z": z, "colorscale": scale.colors or usual, "name": name, "hoverinfo": "skip", **colors, **fields}
+        **{"z": z, "colorscale": scale.colors or default_colors, "name": name, "hoverinfo": "skip", **colors, **fields}
     )
 
 
 def panel_color_bar(domain: Sequence[float]) -> dict[str, Any]:
-    """Settings of a panel's color bar: beside the panel, and as high as the panel."""
+    """Settings of a panel's color bar: at the right of the panel, and as high as the panel."""
     return {
         "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "fraction", "ypad": 0,
         "len": domain[1] - domain[0],
@@ -100,17 +100,17 @@ def panel_color_bar(domain: Sequence[float]) -> dict[str, Any]:
 
 def left_margin(names: Sequence[object]) -> float:
     """Width in px on the left of a heat map: names of rows and title, and the tick "embeddings" under the axis."""
-    return axes.room(names, least=70) + 38
+    return axes.names_width(names, min_width=70) + 38
 
 
-def height(rows: int) -> float:
+def map_height(rows: int) -> float:
     """Height in px of a heat map with ``rows`` rows, at least that of the color bar."""
     return TOP + BOTTOM + max(rows * ROW, 110)
 
 
 def color_values(values: npt.NDArray[np.float64], scale: ColorScale) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
     """The colored values (rows, columns), logarithms on a log scale, and the fields of range and color bar."""
-    low, high = scale.limits or _range(values, scale)
+    low, high = scale.limits or _color_range(values, scale)
     low = max(low, high * 1e-6) if scale.log else low
     bar: dict[str, Any] = {"title": {"text": scale.title, "side": "top"}, "thickness": 12, "outlinewidth": 0}
     z, meta = values, dict[str, Any]()
@@ -127,7 +127,7 @@ def color_values(values: npt.NDArray[np.float64], scale: ColorScale) -> tuple[np
     return z.astype(np.float32), {"zmin": low, "zmax": high, "colorbar": bar | marks, **meta}
 
 
-def _range(values: npt.NDArray[np.float64], scale: ColorScale) -> tuple[float, float]:
+def _color_range(values: npt.NDArray[np.float64], scale: ColorScale) -> tuple[float, float]:
     """On a log scale from the smallest positive to the largest number, otherwise from zero or around zero."""
     finite = values[np.isfinite(values)]
     if scale.diverging:

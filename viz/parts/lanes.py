@@ -42,12 +42,14 @@ def dots(
 
     ``axis`` is the number of the y axis; see ``series.marks``.
     """
-    for run, own, entry in series.rows_by_name(series.finite_rows(table, value), "run", lanes.runs):
+    for run, run_rows, entry in series.rows_by_name(series.finite_rows(table, value), "run", lanes.runs):
         look = looks[run]
-        faint = theme.FADED if look.color == theme.PALETTE[6] else look.color  # a thin yellow line is invisible
+        interval_color = (
+            theme.FADED if look.color == theme.PALETTE[6] else look.color
+        )  # a thin yellow line is invisible
         yield series.marks(
-            own, value, lanes.mark_positions(run, own["task"], rows), look, hover, picks=picks, yaxis=f"y{axis}",
-            error_x=series.interval(own, value, faint), **entry, **fields,
+            run_rows, value, lanes.mark_positions(run, run_rows["task"], rows), look, hover, picks=picks,
+            yaxis=f"y{axis}", error_x=series.interval(run_rows, value, interval_color), **entry, **fields,
         )  # fmt: skip
 
 

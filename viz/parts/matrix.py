@@ -17,8 +17,8 @@ from viz.hover import hover_texts
 from viz.parts import axes, heat_maps, series
 from viz.parts.cell_targets import click_targets
 
-NUMBERED = 12  # columns up to which numbers are written into the cells
-ROW, TOP, RIGHT, TILT, LONGEST = 34, 26, 110, 30, 20  # px, px, px, degrees, characters
+MAX_NUMBERED_COLUMNS = 12  # columns up to which numbers are written into the cells
+ROW, TOP, RIGHT, TILT, MAX_TITLE = 34, 26, 110, 30, 20  # px, px, px, degrees, characters
 
 
 class MatrixSide(NamedTuple):
@@ -46,9 +46,9 @@ def draw(
     heat = heat_maps.heat(numbers, scale, **positions, xgap=2, ygap=2)
     heat["colorbar"]["title"]["text"] += "<br>\xa0"  # an empty line above the highest number
     traces = [heat]
-    if len(columns.names) <= NUMBERED:
+    if len(columns.names) <= MAX_NUMBERED_COLUMNS:
         dark = (heat["z"] - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
-        traces.append(write_numbers(x, y, [_number(number, scale.percent) for number in numbers], dark))
+        traces.append(write_numbers(x, y, [_format_number(number, scale.percent) for number in numbers], dark))
     cells = list(zip(y.tolist(), x.tolist(), strict=True))
     traces.append(click_targets(rows.names, columns.names, texts, "Cells", cells=cells))
     fig = Drawing(traces)
@@ -59,7 +59,7 @@ def draw(
 def write_numbers(x: Any, y: Any, texts: Sequence[str], dark: Iterable[bool]) -> Trace:
     """Numbers in the cells, in a light color on cells that are ``dark`` and in a dark one on the others."""
     colors = [theme.ON_DARK if on_dark else theme.ON_LIGHT for on_dark in dark]
-    return series.words(x, y, texts, "Values", textfont={"size": theme.SMALL, "color": colors})
+    return series.text_trace(x, y, texts, "Values", textfont={"size": theme.SMALL_SIZE, "color": colors})
 
 
 def draw_table_matrix(
@@ -79,7 +79,9 @@ def draw_table_matrix(
     if cells.empty:
         raise ChartError("no cell of this matrix has a number")
     names = list(zip(cells[by[0]].astype(str), cells[by[1]].astype(str), strict=True))
-    numbers, texts = (dict(zip(names, of, strict=True)) for of in (cells[value], hover_texts(cells, hover)))
+    numbers, texts = (
+        dict(zip(names, column_values, strict=True)) for column_values in (cells[value], hover_texts(cells, hover))
+    )
     values = np.array([[numbers.get((row, column), np.nan) for column in columns.names] for row in rows.names], float)
     ordered = [texts[rows.names[y], columns.names[x]] for y, x in np.argwhere(np.isfinite(values)).tolist()]
     return draw(rows, columns, values, ordered, scale)
@@ -104,12 +106,12 @@ def draw_model_matrices(
     """
     models = table.drop_duplicates("model")
     down, side = (_sort_names(table[name]) for _, name in (rows, columns))
-    cells_wanted = pd.MultiIndex.from_product([down, models["model"], side])
-    cells = table.set_index([rows[1], "model", columns[1]], drop=False).loc[cells_wanted].reset_index(drop=True)
+    cell_index = pd.MultiIndex.from_product([down, models["model"], side])
+    cells = table.set_index([rows[1], "model", columns[1]], drop=False).loc[cell_index].reset_index(drop=True)
     shape = (len(down), len(models) * len(side))
-    named, titles = list(names or map(str, down)), list(across or map(str, side)) * len(models)
+    row_names, titles = list(names or map(str, down)), list(across or map(str, side)) * len(models)
     fig = draw(
-        MatrixSide(rows[0], named, named), MatrixSide(columns[0], titles, titles),
+        MatrixSide(rows[0], row_names, row_names), MatrixSide(columns[0], titles, titles),
         cells[value].to_numpy(np.float64).reshape(shape),
         hover_texts(cells, hover, **formats), scale,
     )  # fmt: skip
@@ -123,11 +125,11 @@ def draw_model_matrices(
 
 def _sort_names(values: pd.Series[Any]) -> list[Any]:
     """The distinct numbers, sorted, or the distinct names in the order of their first occurrence."""
-    different = list(dict.fromkeys(values))
-    return sorted(different) if pd.api.types.is_numeric_dtype(values) else different
+    distinct = list(dict.fromkeys(values))
+    return sorted(distinct) if pd.api.types.is_numeric_dtype(values) else distinct
 
 
-def _number(number: float, percent: bool) -> str:
+def _format_number(number: float, percent: bool) -> str:
     return f"{100 * number:.0f}" if percent else f"{number:.2f}".replace("-", "−")
 
 
@@ -142,17 +144,17 @@ def draw_groups(fig: Drawing, titles: Sequence[str], size: int, rows: int) -> No
             fig.add_shape(type="line", xref="x", yref="y", x0=first, x1=first, y0=-0.5, y1=rows - 0.5, line=line)
 
 
-def height(fig: Drawing, rows: int) -> float:
+def matrix_height(fig: Drawing, rows: int) -> float:
     """Height in px of a matrix with this many rows; few rows still leave room for the color bar."""
     return TOP + ROW * max(rows, 4) + float(fig.layout["margin"]["b"])
 
 
 def _lay_out(fig: Drawing, rows: MatrixSide, columns: MatrixSide) -> None:
-    across = [safe_text(title, LONGEST) for title in columns.titles]
-    short = max(map(len, across)) <= 3  # such as numbers of blocks, which need no tilt
-    tilt = 0 if short else -TILT
-    fig.update_xaxes(**axes.name_axis(columns.title, columns.titles, LONGEST, tickangle=tilt, ticks=""))
-    fig.update_yaxes(**axes.name_axis(rows.title, rows.titles, LONGEST, down=True))
-    bottom = 56 if short else max(map(theme.text_width, across)) * float(np.sin(np.radians(TILT))) + 50
-    margin = {"l": axes.room(rows.titles, LONGEST, 30) + 40, "r": RIGHT, "t": TOP, "b": round(bottom)}
+    column_titles = [safe_text(title, MAX_TITLE) for title in columns.titles]
+    is_short = max(map(len, column_titles)) <= 3  # such as numbers of blocks, which need no tilt
+    tilt = 0 if is_short else -TILT
+    fig.update_xaxes(**axes.name_axis(columns.title, columns.titles, MAX_TITLE, tickangle=tilt, ticks=""))
+    fig.update_yaxes(**axes.name_axis(rows.title, rows.titles, MAX_TITLE, down=True))
+    bottom = 56 if is_short else max(map(theme.text_width, column_titles)) * float(np.sin(np.radians(TILT))) + 50
+    margin = {"l": axes.names_width(rows.titles, MAX_TITLE, 30) + 40, "r": RIGHT, "t": TOP, "b": round(bottom)}
     fig.update_layout(barmode="overlay", showlegend=False, margin=margin, plot_bgcolor=theme.PANEL)

@@ -18,10 +18,10 @@ from viz.hover import hover_texts
 from viz.parts import heat_maps
 from viz.parts.matrix import MatrixSide
 
-UNIT, CAPTION, PAD = 132, 24, 5  # px of a grid: its side with its note, the note over it, and the space around it
-TOP, RIGHT, BOTTOM, LONGEST = 62, 110, 16, 22
+GRID_PX, CAPTION, PAD = 132, 24, 5  # px of a grid: its side with its note, the note over it, and the space around it
+TOP, RIGHT, BOTTOM, MAX_TITLE = 62, 110, 16, 22
 GRID_OPACITY = 0.68  # opacity of the cells over the picture
-PNG = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
+PNG_PATTERN = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
 
 
 class GridCells(NamedTuple):
@@ -56,16 +56,16 @@ def draw_model_grids(
     texts = pd.Series(hover_texts(table, hover, **formats), table.index)
     positions = {name: index for index, name in enumerate(models["model"])}
     grids = {
-        (rows.names.index(str(row)), positions[str(model)]): _cells(
-            own, value, texts[own.index], notes.get((str(row), str(model)), "")
+        (rows.names.index(str(row)), positions[str(model)]): _make_cells(
+            patches, value, texts[patches.index], notes.get((str(row), str(model)), "")
         )
-        for (row, model), own in table.groupby([table[by].astype(str), "model"], sort=False)
+        for (row, model), patches in table.groupby([table[by].astype(str), "model"], sort=False)
     }
-    fig = _draw(grids, rows, MatrixSide(columns, list(positions), models["title"].tolist()), scale, picture, wide)
-    return fig, TOP + BOTTOM + UNIT * max(len(rows.names), 1)
+    fig = _draw_grids(grids, rows, MatrixSide(columns, list(positions), models["title"].tolist()), scale, picture, wide)
+    return fig, TOP + BOTTOM + GRID_PX * max(len(rows.names), 1)
 
 
-def _cells(patches: pd.DataFrame, value: str, texts: pd.Series[str], note: str) -> GridCells:
+def _make_cells(patches: pd.DataFrame, value: str, texts: pd.Series[str], note: str) -> GridCells:
     """One grid from a table with a row for each patch. Raises ChartError unless every patch has one number."""
     y, x = (patches[name].to_numpy(int) for name in ("row", "column"))
     side = int(max(y.max(), x.max())) + 1
@@ -78,12 +78,12 @@ def _cells(patches: pd.DataFrame, value: str, texts: pd.Series[str], note: str) 
 
 def check_picture(picture: str) -> str:
     """A picture's data, if it is a PNG in base64 or empty. Raises ChartError."""
-    if picture and not PNG.fullmatch(picture):
+    if picture and not PNG_PATTERN.fullmatch(picture):
         raise ChartError("a picture is a PNG as a data URI in base64")
     return picture
 
 
-def _draw(
+def _draw_grids(
     grids: Mapping[tuple[int, int], GridCells],
     rows: MatrixSide,
     columns: MatrixSide,
@@ -94,23 +94,23 @@ def _draw(
     """Grids by (row, column) of a plane, each over the picture; all have the same colors."""
     if wide and len(rows.names) > len(columns.names):
         grids, rows, columns = {(column, row): grid for (row, column), grid in grids.items()}, columns, rows
-    every = np.concatenate([grid.values.ravel() for grid in grids.values()])
-    _, colors = heat_maps.color_values(every, scale)
+    all_values = np.concatenate([grid.values.ravel() for grid in grids.values()])
+    _, colors = heat_maps.color_values(all_values, scale)
     traces: list[Trace] = []
     notes, pictures = [], []
     for index, ((row, column), grid) in enumerate(grids.items()):
-        left, top, size = column + PAD / UNIT, row + CAPTION / UNIT, 1 - (CAPTION + PAD) / UNIT
-        traces.append(_heat(grid, (left, top), size, scale, colors, index == 0))
+        left, top, size = column + PAD / GRID_PX, row + CAPTION / GRID_PX, 1 - (CAPTION + PAD) / GRID_PX
+        traces.append(_draw_heat(grid, (left, top), size, scale, colors, index == 0))
         notes.append(theme.caption(grid.note, top, x=left, xref="x", yref="y", yshift=0))
         if picture:
-            pictures.append(_picture(picture, left, top, size))
+            pictures.append(_make_image(picture, left, top, size))
     fig = Drawing(traces)
     _lay_out(fig, rows, columns)
     fig.update_layout(annotations=notes, images=pictures)
     return fig
 
 
-def _heat(
+def _draw_heat(
     grid: GridCells,
     corner: tuple[float, float],
     size: float,
@@ -127,7 +127,7 @@ def _heat(
     )  # fmt: skip
 
 
-def _picture(picture: str, left: float, top: float, size: float) -> dict[str, Any]:
+def _make_image(picture: str, left: float, top: float, size: float) -> dict[str, Any]:
     return {
         "source": check_picture(picture), "xref": "x", "yref": "y", "x": left, "y": top, "sizex": size, "sizey": size,
         "xanchor": "left", "yanchor": "top", "sizing": "stretch", "layer": "below",
@@ -135,18 +135,19 @@ def _picture(picture: str, left: float, top: float, size: float) -> dict[str, An
 
 
 def _lay_out(fig: Drawing, rows: MatrixSide, columns: MatrixSide) -> None:
-    across, down = ([_wrap_title(title) for title in side.titles] for side in (columns, rows))
+    column_titles, row_titles = ([_wrap_title(title) for title in side.titles] for side in (columns, rows))
     ticks = {"tickmode": "array", "showgrid": False, "fixedrange": True, "ticks": "", "zeroline": False}
-    middle = (1 + CAPTION / UNIT) / 2
+    middle = (1 + CAPTION / GRID_PX) / 2
     fig.update_xaxes(
-        title={"text": columns.title}, side="top", range=[0, len(across)], tickangle=0, ticktext=across,
-        tickvals=[column + 0.5 for column in range(len(across))], constrain="domain", constraintoward="center", **ticks,
+        title={"text": columns.title}, side="top", range=[0, len(column_titles)], tickangle=0, ticktext=column_titles,
+        tickvals=[column + 0.5 for column in range(len(column_titles))], constrain="domain", constraintoward="center",
+        **ticks,
     )  # fmt: skip
     fig.update_yaxes(
-        title={"text": rows.title}, range=[len(down), 0], ticktext=down, scaleanchor="x", constrain="domain",
-        constraintoward="top", tickvals=[row + middle for row in range(len(down))], **ticks,
+        title={"text": rows.title}, range=[len(row_titles), 0], ticktext=row_titles, scaleanchor="x",
+        constrain="domain", constraintoward="top", tickvals=[row + middle for row in range(len(row_titles))], **ticks,
     )  # fmt: skip
-    lines = [line for title in down for line in title.split("<br>")]
+    lines = [line for title in row_titles for line in title.split("<br>")]
     left = max(*map(theme.text_width, lines), 30) + 40
     fig.update_layout(showlegend=False, margin={"l": left, "r": RIGHT, "t": TOP, "b": BOTTOM})
 
@@ -155,7 +156,7 @@ def _wrap_title(title: str) -> str:
     """A title in at most two lines."""
     words, lines = str(title).split(" "), [""]
     for word in words:
-        if lines[-1] and len(lines) < 2 and len(lines[-1]) + len(word) >= LONGEST:
+        if lines[-1] and len(lines) < 2 and len(lines[-1]) + len(word) >= MAX_TITLE:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
-    return "<br>".join(safe_text(line, LONGEST) for line in lines)
+    return "<br>".join(safe_text(line, MAX_TITLE) for line in lines)

@@ -17,7 +17,7 @@ from viz.parts import axes, series
 
 LEFT, RIGHT = 62, 30  # px: margins
 IN, OUT = "in_domain", "out_of_domain"
-SIDES = {"in": IN, "out": OUT}
+SCORE_COLUMNS = {"in": IN, "out": OUT}
 SCORES = (
     "in-domain {in_domain:percent}[ ({in_low:percent} to {in_high:percent})][, n = {n_in:count}]"
     "<br>out-of-domain {out_of_domain:percent}[ ({out_low:percent} to {out_high:percent})][, n = {n_out:count}]"
@@ -27,8 +27,11 @@ Point = tuple[float, float]
 # Possible positions of a label, nearest first: (horizontal side, vertical side, distance in px); far ones get a thin
 # line. Corners come first, because a mark's own intervals leave them free.
 CORNERS, EDGES = ((1, 1), (1, -1), (-1, 1), (-1, -1)), ((1, 0), (-1, 0), (0, 1), (0, -1))
-PLACES = (*((h, v, 6) for h, v in CORNERS), *((h, v, gap) for gap in (18, 26, 40, 58) for h, v in (*EDGES, *CORNERS)))
-LINED = 15  # px: a label farther from its mark than this gets a line to it
+LABEL_POSITIONS = (
+    *((h, v, 6) for h, v in CORNERS),
+    *((h, v, gap) for gap in (18, 26, 40, 58) for h, v in (*EDGES, *CORNERS)),
+)
+MAX_UNLINED_GAP = 15  # px: a label farther from its mark than this gets a line to it
 
 
 class PlotWindow(NamedTuple):
@@ -40,7 +43,7 @@ class PlotWindow(NamedTuple):
     @classmethod
     def around_rows(cls, rows: pd.DataFrame) -> PlotWindow:
         """The ranges of every mark and interval, inside 0 to 1 and never so narrow that noise looks large."""
-        return cls(_range(rows, "in"), _range(rows, "out"))
+        return cls(_axis_range(rows, "in"), _axis_range(rows, "out"))
 
     def pixel_position(self, point: Point, size: Point) -> Point:
         """Position of a point in a plot of ``size``, in px from its lower left corner."""
@@ -49,9 +52,9 @@ class PlotWindow(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """Texts beside the marks of ``rows``.
+    """Texts at the marks of ``rows``.
 
-    They do not cover the other marks at ``beside``, nor the marks' intervals if ``clear`` is True. The rows whose
+    They do not cover ``other_marks``, nor the marks' intervals if ``avoid_intervals`` is True. The rows whose
     numbers are in ``first`` choose their positions first. Labels do not overlap on pages of these ``widths`` with a
     plot of this ``height``, px.
     """
@@ -60,14 +63,14 @@ class Labels(NamedTuple):
     texts: Sequence[str]
     widths: tuple[float, ...]
     height: float
-    clear: bool = False
-    beside: Sequence[Point] = ()
+    avoid_intervals: bool = False
+    other_marks: Sequence[Point] = ()
     first: Collection[int] = ()
 
 
 def split_complete(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows that have all three scores, and the others."""
-    complete = np.isfinite(table[[*SIDES.values(), "h_score"]].to_numpy(np.float64)).all(axis=1)
+    complete = np.isfinite(table[[*SCORE_COLUMNS.values(), "h_score"]].to_numpy(np.float64)).all(axis=1)
     return table[complete].reset_index(drop=True), table[~complete]
 
 
@@ -79,14 +82,14 @@ def require_rows(complete: pd.DataFrame, left_out: pd.DataFrame) -> None:
 
 def points(rows: pd.DataFrame) -> list[Point]:
     """Both accuracies of every row."""
-    return list(zip(*(rows[side] for side in SIDES.values()), strict=True))
+    return list(zip(*(rows[side] for side in SCORE_COLUMNS.values()), strict=True))
 
 
 def marks(rows: pd.DataFrame, look: theme.Look, hover: str, error: str, **fields: Any) -> Trace:
     """The marks of the runs in ``rows``, with intervals in the color ``error``; see ``series.marks``."""
     x, y = (
         series.interval(rows, middle, error, f"{side}_low", f"{side}_high", thickness=1)
-        for side, middle in SIDES.items()
+        for side, middle in SCORE_COLUMNS.items()
     )
     return series.marks(rows, IN, OUT, look, hover, picks=("run",), error_x=x, error_y=y, **fields)
 
@@ -103,20 +106,22 @@ def draw(
 
     A note counts the rows without scores and the marks without a label; ``notes`` follow, a line each.
     """
-    curves, names = _curves(window)
-    placed = _place_labels(window, labels, arrows, [(name["x"], name["y"]) for name in names])
+    curves, names = _draw_curves(window)
+    fitting_labels = _arrange_labels(window, labels, arrows, [(name["x"], name["y"]) for name in names])
     fig = Drawing([*curves, *traces])
     for update, side, title, ends in (
         (fig.update_xaxes, "in", "In-domain", window.x),
         (fig.update_yaxes, "out", "Out-of-domain", window.y),
     ):
-        tasks = _tasks(labels.rows, f"tasks_{side}")
+        tasks = _tasks_in_words(labels.rows, f"tasks_{side}")
         update(title={"text": f"{title} accuracy, mean over {tasks} (%)"}, range=ends, tickformat=".0%")
-    unlabeled = len(labels.rows) - len(placed)
+    unlabeled = len(labels.rows) - len(fitting_labels)
     first = [_describe_left_out(left_out)] if len(left_out) else []
     first += [f"{plural(unlabeled, 'mark')} unlabeled for lack of room"] if unlabeled else []
     text = "<br>".join(filter(None, (". ".join(first), *notes)))
-    fig.update_layout(annotations=[*names, *arrows, *placed, *([axes.annotate_below(text, 50)] if text else [])])
+    fig.update_layout(
+        annotations=[*names, *arrows, *fitting_labels, *([axes.annotate_below(text, 50)] if text else [])]
+    )
     return fig
 
 
@@ -129,15 +134,15 @@ def arrow(start: Point, end: Point, color: str = theme.INK) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _range(rows: pd.DataFrame, side: str) -> list[float]:
-    columns = [name for name in (SIDES[side], f"{side}_low", f"{side}_high") if name in rows]
+def _axis_range(rows: pd.DataFrame, side: str) -> list[float]:
+    columns = [name for name in (SCORE_COLUMNS[side], f"{side}_low", f"{side}_high") if name in rows]
     ends = rows[columns].to_numpy(np.float64)
     low, high = float(np.nanmin(ends)), float(np.nanmax(ends))
     pad = max(0.1 * (high - low), (0.1 - (high - low)) / 2, 0.01)
     return [max(0.0, low - pad), min(1.0 + 0.2 * pad, high + pad)]
 
 
-def _curves(window: PlotWindow) -> tuple[list[Trace], list[dict[str, Any]]]:
+def _draw_curves(window: PlotWindow) -> tuple[list[Trace], list[dict[str, Any]]]:
     """Thin curves of equal H = 2·in·out/(in + out), each labeled where it leaves the plot."""
     lowest, highest = (_harmonic_mean(window.x[end], window.y[end]) for end in (0, 1))
     step = next((s for s in (0.01, 0.02, 0.05, 0.1) if (highest - lowest) / s <= 7), 0.2)
@@ -149,10 +154,12 @@ def _curves(window: PlotWindow) -> tuple[list[Trace], list[dict[str, Any]]]:
         if inside.sum() < 3:
             continue
         x, y = x[inside], y[inside]
-        style = {"color": theme.LEVEL, "width": 1.2, "dash": "dot"}
+        style = {"color": theme.LEVEL_COLOR, "width": 1.2, "dash": "dot"}
         curves.append(series.line(x, y, f"H = {percent(level, 0)}", style, showlegend=False))
-        text, place = f"H {percent(level, 0)}", {"x": float(x[-1]), "y": float(y[-1])}
-        labels.append({"text": text, **place, "xanchor": "right", "yanchor": "bottom", "font": {"color": theme.FADED}})
+        text, position = f"H {percent(level, 0)}", {"x": float(x[-1]), "y": float(y[-1])}
+        labels.append(
+            {"text": text, **position, "xanchor": "right", "yanchor": "bottom", "font": {"color": theme.FADED}}
+        )
     return curves, labels
 
 
@@ -160,23 +167,23 @@ def _harmonic_mean(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b > 0 else 0.0
 
 
-def _place_labels(
+def _arrange_labels(
     window: PlotWindow, labels: Labels, arrows: Sequence[dict[str, Any]], corners: list[Point]
 ) -> list[dict[str, Any]]:
     """The labels that fit on narrow and wide pages; ``corners`` are the lower right ones of the curves' labels."""
     positions, views = points(labels.rows), []
     for width in labels.widths:
         size = (width - LEFT - RIGHT, labels.height)
-        taken = [Box(x - 23, y + 8, 46, 16) for x, y in (window.pixel_position(corner, size) for corner in corners)]
-        taken += [Box(*window.pixel_position(point, size), 12, 12) for point in labels.beside]
-        taken += _interval_boxes(labels.rows, window, size) if labels.clear else []
+        occupied = [Box(x - 23, y + 8, 46, 16) for x, y in (window.pixel_position(corner, size) for corner in corners)]
+        occupied += [Box(*window.pixel_position(point, size), 12, 12) for point in labels.other_marks]
+        occupied += _interval_boxes(labels.rows, window, size) if labels.avoid_intervals else []
         for pointer in arrows:
             (x0, y0), (x1, y1) = (
                 window.pixel_position(end, size)
                 for end in ((pointer["ax"], pointer["ay"]), (pointer["x"], pointer["y"]))
             )
-            taken += [Box(x0 + t * (x1 - x0), y0 + t * (y1 - y0), 6, 6) for t in np.linspace(0.1, 0.9, 12)]
-        views.append(PlotArea([window.pixel_position(point, size) for point in positions], size, taken))
+            occupied += [Box(x0 + t * (x1 - x0), y0 + t * (y1 - y0), 6, 6) for t in np.linspace(0.1, 0.9, 12)]
+        views.append(PlotArea([window.pixel_position(point, size) for point in positions], size, occupied))
     return place_labels(labels.texts, positions, views, labels.first)
 
 
@@ -193,7 +200,7 @@ def _interval_boxes(rows: pd.DataFrame, window: PlotWindow, size: Point) -> list
     return boxes
 
 
-def _tasks(rows: pd.DataFrame, name: str) -> str:
+def _tasks_in_words(rows: pd.DataFrame, name: str) -> str:
     """The number of tasks of an average, in words, if it is the same for all rows."""
     counts = set(rows[name].dropna()) if name in rows else set()
     return plural(int(counts.pop()), "task") if len(counts) == 1 else "tasks"
@@ -227,9 +234,12 @@ class PlotArea(NamedTuple):
 
 
 def place_labels(
-    texts: Sequence[str], data: Sequence[tuple[float, float]], views: Sequence[PlotArea], first: Collection[int] = ()
+    texts: Sequence[str],
+    positions: Sequence[tuple[float, float]],
+    views: Sequence[PlotArea],
+    first: Collection[int] = (),
 ) -> list[dict[str, Any]]:
-    """Annotations that label the marks at ``data`` (axis units) without overlap in every view, narrow page or wide.
+    """Annotations that label the marks at ``positions`` (axis units) without overlap on narrow and wide pages.
 
     The marks ``first`` choose first, then crowded ones. A label with no free position is left out: overlapping labels
     are unreadable, and the hover has the text.
@@ -238,12 +248,12 @@ def place_labels(
     crowd = [sum(abs(x - a) < 90 and abs(y - b) < 30 for a, b in views[0].marks) for x, y in views[0].marks]
     annotations = []
     for index in sorted(range(len(texts)), key=lambda i: (i not in first, -crowd[i], i)):
-        wide, high = theme.text_width(texts[index]), theme.SMALL + 3
-        for side, up, gap in PLACES:
-            boxes = [_box(view.marks[index], side, up, gap, wide, high) for view in views]
+        width, height = theme.text_width(texts[index]), theme.SMALL_SIZE + 3
+        for side, vertical, gap in LABEL_POSITIONS:
+            boxes = [_label_box(view.marks[index], side, vertical, gap, width, height) for view in views]
             if all(_has_room(*case) for case in zip(boxes, views, obstacles, strict=True)):
-                obstacles = [np.vstack([taken, box]) for taken, box in zip(obstacles, boxes, strict=True)]
-                annotations.append(_annotation(texts[index], data[index], side, up, gap))
+                obstacles = [np.vstack([occupied, box]) for occupied, box in zip(obstacles, boxes, strict=True)]
+                annotations.append(_label_annotation(texts[index], positions[index], side, vertical, gap))
                 break
     return annotations
 
@@ -256,19 +266,20 @@ def _has_room(box: Box, view: PlotArea, obstacles: npt.NDArray[np.float64]) -> b
     return not bool((distances < sizes / 2).all(axis=1).any())
 
 
-def _box(point: tuple[float, float], side: int, up: int, gap: float, wide: float, high: float) -> Box:
+def _label_box(point: tuple[float, float], side: int, vertical: int, gap: float, width: float, height: float) -> Box:
     # a diagonal label is moved by the same distance along each axis
-    return Box(point[0] + side * (gap + wide / 2), point[1] + up * (gap + high / 2), wide, high)
+    return Box(point[0] + side * (gap + width / 2), point[1] + vertical * (gap + height / 2), width, height)
 
 
-def _annotation(text: str, data: tuple[float, float], side: int, up: int, gap: float) -> dict[str, Any]:
+def _label_annotation(text: str, data: tuple[float, float], side: int, vertical: int, gap: float) -> dict[str, Any]:
     common = {
         "text": text, "x": data[0], "y": data[1], "name": "label",
-        "xanchor": {1: "left", 0: "center", -1: "right"}[side], "yanchor": {1: "bottom", 0: "middle", -1: "top"}[up],
+        "xanchor": {1: "left", 0: "center", -1: "right"}[side],
+        "yanchor": {1: "bottom", 0: "middle", -1: "top"}[vertical],
     }  # fmt: skip
-    if gap < LINED:
-        return common | {"xshift": side * gap, "yshift": up * gap}
+    if gap < MAX_UNLINED_GAP:
+        return common | {"xshift": side * gap, "yshift": vertical * gap}
     return common | {
         "showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": theme.FADED, "standoff": 7,
-        "ax": side * gap, "ay": -up * gap, "axref": "pixel", "ayref": "pixel",
+        "ax": side * gap, "ay": -vertical * gap, "axref": "pixel", "ayref": "pixel",
     }  # fmt: skip

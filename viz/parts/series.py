@@ -37,13 +37,16 @@ def marks(
     """A mark for each row, at its columns (or values) ``x`` and ``y``; ``line`` joins them.
 
     ``hover`` is a template of ``viz.hover``, with its ``formats``; ``picks`` are the columns that a click returns.
-    ``fields`` of plotly's trace replace the usual ones; those of ``marker`` one by one.
+    ``fields`` of plotly's trace replace the usual ones; fields of ``marker`` are replaced one by one.
     """
     marker = {"symbol": look.symbol, "color": look.color, "size": size, "line": theme.edge(0.8)}
-    lined = {"mode": "markers"} if line is None else {"mode": "lines+markers", "line": {"color": look.color, **line}}
+    line_fields = (
+        {"mode": "markers"} if line is None else {"mode": "lines+markers", "line": {"color": look.color, **line}}
+    )
     return scatter(
         x=numbers(rows, x), y=numbers(rows, y),
-        **lined | pointer_fields(rows, hover, picks, formats) | fields | {"marker": marker | fields.get("marker", {})},
+        **line_fields | pointer_fields(rows, hover, picks, formats) | fields
+        | {"marker": marker | fields.get("marker", {})},
     )  # fmt: skip
 
 
@@ -60,9 +63,9 @@ def bars(
 ) -> Trace:
     """A bar for each row, with a thin dark edge; see ``marks``."""
     marker = {"color": color, "line": theme.edge(0.6)}
-    own = {"textposition": "none", **pointer_fields(rows, hover, picks, formats)}
+    pointer = {"textposition": "none", **pointer_fields(rows, hover, picks, formats)}
     return bar(
-        x=numbers(rows, x), y=numbers(rows, y), **own | fields | {"marker": marker | fields.get("marker", {})}
+        x=numbers(rows, x), y=numbers(rows, y), **pointer | fields | {"marker": marker | fields.get("marker", {})}
     )  # fmt: skip
 
 
@@ -70,13 +73,13 @@ def histogram(
     rows: pd.DataFrame, color: str, hover: str, mean: str, ends: Sequence[float], names: Sequence[str], **fields: Any
 ) -> tuple[Trace, Trace]:
     """Bars of bins from low to high, and a dashed line at their mean between two ``ends`` with hover text ``mean``."""
-    low, high, once = rows["low"], rows["high"], rows.iloc[[0, 0]]
+    low, high, line_rows = rows["low"], rows["high"], rows.iloc[[0, 0]]
     width, line = numbers(rows, high - low), theme.edge(2) | {"dash": "dash"}
     return (
         bars(rows, (low + high) / 2, "share", color, hover, width=width, name=names[0],
              marker={"line": theme.edge(0.5)}, **fields),
-        scatter(x=numbers(once, "mean"), y=_floats(ends), mode="lines", name=names[1], line=line,
-                meta={"upright": True}, **pointer_fields(once, mean), **fields),
+        scatter(x=numbers(line_rows, "mean"), y=_floats(ends), mode="lines", name=names[1], line=line,
+                meta={"upright": True}, **pointer_fields(line_rows, mean), **fields),
     )  # fmt: skip
 
 
@@ -97,19 +100,20 @@ def line(x: Any, y: Any, name: str, style: Mapping[str, Any], **fields: Any) -> 
     return scatter(x=_floats(x), y=_floats(y), mode="lines", name=name, line=dict(style), hoverinfo="skip", **fields)
 
 
-def words(x: Any, y: Any, texts: Sequence[str], name: str, **fields: Any) -> Trace:
+def text_trace(x: Any, y: Any, texts: Sequence[str], name: str, **fields: Any) -> Trace:
     """Texts in the plot that ignore the pointer and have no entry in the legend."""
-    shown = {"textfont": {"size": theme.SMALL}, **fields}
+    text_fields = {"textfont": {"size": theme.SMALL_SIZE}, **fields}
     return scatter(
-        x=_floats(x), y=_floats(y), mode="text", text=texts, name=name, hoverinfo="skip", showlegend=False, **shown
+        x=_floats(x), y=_floats(y), mode="text", text=texts, name=name, hoverinfo="skip", showlegend=False,
+        **text_fields
     )  # fmt: skip
 
 
 def ring(x: Any, y: Any, name: str, size: float = 17, width: float = 3, **fields: Any) -> Trace:
     """Rings around selected marks, in the accent color; a click on another mark leaves them unchanged."""
     marker = {"symbol": "circle-open", "size": size, "color": theme.ACCENT, "line": {"width": width}}
-    shown = {"name": name, "hoverinfo": "skip", "showlegend": False, **NO_POINTER, **fields}
-    return scatter(x=_floats(x), y=_floats(y), mode="markers", marker=marker, **shown)
+    ring_fields = {"name": name, "hoverinfo": "skip", "showlegend": False, **NO_POINTER, **fields}
+    return scatter(x=_floats(x), y=_floats(y), mode="markers", marker=marker, **ring_fields)
 
 
 def published_marks(rows: pd.DataFrame, x: str | Any, hover: str, symbol: str = "diamond-open", **entry: Any) -> Trace:
@@ -136,8 +140,8 @@ def interval(
     """Error bars from ``low`` to ``high`` around ``middle``; None if the table has no such columns."""
     if not {low, high} <= set(rows):
         return None
-    middles, below, above = (factor * rows[name].to_numpy(np.float64) for name in (middle, low, high))
-    ends = {"array": above - middles, "arrayminus": middles - below}
+    middles, lows, highs = (factor * rows[name].to_numpy(np.float64) for name in (middle, low, high))
+    ends = {"array": highs - middles, "arrayminus": middles - lows}
     return {
         "type": "data", "symmetric": False, "color": color, "thickness": 1.5, "width": 0,
         **{name: np.nan_to_num(values.astype(np.float32)).clip(0) for name, values in ends.items()}, **style,
@@ -158,7 +162,7 @@ def rows_by_name(
         rows = table[column == name]
         if len(rows):
             group = safe_text(f"{by} {name}")
-            yield name, rows, {"name": legends.entry(rows[label].iloc[0]), "legendgroup": group}
+            yield name, rows, {"name": legends.legend_name(rows[label].iloc[0]), "legendgroup": group}
 
 
 def finite_rows(table: pd.DataFrame, *columns: str) -> pd.DataFrame:

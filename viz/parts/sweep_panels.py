@@ -17,11 +17,11 @@ from viz.parts import axes, legends, series
 FAILING = theme.FAILING  # color of values below the requirement
 SELECTED_POINT = {"color": theme.ACCENT, "width": 1.5, "dash": "dot"}  # the line at the selected value
 SCORES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
-REQUIRED = ("meets", "certainty")  # columns: whether a point meets it, and the share of draws where it does
+REQUIREMENT_COLUMNS = ("meets", "certainty")  # columns: whether a point meets it, and the share of draws where it does
 REQUIREMENT_HOVER = "[<br>{meets:verdict} the requirement][, which {certainty:percent 0} of the draws do]"
-FORMATS: Mapping[str, Callable[[Any], str]] = {"verdict": lambda meets: "meets" if meets else "does not meet"}
-BELOW, BETWEEN = 52, 0.03  # px under the plots, and the share of the width between two of them
-CHARACTERS = 76  # of captions and titles in all columns together on a narrow page
+TEXT_FORMATS: Mapping[str, Callable[[Any], str]] = {"verdict": lambda meets: "meets" if meets else "does not meet"}
+BELOW_PX, GAP_SHARE = 52, 0.03  # px under the plots, and the share of the width between two of them
+LINE_CHARACTERS = 76  # of captions and titles in all columns together on a narrow page
 
 
 class SweepPanel(NamedTuple):
@@ -91,28 +91,32 @@ def draw(
     for index, panel in enumerate(panels):
         panel_axes: dict[str, Any] = {f"{letter}axis": grid.axis(letter, index) for letter in "xy"}
         for name, rows, entry in series.rows_by_name(panel.rows, by, names):
-            fig.add_traces(_line(panel, rows, looks[name], style(rows, looks[name].color), **entry, **panel_axes))
-        chosen = panel.rows[panel.rows["point"] == sweep.selected]
-        if len(chosen):
+            fig.add_traces(_draw_line(panel, rows, looks[name], style(rows, looks[name].color), **entry, **panel_axes))
+        selected_rows = panel.rows[panel.rows["point"] == sweep.selected]
+        if len(selected_rows):
             size = (12, 2.5) if grid.columns > 1 else (17, 3)
-            fig.add_trace(series.ring(chosen["x"], chosen[panel.value], "Chosen point", *size, **panel_axes))
+            fig.add_trace(
+                series.ring(selected_rows["x"], selected_rows[panel.value], "Chosen point", *size, **panel_axes)
+            )
     legends.merge_entries(fig)
-    notes, more = axes.note(sweep.note, BELOW)
+    notes, note_height = axes.make_note(sweep.note, BELOW_PX)
     inner = _lay_out(fig, panels, grid, sweep.title, axis_range(sweep.values, table["x"]))
-    through = table.loc[table["point"] == sweep.selected, "x"].drop_duplicates() if grid.columns == 1 else ()
-    shapes = [axes.vertical_line(float(x), SELECTED_POINT) for x in through]
+    selected_values = table.loc[table["point"] == sweep.selected, "x"].drop_duplicates() if grid.columns == 1 else ()
+    shapes = [axes.vertical_line(float(x), SELECTED_POINT) for x in selected_values]
     for index, panel in enumerate(panels):
         if sweep.required is not None and sweep.required[0] == panel.key:
-            shapes += _shade(fig, panel, sweep.required[1], grid.axis("x", index), grid.axis("y", index))
+            shapes += _shade_failing(fig, panel, sweep.required[1], grid.axis("x", index), grid.axis("y", index))
     fig.update_layout(shapes=shapes, annotations=[*fig.annotations, *notes])
     gap = 30 if grid.columns > 1 else 14  # with room for a caption
     return legends.add_legend(
-        fig, f"{words} {clean_text(sweep.note, 300)}".strip(), inner + gap + BELOW + more, sweep.title,
-        left=grid.left, right=24, below=BELOW + more, gap=gap,
+        fig, f"{words} {clean_text(sweep.note, 300)}".strip(), inner + gap + BELOW_PX + note_height, sweep.title,
+        left=grid.left, right=24, below=BELOW_PX + note_height, gap=gap,
     )  # fmt: skip
 
 
-def _line(panel: SweepPanel, rows: pd.DataFrame, look: theme.Look, style: dict[str, Any], **fields: Any) -> list[Trace]:
+def _draw_line(
+    panel: SweepPanel, rows: pd.DataFrame, look: theme.Look, style: dict[str, Any], **fields: Any
+) -> list[Trace]:
     """The band of the intervals, if there are any, the line, and white marks on points that fail the requirement."""
     traces = []
     if len(panel.band) == 2 and set(panel.band) <= set(rows):
@@ -120,7 +124,7 @@ def _line(panel: SweepPanel, rows: pd.DataFrame, look: theme.Look, style: dict[s
         low, high = (known[end] for end in panel.band)
         traces.append(series.band(known["x"], low, high, theme.tint(look.color, 0.13), showlegend=False, **fields))
     line = series.marks(
-        rows, "x", panel.value, look, panel.hover, picks=("point",), formats=FORMATS, **style, **fields
+        rows, "x", panel.value, look, panel.hover, picks=("point",), formats=TEXT_FORMATS, **style, **fields
     )  # fmt: skip
     return [*traces, line, *failing_marks(line, rows)]
 
@@ -129,27 +133,31 @@ def _lay_out(fig: Drawing, panels: Sequence[SweepPanel], grid: PanelGrid, title:
     """Add axes and captions of the small plots; returns the height of all together in px."""
     columns = min(grid.columns, len(panels))
     rows = -(-len(panels) // columns)
-    across, (down, inner) = axes.panel_domains(columns, BETWEEN), axes.stack_panels([grid.height] * rows, grid.gap)
+    x_domains, (y_domains, inner) = (
+        axes.panel_domains(columns, GAP_SHARE),
+        axes.stack_panels([grid.height] * rows, grid.gap),
+    )
     x_axis: dict[str, Any] = {"title": {"text": safe_text(title, 90)}}
     if grid.columns > 1:
-        short = (title.partition(": ")[2] or title).partition(" (")[0]
+        short_title = (title.partition(": ")[2] or title).partition(" (")[0]
         x_axis = {
-            "title": {"text": safe_text(short, CHARACTERS // columns), "font": {"size": theme.SMALL}}, "nticks": 4,
+            "title": {"text": safe_text(short_title, LINE_CHARACTERS // columns), "font": {"size": theme.SMALL_SIZE}},
+            "nticks": 4,
         }  # fmt: skip
     for index, panel in enumerate(panels):
         row, column = divmod(index, grid.columns)
         x, y = grid.axis("x", index), grid.axis("y", index)
         if row == 0:
-            shown = {"range": span, "domain": across[column], "anchor": grid.axis("y", (rows - 1) * grid.columns)}
+            shown = {"range": span, "domain": x_domains[column], "anchor": grid.axis("y", (rows - 1) * grid.columns)}
             fig.update_layout({f"xaxis{x[1:]}": x_axis | shown})
         if column == 0:
-            fig.update_layout({f"yaxis{y[1:]}": panel.axis | {"domain": down[row], "anchor": "x"}})
+            fig.update_layout({f"yaxis{y[1:]}": panel.axis | {"domain": y_domains[row], "anchor": "x"}})
         if panel.caption:
-            fig.add_annotation(theme.caption(panel.caption, down[row][1], xref=f"{x} domain", yshift=3))
+            fig.add_annotation(theme.caption(panel.caption, y_domains[row][1], xref=f"{x} domain", yshift=3))
     return inner
 
 
-def _shade(fig: Drawing, panel: SweepPanel, minimum: float, x: str, y: str) -> list[dict[str, Any]]:
+def _shade_failing(fig: Drawing, panel: SweepPanel, minimum: float, x: str, y: str) -> list[dict[str, Any]]:
     """The part of a small plot below the required value, and the line at that value; the axis has a fixed range."""
     numbers = panel.rows[[name for name in (panel.value, *panel.band) if name in panel.rows]].to_numpy(np.float64)
     low, high = min(minimum, float(np.nanmin(numbers))), max(minimum, float(np.nanmax(numbers)))

@@ -21,15 +21,15 @@ from viz.figure_text import safe_text
 from viz.parts import axes
 from viz.parts.cell_targets import every_cell
 
-BLOCK = re.compile(r"(?:(?P<tower>.+) )?block (?P<number>\d+)")
-GROUPS = {  # order of the columns -> its words in the title of the axis
+BLOCK_PATTERN = re.compile(r"(?:(?P<tower>.+) )?block (?P<number>\d+)")
+GROUP_WORDS = {  # order of the columns -> its words in the title of the axis
     "order": "in forward order; numbers are blocks",
     "block": "by block, then kind of layer; numbers are blocks",
     "part": "by kind of layer, then forward order",
 }
-NAMES = 0.1  # share of the width that a canvas gives the names of its rows, which can be clicked
-NARROW = 320  # px between the margins of a canvas on a narrow page
-LARGE = 2500  # cells above which hover texts are short, so that a figure stays below 1.5 MB
+NAMES_SHARE = 0.1  # share of a canvas's width for the names of its rows, which can be clicked
+NARROW_PX = 320  # px between the margins of a canvas on a narrow page
+LARGE_CELL_COUNT = 2500  # cells above which hover texts are short, so that a figure stays below 1.5 MB
 
 
 class Span(NamedTuple):
@@ -65,16 +65,18 @@ class TensorColumns:
     @property
     def spans(self) -> list[Span]:
         """Every sequence of columns of one group."""
-        return find_spans(list(_labels(self.tensors, self.group)))
+        return find_spans(list(_group_labels(self.tensors, self.group)))
 
     def column_index(self, tensor: str | None) -> int | None:
         """The column of a tensor, None if it has none."""
         return self.names.index(tensor) if tensor in self.names else None
 
     def set_positions(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of a table in the order of their columns, with the number of its column in "place"."""
+        """The rows of a table in the order of their columns, with the index of their column in "tensor_index"."""
         positions = {name: index for index, name in enumerate(self.names)}
-        return table.assign(place=table["tensor"].astype(str).map(positions)).sort_values("place", kind="stable")
+        return table.assign(tensor_index=table["tensor"].astype(str).map(positions)).sort_values(
+            "tensor_index", kind="stable"
+        )
 
     def complete_cells(self, table: pd.DataFrame, rows: str, names: Sequence[str]) -> pd.DataFrame:
         """The table with one row for each cell, row by row. Raises ChartError for a missing pair."""
@@ -83,10 +85,10 @@ class TensorColumns:
 
     def title(self) -> str:
         """The title of the axis: the number of tensors and their order."""
-        return f"Tensors ({len(self.tensors)}) {GROUPS[self.group]}"
+        return f"Tensors ({len(self.tensors)}) {GROUP_WORDS[self.group]}"
 
     def axis(self) -> dict[str, Any]:
-        """Settings of the x axis: one unit a tensor, groups named in their middles."""
+        """Settings of the x axis: one unit for each tensor, groups named in their middles."""
         by_part = self.group == "part"
         kinds = {
             "tickvals": [span.middle for span in self.spans],
@@ -95,23 +97,23 @@ class TensorColumns:
         return {
             "title": {"text": self.title()}, "range": [-0.5, len(self.tensors) - 0.5], "showgrid": False,
             "tickmode": "array", "ticks": "", "tickangle": -40 if by_part else 0,
-            **(kinds if by_part else ticks(self.spans)),
+            **(kinds if by_part else block_ticks(self.spans)),
         }  # fmt: skip
 
     def bare_axis(self) -> dict[str, Any]:
-        """Settings of the x axis without labels, beside the row names of a canvas."""
+        """Settings of the x axis without labels, at the right of the row names of a canvas."""
         return {
             "title": {"text": self.title()}, "range": [-0.5, len(self.tensors) - 0.5], "showgrid": False,
-            "showticklabels": False, "ticks": "", "domain": [NAMES, 1],
+            "showticklabels": False, "ticks": "", "domain": [NAMES_SHARE, 1],
         }  # fmt: skip
 
     def end_labels(self) -> list[dict[str, Any]]:
         """Labels of the sections before and after the blocks, wider than their columns, away from the block numbers.
 
-        Between two towers there is no room for a label.
+        Between two towers there is no space for a label.
         """
         spans = self.spans
-        towers = {match["tower"] for span in spans if (match := BLOCK.fullmatch(span.label))}
+        towers = {match["tower"] for span in spans if (match := BLOCK_PATTERN.fullmatch(span.label))}
         labels = []
         for index, span in enumerate(spans):
             if is_block(span.label) or (len(towers) > 1 and 0 < index < len(spans) - 1):
@@ -146,12 +148,12 @@ class TensorColumns:
 
 def is_block(section: str) -> bool:
     """Whether a section is a block."""
-    return BLOCK.fullmatch(section) is not None
+    return BLOCK_PATTERN.fullmatch(section) is not None
 
 
 def short_section(section: str) -> str:
     """A block as its number, with its tower if there are several ("encoder 3"); other names unchanged."""
-    match = BLOCK.fullmatch(section)
+    match = BLOCK_PATTERN.fullmatch(section)
     return " ".join(filter(None, match.groups())) if match else section
 
 
@@ -161,36 +163,36 @@ def find_spans(labels: Sequence[str]) -> list[Span]:
     return [Span(labels[a], a, b - 1) for a, b in zip(starts, [*starts[1:], len(labels)], strict=True)]
 
 
-def ticks(groups: Iterable[Span]) -> dict[str, Any]:
-    """The ticks of an axis: the number of every block in its middle, and below the middle one its tower's name."""
-    inside = [(span, match) for span in groups if (match := BLOCK.fullmatch(span.label))]
+def block_ticks(groups: Iterable[Span]) -> dict[str, Any]:
+    """Ticks: the number of every block in its middle, and the name of each tower below its middle block."""
+    inside = [(span, match) for span in groups if (match := BLOCK_PATTERN.fullmatch(span.label))]
     texts = [match["number"] for _, match in inside]
     towers = [match["tower"] or "" for _, match in inside]
     for tower in filter(None, dict.fromkeys(towers)):
-        own = [index for index, name in enumerate(towers) if name == tower]
-        texts[own[len(own) // 2]] += f"<br>{safe_text(tower, 24)}"
+        tower_indices = [index for index, name in enumerate(towers) if name == tower]
+        texts[tower_indices[len(tower_indices) // 2]] += f"<br>{safe_text(tower, 24)}"
     return {"tickvals": [span.middle for span, _ in inside], "ticktext": texts}
 
 
 def order_tensors(table: pd.DataFrame, group: str) -> pd.DataFrame:
-    """One row a tensor in the order of the columns.
+    """One row for each tensor, in the order of the columns.
 
     ``group`` is order (forward order), block (kinds of layer lined up inside each block) or part (same kinds side by
     side). Raises ChartError.
     """
-    check_option("group", group, tuple(GROUPS))
+    check_option("group", group, tuple(GROUP_WORDS))
     tensors = sort_forward(table.drop_duplicates("tensor")).reset_index(drop=True)
     if group == "order":
         return tensors
     first, second = (
         column.map({name: index for index, name in enumerate(distinct_names(column))})
-        for column in (_labels(tensors, group), tensors["part"].astype(str))
+        for column in (_group_labels(tensors, group), tensors["part"].astype(str))
     )
     keys = pd.DataFrame({"first": first, "second": second if group == "block" else 0, "order": tensors["order"]})
     return tensors.loc[keys.sort_values(["first", "second", "order"], kind="stable").index].reset_index(drop=True)
 
 
-def _labels(tensors: pd.DataFrame, group: str) -> pd.Series[str]:
+def _group_labels(tensors: pd.DataFrame, group: str) -> pd.Series[str]:
     """The name of the group of each tensor."""
     section = tensors["section"].map(str)
     return (

@@ -1,6 +1,6 @@
 """Writes a report as one HTML document, which contains plotly.js to draw its figures.
 
-The templates beside this file write it and escape all text. Figures are in the document as JSON, which no browser runs.
+The templates in this folder write it and escape all text. Figures are in the document as JSON, which no browser runs.
 The document's security policy names the scripts that may run by their hashes, and allows no request of any kind.
 """
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 REPORT_FOLDER = Path(__file__).parent
-MOST_NAMED = 8  # runs that a figure names, and that show their recipes unfolded
-UNTITLED = "A report of merged models"
+MAX_NAMED_RUNS = 8  # runs that a figure names, and that show their recipes unfolded
+DEFAULT_TITLE = "A report of merged models"
 
 
 @dataclass(frozen=True)
@@ -49,26 +49,26 @@ class Section:
 def write_report(report: Report, private: private_names.PrivateNames) -> str:
     """The document; raises ReportError if something private is in it, or if it has neither view nor entry.
 
-    A learner's own words in ``entries`` are theirs: they are not checked.
+    The learner's own words in ``entries`` are not checked.
     """
     if not report.views and not report.entries:
         raise ReportError("There is nothing in the report yet. Add views to it first.")
     private_names.check_report(report, private)
-    title = report.title.strip() or UNTITLED
+    title = report.title.strip() or DEFAULT_TITLE
     write_body = partial(
         templates.fill_template,
         "report.html.j2",
         title=title,
-        counts=_counts(report),
-        sections=[_section(report, number, view) for number, view in enumerate(report.views, 1)],
+        counts=_counts_in_words(report),
+        sections=[_make_section(report, number, view) for number, view in enumerate(report.views, 1)],
         first_of={source.digests: source for source in reversed(report.sources)},  # the first of the same inputs
-        fold_recipes=len(report.sources) > MOST_NAMED,  # many recipes would hide how the runs differ
+        fold_recipes=len(report.sources) > MAX_NAMED_RUNS,  # many recipes would hide how the runs differ
     )
-    style, draw = (_file(name) for name in ("style.css", "draw.js"))
+    style, draw = (_read_file(name) for name in ("style.css", "draw.js"))
     private_names.check_document(
         write_body(report=replace(report, entries=(), kept="")) + style + draw, private
     )  # without plotly.js, which has nothing private and is megabytes long
-    return _page(
+    return _fill_page(
         title, write_body(report=replace(report, kept=escape_script(report.kept))), has_figures=bool(report.views)
     )
 
@@ -77,13 +77,13 @@ def write_figure(figure: go.Figure, title: str, notes: Sequence[str]) -> str:
     """One figure as a document of its own, with its title above and its notes below, which are plain text."""
     words = figure.layout.meta["alt"]
     body = templates.fill_template("figure.html.j2", title=title, notes=notes, words=words, figure=figure_json(figure))
-    return _page(title, body)
+    return _fill_page(title, body)
 
 
-def _page(title: str, body: str, has_figures: bool = True) -> str:
+def _fill_page(title: str, body: str, has_figures: bool = True) -> str:
     """The whole document around ``body``, whose texts are escaped; without figures it has no script."""
-    scripts = (plotly_js(), _file("draw.js")) if has_figures else ()
-    hashes, style = [_hash(script) for script in scripts], _file("style.css")
+    scripts = (plotly_js(), _read_file("draw.js")) if has_figures else ()
+    hashes, style = [_hash_script(script) for script in scripts], _read_file("style.css")
     return templates.fill_template("page.html.j2", title=title, style=style, body=body, scripts=scripts, hashes=hashes)
 
 
@@ -107,7 +107,7 @@ def plain_figure(figure: go.Figure) -> dict[str, Any]:
     plain: dict[str, Any] = json.loads(theme.add_toolbar_strip(figure).to_json(validate=False))
     plain["layout"].pop("dragmode", None)  # a report does not read a lasso's selection
     for trace in plain["data"]:
-        trace.pop("customdata", None)  # what a click returns to the app
+        trace.pop("customdata", None)  # the fields that a click returns to the app
         if trace["type"] == "scattergl":  # WebGL compiles code while it draws, which the policy forbids
             trace["type"] = "scatter"
     return plain
@@ -123,14 +123,14 @@ def escape_script(text: str) -> str:
     return re.sub(r"[<>&\u2028\u2029]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
-def _counts(report: Report) -> str:
+def _counts_in_words(report: Report) -> str:
     """The numbers of figures, runs and sweeps, in words."""
     kinds = Counter(source.kind.lower() for source in report.sources)
     sources = " and ".join(plural(number, kind) for kind, number in kinds.items())
     return f"{plural(len(report.views), 'figure')}{f' of {sources}' if sources else ''}"
 
 
-def _section(report: Report, number: int, view: ReportView) -> Section:
+def _make_section(report: Report, number: int, view: ReportView) -> Section:
     """Draw a view and build its section."""
     from viz.chart_registry import find
 
@@ -146,15 +146,15 @@ def _section(report: Report, number: int, view: ReportView) -> Section:
         caption=view.caption or f"{chart.title}.",
         words=figure.layout.meta["alt"],
         figure=figure_json(figure),
-        sources=sources[:MOST_NAMED],
-        more_sources=len(sources[MOST_NAMED:]),
+        sources=sources[:MAX_NAMED_RUNS],
+        more_sources=len(sources[MAX_NAMED_RUNS:]),
         table=table_text(view.table) if report.tables else None,
     )
 
 
-def _hash(script: str) -> str:
+def _hash_script(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _file(name: str) -> str:
+def _read_file(name: str) -> str:
     return (REPORT_FOLDER / name).read_text("utf-8")

@@ -12,8 +12,8 @@ import pandas as pd
 from viz.figure_text import clean_text, plural
 from viz.report import templates
 
-MOST = 1000  # rows
-NUMERIC = "biuf"
+MAX_ROWS = 1000  # rows
+NUMERIC_KINDS = "biuf"
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ def table_text(table: pd.DataFrame) -> TableText | None:
     if table.empty:
         return None
     rows, columns = plural(len(table), "row"), plural(len(table.columns), "column")
-    cut = f", of which the first {MOST:,} are shown" if len(table) > MOST else ""
-    first_rows = table.head(MOST)
-    kinds = ["number" if first_rows[name].dtype.kind in NUMERIC else "" for name in first_rows.columns]
+    cut = f", of which the first {MAX_ROWS:,} are shown" if len(table) > MAX_ROWS else ""
+    first_rows = table.head(MAX_ROWS)
+    kinds = ["number" if first_rows[name].dtype.kind in NUMERIC_KINDS else "" for name in first_rows.columns]
     return TableText(
         f"{rows}, {columns}{cut}",
         [(clean_text(name), kind) for name, kind in zip(first_rows.columns, kinds, strict=True)],
         [
-            [(_cell(value), kind) for value, kind in zip(row, kinds, strict=True)]
+            [(_format_cell(value), kind) for value, kind in zip(row, kinds, strict=True)]
             for row in first_rows.itertuples(index=False, name=None)
         ],
     )
@@ -49,7 +49,7 @@ def table_html(table: pd.DataFrame) -> str:
     return templates.fill_template("table.html.j2", table=text) if text else ""
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     """A cell as text: six digits of a number; empty if it has no value."""
     if isinstance(value, float | np.floating):
         return f"{value:.6g}" if math.isfinite(value) else ""

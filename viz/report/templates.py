@@ -1,7 +1,7 @@
-"""The templates of a report: the files *.html.j2 beside this one, which write every text escaped.
+"""The templates of a report: the files *.html.j2 in this folder, which escape every text.
 
-Autoescape is on in all of them. A template marks a value as safe to write it unescaped, and says why. Texts reach a
-template as values only, so that a text like ``{{ 7 * 7 }}`` is never computed.
+Autoescape is on in all of them. A template marks a value as safe to write it unescaped, and gives the reason. Texts
+reach a template as values only, so that a text like ``{{ 7 * 7 }}`` is never computed.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ if TYPE_CHECKING:
     import jinja2
 
 TEMPLATE_FOLDER = Path(__file__).parent
-SHORT, LINE, LONG = 120, 200, 5000  # characters of a name, of a heading, and of a paragraph
+NAME_CHARACTERS, LINE_CHARACTERS, PARAGRAPH_CHARACTERS = (
+    120,
+    200,
+    5000,
+)  # characters of a name, of a heading, and of a paragraph
 
 
 @cache
 def environment(folder: Path = TEMPLATE_FOLDER) -> jinja2.Environment:
-    """The cached environment that compiles the templates of ``folder`` and those beside this file."""
+    """The cached environment that compiles the templates of ``folder`` and those in this folder."""
     import jinja2  # only a report needs it, and only when it is written
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, TEMPLATE_FOLDER]), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    for name, limit in {"short": SHORT, "line": LINE, "long": LONG}.items():
+    for name, limit in {"short": NAME_CHARACTERS, "line": LINE_CHARACTERS, "long": PARAGRAPH_CHARACTERS}.items():
         environment.filters[name] = partial(clean_text, limit=limit)
     environment.filters |= {"anchor": anchor, "lines": cut_lines, "paragraphs": split_paragraphs}
     return environment
@@ -46,8 +50,8 @@ def anchor(identity: str) -> str:
 
 
 def cut_lines(text: str) -> str:
-    """Text with every line cut to ``LINE`` characters, and with invisible characters written as their codes."""
-    return "\n".join(clean_text(line, LINE) for line in text.splitlines())
+    """Text with every line cut to ``LINE_CHARACTERS``, and with invisible characters written as their codes."""
+    return "\n".join(clean_text(line, LINE_CHARACTERS) for line in text.splitlines())
 
 
 def split_paragraphs(text: str) -> list[list[str]]:

@@ -26,20 +26,20 @@ def all_experiments() -> tuple[Experiment, ...]:
     return list_experiments()
 
 
-def experiment_folder(chosen: Experiment) -> ExperimentFolders:
+def experiment_folder(experiment: Experiment) -> ExperimentFolders:
     """Where an experiment's own files are in this store."""
     from merging.sharing.published.experiment_run import find_folders
 
-    return find_folders(chosen.key, page_data.store().root)
+    return find_folders(experiment.key, page_data.store().root)
 
 
-def fetch_plan(chosen: Experiment, choice: Choice) -> FetchPlan:
+def fetch_plan(experiment: Experiment, choice: Choice) -> FetchPlan:
     """The downloads and costs of a choice on the device of jobs, without a network request."""
     from merging.base.devices import choose_device
     from merging.sharing.published import experiment_steps
 
     return experiment_steps.make_choice_plan(
-        chosen, choice, experiment_folder(chosen), choose_device(page_data.job_queue().device).type
+        experiment, choice, experiment_folder(experiment), choose_device(page_data.job_queue().device).type
     )
 
 
@@ -49,21 +49,21 @@ def hub_host() -> str:
 
 
 def forbidding_setting() -> str:
-    """The value of MERGESCOPE_HUB that forbids this server to download; empty if it may."""
+    """The value of MERGESCOPE_HUB that forbids this server to download; empty if downloads are allowed."""
     return client.blocked_by_setting()
 
 
-def last_choice(chosen: Experiment) -> Choice | None:
+def last_choice(experiment: Experiment) -> Choice | None:
     """The choice of the experiment's last run on this machine; None if it has not run."""
     from merging.sharing.published import experiment_steps
 
     try:
-        return experiment_steps.read_choice(experiment_folder(chosen))
+        return experiment_steps.read_choice(experiment_folder(experiment))
     except MergingError:
         return None
 
 
-def measured_choice(chosen: Experiment) -> Choice | None:
+def measured_choice(experiment: Experiment) -> Choice | None:
     """The choice with which the stored rows were measured; None before the first row.
 
     Raises:
@@ -71,10 +71,10 @@ def measured_choice(chosen: Experiment) -> Choice | None:
     """
     from merging.sharing.published import measured_rows
 
-    return measured_rows.read_measured_choice(experiment_folder(chosen).folder)
+    return measured_rows.read_measured_choice(experiment_folder(experiment).folder)
 
 
-def computed_table(chosen: Experiment) -> PublishedTable | None:
+def computed_table(experiment: Experiment) -> PublishedTable | None:
     """The table of the rows computed so far; None before the first row.
 
     Raises:
@@ -82,22 +82,22 @@ def computed_table(chosen: Experiment) -> PublishedTable | None:
     """
     from merging.sharing.published import experiment_steps
 
-    if last_choice(chosen) is None or measured_choice(chosen) is None:
+    if last_choice(experiment) is None or measured_choice(experiment) is None:
         return None
-    return experiment_steps.read_published_table(chosen, experiment_folder(chosen))
+    return experiment_steps.read_published_table(experiment, experiment_folder(experiment))
 
 
-def is_computed(chosen: Experiment, choice: Choice) -> bool:
+def is_computed(experiment: Experiment, choice: Choice) -> bool:
     """Whether the table has every row of a choice."""
     from merging.sharing.published.row_variants import INDIVIDUAL, PRETRAINED, list_variants
 
-    if measured_choice(chosen) != choice or (made := computed_table(chosen)) is None:
+    if measured_choice(experiment) != choice or (table := computed_table(experiment)) is None:
         return False
-    needed = {PRETRAINED, INDIVIDUAL, *(variant.key for variant in list_variants(chosen, choice))}
-    return needed <= {row.key for row in made.rows}
+    needed = {PRETRAINED, INDIVIDUAL, *(variant.key for variant in list_variants(experiment, choice))}
+    return needed <= {row.key for row in table.rows}
 
 
-def read_cards(chosen: Experiment, choice: Choice) -> None:
+def read_cards(experiment: Experiment, choice: Choice) -> None:
     """Ask the Hub for commits, licenses and sizes of the files of a choice, and store them for the next plan.
 
     Raises:
@@ -105,14 +105,14 @@ def read_cards(chosen: Experiment, choice: Choice) -> None:
     """
     from merging.sharing.published import experiment_steps
 
-    experiment_steps.pin_repositories(chosen, choice, experiment_folder(chosen))
+    experiment_steps.pin_repositories(experiment, choice, experiment_folder(experiment))
 
 
-def benchmark_key(chosen: Experiment) -> str:
+def benchmark_key(experiment: Experiment) -> str:
     """The key of an experiment's benchmark; empty if it does not exist yet."""
     return (
-        benchmark_choice.key_of_folder(experiment_folder(chosen).benchmark_folder)
-        if (experiment_folder(chosen).benchmark_folder / "tasks.json").is_file()
+        benchmark_choice.find_key(experiment_folder(experiment).benchmark_folder)
+        if (experiment_folder(experiment).benchmark_folder / "tasks.json").is_file()
         else ""
     )
 
@@ -120,4 +120,7 @@ def benchmark_key(chosen: Experiment) -> str:
 def open_experiment() -> Experiment | None:
     """The experiment whose benchmark this session works on; None for other benchmarks."""
     folder = benchmark_choice.benchmark_folder()
-    return next((one for one in all_experiments() if experiment_folder(one).benchmark_folder == folder), None)
+    return next(
+        (experiment for experiment in all_experiments() if experiment_folder(experiment).benchmark_folder == folder),
+        None,
+    )

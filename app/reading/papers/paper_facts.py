@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from merging.study.sweeps.sweep import Sweep
 
 Fact = Callable[..., Comparison | None]
-FOLDERS = ("runs", "measured", "sweeps", "points")  # folders that change when something is stored
+STATE_FOLDERS = ("runs", "measured", "sweeps", "points")  # folders of the store that change when something is stored
 PRETRAINED = "pretrained"
 
 
@@ -43,7 +43,7 @@ def compare_claim(claim: Claim) -> Comparison | None:
 def _store_state() -> tuple[int, ...]:
     """A state that changes when this machine stores a run, a measurement or a point."""
     root = page_data.store().root
-    return tuple(number for name in FOLDERS for number in atomic.state_of(root, (name,)) or (0,))
+    return tuple(number for name in STATE_FOLDERS for number in atomic.state_of(root, (name,)) or (0,))
 
 
 @st.cache_data(max_entries=4 * page_data.CACHED, show_spinner=False)
@@ -57,24 +57,26 @@ def _compare_cached(key: str, digest: str, state: tuple[int, ...], _claim: Claim
 
 def _stored_runs() -> list[Run]:
     """Every stored run for this session's benchmark, read once for all claims of a view."""
-    return _stored_runs_at(page_data.current_digest(), _store_state())
+    return _list_stored_runs(page_data.current_digest(), _store_state())
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _stored_runs_at(digest: str, state: tuple[int, ...]) -> list[Run]:
+def _list_stored_runs(digest: str, state: tuple[int, ...]) -> list[Run]:
     bundled = session_benchmark.is_bundled()
     return [run for run in page_data.stored_runs() if run.provenance == PRECOMPUTED or not bundled]
 
 
-def may_be_source(one: Run | Sweep) -> bool:
+def may_be_source(source: Run | Sweep) -> bool:
     """Whether facts may come from this run or sweep."""
-    own = not session_benchmark.is_bundled()
-    if not isinstance(one, Run):
-        return not program_sweeps.network_of_sweep(one) and (own or not sweep_storage.is_own(page_data.store(), one.id))
-    return one.provenance == PRECOMPUTED or (own and one.benchmark == page_data.current_digest())
+    counts_own = not session_benchmark.is_bundled()
+    if not isinstance(source, Run):
+        return not program_sweeps.network_of_sweep(source) and (
+            counts_own or not sweep_storage.is_own(page_data.store(), source.id)
+        )
+    return source.provenance == PRECOMPUTED or (counts_own and source.benchmark == page_data.current_digest())
 
 
-def _whole_benchmark() -> list[Run]:
+def _list_full_merges() -> list[Run]:
     """The evaluated merges of all experts of the benchmark, of one subject."""
     experts = set(page_data.benchmark().experts)
     runs = [run for run in page_data.scored_runs(_stored_runs()) if set(run.experts) == experts]
@@ -90,20 +92,20 @@ def find_preset_run(key: str, runs: Sequence[Run]) -> Run | None:
     return edit_pairs.find_run(recipe, runs)
 
 
-def _runs(*keys: str) -> list[Run]:
+def _find_preset_runs(*keys: str) -> list[Run]:
     """The runs of presets; fewer if some are not stored."""
-    among = _whole_benchmark()
-    return [run for key in keys if (run := find_preset_run(key, among))]
+    merges = _list_full_merges()
+    return [run for key in keys if (run := find_preset_run(key, merges))]
 
 
-def _preset_measurement(kind: str, key: str) -> StoredMeasurement | None:
+def _find_preset_measurement(kind: str, key: str) -> StoredMeasurement | None:
     """A measurement of the run of a preset."""
-    runs = _runs(key)
+    runs = _find_preset_runs(key)
     return measurements.find_measurement(kind, runs[0].id) if runs else None
 
 
 def _compare_accuracy(first: str, second: str, over: str) -> Comparison | None:
-    runs = _runs(first, second)
+    runs = _find_preset_runs(first, second)
     return compare_runs(*runs, over=over) if len(runs) == 2 else None
 
 
@@ -118,21 +120,21 @@ def compare_runs(first: Run, second: Run, *, over: str) -> Comparison | None:
     )
 
 
-def _storage(first: str, second: str) -> Comparison | None:
+def _compare_storage(first: str, second: str) -> Comparison | None:
     from merging.study.analysis.storage_accounting import storage_table
 
-    tables = [storage_table(run) for run in _runs(first, second)]
+    tables = [storage_table(run) for run in _find_preset_runs(first, second)]
     sizes = [float(table[table["account"] == "paper"]["bytes"].sum()) for table in tables]
     return network_facts.compare_file_sizes(*sizes) if len(sizes) == 2 else None
 
 
-def _sweeps() -> list[Sweep]:
+def _list_sweeps() -> list[Sweep]:
     """The stored sweeps that the benchmark measures."""
     return [sweep for sweep in sweep_storage.list_sweeps(page_data.store()).values() if may_be_source(sweep)]
 
 
-def _sweep(chain: list[str], target: str, first: float, second: float, over: str) -> Comparison | None:
-    for sweep in _sweeps():
+def _compare_sweep_values(chain: list[str], target: str, first: float, second: float, over: str) -> Comparison | None:
+    for sweep in _list_sweeps():
         lines = [line for line, recipe in enumerate(sweep.recipes) if [step.key for step in recipe.steps] == chain]
         if [axis.target for axis in sweep.axes] == [target] and lines:
             rows = sweeps.sweep_results(sweep).averages
@@ -144,12 +146,12 @@ def _sweep(chain: list[str], target: str, first: float, second: float, over: str
     return None
 
 
-def _range(target: str, first: str, second: str, params: Mapping[str, float]) -> Comparison | None:
+def _compare_over_range(target: str, first: str, second: str, params: Mapping[str, float]) -> Comparison | None:
     """Two merges with these parameters, compared over the values of ``target``.
 
-    The sweep's first recipe of each merge.
+    Of each merge, the sweep's first recipe is compared.
     """
-    for sweep in _sweeps():
+    for sweep in _list_sweeps():
         merges = [
             step.key if params.items() <= step.params.values().items() else ""
             for step in (recipe.merge for recipe in sweep.recipes)
@@ -164,34 +166,34 @@ def _range(target: str, first: str, second: str, params: Mapping[str, float]) ->
     return None
 
 
-def _benchmark(kind: str, name: str) -> pd.DataFrame | None:
+def _find_benchmark_table(kind: str, name: str) -> pd.DataFrame | None:
     """A table of a measurement of the benchmark."""
     measured = measurements.find_measurement(kind)
     return measurements.measured_table(measured, name) if measured else None
 
 
-def _exemplars(method: str, first: int, second: int) -> Comparison | None:
-    table = _benchmark(measurements.EXEMPLARS, "accuracy")
+def _compare_exemplars(method: str, first: int, second: int) -> Comparison | None:
+    table = _find_benchmark_table(measurements.EXEMPLARS, "accuracy")
     return None if table is None else accuracy_facts.compare_exemplars(table, method, first, second)
 
 
 def _compare_altered(exemplars: int) -> Comparison | None:
-    table = _benchmark(measurements.EXEMPLARS, "weights")
+    table = _find_benchmark_table(measurements.EXEMPLARS, "weights")
     return None if table is None else accuracy_facts.compare_altered(table, exemplars)
 
 
-def _counts(first: str, second: str, size: int) -> Comparison | None:
-    table = _benchmark(measurements.TASK_COUNTS, "counts")
+def _compare_task_counts(first: str, second: str, size: int) -> Comparison | None:
+    table = _find_benchmark_table(measurements.TASK_COUNTS, "counts")
     return None if table is None else accuracy_facts.compare_sizes(table, first, second, size)
 
 
-def _drm(method: str, variant: str) -> Comparison | None:
-    table = _benchmark(measurements.DRM_ABLATIONS, "ablations")
-    return None if table is None else _against_first(table, method, table["variant"] == variant)
+def _compare_drm_variant(method: str, variant: str) -> Comparison | None:
+    table = _find_benchmark_table(measurements.DRM_ABLATIONS, "ablations")
+    return None if table is None else _compare_with_whole(table, method, table["variant"] == variant)
 
 
-def _ranks(method: str, cut: float) -> Comparison | None:
-    table = _benchmark(measurements.DRM_ABLATIONS, "ranks")
+def _compare_ranks(method: str, cut: float) -> Comparison | None:
+    table = _find_benchmark_table(measurements.DRM_ABLATIONS, "ranks")
     if table is None:
         return None
     rows = table[table["method"] == method]
@@ -199,26 +201,26 @@ def _ranks(method: str, cut: float) -> Comparison | None:
     return accuracy_facts.compare_averages(chosen.iloc[0], rows[rows["cut"] == 0].iloc[0]) if len(chosen) else None
 
 
-def _against_first(table: pd.DataFrame, method: str, chosen: pd.Series[bool]) -> Comparison | None:
-    """The first row of a method, which is the whole method, against the chosen one."""
+def _compare_with_whole(table: pd.DataFrame, method: str, chosen: pd.Series[bool]) -> Comparison | None:
+    """The first row of a method, the whole method, compared with the first chosen row."""
     whole, other = table[table["method"] == method], table[(table["method"] == method) & chosen]
     return accuracy_facts.compare_averages(whole.iloc[0], other.iloc[0]) if len(other) else None
 
 
-def _ablation(preset: str, kind: str) -> Comparison | None:
+def _compare_ablation(preset: str, kind: str) -> Comparison | None:
     from merging.study.measurements.parameter_kinds import NOTHING
 
-    measured = _preset_measurement(measurements.ABLATION, preset)
+    measured = _find_preset_measurement(measurements.ABLATION, preset)
     if measured is None:
         return None
     rows = measurements.measured_table(measured, measurements.ABLATION)
     return accuracy_facts.compare_means(rows[rows["kind"] == NOTHING], rows[rows["kind"] == kind])
 
 
-def _masks(ratio: float) -> pd.DataFrame | None:
+def _compute_masks(ratio: float) -> pd.DataFrame | None:
     from merging.methods.shared.saliency import apply_ratio
 
-    runs = _whole_benchmark()
+    runs = _list_full_merges()
     return (
         apply_ratio(page_data.saliency(runs[0], page_data.merges_of(page_data.stored_runs()))[0], ratio, True)
         if runs
@@ -226,18 +228,18 @@ def _masks(ratio: float) -> pd.DataFrame | None:
     )
 
 
-def _overlap(ratio: float) -> Comparison | None:
-    masks = _masks(ratio)
+def _compare_mask_overlap(ratio: float) -> Comparison | None:
+    masks = _compute_masks(ratio)
     return None if masks is None else network_facts.compare_mask_overlap(masks, ratio)
 
 
-def _components(ratio: float) -> Comparison | None:
-    masks = _masks(ratio)
+def _compare_components(ratio: float) -> Comparison | None:
+    masks = _compute_masks(ratio)
     return None if masks is None else network_facts.compare_components(masks)
 
 
-def _depth(preset: str) -> Comparison | None:
-    measured = _preset_measurement(measurements.DRIFT, preset)
+def _compare_depth(preset: str) -> Comparison | None:
+    measured = _find_preset_measurement(measurements.DRIFT, preset)
     return (
         None
         if measured is None
@@ -245,78 +247,84 @@ def _depth(preset: str) -> Comparison | None:
     )
 
 
-def _correlation() -> Comparison | None:
+def _correlate_drift_and_loss() -> Comparison | None:
     pairs = [
-        (run, one) for run in _whole_benchmark() if (one := measurements.find_measurement(measurements.DRIFT, run.id))
+        (run, measurement)
+        for run in _list_full_merges()
+        if (measurement := measurements.find_measurement(measurements.DRIFT, run.id))
     ]
     points = measurements.drift_and_accuracy(pairs, page_data.stored_runs())
     return network_facts.drift_and_loss(points) if len(points) else None
 
 
-def _spread(first: str, second: str) -> Comparison | None:
+def _compare_spread(first: str, second: str) -> Comparison | None:
     from merging.study.analysis.correlation import accuracy_lost
 
-    runs, stored, drops = _runs(first, second), page_data.stored_runs(), []
+    runs, stored, losses = _find_preset_runs(first, second), page_data.stored_runs(), []
     for run in runs:
-        own, scores = page_data.expert_scores(run.benchmark, stored), page_data.scores(run)
-        experts = {task: row["accuracy"] for task, row in own.items() if task in run.experts}
+        expert_scores, scores = page_data.expert_scores(run.benchmark, stored), page_data.scores(run)
+        experts = {task: row["accuracy"] for task, row in expert_scores.items() if task in run.experts}
         if scores is not None and experts:
-            drops.append(accuracy_lost(scores, experts))
-    return network_facts.compare_evenness(*drops) if len(drops) == 2 else None
+            losses.append(accuracy_lost(scores, experts))
+    return network_facts.compare_evenness(*losses) if len(losses) == 2 else None
 
 
-def _features(key: str) -> StoredMeasurement | None:
+def _find_features(key: str) -> StoredMeasurement | None:
     if key == PRETRAINED:
         run = page_data.references(page_data.current_digest(), page_data.stored_runs()).get(PRETRAINED)
         return measurements.find_measurement(measurements.FEATURES, run.id) if run else None
-    return _preset_measurement(measurements.FEATURES, key)
+    return _find_preset_measurement(measurements.FEATURES, key)
 
 
-def _neighbors(first: str, second: str) -> Comparison | None:
+def _compare_neighbors(first: str, second: str) -> Comparison | None:
     rows = []
     for key in (first, second):
-        if (measured := _features(key)) is None:
+        if (measured := _find_features(key)) is None:
             return None
         table = measurements.measured_table(measured, "separability")
         rows.append(table[table["task"] == "all"].iloc[0])
     return network_facts.compare_neighbors(*rows)
 
 
-def _distance(first: str, second: str) -> Comparison | None:
+def _compare_distance(first: str, second: str) -> Comparison | None:
     import numpy as np
 
     from merging.study.analysis.separability import reference_distances
 
-    stored = [_features(key) for key in (first, second, PRETRAINED)]
+    stored = [_find_features(key) for key in (first, second, PRETRAINED)]
     arrays = [measured.array("features").astype(np.float32) for measured in stored if measured]
     if len(arrays) < 3:
         return None
-    one, other, base = arrays
-    return network_facts.compare_distances(reference_distances(one, base), reference_distances(other, base))
+    first_array, second_array, pretrained_array = arrays
+    return network_facts.compare_distances(
+        reference_distances(first_array, pretrained_array), reference_distances(second_array, pretrained_array)
+    )
 
 
-def _agreement(first: str, second: str, density: float) -> Comparison | None:
+def _compare_agreement(first: str, second: str, density: float) -> Comparison | None:
     from merging.study.measurements import signs
 
-    runs = _whole_benchmark()
+    runs = _list_full_merges()
     measured = measurements.find_measurement(measurements.SIGNS, runs[0].id) if runs else None
     if measured is None:
         return None
     counts = signs.read_counts(measurements.measured_table(measured, "votes"), measured.notes["tasks"])
-    one, other = (signs.mean_agreement(counts[space, density]) for space in (first, second))
-    return network_facts.compare_agreement((one.mean, one.positions), (other.mean, other.positions))
+    first_mean, second_mean = (signs.mean_agreement(counts[space, density]) for space in (first, second))
+    return network_facts.compare_agreement(
+        (first_mean.mean, first_mean.positions), (second_mean.mean, second_mean.positions)
+    )
 
 
-def _times(first: str, second: str) -> Comparison | None:
-    table = _benchmark(measurements.METHOD_TIMES, "times")
+def _compare_times(first: str, second: str) -> Comparison | None:
+    table = _find_benchmark_table(measurements.METHOD_TIMES, "times")
     rows = {} if table is None else {row["key"]: row for _, row in table.iterrows()}
     return network_facts.compare_times(rows[first], rows[second]) if {first, second} <= set(rows) else None
 
 
-def _coefficients(first: str, second: str) -> Comparison | None:
+def _compare_coefficients(first: str, second: str) -> Comparison | None:
     """The coefficients that two runs learned, before they are shrunk: those of the last step."""
     history, tables = "coefficient_steps", []
-    for run in _runs(first, second):
+    for run in _find_preset_runs(first, second):
         if history in run.tables:
             table = page_data.run_table(run.id, history)
             tables.append(table[table["step"] == table["step"].max()])
@@ -325,24 +333,24 @@ def _coefficients(first: str, second: str) -> Comparison | None:
 
 FACTS: Mapping[str, Fact] = {
     "accuracy": _compare_accuracy,
-    "storage": _storage,
-    "sweep": _sweep,
-    "range": _range,
-    "exemplars": _exemplars,
+    "storage": _compare_storage,
+    "sweep": _compare_sweep_values,
+    "range": _compare_over_range,
+    "exemplars": _compare_exemplars,
     "altered": _compare_altered,
-    "counts": _counts,
-    "drm": _drm,
-    "ranks": _ranks,
-    "ablation": _ablation,
-    "overlap": _overlap,
-    "components": _components,
-    "depth": _depth,
-    "coefficients": _coefficients,
-    "correlation": _correlation,
-    "spread": _spread,
-    "neighbors": _neighbors,
-    "distance": _distance,
-    "agreement": _agreement,
-    "times": _times,
+    "counts": _compare_task_counts,
+    "drm": _compare_drm_variant,
+    "ranks": _compare_ranks,
+    "ablation": _compare_ablation,
+    "overlap": _compare_mask_overlap,
+    "components": _compare_components,
+    "depth": _compare_depth,
+    "coefficients": _compare_coefficients,
+    "correlation": _correlate_drift_and_loss,
+    "spread": _compare_spread,
+    "neighbors": _compare_neighbors,
+    "distance": _compare_distance,
+    "agreement": _compare_agreement,
+    "times": _compare_times,
 }
-SHOWN_UNITS = ("swing",)  # facts that a page computes itself and passes on
+PAGE_FACTS = ("swing",)  # facts that a page computes itself and passes on

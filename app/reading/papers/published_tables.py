@@ -1,4 +1,4 @@
-"""Published figures beside ours: the stored run for each row of a paper's tables, and the table of both."""
+"""Published figures next to ours: the stored run for each row of a paper's tables, and the table of both."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from viz.figure_text import clean_text, percent
 if TYPE_CHECKING:
     import pandas as pd
 
-PRINTED = {False: "#6B7280", True: "#98A2AE"}  # the color of published figures on a light and on a dark ground
-HELP = {
+PUBLISHED_COLORS = {False: "#6B7280", True: "#98A2AE"}  # the color of published figures on a light and on a dark ground
+COLUMN_HELP = {
     "In": "Mean accuracy over the in-domain data sets.",
     "Out": "Mean accuracy over the out-of-domain data sets.",
     "H": "Harmonic mean of the two.",
@@ -41,14 +41,14 @@ HELP = {
 PUBLISHED, OURS = "◇ published", "● measured here"
 COMPUTED_MARK = "*"
 COMPUTED = (
-    "Marked *: not printed in the source, but computed by us from accuracies that are. Normalized accuracy is the mean "
-    "over tasks of the printed accuracy over the printed one of the task's own expert."
+    "Marked *: not printed in the source, but computed by us from printed accuracies. Normalized accuracy is the mean "
+    "over tasks of the printed accuracy relative to the printed accuracy of the task's expert."
 )
 MODELS = {model: f"{PUBLISHED}, {model}" for model in TOWERS}
 COMPARED_TOWERS = (B32, L14)  # towers whose columns come before ours; columns of other towers follow
 AVERAGES = ("In", "Out", "H", "Norm.")
 INTERVALS = ("In, 95%", "Out, 95%")
-CELL_FONT, CELL_MARGINS, WIDEST = 11, 20, 260  # px; the font is 14, but narrower than those of charts
+CELL_FONT, CELL_MARGINS, MAX_CELL_WIDTH = 11, 20, 260  # px; the font is 14, but narrower than those of charts
 CHAIN, SOURCE, NOTE = ("", "Chain"), ("", "Source"), ("", "Note")
 Line = dict[tuple[str, str], str]
 Steps = list[tuple[dict[str, Any], dict[str, Any]]]
@@ -65,17 +65,17 @@ class PaperRow:
 
 def printed_color() -> str:
     """The color of published figures in tables."""
-    return PRINTED[view_state.has_dark_ground()]
+    return PUBLISHED_COLORS[view_state.has_dark_ground()]
 
 
 def benchmark_tower() -> str:
     """The published tower of this session's benchmark models; empty if they have another one."""
     folder = benchmark_choice.benchmark_folder()
-    return _tower(folder, state_of(folder))
+    return _find_tower(folder, state_of(folder))
 
 
 @lru_cache(maxsize=page_data.CACHED)
-def _tower(folder: Path, state: tuple[int, ...]) -> str:
+def _find_tower(folder: Path, state: tuple[int, ...]) -> str:
     from merging.models.architecture import Architecture
     from merging.models.inspection.checkpoint_facts import published_tower
 
@@ -86,7 +86,7 @@ def _tower(folder: Path, state: tuple[int, ...]) -> str:
 
 
 def main_tower() -> str:
-    """The tower of the published figures beside ours: the benchmark's own, else the one that most papers print."""
+    """The tower of the published figures next to ours: the benchmark's tower, else the one that most papers print."""
     return benchmark_tower() or B32
 
 
@@ -96,12 +96,12 @@ def match_rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[PaperRow]
     A paper's tables for several towers share a row, with columns for every tower. If the benchmark has a published
     tower, only figures of that tower are shown.
     """
-    own, lines = benchmark_tower(), dict[tuple[str, str], dict[str, Figure]]()
-    for figure in [one for one in figures if own in {"", one.model}]:
+    tower, lines = benchmark_tower(), dict[tuple[str, str], dict[str, Figure]]()
+    for figure in [candidate for candidate in figures if tower in {"", candidate.model}]:
         lines.setdefault((figure.name, figure.source.split(",")[0]), {})[figure.model] = figure
     names = [name.casefold() for name, _ in lines]
     paper_rows = [
-        PaperRow(name if names.count(name.casefold()) == 1 else f"{name} ({paper})", line, _same_chain(line, runs))
+        PaperRow(name if names.count(name.casefold()) == 1 else f"{name} ({paper})", line, _find_same_chain(line, runs))
         for (name, paper), line in lines.items()
     ]
     matched = {row.run.id for row in paper_rows if row.run}
@@ -109,33 +109,33 @@ def match_rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[PaperRow]
     return paper_rows + [PaperRow(run.name, {}, run) for run in unmatched]
 
 
-def _same_chain(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | None:
+def _find_same_chain(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | None:
     """The run of the same chain with every value that the paper states, preferably with defaults for the others."""
     for figure in figures.values():
         if not figure.unstated:
             keys = tuple(key for key, _ in figure.chain)
-            ranked = [(rank, run) for run in runs if run.chain == keys and (rank := _rank(figure, run)) is not None]
+            ranked = [(rank, run) for run in runs if run.chain == keys and (rank := _rank_run(figure, run)) is not None]
             if ranked:
                 return min(ranked, key=lambda pair: pair[0])[1]
     return None
 
 
-def _rank(figure: Figure, run: Run) -> tuple[int, bool] | None:
+def _rank_run(figure: Figure, run: Run) -> tuple[int, bool] | None:
     """A run's distance from a figure's chain, None if it is another chain; precomputed runs come first."""
-    steps, adapt, exemplars = _recipe(run.id, run)
+    steps, adapt, exemplars = _read_recipe_values(run.id, run)
     if not steps or (figure.exemplars and exemplars and figure.exemplars != exemplars):
         return None
-    above = [(run.adapt, values) for values, _ in adapt]
-    if not figure.matches_chain(zip(run.chain, (values for values, _ in steps), strict=True), above):
+    adapt_steps = [(run.adapt, values) for values, _ in adapt]
+    if not figure.matches_chain(zip(run.chain, (values for values, _ in steps), strict=True), adapt_steps):
         return None
-    changed = 0
+    changed_count = 0
     for (_, stated), (values, defaults) in zip(figure.chain + figure.adapt, steps + adapt, strict=True):
-        changed += sum(value != defaults[name] for name, value in values.items() if name not in stated)
-    return changed, run.provenance != PRECOMPUTED
+        changed_count += sum(value != defaults[name] for name, value in values.items() if name not in stated)
+    return changed_count, run.provenance != PRECOMPUTED
 
 
 @st.cache_data(max_entries=1000, show_spinner=False)
-def _recipe(run_id: str, _run: Run) -> tuple[Steps, Steps, int | None]:
+def _read_recipe_values(run_id: str, _run: Run) -> tuple[Steps, Steps, int | None]:
     """Values and defaults of each step and of the adapt, if there is one, and exemplars per task.
 
     No steps for an unknown chain.
@@ -154,12 +154,12 @@ def _recipe(run_id: str, _run: Run) -> tuple[Steps, Steps, int | None]:
 def paper_table(rows: Sequence[PaperRow], stored: Sequence[Run]) -> pd.DataFrame:
     """The rows, then the reference models, with published and measured columns under their own heads; plain text.
 
-    The source comes before the figures: after both groups of columns it would be out of sight.
+    The column of sources comes before the figures: after both groups of columns it would be out of sight.
     """
     import pandas as pd
 
-    cells = [_printed_line(row.name, row.figures) | _measured_line(row.run, stored) for row in rows]
-    references = _references(rows, stored)
+    cells = [_make_printed_line(row.name, row.figures) | _make_measured_line(row.run, stored) for row in rows]
+    references = _list_references(rows, stored)
     frame = pd.DataFrame(cells + references).fillna("")
     printed = {tower: [(model, name) for name in AVERAGES] for tower, model in MODELS.items()}
     before = [column for tower, columns in printed.items() if tower in COMPARED_TOWERS for column in columns]
@@ -167,51 +167,51 @@ def paper_table(rows: Sequence[PaperRow], stored: Sequence[Run]) -> pd.DataFrame
     measured = [(OURS, name) for name in (*AVERAGES, *INTERVALS, "Images", "Setting")]
     filled = {column for line in cells for column, cell in line.items() if cell}
     filled |= {NOTE for line in references if line.get(NOTE)}  # references add no other column by themselves
-    used = [column for column in (CHAIN, SOURCE, *before, *measured, *after, NOTE) if column in filled]
-    frame = frame[used]
-    frame.columns = pd.MultiIndex.from_tuples(used)
+    columns_in_use = [column for column in (CHAIN, SOURCE, *before, *measured, *after, NOTE) if column in filled]
+    frame = frame[columns_in_use]
+    frame.columns = pd.MultiIndex.from_tuples(columns_in_use)
     return frame
 
 
-def _printed_line(name: str, figures: Mapping[str, Figure]) -> Line:
+def _make_printed_line(name: str, figures: Mapping[str, Figure]) -> Line:
     cells = {CHAIN: clean_text(name)}
     for model, figure in figures.items():
-        cells |= {(MODELS[model], head): cell for head, cell in _averages_of(figure).items()}
+        cells |= {(MODELS[model], head): cell for head, cell in _format_printed(figure).items()}
     if not figures:
         return cells
     sources = dict.fromkeys(figure.source for figure in figures.values())
-    notes = dict.fromkeys(note for figure in figures.values() for note in _notes(figure, len(figures) > 1))
+    notes = dict.fromkeys(note for figure in figures.values() for note in _list_notes(figure, len(figures) > 1))
     return cells | {SOURCE: "; ".join(sources), NOTE: "; ".join(notes)}
 
 
-def _notes(figure: Figure, of_several: bool) -> list[str]:
+def _list_notes(figure: Figure, of_several: bool) -> list[str]:
     """Notes on a figure: its own note, with its tower if there are ``of_several``, and the printed time."""
     tower = f"{figure.model}: " if of_several and figure.model not in COMPARED_TOWERS else ""
     time = "" if figure.seconds is None else f"{figure.model}: merging took {figure.seconds:g} s, device not stated"
     return [note for note in (f"{tower}{figure.note}" if figure.note else "", time) if note]
 
 
-def _averages_of(figure: Figure) -> dict[str, str]:
+def _format_printed(figure: Figure) -> dict[str, str]:
     """A figure's averages by the heads of their columns; those that its source does not print are marked."""
     normalized = None if figure.normalized is None else round(figure.normalized, 1)
     values = zip(AVERAGES, (*PRINTED_AVERAGES, NORMALIZED), (*figure.printed[:3], normalized), strict=True)
     return {
-        head: _print_value(value) + ("" if figure.is_printed(average) else f" {COMPUTED_MARK}")
+        head: _format_value(value) + ("" if figure.is_printed(average) else f" {COMPUTED_MARK}")
         for head, average, value in values
         if value is not None
     }
 
 
-def _print_value(value: float) -> str:
+def _format_value(value: float) -> str:
     """The value with one decimal, or with two where the source prints two."""
     return f"{value:.1f}%" if abs(value - round(value, 1)) < 1e-9 else f"{value:.2f}%"
 
 
-def _measured_line(run: Run | None, stored: Sequence[Run]) -> Line:
+def _make_measured_line(run: Run | None, stored: Sequence[Run]) -> Line:
     summary = page_data.summary(run, stored) if run else None
     if run is None or summary is None:
         return {}
-    *_, exemplars = _recipe(run.id, run)
+    *_, exemplars = _read_recipe_values(run.id, run)
     sources = (
         f"{page_text.per_task_in_words(run)} ‡" if page_text.per_task_in_words(run) else "",
         "† adapted on the scored images" if run.adapts_on_test else "",
@@ -219,10 +219,10 @@ def _measured_line(run: Run | None, stored: Sequence[Run]) -> Line:
         "" if run.seed is None else f"seed {run.seed}",
     )
     setting = ", ".join(filter(None, (*sources, clean_text(run.device, 40))))
-    return _averages(summary) | {(OURS, "Setting"): setting}
+    return _format_summary(summary) | {(OURS, "Setting"): setting}
 
 
-def _averages(summary: Summary) -> Line:
+def _format_summary(summary: Summary) -> Line:
     cells = (
         *map(percent, (summary.in_domain, summary.out_of_domain, summary.h_score, summary.normalized)),
         f"{percent(summary.in_low)} to {percent(summary.in_high)}",
@@ -232,16 +232,16 @@ def _averages(summary: Summary) -> Line:
     return {(OURS, name): cell for name, cell in zip((*AVERAGES, *INTERVALS, "Images"), cells, strict=True)}
 
 
-def _references(rows: Sequence[PaperRow], stored: Sequence[Run]) -> list[Line]:
+def _list_references(rows: Sequence[PaperRow], stored: Sequence[Run]) -> list[Line]:
     """The pretrained model, the experts and the model trained on all tasks, in the same columns."""
     run = next((row.run for row in rows if row.run), None)
     measured = _reference_lines(run.benchmark, run.experts, len(stored), stored) if run else {}
     towers = {tower for row in rows for tower in row.figures}
     lines = []
     for kind, figures in REFERENCES.items():
-        first = {figure.model: figure for figure in reversed(figures)}  # the first of each tower in the file
-        own = {tower: first[tower] for tower in MODELS if tower in first and tower in towers}
-        line = _printed_line(NAMES[kind], own) | measured.get(kind, {})
+        first_figures = {figure.model: figure for figure in reversed(figures)}  # the first of each tower in the file
+        shown_figures = {tower: first_figures[tower] for tower in MODELS if tower in first_figures and tower in towers}
+        line = _make_printed_line(NAMES[kind], shown_figures) | measured.get(kind, {})
         if len(line) > 1:
             lines.append(line)
     return lines
@@ -252,32 +252,35 @@ def _reference_lines(
     benchmark: str | None, experts: tuple[str, ...], stored_known: int, _stored: Sequence[Run]
 ) -> dict[str, Line]:
     tables = page_data.reference_scores(benchmark, experts, _stored)
-    own = {task: row["accuracy"] for task, row in page_data.expert_scores(benchmark, _stored).items()}
-    return {kind: _averages(summarize(scores, experts, own, page_data.SPLIT)) for kind, scores in tables.items()}
+    expert_accuracies = {task: row["accuracy"] for task, row in page_data.expert_scores(benchmark, _stored).items()}
+    return {
+        kind: _format_summary(summarize(scores, experts, expert_accuracies, page_data.SPLIT))
+        for kind, scores in tables.items()
+    }
 
 
 def column_settings(table: pd.DataFrame) -> dict[int, Any]:
     """Settings of the columns of ``paper_table`` by index: each wide enough for its cells and for both of its heads."""
-    widths = [max(_width(text) for text in (name, *table[group, name])) for group, name in table.columns]
+    widths = [max(_cell_width(text) for text in (name, *table[group, name])) for group, name in table.columns]
     groups = [group for group, _ in table.columns]
     for group in set(groups) - {""}:
         indices = [index for index, other_group in enumerate(groups) if other_group == group]
-        lacking = _width(group) - sum(widths[index] for index in indices)
+        missing_width = _cell_width(group) - sum(widths[index] for index in indices)
         for index in indices:
-            widths[index] += max(0, math.ceil(lacking / len(indices)))
+            widths[index] += max(0, math.ceil(missing_width / len(indices)))
     return {
-        index + 1: _column(group, name, width)
+        index + 1: _make_column(group, name, width)
         for index, ((group, name), width) in enumerate(zip(table.columns, widths, strict=True))
     }
 
 
-def _width(cell: str) -> int:
-    """The width of a cell with its margins, px, at most ``WIDEST``."""
-    return min(round(theme.text_width(cell, CELL_FONT)) + CELL_MARGINS, WIDEST)
+def _cell_width(cell: str) -> int:
+    """The width of a cell with its margins, px, at most ``MAX_CELL_WIDTH``."""
+    return min(round(theme.text_width(cell, CELL_FONT)) + CELL_MARGINS, MAX_CELL_WIDTH)
 
 
-def _column(group: str, name: str, width: int) -> Any:
+def _make_column(group: str, name: str, width: int) -> Any:
     if not group:
-        return st.column_config.TextColumn(width=width, pinned=name == CHAIN[1], help=HELP.get(name))
-    right = name in HELP or name.endswith("change")
-    return st.column_config.TextColumn(width=width, alignment="right" if right else "left", help=HELP.get(name))
+        return st.column_config.TextColumn(width=width, pinned=name == CHAIN[1], help=COLUMN_HELP.get(name))
+    right = name in COLUMN_HELP or name.endswith("change")
+    return st.column_config.TextColumn(width=width, alignment="right" if right else "left", help=COLUMN_HELP.get(name))

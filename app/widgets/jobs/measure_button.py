@@ -12,7 +12,7 @@ from app import page_text
 from app.reading import page_data
 from app.session import click_errors
 from app.widgets.jobs import refused_action, tray
-from app.widgets.jobs.missing_box import GO_ON, draw_box
+from app.widgets.jobs.missing_box import GO_ON_NOTE, draw_box
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
 from merging.study.analysis.measurement_registry import find_measurement, find_refusal
@@ -25,49 +25,57 @@ if TYPE_CHECKING:
     from merging.tasks.queue.job_records import Job
 
 
-def origin_in_words(measured: Sequence[StoredMeasurement]) -> str:
+def origin_in_words(measurements: Sequence[StoredMeasurement]) -> str:
     """The machine and the device of measurements, in words; plain text."""
-    devices = page_text.join_words(sorted({clean_text(one.device, 40) for one in measured}))
-    made = {"precomputed" if one.provenance == PRECOMPUTED else "measured on this machine" for one in measured}
-    short = sorted({clean_text(one.notes[MEMORY], 200) for one in measured if MEMORY in one.notes})
-    return " ".join([f"{page_text.join_words(sorted(made)).capitalize()} on {devices}.", *short])
+    devices = page_text.join_words(sorted({clean_text(measurement.device, 40) for measurement in measurements}))
+    origins = {
+        "precomputed" if measurement.provenance == PRECOMPUTED else "measured on this machine"
+        for measurement in measurements
+    }
+    memory_notes = sorted(
+        {clean_text(measurement.notes[MEMORY], 200) for measurement in measurements if MEMORY in measurement.notes}
+    )
+    return " ".join([f"{page_text.join_words(sorted(origins)).capitalize()} on {devices}.", *memory_notes])
 
 
-def draw_missing(key: str, runs: Sequence[Run], why: str, known: Sequence[StoredMeasurement] = ()) -> None:
+def draw_missing(key: str, runs: Sequence[Run], reason: str, measured: Sequence[StoredMeasurement] = ()) -> None:
     """The box of runs without this measurement: progress, or a button.
 
-    ``known`` are stored measurements, for the expected time.
+    ``measured`` are stored measurements, for the expected time.
     """
 
-    def running(live: list[Run], _: list[Job]) -> None:
+    def draw_running(live: list[Run], _: list[Job]) -> None:
         st.markdown(
             f":material/hourglass_top: The measurement “{find_measurement(key).title}” of {_titles_in_words(live)} "
-            f"is running. {GO_ON}"
+            f"is running. {GO_ON_NOTE}"
         )
 
-    def offer(missing: list[Run]) -> None:
-        st.markdown(f"{why} {_titles_in_words(missing)}. {_expected_time(key, known)}")
+    def draw_offer(missing: list[Run]) -> None:
+        st.markdown(f"{reason} {_titles_in_words(missing)}. {_expected_time(key, measured)}")
         _draw_button(key, [run.id for run in missing])
 
-    able = [run for run in runs if not find_refusal(find_measurement(key), run.network)]
-    for network in dict.fromkeys(run.network for run in runs if run not in able):
+    measurable = [run for run in runs if not find_refusal(find_measurement(key), run.network)]
+    for network in dict.fromkeys(run.network for run in runs if run not in measurable):
         st.info(find_refusal(find_measurement(key), page_text.safe_text(network, 60)))
-    if able:
-        draw_box(key, [(run, _job(key, run)) for run in able], running, offer)
+    if measurable:
+        draw_box(key, [(run, _find_job(key, run)) for run in measurable], draw_running, draw_offer)
 
 
-def draw_missing_benchmark(key: str, why: str) -> None:
+def draw_missing_benchmark(key: str, reason: str) -> None:
     """The box of a missing measurement of the benchmark; its progress is in the box."""
 
-    def running(_: list[str], jobs: list[Job]) -> None:
+    def draw_running(_: list[str], jobs: list[Job]) -> None:
         tray.draw_job(jobs[0], key)
 
-    def offer(_: list[str]) -> None:
-        st.markdown(why)
+    def draw_offer(_: list[str]) -> None:
+        st.markdown(reason)
         _draw_button(key, [""])
 
     draw_box(
-        key, [("", next((job for job in page_data.job_queue().jobs_here() if job.kind == key), None))], running, offer
+        key,
+        [("", next((job for job in page_data.job_queue().jobs_here() if job.kind == key), None))],
+        draw_running,
+        draw_offer,
     )
 
 
@@ -77,7 +85,7 @@ def _draw_button(key: str, run_ids: Sequence[str]) -> None:
         st.rerun()  # the whole page: after drawing only a part of it, the tray would not follow the job
 
 
-def _job(key: str, run: Run) -> Job | None:
+def _find_job(key: str, run: Run) -> Job | None:
     """The newest job with this measurement of the run, or of another run with the same result."""
     shared = find_measurement(key).subject == SubjectKind.EXPERTS
     for job in page_data.job_queue().jobs_here():
@@ -102,14 +110,14 @@ def _titles_in_words(runs: Sequence[Run]) -> str:
     return page_text.join_words([f"**{page_text.safe_text(run.name, 60)}**" for run in runs])
 
 
-def _expected_time(key: str, known: Sequence[StoredMeasurement]) -> str:
+def _expected_time(key: str, measured: Sequence[StoredMeasurement]) -> str:
     """The expected time, estimated from stored measurements, in a sentence."""
     name = f"The measurement “{find_measurement(key).title}”"
-    own = [one for one in known if one.provenance == THIS_MACHINE]
-    took = [one.seconds for one in own if one.seconds is not None]
-    if not took:
+    own_measurements = [measurement for measurement in measured if measurement.provenance == THIS_MACHINE]
+    seconds_taken = [measurement.seconds for measurement in own_measurements if measurement.seconds is not None]
+    if not seconds_taken:
         guess = "takes about a minute at most for each on the bundled benchmark (a guess)"
         return f"{name} {guess}; it runs in the background."
-    seconds, device = statistics.median(took), page_text.safe_text(own[0].device, 40)
+    seconds, device = statistics.median(seconds_taken), page_text.safe_text(own_measurements[0].device, 40)
     experience = f"took about {duration_text(seconds)} for others on this machine, on {device}"
     return f"{name} {experience}; it runs in the background."

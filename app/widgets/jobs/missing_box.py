@@ -11,16 +11,16 @@ from app.widgets.jobs import tray
 from merging.tasks.queue.job_records import Job
 
 Item = TypeVar("Item")
-GO_ON = "You can go on working: the tray on the left shows the progress on every page."
+GO_ON_NOTE = "You can go on working: the tray on the left shows the progress on every page."
 
 
 def draw_box(
     key: str,
     items: Sequence[tuple[Item, Job | None]],
-    running: Callable[[list[Item], list[Job]], None],
-    offer: Callable[[list[Item]], None],
+    draw_running: Callable[[list[Item], list[Job]], None],
+    draw_offer: Callable[[list[Item]], None],
 ) -> None:
-    """Draw the box of items and their newest jobs: ``running`` draws the live ones, ``offer`` the others.
+    """Draw the box of items and their newest jobs: ``draw_running`` draws the live ones, ``draw_offer`` the others.
 
     Errors of failed jobs are above the offer, which includes their items.
     """
@@ -29,9 +29,9 @@ def draw_box(
     with st.container(border=True, key=f"missing_{key}"):
         if live:
             tray.follow_jobs([job for _, job in live])
-            running([item for item, _ in live], [job for _, job in live])
+            draw_running([item for item, _ in live], [job for _, job in live])
         for _, job in missing:
             if job is not None and job.error:
                 tray.draw_job(job, key)
         if missing:
-            offer([item for item, _ in missing])
+            draw_offer([item for item, _ in missing])

@@ -10,17 +10,17 @@ from merging.base.modes import VisitorAction
 from merging.recipes.recipe import Recipe
 
 
-def draw_refusal(act: VisitorAction) -> bool:
+def draw_refusal(action: VisitorAction) -> bool:
     """Draw the reason if visitors of this server may not do the action; returns whether it is forbidden."""
-    if permissions.is_allowed(act):
+    if permissions.is_allowed(action):
         return False
-    st.caption(f":material/home_work: {modes.refusal(act)}")
+    st.caption(f":material/home_work: {modes.refusal(action)}")
     return True
 
 
-def draw_recipe_refusal(recipe: Recipe, key: str, act: VisitorAction = VisitorAction.MERGE) -> bool:
+def draw_recipe_refusal(recipe: Recipe, key: str, action: VisitorAction = VisitorAction.MERGE) -> bool:
     """Draw the reason as ``draw_refusal`` does, with a button that downloads the recipe."""
-    if not draw_refusal(act):
+    if not draw_refusal(action):
         return False
     st.download_button(
         "Recipe", recipe.to_yaml, "recipe.yaml", "text/yaml", key=f"recipe_instead_{key}", on_click="ignore",

@@ -58,11 +58,11 @@ RESULT_VIEWS = {  # measurement -> view of its result; other measurements are on
 }
 PAGE_LABELS = {"data": "Data", PUBLISHED: "Published"}  # of links to the results of commands
 PUBLISHED_VIEW = {address.BENCHMARK_SOURCE: "published experiments"}
-HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
-STEP = re.compile(r"\bstep \d")  # in a progress message of learning
+HALTED_NOTE = "Process {} was halted by a signal. Let it go on, or cancel."
+LEARNING_STEP = re.compile(r"\bstep \d")  # in a progress message of learning
 POLL = 1.0  # seconds between two readings while a job is live
-SHOWN = 4  # jobs in the tray; more if more are running
-ICONS = {
+MAX_JOBS = 4  # jobs in the tray; more if more are running
+STATE_ICONS = {
     "failed": "error",
     "cancelled": "cancel",
     "interrupted": "power_off",
@@ -89,46 +89,46 @@ def _draw_tray(was_live: bool) -> None:
     jobs = page_data.job_queue().own_jobs()
     live = sorted((job for job in jobs if job.is_live), key=lambda job: job.position)  # running jobs come first
     followed = st.session_state.get("_live", set())  # a page can show another session's job
-    now = {job.id for job in live} | {
+    live_ids = {job.id for job in live} | {
         job.id for job in page_data.job_queue().list_jobs() if job.is_live and job.id in followed
     }
-    if was_live and now != st.session_state.get("_live"):
+    if was_live and live_ids != st.session_state.get("_live"):
         had_jobs = "_live" in st.session_state
-        st.session_state["_live"] = now
+        st.session_state["_live"] = live_ids
         if had_jobs:
             st.rerun()  # the page shows the new results, and polling ends with the last job
     if not jobs:
         return
     st.markdown("**Jobs**")
-    shown = max(SHOWN, sum(job.state == "running" for job in live))
-    for job in [*live, *(job for job in jobs if not job.is_live)][:shown]:
+    max_shown = max(MAX_JOBS, sum(job.state == "running" for job in live))
+    for job in [*live, *(job for job in jobs if not job.is_live)][:max_shown]:
         draw_job(job, "tray")
 
 
-def draw_job(job: Job, place: str) -> None:
+def draw_job(job: Job, position: str) -> None:
     """Draw one job: its progress, the time left, and its buttons."""
     click_errors.rerun_for_problem()
     with st.container(border=True, gap="xsmall"):
         st.markdown(page_text.safe_text(job.title, 60))
         if job.state == "running":
-            left = f", about {duration_text(job.seconds_left)} left" if job.seconds_left is not None else ""
+            time_left = f", about {duration_text(job.seconds_left)} left" if job.seconds_left is not None else ""
             phase = page_text.safe_text(job.phase or "Starting")
-            st.progress(min(max(job.fraction, 0.0), 1.0), f"{phase}{left}{_job_location(job)}")
-            if STEP.search(job.detail):
+            st.progress(min(max(job.fraction, 0.0), 1.0), f"{phase}{time_left}{_job_location(job)}")
+            if LEARNING_STEP.search(job.detail):
                 st.caption(f":material/model_training: {page_text.safe_text(job.detail)}")
             elif job.kind == PUBLISHED and job.detail:
                 st.caption(f":material/downloading: {page_text.safe_text(job.detail, 120)}")
             if job.halted_pid:
-                st.caption(f":material/front_hand: {HALTED.format(job.halted_pid)}")
+                st.caption(f":material/front_hand: {HALTED_NOTE.format(job.halted_pid)}")
         elif job.state == "queued":
-            soon = f", starts in about {duration_text(job.starts_in)}" if job.starts_in is not None else ""
-            st.caption(f":material/schedule: queued, position {job.position}{soon}{_job_location(job)}")
+            start_time = f", starts in about {duration_text(job.starts_in)}" if job.starts_in is not None else ""
+            st.caption(f":material/schedule: queued, position {job.position}{start_time}{_job_location(job)}")
         else:
-            st.caption(f":material/{ICONS.get(job.state, 'info')}: {job.state}{_job_location(job)}")
+            st.caption(f":material/{STATE_ICONS.get(job.state, 'info')}: {job.state}{_job_location(job)}")
             if job.error:
                 st.caption(page_text.safe_text(job.error, 300))
         with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
-            draw_buttons(job, place)
+            draw_buttons(job, position)
 
 
 def _job_location(job: Job) -> str:
@@ -140,41 +140,43 @@ def _job_location(job: Job) -> str:
     )
 
 
-def draw_buttons(job: Job, place: str) -> None:
+def draw_buttons(job: Job, position: str) -> None:
     """Draw the buttons and links of a job."""
     may_stop = page_data.job_queue().may_stop(job.id)
     if job.is_live:
         if may_stop and job.can_pause and permissions.is_allowed(VisitorAction.MANAGE):
-            st.button("Pause", key=f"pause_{place}_{job.id}", on_click=page_data.job_queue().pause, args=(job.id,))
+            st.button("Pause", key=f"pause_{position}_{job.id}", on_click=page_data.job_queue().pause, args=(job.id,))
         if may_stop:
-            st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=page_data.job_queue().cancel, args=(job.id,))
+            st.button(
+                "Cancel", key=f"cancel_{position}_{job.id}", on_click=page_data.job_queue().cancel, args=(job.id,)
+            )
         return
     if page_data.job_queue().is_on_other_benchmark(job):
-        if benchmark := session_benchmark.key_of_folder(Path(job.benchmark)):
-            draw_switch_button(job, place, benchmark)
-    elif place == "tray" and job.kind == SWEEP:  # the page can show the computed points of a stopped sweep
+        if benchmark := session_benchmark.find_key(Path(job.benchmark)):
+            draw_switch_button(job, position, benchmark)
+    elif position == "tray" and job.kind == SWEEP:  # the page can show the computed points of a stopped sweep
         draw_result_link(pages.SWEEPS, "Sweeps", "tune", job, view_state.pick_sweep, sweep=job.subject)
-    elif job.state == "done" and place == "tray" and job.kind != MERGE:
+    elif job.state == "done" and position == "tray" and job.kind != MERGE:
         draw_measurement_link(job)
-    elif job.state == "done" and place == "tray":
+    elif job.state == "done" and position == "tray":
         draw_merge_links(job)
     if not may_stop or not permissions.is_allowed(VisitorAction.MANAGE):
         return
     if job.state != "done":
-        draw_again_button(job, place)
+        draw_again_button(job, position)
     st.button(
         "Dismiss",
-        key=f"dismiss_{place}_{job.id}",
+        key=f"dismiss_{position}_{job.id}",
         on_click=page_data.job_queue().dismiss,
         args=(job.id,),
         type="tertiary",
     )
 
 
-def draw_again_button(job: Job, place: str) -> None:
+def draw_again_button(job: Job, position: str) -> None:
     """Draw a button that submits an ended job once more, for instance after a restart."""
     label = "Resume" if job.is_resumable else "Run again"
-    if not st.button(label, key=f"again_{place}_{job.id}", icon=":material/replay:", type="tertiary"):
+    if not st.button(label, key=f"again_{position}_{job.id}", icon=":material/replay:", type="tertiary"):
         return
     try:
         page_data.job_queue().submit_again(job.id)
@@ -184,19 +186,26 @@ def draw_again_button(job: Job, place: str) -> None:
         st.rerun()  # the whole page, which then follows the job
 
 
-def draw_switch_button(job: Job, place: str, benchmark: str) -> None:
+def draw_switch_button(job: Job, position: str, benchmark: str) -> None:
     """Draw a button that switches to the benchmark that a job works on."""
-    if st.button("Switch to it", key=f"go_{place}_{job.id}", type="tertiary"):
+    if st.button("Switch to it", key=f"go_{position}_{job.id}", type="tertiary"):
         session_benchmark.switch_benchmark(benchmark)
         st.rerun()  # the whole page
 
 
-def draw_result_link(page: str, label: str, icon: str, job: Job, pick: Callable[[str], None], **query: str) -> None:
+def draw_result_link(
+    page: str, label: str, icon: str, job: Job, pick_result: Callable[[str], None], **query: str
+) -> None:
     """Draw a link to a job's result; on the result's own page, which reads no second link, a button that picks it."""
     if Path(page).stem != view_state.relative_address().partition("?")[0]:
         page_parts.draw_page_link(page, label, icon, **query)
     elif st.button(
-        label, icon=f":material/{icon}:", key=f"show_{job.id}", type="tertiary", on_click=pick, args=(job.subject,)
+        label,
+        icon=f":material/{icon}:",
+        key=f"show_{job.id}",
+        type="tertiary",
+        on_click=pick_result,
+        args=(job.subject,),
     ):
         st.rerun()  # the whole page
 
@@ -225,12 +234,12 @@ def draw_measurement_link(job: Job) -> None:
         page_parts.draw_page_link(pages.MODELS, label, "inventory_2", **link_query)
         return
     page, label, icon, query = RESULT_VIEWS.get(job.kind, DRIFT)
-    one_run = page in {pages.CONFLICTS, pages.COMPARE, pages.LEARNING}
-    runs = {address.RUN if one_run else address.RUNS: job.subject} if job.subject else {}
+    shows_one_run = page in {pages.CONFLICTS, pages.COMPARE, pages.LEARNING}
+    runs = {address.RUN if shows_one_run else address.RUNS: job.subject} if job.subject else {}
 
-    def pick(run_id: str) -> None:
+    def pick_result(run_id: str) -> None:
         if run_id:
-            (run_choice.pick_run if one_run else lambda chosen: run_choice.pick_runs([chosen]))(run_id)
+            (run_choice.pick_run if shows_one_run else lambda chosen: run_choice.pick_runs([chosen]))(run_id)
         st.session_state.update(query)
 
-    draw_result_link(page, label, icon, job, pick, **runs, **query)
+    draw_result_link(page, label, icon, job, pick_result, **runs, **query)

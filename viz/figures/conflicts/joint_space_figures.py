@@ -17,40 +17,40 @@ from viz.parts import axes, heat_maps, series
 from viz.parts.cell_targets import click_targets, every_cell, outline
 from viz.parts.legends import add_legend
 
-KEPT, CUT = theme.Look(theme.PALETTE[0], "circle"), theme.Look(theme.PALETTE[5], "x")
-VALUE = (
+KEPT_LOOK, CUT_LOOK = theme.Look(theme.PALETTE[0], "circle"), theme.Look(theme.PALETTE[5], "x")
+VALUE_HOVER = (
     "<b>direction {direction:count}</b><br>singular value {value:real}, {share:percent} of the largest<br>"
     "{energy:percent} of the energy up to here"
 )
-RENORMALIZED = {  # words, look of the marks, width of the line; the smoother line is over the other
+RENORMALIZATION_STYLES = {  # words, look of the marks, width of the line; the smoother line is over the other
     False: ("without renormalization", theme.Look(theme.PALETTE[1], "diamond"), 1.2),
     True: ("renormalized", theme.Look(theme.PALETTE[0], "circle"), 1.6),
 }
-DROPPED = "<b>basis vector {direction:count}</b>, {how}<br>{dropped:percent} of its entries dropped"
-MARKED = 200  # points up to which each has a mark
-SCALES = {
+DROPPED_HOVER = "<b>basis vector {direction:count}</b>, {how}<br>{dropped:percent} of its entries dropped"
+MAX_MARKED_POINTS = 200  # points up to which each has a mark
+VALUE_SCALES = {
     "norm": heat_maps.ColorScale("row norm", log=False),
     "energy": heat_maps.ColorScale("share of<br>its energy", percent=True),
     "cumulative": heat_maps.ColorScale("energy<br>so far", log=False, limits=(0.0, 1.0), percent=True),
 }
-ENERGY = (
+ENERGY_HOVER = (
     "<b>{expert}, {where}</b><br>row norm {norm:real}<br>{energy:percent 2} of its energy, {cumulative:percent} up to "
     "here"
 )
-FIRST = " The first belongs most to {expert:plain 40} (row norm {norm:real});"
+FIRST_SENTENCE = " The first belongs most to {expert:plain 40} (row norm {norm:real});"
 SMALLEST_STEP = " {expert:plain 40} gathers half of its energy soonest."
-STACKED = {  # step with a matrix for each expert, side by side -> title over its panel
+EXPERT_STEPS = {  # step with a matrix for each expert, side by side -> title over its panel
     "decomposed": "1  Decompose: each expert's part of the shared, orthonormal rows",
     "renormalized": "2  Renormalize: every row of every expert has length 1",
     "pruned": "3  Prune: only the largest entries stay",
 }
-MERGED = {  # step with one matrix -> title over its panel, and the panel's left and right end
+MERGED_STEPS = {  # step with one matrix -> title over its panel, and the panel's left and right end
     "merged": ("4  Merge: elect, average", (0.0, 0.36)),
     "delta": ("and transform back: the task vector", (0.64, 1.0)),
 }
 PANEL, GAP, TOP, BOTTOM, LEFT, RIGHT = 128, 64, 48, 58, 66, 90  # px
-HEIGHT = (len(STACKED) + 1) * PANEL + len(STACKED) * GAP
-LOWEST = 1e-3  # of the largest value, at the bottom of a logarithmic scale
+HEIGHT = (len(EXPERT_STEPS) + 1) * PANEL + len(EXPERT_STEPS) * GAP
+MIN_SHARE = 1e-3  # of the largest value, at the bottom of a logarithmic scale
 
 
 @chart(
@@ -69,19 +69,23 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
     kept, last = table["kept"].astype(bool), len(table)
     fig = Drawing([
         series.marks(
-            rows, "direction", "value", look, VALUE, name=name, legendgroup=name, size=5, marker={"line": {"width": 0}}
+            rows, "direction", "value", look, VALUE_HOVER, name=name, legendgroup=name, size=5,
+            marker={"line": {"width": 0}}
         )
-        for name, rows, look in (("kept", table[kept], KEPT), ("dropped by the rank cut", table[~kept], CUT))
+        for name, rows, look in (("kept", table[kept], KEPT_LOOK), ("dropped by the rank cut", table[~kept], CUT_LOOK))
         if len(rows)
     ])  # fmt: skip
     low, high = float(table["value"].min()), float(table["value"].max())
     limit = rank_tol * high
     ends = np.log10([max(min(low, limit or low), high * 1e-8), high])
-    room = 0.05 * (ends[1] - ends[0]) + 0.05
+    padding = 0.05 * (ends[1] - ends[0]) + 0.05
     marks = theme.ticks(float(10 ** ends[0]), float(10 ** ends[1]) * 1.0001, log=True)
     marks["tickvals"] = [10**exponent for exponent in marks["tickvals"]]
     fig.update_yaxes(
-        title={"text": "Singular value"}, type="log", range=[float(ends[0] - room), float(ends[1] + room)], **marks
+        title={"text": "Singular value"},
+        type="log",
+        range=[float(ends[0] - padding), float(ends[1] + padding)],
+        **marks,
     )
     fig.update_xaxes(title={"text": "Direction, largest first"}, range=[0.5 - 0.01 * last, last + 0.5 + 0.01 * last])
     if rank_tol > 0:
@@ -113,20 +117,20 @@ def joint_dropped(table: pd.DataFrame, *, expert: str | None = None, ratio: floa
     """
     experts = distinct_names(table["expert"])
     expert = expert if expert in experts else experts[0]
-    own = table[table["expert"] == expert]
+    expert_rows = table[table["expert"] == expert]
     fig, ranges = Drawing(), []
-    for renorm, (how, look, width) in RENORMALIZED.items():
-        rows = own[own["renorm"].astype(bool) == renorm].sort_values("direction").assign(how=how)
+    for renorm, (how, look, width) in RENORMALIZATION_STYLES.items():
+        rows = expert_rows[expert_rows["renorm"].astype(bool) == renorm].sort_values("direction").assign(how=how)
         if rows.empty:
             continue
         name = f"{how}, mean {percent(float(rows['dropped'].mean()))}"
-        mode = "lines+markers" if len(rows) <= MARKED else "lines"
+        mode = "lines+markers" if len(rows) <= MAX_MARKED_POINTS else "lines"
         fig.add_trace(series.marks(
-            rows, "direction", "dropped", look, DROPPED, name=name, legendgroup=name, size=4, line={"width": width},
-            marker={"line": {"width": 0}},
+            rows, "direction", "dropped", look, DROPPED_HOVER, name=name, legendgroup=name, size=4,
+            line={"width": width}, marker={"line": {"width": 0}},
         ) | {"mode": mode})  # fmt: skip
         ranges.append(f"{percent(rows['dropped'].min())} to {percent(rows['dropped'].max())} {how}")
-    last = float(own["direction"].max())
+    last = float(expert_rows["direction"].max())
     fig.add_shape(axes.horizontal_line(ratio, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
     fig.update_xaxes(
         title={"text": f"Basis vector of {safe_text(expert, 24)}, largest singular value first"},
@@ -152,41 +156,43 @@ def joint_energy(table: pd.DataFrame, *, value: str = "norm", selected: str | No
     Columns: first and last (directions of a column, from 1), norm (mean norm of the expert's part of those orthonormal
     rows, before renormalization), energy (share of the expert's squared entries there) and cumulative (up to there).
     """
-    scale = SCALES[check_option("value", value, tuple(SCALES))]
+    scale = VALUE_SCALES[check_option("value", value, tuple(VALUE_SCALES))]
     experts, starts = distinct_names(table["expert"]), sorted(table["first"].unique())
     cells = every_cell(table, {"expert": experts, "first": starts})
     ends = zip(cells["first"], cells["last"], strict=True)
-    wheres = [f"direction {first}" if first == last else f"directions {first} to {last}" for first, last in ends]
+    column_words = [f"direction {first}" if first == last else f"directions {first} to {last}" for first, last in ends]
     values = np.nan_to_num(cells[value].to_numpy(np.float64), posinf=0, neginf=0).reshape(len(experts), -1)
-    bars = click_targets(experts, list(map(str, starts)), hover_texts(cells.assign(where=wheres), ENERGY), "Cells")
+    bars = click_targets(
+        experts, list(map(str, starts)), hover_texts(cells.assign(where=column_words), ENERGY_HOVER), "Cells"
+    )
     fig = Drawing([
         heat_maps.heat(values, scale, ygap=1),
         bars | {"customdata": [name[:1] for name in bars["customdata"]]},
     ])  # fmt: skip
     last, width = int(table["last"].max()), int((table["last"] - table["first"]).max() + 1)
     marks = [tick for tick in theme.ticks(1, max(last, 2))["tickvals"] if 1 <= tick <= last and tick == round(tick)]
-    joined = "" if width <= 1 else f" (columns join up to {width})"
+    join_note = "" if width <= 1 else f" (columns join up to {width})"
     fig.update_xaxes(
-        title={"text": f"Direction, largest first{joined}"}, showgrid=False, tickmode="array",
+        title={"text": f"Direction, largest first{join_note}"}, showgrid=False, tickmode="array",
         tickvals=[float(np.interp(tick, starts, range(len(starts)))) for tick in marks],
         ticktext=[f"{tick:g}" for tick in marks], range=[-0.5, len(starts) - 0.5],
     )  # fmt: skip
     fig.update_yaxes(**axes.name_axis("Expert", experts, down=True))
-    left = axes.room(experts, least=40) + 38
+    left = axes.names_width(experts, min_width=40) + 38
     fig.update_layout(
         shapes=outline(experts, list(map(str, starts)), (selected, None)), showlegend=False, barmode="overlay",
         margin={"l": left, "r": heat_maps.RIGHT, "t": heat_maps.TOP, "b": heat_maps.BOTTOM},
     )  # fmt: skip
-    return Picture(fig, _energy_alt(table, len(experts)), heat_maps.height(len(experts)), value)
+    return Picture(fig, _describe_energy(table, len(experts)), heat_maps.map_height(len(experts)), value)
 
 
-def _energy_alt(table: pd.DataFrame, experts: int) -> str:
+def _describe_energy(table: pd.DataFrame, experts: int) -> str:
     words = f"Energy of {plural(experts, 'expert')} along the shared directions."
     if series.finite_rows(table, "energy").empty:
         return words
     before = table.assign(before=table["cumulative"] < 0.5).groupby("expert", sort=False)["before"].sum().reset_index()
-    first = describe_extreme(table[table["first"] == table["first"].min()], "norm", FIRST)
-    return words + first + describe_extreme(before, "before", SMALLEST_STEP, least=True)
+    first = describe_extreme(table[table["first"] == table["first"].min()], "norm", FIRST_SENTENCE)
+    return words + first + describe_extreme(before, "before", SMALLEST_STEP, smallest=True)
 
 
 @chart(
@@ -201,36 +207,38 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False) -> Picture:
 
     Columns: step (decomposed, renormalized and pruned for each expert, then merged and delta), row and column (of a
     block's first entry in its matrix), value (mean of absolute entries; for the first three in units of a row's root
-    mean square). ``vertical`` says that directions are of the input space, as in DRM-V.
+    mean square). ``vertical`` is True if directions are of the input space, as in DRM-V.
     """
     by_step = {str(step): rows for step, rows in table.groupby("step", sort=False)}
     experts = distinct_names(by_step["decomposed"]["expert"])
-    most = max(float(by_step[step]["value"].max()) for step in STACKED) or 1.0
-    shared = heat_maps.ColorScale("mean |entry|", log=False, limits=(0.0, most))
+    largest = max(float(by_step[step]["value"].max()) for step in EXPERT_STEPS) or 1.0
+    shared = heat_maps.ColorScale("mean |entry|", log=False, limits=(0.0, largest))
     fig = Drawing()
-    for number, (step, title) in enumerate(STACKED.items()):
+    for number, (step, title) in enumerate(EXPERT_STEPS.items()):
         rows, top = by_step[step], 1 - number * (PANEL + GAP) / HEIGHT
-        values = np.concatenate([_matrix(rows[rows["expert"] == expert]) for expert in experts], axis=1)
+        values = np.concatenate([_to_matrix(rows[rows["expert"] == expert]) for expert in experts], axis=1)
         heat = heat_maps.heat(values, shared, name=step, **({"showscale": False} if number else {}))
-        x = _expert_axis(experts, values.shape[1], "Experts side by side" if number == len(STACKED) - 1 else " ")
-        _add_panel(fig, title, heat, (0.0, 1.0), top, x, _ticks(rows["row"], 3, "Direction"))
+        x = _make_expert_axis(
+            experts, values.shape[1], "Experts side by side" if number == len(EXPERT_STEPS) - 1 else " "
+        )
+        _add_panel(fig, title, heat, (0.0, 1.0), top, x, _make_ticks(rows["row"], 3, "Direction"))
         panel, line = str(number + 1) if number else "", {"color": theme.GROUND, "width": 2}
         for left, right in pairwise(x["tickvals"]):  # lines between the experts' blocks
             fig.add_shape(axes.vertical_line((left + right) / 2, line, f"x{panel}", f"y{panel} domain", layer="above"))
-    for step, (title, ends) in MERGED.items():
+    for step, (title, ends) in MERGED_STEPS.items():
         rows, first = by_step[step], step == "merged"
-        values = _matrix(rows)
+        values = _to_matrix(rows)
         high = float(values.max(initial=0.0)) or 1.0
         # rows are scaled by their singular values again, from large to small
-        scale = heat_maps.ColorScale("", log=first, limits=(LOWEST * high if first else 0.0, high))
-        x = _ticks(rows["column"], 4, "Output" if first and vertical else "Input") | {"tickangle": 0}
-        y = _ticks(rows["row"], 3, "Direction" if first else "Output")
+        scale = heat_maps.ColorScale("", log=first, limits=(MIN_SHARE * high if first else 0.0, high))
+        x = _make_ticks(rows["column"], 4, "Output" if first and vertical else "Input") | {"tickangle": 0}
+        y = _make_ticks(rows["row"], 3, "Direction" if first else "Output")
         _add_panel(fig, title, heat_maps.heat(values, scale, name=step), ends, PANEL / HEIGHT, x, y)
     fig.update_layout(margin={"l": LEFT, "r": RIGHT, "t": TOP, "b": BOTTOM}, showlegend=False)
-    return Picture(fig, _steps_alt(by_step, experts), HEIGHT + TOP + BOTTOM, f"{len(experts)}:{len(table)}")
+    return Picture(fig, _describe_steps(by_step, experts), HEIGHT + TOP + BOTTOM, f"{len(experts)}:{len(table)}")
 
 
-def _matrix(rows: pd.DataFrame) -> Any:
+def _to_matrix(rows: pd.DataFrame) -> Any:
     return rows.sort_values(["row", "column"])["value"].to_numpy(np.float64).reshape(rows["row"].nunique(), -1)
 
 
@@ -253,10 +261,10 @@ def _add_panel(
             **none, **y,
         },
     }  # fmt: skip
-    fig.add_annotation(theme.caption(title, top, x=ends[0], font={"size": theme.FONT}))
+    fig.add_annotation(theme.caption(title, top, x=ends[0], font={"size": theme.FONT_SIZE}))
 
 
-def _expert_axis(experts: list[str], width: int, title: str) -> dict[str, Any]:
+def _make_expert_axis(experts: list[str], width: int, title: str) -> dict[str, Any]:
     """Settings of an axis that names the experts' blocks, which together are ``width`` cells wide."""
     block = width / len(experts)
     return {
@@ -266,15 +274,15 @@ def _expert_axis(experts: list[str], width: int, title: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _ticks(starts: pd.Series[int], most: int, title: str) -> dict[str, Any]:
-    """Ticks at no more than ``most`` cells, labeled by the first entry of their block, counted from 1."""
+def _make_ticks(starts: pd.Series[int], max_ticks: int, title: str) -> dict[str, Any]:
+    """Ticks at no more than ``max_ticks`` cells, labeled by the first entry of their block, counted from 1."""
     firsts = np.sort(starts.unique())
-    cells = sorted(set(np.linspace(0, len(firsts) - 1, most).round().astype(int).tolist()))
+    cells = sorted(set(np.linspace(0, len(firsts) - 1, max_ticks).round().astype(int).tolist()))
     texts = [str(int(firsts[i]) + 1) for i in cells]
     return {"title": {"text": title}, "tickmode": "array", "tickvals": cells, "ticktext": texts}
 
 
-def _steps_alt(by_step: dict[str, pd.DataFrame], experts: list[str]) -> str:
+def _describe_steps(by_step: dict[str, pd.DataFrame], experts: list[str]) -> str:
     empty = float((by_step["pruned"]["value"] == 0).mean())
     uneven = by_step["decomposed"].groupby(["expert", "row"])["value"].mean()
     factor = float(uneven.max()) / max(float(uneven.min()), 1e-12)

@@ -14,7 +14,7 @@ from viz.hover import hover_texts
 from viz.parts import axes, legends, series
 from viz.parts.legends import add_legend
 
-VALUES = {  # -> title of the axis, and how the alt text begins
+VALUE_TITLES = {  # -> title of the axis, and how the alt text begins
     "accuracy": ("Accuracy, mean over merged tasks (%)", "Accuracy"),
     "normalized": (
         "Accuracy relative to the experts',<br>mean over merged tasks (%)",
@@ -22,16 +22,16 @@ VALUES = {  # -> title of the axis, and how the alt text begins
     ),
 }
 SPREAD = 0.56  # share of the distance between two sizes that the methods take side by side
-SUBSET = (
+SUBSET_HOVER = (
     "<b>{method}, {size:plural expert}</b><br>{members:text 120}<br>{accuracy:percent}, {normalized:percent} of the "
     "experts'[<br>{n:count} images]"
 )
-MEAN = (
+MEAN_HOVER = (
     "<b>{method}, {size:plural expert}</b><br>mean {mean:percent} over {count:plural subset} "
     "({min:percent} to {max:percent})"
 )
 DASHES = ("solid", "dot", "dash", "longdash")
-CUT = (
+CUT_HOVER = (
     "<b>{method}, {group}</b><br>cut at {cut:general} of the largest singular value<br>{kept:percent} of the ranks kept"
     "[ ({kept_low:percent} to {kept_high:percent} by matrix)]<br>accuracy {accuracy:percent}"
     "[ (95% interval {low:percent} to {high:percent})][<br>{n:count} images]"
@@ -52,7 +52,7 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
     Columns: size (experts merged), subset (its number), accuracy and normalized (means over the merged tasks, the
     second relative to the experts' own), tasks (their names).
     """
-    title, beginning = VALUES[check_option("value", value, list(VALUES))]
+    title, beginning = VALUE_TITLES[check_option("value", value, list(VALUE_TITLES))]
     members = table["tasks"] if "tasks" in table else [f"subset {subset}" for subset in table["subset"]]
     table = series.finite_rows(table.assign(members=members), value)
     methods = distinct_names(table["method"])
@@ -64,12 +64,12 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
         means = rows.groupby("size")[value].agg(["mean", "count", "min", "max"]).reset_index().assign(method=method)
         fig.add_traces([
             series.marks(
-                rows, rows["size"] + shift, value, look, SUBSET, name=legends.entry(f"{method}, subsets"), size=6,
-                legendgroup=safe_text(method), showlegend=False, meta={"x": rows["size"].tolist()},
+                rows, rows["size"] + shift, value, look, SUBSET_HOVER, name=legends.legend_name(f"{method}, subsets"),
+                size=6, legendgroup=safe_text(method), showlegend=False, meta={"x": rows["size"].tolist()},
                 marker={"color": theme.tint(look.color, 0.55), "line": {"width": 0.5, "color": theme.FADED}},
             ),
             series.marks(
-                means, means["size"] + shift, "mean", look, MEAN, name=legends.entry(method), size=10,
+                means, means["size"] + shift, "mean", look, MEAN_HOVER, name=legends.legend_name(method), size=10,
                 legendgroup=safe_text(method), line={"width": 2.5}, meta={"x": means["size"].tolist()},
             ),
         ])  # fmt: skip
@@ -78,8 +78,8 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
     sizes = sorted({int(size) for size in table["size"]})
     fig.update_xaxes(**axes.number_axis("Experts merged", sizes, range=[sizes[0] - 0.5, sizes[-1] + 0.5]))
     fig.update_yaxes(title={"text": title}, tickformat=".0%")
-    more = [f"{plural(len(methods) - 7, 'method')} more"] if len(methods) > 7 else []
-    alt = f"{beginning} by number of experts merged, mean over subsets: {'; '.join([*parts[:7], *more])}."
+    remaining = [f"{plural(len(methods) - 7, 'method')} more"] if len(methods) > 7 else []
+    alt = f"{beginning} by number of experts merged, mean over subsets: {'; '.join([*parts[:7], *remaining])}."
     return add_legend(fig, alt, 468, value, left=66, gap=12)
 
 
@@ -106,13 +106,13 @@ def rank_truncation(table: pd.DataFrame) -> Picture:
                 continue
             rows, name, look = rows.sort_values("kept"), f"{method}, {group}", looks[method]
             fig.add_trace(series.marks(
-                rows, "kept", "accuracy", look, CUT, name=legends.entry(name), legendgroup=safe_text(name),
+                rows, "kept", "accuracy", look, CUT_HOVER, name=legends.legend_name(name), legendgroup=safe_text(name),
                 line={"width": 2.5, "dash": dash},
                 error_y=series.interval(rows, "accuracy", look.color, thickness=1, width=3),
             ))  # fmt: skip
             if group == groups[0]:
-                few, most = hover_texts(rows.iloc[[0, -1]], "{accuracy:percent} with {kept:percent 0}")
-                parts.append(f"{clean_text(method, 24)} {most} of the ranks, {few}")
+                with_fewest, with_most = hover_texts(rows.iloc[[0, -1]], "{accuracy:percent} with {kept:percent 0}")
+                parts.append(f"{clean_text(method, 24)} {with_most} of the ranks, {with_fewest}")
     if not fig.data:
         raise NothingToDraw("No cut has an accuracy to draw.")
     fig.update_xaxes(title={"text": "Ranks kept, mean over matrices (%)"}, tickformat=".0%", range=[-0.03, 1.03])

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, Names, chart, check_option, distinct_names
+from viz.chart import TENSOR_COLUMNS, Names, chart, check_option, distinct_names
 from viz.drawing import Drawing, Picture, Trace
 from viz.figure_text import clean_text, percent, plural, safe_text
 from viz.hover import describe_extreme, describe_extremes, hover_texts
@@ -16,30 +16,32 @@ from viz.parts import heat_maps, series, tensor_columns
 from viz.parts.cell_targets import NO_CELL, CellPosition
 from viz.parts.legends import add_legend
 
-SCALES = {
+VALUE_SCALES = {
     "excess": heat_maps.ColorScale("excess over<br>random signs", log=False, percent=True, diverging=True),
     "mean": heat_maps.ColorScale("mean<br>agreement", log=False, limits=(0.5, 1.0), percent=True),
     "kept": heat_maps.ColorScale("density", log=False, limits=(0.0, 1.0), percent=True),
 }
-IN_LAYER = (
+LAYER_HOVER = (
     "<b>{tensor:short}</b><br>{title}: mean agreement {mean:percent}<br>random signs {null:percent}, excess "
     "{excess:points} points<br>density {kept:percent}, {positions:count} positions with a vote"
 )
-FARTHEST = " Farthest above random signs: {tensor:plain}, {title:plain}, {mean:percent} instead of {null:percent}."
+FARTHEST_SENTENCE = (
+    " Farthest above random signs: {tensor:plain}, {title:plain}, {mean:percent} instead of {null:percent}."
+)
 LANE, CAPTION, BOTTOM = 132, 46, 52  # px: height of a space's lane, of the numbers in it, and of the margin below
-STATES = {"before": theme.BEFORE, "after": theme.BLUE}
-RANDOM = theme.Look(theme.ACCENT, "line-ew")
-WIDTH = 0.4  # of a bar, in bins
-IN_BIN = (
+STATE_COLORS = {"before": theme.BEFORE_COLOR, "after": theme.BLUE}
+RANDOM_LOOK = theme.Look(theme.ACCENT, "line-ew")
+BAR_WIDTH = 0.4  # of a bar, in bins
+BIN_HOVER = (
     "<b>{title}</b>, {when}<br>agreement {low:percent 0} to {high:percent 0}: {share:percent} of {positions:count} "
     "positions<br>random signs: {random:percent}"
 )
-EXCESS = " (random {null:percent}, {excess:points}) at density {kept:percent 0}"
-VALUES = {
+EXCESS_TEXT = " (random {null:percent}, {excess:points}) at density {kept:percent 0}"
+VALUE_TITLES = {
     "survived": "Share of the expert's kept<br>entries that survive",
     "taken": "Share of all<br>entries that survive",
 }
-ELECTED = (
+ELECTION_HOVER = (
     "<b>{expert}</b>, {tensor:short}<br>{won:count} of {kept:count} kept entries survive: {survived:percent}<br>"
     "{taken:percent} of all surviving entries"
 )
@@ -48,7 +50,7 @@ ELECTED = (
 @chart(
     title="Sign agreement by layer",
     question="In which layers do experts agree, beyond what random signs would give?",
-    columns=(*TENSOR, "space", "title", "mean", "null", "excess", "kept", "positions"),
+    columns=(*TENSOR_COLUMNS, "space", "title", "mean", "null", "excess", "kept", "positions"),
     rows=("space", "tensor"),
     picks=("space", "tensor"),
     empty="No sign agreement was measured for these experts.",
@@ -61,11 +63,11 @@ def sign_layers(
     Columns: space with its title, mean (agreement, 0.5 to 1), null (that of random signs with the same numbers of
     votes), excess (their difference), kept (share of all entries that vote), positions (with a vote).
     """
-    scale = SCALES[check_option("value", value, tuple(SCALES))]
+    scale = VALUE_SCALES[check_option("value", value, tuple(VALUE_SCALES))]
     layers, spaces = plural(table["tensor"].nunique(), "layer"), plural(table["space"].nunique(), "space")
     return heat_maps.heat_map(
-        table, "space", value, scale._replace(limits=limits or scale.limits), IN_LAYER, selected, state=value,
-        alt=f"Sign agreement in {layers} and {spaces}." + describe_extreme(table, "excess", FARTHEST),
+        table, "space", value, scale._replace(limits=limits or scale.limits), LAYER_HOVER, selected, state=value,
+        alt=f"Sign agreement in {layers} and {spaces}." + describe_extreme(table, "excess", FARTHEST_SENTENCE),
     )  # fmt: skip
 
 
@@ -89,12 +91,12 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     spaces = distinct_names(table["space"])
     tallest = max(float(table[["share", "random"]].max().max()), 0.05)
     step = tallest * LANE / (LANE - CAPTION)  # distance of the lanes, in the units of the shares
-    table = _place_bars(table, {space: at * step for at, space in enumerate(reversed(spaces))})
-    states = [(table[table["state"] == state], state) for state in STATES]
-    fig = Drawing(_bars(rows, state) for rows, state in states if len(rows))
+    table = _position_bars(table, {space: at * step for at, space in enumerate(reversed(spaces))})
+    states = [(table[table["state"] == state], state) for state in STATE_COLORS]
+    fig = Drawing(_draw_bars(rows, state) for rows, state in states if len(rows))
     fig.add_trace(series.marks(
-        table, "middle", table["random"] + table["base"], RANDOM, IN_BIN, name="Random signs, same votes",
-        legendgroup="random", size=22, marker={"line": {"color": RANDOM.color, "width": 2.5}},
+        table, "middle", table["random"] + table["base"], RANDOM_LOOK, BIN_HOVER, name="Random signs, same votes",
+        legendgroup="random", size=22, marker={"line": {"color": RANDOM_LOOK.color, "width": 2.5}},
         meta={"y": table["random"].tolist(), "columns": {"space": list(map(safe_text, table["title"]))}},
     ))  # fmt: skip
     edges = sorted({*table["low"].tolist(), table["high"].max()})
@@ -109,62 +111,62 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
         tickvals=[base + at for base in table["base"].unique() for at in marked],
         ticktext=[percent(at, 0) for at in marked] * len(spaces),
     )  # fmt: skip
-    captions = [_caption(rows, step, present) for _, rows in table.groupby("space", sort=False)]
+    captions = [_make_caption(rows, step, present) for _, rows in table.groupby("space", sort=False)]
     fig.update_layout(barmode="overlay", annotations=captions)
     inner = LANE * len(spaces) + 12 + BOTTOM
     return add_legend(
-        fig, _histogram_alt(table, what), inner, str(len(spaces)), left=66, right=20, below=BOTTOM, gap=12
+        fig, _describe_histogram(table, what), inner, str(len(spaces)), left=66, right=20, below=BOTTOM, gap=12
     )
 
 
-def _place_bars(table: pd.DataFrame, bases: dict[str, float]) -> pd.DataFrame:
+def _position_bars(table: pd.DataFrame, bases: dict[str, float]) -> pd.DataFrame:
     """The table with the middle, width and base of every bar; bars of two states are side by side in their bin."""
     width = table["high"] - table["low"]
-    side = np.where(table["state"] == "before", -0.5, 0.5) * WIDTH * (table["state"].nunique() - 1)
+    side = np.where(table["state"] == "before", -0.5, 0.5) * BAR_WIDTH * (table["state"].nunique() - 1)
     pruned = "pruned to " + table["density"].map(lambda density: percent(density, 0))
     return table.assign(
         middle=table["low"] + width * (0.5 + side),
-        width=WIDTH * width,
+        width=BAR_WIDTH * width,
         base=table["space"].map(bases),
         when=pruned.where(table["state"] != "before", "before pruning"),
     )
 
 
-def _bars(rows: pd.DataFrame, state: str) -> Trace:
+def _draw_bars(rows: pd.DataFrame, state: str) -> Trace:
     name = rows["when"].iloc[0]
     return series.bars(
-        rows, "middle", "share", STATES[state], IN_BIN, name=name.capitalize(), legendgroup=state,
+        rows, "middle", "share", STATE_COLORS[state], BIN_HOVER, name=name.capitalize(), legendgroup=state,
         base=series.numbers(rows, "base"), width=series.numbers(rows, "width"), marker={"line": theme.edge(0.8)},
         meta={"columns": {"space": list(map(safe_text, rows["title"]))}},
     )  # fmt: skip
 
 
-def _caption(rows: pd.DataFrame, step: float, present: bool) -> dict[str, Any]:
+def _make_caption(rows: pd.DataFrame, step: float, present: bool) -> dict[str, Any]:
     """The numbers over a space's bars, a line for each state; a single line on a projector, whose lanes are lower."""
     states = rows.drop_duplicates("state").sort_values("state")  # "after" comes first
     means = hover_texts(states, "{mean:percent}")
-    more = hover_texts(states.assign(excess=states["mean"] - states["null"]), EXCESS)
-    words = [f"<b>{means[0]}</b>{more[0]}", *(f"before pruning {mean}" for mean in means[1:])]
+    excess_texts = hover_texts(states.assign(excess=states["mean"] - states["null"]), EXCESS_TEXT)
+    words = [f"<b>{means[0]}</b>{excess_texts[0]}", *(f"before pruning {mean}" for mean in means[1:])]
     if not present:
-        words[1:] = [f"{word}{excess}" for word, excess in zip(words[1:], more[1:], strict=True)]
+        words[1:] = [f"{word}{excess}" for word, excess in zip(words[1:], excess_texts[1:], strict=True)]
     title, base = rows[["title", "base"]].iloc[0]
     text = f"<b>{safe_text(title, 30)}</b>: {('; ' if present else '<br>').join(words)}"
     top = {"xref": "x domain", "yref": "y", "yanchor": "top", "yshift": 0 if present else -8}
     return theme.caption(text, base + step, **top, align="left", name="numbers")
 
 
-def _histogram_alt(table: pd.DataFrame, what: str) -> str:
+def _describe_histogram(table: pd.DataFrame, what: str) -> str:
     last = table.sort_values("state", kind="stable").drop_duplicates("space").set_index("space")
     first_five = last.loc[distinct_names(table["space"])[:5]]
     means = hover_texts(first_five, "{title:plain 40} {mean:percent}, random signs {null:percent}")
-    whose = f" of {clean_text(what, 60)}" if what else ""
-    return f"Histograms of sign agreement{whose} in {plural(len(last), 'space')}. Mean: {'; '.join(means)}."
+    of_tensors = f" of {clean_text(what, 60)}" if what else ""
+    return f"Histograms of sign agreement{of_tensors} in {plural(len(last), 'space')}. Mean: {'; '.join(means)}."
 
 
 @chart(
     title="Who wins the election",
     question="Whose entries survive the election of signs, and where?",
-    columns=(*TENSOR, "expert", "kept", "won", "survived", "taken"),
+    columns=(*TENSOR_COLUMNS, "expert", "kept", "won", "survived", "taken"),
     rows=("tensor", "expert"),
     picks=("tensor", "expert"),
     empty="No election was measured for these experts.",
@@ -177,30 +179,32 @@ def election_layers(
     Columns: kept (entries after the trim), won (entries of these with the elected sign), survived (won / kept), taken
     (won over the sum of won of all experts in the layer). ``value`` is one of the last two.
     """
-    stacked = check_option("value", value, tuple(VALUES)) == "taken"
+    stacked = check_option("value", value, tuple(VALUE_TITLES)) == "taken"
     columns = tensor_columns.TensorColumns.from_table(table)
     looks = theme.looks(experts or distinct_names(table["expert"]))
     fig = Drawing()
-    for name, own, entry in series.rows_by_name(columns.set_positions(table), "expert", label="expert"):
-        rows, look = series.finite_rows(own, value), looks.get(name, theme.KINDS["individual"])
-        shared: dict[str, Any] = entry | {"picks": ("tensor", "expert")}
+    for name, expert_rows, legend in series.rows_by_name(columns.set_positions(table), "expert", label="expert"):
+        rows, look = series.finite_rows(expert_rows, value), looks.get(name, theme.KINDS["individual"])
+        shared: dict[str, Any] = legend | {"picks": ("tensor", "expert")}
         if stacked:
             white = {"line": {"color": theme.GROUND, "width": 0.5}}
-            fig.add_trace(series.bars(rows, "place", value, look.color, ELECTED, marker=white, **shared))
+            fig.add_trace(series.bars(rows, "tensor_index", value, look.color, ELECTION_HOVER, marker=white, **shared))
         else:
-            fig.add_trace(series.marks(rows, "place", value, look, ELECTED, size=8, line={"width": 1}, **shared))
+            fig.add_trace(
+                series.marks(rows, "tensor_index", value, look, ELECTION_HOVER, size=8, line={"width": 1}, **shared)
+            )
     low, high = float(table[value].min()), float(table[value].max())
-    room = 0.08 * (high - low) or 0.05
+    padding = 0.08 * (high - low) or 0.05
     fig.update_yaxes(
-        title={"text": VALUES[value]}, tickformat=".3~%", fixedrange=True,
-        range=[0, 1] if stacked else [low - room, high + room],
+        title={"text": VALUE_TITLES[value]}, tickformat=".3~%", fixedrange=True,
+        range=[0, 1] if stacked else [low - padding, high + padding],
     )  # fmt: skip
     columns.lay_out(fig, selected)
     fig.update_layout(barmode="stack", bargap=0.1)
-    return add_legend(fig, _election_alt(table), 368, value, left=84, right=24, gap=12)
+    return add_legend(fig, _describe_election(table), 368, value, left=84, right=24, gap=12)
 
 
-def _election_alt(table: pd.DataFrame) -> str:
+def _describe_election(table: pd.DataFrame) -> str:
     sums = table.groupby("expert")[["won", "kept"]].sum().reset_index()
     sums = sums.assign(share=sums["won"] / sums["kept"].where(sums["kept"] > 0))
     most, least = describe_extremes(sums, "share", "{expert:plain}, {share:percent}")

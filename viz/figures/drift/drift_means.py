@@ -15,11 +15,11 @@ from viz.drawing import Drawing, Picture, Trace
 from viz.figure_text import clean_text, percent, plural, safe_text, span
 from viz.hover import describe_extreme, hover_texts
 from viz.parts import axes, legends, series
-from viz.parts.legends import entry
+from viz.parts.legends import legend_name
 
-VALUES = {"cosine": "1 − cosine to the expert", "l1": "mean |difference| from the expert, per dimension"}
+VALUE_TITLES = {"cosine": "1 − cosine to the expert", "l1": "mean |difference| from the expert, per dimension"}
 EVERY_RUN = "every"  # value of ``band``: a band for every run, which is readable for two or three
-SCALE = "pretrained"  # the kind of run that is there for comparison, without a band
+COMPARISON_KIND = "pretrained"  # the kind of run that is there for comparison, without a band
 DEPTH_HOVER = (
     "<b>{label}, {place}</b><br>mean {mean:real} over {number:plural task}<br>least {low:real} ({least}), "
     "most {high:real} ({most})[<br>{images} images a task]"
@@ -32,26 +32,30 @@ PRINTED_HOVER = (
     "<b>◇ {method}, {exemplars:plural exemplar} a task</b><br>{accuracy:percent 2}, as printed"
     "<br>{source}: other models, other images"
 )
-RANK = "Full rank"
-UPPER, LOWER, GAP = 330, 120, 44  # px: heights of accuracies and ranks, and between them
-PRINTED = ("diamond-open", "diamond-cross-open", "diamond-x-open")  # marks of published values, one for each table
-CLOSE_ACCURACIES = 0.05  # accuracies closer than this have no room for a label each
-LOST = {  # column -> name, color, pattern
+RANK_NAME = "Full rank"
+ACCURACY_PANEL, RANK_PANEL, GAP = 330, 120, 44  # px: heights of accuracies and ranks, and between them
+PUBLISHED_SYMBOLS = (
+    "diamond-open",
+    "diamond-cross-open",
+    "diamond-x-open",
+)  # marks of published values, one for each table
+MIN_LABEL_DISTANCE = 0.05  # accuracies closer than this have no room for a label each
+LOSS_PARTS = {  # column -> name, color, pattern
     "fused": ("Merging task vectors", theme.PALETTE[4], ""),
     "altered": ("Altering the pretrained weights", theme.PALETTE[5], "/"),
 }
-TOTAL = "Lost in all"
+TOTAL_NAME = "Lost in all"
 
 
-def _means(rows: pd.DataFrame, by: str, value: str, **columns: Any) -> pd.DataFrame:
-    """A row for each number in the column ``by``: mean, low and high of the value, number of rows, images if known."""
-    groups: Any = rows.groupby(by, sort=True)
+def _average_by(rows: pd.DataFrame, key_column: str, value: str, **columns: Any) -> pd.DataFrame:
+    """A row for each number in ``key_column``: mean, low and high of the value, number of rows, images if known."""
+    groups: Any = rows.groupby(key_column, sort=True)
     means = groups[value].agg(mean="mean", low="min", high="max", number="size")
     images = groups["n"].agg(span) if "n" in rows else ""
     return pd.DataFrame(means.assign(images=images, **columns).reset_index())
 
 
-def _spread(
+def _draw_spread(
     means: pd.DataFrame, x: Any, look: theme.Look, hover: str, extent: str, style: Any = None, **fields: Any
 ) -> list[Trace]:
     """A line through means, over a band from low to high; ``extent`` names the band, "" for none."""
@@ -77,35 +81,35 @@ def drift_depth(table: pd.DataFrame, *, value: str = "cosine", band: str | None 
     position (its number, from 0), cosine and l1 (drift of features from those of each task's expert, means over
     images). ``band`` is the run with the band, or EVERY_RUN.
     """
-    check_option("value", value, tuple(VALUES))
-    scaled = table["kind"] == SCALE
-    looks = theme.looks(runs or distinct_names(table[~scaled]["run"]))
+    check_option("value", value, tuple(VALUE_TITLES))
+    is_comparison = table["kind"] == COMPARISON_KIND
+    looks = theme.looks(runs or distinct_names(table[~is_comparison]["run"]))
     fig = Drawing()
-    for run, rows, legend in series.rows_by_name(pd.concat([table[~scaled], table[scaled]]), "run"):
+    for run, rows, legend in series.rows_by_name(pd.concat([table[~is_comparison], table[is_comparison]]), "run"):
         groups = rows.groupby("position", sort=True)
         least, most = (rows.loc[groups[value].agg(end), "title"].to_numpy() for end in ("idxmin", "idxmax"))
-        means = _means(rows, "position", value, least=least, most=most, **groups[["label", "place"]].first())
+        means = _average_by(rows, "position", value, least=least, most=most, **groups[["label", "place"]].first())
         kind, extent = rows["kind"].iloc[0], "all tasks" if band in (run, EVERY_RUN) else ""
         look, style = looks[run], None
-        if kind == SCALE:
-            look, style, extent = theme.KINDS[SCALE], {"width": 1.8, "dash": "dash"}, ""
-        fig.add_traces(_spread(means, means["position"], look, DEPTH_HOVER, extent, style, **legend))
+        if kind == COMPARISON_KIND:
+            look, style, extent = theme.KINDS[COMPARISON_KIND], {"width": 1.8, "dash": "dash"}, ""
+        fig.add_traces(_draw_spread(means, means["position"], look, DEPTH_HOVER, extent, style, **legend))
     depths = table.drop_duplicates("position").sort_values("position")
     names = [safe_text(str(name).removeprefix("block "), 16) for name in depths["place"]]
     fig.update_xaxes(
         title={"text": "Position in the network; numbers are blocks"}, tickmode="array", showgrid=False, tickangle=0,
         tickvals=depths["position"], ticktext=names, range=[-0.25, float(table["position"].max()) + 0.25],
     )  # fmt: skip
-    fig.update_yaxes(title={"text": f"Feature drift:<br>{VALUES[value]}"}, rangemode="tozero")
-    alt = _describe_drift(table if scaled.all() else table[~scaled], value)
+    fig.update_yaxes(title={"text": f"Feature drift:<br>{VALUE_TITLES[value]}"}, rangemode="tozero")
+    alt = _describe_drift(table if is_comparison.all() else table[~is_comparison], value)
     return legends.add_legend(fig, alt, 430, value, left=84, gap=24)
 
 
 def _describe_drift(table: pd.DataFrame, value: str) -> str:
     labels = table.groupby("run")["label"].first()
-    means = _means(table[table["position"] == table["position"].max()], "run", value, label=labels)
+    means = _average_by(table[table["position"] == table["position"].max()], "run", value, label=labels)
     words = f"Feature drift of {plural(len(means), 'run')} by depth. At the embedding it is least for"
-    words += describe_extreme(means, "mean", " {label:plain 40}, {mean:real}", least=True)
+    words += describe_extreme(means, "mean", " {label:plain 40}, {mean:real}", smallest=True)
     return (
         words + describe_extreme(means, "mean", ", and most for {label:plain 40}, {mean:real}") * (len(means) > 1) + "."
     )
@@ -136,22 +140,24 @@ def drift_exemplars(
     """
     looks, fig = theme.looks(distinct_names(table["method"])), Drawing()
     for method, rows, legend in series.rows_by_name(table, "method", label="method"):
-        fig.add_traces(_by_exemplars(rows, "accuracy", method, looks[method], **legend))
-    ranked = rank is not None and len(rank) > 0
-    if rank is not None and ranked:
-        below = {"name": RANK, "legendgroup": RANK, "yaxis": "y2", "showlegend": False}
-        fig.add_traces(_by_exemplars(rank, "full", RANK, theme.Look(theme.FADED, "circle"), **below))
+        fig.add_traces(_draw_by_exemplars(rows, "accuracy", method, looks[method], **legend))
+    has_rank = rank is not None and len(rank) > 0
+    if rank is not None and has_rank:
+        rank_fields = {"name": RANK_NAME, "legendgroup": RANK_NAME, "yaxis": "y2", "showlegend": False}
+        fig.add_traces(_draw_by_exemplars(rank, "full", RANK_NAME, theme.Look(theme.FADED, "circle"), **rank_fields))
     if published is not None:
         sources = published.groupby("source")
-        fig.add_traces(_printed_marks(rows, symbol) for (_, rows), symbol in zip(sources, cycle(PRINTED), strict=False))
+        fig.add_traces(
+            _draw_published(rows, symbol) for (_, rows), symbol in zip(sources, cycle(PUBLISHED_SYMBOLS), strict=False)
+        )
     _add_references(fig, references or {})
     counts = sorted({int(n) for n in series.finite_rows(table, "exemplars")["exemplars"]})
     positions = np.log2(counts)
-    room = {"range": [positions[0] - 0.25, positions[-1] + 0.25], "anchor": "y2" if ranked else "y"}
-    fig.update_xaxes(**axes.number_axis("Exemplars per task", counts, positions, **room))
-    domains, inner = axes.stack_panels([UPPER, LOWER] if ranked else [UPPER], GAP)
+    axis_range = {"range": [positions[0] - 0.25, positions[-1] + 0.25], "anchor": "y2" if has_rank else "y"}
+    fig.update_xaxes(**axes.number_axis("Exemplars per task", counts, positions, **axis_range))
+    domains, inner = axes.stack_panels([ACCURACY_PANEL, RANK_PANEL] if has_rank else [ACCURACY_PANEL], GAP)
     fig.update_yaxes(title={"text": "In-domain accuracy,<br>mean over tasks (%)"}, tickformat=".0%", domain=domains[0])
-    if ranked:
+    if has_rank:
         ends = {"range": [0, 1.05], "anchor": "x", "domain": domains[1]}
         fig.update_layout(yaxis2={"title": {"text": "Rank<br>(% of full)"}, "tickformat": ".0%", **ends})
         words = "<b>Input directions that the Gram matrices span, mean over layers</b>"
@@ -159,14 +165,14 @@ def drift_exemplars(
     return legends.add_legend(fig, _describe_ends(table), inner + 86, left=66, gap=30)
 
 
-def _by_exemplars(rows: pd.DataFrame, value: str, method: str, look: theme.Look, **fields: Any) -> list[Trace]:
-    means = _means(rows, "exemplars", value, name=method)
-    return _spread(means, np.log2(means["exemplars"]), look, DRAWS_HOVER, "all draws", **fields)
+def _draw_by_exemplars(rows: pd.DataFrame, value: str, method: str, look: theme.Look, **fields: Any) -> list[Trace]:
+    means = _average_by(rows, "exemplars", value, name=method)
+    return _draw_spread(means, np.log2(means["exemplars"]), look, DRAWS_HOVER, "all draws", **fields)
 
 
-def _printed_marks(rows: pd.DataFrame, symbol: str) -> Trace:
+def _draw_published(rows: pd.DataFrame, symbol: str) -> Trace:
     """The marks of one paper's numbers for one method."""
-    name = entry(f"◇ {rows['method'].iloc[0]}: {rows['source'].iloc[0]}")
+    name = legend_name(f"◇ {rows['method'].iloc[0]}: {rows['source'].iloc[0]}")
     return series.published_marks(rows, np.log2(rows["exemplars"]), PRINTED_HOVER, symbol, name=name, legendgroup=name)
 
 
@@ -176,7 +182,7 @@ def _add_references(fig: Drawing, references: Mapping[str, float]) -> None:
     position = np.inf
     for name, value in sorted(references.items(), key=lambda item: -item[1]):
         fig.add_shape(axes.horizontal_line(value, {"color": theme.INK, "width": 1.2, "dash": "dot"}))
-        position = position if position - value < CLOSE_ACCURACIES else value
+        position = position if position - value < MIN_LABEL_DISTANCE else value
         labels.setdefault(position, []).append(f"{safe_text(name, 40)} {percent(value)}")
     for position, words in labels.items():
         fig.add_annotation(theme.caption(", ".join(words), position), x=1, xanchor="right", yref="y", yshift=0)
@@ -185,10 +191,10 @@ def _add_references(fig: Drawing, references: Mapping[str, float]) -> None:
 def _describe_ends(table: pd.DataFrame) -> str:
     parts = []
     for method, rows, _ in series.rows_by_name(table, "method", label="method"):
-        means = _means(rows, "exemplars", "accuracy").iloc[[0, -1]]
+        means = _average_by(rows, "exemplars", "accuracy").iloc[[0, -1]]
         parts.append(f"{clean_text(method, 24)} {', '.join(hover_texts(means, '{mean:percent} with {exemplars}'))}")
-    more = f"; {plural(len(parts) - 6, 'method')} more" if len(parts) > 6 else ""
-    return f"In-domain accuracy by exemplars per task: {'; '.join(parts[:6])}{more}."
+    remaining = f"; {plural(len(parts) - 6, 'method')} more" if len(parts) > 6 else ""
+    return f"In-domain accuracy by exemplars per task: {'; '.join(parts[:6])}{remaining}."
 
 
 @chart(
@@ -200,7 +206,7 @@ def _describe_ends(table: pd.DataFrame) -> str:
     empty="What merging whole weights loses has not been measured on this benchmark.",
 )
 def drift_altered(table: pd.DataFrame) -> Picture:
-    """Stacked bars of the accuracy lost against the own experts, and a mark at the sum, by exemplars (LOT, Fig. 2).
+    """Stacked bars of the accuracy lost relative to the experts, and a mark at the sum, by exemplars (LOT, Fig. 2).
 
     Columns: exemplars (per task), seed (of the draw), altered and fused (fractions: the loss that altering the
     pretrained weights adds, and the loss of merging task vectors), lost (their sum). Bars are means over draws; the
@@ -208,13 +214,13 @@ def drift_altered(table: pd.DataFrame) -> Picture:
     """
     fig, counts = Drawing(), sorted({int(n) for n in series.finite_rows(table, "exemplars")["exemplars"]})
     x = np.arange(len(counts), dtype=np.float32)
-    for column, (name, color, pattern) in LOST.items():
-        means = _means(table, "exemplars", column, name=name)
+    for column, (name, color, pattern) in LOSS_PARTS.items():
+        means = _average_by(table, "exemplars", column, name=name)
         marker = {"pattern": {"shape": pattern}}
         fig.add_trace(series.bars(means, x, "mean", color, DRAWS_HOVER, name=name, legendgroup=name, marker=marker))
-    means = _means(table, "exemplars", "lost", name=TOTAL)
+    means = _average_by(table, "exemplars", "lost", name=TOTAL_NAME)
     fig.add_trace(series.marks(
-        means, x, "mean", theme.Look(theme.INK, "diamond"), DRAWS_HOVER, name=TOTAL, legendgroup=TOTAL,
+        means, x, "mean", theme.Look(theme.INK, "diamond"), DRAWS_HOVER, name=TOTAL_NAME, legendgroup=TOTAL_NAME,
         marker={"line": {"color": theme.GROUND, "width": 1}},
         error_y=series.interval(means, "mean", theme.INK, thickness=1.4, width=4),
     ))  # fmt: skip

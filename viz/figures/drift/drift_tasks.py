@@ -1,4 +1,4 @@
-"""Drift task by task: against the accuracy that is lost, of one layer, and of two tasks on one layer in theory."""
+"""Drift task by task: with the accuracy lost, of one layer, and in theory of two tasks on one layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from viz.drawing import Drawing, Picture, Trace, scatter
 from viz.figure_text import clean_text, count, percent, plural, short_name
 from viz.parts import axes, lanes, legends, plane, series
 
-VALUES = {
+VALUE_TITLES = {
     "cosine": "Drift of the final features: 1 − cosine to the expert",
     "l1": "Drift of the final features: mean |difference| from the expert, per dimension",
 }
@@ -30,7 +30,7 @@ WEIGHT_HOVER = (
 )
 DRIFT_HOVER = "<b>{merge}</b><br>{task}: {drift:percent} of the pretrained layer's drift"
 HEIGHT = 430
-Line = tuple[float, float, float, float, int]  # slope, intercept, Pearson's r, Spearman's rho, number of points
+FittedLine = tuple[float, float, float, float, int]  # slope, intercept, Pearson's r, Spearman's rho, number of points
 
 
 @chart(
@@ -46,7 +46,7 @@ def drift_accuracy(
     table: pd.DataFrame,
     *,
     value: str = "cosine",
-    fit: Line | None = None,
+    fit: FittedLine | None = None,
     runs: Names = None,
     tasks: Names = None,
     arrows: bool = False,
@@ -57,47 +57,47 @@ def drift_accuracy(
     (images of the drift and of the accuracies): LOT, Fig. 1a. ``arrows`` lead from the first run to the last, task by
     task.
     """
-    check_option("value", value, tuple(VALUES))
+    check_option("value", value, tuple(VALUE_TITLES))
     plotted = series.require_finite_rows(table, value, "lost", lack="no point has both numbers")
     plotted = plotted.assign(drift=plotted[value], points=100 * plotted["lost"])
     names, labels = distinct_names(plotted["run"]), plotted.drop_duplicates("run")["label"]
     titles = plotted.drop_duplicates("task")["title"]
     symbols = dict.fromkeys(names, "circle") | dict(zip(runs or names, cycle(theme.SYMBOLS), strict=False))
     fig = Drawing(
-        _outline(rows, symbols[run], entry) for run, rows, entry in series.rows_by_name(plotted, "run", names)
+        _draw_outline(rows, symbols[run], entry) for run, rows, entry in series.rows_by_name(plotted, "run", names)
     )
     looks = theme.looks(tasks or distinct_names(plotted["task"]))
     for task, rows, entry in series.rows_by_name(plotted, "task", label="title"):
-        look, each = looks[task], [symbols[run] for run in rows["run"]]
+        look, point_symbols = looks[task], [symbols[run] for run in rows["run"]]
         fig.add_trace(series.marks(
             rows, "drift", "points", look, HOVER, picks=("run", "task"), size=10, legend="legend2",
-            formats={"tenths": "{:.1f}".format}, marker={"symbol": each, "line": {"width": 0}}, **entry,
+            formats={"tenths": "{:.1f}".format}, marker={"symbol": point_symbols, "line": {"width": 0}}, **entry,
         ))  # fmt: skip
-    runs_legend, used = legends.legend_above(list(labels), "Run ")
-    tasks_legend, top = legends.legend_above(list(titles), "Task ", used)
-    left_out = len(table) - len(plotted)
-    fig.update_xaxes(title={"text": VALUES[value]}, range=[0, float(plotted["drift"].max()) * 1.06 or 1.0])
-    fig.update_yaxes(title={"text": "Accuracy lost against<br>the task's expert (points)"})
+    runs_legend, runs_height = legends.legend_above(list(labels), "Run ")
+    tasks_legend, top = legends.legend_above(list(titles), "Task ", runs_height)
+    missing_count = len(table) - len(plotted)
+    fig.update_xaxes(title={"text": VALUE_TITLES[value]}, range=[0, float(plotted["drift"].max()) * 1.06 or 1.0])
+    fig.update_yaxes(title={"text": "Accuracy lost relative to<br>the task's expert (points)"})
     fig.update_layout(
-        legend=runs_legend, legend2=tasks_legend | {"y": 1 - used / (HEIGHT + top)},
-        margin={"l": 80, "r": 26, "t": top + 34, "b": 56 + 20 * bool(left_out)},
+        legend=runs_legend, legend2=tasks_legend | {"y": 1 - runs_height / (HEIGHT + top)},
+        margin={"l": 80, "r": 26, "t": top + 34, "b": 56 + 20 * bool(missing_count)},
         shapes=[axes.horizontal_line(0, {"color": theme.FADED, "width": 1})],
     )  # fmt: skip
     alt = f"{plural(len(plotted), 'point')}: {plural(len(names), 'run')} on {plural(len(titles), 'task')}."
     if fit is not None and math.isfinite(fit[0]):
-        alt += _fit(fig, plotted["drift"], fit)
+        alt += _add_fit(fig, plotted["drift"], fit)
     if arrows and len(names) > 1:
         for _, rows in plotted[plotted["run"].isin([names[0], names[-1]])].groupby("task", sort=False):
             if len(rows) == 2:
                 start, end = zip(rows["drift"], rows["points"], strict=True)
                 fig.add_annotation(plane.arrow(start, end))
-    if left_out:
-        (note,), _ = axes.note(f"Left out, one of the numbers is missing: {plural(left_out, 'point')}", 50)
+    if missing_count:
+        (note,), _ = axes.make_note(f"Left out, one of the numbers is missing: {plural(missing_count, 'point')}", 50)
         fig.add_annotation(note)
     return Picture(fig, alt, HEIGHT + top, value)
 
 
-def _outline(rows: pd.DataFrame, symbol: str, entry: dict[str, str]) -> Trace:
+def _draw_outline(rows: pd.DataFrame, symbol: str, entry: dict[str, str]) -> Trace:
     """A dark edge around a run's points, which is also the run's entry in the legend."""
     return scatter(
         x=series.numbers(rows, "drift"), y=series.numbers(rows, "points"), mode="markers", legend="legend",
@@ -105,12 +105,12 @@ def _outline(rows: pd.DataFrame, symbol: str, entry: dict[str, str]) -> Trace:
     )  # fmt: skip
 
 
-def _fit(fig: Drawing, drift: pd.Series[float], fit: Line) -> str:
+def _add_fit(fig: Drawing, drift: pd.Series[float], fit: FittedLine) -> str:
     """Add the line and its coefficients, which are also returned as a sentence."""
-    slope, intercept, pearson, spearman, number = fit
-    ends, dashed = np.array([drift.min(), drift.max()]), {"color": theme.INK, "width": 1.6, "dash": "dash"}
-    fig.add_trace(series.line(ends, 100 * (slope * ends + intercept), "Fitted line", dashed, showlegend=False))
-    words = f"Pearson r = {pearson:.2f}, Spearman ρ = {spearman:.2f}, n = {count(number)} points"
+    slope, intercept, pearson, spearman, count_of_points = fit
+    ends, style = np.array([drift.min(), drift.max()]), {"color": theme.INK, "width": 1.6, "dash": "dash"}
+    fig.add_trace(series.line(ends, 100 * (slope * ends + intercept), "Fitted line", style, showlegend=False))
+    words = f"Pearson r = {pearson:.2f}, Spearman ρ = {spearman:.2f}, n = {count(count_of_points)} points"
     fig.add_annotation(theme.caption(words, 1), yshift=4)
     if not math.isfinite(pearson):
         return ""
@@ -149,11 +149,11 @@ def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None 
         f"{clean_text(labels[str(means.idxmin())], 60)}, {percent(means.min(), 2)}."
     )
     return legends.add_legend(
-        fig, alt, rows.row * max(len(tasks), 3) + 92, tensor, left=axes.room(titles) + 40, below=62, gap=30
+        fig, alt, rows.row * max(len(tasks), 3) + 92, tensor, left=axes.names_width(titles) + 40, below=62, gap=30
     )
 
 
-def _stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any) -> Drawing:
+def _draw_stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any) -> Drawing:
     """Stacked bars, a color and a pattern for each task, so that a gray print stays readable."""
     fig, looks = Drawing(), cycle(zip(theme.PALETTE[:2], ("", "/"), strict=True))
     for (_, rows, entry), (color, shape) in zip(series.rows_by_name(table, "task", label="task"), looks, strict=False):
@@ -176,7 +176,7 @@ def drift_case_weights(table: pd.DataFrame) -> Picture:
 
     Columns: direction (number from 1), weight (in [0, 1]), energy (of the task's inputs along the direction).
     """
-    fig = _stacked_bars(table.sort_values("direction", kind="stable"), "direction", "weight", WEIGHT_HOVER)
+    fig = _draw_stacked_bars(table.sort_values("direction", kind="stable"), "direction", "weight", WEIGHT_HOVER)
     directions = sorted({int(direction) for direction in table["direction"]})
     ends = [directions[0] - 0.6, directions[-1] + 0.6]
     fig.update_xaxes(**axes.number_axis("Direction of the layer's inputs", directions, showgrid=False, range=ends))
@@ -199,15 +199,15 @@ def drift_case_weights(table: pd.DataFrame) -> Picture:
 def drift_case_objective(table: pd.DataFrame) -> Picture:
     """Stacked bars of each task's squared drift after each merge, as a share of the pretrained layer's: LOT, Eq. 17."""
     merges = distinct_names(table["merge"])
-    placed = table.assign(place=table["merge"].map(merges.index))
-    fig = _stacked_bars(placed, "drift", "place", DRIFT_HOVER, orientation="h")
+    positioned = table.assign(merge_index=table["merge"].map(merges.index))
+    fig = _draw_stacked_bars(positioned, "drift", "merge_index", DRIFT_HOVER, orientation="h")
     totals = table.groupby("merge", sort=False)["drift"].sum()
     shares = [percent(total, 0) for total in totals]
-    texts, beyond = [f"\xa0{share}" for share in shares], {"textposition": "middle right", "cliponaxis": False}
-    fig.add_trace(series.words(totals, range(len(merges)), texts, "Sum", **beyond))
+    texts, text_style = [f"\xa0{share}" for share in shares], {"textposition": "middle right", "cliponaxis": False}
+    fig.add_trace(series.text_trace(totals, range(len(merges)), texts, "Sum", **text_style))
     title = {"text": "Squared drift, both tasks (% of the pretrained layer's)"}
     fig.update_xaxes(title=title, tickformat=".0%", range=[0, max(1.0, float(totals.max())) * 1.12])
     fig.update_yaxes(**axes.name_axis("Merge", merges, down=True))
     words = ", ".join(f"{clean_text(merge, 24)} {share}" for merge, share in zip(merges, shares, strict=True))
     alt = f"Squared drift as a share of the pretrained layer's: {words}."
-    return legends.add_legend(fig, alt, 40 * len(merges) + 86, left=axes.room(merges) + 40, right=40, gap=30)
+    return legends.add_legend(fig, alt, 40 * len(merges) + 86, left=axes.names_width(merges) + 40, right=40, gap=30)

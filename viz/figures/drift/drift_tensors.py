@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, Names, NothingToDraw, chart, check_option
+from viz.chart import TENSOR_COLUMNS, Names, NothingToDraw, chart, check_option
 from viz.drawing import Drawing, Picture
 from viz.figure_text import clean_text, percent, plural
-from viz.hover import LAYER, describe_extreme
+from viz.hover import LAYER_TEXT, describe_extreme
 from viz.parts import axes, heat_maps, legends, series, tensor_columns
 from viz.parts.cell_targets import NO_CELL, CellPosition
 
@@ -19,8 +19,8 @@ DRIFT_SCALES = {
 }
 DRIFT_HOVER = (
     "<b>{tensor:short}</b><br>{title}: its output moves by {relative:percent 2}<br>mean square {mean_square:real}<br>"
-) + LAYER
-LARGEST = " It is largest in {tensor:plain} on {title:plain}: {relative:percent} of the output."
+) + LAYER_TEXT
+LARGEST_SENTENCE = " It is largest in {tensor:plain} on {title:plain}: {relative:percent} of the output."
 
 REMOVED_SCALES = {
     "removed": heat_maps.ColorScale("share of<br>squared norm", log=False, percent=True),
@@ -29,13 +29,13 @@ REMOVED_SCALES = {
 }
 REMOVED_HOVER = (
     "<b>{tensor:short}</b><br>{title} loses {removed:percent 2} of its squared norm<br>conflicts with the others: "
-    f"{{conflicts:count}}, worst {{conflict_top:real}}, sum {{conflict_sum:real}}<br>{LAYER}"
+    f"{{conflicts:count}}, worst {{conflict_top:real}}, sum {{conflict_sum:real}}<br>{LAYER_TEXT}"
 )
-MOST = " Most in {tensor:plain}: {title:plain} loses {removed:percent} of its squared norm there."
+MOST_SENTENCE = " Most in {tensor:plain}: {title:plain} loses {removed:percent} of its squared norm there."
 
-MEAN, LEAST = "Mean of the experts", "LOT's own solution"
+MEAN_NAME, LEAST_NAME = "Mean of the experts", "LOT's own solution"
 OBJECTIVE_HOVER = (
-    f"<b>{{tensor:short}}</b><br>{LAYER}<br>merge {{merged_share:percent}} of pretrained's {{pretrained:real}}<br>"
+    f"<b>{{tensor:short}}</b><br>{LAYER_TEXT}<br>merge {{merged_share:percent}} of pretrained's {{pretrained:real}}<br>"
     "mean of the experts {mean_share:percent}, LOT's own solution {least_share:percent}"
 )
 
@@ -43,7 +43,7 @@ OBJECTIVE_HOVER = (
 @chart(
     title="Layer-isolated drift",
     question="Which layers drift by themselves, and on which tasks?",
-    columns=(*TENSOR, "task", "title", "relative", "mean_square"),
+    columns=(*TENSOR_COLUMNS, "task", "title", "relative", "mean_square"),
     rows=("task", "tensor"),
     picks=("task", "tensor"),
     empty="No drift has been measured layer by layer.",
@@ -58,7 +58,7 @@ def drift_layers(
     """
     scale = DRIFT_SCALES[check_option("value", value, tuple(DRIFT_SCALES))]
     tensors, tasks = plural(table["tensor"].nunique(), "tensor"), plural(table["task"].nunique(), "task")
-    words = f"Layer-isolated drift of {tensors} on {tasks}." + describe_extreme(table, "relative", LARGEST)
+    words = f"Layer-isolated drift of {tensors} on {tasks}." + describe_extreme(table, "relative", LARGEST_SENTENCE)
     scale = scale._replace(limits=limits)
     return heat_maps.heat_map(table, "task", value, scale, DRIFT_HOVER, selected, alt=words, state=value)
 
@@ -66,7 +66,7 @@ def drift_layers(
 @chart(
     title="What CAT removes",
     question="How much of each task vector does CAT remove, and where is the conflict?",
-    columns=(*TENSOR, "expert", "removed", "conflicts", "conflict_sum", "conflict_top"),
+    columns=(*TENSOR_COLUMNS, "expert", "removed", "conflicts", "conflict_sum", "conflict_top"),
     optional=("title",),
     rows=("expert", "tensor"),
     picks=("expert", "tensor"),
@@ -85,7 +85,7 @@ def drift_removed(
     scale = REMOVED_SCALES[check_option("value", value, tuple(REMOVED_SCALES))]
     table = table if "title" in table else table.assign(title=table["expert"])
     tensors, vectors = plural(table["tensor"].nunique(), "tensor"), plural(table["expert"].nunique(), "task vector")
-    words = f"What is removed from {vectors} in {tensors}." + describe_extreme(table, "removed", MOST)
+    words = f"What is removed from {vectors} in {tensors}." + describe_extreme(table, "removed", MOST_SENTENCE)
     scale = scale._replace(limits=limits)
     return heat_maps.heat_map(table, "expert", value, scale, REMOVED_HOVER, selected, alt=words, state=value)
 
@@ -93,7 +93,7 @@ def drift_removed(
 @chart(
     title="LOT's objective",
     question="How much of the drift between pretrained and experts does the merge remove, layer by layer?",
-    columns=(*TENSOR, "merged", "pretrained", "mean", "least"),
+    columns=(*TENSOR_COLUMNS, "merged", "pretrained", "mean", "least"),
     rows=("tensor",),
     picks=("tensor",),
     empty="The objective has not been computed.",
@@ -113,17 +113,17 @@ def drift_objective(
     shares = {f"{name}_share": rows[name] / rows["pretrained"] for name in ("merged", "mean", "least")}
     rows, x = rows.assign(**shares), rows.index.to_numpy()
     stems = np.stack([rows["least_share"], rows["merged_share"], np.full(len(x), np.nan)], axis=1).ravel()
-    thin = {"color": theme.FADED, "width": 1.2}  # the drift that a better merge of the layer could still remove
-    fig = Drawing([series.line(np.repeat(x, 3), stems, "Distance", thin, showlegend=False)])
+    stem_style = {"color": theme.FADED, "width": 1.2}  # the drift that a better merge of the layer could still remove
+    fig = Drawing([series.line(np.repeat(x, 3), stems, "Distance", stem_style, showlegend=False)])
     look = theme.looks(runs or [run])[run]
-    for value, name, fields, marker in (
-        ("least", LEAST, theme.Look(theme.INK, "line-ew"), {"size": 9, "line": theme.edge(2)}),
-        ("mean", MEAN, theme.Look(theme.FADED, "circle-open"), {"size": 7, "line": {"width": 1.6}}),
-        ("merged", legends.entry(label), look, {"size": 8}),
+    for value, name, mark_look, marker in (
+        ("least", LEAST_NAME, theme.Look(theme.INK, "line-ew"), {"size": 9, "line": theme.edge(2)}),
+        ("mean", MEAN_NAME, theme.Look(theme.FADED, "circle-open"), {"size": 7, "line": {"width": 1.6}}),
+        ("merged", legends.legend_name(label), look, {"size": 8}),
     ):
         picks = ("tensor",) if value == "merged" else ()
         fig.add_trace(
-            series.marks(rows, x, f"{value}_share", fields, OBJECTIVE_HOVER, picks=picks, name=name, marker=marker)
+            series.marks(rows, x, f"{value}_share", mark_look, OBJECTIVE_HOVER, picks=picks, name=name, marker=marker)
         )
     high = max(1.1, 1.06 * float(rows[list(shares)].to_numpy().max()))
     fig.update_yaxes(

@@ -21,9 +21,9 @@ CAPTION, SPACE_BELOW, SPACE_ABOVE, LEFT = (
     44,
     34,
 )  # px: over a panel, under it, between columns, and left of the first
-INNER = {1: 460, 2: 380, 3: 290}  # px: height of a panel by panels in a row
-WEBGL = 9000  # points above which browsers draw faster with WebGL than with SVG
-SMALLEST = 1e-6
+PANEL_HEIGHTS = {1: 460, 2: 380, 3: 290}  # px: height of a panel by panels in a row
+WEBGL_POINTS = 9000  # points above which browsers draw faster with WebGL than with SVG
+MIN_HALF_RANGE = 1e-6
 HOVER = (
     "<b>{truth:text 40}</b>, {title:text 40}<br>{label:text 40}: {predicted:text 40}<br>pretrained: {before:text 40}"
     "[<br>distance to the pretrained {distance:real}]"
@@ -70,25 +70,28 @@ def feature_map(
     maps that were fit together.
     """
     table = table.assign(_hover=hover_texts(table, HOVER))
-    names, everything = distinct_names(table["run"]), groups or distinct_names(table["group"])
-    plotted = [group for group in everything if (table["group"] == group).any()]
+    names, all_groups = distinct_names(table["run"]), groups or distinct_names(table["group"])
+    plotted = [group for group in all_groups if (table["group"] == group).any()]
     columns = max(1, min(per_row, len(names)))
     legend, top = legends.legend_above(plotted)
     rows = -(-len(names) // columns)
-    inner = float(INNER[min(columns, max(INNER))])
+    inner = float(PANEL_HEIGHTS[min(columns, max(PANEL_HEIGHTS))])
     if present:
         inner = max((theme.PRESENTED_HEIGHT - top) / rows - CAPTION - SPACE_BELOW, 60)
     across = axes.panel_domains(columns, SPACE_ABOVE / 1100)
     down, height = axes.stack_panels([inner] * rows, CAPTION + SPACE_BELOW, top + CAPTION, SPACE_BELOW)
-    fig, looks = Drawing(), theme.looks(everything)
+    fig, looks = Drawing(), theme.looks(all_groups)
     for index, name in enumerate(names):
-        own = table[table["run"] == name]
-        domains, ranges = (across[index % columns], down[index // columns]), _ranges(table if shared else own)
-        panel = Panel(own, str(index + 1) if index else "", *ranges, *domains)
+        run_rows = table[table["run"] == name]
+        domains, ranges = (
+            (across[index % columns], down[index // columns]),
+            _square_ranges(table if shared else run_rows),
+        )
+        panel = Panel(run_rows, str(index + 1) if index else "", *ranges, *domains)
         _add_panel(fig, panel, plotted, looks, selected)
         _lay_out(fig, panel, kind, (notes or {}).get(name, ""))
     for trace in fig.data:
-        trace["type"] = "scattergl" if len(table) > WEBGL else "scatter"
+        trace["type"] = "scattergl" if len(table) > WEBGL_POINTS else "scatter"
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 12, "t": 0, "b": 0}, dragmode="lasso")
     labels = first_few([clean_text(label, 40) for label in table.drop_duplicates("run")["label"]], 4)
     images = plural(int(table["image"].nunique()), "image")
@@ -96,11 +99,11 @@ def feature_map(
     return Picture(fig, alt, height, f"{kind}:{len(names)}:{len(table)}")
 
 
-def _ranges(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
+def _square_ranges(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
     """A square range around points."""
     points = rows[["x", "y"]].to_numpy(np.float64)
     low, high = points.min(axis=0), points.max(axis=0)
-    half = max(0.54 * float((high - low).max()), SMALLEST)
+    half = max(0.54 * float((high - low).max()), MIN_HALF_RANGE)
     x, y = ([float(middle - half), float(middle + half)] for middle in (low + high) / 2)
     return x, y
 
@@ -108,7 +111,7 @@ def _ranges(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
 def _add_panel(
     fig: Drawing, panel: Panel, groups: list[str], looks: Mapping[str, theme.Look], selected: Sequence[str]
 ) -> None:
-    """A mark for each image, and a ring around those ``selected``."""
+    """Add a mark for each image, and a ring around ``selected`` images."""
     axes: dict[str, Any] = {"xaxis": f"x{panel.number}", "yaxis": f"y{panel.number}"}
     for _, rows, entry in series.rows_by_name(panel.rows, "group", groups, "group"):
         marks = series.marks(
@@ -116,8 +119,10 @@ def _add_panel(
             formats={"as_is": str}, marker={"line": theme.edge(0.4)}, **entry, showlegend=not panel.number, **axes,
         )  # fmt: skip
         fig.add_trace(marks)
-    chosen = panel.rows[panel.rows["image"].isin(list(selected))]
-    fig.add_trace(series.ring(chosen["x"], chosen["y"], "Selected", 11, 2, legendgroup="Selected", **axes))
+    selected_rows = panel.rows[panel.rows["image"].isin(list(selected))]
+    fig.add_trace(
+        series.ring(selected_rows["x"], selected_rows["y"], "Selected", 11, 2, legendgroup="Selected", **axes)
+    )
 
 
 def _lay_out(fig: Drawing, panel: Panel, kind: str, note: str) -> None:
@@ -126,7 +131,7 @@ def _lay_out(fig: Drawing, panel: Panel, kind: str, note: str) -> None:
     shared = frame | {"showticklabels": False, "ticks": "", "showgrid": False}
     ends = {"x": (panel.x, panel.across), "y": (panel.y, panel.down)}
     for axis, number, other in (("x", 1, "y"), ("y", 2, "x")):
-        title = {"font": {"size": theme.SMALL}, "standoff": 4, "text": f"{safe_text(kind)} {number}"}
+        title = {"font": {"size": theme.SMALL_SIZE}, "standoff": 4, "text": f"{safe_text(kind)} {number}"}
         span, domain = ends[axis]
         settings = shared | {"title": title, "range": span, "domain": domain, "anchor": f"{other}{panel.number}"}
         fig.update_layout({f"{axis}axis{panel.number}": settings})

@@ -14,13 +14,13 @@ from viz.parts import axes, legends, series
 
 # px: height of a lane, of its caption with the gap above, of that gap, of the margin below
 LANE, CAPTION, GAP, BOTTOM = 130, 38, 14, 54
-VALUES = {
+VALUE_TITLES = {
     "knn": "k-nearest-neighbor accuracy, leave one out (%)",
     "silhouette": "Silhouette, cosine distance (−1 to 1)",
     "scatter": "Scatter between classes over scatter within them",
 }
-BIN = "<b>{label}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})"
-MEAN = "<b>{label}</b><br>mean {mean:real}, {n:count} images"
+BIN_HOVER = "<b>{label}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})"
+MEAN_HOVER = "<b>{label}</b><br>mean {mean:real}, {n:count} images"
 ROW, SPREAD = 40, 0.5  # px, and the share of a row that the models' marks take
 
 
@@ -29,7 +29,7 @@ ROW, SPREAD = 40, 0.5  # px, and the share of a row that the models' marks take
     question="How far does each merge move the features of out-of-domain images from the pretrained ones?",
     columns=("run", "label", "low", "high", "count", "share", "mean", "n"),
     rows=("run", "low"),
-    empty="Nothing to compare: choose a run beside the pretrained model.",
+    empty="Nothing to compare: choose a run to compare with the pretrained model.",
 )
 def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Names = None) -> Picture:
     """A histogram for each run over one axis, with a line at its mean distance; all runs have the same bins."""
@@ -40,13 +40,15 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
     fig = Drawing()
     for index, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
         base, color = (len(names) - 1 - index) * step, looks[name].color
-        bars, line = series.histogram(rows, color, BIN, MEAN, (base, base + tallest), (entry["name"], "Mean"))
+        bars, line = series.histogram(
+            rows, color, BIN_HOVER, MEAN_HOVER, (base, base + tallest), (entry["name"], "Mean")
+        )
         fig.add_traces([bars | {"base": np.full(len(rows), base, np.float32)}, line])
         words = hover_texts(rows.head(1), "<b>{label:text 40}</b>: mean {mean:real}, n = {n:count} images")[0]
         top = {"xref": "x domain", "yref": "y", "yanchor": "top", "yshift": -GAP}
         fig.add_annotation(theme.caption(words, base + step, **top, name="lane"))
-    what = "of features scaled to unit length" if normalized else "of raw features"
-    title = {"text": f"Distance to the pretrained features ‖f(x) − f₀(x)‖, {what}"}
+    feature_kind = "of features scaled to unit length" if normalized else "of raw features"
+    title = {"text": f"Distance to the pretrained features ‖f(x) − f₀(x)‖, {feature_kind}"}
     fig.update_xaxes(title=title, range=[0, float(table["high"].max())], showgrid=False)
     ticks = (0, tallest / 2)
     fig.update_yaxes(
@@ -62,7 +64,7 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
 
 @chart(
     title="Separability",
-    question="On which data sets are classes separated, whatever a map shows?",
+    question="On which data sets are classes well separated?",
     columns=("run", "label", "task", "title", "silhouette", "knn", "scatter"),
     optional=("low", "high", "n", "classes"),
     rows=("run", "task"),
@@ -70,7 +72,7 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
 )
 def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: Names = None) -> Picture:
     """A dot for each model and data set; k-nearest-neighbor accuracy (knn) has its interval."""
-    title = VALUES[check_option("value", value, tuple(VALUES))]
+    title = VALUE_TITLES[check_option("value", value, tuple(VALUE_TITLES))]
     table = series.require_finite_rows(table, value, lack="this value is undefined for these images")
     names, tasks = distinct_names(table["run"]), table.drop_duplicates("task")
     looks, lanes = (
@@ -90,11 +92,11 @@ def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: Names
     labels = tasks["title"].tolist()
     fig.update_xaxes(title={"text": title}, **({"tickformat": ".0%"} if value == "knn" else {}))
     fig.update_yaxes(**axes.name_axis("Data set", labels, 28, down=True, showgrid=True, fixedrange=None))
-    shown = percent if value == "knn" else real
-    means = [f"{clean_text(rows['label'].iloc[0], 40)} {shown(float(rows[value].mean()))}"
+    format_value = percent if value == "knn" else real
+    means = [f"{clean_text(rows['label'].iloc[0], 40)} {format_value(float(rows[value].mean()))}"
              for _, rows, _ in series.rows_by_name(table, "run", names[:5])]  # fmt: skip
     alt = f"{title} on {plural(len(tasks), 'data set')}. Mean: {'; '.join(means)}."
     inner = ROW * max(len(tasks), 3) + 10 + BOTTOM
     return legends.add_legend(
-        fig, alt, inner, value, left=axes.room(labels, 28) + 40, right=20, gap=10, below=BOTTOM
+        fig, alt, inner, value, left=axes.names_width(labels, 28) + 40, right=20, gap=10, below=BOTTOM
     )  # fmt: skip

@@ -16,8 +16,8 @@ from viz.hover import hover_texts
 from viz.parts import axes, legends, picture_grid, series
 from viz.parts.heat_maps import BLOCKS_PASSED
 
-ACROSS, PANEL, CAPTION, BELOW, LEFT = 2, 250, 62, 60, 64  # panels in a row; px
-MOST_NEIGHBORS_SHOWN, ACCURACY = 3, "Accuracy on the data set"
+PANELS_PER_ROW, PANEL, CAPTION, BELOW, LEFT = 2, 250, 62, 60, 64  # panels in a row; px
+MAX_ANSWERS, ACCURACY_NAME = 3, "Accuracy on the data set"
 GAP = 0.08  # share of the width between panels
 ACCURACY_HOVER = (
     "<b>{accuracy:percent} of the data set right</b><br>Depth {depth:count}"
@@ -26,9 +26,9 @@ ACCURACY_HOVER = (
 ANSWER_HOVER = (
     "<b>{title:text 44}</b><br>answers {class:text 30} ({probability:percent 0})<br>from depth {stays} to the end"
 )
-UNIT, TOP, BOTTOM, RIGHT = 108, 62, 16, 16  # px: a row of neighbors, and margins
-LETTERS = {1: 40, 2: 28, 3: 18}  # of a class under its picture, by models; with more of them 11
-PICTURE = 0.64  # share of a row that the picture takes
+ROW_PX, TOP, BOTTOM, RIGHT = 108, 62, 16, 16  # px: a row of neighbors, and margins
+NAME_LETTERS = {1: 40, 2: 28, 3: 18}  # of a class under its picture, by models; with more of them 11
+PICTURE_SHARE = 0.64  # share of a row that the picture takes
 NEIGHBOR_HOVER = (
     "<b>{class:text 40}</b><br>{image:text 60}<br>{title:text 40}, rank {rank}, cosine {cosine:real}"
     "[<br>{also} in another model]"
@@ -51,18 +51,20 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     """
     lines = table[table["line"].astype(bool)].groupby("class").agg({"right": "max", "probability": "max"})
     looks = theme.looks([str(name) for name in lines.sort_values(["right", "probability"], ascending=False).index])
-    legend, top = legends.legend_above([*looks, ACCURACY])
+    legend, top = legends.legend_above([*looks, ACCURACY_NAME])
     models = distinct_names(table["model"])
-    columns = min(len(models), len(models) if present else ACROSS)
-    across = axes.panel_domains(columns, GAP * ACROSS / max(columns, ACROSS))
+    columns = min(len(models), len(models) if present else PANELS_PER_ROW)
+    across = axes.panel_domains(columns, GAP * PANELS_PER_ROW / max(columns, PANELS_PER_ROW))
     rows = [PANEL] * -(-len(models) // columns)
     down, height = axes.stack_panels(rows, CAPTION + BELOW, top + CAPTION, BELOW)
     fig, finals = Drawing(), []
     for index, model in enumerate(models):
-        own = table[table["model"] == model].sort_values("depth", kind="stable")
+        model_rows = table[table["model"] == model].sort_values("depth", kind="stable")
         number = str(index + 1) if index else ""
-        fig.add_traces(trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"} for trace in _lines(own, looks))
-        finals.append(_final_answer(own))
+        fig.add_traces(
+            trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"} for trace in _draw_lines(model_rows, looks)
+        )
+        finals.append(_find_final_answer(model_rows))
         _lay_out(fig, number, finals[-1], across[index % columns], down[index // columns])
     legends.merge_entries(fig)
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 16, "t": 0, "b": 0})
@@ -73,40 +75,41 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     return Picture(fig, words.strip(), height, ",".join(models))
 
 
-def _lines(own: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator[Trace]:
+def _draw_lines(model_rows: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator[Trace]:
     """The lines of one panel."""
-    if "accuracy" in own and own["accuracy"].notna().any():
-        known = own.drop_duplicates("depth").dropna(subset="accuracy")
+    if "accuracy" in model_rows and model_rows["accuracy"].notna().any():
+        known = model_rows.drop_duplicates("depth").dropna(subset="accuracy")
         style = {"color": theme.FADED, "width": 1.6, "dash": "dash"}
         yield scatter(
             x=known["depth"].to_numpy(np.float32), y=known["accuracy"].to_numpy(np.float32), mode="lines",
-            name=ACCURACY, legendgroup=ACCURACY, line=style, **series.pointer_fields(known, ACCURACY_HOVER),
+            name=ACCURACY_NAME, legendgroup=ACCURACY_NAME, line=style, **series.pointer_fields(known, ACCURACY_HOVER),
         )  # fmt: skip
-    first = own[own["rank"] <= MOST_NEIGHBORS_SHOWN].sort_values(["depth", "rank"])
+    first = model_rows[model_rows["rank"] <= MAX_ANSWERS].sort_values(["depth", "rank"])
     first = first.assign(words=hover_texts(first, "{rank}. {class:text 40}, {probability:percent}"))
-    tops = {depth: "<br>".join(rows["words"]) for depth, rows in first.groupby("depth")}
-    own = own.assign(top=own["depth"].map(tops))
+    answers_by_depth = {depth: "<br>".join(rows["words"]) for depth, rows in first.groupby("depth")}
+    model_rows = model_rows.assign(top=model_rows["depth"].map(answers_by_depth))
     hover = "<b>{class:text 40}: {probability:percent}</b><br>Depth {depth:count}:<br>{top:as_is}"
-    for name, rows in own[own["line"].astype(bool)].groupby("class", sort=False):
-        label, right = legends.entry(name), bool(rows["right"].any())
+    for name, rows in model_rows[model_rows["line"].astype(bool)].groupby("class", sort=False):
+        label, right = legends.legend_name(name), bool(rows["right"].any())
         yield series.marks(
             rows, "depth", "probability", looks[str(name)], hover, formats={"as_is": str}, size=9 if right else 7,
             line={"width": 3.5 if right else 2}, name=f"{label} (right)" if right else label, legendgroup=label,
         )  # fmt: skip
 
 
-def _final_answer(own: pd.DataFrame) -> dict[Any, Any]:
+def _find_final_answer(model_rows: pd.DataFrame) -> dict[Any, Any]:
     """A model's answer at the last depth, with the depth from which it stays."""
-    first = own[own["rank"] == 1].sort_values("depth")
+    first = model_rows[model_rows["rank"] == 1].sort_values("depth")
     changes = np.flatnonzero(first["number"].to_numpy() != first["number"].iloc[-1])
     return {**first.iloc[-1].to_dict(), "stays": int(first["depth"].iloc[changes.max(initial=-1) + 1])}
 
 
 def _lay_out(fig: Drawing, number: str, final: dict[Any, Any], across: list[float], down: list[float]) -> None:
     """Both axes of a panel, its caption, and a line at the depth from which the answer stays."""
-    last, narrow = int(final["depth"]), across[1] - across[0] < 0.4  # more than ``ACROSS`` have no room for long titles
+    last = int(final["depth"])
+    is_narrow = across[1] - across[0] < 0.4  # more than ``PANELS_PER_ROW`` panels have no room for long titles
     fig.layout[f"xaxis{number}"] = {
-        "title": {"text": "Depth" if narrow else BLOCKS_PASSED}, "range": [-0.3, last + 0.3],
+        "title": {"text": "Depth" if is_narrow else BLOCKS_PASSED}, "range": [-0.3, last + 0.3],
         "dtick": 1 if last < 13 else 4, "showgrid": False, "domain": across, "anchor": f"y{number}",
     }  # fmt: skip
     fig.layout[f"yaxis{number}"] = {
@@ -135,18 +138,22 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
     """
     models, ranks = table.drop_duplicates("model"), sorted(int(rank) for rank in table["rank"].unique())
     shared = table["shared"].eq(True) if "shared" in table else pd.Series(False, table.index)
-    below = f"{{class:text {LETTERS.get(len(models), 11)}}}<br>{{cosine:decimal}}"
+    caption_pattern = f"{{class:text {NAME_LETTERS.get(len(models), 11)}}}<br>{{cosine:decimal}}"
     table = table.assign(
-        also=np.where(shared, "also near", ""), _y=table["rank"] - min(ranks), _words=hover_texts(table, below)
+        also=np.where(shared, "also near", ""),
+        _y=table["rank"] - min(ranks),
+        _words=hover_texts(table, caption_pattern),
     )
     fig = Drawing()
-    for column, (_, own, _) in enumerate(series.rows_by_name(table, "model", label="title")):
+    for column, (_, model_rows, _) in enumerate(series.rows_by_name(table, "model", label="title")):
         fig.add_trace(scatter(
-            x=np.full(len(own), column, np.float32), y=(own["_y"] + PICTURE / 2).to_numpy(np.float32), mode="markers",
-            name=safe_text(own["title"].iloc[0], 40), marker={"symbol": "square", "size": 60, "opacity": 0},
-            meta={"columns": {"Cosine": own["cosine"].tolist()}}, **series.pointer_fields(own, NEIGHBOR_HOVER),
+            x=np.full(len(model_rows), column, np.float32),
+            y=(model_rows["_y"] + PICTURE_SHARE / 2).to_numpy(np.float32), mode="markers",
+            name=safe_text(model_rows["title"].iloc[0], 40), marker={"symbol": "square", "size": 60, "opacity": 0},
+            meta={"columns": {"Cosine": model_rows["cosine"].tolist()}},
+            **series.pointer_fields(model_rows, NEIGHBOR_HOVER),
         ))  # fmt: skip
-        for row in own.to_dict("records"):
+        for row in model_rows.to_dict("records"):
             picture = picture_grid.check_picture((pictures or {}).get(str(row["image"]), ""))
             _add_tile(fig, (column, row["_y"]), row["_words"], picture, bool(row["also"]))
     ticks: dict[str, Any] = {"ticks": "", "zeroline": False}
@@ -155,13 +162,13 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
     ))  # fmt: skip
     fig.update_yaxes(**axes.name_axis(
         "Rank: 1 is the nearest", ranks, range=[len(ranks), 0],
-        tickvals=[rank - min(ranks) + PICTURE / 2 for rank in ranks], **ticks,
+        tickvals=[rank - min(ranks) + PICTURE_SHARE / 2 for rank in ranks], **ticks,
     ))  # fmt: skip
     fig.update_layout(showlegend=False, margin={"l": 60, "r": RIGHT, "t": TOP, "b": BOTTOM})
     nearest = table[table["rank"] == min(ranks)].drop_duplicates("model").head(4)
     first = ", ".join(hover_texts(nearest, "{class:plain 30} in {title:plain 40}"))
     alt = f"{sentence} Nearest images of {plural(len(models), 'model')}: first {first}.".strip()
-    return Picture(fig, alt, TOP + BOTTOM + UNIT * len(ranks), ",".join(models["model"]))
+    return Picture(fig, alt, TOP + BOTTOM + ROW_PX * len(ranks), ",".join(models["model"]))
 
 
 def _add_tile(fig: Drawing, cell: tuple[int, int], words: str, picture: str, framed: bool) -> None:
@@ -169,12 +176,12 @@ def _add_tile(fig: Drawing, cell: tuple[int, int], words: str, picture: str, fra
     column, row = cell
     if picture:
         fig.add_image(
-            source=picture, xref="x", yref="y", x=column, y=row + 0.04, sizex=0.9, sizey=PICTURE - 0.04,
+            source=picture, xref="x", yref="y", x=column, y=row + 0.04, sizex=0.9, sizey=PICTURE_SHARE - 0.04,
             xanchor="center", yanchor="top", sizing="contain", layer="below",
         )  # fmt: skip
     if framed:
         fig.add_shape(
-            type="rect", x0=column - 0.46, x1=column + 0.46, y0=row + 0.01, y1=row + PICTURE + 0.02, xref="x", yref="y",
-            line={"color": theme.ACCENT, "width": 2},
+            type="rect", x0=column - 0.46, x1=column + 0.46, y0=row + 0.01, y1=row + PICTURE_SHARE + 0.02, xref="x",
+            yref="y", line={"color": theme.ACCENT, "width": 2},
         )  # fmt: skip
-    fig.add_annotation(text=words, x=column, y=row + PICTURE, xref="x", yref="y", yanchor="top")
+    fig.add_annotation(text=words, x=column, y=row + PICTURE_SHARE, xref="x", yref="y", yanchor="top")

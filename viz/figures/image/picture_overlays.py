@@ -112,6 +112,6 @@ def image_occlude(table: pd.DataFrame, *, picture: str = "", sentence: str = "")
     least = describe_extreme(
         table, "change",
         "Change of the margin of {followed:plain 40} with single patches occluded: the largest loss is {change:real}, "
-        "at row {row}, column {column} of {title:plain 40}.", least=True,
+        "at row {row}, column {column} of {title:plain 40}.", smallest=True,
     )  # fmt: skip
     return Picture(fig, f"{sentence} {least}".strip(), height + 40, ",".join(models["model"]))

@@ -11,35 +11,45 @@ import numpy.typing as npt
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, chart, distinct_names
+from viz.chart import TENSOR_COLUMNS, chart, distinct_names
 from viz.drawing import Drawing, Picture, Trace, bar, heatmap
 from viz.figure_text import identifier, percent, plural, safe_text
-from viz.hover import LAYER, hover_texts
+from viz.hover import LAYER_TEXT, hover_texts
 from viz.parts import axes, heat_maps, series, tensor_columns
 from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
 
 Floats = npt.NDArray[np.float64]
-TOP, BOTTOM, GAP, NAMED, LONG_NAMED = 26, 34, 6, 26, 104  # px: margins, gap above the groups' names, height of these
+TOP, BOTTOM, GAP, NAMES_HEIGHT, LONG_NAMES_HEIGHT = (
+    26,
+    34,
+    6,
+    26,
+    104,
+)  # px: margins, gap above the groups' names, height of these
 ABOVE, BELOW = "above 1", "below 0"
-LOOKS: dict[str, dict[str, Any]] = {
+FACTOR_LOOKS: dict[str, dict[str, Any]] = {
     ABOVE: {"color": theme.ORANGE, "line": {"width": 0}},
     BELOW: {
         "color": theme.GROUND, "line": {"width": 0},
         "pattern": {"shape": "/", "fgcolor": theme.INK, "bgcolor": theme.GROUND, "size": 6, "solidity": 0.4},
     },
 }  # fmt: skip
-UPRIGHT, WIDE, NARROW = 10, 900, 500  # px: an upright number, all columns on a usual and a narrow page
-LEGIBLE = 56  # px: least height of the color bar
-MIXED = -0.2  # on the color scale: the row of all experts where their factors differ
-SCALE = [[0, theme.GROUND], [0.1, theme.GROUND], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
-CELL = "<b>{tensor:short}</b><br>{expert}: {factor:factor}"
-MORE = f"<br>{LAYER}, {{numel:count}} scalars"
+UPRIGHT_PX, WIDE_PX, NARROW_PX = (
+    10,
+    900,
+    500,
+)  # px: width of an upright number, and of all columns on a usual and a narrow page
+MIN_COLOR_BAR = 56  # px: least height of the color bar
+MIXED_VALUE = -0.2  # on the color scale: the row of all experts where their factors differ
+FACTOR_COLORS = [[0, theme.GROUND], [0.1, theme.GROUND], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
+CELL_HOVER = "<b>{tensor:short}</b><br>{expert}: {factor:factor}"
+CELL_DETAILS = f"<br>{LAYER_TEXT}, {{numel:count}} scalars"
 
 
 @chart(
     title="Factors painted by hand",
     question="By which factor is each expert's task vector multiplied, tensor by tensor?",
-    columns=(*TENSOR, "numel", "expert", "factor"),
+    columns=(*TENSOR_COLUMNS, "numel", "expert", "factor"),
     rows=("expert", "tensor"),
     picks=("expert", "tensor", "section", "part"),
     empty="There is nothing to paint: no expert has a tensor that merging changes.",
@@ -56,7 +66,7 @@ def manual_canvas(
 
     Columns: factor (of the expert's task vector in that tensor; no unit). ``group`` orders the columns as in
     ``saliency_matrix``; ``brush`` is the factor that a click paints, None if clicks paint nothing. ``small`` is for a
-    picture beside other controls.
+    picture next to other controls.
     """
     experts, columns = distinct_names(table["expert"]), tensor_columns.TensorColumns.from_table(table, group)
     cells = columns.complete_cells(table, "expert", experts)
@@ -65,25 +75,25 @@ def manual_canvas(
     shown = np.vstack([factors, np.where(same, factors[0], np.nan)])  # the last row: factors that all experts share
     rows = len(shown)
     height = rows * (14 if small else 24 if rows <= 9 else 18)
-    strip = LONG_NAMED if group == "part" else NAMED
+    strip = LONG_NAMES_HEIGHT if group == "part" else NAMES_HEIGHT
     inner = height + GAP + strip
     click = "" if brush is None else f"<br>a click paints {brush:g}"
 
     fig = Drawing([
-        _heat_map(shown, height),
-        *_large_factor_bars(shown),
-        _cell_targets(cells, columns, shown, click),
-        _row_targets(experts, click),
-        _group_targets(columns, click),
-        _row_names(experts),
+        _draw_heat_map(shown, height),
+        *_draw_large_factors(shown),
+        _make_cell_targets(cells, columns, shown, click),
+        _make_row_targets(experts, click),
+        _make_group_targets(columns, click),
+        _draw_row_names(experts),
     ])  # fmt: skip
     _lay_out(fig, columns, experts, (strip / inner, (strip + GAP) / inner))
     caption = [] if small else [theme.caption("(c) Factors, painted by hand", 1)]
     rule = axes.horizontal_line(rows - 1.5, {"color": theme.FADED, "width": 1}, xref="paper", layer="above")
     frame = outline([*experts, ""], columns.names, selected, xref="x", yref="y")
-    left = heat_maps.left_margin(experts) - tensor_columns.NAMES * tensor_columns.NARROW
+    left = heat_maps.left_margin(experts) - tensor_columns.NAMES_SHARE * tensor_columns.NARROW_PX
     fig.update_layout(
-        annotations=[*caption, *_group_names(columns)], barmode="overlay", showlegend=True,
+        annotations=[*caption, *_make_group_labels(columns)], barmode="overlay", showlegend=True,
         shapes=[*columns.separators(), rule, *frame],
         margin={"l": left, "r": 92, "t": TOP, "b": BOTTOM},
         legend={
@@ -92,16 +102,16 @@ def manual_canvas(
         },
     )  # fmt: skip
     # the brush is in the state: the front end forgets the last click with it, so that a cell can be clicked again
-    return Picture(fig, _alt(factors, columns), inner + TOP + BOTTOM, f"{group}:{brush}")
+    return Picture(fig, _describe_canvas(factors, columns), inner + TOP + BOTTOM, f"{group}:{brush}")
 
 
-def _heat_map(factors: Floats, height: float) -> Trace:
-    shown = np.where((factors >= 0) & (factors <= 1), factors, MIXED)  # ``_large_factor_bars`` shows the others
+def _draw_heat_map(factors: Floats, height: float) -> Trace:
+    shown = np.where((factors >= 0) & (factors <= 1), factors, MIXED_VALUE)  # ``_draw_large_factors`` shows the others
     return heatmap(
-        z=shown.astype(np.float32), zmin=MIXED, zmax=1, colorscale=SCALE, xaxis="x", yaxis="y", ygap=1,
+        z=shown.astype(np.float32), zmin=MIXED_VALUE, zmax=1, colorscale=FACTOR_COLORS, xaxis="x", yaxis="y", ygap=1,
         name="Factors", hoverinfo="skip",
         colorbar={
-            **heat_maps.panel_color_bar((0, 1)), "lenmode": "pixels", "len": min(max(height, LEGIBLE), 110),
+            **heat_maps.panel_color_bar((0, 1)), "lenmode": "pixels", "len": min(max(height, MIN_COLOR_BAR), 110),
             "thickness": 12,
             "outlinewidth": 1, "outlinecolor": theme.GRID, "tickvals": [-0.14, 0.02, 0.5, 0.98],
             "ticktext": ["differ", "0 pruned", "0.5", "1 kept"],
@@ -109,7 +119,7 @@ def _heat_map(factors: Floats, height: float) -> Trace:
     )  # fmt: skip
 
 
-def _large_factor_bars(factors: Floats) -> list[Trace]:
+def _draw_large_factors(factors: Floats) -> list[Trace]:
     """Bars over neighboring cells with one factor above 1, with the number in them, or below 0, hatched.
 
     A number that does not fit across its bar on a narrow page stands upright; one that does not fit at all is left out.
@@ -121,32 +131,40 @@ def _large_factor_bars(factors: Floats) -> list[Trace]:
     table = pd.DataFrame(runs, columns=["row", "first", "end", "factor"])
     width, above = table["end"] - table["first"], table["factor"] > 1
     number = table["factor"].map("{:g}".format)
-    fits = width * NARROW / columns >= number[above].map(theme.text_width).max()
+    does_fit = width * NARROW_PX / columns >= number[above].map(theme.text_width).max()
     table = table.assign(
         width=width, middle=(table["first"] + table["end"] - 1) / 2,
-        text=number.where(width >= UPRIGHT * columns / WIDE, ""),
+        text=number.where(width >= UPRIGHT_PX * columns / WIDE_PX, ""),
     )  # fmt: skip
-    kinds = ((ABOVE, above & fits, 0), (ABOVE, above & ~fits, -90), (BELOW, table["factor"] < 0, 0))
+    kinds = ((ABOVE, above & does_fit, 0), (ABOVE, above & ~does_fit, -90), (BELOW, table["factor"] < 0, 0))
     return [
         bar(
-            x=series.numbers(table[some], "middle"), y=np.full(some.sum(), 0.94, np.float32), marker=LOOKS[name],
-            base=series.numbers(table[some], table["row"][some] - 0.47), width=series.numbers(table[some], "width"),
-            name=name, text=table["text"][some].tolist(), textangle=angle, insidetextanchor="middle",
+            x=series.numbers(table[chosen], "middle"), y=np.full(chosen.sum(), 0.94, np.float32),
+            marker=FACTOR_LOOKS[name],
+            base=series.numbers(table[chosen], table["row"][chosen] - 0.47),
+            width=series.numbers(table[chosen], "width"),
+            name=name, text=table["text"][chosen].tolist(), textangle=angle, insidetextanchor="middle",
             textposition="inside" if name == ABOVE else "none", hoverinfo="skip", xaxis="x", yaxis="y",
-            textfont={"size": theme.SMALL, "color": theme.ON_LIGHT}, showlegend=not (angle and (above & fits).any()),
+            textfont={"size": theme.SMALL_SIZE, "color": theme.ON_LIGHT},
+            showlegend=not (angle and (above & does_fit).any()),
         )
-        for name, some, angle in kinds
-        if some.any()
+        for name, chosen, angle in kinds
+        if chosen.any()
     ]  # fmt: skip
 
 
-def _cell_targets(cells: pd.DataFrame, columns: tensor_columns.TensorColumns, factors: Floats, click: str) -> Trace:
+def _make_cell_targets(
+    cells: pd.DataFrame, columns: tensor_columns.TensorColumns, factors: Floats, click: str
+) -> Trace:
     """Invisible marks that take clicks on every cell; those of the last row have no expert."""
-    everyone = columns.tensors.assign(expert="all experts")
-    shown = pd.concat([cells, everyone]).assign(factor=factors.ravel())
-    template = CELL if len(cells) > tensor_columns.LARGE else CELL + MORE + click
+    all_experts = columns.tensors.assign(expert="all experts")
+    shown = pd.concat([cells, all_experts]).assign(factor=factors.ravel())
+    template = CELL_HOVER if len(cells) > tensor_columns.LARGE_CELL_COUNT else CELL_HOVER + CELL_DETAILS + click
     targets = click_targets(
-        [*distinct_names(cells["expert"]), ""], columns.names, hover_texts(shown, template, factor=_words), "Cells"
+        [*distinct_names(cells["expert"]), ""],
+        columns.names,
+        hover_texts(shown, template, factor=_factor_in_words),
+        "Cells",
     )
     return targets | {
         "customdata": [[*names, "", ""] for names in targets["customdata"]], "showlegend": False,
@@ -154,13 +172,13 @@ def _cell_targets(cells: pd.DataFrame, columns: tensor_columns.TensorColumns, fa
     }  # fmt: skip
 
 
-def _words(factor: float) -> str:
+def _factor_in_words(factor: float) -> str:
     if np.isnan(factor):
         return "their factors differ"
     return {0.0: "factor 0, pruned", 1.0: "factor 1, kept"}.get(factor, f"factor {factor:g}")
 
 
-def _row_targets(experts: Sequence[str], click: str) -> Trace:
+def _make_row_targets(experts: Sequence[str], click: str) -> Trace:
     """Invisible marks that take clicks on the names of rows; that of the last row has no expert."""
     texts = [*(f"The whole row of {safe_text(name, 40)}{click}" for name in experts), f"Everything{click}"]
     targets = click_targets([*experts, ""], [""], texts, "Names of rows")
@@ -170,16 +188,16 @@ def _row_targets(experts: Sequence[str], click: str) -> Trace:
     }  # fmt: skip
 
 
-def _row_names(experts: Sequence[str]) -> Trace:
+def _draw_row_names(experts: Sequence[str]) -> Trace:
     """The names of the rows, which may extend into the margin."""
     rows = len(experts) + 1
     texts = [*(safe_text(name, 24) for name in experts), "<b>all</b>"]
     position = {"xaxis": "x2", "yaxis": "y", "textposition": "middle left", "cliponaxis": False}
-    font = {"size": theme.SMALL, "color": theme.INK}
-    return series.words(np.full(rows, 0.94), range(rows), texts, "Rows", **position, textfont=font)
+    font = {"size": theme.SMALL_SIZE, "color": theme.INK}
+    return series.text_trace(np.full(rows, 0.94), range(rows), texts, "Rows", **position, textfont=font)
 
 
-def _group_targets(columns: tensor_columns.TensorColumns, click: str) -> Trace:
+def _make_group_targets(columns: tensor_columns.TensorColumns, click: str) -> Trace:
     """A bar under every group of columns."""
     spans, sections, picks = columns.spans, columns.tensors["section"].tolist(), []
     for span in spans:
@@ -197,14 +215,16 @@ def _group_targets(columns: tensor_columns.TensorColumns, click: str) -> Trace:
     )  # fmt: skip
 
 
-def _group_names(columns: tensor_columns.TensorColumns) -> list[dict[str, Any]]:
+def _make_group_labels(columns: tensor_columns.TensorColumns) -> list[dict[str, Any]]:
     """Names in the bars of groups that fit on a narrow page; names of sections at the ends may be wider than theirs."""
     by_part, labels = columns.group == "part", []
-    wide = tensor_columns.NARROW * (1 - tensor_columns.NAMES) / len(columns.tensors)  # px of a column
+    column_width = tensor_columns.NARROW_PX * (1 - tensor_columns.NAMES_SHARE) / len(columns.tensors)  # px of a column
     for span in columns.spans:
         text = safe_text(tensor_columns.short_section(span.label), 16)
-        across = theme.SMALL + 2 if by_part else theme.text_width(text)
-        if (by_part or tensor_columns.is_block(span.label)) and across <= wide * (span.last - span.first + 1):
+        label_length = theme.SMALL_SIZE + 2 if by_part else theme.text_width(text)
+        if (by_part or tensor_columns.is_block(span.label)) and label_length <= column_width * (
+            span.last - span.first + 1
+        ):
             labels.append({"text": text, "x": span.middle, "textangle": -90 if by_part else 0, "xref": "x"})
     ends = [] if by_part else columns.end_labels()
     labels += [label | {"xshift": 3 if label["xanchor"] == "left" else -3} for label in ends]
@@ -215,9 +235,11 @@ def _group_names(columns: tensor_columns.TensorColumns) -> list[dict[str, Any]]:
 def _lay_out(
     fig: Drawing, columns: tensor_columns.TensorColumns, experts: Sequence[str], heights: tuple[float, float]
 ) -> None:
-    names = tensor_columns.NAMES
+    names = tensor_columns.NAMES_SHARE
     plain = {"showgrid": False, "showticklabels": False, "ticks": "", "fixedrange": True}
-    beyond = max(axes.room(experts) + 8 - names * tensor_columns.NARROW, 8)  # px of the names outside the plot
+    standoff = max(
+        axes.names_width(experts) + 8 - names * tensor_columns.NARROW_PX, 8
+    )  # px of the names outside the plot
     fig.update_layout(
         xaxis={**columns.bare_axis(), "anchor": "y3"},
         xaxis2={
@@ -226,13 +248,13 @@ def _lay_out(
         },
         yaxis={
             **plain, "domain": [heights[1], 1], "range": [len(experts) + 0.5, -0.5], "anchor": "x2",
-            "title": {"text": "Expert", "standoff": beyond},
+            "title": {"text": "Expert", "standoff": standoff},
         },
         yaxis3={**plain, "domain": [0, heights[0]], "range": [0, 1], "anchor": "x"},
     )  # fmt: skip
 
 
-def _alt(factors: Floats, columns: tensor_columns.TensorColumns) -> str:
+def _describe_canvas(factors: Floats, columns: tensor_columns.TensorColumns) -> str:
     numel = columns.tensors["numel"].to_numpy(np.float64)
     kept = np.asarray((factors != 0).any(axis=0))
     share = float(numel[kept].sum() / numel.sum()) if numel.sum() else float("nan")

@@ -18,17 +18,17 @@ from viz.parts import axes, heat_maps, series, tensor_columns
 from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
 from viz.parts.legends import add_legend
 
-COLORS = 7  # kinds of layer with a color of their own; all others share one
+MAX_COLORED_KINDS = 7  # kinds of layer with a color of their own; all others share one
 OTHER_KINDS = "other kinds"
-SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # beside color, so that a gray print stays readable
-PATTERN = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
-KIND = (
+PATTERN_SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # in addition to color, so that a gray print stays readable
+PATTERN_STYLE = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
+KIND_HOVER = (
     "<b>{section}, {kind}</b><br>kept {survivors:count} of {tensors:plural tensor}, {kept:count} of {numel:count} "
     "scalars ({share:percent})[<br>kept: {kept_names:raw}][<br>pruned: {pruned_names:raw}]"
 )
 PRUNED_HOVER = "<b>{section}</b><br>pruned: {pruned:count} of {numel:count} scalars ({rest:percent})"
-NORM = "<b>{expert}, {section}</b><br>norm {norm:real}, {relative:percent 2} of the pretrained norm"
-LARGEST = "The largest move is {expert:plain} in {section:plain}: {relative:percent 2} of the pretrained norm."
+NORM_HOVER = "<b>{expert}, {section}</b><br>norm {norm:real}, {relative:percent 2} of the pretrained norm"
+LARGEST_SENTENCE = "The largest move is {expert:plain} in {section:plain}: {relative:percent 2} of the pretrained norm."
 
 
 @chart(
@@ -42,42 +42,46 @@ LARGEST = "The largest move is {expert:plain} in {section:plain}: {relative:perc
 def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     """A bar for each section, whose length is the kept share of its scalars, split by role, kind of layer or component.
 
-    Columns: kept (bool), one row a tensor; kept_numel (scalars, where single parameters are masked), order (without it
-    rows must be in that order), component (for instance Attention, MLP or Other). ``by`` is role, part or component.
+    Columns: kept (bool), one row for each tensor; kept_numel (scalars, where single parameters are masked), order
+    (without it rows must be in that order), component (for instance Attention, MLP or Other). ``by`` is role, part or
+    component.
     """
     check_option("by", by, ("role", "part", *(("component",) if "component" in table else ())))
     table = _add_kinds(sort_forward(table), by)
     sections = distinct_names(table["section"])
-    totals = _sums(table, "section").set_index("section").loc[sections].reset_index()
-    sums = _sums(table, "kind", "section")
+    totals = _sum_groups(table, "section").set_index("section").loc[sections].reset_index()
+    sums = _sum_groups(table, "kind", "section")
     if "tensor" in table:
-        for name, some in (("kept_names", table[table["kept"] > 0]), ("pruned_names", table[table["kept"] == 0])):
-            names = some.groupby(["kind", "section"])["tensor"].agg(first_few, 4).rename(name)
+        for name, chosen_rows in (
+            ("kept_names", table[table["kept"] > 0]),
+            ("pruned_names", table[table["kept"] == 0]),
+        ):
+            names = chosen_rows.groupby(["kind", "section"])["tensor"].agg(first_few, 4).rename(name)
             sums = sums.join(names.str.replace(", ", ",<br>   "), on=["kind", "section"])
     totals = totals.assign(rest=1 - totals["share"], pruned=(1 - totals["share"]) * totals["numel"])
     size = table.groupby("kind")["numel"].sum()
     kinds = sorted(distinct_names(table["kind"]), key=lambda kind: (kind == OTHER_KINDS, -float(size[kind])))
-    colors = _colors(kinds, by)
+    colors = _choose_colors(kinds, by)
     y = np.arange(len(sections), dtype=np.float32)
-    flat = {"y": y, "orientation": "h", "hovertemplate": "%{text}<extra></extra>", "textposition": "none"}
+    bar_fields = {"y": y, "orientation": "h", "hovertemplate": "%{text}<extra></extra>", "textposition": "none"}
     fig = Drawing()
-    for kind, shape in zip(kinds, cycle(SHAPES), strict=False):
+    for kind, shape in zip(kinds, cycle(PATTERN_SHAPES), strict=False):
         rows = sums[sums["kind"] == kind]
-        texts = dict(zip(rows["section"], hover_texts(rows, KIND, raw=str), strict=True))
+        texts = dict(zip(rows["section"], hover_texts(rows, KIND_HOVER, raw=str), strict=True))
         kept = rows.set_index("section")["kept"].reindex(sections, fill_value=0).to_numpy(np.float64)
         fig.add_trace(bar(
-            x=series.numbers(rows, _ratio(kept, totals["numel"])), text=[texts.get(name, "") for name in sections],
-            name=safe_text(kind, 40), legendgroup=safe_text(kind, 40), **flat,
+            x=series.numbers(rows, _divide(kept, totals["numel"])), text=[texts.get(name, "") for name in sections],
+            name=safe_text(kind, 40), legendgroup=safe_text(kind, 40), **bar_fields,
             marker={
                 "color": colors[kind], "line": {"color": theme.GROUND, "width": 0.5},
-                "pattern": PATTERN | {"shape": shape},
+                "pattern": PATTERN_STYLE | {"shape": shape},
             },
         ))  # fmt: skip
     fig.add_traces([
         bar(x=totals["rest"].to_numpy(np.float32), text=hover_texts(totals, PRUNED_HOVER), name="pruned",
         legendgroup="pruned",
-            marker={"color": theme.PRUNED}, **flat),
-        series.words(np.ones(len(y)), y, hover_texts(totals, "\xa0{share:percent}"), "Kept share",
+            marker={"color": theme.PRUNED}, **bar_fields),
+        series.text_trace(np.ones(len(y)), y, hover_texts(totals, "\xa0{share:percent}"), "Kept share",
                      textposition="middle right", cliponaxis=False),
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Share of the section's scalars that is kept (%)"}, range=[0, 1], tickformat=".0%")
@@ -86,7 +90,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     overall = float(totals["kept"].sum() / totals["numel"].sum()) if totals["numel"].sum() else 0.0
     most, least = describe_extremes(totals, "share", "{section:plain} ({share:percent})")
     alt = f"The merge keeps {percent(overall)} of the scalars: most in {most}, least in {least}."
-    left, inner = axes.room(sections) + 40, 102 + 24 * len(sections)
+    left, inner = axes.names_width(sections) + 40, 102 + 24 * len(sections)
     return add_legend(fig, alt, inner, by, left=left, right=64, below=50, gap=12, wide=True)
 
 
@@ -99,30 +103,30 @@ def _add_kinds(table: pd.DataFrame, by: str) -> pd.DataFrame:
     if "kept_numel" in table:
         kept = table["kept_numel"].astype(float).fillna(kept)
     kinds = table[by].map(role_name) if by == "role" else table[by]
-    largest = table["numel"].groupby(kinds).sum().nlargest(COLORS).index
+    largest = table["numel"].groupby(kinds).sum().nlargest(MAX_COLORED_KINDS).index
     return table.assign(
-        kept=kept, kind=kinds if kinds.nunique() <= COLORS else kinds.where(kinds.isin(largest), OTHER_KINDS)
+        kept=kept, kind=kinds if kinds.nunique() <= MAX_COLORED_KINDS else kinds.where(kinds.isin(largest), OTHER_KINDS)
     )
 
 
-def _sums(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
+def _sum_groups(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
     """A row for each group: its scalars and tensors, and how many are kept."""
     groups = rows.assign(survives=rows["kept"] > 0).groupby(list(by), as_index=False)
     sums = groups.agg(
         numel=("numel", "sum"), kept=("kept", "sum"), survivors=("survives", "sum"), tensors=("kept", "size")
     )  # fmt: skip
-    return sums.assign(share=_ratio(sums["kept"], sums["numel"]))
+    return sums.assign(share=_divide(sums["kept"], sums["numel"]))
 
 
-def _ratio(part: Any, whole: Any) -> Any:
-    return np.divide(part, whole, out=np.zeros(len(part)), where=np.asarray(whole) > 0)
+def _divide(part: Any, total: Any) -> Any:
+    return np.divide(part, total, out=np.zeros(len(part)), where=np.asarray(total) > 0)
 
 
-def _colors(kinds: list[str], by: str) -> Mapping[str, str]:
-    free = iter(theme.PALETTE)
+def _choose_colors(kinds: list[str], by: str) -> Mapping[str, str]:
+    unused_colors = iter(theme.PALETTE)
     roles = {role_name(role): color for role, color in theme.ROLE_COLORS.items()}
-    fixed = roles if by == "role" else {OTHER_KINDS: theme.OTHER}
-    return {kind: fixed.get(kind) or next(free, theme.OTHER) for kind in kinds}
+    fixed_colors = roles if by == "role" else {OTHER_KINDS: theme.OTHER_COLOR}
+    return {kind: fixed_colors.get(kind) or next(unused_colors, theme.OTHER_COLOR) for kind in kinds}
 
 
 @chart(
@@ -155,7 +159,7 @@ def task_vector_norms(
             z=z.astype(np.float32), zmin=low, zmax=high, colorscale=theme.SEQUENTIAL, xgap=1, ygap=1, name="Norm",
             hoverinfo="skip", colorbar={"thickness": 12, "outlinewidth": 0, "title": title, **bar},
         ),
-        click_targets(experts, sections, hover_texts(cells, NORM), "Cells"),
+        click_targets(experts, sections, hover_texts(cells, NORM_HOVER), "Cells"),
     ])  # fmt: skip
     short = [tensor_columns.short_section(section) for section in sections]
     fig.update_xaxes(
@@ -164,8 +168,8 @@ def task_vector_norms(
     )
     fig.update_yaxes(**axes.name_axis("Expert", experts, down=True, fixedrange=False))
     fig.update_layout(
-        shapes=outline(experts, sections, selected), margin={"l": axes.room(experts) + 40, "r": 92, "t": 38, "b": 92},
-        showlegend=False, barmode="overlay",
+        shapes=outline(experts, sections, selected),
+        margin={"l": axes.names_width(experts) + 40, "r": 92, "t": 38, "b": 92}, showlegend=False, barmode="overlay",
     )  # fmt: skip
-    alt = describe_extreme(table, "relative", LARGEST) or "No relative norm could be computed."
+    alt = describe_extreme(table, "relative", LARGEST_SENTENCE) or "No relative norm could be computed."
     return Picture(fig, alt, 158 + 26 * max(len(experts), 3), value)

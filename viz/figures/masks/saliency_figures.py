@@ -9,34 +9,34 @@ import numpy.typing as npt
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, Names, chart, distinct_names
+from viz.chart import TENSOR_COLUMNS, Names, chart, distinct_names
 from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.figure_text import first_few, percent, plural, short_name
-from viz.hover import LAYER, hover_texts
+from viz.hover import LAYER_TEXT, hover_texts
 from viz.parts import axes, heat_maps, series, tensor_columns
 from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
 
 Numbers = npt.NDArray[Any]
-TOP, GAP, FINAL = 38, 34, 30  # px: above the first panel (for the tool bar), between panels, the shared mask's row
+TOP, GAP, FINAL_ROW = 38, 34, 30  # px: above the first panel (for the tool bar), between panels, the shared mask's row
 MASK_SCALE = [[0, theme.PRUNED], [0.5, theme.PRUNED], [0.5, theme.KEPT], [1, theme.KEPT]]
-PANELS = ("y", "y2", "y3")
-CELL = "<b>{tensor:short}</b><br>{expert}: saliency {saliency:real}, {kept:state}"
-MORE = f" (final: {{applied:state}})<br>{LAYER}, {{numel:count}} scalars"
-COLUMN = (
+PANEL_AXES = ("y", "y2", "y3")
+CELL_HOVER = "<b>{tensor:short}</b><br>{expert}: saliency {saliency:real}, {kept:state}"
+CELL_DETAILS = f" (final: {{applied:state}})<br>{LAYER_TEXT}, {{numel:count}} scalars"
+COLUMN_HOVER = (
     "<b>{tensor:short}</b><br>{applied:state}; own masks keep it for {keepers:count} of {experts:plural expert}<br>"
     "{section}, {part}"
 )
-ONE = "<b>{expert}</b><br>saliency {saliency:real}, threshold {threshold:real}: {kept:state}"
+TENSOR_HOVER = "<b>{expert}</b><br>saliency {saliency:real}, threshold {threshold:real}: {kept:state}"
 
 
-def _state(kept: object) -> str:
+def _state_in_words(kept: object) -> str:
     return "kept" if kept else "pruned"
 
 
 @chart(
     title="Saliency and masks",
     question="Which tensors are salient for each expert, and which does the merge keep?",
-    columns=(*TENSOR, "numel", "expert", "saliency", "kept", "final"),
+    columns=(*TENSOR_COLUMNS, "numel", "expert", "saliency", "kept", "final"),
     rows=("expert", "tensor"),
     picks=("expert", "tensor"),
     empty="This method has no mask: it keeps every tensor of every expert.",
@@ -66,18 +66,18 @@ def saliency_matrix(
     )
     applied = np.asarray(final.any(axis=0))
     panel = max(len(experts) * (22 if len(experts) <= 8 else 17), 84)  # with room for the color bar even for one expert
-    domains, inner = axes.stack_panels([panel, panel] if guides else [panel, panel, FINAL], GAP)
+    domains, inner = axes.stack_panels([panel, panel] if guides else [panel, panel, FINAL_ROW], GAP)
     maps = [
-        _saliency_map(saliency, heat_maps.ColorScale("saliency", log, limits), normalize, domains[0]),
-        _mask_map(kept, "Own mask", "y2", heat_maps.panel_color_bar(domains[1]) | {"len": min(60, panel) / inner}),
-        _mask_map(applied[None], "Final mask", "y3"),
+        _draw_saliency(saliency, heat_maps.ColorScale("saliency", log, limits), normalize, domains[0]),
+        _draw_mask(kept, "Own mask", "y2", heat_maps.panel_color_bar(domains[1]) | {"len": min(60, panel) / inner}),
+        _draw_mask(applied[None], "Final mask", "y3"),
     ]
     tensors = columns.tensors.assign(applied=applied, keepers=kept.sum(axis=0), experts=len(experts))
-    targets = _targets(cells.assign(applied=np.tile(applied, len(experts))), tensors, experts)
+    targets = _make_targets(cells.assign(applied=np.tile(applied, len(experts))), tensors, experts)
     fig = Drawing([*maps[: len(domains)], *targets[: len(domains)]])
     bottom = 12 if guides else 96 if group == "part" else 52
     _lay_out(fig, columns, experts, domains, selected)
-    left = heat_maps.left_margin(experts) - (tensor_columns.NAMES * tensor_columns.NARROW if guides else 0)
+    left = heat_maps.left_margin(experts) - (tensor_columns.NAMES_SHARE * tensor_columns.NARROW_PX if guides else 0)
     shared = (
         "Mask applied to all experts" if (final == applied).all() else "Kept for at least one expert: no mask is shared"
     )
@@ -87,10 +87,10 @@ def saliency_matrix(
         annotations=[*([] if guides or group == "part" else columns.end_labels()), *captions],
         margin={"l": left, "r": 92, "t": TOP, "b": bottom}, showlegend=False, barmode="overlay",
     )  # fmt: skip
-    return Picture(fig, _matrix_alt(tensors), inner + TOP + bottom, group)
+    return Picture(fig, _describe_matrix(tensors), inner + TOP + bottom, group)
 
 
-def _saliency_map(values: Numbers, scale: heat_maps.ColorScale, normalize: bool, domain: list[float]) -> Trace:
+def _draw_saliency(values: Numbers, scale: heat_maps.ColorScale, normalize: bool, domain: list[float]) -> Trace:
     values = np.where(np.isfinite(values), values, np.nan)
     if normalize:
         largest = np.nan_to_num(values).max(axis=1, keepdims=True)
@@ -100,7 +100,7 @@ def _saliency_map(values: Numbers, scale: heat_maps.ColorScale, normalize: bool,
     return heat | {"colorbar": heat["colorbar"] | heat_maps.panel_color_bar(domain)}
 
 
-def _mask_map(mask: Numbers, name: str, axis: str, bar: dict[str, Any] | None = None) -> Trace:
+def _draw_mask(mask: Numbers, name: str, axis: str, bar: dict[str, Any] | None = None) -> Trace:
     ticks = {"tickvals": [0.25, 0.75], "ticktext": ["pruned", "kept"], "thickness": 12, "outlinewidth": 0}
     return heatmap(
         z=mask.astype(np.uint8), zmin=0, zmax=1, colorscale=MASK_SCALE, xaxis="x", yaxis=axis, ygap=1, name=name,
@@ -108,21 +108,21 @@ def _mask_map(mask: Numbers, name: str, axis: str, bar: dict[str, Any] | None = 
     )  # fmt: skip
 
 
-def _targets(cells: pd.DataFrame, tensors: pd.DataFrame, experts: list[str]) -> list[Trace]:
+def _make_targets(cells: pd.DataFrame, tensors: pd.DataFrame, experts: list[str]) -> list[Trace]:
     """Invisible marks that take clicks on the three maps.
 
-    Large maps of own masks have one for a column, not for a cell.
+    In large maps of own masks, a mark covers a column instead of a cell.
     """
-    names, large = list(tensors["tensor"]), len(cells) > tensor_columns.LARGE
-    texts = hover_texts(cells, CELL if large else CELL + MORE, state=_state)
-    column_texts = hover_texts(tensors, COLUMN, state=_state)
-    if large:
-        own = click_targets([""], names, column_texts, "Own mask columns", "y2", height=len(experts))
+    names, is_large = list(tensors["tensor"]), len(cells) > tensor_columns.LARGE_CELL_COUNT
+    texts = hover_texts(cells, CELL_HOVER if is_large else CELL_HOVER + CELL_DETAILS, state=_state_in_words)
+    column_texts = hover_texts(tensors, COLUMN_HOVER, state=_state_in_words)
+    if is_large:
+        mask_targets = click_targets([""], names, column_texts, "Own mask columns", "y2", height=len(experts))
     else:
-        own = click_targets(experts, names, texts, "Own mask cells", "y2")
+        mask_targets = click_targets(experts, names, texts, "Own mask cells", "y2")
     return [
         click_targets(experts, names, texts, "Saliency cells"),
-        own,
+        mask_targets,
         click_targets([""], names, column_texts, "Final mask cells", "y3"),
     ]
 
@@ -135,7 +135,7 @@ def _lay_out(
     selected: CellPosition,
 ) -> None:
     """Axes, separators and frames of the panels; the first two alone are guides, above a canvas that has the labels."""
-    panels = PANELS[: len(domains)]
+    panels = PANEL_AXES[: len(domains)]
     axis = columns.axis()
     if len(panels) == 2:
         axis = columns.bare_axis()
@@ -156,7 +156,7 @@ def _lay_out(
     fig.update_layout(shapes=[*columns.separators(panels=panels), *frames])
 
 
-def _matrix_alt(tensors: pd.DataFrame) -> str:
+def _describe_matrix(tensors: pd.DataFrame) -> str:
     applied, experts, numel = tensors["applied"], int(tensors["experts"].iloc[0]), tensors["numel"].astype(float)
     share = float(numel[applied].sum() / numel.sum()) if numel.sum() else float("nan")
     number = plural(len(tensors), "tensor")
@@ -181,13 +181,13 @@ def saliency_tensor(
     """A dot for each expert's saliency, filled if its own mask keeps the tensor, and a tick at its threshold."""
     names, kept = table["expert"].tolist(), table["kept"].to_numpy(bool)
     looks = theme.looks(experts or names)
-    own = [looks.get(name, theme.KINDS["individual"]) for name in names]
-    y, colors = np.arange(len(names)), [look.color for look in own]
+    expert_looks = [looks.get(name, theme.KINDS["individual"]) for name in names]
+    y, colors = np.arange(len(names)), [look.color for look in expert_looks]
     saliency, threshold = (table[name].to_numpy(np.float64) for name in ("saliency", "threshold"))
-    nothing, stem = np.full(len(names), np.nan), {"color": theme.FADED, "width": 1.5}
-    ends = np.stack([threshold, saliency, nothing], 1).ravel()  # the longer the line, the clearer the case
-    dots = {"size": 12, "symbol": [look.symbol for look in own]}
-    filled, opened = (
+    missing, stem = np.full(len(names), np.nan), {"color": theme.FADED, "width": 1.5}
+    ends = np.stack([threshold, saliency, missing], 1).ravel()  # the longer the line, the clearer the case
+    dots = {"size": 12, "symbol": [look.symbol for look in expert_looks]}
+    filled, open_fill = (
         {"color": colors, "line": theme.edge()},
         {"color": theme.GROUND, "line": {"color": colors, "width": 2.5}},
     )
@@ -195,34 +195,36 @@ def saliency_tensor(
     fig = Drawing([
         series.line(ends, np.repeat(y, 3), "Distance", stem, showlegend=False),
         *(
-            series.marks(table, x, y, tick, ONE, name=name, formats={"state": _state}, marker=marker, picks=picks)
+            series.marks(table, x, y, tick, TENSOR_HOVER, name=name, formats={"state": _state_in_words}, marker=marker,
+                         picks=picks)
             for name, x, marker, picks in (
                 ("Threshold", threshold, {"size": 16, "line": {"color": theme.INK, "width": 2.5}}, ()),
-                ("Kept", np.where(kept, saliency, nothing), dots | filled, ("expert",)),
-                ("Pruned", np.where(kept, nothing, saliency), dots | opened, ("expert",)),
+                ("Kept", np.where(kept, saliency, missing), dots | filled, ("expert",)),
+                ("Pruned", np.where(kept, missing, saliency), dots | open_fill, ("expert",)),
             )
         ),
     ])  # fmt: skip
     beginning = f"Saliency of {short_name(tensor, 40)}<br>" if tensor else "Saliency "
     fig.update_xaxes(
-        title={"text": f"{beginning}(mean |deviation|, units of the weights)"}, **_axis([*saliency, *threshold], log)
+        title={"text": f"{beginning}(mean |deviation|, units of the weights)"},
+        **_make_axis([*saliency, *threshold], log),
     )
     fig.update_yaxes(**axes.name_axis("Expert", names, down=True, showgrid=True, fixedrange=False))
     frame = outline(names, [""], (selected, None), xref="x domain", x0=0, x1=1)
     fig.update_layout(
         legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "yref": "paper"}, shapes=frame,
-        margin={"l": axes.room(names) + 40, "t": 40, "r": 24, "b": 64},
+        margin={"l": axes.names_width(names) + 40, "t": 40, "r": 24, "b": 64},
     )  # fmt: skip
     keepers = f": {first_few(table.loc[kept, 'expert'], 8)}." if kept.any() else "."
     alt = f"{plural(int(kept.sum()), 'expert')} of {len(names)} keep this tensor{keepers}"
     return Picture(fig, alt, 124 + 24 * max(len(names), 3), tensor)
 
 
-def _axis(values: list[float], log: bool) -> dict[str, object]:
+def _make_axis(values: list[float], log: bool) -> dict[str, object]:
     """An axis from zero, or a log axis if ``log`` and nothing is zero, with room for half a mark at the ends."""
     finite = np.array(values)[np.isfinite(values)]
     low, high = float(finite.min(initial=1)), float(finite.max(initial=0))
     if log and low > 0 and high > 0:
-        return axes.log(low / 1.15, high * 1.15)
+        return axes.log_axis(low / 1.15, high * 1.15)
     high = 1.06 * high or 1.0
     return theme.ticks(0, high) | {"range": [0, high]}
