@@ -236,7 +236,7 @@ def _write_parts(folder: Path, parts: Parts, new_files: list[Path]) -> dict[str,
             new_files.append(folder / name)
             write_bytes(folder / name, raw)
         if (total_bytes := sum(part["size"] for part in part_facts.values())) > MAX_PARTS_BYTES:
-            raise StoreError(f"Its parts take {size_text(total_bytes)}; at most {size_text(MAX_PARTS_BYTES)} are stored.")
+            raise StoreError(f"Its parts take {size_text(total_bytes)}; at most {size_text(MAX_PARTS_BYTES)} fit.")
     return part_facts
 
 
