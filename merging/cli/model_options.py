@@ -31,11 +31,11 @@ class ModelType(click.ParamType[ModelRef | str]):
     name = "checkpoint"
 
     def __init__(self, role: str, word: str | None = None) -> None:
-        self.role, self.word = role, word
+        self.role, self.other_word = role, word
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ModelRef | str:
         """The model, which is not opened yet, or the word."""
-        if value == self.word:
+        if value == self.other_word:
             return value
         problems: list[str] = []
         model = find_model(value, self.role, problems)
@@ -50,11 +50,11 @@ class ModelType(click.ParamType[ModelRef | str]):
         return [CompletionItem(incomplete, type="file")]
 
 
-def find_model(text: str, what: str, problems: list[str]) -> ModelRef:
+def find_model(text: str, role: str, problems: list[str]) -> ModelRef:
     """The model that a text names; a missing file is added to ``problems``. Other problems show on opening the file."""
     model = ModelRef(text)
     if not model.exists():
-        problems.append(f"The file of {what} was not found: {printable(text, 300)}.")
+        problems.append(f"The file of {role} was not found: {printable(text, 300)}.")
     return model
 
 
@@ -105,7 +105,7 @@ family_option = option(
 )
 
 
-def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, ModelRef]:
+def _parse_expert_texts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, ModelRef]:
     """{name: model}; with --layout it may be empty."""
     problems: list[str] = []
     if not texts and ctx.params.get("layout"):
@@ -116,14 +116,14 @@ def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
     return experts
 
 
-def _pretrained(ctx: click.Context, param: click.Parameter, model: ModelRef | None) -> ModelRef | None:
+def _require_pretrained(ctx: click.Context, param: click.Parameter, model: ModelRef | None) -> ModelRef | None:
     """The pretrained model; None with --layout, whose folder has one."""
     if model is None and not ctx.params.get("layout"):
         raise click.MissingParameter(ctx=ctx, param=param)
     return model
 
 
-def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
+def _split_expert_names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
     """Names of experts to use of --layout. Raises UsageError without --layout."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if names and not ctx.params.get("layout"):
@@ -131,10 +131,10 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
     return names
 
 
-def list_named_models(written: Mapping[str, Any]) -> list[ModelRef]:
+def list_named_models(option_texts: Mapping[str, Any]) -> list[ModelRef]:
     """The models that --pretrained and --expert name, from the options as written."""
-    named = (text.partition("=")[2] for text in written.get("experts", ()))
-    return [ModelRef(text) for text in (written.get("pretrained"), *named) if text]
+    expert_texts = (text.partition("=")[2] for text in option_texts.get("experts", ()))
+    return [ModelRef(text) for text in (option_texts.get("pretrained"), *expert_texts) if text]
 
 
 def _gather_models(
@@ -145,11 +145,11 @@ def _gather_models(
         return {"pretrained": pretrained, "experts": experts}
     from merging.sharing.catalog.model_layout import read_layout
 
-    read = read_layout(layout, names, pretrained.text if pretrained else "", experts.keys())
-    for line in read.describe():
+    model_layout = read_layout(layout, names, pretrained.text if pretrained else "", experts.keys())
+    for line in model_layout.describe():
         print(line, file=sys.stderr)
-    found = {name: ModelRef(text) for name, text in read.experts.items()}
-    return {"pretrained": ModelRef(read.pretrained), "experts": {**found, **experts}}
+    layout_experts = {name: ModelRef(text) for name, text in model_layout.experts.items()}
+    return {"pretrained": ModelRef(model_layout.pretrained), "experts": {**layout_experts, **experts}}
 
 
 checkpoint_options = option_group(  # the command gets ``pretrained`` and ``experts``, {name: model}
@@ -157,14 +157,14 @@ checkpoint_options = option_group(  # the command gets ``pretrained`` and ``expe
     option(
         "--pretrained",
         type=ModelType("the pretrained model"),
-        callback=_pretrained,
+        callback=_require_pretrained,
         help="a file, or bundled:pretrained",
     ),
     option(
         "--expert",
         "experts",
         multiple=True,
-        callback=_experts,
+        callback=_parse_expert_texts,
         metavar="NAME=FILE",
         help="an expert; give one for each",
     ),
@@ -176,7 +176,12 @@ checkpoint_options = option_group(  # the command gets ``pretrained`` and ``expe
         "vectors, in place of naming them one by one",
     ),
     option(
-        "--experts", "names", default="", callback=_names, metavar="A,B,C", help="experts of --layout (default: all)"
+        "--experts",
+        "names",
+        default="",
+        callback=_split_expert_names,
+        metavar="A,B,C",
+        help="experts of --layout (default: all)",
     ),
 )
 

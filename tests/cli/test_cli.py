@@ -19,7 +19,7 @@ from merging.base.progress import Progress
 from merging.base.text import percent_with_interval
 from merging.cli import output, run_and_export
 from merging.cli.main import main
-from merging.cli.output import Bar, Events, columns, encode_json
+from merging.cli.output import Bar, Events, encode_json, format_columns
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run_store import Store
@@ -293,7 +293,7 @@ def test_small_things():
         encode_json({"a": float("nan"), "b": (1, 2.5), "c": Path("x")}, indent=None)
         == '{"a": null, "b": [1, 2.5], "c": "x"}'
     )
-    assert columns([("a", "b"), ("ccc", "d")]) == "a    b\nccc  d"
+    assert format_columns([("a", "b"), ("ccc", "d")]) == "a    b\nccc  d"
     assert percent_with_interval(0.7277, 0.7, 0.75) == "72.8 % [70.0, 75.0]"
     assert percent_with_interval(float("nan"), 0, 0) == "–"
 

@@ -19,7 +19,7 @@ from merging.cli.model_options import (
     vocabulary_option,
 )
 from merging.cli.options import Command, argument, job_options, option
-from merging.cli.output import columns, encode_json, report_progress
+from merging.cli.output import encode_json, format_columns, report_progress
 from merging.models.formats.model_sources import ModelRef
 
 if TYPE_CHECKING:
@@ -63,23 +63,32 @@ def fit(
     from merging.study.runs.run_store import Store
 
     stated = StatedArchitecture.parse(architecture)
-    base, opened = open_models(pretrained, experts)
-    base = with_architecture(base, stated)
-    opened = {name: with_architecture(expert, stated, sizes=False) for name, expert in opened.items()}
+    pretrained_checkpoint, expert_checkpoints = open_models(pretrained, experts)
+    pretrained_checkpoint = with_architecture(pretrained_checkpoint, stated)
+    expert_checkpoints = {
+        name: with_architecture(expert, stated, sizes=False) for name, expert in expert_checkpoints.items()
+    }
     with report_progress(call.events) as progress:
         context = call.context(progress)
-        report = compare(base, opened, values=values or None, sample=True, vocabulary=vocabulary, context=context)
-    shown = report.drop_kind("activation") if activation else report  # --activation applies to all models
-    print(encode_json(_facts(shown)) if call.json else "\n".join(_lines(shown)))
+        report = compare(
+            pretrained_checkpoint,
+            expert_checkpoints,
+            values=values or None,
+            sample=True,
+            vocabulary=vocabulary,
+            context=context,
+        )
+    printed_report = report.drop_kind("activation") if activation else report  # --activation applies to all models
+    print(encode_json(_collect_facts(printed_report)) if call.json else "\n".join(_format_report(printed_report)))
     if keep:  # after printing the report, as the store may refuse it
         root = Store(store or store_root(), libraries=()).root  # its runs know checkpoints by their digests
-        for checkpoint in (base, *opened.values()):
+        for checkpoint in (pretrained_checkpoint, *expert_checkpoints.values()):
             DIGESTS.store(root, checkpoint)
-        fit_reports.store_report(root, base, opened, report)
-    return DONE if keep or shown.verdict == FITS else FAILED
+        fit_reports.store_report(root, pretrained_checkpoint, expert_checkpoints, report)
+    return DONE if keep or printed_report.verdict == FITS else FAILED
 
 
-def _facts(report: FitReport) -> dict[str, object]:
+def _collect_facts(report: FitReport) -> dict[str, object]:
     """The report as JSON."""
     return {
         "verdict": report.verdict,
@@ -91,7 +100,7 @@ def _facts(report: FitReport) -> dict[str, object]:
     }
 
 
-def _lines(report: FitReport) -> Iterator[str]:
+def _format_report(report: FitReport) -> Iterator[str]:
     """The report in words."""
     yield report.text()
     yield from (f"{name}: {distance.text()}." for name, distance in report.distances.items())
@@ -116,8 +125,10 @@ def digest(call: Call, checkpoints: Sequence[ModelRef], store: Path | None) -> i
     from merging.models.digest_cache import DIGESTS
     from merging.study.runs.run_store import Store
 
-    opened = [model.open(model.text) for model in checkpoints]
+    opened_checkpoints = [model.open(model.text) for model in checkpoints]
     with report_progress(call.events) as progress:
-        digests = DIGESTS.read(Store(store or store_root(), libraries=()).root, opened, call.context(progress))
-    print(encode_json(digests) if call.json else columns([(value, name) for name, value in digests.items()]))
+        digests = DIGESTS.read(
+            Store(store or store_root(), libraries=()).root, opened_checkpoints, call.context(progress)
+        )
+    print(encode_json(digests) if call.json else format_columns([(value, name) for name, value in digests.items()]))
     return DONE

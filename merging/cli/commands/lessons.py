@@ -22,7 +22,7 @@ from merging.cli.options import (
     option,
     workers_option,
 )
-from merging.cli.output import columns, encode_json, print_warning, report_progress
+from merging.cli.output import encode_json, format_columns, print_warning, report_progress
 
 if TYPE_CHECKING:
     from merging.teaching.lesson import Lesson
@@ -49,15 +49,15 @@ def _print_lessons(call: Call) -> int:
     from merging.teaching import lesson_files
 
     refused: list[LessonError] = []
-    found = lesson_files.list_lessons(refused=refused)
+    known_lessons = lesson_files.list_lessons(refused=refused)
     if call.json:
         names = ("key", "title", "question", "minutes", "level", "after")
-        rows = [{name: getattr(one, name) for name in names} | {"steps": len(one.steps)} for one in found]
+        rows = [{name: getattr(one, name) for name in names} | {"steps": len(one.steps)} for one in known_lessons]
         print(encode_json({"lessons": rows, "refused": [str(error) for error in refused]}))
     else:
         table = [("key", "title", "minutes", "level", "steps")]
-        table += [(one.key, one.title, str(one.minutes), one.level, str(len(one.steps))) for one in found]
-        print(columns(table))
+        table += [(one.key, one.title, str(one.minutes), one.level, str(len(one.steps))) for one in known_lessons]
+        print(format_columns(table))
         for error in refused:
             print(error)
     return FAILED if refused else DONE
@@ -75,11 +75,11 @@ def check(call: Call, file: Path | None, compute: bool, store: Path | None, devi
     from merging.teaching import lesson_files
     from merging.teaching.lesson_check import fill_texts, find_problems
 
-    chosen = [lesson_files.read_lesson(file)] if file is not None else lesson_files.list_lessons()
+    checked_lessons = [lesson_files.read_lesson(file)] if file is not None else lesson_files.list_lessons()
     if compute:
-        _compute_missing(call, [_make_context(lesson, store) for lesson in chosen], device)
+        _compute_missing(call, [_make_context(lesson, store) for lesson in checked_lessons], device)
     results = []
-    for lesson in chosen:
+    for lesson in checked_lessons:
         context = _make_context(lesson, store)
         results.append((lesson, fill_texts(lesson, context), find_problems(lesson, context)))
     if call.json:
@@ -89,11 +89,11 @@ def check(call: Call, file: Path | None, compute: bool, store: Path | None, devi
         )
     else:
         for lesson, texts, problems in results:
-            _print(lesson, texts, problems)
+            _print_check(lesson, texts, problems)
     return FAILED if any(problems for _, _, problems in results) else DONE
 
 
-def _print(lesson: Lesson, texts: list[tuple[str, str]], problems: list[str]) -> None:
+def _print_check(lesson: Lesson, texts: list[tuple[str, str]], problems: list[str]) -> None:
     print(f"{lesson.key}: {lesson.title} ({lesson.minutes} minutes, {len(lesson.steps)} steps)")
     for position, text in texts:
         print(f"  {position}: {text}")
@@ -129,20 +129,20 @@ def _compute_missing(call: Call, contexts: Sequence[LessonContext], device: str)
         return
     store, benchmark = contexts[0].store, contexts[0].benchmark
     recipes = [context.recipe(alias) for context in contexts for alias in context.list_missing_runs()]
-    with report_progress(call.events) as progress, open_pool(call.workers, print_warning, device) as computing:
-        computation = replace(call.context(progress, device), workers=computing or "")
-        several = execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, context=computation)
-        found: list[Any] = [*several]
+    with report_progress(call.events) as progress, open_pool(call.workers, print_warning, device) as pool:
+        computation = replace(call.context(progress, device), workers=pool or "")
+        run_results = execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, context=computation)
+        results: list[Any] = [*run_results]
         facts = [
             compute_fact(spec, context)
             for context in map(_renew_context, contexts)
             for spec in list_fact_specs(context.lesson).values()
         ]
-        wanted = [WantedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]
-        found += measure_several([*dict.fromkeys(wanted)], store, benchmark, context=computation)
-    for each in found:
-        if isinstance(each, MergingError):
-            raise each
+        requests = [WantedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]
+        results += measure_several([*dict.fromkeys(requests)], store, benchmark, context=computation)
+    for result in results:
+        if isinstance(result, MergingError):
+            raise result
 
 
 def _renew_context(context: LessonContext) -> LessonContext:

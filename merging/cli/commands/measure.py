@@ -57,29 +57,33 @@ def measure(
     if call.json:
         print(encode_json(_result_facts(result)))
     else:
-        _print(result)
+        _print_result(result)
     return DONE
 
 
-def _measure_several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, device: str) -> int:
+def _measure_several(call: Call, requests: Sequence[tuple[str, str]], store: Store, device: str) -> int:
     """Compute all measurements, and report the results in their order."""
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study.measure_several import WantedMeasurement, measure_several
 
-    each = [WantedMeasurement(*one) for one in wanted]
+    wanted_measurements = [WantedMeasurement(*one) for one in requests]
     with report_progress(call.events) as progress:
-        found = measure_several(each, store, Benchmark.load(), context=call.context(progress, device, print_warning))
-    done = [one for one in found if not isinstance(one, Exception)]
+        results = measure_several(
+            wanted_measurements, store, Benchmark.load(), context=call.context(progress, device, print_warning)
+        )
+    measurements = [one for one in results if not isinstance(one, Exception)]
     failures = {
-        " ".join(names).strip(): str(result) for names, result in zip(wanted, found, strict=True) if result not in done
+        " ".join(names).strip(): str(result)
+        for names, result in zip(requests, results, strict=True)
+        if result not in measurements
     }
     if call.json:
-        print(encode_json({"measured": [_result_facts(one) for one in done], "failed": failures}))
+        print(encode_json({"measured": [_result_facts(one) for one in measurements], "failed": failures}))
     else:
-        for one in done:
-            _print(one)
-    for words, reason in failures.items():
-        print(f"{words}: {reason}", file=sys.stderr)
+        for one in measurements:
+            _print_result(one)
+    for request_text, reason in failures.items():
+        print(f"{request_text}: {reason}", file=sys.stderr)
     return FAILED if failures else DONE
 
 
@@ -89,7 +93,7 @@ def _result_facts(result: StoredMeasurement) -> dict[str, Any]:
     return {name: getattr(result, name) for name in names} | {"tables": tables}
 
 
-def _print(result: StoredMeasurement) -> None:
+def _print_result(result: StoredMeasurement) -> None:
     from merging.study.analysis import measurement_registry, measurement_store
     from merging.study.runs.run import PRECOMPUTED
 

@@ -10,7 +10,7 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
-from merging.cli.export_options import ExportOptions, export_options, find_out_problems
+from merging.cli.export_options import ExportOptions, export_options, list_destination_problems
 from merging.cli.model_options import (
     checkpoint_options,
     data_options,
@@ -25,7 +25,7 @@ from merging.models.formats.model_sources import ModelRef
 
 def _check_destination(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
     """The path to write to. Raises UsageError if it cannot be written."""
-    if out is not None and (problems := find_out_problems(out, ctx.params["overwrite"] or ctx.params["force"])):
+    if out is not None and (problems := list_destination_problems(out, ctx.params["overwrite"] or ctx.params["force"])):
         raise UsageError(problems)
     return out
 
@@ -78,12 +78,12 @@ def merge(
     pretrained: ModelRef,
     experts: Mapping[str, ModelRef],
     merge: tuple[str, Mapping[str, Any]],
-    given: Mapping[str, Mapping[str, str]],
+    captured_files: Mapping[str, Mapping[str, str]],
     out: Path,
-    how: ExportOptions,
+    export_settings: ExportOptions,
     store: Path | None,
-    choices: RunChoices,
-    **chain: Any,  # options with the names of a recipe's fields
+    run_choices: RunChoices,
+    **recipe_fields: Any,  # options with the names of a recipe's fields
 ) -> int:
     """Merge checkpoints and export the model."""
     from merging.base.errors import RecipeError
@@ -93,12 +93,12 @@ def merge(
     key, params = merge
     references = {name: model.text for name, model in experts.items()}
     recipe = Recipe.build(
-        key, params, pretrained=pretrained.text, experts=references, layer_inputs=given["layer_inputs"],
-        gradients=given["gradients"], **chain,
+        key, params, pretrained=pretrained.text, experts=references, layer_inputs=captured_files["layer_inputs"],
+        gradients=captured_files["gradients"], **recipe_fields,
     )  # fmt: skip
-    recipe = recipe.with_architecture(how.activation or "", how.architecture)
-    recipe.refuse_unread(given)
-    if chain["test_data"] and recipe.test_data is None:
+    recipe = recipe.with_architecture(export_settings.activation or "", export_settings.architecture)
+    recipe.refuse_unread(captured_files)
+    if recipe_fields["test_data"] and recipe.test_data is None:
         raise RecipeError("No step of this chain learns from test data; leave out --test-data.")
-    compute_run(call, recipe, store, out, how, choices)
+    compute_run(call, recipe, store, out, export_settings, run_choices)
     return DONE

@@ -15,27 +15,27 @@ from merging.cli.option_types import PATH
 from merging.cli.options import argument, option, option_group
 
 MEGABYTE = 1e6
-TABLE_FILES = (".md", ".csv", ".json")
+TABLE_SUFFIXES = (".md", ".csv", ".json")
 
 
-def _choice(key: str, rows: str, tasks: str, **given: Any) -> dict[str, Any]:
+def _read_choice(key: str, rows: str, tasks: str, **settings: Any) -> dict[str, Any]:
     from merging.sharing.published.choice import make_choice, narrow_experiment
     from merging.sharing.published.experiment_catalogue import read_experiment
 
     try:
-        chosen = read_experiment(key)
-        choice = make_choice(chosen, rows=_split_keys(rows), tasks=_split_keys(tasks), **given)
+        experiment = read_experiment(key)
+        choice = make_choice(experiment, rows=_split_keys(rows), tasks=_split_keys(tasks), **settings)
     except TaskError as error:
         raise UsageError([str(error)]) from None
-    return {"chosen": narrow_experiment(chosen, choice), "choice": choice}
+    return {"chosen": narrow_experiment(experiment, choice), "choice": choice}
 
 
-def _split_keys(listed: str) -> list[str]:
-    return [key.strip() for key in listed.split(",") if key.strip()]
+def _split_keys(text: str) -> list[str]:
+    return [key.strip() for key in text.split(",") if key.strip()]
 
 
 choice_options = option_group(  # the part of an experiment to run; the command gets ``chosen`` and ``choice``
-    _choice,
+    _read_choice,
     argument("key", help="the key of an experiment; `published` lists them"),
     option("--images", default="1000", show_default=True, metavar="N", help="images of each test set, or all"),
     option("--ood", "outside", is_flag=True, help="also score the test sets out of domain"),
@@ -56,8 +56,8 @@ choice_options = option_group(  # the part of an experiment to run; the command 
 
 
 def _check_table_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    if value is not None and value.suffix not in TABLE_FILES:
-        raise UsageError([f"A table is written to a file that ends in {', '.join(TABLE_FILES)}; got {value.name}."])
+    if value is not None and value.suffix not in TABLE_SUFFIXES:
+        raise UsageError([f"A table is written to a file that ends in {', '.join(TABLE_SUFFIXES)}; got {value.name}."])
     return value
 
 
@@ -70,7 +70,7 @@ from_option = option("--from", "into", type=PATH, metavar="FOLDER", help="a fold
 
 
 @dataclass(frozen=True, slots=True)
-class FetchOptions:
+class FetchSettings:
     """The settings of downloads.
 
     ``yes`` answers the question, ``latest`` fetches newer commits than the pinned ones, ``revisions`` are {repository:
@@ -80,12 +80,12 @@ class FetchOptions:
     yes: bool
     latest: bool
     revisions: Mapping[str, str]
-    limit_rate: float | None
+    megabytes_per_second: float | None
 
     @property
-    def bytes_a_second(self) -> float | None:
+    def bytes_per_second(self) -> float | None:
         """The limit in bytes."""
-        return None if self.limit_rate is None else self.limit_rate * MEGABYTE
+        return None if self.megabytes_per_second is None else self.megabytes_per_second * MEGABYTE
 
 
 def _parse_revisions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -103,12 +103,14 @@ def _split_revision(value: str) -> tuple[str, str]:
     return repository.strip(), revision.strip()
 
 
-def _fetch_options(yes: bool, latest: bool, revisions: Mapping[str, str], limit_rate: float | None) -> dict[str, Any]:
-    return {"fetching": FetchOptions(yes, latest, revisions, limit_rate)}
+def _make_fetch_settings(
+    yes: bool, latest: bool, revisions: Mapping[str, str], limit_rate: float | None
+) -> dict[str, Any]:
+    return {"fetching": FetchSettings(yes, latest, revisions, limit_rate)}
 
 
 fetch_options = option_group(  # the settings of downloads; the command gets ``fetching``
-    _fetch_options,
+    _make_fetch_settings,
     option("--yes", is_flag=True, help="do not ask"),
     option("--latest", is_flag=True, help="take newer commits than those pinned"),
     option(

@@ -27,7 +27,7 @@ from merging.cli.options import (
     read_workers_option,
     workers_option,
 )
-from merging.cli.output import columns, encode_json, print_warning, report_progress
+from merging.cli.output import encode_json, format_columns, print_warning, report_progress
 from merging.cli.recipe_argument import find_recipe
 
 if TYPE_CHECKING:
@@ -104,39 +104,43 @@ def sweep(
     from merging.study.sweeps.requirement import parse_requirement
     from merging.study.sweeps.sweep_tables import estimate_cost, sweep_table
 
-    runs, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
-    stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(runs))
-    chosen = sweep_storage.find_sweep(runs, stored) if stored else _read_sweep(SweepOptions(**options), runs)
-    tasks = chosen.sample.tasks or [task.key for task in benchmark.tasks]
+    run_store, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
+    stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(run_store))
+    current_sweep = (
+        sweep_storage.find_sweep(run_store, stored) if stored else _read_sweep(SweepOptions(**options), run_store)
+    )
+    tasks = current_sweep.sample.tasks or [task.key for task in benchmark.tasks]
     requirement = parse_requirement(subject_to, tasks) if subject_to else None
-    session = open_program_session(chosen, runs, benchmark, read_workers_option(), subject_to)
+    session = open_program_session(current_sweep, run_store, benchmark, read_workers_option(), subject_to)
     if not stored:
-        sweep_storage.store_sweep(chosen, runs)
-    planned = (session or sweep_session.SweepSession(benchmark, chosen.sample)).plan_sweep(chosen)
+        sweep_storage.store_sweep(current_sweep, run_store)
+    planned_points = (session or sweep_session.SweepSession(benchmark, current_sweep.sample)).plan_sweep(current_sweep)
     if describe:
-        print(encode_json({"id": chosen.id, "points": len(planned)}) if call.json else chosen.id)
+        print(encode_json({"id": current_sweep.id, "points": len(planned_points)}) if call.json else current_sweep.id)
         return DONE
     if call.events is None and not call.json:
         if session is None:
-            _print_cost(estimate_cost(chosen, runs, benchmark, planned, device))
+            _print_cost(estimate_cost(current_sweep, run_store, benchmark, planned_points, device))
         else:
-            print_stored_points(planned, session)
-    run: Callable[..., SweepOutcome] = partial(sweep_session.run_sweep, chosen, runs, benchmark)
+            print_stored_points(planned_points, session)
+    compute_points: Callable[..., SweepOutcome] = partial(sweep_session.run_sweep, current_sweep, run_store, benchmark)
     if session is not None:
-        run = partial(run_program_sweep, chosen, session)
-    run = partial(run, share=share or sweep_session.EVERYTHING)
-    code = _compute_missing(call, run, chosen, device)
+        compute_points = partial(run_program_sweep, current_sweep, session)
+    compute_points = partial(compute_points, share=share or sweep_session.EVERYTHING)
+    code = _compute_missing(call, compute_points, current_sweep, device)
     if code != DONE:
         return code
     if share:
-        return _print_share(call, chosen, share)
+        return _print_share(call, current_sweep, share)
     if session is not None:
-        print_points(chosen, planned, session, call.json)
+        print_points(current_sweep, planned_points, session, call.json)
         return DONE
-    computed = KnownPoints(planned, runs, benchmark, chosen.sample.normalize_on(benchmark)).read_points()
-    _print_sweep(call, chosen, sweep_table(chosen, planned, computed), requirement, best_by)
+    known_points = KnownPoints(
+        planned_points, run_store, benchmark, current_sweep.sample.normalize_on(benchmark)
+    ).read_points()
+    _print_sweep(call, current_sweep, sweep_table(current_sweep, planned_points, known_points), requirement, best_by)
     if not call.json:
-        print(f"Sweep {chosen.id} is stored in {runs.root}")
+        print(f"Sweep {current_sweep.id} is stored in {run_store.root}")
     return DONE
 
 
@@ -145,11 +149,11 @@ def _print_cost(cost: SweepCost) -> None:
     print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
 
 
-def _compute_missing(call: Call, run: Callable[..., SweepOutcome], sweep: Sweep, device: str) -> int:
+def _compute_missing(call: Call, compute_points: Callable[..., SweepOutcome], sweep: Sweep, device: str) -> int:
     """Compute the missing points; print how that ended unless all are done. Returns the exit code."""
     try:
         with report_progress(call.events) as progress:
-            outcome = run(context=call.context(progress, device, print_warning))
+            outcome = compute_points(context=call.context(progress, device, print_warning))
     except Paused:
         raise
     except Cancelled:
@@ -163,12 +167,14 @@ def _compute_missing(call: Call, run: Callable[..., SweepOutcome], sweep: Sweep,
 
 def _print_share(call: Call, sweep: Sweep, share: tuple[int, int]) -> int:
     """Print that the points of a share are stored; ``sweep --stored`` shows the table of all points."""
-    words = f"Share {share[0]}/{share[1]} of sweep {sweep.id} is stored; `sweep --stored {sweep.id}` shows all points."
-    print(encode_json({"id": sweep.id, "share": list(share)}) if call.json else words)
+    sentence = (
+        f"Share {share[0]}/{share[1]} of sweep {sweep.id} is stored; `sweep --stored {sweep.id}` shows all points."
+    )
+    print(encode_json({"id": sweep.id, "share": list(share)}) if call.json else sentence)
     return DONE
 
 
-def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement | None, by: str) -> None:
+def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement | None, best_by: str) -> None:
     """Print every point, and the best point that meets the requirement."""
     from merging.study.sweeps import requirement as requirements
     from merging.study.sweeps.sweep_tables import average_rows
@@ -176,14 +182,14 @@ def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requ
     means = average_rows(rows)
     if requirement:
         means = requirements.judge_points(rows, means, requirement)
-    point, met = requirements.best_point(means, requirements.BEST_BY[by])
+    point, is_met = requirements.best_point(means, requirements.BEST_BY[best_by])
     if call.json:
         bootstrap = {"draws": requirements.DRAWS, "seed": requirements.SEED}
         subject = {"of": requirement.subject, "at_least": requirement.at_least} | bootstrap if requirement else None
         print(encode_json({
             "id": sweep.id, "points": means.to_dict("records"), "tasks": rows.to_dict("records"),
             "subject_to": subject,
-            "best": {"point": point, "by": requirements.BEST_BY[by], "meets": met},
+            "best": {"point": point, "by": requirements.BEST_BY[best_by], "meets": is_met},
         }))  # fmt: skip
         return
     print(format_points(sweep, means))
@@ -192,14 +198,16 @@ def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requ
     recipe = sweep.recipes[int(row["line"])]
     name = f"{recipe.title or recipe.text()} at {values}"
     if requirement is None:
-        print(f"Best by {'H-score' if by == 'h' else 'in domain'}: {name}.")
+        print(f"Best by {'H-score' if best_by == 'h' else 'in domain'}: {name}.")
         return
-    begin = "Best" if met else "No point meets it; nearest"
+    verdict = "Best" if is_met else "No point meets it; nearest"
     score = percent_with_interval(row["required"], row["required_low"], row["required_high"])
-    samples = f"{100 * row['certainty']:.0f} % of {requirements.DRAWS:,} draws of the images, seed {requirements.SEED}"
+    certainty = (
+        f"{100 * row['certainty']:.0f} % of {requirements.DRAWS:,} draws of the images, seed {requirements.SEED}"
+    )
     bound = f"{requirements.score_name(requirement)} at least {100 * requirement.at_least:g} %"
-    print(f"Subject to {bound}. {begin}: {name}.")
-    print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {samples}.")
+    print(f"Subject to {bound}. {verdict}: {name}.")
+    print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {certainty}.")
 
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
@@ -210,20 +218,20 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
     if not options.recipes:
         raise UsageError(["Name at least one recipe: a file, or the id of a stored run."])
     recipes = tuple(find_recipe(word, store) for word in options.recipes)
-    pairs = [word.partition("=") for word in options.vary]
-    varied = tuple(Axis(target.strip(), axes.parse_values(values, target)) for target, _, values in pairs)
+    axis_texts = [word.partition("=") for word in options.vary]
+    sweep_axes = tuple(Axis(target.strip(), axes.parse_values(values, target)) for target, _, values in axis_texts)
     kind = VALUES
     if options.line is not None:
         text = options.line or axes.write_values(axes.propose_values(axes.ALPHA))
-        kind, varied = LINE, (Axis("alpha", axes.parse_values(text, "alpha")),)
+        kind, sweep_axes = LINE, (Axis("alpha", axes.parse_values(text, "alpha")),)
     elif options.plane:
-        stated = {axis.target: axis for axis in varied}
+        axes_by_target = {axis.target: axis for axis in sweep_axes}
         names = [name.strip() for name in options.plane.split(",")]
         kind = PLANE
-        varied = tuple(stated.get(name) or Axis(name, axes.propose_values(axes.LAMBDA)) for name in names)
+        sweep_axes = tuple(axes_by_target.get(name) or Axis(name, axes.propose_values(axes.LAMBDA)) for name in names)
     return Sweep(
         recipes=recipes,
-        axes=varied,
+        axes=sweep_axes,
         kind=kind,
         split=options.split,
         images=options.images,
@@ -235,10 +243,10 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
 def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
     """Averages of every point as a table, with the numbers of images below it, or in columns if they differ."""
     counts = rows[["n_in", "n_out"]].drop_duplicates()
-    named = ("n in", "n out") if len(counts) > 1 else ()
+    count_heads = ("n in", "n out") if len(counts) > 1 else ()
     devices = ("device",) if "device" in rows and rows["device"].nunique() > 1 else ()
     lines: list[Sequence[str]] = [
-        ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *named, *devices)
+        ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *count_heads, *devices)
     ]
     for row in rows.to_dict("records"):
         recipe = sweep.recipes[int(row["line"])]
@@ -246,10 +254,10 @@ def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
         inside = percent_with_interval(row["in_domain"], row["in_low"], row["in_high"])
         outside = percent_with_interval(row["out_of_domain"], row["out_low"], row["out_high"])
         h_score = "–" if row["h_score"] != row["h_score"] else f"{100 * row['h_score']:.1f} %"
-        images = [f"{row[name]:,}" for name in counts] if named else []
+        images = [f"{row[name]:,}" for name in counts] if count_heads else []
         device = [str(row[name]) for name in devices]
         lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images, *device))
-    if named:
-        return f"{columns(lines)}\nAverages with other n are over other tasks."
+    if count_heads:
+        return f"{format_columns(lines)}\nAverages with other n are over other tasks."
     n_in, n_out = counts.iloc[0]
-    return f"{columns(lines)}\nn = {n_in:,} images in domain and {n_out:,} out of domain at every point."
+    return f"{format_columns(lines)}\nn = {n_in:,} images in domain and {n_out:,} out of domain at every point."

@@ -20,7 +20,7 @@ from merging.cli.options import (
     store_option,
     workers_option,
 )
-from merging.cli.output import columns, encode_json, print_warning
+from merging.cli.output import encode_json, format_columns, print_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,24 +81,24 @@ def workers(call: Call, store: Path | None, device: str) -> int:
     from merging.tasks.workers.pools import open_pool
 
     try:
-        with open_pool(call.workers, print_warning, device) as found:
-            listed = [] if found is None else question_workers(found, device)
+        with open_pool(call.workers, print_warning, device) as pool:
+            worker_facts = [] if pool is None else question_workers(pool, device)
     except WorkersGone as gone:  # there is nothing to resume
         raise WorkerError(str(gone)) from None
     jobs = [job for job in KnownJobs(Store(store)).list_jobs() if job.state == State.RUNNING]
     if call.json:
         names = ("id", "title", "kind", "phase", "fraction", "seconds_left")
         facts = [{name: getattr(job, name) for name in names} | {"away": job.is_remote} for job in jobs]
-        print(encode_json({"workers": listed, "jobs": facts}))
+        print(encode_json({"workers": worker_facts, "jobs": facts}))
         return DONE
-    _print_workers(found, listed)
+    _print_workers(pool, worker_facts)
     _print_jobs(jobs)
     return DONE
 
 
-def _print_workers(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -> None:
+def _print_workers(pool: Workers | None, worker_facts: Sequence[Mapping[str, Any]]) -> None:
     """Print the workers as a table, or that there are none."""
-    if found is None:
+    if pool is None:
         print("No workers: this process computes. MERGESCOPE_WORKERS or --workers names some.")
     else:
         rows = [("worker", "process", "computes on", "memory", "Mergescope", "torch")]
@@ -111,10 +111,10 @@ def _print_workers(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -
                 each["version"],
                 each["torch"],
             )
-            for each in listed
+            for each in worker_facts
         ]
-        print(columns(rows))
-        print(f"They compute {found.count} unit{'s' * (found.count != 1)} of work at a time.")
+        print(format_columns(rows))
+        print(f"They compute {pool.count} unit{'s' * (pool.count != 1)} of work at a time.")
 
 
 def _print_jobs(jobs: Sequence[Job]) -> None:
@@ -123,4 +123,4 @@ def _print_jobs(jobs: Sequence[Job]) -> None:
     for job in reversed(jobs):
         left = "" if job.seconds_left is None else f"about {duration_text(job.seconds_left)}"
         rows.append((printable(job.title, 60), printable(job.phase, 80), left))
-    print(columns(rows) if jobs else "No job of this store computes now.")
+    print(format_columns(rows) if jobs else "No job of this store computes now.")
