@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from merging.images.benchmarks.image_draws import ImageDraw
-    from merging.sharing.export.model_export import Exported
+    from merging.sharing.export.model_export import ExportResult
     from merging.study.score_table import Score
 
 BAR_WIDTH, BAR_SECONDS, EVENT_SECONDS = 24, 0.1, 0.2
@@ -162,14 +162,14 @@ def collect_draw_facts(draw: ImageDraw | None) -> dict[str, Any]:
     return {} if draw is None else {"drawn": asdict(draw)}
 
 
-def collect_export_facts(exported: Exported) -> dict[str, Any]:
+def collect_export_facts(exported: ExportResult) -> dict[str, Any]:
     """The facts of an export, for programs."""
     return {
         "out": exported.folder,
-        "to": exported.to,
+        "to": exported.target_key,
         "files": exported.files,
         "export_warnings": exported.warnings,
-        "export_notes": exported.notes,
+        "export_notes": exported.missing_parts,
     }
 
 

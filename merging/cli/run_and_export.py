@@ -31,7 +31,7 @@ from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
 from merging.sharing.export.export_names import NO_TASK, NO_TEXT, PEFT, TARGETS
 from merging.sharing.export.export_provenance import check_hub_ids
-from merging.sharing.export.model_export import Exported, describe_limits, export, export_file
+from merging.sharing.export.model_export import ExportResult, describe_limits, export, export_file
 from merging.sharing.export.network_export import check_task
 from merging.study.imported_scores import find_scores
 from merging.study.runs.estimate import Estimate
@@ -187,7 +187,7 @@ def announce_run_export(run: Run, recipe: Recipe, export_settings: ExportOptions
 
 def write_export(
     run: Run, out: Path, export_settings: ExportOptions, context: Context, pretrained: Source | None = None
-) -> Exported:
+) -> ExportResult:
     """Export a run: to one file or to a folder, by the suffix of ``out``."""
     if out.suffix == SINGLE_FILE_SUFFIX:
         return export_file(
@@ -219,7 +219,7 @@ def collect_run_facts(run: Run, work: ChainWork | None = None) -> dict[str, Any]
 def print_run(
     call: Call,
     run: Run,
-    exported: Exported | None,
+    exported: ExportResult | None,
     printed_warnings: Sequence[str] = (),
     *,
     announced: bool = False,
@@ -246,7 +246,7 @@ def print_run(
     print(f"{run.title}: run {run.id} on {run.device}, {time_text}")
     texts = [*run.remarks, *([PER_TASK] if run.per_task else []), *list_cautions(run)]
     if exported is not None:
-        texts += [*exported.warnings, *(() if announced else exported.notes)]
+        texts += [*exported.warnings, *(() if announced else exported.missing_parts)]
         texts += [MODEL_ALONE_NOTE.format(run.adapt)] if run.adapt and not exported.folder.is_dir() else []
     for remark in texts:
         print(remark)

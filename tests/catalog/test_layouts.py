@@ -81,7 +81,7 @@ def test_choices_are_refused_with_the_choices(published: Path) -> None:
         read_layout(str(published))
     with pytest.raises(CheckpointError, match=r"DTD holds several models, finetuned.pt, nonlinear_finetuned.pt; name"):
         read_layout(str(published), ["DTD"])
-    assert "DTD" not in read_layout(str(published), named=["DTD"]).experts
+    assert "DTD" not in read_layout(str(published), known_names=["DTD"]).experts
     other = published.parent / "ViT-L-14"
     save(other / "zeroshot.pt", tiny.pretrained(3))
     for number, name in enumerate(NAMES):

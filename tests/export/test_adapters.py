@@ -56,7 +56,7 @@ def run_of(peft, kind, folder, merge):
 def test_peft_gives_the_merged_models_outputs(kind, merge, peft, tmp_path):
     model, run = run_of(peft, kind, tmp_path, merge)
     written = export(run, tmp_path / "out", to="peft", rank=4)
-    assert written.notes == ("The adapter holds all of the change, up to rounding.",)
+    assert written.missing_parts == ("The adapter holds all of the change, up to rounding.",)
     by_hand = copy.deepcopy(model)
     by_hand.load_state_dict(load_file(run.model_paths["merged"]), strict=False)
     with warnings.catch_warnings(record=True) as raised:

@@ -69,9 +69,10 @@ def test_a_folder_is_the_pretrained_model_with_merged_numbers_and_every_head(ber
         assert config["architectures"] == ["BertForSequenceClassification"]
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert "vocab.txt" in files and not files & {"modeling_own.py", "tokenizer_config.json"}
-    assert any(note.startswith("tokenizer_config.json was not copied: ") for note in written.notes)
+    assert any(note.startswith("tokenizer_config.json was not copied: ") for note in written.missing_parts)
     assert any(
-        "not copied from the pretrained model's folder: " in note and "merges.txt" in note for note in written.notes
+        "not copied from the pretrained model's folder: " in note and "merges.txt" in note
+        for note in written.missing_parts
     )
     card = (tmp_path / "out" / "README.md").read_text("utf-8")
     assert "BERT or RoBERTa" in card and "## What was inferred" in card and "## Kept per task" in card

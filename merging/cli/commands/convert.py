@@ -74,6 +74,6 @@ def convert(call: Call, checkpoint: ModelRef, base: ModelRef | None, export_sett
     if call.json:
         print(encode_json(collect_export_facts(result)))
     else:
-        notes = () if announced else result.notes
+        notes = () if announced else result.missing_parts
         print("\n".join((*result.warnings, *notes, f"Written to {result.folder}: {', '.join(result.files)}")))
     return DONE

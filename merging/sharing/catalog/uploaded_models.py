@@ -17,9 +17,9 @@ from merging.sharing.catalog.model_listing import CatalogEntry
 
 FOLDER = "uploads"
 MOST_MB_PER_FILE = 64  # of one file: the server holds an upload in memory
-MOST_BYTES_PER_FILE, MOST_BYTES_TOTAL = MOST_MB_PER_FILE << 20, 1 << 30  # bytes of one file, and of all
+MAX_BYTES_PER_FILE, MAX_BYTES_TOTAL = MOST_MB_PER_FILE << 20, 1 << 30  # bytes of one file, and of all
 DIGEST_LENGTH = 16  # hexadecimal digits of a folder's name
-LONGEST_NAME = 60
+MAX_STEM_CHARACTERS = 60
 
 
 def store_upload(root: Path, name: str, content: bytes | memoryview) -> CatalogEntry:
@@ -30,16 +30,16 @@ def store_upload(root: Path, name: str, content: bytes | memoryview) -> CatalogE
         StoreError: it is too large, there are too many, or the disk is full.
     """
     folder = root / FOLDER
-    if len(content) > MOST_BYTES_PER_FILE:
+    if len(content) > MAX_BYTES_PER_FILE:
         raise StoreError(
             f"The file has {size_text(len(content))}; uploads have {MOST_MB_PER_FILE} MB at most. Use a folder."
         )
     upload_folder = folder / hashlib.sha256(content).hexdigest()[:DIGEST_LENGTH]
-    if present := _find_upload(upload_folder):
-        return present
-    taken = sum(item.path.stat().st_size for item in list_uploads(root))
-    if taken + len(content) > MOST_BYTES_TOTAL:
-        raise StoreError(f"Uploads take {size_text(taken)} of {size_text(MOST_BYTES_TOTAL)}; delete some first.")
+    if earlier_upload := _find_upload(upload_folder):
+        return earlier_upload
+    stored_bytes = sum(item.path.stat().st_size for item in list_uploads(root))
+    if stored_bytes + len(content) > MAX_BYTES_TOTAL:
+        raise StoreError(f"Uploads take {size_text(stored_bytes)} of {size_text(MAX_BYTES_TOTAL)}; delete some first.")
     if len(content) > free_bytes(folder):
         raise StoreError(f"There are only {size_text(free_bytes(folder))} free on the disk.")
     label = make_safe_name(name)
@@ -49,9 +49,9 @@ def store_upload(root: Path, name: str, content: bytes | memoryview) -> CatalogE
             open_checkpoint(path, label)
         except CheckpointError as error:
             raise CheckpointError(f"{error} It was not stored.") from None
-    if (stored := _find_upload(upload_folder)) is None:
+    if (upload := _find_upload(upload_folder)) is None:
         raise StoreError(f"{label} was stored but cannot be found again; is the store's folder being cleared?")
-    return stored
+    return upload
 
 
 def list_uploads(root: Path) -> list[CatalogEntry]:
@@ -76,10 +76,10 @@ def delete_upload(root: Path, item: CatalogEntry) -> None:
 
 def make_safe_name(name: str) -> str:
     """A file name that is valid on every system, with the ending of a checkpoint."""
-    last = re.split(r"[\\/]", name)[-1]
-    ending = next((suffix for suffix in SUFFIXES if last.casefold().endswith(suffix)), ".safetensors")
-    stem = last[: -len(ending)] if last.casefold().endswith(ending) else last
-    stem = re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:LONGEST_NAME]
+    file_name = re.split(r"[\\/]", name)[-1]
+    ending = next((suffix for suffix in SUFFIXES if file_name.casefold().endswith(suffix)), ".safetensors")
+    stem = file_name[: -len(ending)] if file_name.casefold().endswith(ending) else file_name
+    stem = re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:MAX_STEM_CHARACTERS]
     return f"{stem or 'model'}{ending}"
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from merging.sharing.export.destination import refusal
-    from merging.sharing.export.model_export import Exported, export_file
+    from merging.sharing.export.model_export import ExportResult, export_file
     from merging.sharing.export.targets import TARGETS
 
-__all__ = ["TARGETS", "Exported", "export_file", "refusal"]
+__all__ = ["TARGETS", "ExportResult", "export_file", "refusal"]
 
 HOMES = {"TARGETS": "targets", "Exported": "model_export", "export_file": "model_export", "refusal": "destination"}
 

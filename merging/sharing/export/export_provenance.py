@@ -56,21 +56,21 @@ def find_parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[
         MergingError: ``hub_ids`` names another model, or has an invalid name of a repository.
     """
     check_hub_ids(hub_ids, [PRETRAINED, *(name for name, _ in recipe.experts)])
-    public = anonymize_recipe(recipe)
+    anonymous_recipe = anonymize_recipe(recipe)
     paths = [recipe.pretrained, *(path for _, path in recipe.experts)]
-    labels = [(PRETRAINED, public.pretrained, PRETRAINED)]
-    labels += [(name, label, expert_key(name)) for name, label in public.experts]
+    labels = [(PRETRAINED, anonymous_recipe.pretrained, PRETRAINED)]
+    labels += [(name, label, expert_key(name)) for name, label in anonymous_recipe.experts]
     return tuple(
         Parent(name, label, run.inputs[key], hub_ids.get(name) or hub_id_of(resolve_model_path(path)))
         for (name, label, key), path in zip(labels, paths, strict=True)
     )
 
 
-def merge_metadata(run: Run, recipe: Recipe) -> dict[str, str]:
+def collect_merge_metadata(run: Run, recipe: Recipe) -> dict[str, str]:
     """The metadata of a model file about its merge; nothing about the machine, the files' folders or the time."""
-    plain = recipe.to_plain()
+    data = recipe.to_plain()
     settings = ("exemplars", "count_dead_params", "activation", "architecture", "edits", "merge")
-    chain = {key: plain[key] for key in settings if key in plain}
+    chain = {key: data[key] for key in settings if key in data}
     sources = {name: run.inputs[expert_key(name)] for name, _ in recipe.experts}
     inputs = {PRETRAINED: run.inputs[PRETRAINED], "experts": sources}
     return {

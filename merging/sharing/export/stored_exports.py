@@ -17,11 +17,11 @@ from merging.sharing.export.export_names import TARGETS
 
 FOLDER = "exports"
 STORED_FORMAT = "file"  # one file with the pretrained model's tensor names
-KINDS = (*TARGETS, STORED_FORMAT)
-CARD = "README.md"
-MOST_BYTES = 5000  # files of one export
-MODEL = "model.safetensors"
-NAME = re.compile(rf"({SHORT_DIGEST.pattern})-({'|'.join(KINDS)})")
+TARGET_KINDS = (*TARGETS, STORED_FORMAT)
+CARD_FILE = "README.md"
+MAX_FILES = 5000  # files of one export
+MODEL_FILE = "model.safetensors"
+FOLDER_NAME_PATTERN = re.compile(rf"({SHORT_DIGEST.pattern})-({'|'.join(TARGET_KINDS)})")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class StoredExport:
     @property
     def files(self) -> list[tuple[str, int]]:
         """Paths within the folder and their bytes."""
-        paths = sorted(path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())[:MOST_BYTES]
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())[:MAX_FILES]
         return [(path.relative_to(self.folder).as_posix(), path.stat().st_size) for path in paths]
 
     @property
@@ -46,16 +46,16 @@ class StoredExport:
     def read_card(self) -> str:
         """The model card as it was written; empty if there is none."""
         try:
-            return (self.folder / CARD).read_text("utf-8")
+            return (self.folder / CARD_FILE).read_text("utf-8")
         except (OSError, UnicodeDecodeError):
             return ""
 
 
 def export_command(run_id: str, to: str, folder: Path, device: str = "auto") -> list[str]:
     """The command of the command line that exports a stored run into a folder, and replaces an earlier export."""
-    out = folder / MODEL if to == STORED_FORMAT else folder
-    target = [] if to == STORED_FORMAT else ["--to", to]
-    return ["export", run_id, "--out", str(out), *target, "--overwrite", "--device", device]
+    destination = folder / MODEL_FILE if to == STORED_FORMAT else folder
+    target_words = [] if to == STORED_FORMAT else ["--to", to]
+    return ["export", run_id, "--out", str(destination), *target_words, "--overwrite", "--device", device]
 
 
 def resolve_typed_folder(text: str) -> Path:
@@ -95,7 +95,7 @@ def exports(root: Path) -> Iterator[StoredExport]:
     except OSError:
         return
     for path in paths:
-        if path.is_dir() and (match := NAME.fullmatch(path.name)):
+        if path.is_dir() and (match := FOLDER_NAME_PATTERN.fullmatch(path.name)):
             yield StoredExport(match[1], match[2], path)
 
 
