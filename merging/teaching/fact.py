@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 PERCENT, POINTS = "%", "points"
-SHARES = (PERCENT, POINTS)  # units of values that are fractions
+FRACTION_UNITS = (PERCENT, POINTS)  # units of values that are fractions
 NOT_MEASURED = "not measured here"
 
 
@@ -48,7 +48,7 @@ class Fact:
     @property
     def scale(self) -> float:
         """The factor that converts a value to its unit."""
-        return 100.0 if self.unit in SHARES else 1.0
+        return 100.0 if self.unit in FRACTION_UNITS else 1.0
 
     @property
     def displayed_value(self) -> float:
@@ -69,14 +69,14 @@ class Fact:
             return self.name
         if not math.isfinite(self.value):
             return "undefined"
-        return f"{self._number(self.value)}{f' {self.unit}' if self.unit else ''}"
+        return f"{self._format_number(self.value)}{f' {self.unit}' if self.unit else ''}"
 
     @property
     def long_text(self) -> str:
         """The fact with interval, n, half and seed: '69.4 % (67.3 to 71.6, n = 1,680, reporting half)'."""
         parts = []
         if self.has_interval and not self.missing:
-            parts.append(f"{self._number(self.low)} to {self._number(self.high)}")
+            parts.append(f"{self._format_number(self.low)} to {self._format_number(self.high)}")
         if self.n and not self.missing:
             parts.append(f"n = {self.n:,}{f' {self.counted_unit}' if self.counted_unit else ''}")
         if self.half and not self.missing:
@@ -85,7 +85,7 @@ class Fact:
             parts.append(f"seed {self.seed}")
         return f"{self.text} ({', '.join(parts)})" if parts else self.text
 
-    def _number(self, value: float) -> str:
+    def _format_number(self, value: float) -> str:
         written = f"{value * self.scale:,.{self.digits}f}"
         if float(written.replace(",", "")) == 0:
             written = written.lstrip("-")  # no −0.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-SAY, PREDICT, DO, EXPLAIN, CHECK, FREE = KINDS = ("say", "predict", "do", "explain", "check", "free")
-NUMBER, CHOICE, ORDER, CURVE, CELLS = GUESSES = ("number", "choice", "order", "curve", "cells")
+SAY, PREDICT, DO, EXPLAIN, CHECK, FREE = STEP_KINDS = ("say", "predict", "do", "explain", "check", "free")
+NUMBER, CHOICE, ORDER, CURVE, CELLS = GUESS_KINDS = ("number", "choice", "order", "curve", "cells")
 LEVELS = ("introductory", "intermediate", "research")
 REFERENCES = ("pretrained", "experts", "multitask")  # models that facts may name beside the lesson's runs
 

@@ -50,6 +50,6 @@ steps:
 """
 
 
-def skeleton(key: str) -> str:
+def make_skeleton(key: str) -> str:
     """The text of a new lesson's file, which passes the check on the bundled benchmark without changes."""
     return SKELETON.format(key=key)

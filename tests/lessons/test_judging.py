@@ -22,7 +22,7 @@ from merging.teaching.goals import is_met
 from merging.teaching.lesson import FactSpec, Goal, Lesson, Paper
 from merging.teaching.lesson_context import LessonContext
 from merging.teaching.lesson_files import list_lessons, parse_lesson, read_lesson
-from merging.teaching.skeleton import skeleton
+from merging.teaching.skeleton import make_skeleton
 
 BUNDLED = {lesson.key: lesson for lesson in list_lessons()}
 
@@ -53,7 +53,7 @@ def test_a_goal_is_judged_from_the_address(small: LessonContext) -> None:
     assert is_met(Goal(key="density", equal=0.2), small, {"density": "0.20"})
     assert is_met(Goal(key="criterion", equal="in domain"), small, {"criterion": "in domain"})
     run = Goal(key="run", equal="@lw")
-    assert is_met(run, small, {"run": small.id("lw")}) and is_met(run, small, {"run": small.id("lw")[:6]})
+    assert is_met(run, small, {"run": small.id("lw")}) and is_met(run, small, {"run": small.find_id("lw")[:6]})
     assert not is_met(run, small, {"run": small.id("ta")}) and not is_met(run, small, {})
     assert not is_met(Goal(key="run", equal="@nowhere"), small, {"run": ""})
 
@@ -118,7 +118,7 @@ def test_without_a_library_every_fact_says_that_it_is_missing(benchmark_bundled:
 
 def test_the_skeleton_can_be_taught_as_it_is(small: LessonContext, tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
-    path.write_text(skeleton("own"), encoding="utf-8")
+    path.write_text(make_skeleton("own"), encoding="utf-8")
     lesson = read_lesson(path)
     assert lesson_check.find_problems(lesson, of(small, lesson)) == []
 
@@ -146,7 +146,7 @@ def test_the_check_finds(small: LessonContext, old: str, new: str, problem: str)
 
 
 def test_the_check_finds_numbers_that_were_typed(small: LessonContext) -> None:
-    text = skeleton("small").replace("What is on the screen", "It falls to 69.4 % here")
+    text = make_skeleton("small").replace("What is on the screen", "It falls to 69.4 % here")
     assert "a number is typed into the text (69.4 %)" in found(small, text)
 
 
@@ -175,12 +175,12 @@ def test_a_changed_table_changes_the_text(small: LessonContext, benchmark_bundle
 
 
 def test_the_list_of_places_is_that_of_the_app() -> None:
-    written: Any = read_plain_yaml(lesson_check.PLACES.read_text("utf-8"))
+    written: Any = read_plain_yaml(lesson_check.PLACES_FILE.read_text("utf-8"))
     assert written == app_places.places(), "Run tests/support/app_places.py"
 
 
 def test_an_explanation_is_short(small: LessonContext) -> None:
-    lesson = parse_lesson(skeleton("small"), Path("small.yaml"))
+    lesson = parse_lesson(make_skeleton("small"), Path("small.yaml"))
     steps = tuple(
         dataclasses.replace(step, say="word " * 121) if step.kind == "explain" else step for step in lesson.steps
     )

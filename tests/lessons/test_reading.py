@@ -12,7 +12,7 @@ from merging.base.errors import LessonError
 from merging.base.files.plain_yaml import MAX_CHARACTERS
 from merging.teaching import lesson_files
 from merging.teaching.lesson import FactSpec
-from merging.teaching.skeleton import skeleton
+from merging.teaching.skeleton import make_skeleton
 
 
 def parse(text: str) -> object:
@@ -116,10 +116,10 @@ def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
 
 
 def test_own_folders_add_lessons_and_say_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own.yaml").write_text(skeleton("own"), encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(make_skeleton("own"), encoding="utf-8")
     (tmp_path / "broken.yaml").write_text("version: 1\n", encoding="utf-8")
-    (tmp_path / "pretty_maps.yaml").write_text(skeleton("pretty_maps"), encoding="utf-8")
-    monkeypatch.setenv(lesson_files.FOLDERS, os.pathsep.join([str(tmp_path), str(tmp_path / "none")]))
+    (tmp_path / "pretty_maps.yaml").write_text(make_skeleton("pretty_maps"), encoding="utf-8")
+    monkeypatch.setenv(lesson_files.FOLDERS_VARIABLE, os.pathsep.join([str(tmp_path), str(tmp_path / "none")]))
     refused: list[LessonError] = []
     found = {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=refused)}
     assert found["own"].path.parent == tmp_path and found["pretty_maps"].path.parent == lesson_files.BUNDLED_LESSONS
@@ -130,7 +130,7 @@ def test_own_folders_add_lessons_and_say_what_is_refused(tmp_path: Path, monkeyp
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
-    path.write_text(skeleton("own"), encoding="utf-8")
+    path.write_text(make_skeleton("own"), encoding="utf-8")
     assert lesson_files.read_lesson(path) is lesson_files.read_lesson(path)
-    path.write_text(skeleton("own").replace("title: A title", "title: Another"), encoding="utf-8")
+    path.write_text(make_skeleton("own").replace("title: A title", "title: Another"), encoding="utf-8")
     assert lesson_files.read_lesson(path).title == "Another"

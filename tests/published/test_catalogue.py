@@ -75,7 +75,7 @@ def test_sizes_are_those_announced(one: Experiment) -> None:
 @pytest.mark.parametrize("one", list_experiments(), ids=lambda one: one.key)
 def test_the_gate_has_a_printed_accuracy_for_every_expert(one: Experiment) -> None:
     for used in one.models.values():
-        printed = find_printed_experts(one, used.tower, used.by)
+        printed = find_printed_experts(one, used.tower, used.authors)
         assert list(printed) == [task.key for task in one.tasks]
         assert all(50 < value <= 100 for value in printed.values())
 

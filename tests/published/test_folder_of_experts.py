@@ -50,7 +50,7 @@ def test_a_folder_is_kept_with_its_whole_path(folder: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("one", [EIGHT, SMOKE, MANY], ids=lambda one: one.key)
 def test_a_folder_is_not_called_by_another_s_name(one: Any, folder: Path) -> None:
     used, others = find_models(one, of(one, folder)), one.models.values()
-    assert used.title == "experts in the folder ViT-B-32" and used.by == ILHARCO
+    assert used.title == "experts in the folder ViT-B-32" and used.authors == ILHARCO
     assert used.note.startswith("Whose experts these are is not known")
     assert used.title not in {each.title for each in others}
 

@@ -55,12 +55,12 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> None:
     values, used = stored(), EIGHT.models["hub"]
     monkeypatch.setattr(rows_module, "FIGURES", tuple(filter(None, (source(one, values) for one in FIGURES))))
     references = {
-        kind: tuple(replace(one, printed=printed(values[kind])) for one in REFERENCES[kind] if one.experts == used.by
+        kind: tuple(replace(one, printed=printed(values[kind])) for one in REFERENCES[kind] if one.experts == used.authors
                     or (kind == "pretrained" and one.source.startswith("FusionBench")))
         for kind in ("pretrained", "individual")
     }  # fmt: skip
     monkeypatch.setattr(rows_module, "REFERENCES", references)
-    monkeypatch.setattr(rows_module, "EXPERTS", {(used.by, B32): printed(values["individual"])})
+    monkeypatch.setattr(rows_module, "EXPERTS", {(used.authors, B32): printed(values["individual"])})
 
 
 def run(capsys: Any, *words: str) -> tuple[int, dict[str, Any], str]:

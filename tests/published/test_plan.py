@@ -15,7 +15,7 @@ from merging.sharing.published.choice import Choice, list_left_out_rows, list_ne
 from merging.sharing.published.experiment_catalogue import read_experiment
 from merging.sharing.published.experiment_run import ExperimentFolders
 from merging.sharing.published.experiment_texts import plan_data, plan_rows, plan_sentences
-from merging.sharing.published.fetch_plan import UNPINNED, count_passes, estimate_encoding_seconds, make_plan
+from merging.sharing.published.fetch_plan import UNPINNED_TEXT, count_passes, estimate_encoding_seconds, make_plan
 from merging.sharing.published.rates import FETCHING_RATE
 from merging.sharing.published.repository_lock import (
     Lock,
@@ -217,10 +217,10 @@ def test_the_plan_of_an_empty_cache_has_all_to_fetch_roughly() -> None:
     assert (plan.local_bytes, plan.has_exact_sizes, plan.is_complete, plan.host) == (0, False, False, "huggingface.co")
     assert plan.fetch_seconds == plan.bytes_to_fetch / 10e6
     sentences = " ".join(plan_sentences(plan))
-    assert "about 1.32 GB" in sentences and "at 10 MB/s" in sentences and UNPINNED in sentences
+    assert "about 1.32 GB" in sentences and "at 10 MB/s" in sentences and UNPINNED_TEXT in sentences
     head, *rows = plan_rows(plan)
     assert [row[head.index("license")] for row in rows] == ["none stated"] * 3 + ["not read yet", "none stated"]
-    assert plan_data(plan)["repositories"][0]["pinned"] == UNPINNED
+    assert plan_data(plan)["repositories"][0]["pinned"] == UNPINNED_TEXT
 
 
 def test_what_is_pinned_is_exact_and_what_is_here_is_not_fetched(tmp_path) -> None:
@@ -233,7 +233,7 @@ def test_what_is_pinned_is_exact_and_what_is_here_is_not_fetched(tmp_path) -> No
         file.truncate(9_000_000)
     plan = make_plan(SMOKE, make_choice(SMOKE), lock, rates={FETCHING_RATE: 1e6})
     (part,) = [each for each in plan.parts if each.repository == EUROSAT.name]
-    assert part.is_complete and part.missing == 0 and plan.local_bytes == 9_000_000
+    assert part.is_complete and part.missing_bytes == 0 and plan.local_bytes == 9_000_000
     assert plan.rate_measured and "the rate of the last download" in " ".join(plan_sentences(plan))
 
 

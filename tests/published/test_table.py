@@ -108,26 +108,26 @@ def test_values_and_exemplars_that_a_source_does_not_share_are_said() -> None:
 def test_a_pretrained_model_meets_a_source_that_scored_the_same_images() -> None:
     adapters = read_experiment("clip-b16-8-lora")
     used = adapters.models["hub"]
-    first = find_reference_figures(PRETRAINED, adapters, used.tower, used.by)[0]
+    first = find_reference_figures(PRETRAINED, adapters, used.tower, used.authors)[0]
     assert (first.figure.source, first.figure.printed.in_domain, first.why_not) == ("FusionBench", 55.3, "")
 
 
 def test_a_recipe_has_the_row_s_values_and_exemplars() -> None:
-    recipe = variant("lot", read_experiment("clip-l14-8")).recipe("p", {"a": "x"}, 16, 3)
+    recipe = variant("lot", read_experiment("clip-l14-8")).build_recipe("p", {"a": "x"}, 16, 3)
     assert recipe.merge.params.values()["scaling"] == 1.5 and recipe.exemplars.values() == {"per_task": 16, "seed": 3}
-    assert variant("wudi_mean/packed").recipe("p", {"a": "x"}).merge.params.values()["others"] == "mean"
-    assert variant("lwptv_ties/packed").recipe("p", {}).count_dead_params
+    assert variant("wudi_mean/packed").build_recipe("p", {"a": "x"}).merge.params.values()["others"] == "mean"
+    assert variant("lwptv_ties/packed").build_recipe("p", {}).count_dead_params
     assert variant("ties").title == "Ties" and variant("iso_c/split").title == "Iso-C (q, k, v split)"
 
 
 def test_rows_split_qkv_where_a_method_can() -> None:
     row = variant("iso_c/split")
     if SPLIT_QKV in registry.find_merge("iso_c").params.bounds():
-        assert row.recipe("p", {}).merge.params.values()[SPLIT_QKV] is True
-        assert variant("iso_c/packed").recipe("p", {}).merge.params.values()[SPLIT_QKV] is False
+        assert row.build_recipe("p", {}).merge.params.values()[SPLIT_QKV] is True
+        assert variant("iso_c/packed").build_recipe("p", {}).merge.params.values()[SPLIT_QKV] is False
     else:
         with pytest.raises(RecipeError, match="none of its methods can split q, k and v"):
-            row.recipe("p", {})
+            row.build_recipe("p", {})
     assert (row.grouping, variant("iso_c/packed").grouping) == (SPLIT, PACKED)
 
 

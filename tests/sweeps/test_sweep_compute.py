@@ -173,7 +173,7 @@ def test_every_point_has_the_warnings_of_its_merge(tiny_benchmark: Benchmark, mo
     for made, merges in ((line, 1), (sweep(tiny_benchmark), 3)):
         answers.clear()
         session = sweep_compute.SweepSession(tiny_benchmark, made.sample, Context("cpu"))
-        facts = [session.compute(session.plan_point(place), session.context)[1] for place in made.points]
+        facts = [session.compute(session.plan(place), session.context)[1] for place in made.points]
         assert len(answers) == merges and all(about["warnings"] == ["!"] for about in facts)
 
 

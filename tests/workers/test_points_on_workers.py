@@ -118,7 +118,7 @@ def test_what_another_sweep_has_stored_meanwhile_is_not_computed_again(
 def asked(benchmark: Benchmark) -> dict[str, Any]:
     made = sweep(benchmark)
     session = sweep_compute.SweepSession(benchmark, made.sample, Context("cpu"))
-    return session.request(session.plan_point(made.points[0]))
+    return session.request(session.plan(made.points[0]))
 
 
 def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:

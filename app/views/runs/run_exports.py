@@ -87,7 +87,7 @@ def _draw_form(runs: Sequence[Run]) -> None:
     st.caption("On a command line:")
     out = folder or "merged"
     words = ["python", "-m", "merging", "export", runs[0].id, "--out"]
-    words += [f"{out}/{stored_exports.MODEL_FILE}"] if to == STORED_FORMAT else [out, "--to", to]
+    words += [f"{out}/{stored_exports.MODEL}"] if to == STORED_FORMAT else [out, "--to", to]
     words += [] if activation == AS_FILES else ["--activation", activation]
     words += ["--task", task] if task else []
     st.code(shlex.join(words), language="bash", wrap_lines=True)
@@ -219,7 +219,7 @@ def _exports(runs: Sequence[Run]) -> list[tuple[StoredExport, Job | None]]:
 def _target_folder(job: Job) -> Path:
     """The folder that an export job writes to."""
     out = Path(job.words[job.words.index("--out") + 1])
-    return out.parent if out.name == stored_exports.MODEL_FILE else out
+    return out.parent if out.name == stored_exports.MODEL else out
 
 
 def _draw_export(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:

@@ -128,7 +128,7 @@ def _compute_missing(call: Call, contexts: Sequence[LessonContext], device: str)
     if not contexts:
         return
     store, benchmark = contexts[0].store, contexts[0].benchmark
-    recipes = [context.recipe(alias) for context in contexts for alias in context.list_missing_runs()]
+    recipes = [context.build_recipe(alias) for context in contexts for alias in context.list_missing_runs()]
     with report_progress(call.events) as progress, open_pool(call.workers, print_warning, device) as pool:
         computation = replace(call.context(progress, device), workers=pool or "")
         run_results = execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, context=computation)
@@ -158,12 +158,12 @@ def _renew_context(context: LessonContext) -> LessonContext:
 def new(call: Call, key: str, to: Path) -> int:
     """Write the skeleton of a lesson, to be filled in."""
     from merging.base.files.records import write_text
-    from merging.teaching.lesson_fields import NAME
-    from merging.teaching.skeleton import skeleton
+    from merging.teaching.lesson_fields import NAME_PATTERN
+    from merging.teaching.skeleton import make_skeleton
 
     path: Path = to / f"{key}.yaml"
     problems = []
-    if not NAME.fullmatch(key):
+    if not NAME_PATTERN.fullmatch(key):
         problems.append(f"A key is a name of small letters, digits and underscores; got {key[:60]!r}.")
     if not to.is_dir():
         problems.append(f"There is no folder {to}. Make it first.")
@@ -171,7 +171,7 @@ def new(call: Call, key: str, to: Path) -> int:
         problems.append(f"{path} is there already. Take another key, or delete it.")
     if problems:
         raise UsageError(problems)
-    write_text(path, skeleton(key))
+    write_text(path, make_skeleton(key))
     facts: dict[str, Any] = {"written": str(path)}
     print(encode_json(facts) if call.json else f"Written to {path}. Then: python -m merging lessons check {path}")
     return DONE

@@ -192,12 +192,14 @@ def _require_fetched_folder(folders: ExperimentFolders) -> ExperimentFolders:
     Raises:
         UsageError: it has not.
     """
-    from merging.sharing.published.repository_lock import LOCK
+    from merging.sharing.published.repository_lock import LOCK_FILE
 
-    folder, separate_cache = folders.lock_cache_folder, folders.into
-    if folder is not None and not (folder / LOCK).is_file():
+    folder, separate_cache = folders.separate_lock_folder, folders.separate_cache
+    if folder is not None and not (folder / LOCK_FILE).is_file():
         problem = (
-            f"has no published/{folders.key}/{LOCK}" if separate_cache and separate_cache.is_dir() else "is no folder"
+            f"has no published/{folders.key}/{LOCK_FILE}"
+            if separate_cache and separate_cache.is_dir()
+            else "is no folder"
         )
         remedy = f"`published fetch {folders.key} --into FOLDER` writes the folder that --from reads."
         raise UsageError([f"{separate_cache} {problem}. {remedy}"])

@@ -20,7 +20,7 @@ STORED_FORMAT = "file"  # one file with the pretrained model's tensor names
 TARGET_KINDS = (*TARGETS, STORED_FORMAT)
 CARD_FILE = "README.md"
 MAX_FILES = 5000  # files of one export
-MODEL_FILE = "model.safetensors"
+MODEL = "model.safetensors"
 FOLDER_NAME_PATTERN = re.compile(rf"({SHORT_DIGEST.pattern})-({'|'.join(TARGET_KINDS)})")
 
 
@@ -53,7 +53,7 @@ class StoredExport:
 
 def export_command(run_id: str, to: str, folder: Path, device: str = "auto") -> list[str]:
     """The command of the command line that exports a stored run into a folder, and replaces an earlier export."""
-    destination = folder / MODEL_FILE if to == STORED_FORMAT else folder
+    destination = folder / MODEL if to == STORED_FORMAT else folder
     target_words = [] if to == STORED_FORMAT else ["--to", to]
     return ["export", run_id, "--out", str(destination), *target_words, "--overwrite", "--device", device]
 

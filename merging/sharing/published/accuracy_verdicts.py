@@ -13,11 +13,11 @@ from merging.images.benchmarks.metrics import summary_of, wilson
 
 REPRODUCED, AGREES, WITHIN_SPLIT = "reproduced", "agrees", "within the split"
 DIFFERS, NOT_COMPARABLE = "differs", "not comparable"
-ROUNDING = 0.3  # points by which an interval is widened: rounding of the printed value, decoding of images
+ROUNDING_POINTS = 0.3  # points by which an interval is widened: rounding of the printed value, decoding of images
 SPLIT_POINTS = 1.5  # points by which another split may differ
 NEAR_POINTS = 1.0  # points within which an expert's own accuracy equals the printed one ...
-SHARE = 7 / 8  # ... on this share of the tasks
-MOST_NAMED = 3  # tasks that a verdict names if a row differs
+NEAR_SHARE = 7 / 8  # ... on this share of the tasks
+MAX_NAMED_TASKS = 3  # tasks that a verdict names if a row differs
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +75,24 @@ class ExpertGate:
         """The gate in a sentence."""
         if not self.known:
             return "No source prints these experts' own accuracies, so nothing is judged reproduced."
-        close = "are within" if self.whole else "have an interval that reaches to within"
-        count = f"{len(self.near)} of {len(self.near) + len(self.far)} experts {close} {NEAR_POINTS:g} point"
+        nearness = "are within" if self.whole else "have an interval that reaches to within"
+        count = f"{len(self.near)} of {len(self.near) + len(self.far)} experts {nearness} {NEAR_POINTS:g} point"
         if self.passed:
             return f"The source's experts: {count} of their printed accuracy."
         return f"Other experts: only {count} of their printed accuracy (not {', '.join(self.far)})."
 
 
-def judge_experts(own: Mapping[str, TaskScore], printed: Mapping[str, float], *, whole: bool) -> ExpertGate:
+def judge_experts(scores: Mapping[str, TaskScore], printed: Mapping[str, float], *, whole: bool) -> ExpertGate:
     """The gate of experts, each scored on its own task, against their printed accuracies by task.
 
     On a sample of the images, an accuracy is near the printed one if its interval reaches to within
     ``NEAR_POINTS``.
     """
-    if not printed or not own:
+    if not printed or not scores:
         return ExpertGate(False, False)
-    near = [task for task, score in own.items() if task in printed and _is_near(score, printed[task], whole=whole)]
-    far = [task for task in own if task not in near]
-    return ExpertGate(len(near) >= math.ceil(SHARE * len(own)), True, tuple(near), tuple(far), whole)
+    near = [task for task, score in scores.items() if task in printed and _is_near(score, printed[task], whole=whole)]
+    far = [task for task in scores if task not in near]
+    return ExpertGate(len(near) >= math.ceil(NEAR_SHARE * len(scores)), True, tuple(near), tuple(far), whole)
 
 
 def _is_near(score: TaskScore, printed: float, *, whole: bool) -> bool:
@@ -112,8 +112,8 @@ class RowVerdict:
     @property
     def text(self) -> str:
         """The verdict with its reason."""
-        named = f"most on {', '.join(self.tasks)}" if self.tasks else ""
-        return f"{self.word}{': ' if self.reason or named else ''}{'; '.join(filter(None, (self.reason, named)))}"
+        tasks_text = f"most on {', '.join(self.tasks)}" if self.tasks else ""
+        return f"{self.word}{': ' if self.reason or tasks_text else ''}{'; '.join(filter(None, (self.reason, tasks_text)))}"
 
     @property
     def is_judged(self) -> bool:
@@ -146,19 +146,19 @@ def judge_average(
         )
         return RowVerdict(NOT_COMPARABLE, reason, difference)
     sample = "" if images is None else f"on {images:,} of each"
-    inside = ours.low - ROUNDING <= printed <= ours.high + ROUNDING
-    if inside and not other_split:
+    is_inside = ours.low - ROUNDING_POINTS <= printed <= ours.high + ROUNDING_POINTS
+    if is_inside and not other_split:
         return RowVerdict(AGREES if sample else REPRODUCED, sample, difference)
-    split = f"the source's images of {', '.join(other_split)} are others" if other_split else ""
-    if (sample or other_split) and (inside or abs(difference) <= SPLIT_POINTS + 1e-9):
-        return RowVerdict(WITHIN_SPLIT, "; ".join(filter(None, (split, sample))), difference)
+    split_reason = f"the source's images of {', '.join(other_split)} are others" if other_split else ""
+    if (sample or other_split) and (is_inside or abs(difference) <= SPLIT_POINTS + 1e-9):
+        return RowVerdict(WITHIN_SPLIT, "; ".join(filter(None, (split_reason, sample))), difference)
     return RowVerdict(DIFFERS, sample, difference, _largest_differences(by_task or {}))
 
 
 def _largest_differences(by_task: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
     """The tasks with the largest differences, with them."""
     differences = {task: ours - printed for task, (ours, printed) in by_task.items()}
-    furthest = sorted(differences, key=lambda task: -abs(differences[task]))[:MOST_NAMED]
+    furthest = sorted(differences, key=lambda task: -abs(differences[task]))[:MAX_NAMED_TASKS]
     return tuple(f"{task} ({differences[task]:+.1f})" for task in furthest)
 
 

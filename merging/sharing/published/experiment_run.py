@@ -26,7 +26,7 @@ class ExperimentFolders:
 
     root: Path
     key: str
-    into: Path | None = None
+    separate_cache: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -44,23 +44,27 @@ class ExperimentFolders:
         return self.root / PUBLISHED_FOLDER
 
     @property
-    def lock_cache_folder(self) -> Path | None:
+    def separate_lock_folder(self) -> Path | None:
         """The folder of the lock in a separate cache, so that another machine gets it with the cache."""
-        return None if self.into is None else self.into / PUBLISHED_FOLDER / self.key
+        return None if self.separate_cache is None else self.separate_cache / PUBLISHED_FOLDER / self.key
 
     def read_lock(self) -> Lock:
         """The lock of the separate cache, whose files are then read, or else of this experiment's folder."""
-        own = read_lock(self.folder)
-        return own if self.lock_cache_folder is None else own.replace_with(read_lock(self.lock_cache_folder))
+        stored_lock = read_lock(self.folder)
+        return (
+            stored_lock
+            if self.separate_lock_folder is None
+            else stored_lock.replace_with(read_lock(self.separate_lock_folder))
+        )
 
     def store_lock(self, lock: Lock) -> None:
         """Store the lock beside its files, since another cache may have other commits."""
-        write_lock(self.lock_cache_folder or self.folder, lock)
+        write_lock(self.separate_lock_folder or self.folder, lock)
 
 
-def find_folders(key: str, store: Path | None = None, into: Path | None = None) -> ExperimentFolders:
+def find_folders(key: str, store: Path | None = None, separate_cache: Path | None = None) -> ExperimentFolders:
     """The folders of an experiment, in a store or in the user's default store."""
-    return ExperimentFolders(store or settings.store_root(), key, into)
+    return ExperimentFolders(store or settings.store_root(), key, separate_cache)
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class ExperimentRun:
     device: str = "auto"
     latest: bool = False
     revisions: Mapping[str, str] = field(default_factory=dict)
-    limit_rate: float | None = None
+    bytes_per_second: float | None = None
 
     @property
     def may_change_commits(self) -> bool:

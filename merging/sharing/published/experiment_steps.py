@@ -34,21 +34,28 @@ if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.sharing.published.measured_rows import MeasuredTable
 
-CHOICE_FILE, DESCRIPTION = "choice.json", "description.json"
-PINNING_PHASE, FETCHING_STEP, MAKING_PHASE = "Asking for commits and licenses", "Fetching", "Making the benchmark"
+CHOICE_FILE, DESCRIPTION_FILE = "choice.json", "description.json"
+PINNING_TITLE, FETCHING_TITLE, MAKING_TITLE = "Asking for commits and licenses", "Fetching", "Making the benchmark"
 NO_REVISIONS: Mapping[str, str] = MappingProxyType({})
-REFERENCES, ROWS = "Evaluating the pretrained model and the experts", "Merging and evaluating the rows"
+REFERENCES_TITLE, ROWS_TITLE = "Evaluating the pretrained model and the experts", "Merging and evaluating the rows"
 
 
 # The plan and the choice
 
 
 def make_choice_plan(
-    chosen: Experiment, choice: Choice, folders: ExperimentFolders, device: str, lock: Lock | None = None
+    experiment: Experiment, choice: Choice, folders: ExperimentFolders, device: str, lock: Lock | None = None
 ) -> FetchPlan:
     """The plan of a choice with the pinned commits, or those of ``lock``, and the measured rates of this machine."""
     lock = folders.read_lock() if lock is None else lock
-    return make_plan(chosen, choice, lock, into=folders.into, rates=read_rates(folders.rates_folder), device=device)
+    return make_plan(
+        experiment,
+        choice,
+        lock,
+        separate_cache=folders.separate_cache,
+        rates=read_rates(folders.rates_folder),
+        device=device,
+    )
 
 
 def store_choice(folders: ExperimentFolders, choice: Choice) -> None:
@@ -69,7 +76,7 @@ def read_choice(folders: ExperimentFolders) -> Choice:
 
 
 def pin_repositories(
-    chosen: Experiment,
+    experiment: Experiment,
     choice: Choice,
     folders: ExperimentFolders,
     *,
@@ -86,24 +93,30 @@ def pin_repositories(
         HubError: no connection, no access, or another repository than the catalogue or the lock says.
         TaskError: a revision is of a repository that the choice does not need.
     """
-    lock, known, needed = folders.read_lock(), read_shared_parts().repositories, list_needed_parts(chosen, choice)
+    lock, listed_repositories, needed = (
+        folders.read_lock(),
+        read_shared_parts().repositories,
+        list_needed_parts(experiment, choice),
+    )
     names = list(dict.fromkeys(use.repository for use in needed))
     if unknown := [name for name in revisions if name not in names]:
-        near = did_you_mean(unknown[0], names)
-        raise TaskError(f"{chosen.key} needs no {printable(unknown[0])}.{near} It needs {first_few(names, 8)}.")
-    kept_at_once = not latest and not revisions
-    if kept_at_once and folders.lock_cache_folder is not None and read_lock(folders.lock_cache_folder) != lock:
+        hint = did_you_mean(unknown[0], names)
+        raise TaskError(f"{experiment.key} needs no {printable(unknown[0])}.{hint} It needs {first_few(names, 8)}.")
+    stores_at_once = not latest and not revisions
+    if stores_at_once and folders.separate_lock_folder is not None and read_lock(folders.separate_lock_folder) != lock:
         folders.store_lock(lock)  # another machine that gets the folder lacks the earlier lock
     for name in names:
-        asked = latest or name in revisions
-        if name in lock.repositories and not asked:
+        is_requested = latest or name in revisions
+        if name in lock.repositories and not is_requested:
             continue
-        at = find_repository(known[name], lock)
-        stated = fetch_facts(Repository(at.kind, at.name, revisions.get(name)) if asked else at, context)
-        lock = lock.with_facts(known[name], stated, latest=asked)
+        repository = find_repository(listed_repositories[name], lock)
+        facts = fetch_facts(
+            Repository(repository.kind, repository.name, revisions.get(name)) if is_requested else repository, context
+        )
+        lock = lock.with_facts(listed_repositories[name], facts, latest=is_requested)
         for use in (use for use in needed if use.repository == name):
-            list_files(known[name], use.part, lock)
-        if kept_at_once:
+            list_files(listed_repositories[name], use.part, lock)
+        if stores_at_once:
             folders.store_lock(lock)
     return lock
 
@@ -114,28 +127,28 @@ def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
     Raises:
         HubError: a download failed; the message says what to do.
     """
-    folders, known = run.folders, read_shared_parts().repositories
+    folders, listed_repositories = run.folders, read_shared_parts().repositories
     lock = folders.read_lock()
     needed = sorted(list_needed_parts(run.experiment, run.choice), key=lambda use: not _is_gated(use.repository, lock))
-    planned = make_choice_plan(run.experiment, run.choice, folders, "cpu")
-    _require_space(planned)
-    transfer, started = FetchProgress(planned.bytes_to_fetch, context), time.monotonic()
+    fetch_plan = make_choice_plan(run.experiment, run.choice, folders, "cpu")
+    _require_space(fetch_plan)
+    progress, started = FetchProgress(fetch_plan.bytes_to_fetch, context), time.monotonic()
     try:
         for use in needed:
-            listed = known[use.repository]
+            listed = listed_repositories[use.repository]
             fetch(
                 find_repository(listed, lock),
                 list_files(listed, use.part, lock),
-                into=folders.into,
-                limit_rate=run.limit_rate,
-                context=transfer.next_context(),
+                into=folders.separate_cache,
+                limit_rate=run.bytes_per_second,
+                context=progress.next_context(),
             )
     except Cancelled:
-        after = make_choice_plan(run.experiment, run.choice, folders, "cpu")
-        stored = f"{size_text(after.local_bytes)} of {size_text(after.local_bytes + after.bytes_to_fetch)} are kept"
-        raise Cancelled(f"Cancelled; {stored}, and the next download goes on from there.") from None
-    if run.limit_rate is None:
-        store_rate(folders.rates_folder, FETCHING_RATE, planned.bytes_to_fetch, time.monotonic() - started)
+        final_plan = make_choice_plan(run.experiment, run.choice, folders, "cpu")
+        stored_text = f"{size_text(final_plan.local_bytes)} of {size_text(final_plan.local_bytes + final_plan.bytes_to_fetch)} are kept"
+        raise Cancelled(f"Cancelled; {stored_text}, and the next download goes on from there.") from None
+    if run.bytes_per_second is None:
+        store_rate(folders.rates_folder, FETCHING_RATE, fetch_plan.bytes_to_fetch, time.monotonic() - started)
 
 
 def _is_gated(name: str, lock: Lock) -> bool:
@@ -143,13 +156,13 @@ def _is_gated(name: str, lock: Lock) -> bool:
     return name in lock.repositories and lock.repositories[name].gated
 
 
-def _require_space(planned: FetchPlan) -> None:
+def _require_space(fetch_plan: FetchPlan) -> None:
     """Raise HubError if not everything fits on the disk; nothing is fetched then."""
-    free = free_bytes(planned.cache_folder)
-    if planned.bytes_to_fetch > free:
+    free = free_bytes(fetch_plan.cache_folder)
+    if fetch_plan.bytes_to_fetch > free:
         raise HubError(
-            f"{planned.experiment} needs {size_text(planned.bytes_to_fetch)} more, and {size_text(free)} are free in "
-            f"{planned.cache_folder}: free some space, or set HF_HOME to a folder on a disk that has more.",
+            f"{fetch_plan.experiment} needs {size_text(fetch_plan.bytes_to_fetch)} more, and {size_text(free)} are free in "
+            f"{fetch_plan.cache_folder}: free some space, or set HF_HOME to a folder on a disk that has more.",
             "disk",
         )
 
@@ -166,15 +179,15 @@ def make_benchmark(run: ExperimentRun, context: Context = QUIET) -> Benchmark:
     from merging.sharing.published.published_benchmark import describe_benchmark
 
     folders = run.folders
-    described = describe_benchmark(run.experiment, run.choice, folders.read_lock(), folders.into)
-    record, folder = folders.folder / DESCRIPTION, folders.benchmark_folder
-    if record.is_file() and folder.is_dir() and dict(read_mapping(record)) == described:
+    fields = describe_benchmark(run.experiment, run.choice, folders.read_lock(), folders.separate_cache)
+    description_path, folder = folders.folder / DESCRIPTION_FILE, folders.benchmark_folder
+    if description_path.is_file() and folder.is_dir() and dict(read_mapping(description_path)) == fields:
         return Benchmark.load(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    description = Description.from_plain(described, folders.folder)
-    made = write_benchmark(description, folder, force=True, context=context.on_device(run.device))
-    write_json(record, described)
-    return made
+    description = Description.from_plain(fields, folders.folder)
+    benchmark = write_benchmark(description, folder, force=True, context=context.on_device(run.device))
+    write_json(description_path, fields)
+    return benchmark
 
 
 def score_references(run: ExperimentRun, context: Context = QUIET) -> MeasuredTable:
@@ -201,15 +214,15 @@ class ExperimentStep:
 
     title: str
     share: float
-    call: Callable[[ExperimentRun, Context], object]
+    run: Callable[[ExperimentRun, Context], object]
 
 
 STEPS = (
-    ExperimentStep(PINNING_PHASE, 0.01, _store_pins),
-    ExperimentStep(FETCHING_STEP, 0.25, fetch_parts),
-    ExperimentStep(MAKING_PHASE, 0.05, make_benchmark),
-    ExperimentStep(REFERENCES, 0.15, score_references),
-    ExperimentStep(ROWS, 0.54, score_rows),
+    ExperimentStep(PINNING_TITLE, 0.01, _store_pins),
+    ExperimentStep(FETCHING_TITLE, 0.25, fetch_parts),
+    ExperimentStep(MAKING_TITLE, 0.05, make_benchmark),
+    ExperimentStep(REFERENCES_TITLE, 0.15, score_references),
+    ExperimentStep(ROWS_TITLE, 0.54, score_rows),
 )
 
 
@@ -217,22 +230,22 @@ def run_steps(run: ExperimentRun, steps: Sequence[ExperimentStep], context: Cont
     """Run steps one after another; each reuses stored results."""
     shares = context.split({step.title: step.share for step in steps})
     for step in steps:
-        step.call(run, shares[step.title])
+        step.run(run, shares[step.title])
 
 
 # The table
 
 
-def make_published_table(chosen: Experiment, choice: Choice, measured: MeasuredTable) -> PublishedTable:
+def make_published_table(experiment: Experiment, choice: Choice, measured: MeasuredTable) -> PublishedTable:
     """The table of measured rows, with the facts about their files at that time."""
     files = measured.files
     pinned = f"Files as pinned at the first fetch ({', '.join(files.pinned)})." if files.pinned else ""
-    used, rows = find_models(chosen, choice), measured.sort_rows(chosen, choice)
-    notes = (*measured.describe_problems(chosen, choice), pinned, used.note)
-    return build_table(chosen, choice, used, rows, device=measured.device, latest=files.latest, notes=notes)
+    models, rows = find_models(experiment, choice), measured.sort_rows(experiment, choice)
+    notes = (*measured.describe_problems(experiment, choice), pinned, models.note)
+    return build_table(experiment, choice, models, rows, device=measured.device, latest=files.latest, notes=notes)
 
 
-def read_published_table(chosen: Experiment, folders: ExperimentFolders) -> PublishedTable:
+def read_published_table(experiment: Experiment, folders: ExperimentFolders) -> PublishedTable:
     """The table of the last measured rows, with their own choice; raises TaskError if there are none.
 
     If a run was stopped before its first row, this is the table of the run before it.
@@ -242,5 +255,5 @@ def read_published_table(chosen: Experiment, folders: ExperimentFolders) -> Publ
     read_choice(folders)
     if (choice := read_measured_choice(folders.folder)) is None:
         raise TaskError(f"{folders.key} has no measured row yet. `published run {folders.key}` computes them.")
-    chosen = narrow_experiment(chosen, choice)
-    return make_published_table(chosen, choice, read_measured(folders.folder, chosen, choice))
+    experiment = narrow_experiment(experiment, choice)
+    return make_published_table(experiment, choice, read_measured(folders.folder, experiment, choice))

@@ -21,7 +21,7 @@ from merging.models.hub.repository import COMMIT, Repository, RepositoryFacts, R
 from merging.sharing.published.catalogue_fields import CatalogueFields, read_mapping
 from merging.sharing.published.catalogue_parts import DATA_SET, MODEL, ListedFile, ListedRepository, ModelFile
 
-LOCK, VERSION = "lock.json", 1
+LOCK_FILE, VERSION = "lock.json", 1
 NONE_STATED = "none stated"
 
 
@@ -53,23 +53,25 @@ class Lock:
         Raises:
             HubError: it is not the repository that the catalogue or this lock names.
         """
-        read = (today or date.today()).isoformat()
+        read_date = (today or date.today()).isoformat()
         known = self.repositories.get(listed.name)
         expected = known.revision if known else listed.revision
-        moved = bool(expected) and expected != facts.revision
-        if moved and not latest:
+        is_moved = bool(expected) and expected != facts.revision
+        if is_moved and not latest:
             raise HubError(
                 f"{listed.name} was pinned at {expected}, and {facts.revision} was given. --latest takes the new one.",
                 "digest",
             )
-        other = _describe_other_file(listed, facts)
-        if other and not latest:
-            raise HubError(other, "digest")
+        other_file = _describe_other_file(listed, facts)
+        if other_file and not latest:
+            raise HubError(other_file, "digest")
         pinned = PinnedRepository(
-            listed.name, listed.kind, facts.revision, facts.license, facts.gated, read, tuple(facts.files)
+            listed.name, listed.kind, facts.revision, facts.license, facts.gated, read_date, tuple(facts.files)
         )
-        newer = (*self.latest, listed.name) if (moved or other) and listed.name not in self.latest else self.latest
-        return replace(self, repositories={**self.repositories, listed.name: pinned}, latest=newer)
+        latest_names = (
+            (*self.latest, listed.name) if (is_moved or other_file) and listed.name not in self.latest else self.latest
+        )
+        return replace(self, repositories={**self.repositories, listed.name: pinned}, latest=latest_names)
 
     def replace_with(self, other: Lock) -> Lock:
         """The lock with its repositories replaced by those of another lock."""
@@ -149,17 +151,20 @@ def read_lock(folder: Path) -> Lock:
     Raises:
         TaskError: it cannot be read, so that nothing is pinned; it must be corrected or deleted.
     """
-    path = folder / LOCK
+    path = folder / LOCK_FILE
     if not path.exists():
         return Lock()
-    outer = CatalogueFields(read_mapping(path), LOCK)
-    if outer.count("version") != VERSION:
+    outer = CatalogueFields(read_mapping(path), LOCK_FILE)
+    if outer.read_count("version") != VERSION:
         raise TaskError(f"{path} is of another version of this program. Delete it to pin the repositories anew.")
-    entries = outer.mapping("repositories")
-    latest = outer.texts("latest")
+    entries = outer.read_mapping_field("repositories")
+    latest = outer.read_texts("latest")
     outer.refuse_unknown()
     return Lock(
-        {name: _parse_repository(name, CatalogueFields(each, f"{LOCK}, {name}")) for name, each in entries.items()},
+        {
+            name: _parse_repository(name, CatalogueFields(each, f"{LOCK_FILE}, {name}"))
+            for name, each in entries.items()
+        },
         latest,
     )
 
@@ -171,32 +176,34 @@ def write_lock(folder: Path, lock: Lock) -> None:
         name: {key: value for key, value in asdict(one).items() if key != "name"}
         for name, one in lock.repositories.items()
     }
-    write_json(folder / LOCK, {"version": VERSION, "repositories": repositories, "latest": list(lock.latest)})
+    write_json(folder / LOCK_FILE, {"version": VERSION, "repositories": repositories, "latest": list(lock.latest)})
 
 
 def _parse_repository(name: str, entry: CatalogueFields) -> PinnedRepository:
     try:
-        files: Sequence[RepositoryFile] = [_file(each) for each in entry.entries("files")]
+        files: Sequence[RepositoryFile] = [_parse_file(each) for each in entry.read_entries("files")]
     except HubError as error:
-        raise TaskError(f"{entry.where}: {error}") from None
+        raise TaskError(f"{entry.location}: {error}") from None
     pinned = PinnedRepository(
         name=name,
-        kind=entry.one_of("kind", (MODEL, DATA_SET)),
-        revision=entry.text("revision"),
-        license=entry.optional_text("license"),
-        gated=entry.one_of("gated", (True, False)),
-        read=entry.text("read"),
+        kind=entry.read_choice("kind", (MODEL, DATA_SET)),
+        revision=entry.read_text("revision"),
+        license=entry.read_optional_text("license"),
+        gated=entry.read_choice("gated", (True, False)),
+        read=entry.read_text("read"),
         files=tuple(files),
     )
     if not COMMIT.fullmatch(pinned.revision):
-        raise entry.field_error("revision", "a full commit is needed", pinned.revision)
+        raise entry.make_field_error("revision", "a full commit is needed", pinned.revision)
     entry.refuse_unknown()
     return pinned
 
 
-def _file(entry: CatalogueFields) -> RepositoryFile:
-    size = entry.count("size") if entry.has("size") else None
-    file = RepositoryFile(entry.text("name"), size, entry.optional_text("sha256"), entry.optional_text("git_id"))
+def _parse_file(entry: CatalogueFields) -> RepositoryFile:
+    size = entry.read_count("size") if entry.has("size") else None
+    file = RepositoryFile(
+        entry.read_text("name"), size, entry.read_optional_text("sha256"), entry.read_optional_text("git_id")
+    )
     entry.refuse_unknown()
     return file
 
@@ -209,9 +216,9 @@ def _describe_other_file(listed: ListedRepository, facts: RepositoryFacts) -> st
         if stated is None or not _is_other_file(one, stated):
             continue
         expected = one.sha256 or (f"one that begins with {one.begins}" if one.begins else f"{one.size:,} bytes")
-        has = stated.sha256 or stated.git_id or "none"
+        actual = stated.sha256 or stated.git_id or "none"
         return (
-            f"{one.name} of {listed.name} is not the catalogue's file: its digest is {has} ({stated.size} bytes), "
+            f"{one.name} of {listed.name} is not the catalogue's file: its digest is {actual} ({stated.size} bytes), "
             f"expected is {expected}. --latest takes it, and nothing is then judged reproduced."
         )
     return ""

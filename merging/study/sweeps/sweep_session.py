@@ -107,9 +107,9 @@ class SweepSession:
                 raise MergingError(f"These models cannot be evaluated on the benchmark: {reason}")
         for key in sweep.sample.tasks:
             self.benchmark.task(key)
-        return [self.plan_point(point) for point in sweep.points]
+        return [self.plan(point) for point in sweep.points]
 
-    def plan_point(self, point: SweepPoint) -> NamedPoint:
+    def plan(self, point: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id. Reads each checkpoint that this process has not read yet."""
         opened = self.open_checkpoints(point.recipe)
         digests = self._digests(opened)
