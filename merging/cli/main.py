@@ -29,10 +29,10 @@ from merging.tasks.queue.events import GOES_ON
 
 PROGRAM = "python -m merging"
 COMPLETION_VARIABLE = (
-    "_MERGESCOPE_COMPLETE"  # variable set by a shell that completes words, see docs/own_checkpoints.md
+    "_MERGESCOPE_COMPLETE"  # the variable that a shell sets to complete words, see docs/own_checkpoints.md
 )
 OUT_OF_MEMORY_MESSAGE = (
-    "The computer ran out of memory, so this was stopped, and nothing half done was kept. Close other programs, or use "
+    "The computer ran out of memory, so the command was stopped, and no partial result was stored. Close other programs, or use "
     "fewer or smaller models at a time."
 )
 CODES_HELP = "Exit codes: 0 done, 1 failed (one sentence on stderr), 2 wrong use, 75 paused, 130 cancelled."
@@ -87,7 +87,7 @@ def _run_command(arguments: list[str], call: Call) -> tuple[int, str, str]:
     except click.UsageError as error:
         problems = join_errors([error])
         return USAGE, problems.message, problems.usage
-    except BrokenPipeError:  # the reader of our output has gone, such as `head`
+    except BrokenPipeError:  # the reader of the output has ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED, "", ""
     except (Exception, KeyboardInterrupt) as error:
@@ -95,14 +95,14 @@ def _run_command(arguments: list[str], call: Call) -> tuple[int, str, str]:
 
 
 def _explain_error(error: BaseException) -> tuple[int, str]:
-    """The exit code and the text of an error; prints a traceback if no code raises such an error on purpose."""
+    """The exit code and the text of an error. A traceback is printed if the error is a bug of this program."""
     from merging.base import errors  # the help needs none of its imports
     from merging.base.errors import Cancelled, MergingError, Paused, WorkersGone
 
     if isinstance(error, Paused):
         return PAUSED, str(error) if isinstance(error, WorkersGone) else f"{error}{GOES_ON}"
     if isinstance(error, Cancelled | KeyboardInterrupt):
-        return CANCELLED, str(error) or "Cancelled; nothing was kept."
+        return CANCELLED, str(error) or "Cancelled; nothing was stored."
     if isinstance(error, MergingError):
         return FAILED, str(error)
     if errors.is_out_of_memory(error):

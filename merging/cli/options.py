@@ -30,7 +30,7 @@ GROUPS_ATTRIBUTE = "option_groups"  # attribute of a command's function: its gro
 
 
 def _store_in_call(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Store an option in the call. It is parsed before all others, because the report of a failure depends on it."""
+    """Store an option in the call. Such options are parsed first, because the report of a failure depends on them."""
     setattr(ctx.obj, str(param.name), value)
 
 
@@ -127,7 +127,7 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def _start_digests(self, ctx: click.Context, args: Sequence[str], reads: ModelReader) -> None:
-        """Begin to compute the digests of the named checkpoints; problems of the call are reported later."""
+        """Start to compute the digests of the named checkpoints; wrong options are reported later."""
         from merging.base.errors import MergingError
         from merging.models.formats.early_digests import early_digests
 
@@ -153,7 +153,7 @@ argument = functools.partial(click.argument, cls=Argument)
 def option_group(
     make: Callable[..., Mapping[str, Any]], *options: Callable[[Function], Function], names: Iterable[str] = ()
 ) -> Callable[[Decorated], Decorated]:
-    """A decorator that adds options to a command, which gets the result of ``make``, {parameter: value}, instead.
+    """A decorator that adds options to a command. The command gets the result of ``make``, {parameter: value}, instead.
 
     ``make`` takes the options by the names of its parameters, or by ``names``.
     """
@@ -177,7 +177,9 @@ def _apply_nice(ctx: click.Context, param: click.Parameter, value: int) -> None:
 
 
 device_option = option("--device", default="auto", show_default=True, help="auto, cpu, cuda, mps")
-strict_option = option("--strict", is_flag=True, help="refuse experts that probably do not belong here (see fit)")
+strict_option = option(
+    "--strict", is_flag=True, help="refuse experts that probably do not fit the pretrained model (see fit)"
+)
 no_evaluate_option = option("--no-evaluate", is_flag=True, help="merge only")
 store_option = option("--store", type=PATH, help="folder of the runs (default: $MERGESCOPE_STORE or the cache)")
 workers_spec_option = option(
@@ -189,14 +191,14 @@ only_option = option(
     metavar="NAME,NAME",
     expose_value=False,
     callback=_store_in_context,
-    help="of the workers those on these machines",
+    help="use only the workers on these machines",
 )
 mixed_option = option(
     "--mixed",
     is_flag=True,
     expose_value=False,
     callback=_store_in_context,
-    help="workers of several kinds of hardware, too",
+    help="allow workers of several kinds of hardware",
 )
 events_option = option(
     "--events",
@@ -204,7 +206,7 @@ events_option = option(
     is_eager=True,
     expose_value=False,
     callback=_store_in_call,
-    help="append progress to this file, one JSON object a line",
+    help="append progress to this file, one JSON object per line",
 )
 
 
@@ -213,9 +215,9 @@ def _make_pause_option(help_text: str) -> Callable[[Decorated], Decorated]:
 
 
 pause_option = _make_pause_option(
-    "stop learning as soon as this file is there; the same command then goes on from where it was"
+    "stop learning as soon as this file exists; the same command then continues from that point"
 )
-pause_sweep_option = _make_pause_option("stop between two points as soon as this file is there")
+pause_sweep_option = _make_pause_option("stop between two points as soon as this file exists")
 nice_option = option(
     "--nice", type=int, default=0, expose_value=False, callback=_apply_nice, help="lower the priority by this much"
 )
@@ -257,10 +259,10 @@ class RunChoices:
 
 
 def _make_run_choices(no_evaluate: bool, strict: bool, device: str) -> dict[str, Any]:
-    return {"choices": RunChoices(device, not no_evaluate, strict)}
+    return {"run_choices": RunChoices(device, not no_evaluate, strict)}
 
 
-run_options = option_group(  # the settings of a run; the command gets ``choices``
+run_options = option_group(  # the settings of a run; the command gets ``run_choices``
     _make_run_choices, no_evaluate_option, strict_option, pause_option, workers_option, device_option
 )
 

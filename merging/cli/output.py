@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from merging.study.score_table import Score
 
 BAR_WIDTH, BAR_SECONDS, EVENT_SECONDS = 24, 0.1, 0.2
-MAX_WARNING_CHARACTERS = 2000  # most characters of a warning
+MAX_WARNING_CHARACTERS = 2000  # of one warning
 
 
 class Bar:
-    """A progress bar on a terminal; in a file, one line for each new phase, and one each for two that alternate.
+    """A progress bar on a terminal. In a file it is one line for each new phase, and two lines for two that alternate.
 
     click's bar counts steps of equal length and estimates the time left from them. Here the work itself estimates it,
     over phases of different speed, and alternating phases do not fill a log.
@@ -74,10 +74,10 @@ def write_last_event(path: Path, code: int, error: str = "") -> None:
 
 
 class Events:
-    """Appends progress to a file, one JSON object a line: at most five a second, and every change of phase.
+    """Appends progress to a file, one JSON object per line: at most five per second, and every change of phase.
 
-    The first line identifies this process. Progress that cannot be written, such as on a full disk, is left out, and
-    the work continues.
+    The first line identifies this process. Progress that cannot be written, as on a full disk, is omitted, and the
+    work continues.
     """
 
     def __init__(self, path: Path) -> None:

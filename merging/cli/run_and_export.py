@@ -42,8 +42,8 @@ from merging.study.runs.run_store import Store
 from merging.study.score_table import ScoreTable
 from merging.tasks.context import Context
 
-LONG_MERGE_SECONDS = 60.0  # seconds above which the time and memory of a merge of whole matrices are printed
-NO_TASK_IN_FILE_PROBLEM = "One file holds no head of a task; name a folder with --out."
+LONG_MERGE_SECONDS = 60.0  # a merge of whole matrices above this time announces its time and memory
+NO_TASK_IN_FILE_PROBLEM = "A single file does not hold a task's head; name a folder with --out."
 MODEL_ALONE_NOTE = (
     "The file holds the merged model alone; name a folder with --out to also get the modules that {} adds."
 )
@@ -139,14 +139,15 @@ def print_estimate(estimate: Estimate) -> None:
     source = "from runs on this machine" if estimate.learned else "a guess for a slow core"
     if estimate.matrices:
         if estimate.seconds >= LONG_MERGE_SECONDS:
-            costs = f"about {duration_text(estimate.seconds)} in all ({source}), up to {size_text(estimate.anonymous_bytes)}"
-            print(f"It takes {estimate.matrices} matrices as a whole: {costs} of memory.", file=sys.stderr, flush=True)
+            memory = size_text(estimate.anonymous_bytes)
+            costs = f"about {duration_text(estimate.seconds)} in all ({source}), up to {memory} of memory"
+            print(f"The merge decomposes {estimate.matrices} matrices: {costs}.", file=sys.stderr, flush=True)
         return
-    print(f"It learns: about {duration_text(estimate.seconds)} in all ({source}).", file=sys.stderr, flush=True)
+    print(f"The merge learns: about {duration_text(estimate.seconds)} in all ({source}).", file=sys.stderr, flush=True)
 
 
 def _compute_chain_work(recipe: Recipe, base: Path | None) -> ChainWork | None:
-    """The work of a recipe's merge; None if one of its files is gone."""
+    """The work of a recipe's merge; None if one of its files no longer exists."""
     try:
         inputs = open_inputs(recipe, base)
         return chain_work(recipe, inputs.pretrained, inputs.experts)
@@ -172,7 +173,7 @@ def announce_export(model: Source, base: Source | None, export_settings: ExportO
         text_tower=export_settings.text_tower,
     )
     if note and out.suffix != SINGLE_FILE_SUFFIX and export_settings.text_tower != NO_TEXT:
-        print(f"{note} --text-tower takes that of another model.", file=sys.stderr)
+        print(f"{note} --text-tower takes the text tower of another model.", file=sys.stderr)
     return bool(note)
 
 
@@ -197,7 +198,7 @@ def write_export(
 
 
 def list_cautions(run: Run) -> list[str]:
-    """Cautions that must be shown with a run's scores."""
+    """The cautions that are printed with a run's scores."""
     sentences = [TASK_KNOWN] if run.needs_task and not run.per_task else []
     return [*sentences, *([ADAPTS_ON_TEST] if run.adapts_on_test and run.has_scores else [])]
 
@@ -228,7 +229,7 @@ def print_run(
 ) -> None:
     """Print a run, in JSON with the work of its merge if that is known; print its warnings on stderr.
 
-    Warnings that are ``printed`` already are left out, as are the notes on an export if they were ``announced``.
+    ``printed_warnings`` are not printed again, nor are the missing parts of an export if they were ``announced``.
     """
     for caution in run.cautions:
         if caution not in printed_warnings:

@@ -261,11 +261,11 @@ def test_what_is_not_stored_says_what_to_measure(small: Context) -> None:
 
 
 def test_runs_are_found_by_their_recipes(small: Context) -> None:
-    assert small.id("chained") == small.find_id("lw") != small.find_id("ta")
+    assert small.id("chained") == small.id("lw") != small.id("ta")
     assert small.list_missing_runs() == ["nowhere"]
     shown = small.view({"runs": "@ta,@lw", "sweep": "@lam", "run": "@nowhere", "ratio": "0.7"})
     assert shown == {
-        "runs": f"{small.id('ta')},{small.find_id('lw')}",
+        "runs": f"{small.id('ta')},{small.id('lw')}",
         "sweep": small.id("lam"),
         "ratio": "0.7",
     }

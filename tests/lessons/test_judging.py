@@ -53,7 +53,7 @@ def test_a_goal_is_judged_from_the_address(small: LessonContext) -> None:
     assert is_met(Goal(key="density", equal=0.2), small, {"density": "0.20"})
     assert is_met(Goal(key="criterion", equal="in domain"), small, {"criterion": "in domain"})
     run = Goal(key="run", equal="@lw")
-    assert is_met(run, small, {"run": small.id("lw")}) and is_met(run, small, {"run": small.find_id("lw")[:6]})
+    assert is_met(run, small, {"run": small.id("lw")}) and is_met(run, small, {"run": small.id("lw")[:6]})
     assert not is_met(run, small, {"run": small.id("ta")}) and not is_met(run, small, {})
     assert not is_met(Goal(key="run", equal="@nowhere"), small, {"run": ""})
 

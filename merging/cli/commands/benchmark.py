@@ -31,9 +31,9 @@ def benchmark() -> None:
 @benchmark.command(cls=Command)
 @argument("folder", type=PATH, help="the folder to write")
 @description_options
-@option("--overwrite", "--force", is_flag=True, help="replace a folder that was made so")
-@option("--evaluate", is_flag=True, help="also evaluate the pretrained model and every expert, to compare with")
-@option("--store", type=PATH, expose_value=False, help="taken for the app's sake; nothing is written there")
+@option("--overwrite", "--force", is_flag=True, help="replace a folder that this command has made")
+@option("--evaluate", is_flag=True, help="also evaluate the pretrained model and every expert, for comparisons")
+@option("--store", type=PATH, expose_value=False, help="accepted because the app passes it; nothing is written there")
 @device_option
 @nice_option
 @events_option
@@ -64,14 +64,14 @@ def make(call: Call, folder: Path, description: Mapping[str, Any], overwrite: bo
 @argument("folder", type=PATH)
 @click.pass_obj
 def check(call: Call, folder: Path) -> int:
-    """Whether a benchmark folder is whole."""
+    """Check whether a benchmark folder is complete and unchanged."""
     from merging.base.errors import TaskError
     from merging.base.text import first_few
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.images.benchmarks.manifest import altered
 
     checked_benchmark = Benchmark.load(folder.resolve())
-    problems = [f"{name} is not what the manifest says." for name in altered(folder)]
+    problems = [f"{name} differs from the file in the manifest." for name in altered(folder)]
     for task in checked_benchmark.tasks:
         for split in (*task.splits, *(["exemplars"] if checked_benchmark.count(task.key, "exemplars") else [])):
             try:
@@ -89,10 +89,10 @@ def check(call: Call, folder: Path) -> int:
 
 @benchmark.command(cls=Command)
 @argument("folder", type=PATH, help="a benchmark that refers to images and models in files")
-@argument("place", type=PATH, help="a folder that holds these files now")
+@argument("files_folder", type=PATH, metavar="PLACE", help="the folder in which these files are now")
 @click.pass_obj
 def find(call: Call, folder: Path, files_folder: Path) -> int:
-    """Find the images' files and the models that a benchmark refers to where they lie now."""
+    """Find the moved files of images and models that a benchmark refers to."""
     from merging.images.benchmarks.benchmark import Benchmark
 
     with report_progress(None) as progress:
@@ -100,7 +100,7 @@ def find(call: Call, folder: Path, files_folder: Path) -> int:
     if call.json:
         print(encode_json({"problems": problems}))
     else:
-        print("\n".join(problems) or "All files are there, and are the ones that the benchmark was made of.")
+        print("\n".join(problems) or "All files were found, and they are those from which the benchmark was made.")
     return FAILED if problems else DONE
 
 
@@ -140,7 +140,7 @@ def _print_benchmark(call: Call, benchmark: Benchmark, folder: Path) -> None:
 @option("--configuration", metavar="NAME", help="of a Hugging Face data set that has several")
 @click.pass_obj
 def look(call: Call, path: Path, image_column: str | None, label_column: str | None, configuration: str | None) -> int:
-    """What a data set holds, without writing anything."""
+    """Describe a data set, without writing anything."""
     from merging.base.text import first_few
     from merging.images.data_sets.data_set_formats import open_data
 
@@ -152,18 +152,18 @@ def look(call: Call, path: Path, image_column: str | None, label_column: str | N
         return DONE
     counts_text = ", ".join(f"{part} {count:,}" for part, count in counts.items())
     print(f"{data.kind}: {counts_text} images, {data.classes} classes")
-    classes = first_few(data.class_names, 10) if data.class_names else "Classes are numbers; give their names."
+    classes = first_few(data.class_names, 10) if data.class_names else "Classes are numbers; provide their names."
     print("\n".join((classes, *data.notes)))
     return DONE
 
 
 @benchmark.command(cls=Command)
 @argument("features", type=PATH, help="an npz with features, labels and model")
-@option("--model", required=True, help="the checkpoint that they are of")
+@option("--model", required=True, help="the checkpoint that computed them")
 @option("--head", type=PATH, required=True, help="a head: head_*.pt or a file like it")
 @click.pass_obj
 def score(call: Call, features: Path, model: str, head: Path) -> int:
-    """Accuracy of a model from features that were computed before."""
+    """Compute the accuracy of a model from stored features."""
     from merging.engine.evaluation.feature_file import FeatureFile
     from merging.images.zero_shot_heads import read_head
 

@@ -20,7 +20,7 @@ from merging.models.formats.model_sources import ModelRef
 @device_option
 @click.pass_obj
 def evaluate(call: Call, checkpoint: ModelRef, activation: str | None, architecture: str, device: str) -> int:
-    """Accuracy of a checkpoint on the benchmark."""
+    """Measure the accuracy of a checkpoint on the benchmark."""
     from merging.engine.evaluation.evaluate import evaluate as score
     from merging.images.benchmarks.benchmark import SPLITS, Benchmark
     from merging.images.benchmarks.image_draws import REPORTING, draws

@@ -30,10 +30,12 @@ def open_program_session(
     if not (network := find_network(sweep)):
         return None
     if workers:
-        raise EvaluatorError(f"Workers compute points of CLIP; a sweep of {network} is measured here. Leave --workers.")
+        raise EvaluatorError(
+            f"Workers compute points of CLIP; a sweep of {network} is measured in this process. Leave out --workers."
+        )
     if subject_to:
         raise EvaluatorError(f"--subject-to takes accuracies of the benchmark; this is a sweep of {network}.")
-    program = require_evaluator(f"A sweep of {network} is measured by a program of yours.")
+    program = require_evaluator(f"A sweep of {network} is measured by your own program.")
     return ProgramSession(benchmark, sweep.sample, store=store, program=program)
 
 
@@ -49,7 +51,7 @@ def print_stored_points(planned_points: Sequence[NamedPoint], session: ProgramSe
 
 
 def print_points(sweep: Sweep, planned_points: Sequence[NamedPoint], session: ProgramSession, as_json: bool) -> None:
-    """Print the program's scores of every point, as JSON if ``plain``."""
+    """Print the program's scores of every point, in JSON if ``as_json``."""
     from merging.study.sweeps.known_points import KnownPoints
     from merging.study.sweeps.sweep_tables import score_means, score_rows
 
@@ -68,7 +70,7 @@ def print_points(sweep: Sweep, planned_points: Sequence[NamedPoint], session: Pr
         label = [f"mean of {row['tasks']}" if row["mean"] == "mean" else row["mean"], row["metric"]]
         lines.append((*_describe_point(sweep, row), *label, f"{100 * row['value']:.1f} %", ""))
     print(format_columns(lines))
-    print(f"Given by {name}; no benchmark of this program measured them.")
+    print(f"These scores are from {name}; the benchmark did not measure them.")
 
 
 def _describe_point(sweep: Sweep, row: dict[str, Any]) -> list[str]:

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from merging.models.inspection.fit_report import FitReport
 
 VERDICT_HELP = (
-    'Without --keep it ends with 0 if they fit, else with 1. --json says which as "verdict": "fits", "doubtful" (a '
+    'Without --keep the exit code is 0 if they fit, else 1. --json prints the verdict: "verdict": "fits", "doubtful" (a '
     'merge can run, but something is probably wrong) or "does not fit" (no merge can run).'
 )
 
 
 @click.command(cls=Command, epilog=VERDICT_HELP)
 @checkpoint_options
-@option("--values", is_flag=True, help="read every number of large files, too, not a sample")
+@option("--values", is_flag=True, help="read every value also of large files, instead of a sample")
 @activation_option
 @architecture_option
 @vocabulary_option
-@option("--keep", is_flag=True, help="keep the report for the app; exit code 0 whatever it says")
+@option("--keep", is_flag=True, help="store the report for the app; the exit code is then 0 in any case")
 @job_options
 @click.pass_obj
 def fit(
@@ -56,7 +56,7 @@ def fit(
     from merging.models.architecture import with_architecture
     from merging.models.digest_cache import DIGESTS
     from merging.models.formats.model_sources import open_models
-    from merging.models.inspection.fit_check import check_fit as compare
+    from merging.models.inspection.fit_check import check_fit
     from merging.models.inspection.fit_report import FITS
     from merging.models.stated_architecture import StatedArchitecture
     from merging.sharing.catalog import fit_reports
@@ -70,7 +70,7 @@ def fit(
     }
     with report_progress(call.events) as progress:
         context = call.context(progress)
-        report = compare(
+        report = check_fit(
             pretrained_checkpoint,
             expert_checkpoints,
             values=values or None,
@@ -105,7 +105,7 @@ def _format_report(report: FitReport) -> Iterator[str]:
     yield report.text()
     yield from (f"{name}: {distance.text()}." for name, distance in report.distances.items())
     yield from report.notes
-    yield report.read + (" --values reads every number." if report.sampled else "")
+    yield report.read + (" --values reads every value." if report.sampled else "")
 
 
 @click.command(cls=Command)
@@ -120,7 +120,7 @@ def _format_report(report: FitReport) -> Iterator[str]:
 @job_options
 @click.pass_obj
 def digest(call: Call, checkpoints: Sequence[ModelRef], store: Path | None) -> int:
-    """Digests of checkpoints' tensors, remembered for the app."""
+    """Compute the digests of checkpoints' tensors, and store them for the app."""
     from merging.base.settings import store_root
     from merging.models.digest_cache import DIGESTS
     from merging.study.runs.run_store import Store

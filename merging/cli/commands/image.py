@@ -25,16 +25,22 @@ if TYPE_CHECKING:
 
 TABLES = ("lens", "accuracy", "attention", "attention_change", "drift", "restore", "restore_tokens", "occlude",
           "neighbors", "overlap")  # fmt: skip
-DEFAULT_TABLES = tuple(name for name in TABLES if name not in ("attention", "restore_tokens"))  # the others are long
-FIND_QUESTIONS = ("turns", "parts", "drift", "mended", "broken")  # of --find
-MAX_LISTED_IMAGES = 20  # most images that are listed as text
+DEFAULT_TABLES = tuple(
+    name for name in TABLES if name not in ("attention", "restore_tokens")
+)  # the two others are long
+FIND_QUESTIONS = ("turns", "parts", "drift", "mended", "broken")  # the values of --find
+MAX_LISTED_IMAGES = 20  # in a text; --json lists all
 
 
 @click.command(cls=Command)
-@argument("run", help="the run's id, or six of its first digits")
+@argument("run", help="the run's id, or at least its first six digits")
 @argument("image", default="", help="TASK:SPLIT:N, such as digits:reporting:17, or a PNG, JPEG or WebP with --head")
-@option("--head", default="", help="the data set whose classes are asked for (default: the image's own)")
-@option("--against", default="", help="pretrained or experts/TASK (default: the expert in domain, else pretrained)")
+@option("--head", default="", help="the data set whose classes are scored (default: that of the image)")
+@option(
+    "--against",
+    default="",
+    help="the reference: pretrained or experts/TASK (default: the task's expert if it was merged, else pretrained)",
+)
 @option("--table", "tables", multiple=True, type=click.Choice(TABLES), help="only these tables (repeatable)")
 @option("--find", default="", help=f"list images instead: {', '.join(FIND_QUESTIONS)}; see --depth")
 @option("--depth", type=int, default=0, show_default=True, help="for --find: 0 is before block 0, b after b blocks")
@@ -53,7 +59,7 @@ def image(
     from merging.study.runs.run_store import Store
 
     if bool(image) == bool(find):
-        raise TaskError("Name one image (TASK:SPLIT:N, or a file), or ask for some with --find.")
+        raise TaskError("Name one image (TASK:SPLIT:N, or a file), or search for images with --find.")
     run_store, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
     stored_run = run_store.get_run(run_store.resolve_id(run))
     with report_progress(None) as progress:
@@ -69,7 +75,7 @@ def image(
 
 
 def _find_images(towers: Towers, run: Run, question: str, depth: int) -> pd.DataFrame:
-    """The images that match a question, by a stored measurement, which is computed first if it is missing."""
+    """The images that match a question of --find. The measurement ``depths`` is computed first if it is not stored."""
     from merging.study import measure
     from merging.study.measurements import depths
     from merging.study.measurements.find_images import find_by_depth
@@ -88,7 +94,7 @@ def _open_image(benchmark: Benchmark, image: str, head: str) -> StudiedImage:
         return studied_image.find_image(benchmark, image, head)
     if not head:
         keys = first_few([task.key for task in benchmark.tasks], 20)
-        raise TaskError(f"{printable(path.name)} is in no data set, so --head has to name one: {keys}.")
+        raise TaskError(f"{printable(path.name)} does not belong to a data set, so --head must name one: {keys}.")
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
     return studied_image.read_image_file(benchmark, data, path.name, head)
@@ -97,7 +103,7 @@ def _open_image(benchmark: Benchmark, image: str, head: str) -> StudiedImage:
 def _collect_facts(
     image_tables: ImageTables, run: Run, subject: StudiedImage, against: str, table_names: tuple[str, ...]
 ) -> dict[str, Any]:
-    """The printed facts: the image, the models, the sentence and the tables."""
+    """The facts to print: the image, the models, a sentence, and the named tables as lists of rows."""
     from merging.study.one_image.named_towers import model_key, reference_key
     from merging.study.one_image.nearest_images import same_domain
 
@@ -124,7 +130,8 @@ def _collect_facts(
     label = None if subject.label is None else subject.class_name(subject.label)
     return {
         "image": subject.name, "head": task, "class": label, "run": run.id, "model": key, "reference": reference,
-        "sentence": image_tables.sentence(subject, key, reference), "first_past": image_tables.first_past(subject, key, reference),
+        "sentence": image_tables.sentence(subject, key, reference),
+        "first_past": image_tables.first_past(subject, key, reference),
         "tables": {name: table_builders[name]().to_dict("records") for name in table_names},
     }  # fmt: skip
 
@@ -136,11 +143,13 @@ def _join_tables(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
 
 
 def _format_facts(facts: dict[str, Any]) -> str:
-    """The sentence, and the probabilities after restoring tokens before each block."""
+    """The sentence, and the probabilities after inserting the reference's tokens before each block."""
     lines = [f"{printable(facts['image'])}: {facts['sentence']}"]
     if rows := facts["tables"].get("restore"):
         followed_class = printable(str(rows[0]["followed"]))
-        lines.append(f"Probability of “{followed_class}” with tokens of {facts['reference']} put in before each block:")
+        lines.append(
+            f"Probability of “{followed_class}” with the tokens of {facts['reference']} inserted before each block:"
+        )
         table_rows: list[tuple[str, ...]] = [("block", "class token", "patches", "all")]
         last_depth = max(row["depth"] for row in rows)
         for depth in range(last_depth + 1):
@@ -152,11 +161,12 @@ def _format_facts(facts: dict[str, Any]) -> str:
 
 
 def _format_matches(matches: pd.DataFrame, benchmark: Benchmark) -> str:
-    """The first images as a table, and how many there are."""
+    """The first images as a table, and the number of images."""
     from merging.images.benchmarks import image_draws
 
     rows: list[tuple[str, ...]] = [("image", "class", "answer", "value")]
     for row in matches.head(MAX_LISTED_IMAGES).to_dict("records"):
         rows.append((*(printable(str(row[name])) for name in ("image", "class", "answer")), f"{row['value']:.3g}"))
     split_name = image_draws.part(whole=image_draws.is_whole(benchmark.folder))
-    return f"{format_columns(rows)}\n{len(matches):,} images of the {split_name}; at most {MAX_LISTED_IMAGES} are listed, --json has all."
+    count = f"{len(matches):,} images of the {split_name}; at most {MAX_LISTED_IMAGES} are listed, --json prints all."
+    return f"{format_columns(rows)}\n{count}"

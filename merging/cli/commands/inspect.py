@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 @argument("checkpoint", type=ModelType("the checkpoint"), help="a file or folder, or bundled:NAME")
 @architecture_option
 @family_option
-@option("--no-digest", is_flag=True, help="read no numbers, only what the file says of them")
-@option("--tensors", is_flag=True, help="print every tensor: its place, its role, and what a merge makes of it")
+@option("--no-digest", is_flag=True, help="read only names, shapes and types, not the values")
+@option("--tensors", is_flag=True, help="print every tensor: its section, its role, and what becomes of it in a merge")
 @click.pass_obj
 def inspect(call: Call, checkpoint: ModelRef, architecture: str, family: str, no_digest: bool, tensors: bool) -> int:
-    """Say what a checkpoint is, by what is in it."""
+    """Describe a checkpoint by its content."""
     from merging.models.architecture import with_architecture
     from merging.models.inspection import checkpoint_facts
     from merging.models.stated_architecture import StatedArchitecture
@@ -59,7 +59,7 @@ def _format_tensors(model: Checkpoint, json: bool) -> str:
         rows.append(tuple(printable(str(cell)) for cell in cells))
     sources = {"clip": "the rules of CLIP", "facts": "facts of its kind, names and shapes"}
     source = sources.get(records[0]["told_by"], "names and shapes") if records else "nothing"
-    return f"{format_columns(rows)}\nRoles are told by {source}."
+    return f"{format_columns(rows)}\nRoles were derived from {source}."
 
 
 def _describe_counts(counts: Mapping[str, Any]) -> str:
@@ -112,4 +112,4 @@ def _describe_architecture(sizes: Mapping[str, Any] | None) -> str:
 def _describe_activation(stated: Mapping[str, Any] | None) -> str:
     if stated is None:
         return ""
-    return stated["name"] if stated["known"] else f"{stated['name']} is assumed: nothing beside the weights says so"
+    return stated["name"] if stated["known"] else f"{stated['name']} is assumed: no file states it"

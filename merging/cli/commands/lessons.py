@@ -1,4 +1,4 @@
-"""The command ``lessons``: lists the lessons, checks them against the stored results, and begins new ones."""
+"""The command ``lessons``: lists the lessons, checks them against the stored results, and writes skeletons of new ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--json", is_flag=True, help="print JSON")
 @click.pass_context
 def lessons(ctx: click.Context, json: bool) -> int | None:
-    """List the lessons, check them, or begin one."""
+    """List the lessons, check them, or start a new one."""
     ctx.obj.json = ctx.obj.json or json
     return None if ctx.invoked_subcommand is not None else _print_lessons(ctx.obj)
 
@@ -41,7 +41,7 @@ def lessons(ctx: click.Context, json: bool) -> int | None:
 @lessons.command("list", cls=Command)
 @click.pass_obj
 def list_found_lessons(call: Call) -> int:
-    """Every lesson that is found, and every file that cannot be read."""
+    """List every lesson, and every file that cannot be read."""
     return _print_lessons(call)
 
 
@@ -71,7 +71,7 @@ def _print_lessons(call: Call) -> int:
 @device_option
 @click.pass_obj
 def check(call: Call, file: Path | None, compute: bool, store: Path | None, device: str) -> int:
-    """Check lessons: every page, key, run and fact, with each text as a learner reads it."""
+    """Check every page, key, run and fact of lessons, and print each text as a learner reads it."""
     from merging.teaching import lesson_files
     from merging.teaching.lesson_check import fill_texts, find_problems
 
@@ -153,22 +153,24 @@ def _renew_context(context: LessonContext) -> LessonContext:
 
 @lessons.command(cls=Command)
 @argument("key", help="its key: small letters, digits and underscores")
-@option("--to", type=PATH, metavar="FOLDER", default=Path(), help="folder for the file (default: this one)")
+@option(
+    "--to", "folder", type=PATH, metavar="FOLDER", default=Path(), help="folder for the file (default: this folder)"
+)
 @click.pass_obj
-def new(call: Call, key: str, to: Path) -> int:
-    """Write the skeleton of a lesson, to be filled in."""
+def new(call: Call, key: str, folder: Path) -> int:
+    """Write the skeleton of a new lesson."""
     from merging.base.files.records import write_text
     from merging.teaching.lesson_fields import NAME_PATTERN
     from merging.teaching.skeleton import make_skeleton
 
-    path: Path = to / f"{key}.yaml"
+    path: Path = folder / f"{key}.yaml"
     problems = []
     if not NAME_PATTERN.fullmatch(key):
         problems.append(f"A key is a name of small letters, digits and underscores; got {key[:60]!r}.")
-    if not to.is_dir():
-        problems.append(f"There is no folder {to}. Make it first.")
+    if not folder.is_dir():
+        problems.append(f"There is no folder {folder}. Make it first.")
     elif path.exists():
-        problems.append(f"{path} is there already. Take another key, or delete it.")
+        problems.append(f"{path} exists already. Choose another key, or delete it.")
     if problems:
         raise UsageError(problems)
     write_text(path, make_skeleton(key))

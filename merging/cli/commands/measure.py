@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     "what",
     help="drift, layer_drift, ablation, put_back, first_order, predictions, features, tsne, along_steps, modules, "
     "depths or feature_bank of a run; signs or pairs of its experts; exemplars, drm_ablations, task_counts or "
-    "method_times of the benchmark; several with commas",
+    "method_times of the benchmark; separate several by commas",
 )
-@argument("runs", nargs=-1, metavar="[RUN]...", help="the runs' ids, or six of their first digits")
+@argument("runs", nargs=-1, metavar="[RUN]...", help="the runs' ids, or at least their first six digits")
 @layer_inputs_option
 @workers_option
 @job_options
@@ -37,7 +37,7 @@ def measure(
     call: Call, what: str, runs: Sequence[str], layer_inputs: Mapping[str, str],
     store: Path | None, device: str,
 ) -> int:  # fmt: skip
-    """Measure something of stored runs, such as feature drift."""
+    """Compute measurements of stored runs, such as feature drift."""
     from merging.base import settings
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study import measure as measuring

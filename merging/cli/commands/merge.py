@@ -41,9 +41,7 @@ def _check_adapt(
 
 @click.command(cls=Command, epilog=SPEC_HELP, reads=list_named_models)
 @checkpoint_options
-@option(
-    "--edit", "edits", type=StepType("edit"), multiple=True, metavar="SPEC", help="an edit; may be given repeatedly"
-)
+@option("--edit", "edits", type=StepType("edit"), multiple=True, metavar="SPEC", help="an edit; repeatable")
 @option(
     "--merge",
     type=StepType("merge"),
@@ -52,14 +50,14 @@ def _check_adapt(
     help="the merge (default: task_arithmetic)",
 )
 @option("--adapt", "adapt", type=StepType("adapt"), multiple=True, callback=_check_adapt, metavar="SPEC",
-        help="what is put on top of the merged model, such as surgery:rank=16")  # fmt: skip
+        help="the adapt on top of the merged model, such as surgery:rank=16")  # fmt: skip
 @option("--test-data", type=TestDataType(), default={}, metavar="SPLIT[:per_task=N,seed=N]",
-        help="images that are learned from without labels: choosing (default), reporting or exemplars")  # fmt: skip
+        help="unlabeled images to learn from: choosing (default), reporting or exemplars")  # fmt: skip
 @data_options
 @family_option
 @option("--count-dead-params", is_flag=True, help="count unused text tensors in quantiles, as papers' presets do")
 @vocabulary_option
-@option("--title", default="", help="what to call the run")
+@option("--title", default="", help="the title of the run")
 @option(
     "--out",
     type=PATH,
@@ -83,7 +81,7 @@ def merge(
     export_settings: ExportOptions,
     store: Path | None,
     run_choices: RunChoices,
-    **recipe_fields: Any,  # options with the names of a recipe's fields
+    **recipe_fields: Any,  # the options whose names are those of a recipe's fields
 ) -> int:
     """Merge checkpoints and export the model."""
     from merging.base.errors import RecipeError

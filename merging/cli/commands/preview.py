@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @argument("recipe", help="a recipe in YAML, or the id of a stored run")
-@option("--per-task", type=int, help="images of every task (default: all of the choosing half)")
-@option("--seed", type=int, default=0, show_default=True, help="which images are drawn")
+@option("--per-task", type=int, help="images per task (default: all of the choosing half)")
+@option("--seed", type=int, default=0, show_default=True, help="the seed with which images are sampled")
 @option("--against", default="", help="a stored run or a recipe to compare with (default: the pretrained model)")
 @store_option
 @device_option
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def preview(
     call: Call, recipe: str, per_task: int | None, seed: int, against: str, store: Path | None, device: str
 ) -> int:
-    """Say what a recipe would score, on a sample and against a reference."""
+    """Estimate the scores of a recipe on a sample, compared with a reference."""
     import merging
     from merging.base import settings
     from merging.study.previews.preview_samples import PreviewSample
@@ -62,9 +62,10 @@ def _format_preview(preview: Preview) -> str:
         shares = (f"{100 * row[name]:.1f} %" for name in ("accuracy", "reference"))
         low, middle, high = (f"{100 * row[name]:+.1f}" for name in ("low", "difference", "high"))
         rows.append((printable(str(row["title"])), *shares, f"{middle} [{low}, {high}]", str(row["n"])))
-    image_text = "all images" if preview.sample.per_task is None else f"at most {preview.sample.per_task} images a task"
+    limit = preview.sample.per_task
+    image_text = "all images" if limit is None else f"at most {limit} images per task"
     description = (
-        f"Preview of {printable(preview.title)} against {printable(preview.reference)}: {image_text} of the {preview.half} "
-        f"half, n = {preview.n:,}, seed {preview.seed}, on {preview.device}. It is no run."
+        f"Preview of {printable(preview.title)} against {printable(preview.reference)}: {image_text} of the "
+        f"{preview.half} half, n = {preview.n:,}, seed {preview.seed}, on {preview.device}. A preview is not stored as a run."
     )
     return f"{format_columns(rows)}\n{description}"

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from merging.sharing.published.repository_lock import Lock
 
 QUESTION = "Fetch and compute this?"
-FETCHING_STEP_COUNT = 2  # the number of steps, at the beginning, that need a network
+FETCHING_STEP_COUNT = 2  # the number of first steps, which need a network
 
 
 @click.group(cls=OrderedGroup, invoke_without_command=True, no_args_is_help=False, subcommand_metavar="[ACTION ...]")
@@ -76,13 +76,18 @@ def _print_experiments(call: Call) -> int:
         size_prefix = "" if fetch_plan.has_exact_sizes else "≈ "
         licenses = sorted({part.license for part in fetch_plan.parts})
         rows.append(
-            (fetch_plan.experiment, fetch_plan.title, "nothing" if fetch_plan.is_complete else f"{size_prefix}{size_text(fetch_plan.bytes_to_fetch)}",
-             size_text(fetch_plan.local_bytes) if fetch_plan.local_bytes else "", f"≈ {duration_text(fetch_plan.compute_seconds)}",
-             ", ".join(licenses))
-        )  # fmt: skip
+            (
+                fetch_plan.experiment,
+                fetch_plan.title,
+                "nothing" if fetch_plan.is_complete else f"{size_prefix}{size_text(fetch_plan.bytes_to_fetch)}",
+                size_text(fetch_plan.local_bytes) if fetch_plan.local_bytes else "",
+                f"≈ {duration_text(fetch_plan.compute_seconds)}",
+                ", ".join(licenses),
+            )
+        )
     print(format_columns(rows))
-    print("Computing is on 1,000 images of each test set on this CPU: an estimate.")
-    print("`published plan KEY` says more, `published run KEY` fetches and computes.")
+    print("Times of computing are estimates for 1,000 images of each test set on this CPU.")
+    print("`published plan KEY` prints details, `published run KEY` fetches and computes.")
     return DONE
 
 
@@ -95,7 +100,7 @@ def _print_experiments(call: Call) -> int:
 def plan(
     call: Call, experiment: Experiment, choice: Choice, store: Path | None, separate_cache: Path | None, device: str
 ) -> int:
-    """What an experiment would fetch and cost; nothing is fetched."""
+    """Print the downloads and costs of an experiment, without fetching anything."""
     from merging.sharing.published.experiment_run import ExperimentRun, find_folders
 
     folders = _require_fetched_folder(find_folders(experiment.key, store, separate_cache))
@@ -118,14 +123,20 @@ def fetch(
     fetch_settings: FetchSettings,
     store: Path | None,
 ) -> int:
-    """Only fetch what an experiment needs, for a machine with a network."""
+    """Only fetch the files of an experiment, on a machine with a network."""
     from merging.sharing.published.experiment_run import ExperimentRun, find_folders
     from merging.sharing.published.experiment_steps import STEPS
 
+    folders = find_folders(experiment.key, store, separate_cache)
     experiment_run = ExperimentRun(
-        experiment, choice, find_folders(experiment.key, store, separate_cache), "cpu", fetch_settings.latest, fetch_settings.revisions,
+        experiment,
+        choice,
+        folders,
+        "cpu",
+        fetch_settings.latest,
+        fetch_settings.revisions,
         fetch_settings.bytes_per_second,
-    )  # fmt: skip
+    )
     if _confirm_fetching(call, experiment_run, fetch_settings):
         _run_steps(call, experiment_run, STEPS[:FETCHING_STEP_COUNT])
     final_plan = _make_plan(experiment_run)
@@ -148,10 +159,17 @@ def fetch(
 @device_option
 @click.pass_obj
 def run(
-    call: Call, experiment: Experiment, choice: Choice, separate_cache: Path | None, table_file: Path | None, expect: str | None,
-    fetch_settings: FetchSettings, store: Path | None, device: str,
-) -> int:  # fmt: skip
-    """Plan, fetch, make the benchmark, run the recipes, print the table; stopped, it goes on where it was."""
+    call: Call,
+    experiment: Experiment,
+    choice: Choice,
+    separate_cache: Path | None,
+    table_file: Path | None,
+    expect: str | None,
+    fetch_settings: FetchSettings,
+    store: Path | None,
+    device: str,
+) -> int:
+    """Plan, fetch, make the benchmark, run the recipes, print the table; a stopped run can be continued."""
     from merging.sharing.published.experiment_run import ExperimentRun, find_folders
     from merging.sharing.published.experiment_steps import STEPS, read_published_table, store_choice
 
@@ -172,13 +190,13 @@ def run(
 
 
 @published.command(cls=Command)
-@argument("key", help="the key of an experiment that ran here")
+@argument("key", help="the key of an experiment that has run in this store")
 @store_option
 @to_option
 @expect_option
 @click.pass_obj
 def table(call: Call, key: str, store: Path | None, table_file: Path | None, expect: str | None) -> int:
-    """Print the table of what was computed."""
+    """Print the table of the computed rows."""
     from merging.sharing.published.experiment_catalogue import read_experiment
     from merging.sharing.published.experiment_run import find_folders
     from merging.sharing.published.experiment_steps import read_published_table
@@ -199,7 +217,7 @@ def _require_fetched_folder(folders: ExperimentFolders) -> ExperimentFolders:
         problem = (
             f"has no published/{folders.key}/{LOCK_FILE}"
             if separate_cache and separate_cache.is_dir()
-            else "is no folder"
+            else "is not a folder"
         )
         remedy = f"`published fetch {folders.key} --into FOLDER` writes the folder that --from reads."
         raise UsageError([f"{separate_cache} {problem}. {remedy}"])
@@ -208,9 +226,9 @@ def _require_fetched_folder(folders: ExperimentFolders) -> ExperimentFolders:
 
 def _make_plan(run: ExperimentRun, lock: Lock | None = None) -> FetchPlan:
     from merging.base.devices import choose_device
-    from merging.sharing.published.experiment_steps import make_choice_plan as planned
+    from merging.sharing.published.experiment_steps import make_choice_plan
 
-    return planned(run.experiment, run.choice, run.folders, choose_device(run.device).type, lock)
+    return make_choice_plan(run.experiment, run.choice, run.folders, choose_device(run.device).type, lock)
 
 
 def _print_plan(call: Call, fetch_plan: FetchPlan) -> None:
@@ -260,7 +278,7 @@ def _run_steps(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) 
 
 @contextlib.contextmanager
 def _explain_failures(call: Call, run: ExperimentRun) -> Iterator[None]:
-    """Explain a failure of the Hub in the block for the experiment, and turn a requested pause into ``Paused``."""
+    """Explain a failure of the Hub in the block to the user, and turn a cancellation by a pause file into ``Paused``."""
     from merging.sharing.published.fetch_failures import explain_failure
 
     try:
@@ -280,14 +298,14 @@ def _explain_failures(call: Call, run: ExperimentRun) -> Iterator[None]:
 
 
 def _confirm() -> bool:
-    """Whether the user answers the question with yes. Raises UsageError without a terminal to ask on."""
+    """Whether the user confirms the question. Raises UsageError if there is no terminal."""
     if not sys.stdin.isatty():
-        raise UsageError(["This fetches files, and there is no terminal to ask: --yes answers."])
+        raise UsageError(["This command fetches files, and there is no terminal for its question. Confirm with --yes."])
     return click.confirm(QUESTION, default=False, err=True)
 
 
 def _print_table(call: Call, published_table: PublishedTable, table_file: Path | None, expect: str | None) -> int:
-    """Print the table, write it to the file ``to``, and return the exit code: whether it meets the expectation."""
+    """Print the table, and write it to ``table_file``. Returns FAILED if the table does not meet the expectation."""
     from merging.base.files.records import write_text
     from merging.sharing.published.accuracy_verdicts import is_expectation_met
     from merging.sharing.published.experiment_texts import (

@@ -43,9 +43,9 @@ def _list_recipe_models(option_texts: Mapping[str, Any]) -> list[ModelRef]:
     metavar="RECIPE...",
     help="recipes in YAML; workers run several at once",
 )
-@option("--base", type=PATH, help="folder from which relative paths count (default: each recipe's)")
-@option("--need-model", is_flag=True, help="compute again if only tables are stored")
-@option("--out", type=PATH, is_eager=True, help="export the model, too: a folder, or a .safetensors file")
+@option("--base", type=PATH, help="folder of relative paths (default: that of each recipe)")
+@option("--need-model", is_flag=True, help="compute the run again if only its tables are stored")
+@option("--out", type=PATH, is_eager=True, help="also export the model: a folder, or a .safetensors file")
 @export_options
 @data_options
 @job_options
@@ -81,7 +81,9 @@ def run(
     bases = [base or path.absolute().parent for path in recipes]
     if len(recipes) > 1:
         if out is not None:
-            raise UsageError(["--out is for one recipe. Export the others from the store: `export ID --out`."])
+            raise UsageError(
+                ["--out exports one recipe. Export the runs of several from the store: `export ID --out`."]
+            )
         options = RunOptions(evaluate=run_choices.evaluate, need_model=need_model, strict=run_choices.strict)
         requests = [WantedRun(*pair) for pair in zip(loaded_recipes, bases, strict=True)]
         return _run_several(call, recipes, requests, options, store, run_choices.device)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @argument("run", help="the run's id")
 @option("--from", "source", type=PATH, help="CSV with the columns task,split,metric,value,n, or JSON of lm-eval")
 @option("--evaluate", is_flag=True, help="measure it with the program of MERGESCOPE_EVALUATOR")
-@option("--references", is_flag=True, help="with --evaluate: measure the pretrained model and each expert, too")
+@option("--references", is_flag=True, help="with --evaluate: also measure the pretrained model and each expert")
 @job_options
 @click.pass_obj
 def scores(call: Call, run: str, source: Path | None, evaluate: bool, references: bool, store: Path | None) -> int:
-    """List scores that a run was given, or give it those of a file or a program."""
+    """List the imported scores of a run, or import them from a file or a program."""
     from merging.base import settings
     from merging.study.imported_scores import find_scores, store_scores
     from merging.study.runs.run_store import Store
@@ -44,9 +44,9 @@ def scores(call: Call, run: str, source: Path | None, evaluate: bool, references
         print(encode_json({"run": run_id, "file": file, "scores": [asdict(score) for score in scores]}))
         return DONE
     if not stored_scores:
-        print(f"Run {run_id} was given no scores; give them with --from FILE, or --evaluate.")
+        print(f"Run {run_id} has no imported scores. Import some with --from FILE, or --evaluate.")
         return DONE
-    print(f"Run {run_id}, scores given in {stored_scores.origin}:")
+    print(f"Run {run_id}, scores from {stored_scores.origin}:")
     for score in stored_scores.scores:
         print(format_score(score))
     return DONE

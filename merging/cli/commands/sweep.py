@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """The options that describe a sweep, as written."""
+    """The options that describe a sweep, as the user wrote them."""
 
     recipes: Sequence[str]
     vary: Sequence[str]
@@ -60,22 +60,29 @@ class SweepOptions:
     "--vary",
     multiple=True,
     metavar="WHAT=VALUES",
-    help="such as lwptv.prune_ratio=0:1:0.1 or experts=2,4,8; twice for a plane of two values",
+    help="such as lwptv.prune_ratio=0:1:0.1 or experts=2,4,8; repeat it for a plane of two values",
 )
 @option("--line", is_flag=False, flag_value="", metavar="[VALUES]", help="from pretrained (0) to the merge (1)")
 @option("--plane", metavar="A,B", help="coefficients of two experts, on the values of --vary A=, B=")
 @option("--split", default="choosing", show_default=True, help="choosing or reporting")
 @option("--images", type=int, default=128, show_default=True, help="images of each task, 0 for all")
-@option("--seed", type=int, default=0, help="of the draw of images and the order of experts")
-@option("--title", default="", help="what to call the sweep")
-@option("--stored", metavar="ID", help="go on with a stored sweep")
+@option("--seed", type=int, default=0, help="the seed of the sampled images and of the order of experts")
+@option("--title", default="", help="the title of the sweep")
+@option("--stored", metavar="ID", help="continue a stored sweep")
 @option(
-    "--subject-to", metavar="OF=X", help="the best point has at least X: out=0.8, in=0.6 or a task such as kana=0.7"
+    "--subject-to",
+    metavar="OF=X",
+    help="require at least X of the best point: out=0.8, in=0.6 or a task such as kana=0.7",
 )
 @option("--best-by", type=click.Choice(("h", "in")), default="h", show_default=True, help="H-score, or in domain")
 @pause_sweep_option
 @option("--describe", is_flag=True, help="print the id that --stored takes, and compute nothing")
-@option("--share", type=SHARE, metavar="K/N", help="every Nth point from the Kth, from 0: 3/16 of a job array of 16")
+@option(
+    "--share",
+    type=SHARE,
+    metavar="K/N",
+    help="every Nth point from the Kth, counted from 0, such as 3/16 in a job array of 16",
+)
 @workers_option
 @mixed_option
 @job_options
@@ -93,7 +100,7 @@ def sweep(
     device: str,
     **options: Any,
 ) -> int:
-    """Evaluate recipes at many values; stopped, it goes on where it was."""
+    """Evaluate recipes at many values; a stopped sweep can be continued."""
     from merging.base import settings
     from merging.base.files.short_digest import resolve_prefix
     from merging.images.benchmarks.benchmark import Benchmark
@@ -150,17 +157,19 @@ def _print_cost(cost: SweepCost) -> None:
 
 
 def _compute_missing(call: Call, compute_points: Callable[..., SweepOutcome], sweep: Sweep, device: str) -> int:
-    """Compute the missing points; print how that ended unless all are done. Returns the exit code."""
+    """Compute the missing points, print a sentence if the sweep was stopped or paused, and return the exit code."""
     try:
         with report_progress(call.events) as progress:
             outcome = compute_points(context=call.context(progress, device, print_warning))
     except Paused:
         raise
     except Cancelled:
-        print(f"Stopped; its points are stored. `sweep --stored {sweep.id}` goes on.")
+        print(f"Stopped; the computed points are stored. `sweep --stored {sweep.id}` continues the sweep.")
         return CANCELLED
     if outcome.paused:
-        print(f"Paused at {outcome.stored} of {outcome.points} points; `sweep --stored {sweep.id}` goes on.")
+        print(
+            f"Paused at {outcome.stored} of {outcome.points} points; `sweep --stored {sweep.id}` continues the sweep."
+        )
         return PAUSED
     return DONE
 
@@ -200,7 +209,7 @@ def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requ
     if requirement is None:
         print(f"Best by {'H-score' if best_by == 'h' else 'in domain'}: {name}.")
         return
-    verdict = "Best" if is_met else "No point meets it; nearest"
+    verdict = "Best" if is_met else "No point meets it. The nearest"
     score = percent_with_interval(row["required"], row["required_low"], row["required_high"])
     certainty = (
         f"{100 * row['certainty']:.0f} % of {requirements.DRAWS:,} draws of the images, seed {requirements.SEED}"
@@ -258,6 +267,6 @@ def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
         device = [str(row[name]) for name in devices]
         lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images, *device))
     if count_heads:
-        return f"{format_columns(lines)}\nAverages with other n are over other tasks."
+        return f"{format_columns(lines)}\nAverages with different n are over different tasks."
     n_in, n_out = counts.iloc[0]
     return f"{format_columns(lines)}\nn = {n_in:,} images in domain and {n_out:,} out of domain at every point."
