@@ -28,9 +28,7 @@ from merging.cli.output import Bar, write_last_event
 from merging.tasks.queue.events import GOES_ON
 
 PROGRAM = "python -m merging"
-COMPLETION_VARIABLE = (
-    "_MERGESCOPE_COMPLETE"  # the variable that a shell sets to complete words, see docs/own_checkpoints.md
-)
+COMPLETION_VARIABLE = "_MERGESCOPE_COMPLETE"  # set by a shell to complete words; see docs/own_checkpoints.md
 OUT_OF_MEMORY_MESSAGE = (
     "The computer ran out of memory, so the command was stopped, and no partial result was stored. Close other programs, or use "
     "fewer or smaller models at a time."

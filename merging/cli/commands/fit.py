@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from merging.models.inspection.fit_report import FitReport
 
 VERDICT_HELP = (
-    'Without --keep the exit code is 0 if they fit, else 1. --json prints the verdict: "verdict": "fits", "doubtful" (a '
+    'Without --keep the exit code is 0 if they fit, else 1. --json states the "verdict": "fits", "doubtful" (a '
     'merge can run, but something is probably wrong) or "does not fit" (no merge can run).'
 )
 

@@ -1,4 +1,4 @@
-"""The command ``lessons``: lists the lessons, checks them against the stored results, and writes skeletons of new ones."""
+"""The command ``lessons``: lists lessons, checks them against the stored results, and writes skeletons of new ones."""
 
 from __future__ import annotations
 

@@ -66,6 +66,6 @@ def _format_preview(preview: Preview) -> str:
     image_text = "all images" if limit is None else f"at most {limit} images per task"
     description = (
         f"Preview of {printable(preview.title)} against {printable(preview.reference)}: {image_text} of the "
-        f"{preview.half} half, n = {preview.n:,}, seed {preview.seed}, on {preview.device}. A preview is not stored as a run."
+        f"{preview.half} half, n = {preview.n:,}, seed {preview.seed}, on {preview.device}. It is not a run."
     )
     return f"{format_columns(rows)}\n{description}"

@@ -305,7 +305,7 @@ def _confirm() -> bool:
 
 
 def _print_table(call: Call, published_table: PublishedTable, table_file: Path | None, expect: str | None) -> int:
-    """Print the table, and write it to ``table_file``. Returns FAILED if the table does not meet the expectation."""
+    """Print the table, and write it to ``table_file``. Returns FAILED if it does not meet the expectation."""
     from merging.base.files.records import write_text
     from merging.sharing.published.accuracy_verdicts import is_expectation_met
     from merging.sharing.published.experiment_texts import (

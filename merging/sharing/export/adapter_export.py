@@ -30,14 +30,11 @@ from merging.sharing.export.export_source import ExportSource, open_pretrained
 from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 
 PEFT_PREFIX = "base_model.model."
-MIN_SHARE = 0.5  # least share of the squared norm of a change that an adapter retains
-ROUNDING_SHARE = 1e-6  # largest share of the squared norm of a change that rounding explains
+MIN_SHARE = 0.5  # an adapter must retain this share of the squared norm of each change
+ROUNDING_SHARE = 1e-6  # rounding may lose this share of the squared norm of a change
 MAX_RANK = 4096
 WRITING_PHASE = "Writing the adapter"
-WHOLE_ROLES = {
-    Role.NORM_SCALE,
-    Role.SHIFT,
-}  # roles of tensors that are stored whole, with their module
+WHOLE_ROLES = {Role.NORM_SCALE, Role.SHIFT}  # tensors of these roles are stored whole, with their module
 
 
 @dataclass
@@ -57,8 +54,8 @@ class AdapterFile:
         tensor = min(self.shares, key=self.shares.__getitem__)
         share = self.shares[tensor]
         if share > 1 - ROUNDING_SHARE:
-            return ["The adapter holds all of the change, up to rounding."]
-        return [f"The adapter holds at least {share:.1%} of the squared norm of every tensor's change ({tensor})."]
+            return ["The adapter retains the whole change, up to rounding."]
+        return [f"The adapter retains at least {share:.1%} of the squared norm of every tensor's change ({tensor})."]
 
     @property
     def low_shares(self) -> dict[str, float]:
@@ -70,13 +67,13 @@ def open_adapter_base(source: ExportSource, base: Source | None, meter: Meter) -
     """The pretrained model of the adapter.
 
     Raises:
-        CheckpointError: it is missing, it is not the model that was merged, or there is a model for each task.
+        CheckpointError: the pretrained model is missing or is not the one that was merged, or each task has its own model.
     """
     if source.tasks:
-        raise CheckpointError("An adapter holds one model, and this merge gives one for each task. Use --to hf.")
+        raise CheckpointError("An adapter holds one model, and this merge gives a model for each task. Use --to hf.")
     if source.run is None or source.recipe is None:
         if source.base is None:
-            raise CheckpointError("An adapter changes a pretrained model; name it (convert --base).")
+            raise CheckpointError("An adapter changes a pretrained model; name that model (convert --base).")
         return source.base
     recipe = source.run.recipe
     assert recipe is not None
@@ -94,7 +91,7 @@ def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter:
         CheckpointError: the rank is invalid, or the adapter would lose too much of a tensor's change without ``force``.
     """
     if not 1 <= rank <= MAX_RANK:
-        raise CheckpointError(f"The rank of an adapter is a number from 1 to {MAX_RANK}; say it with --rank.")
+        raise CheckpointError(f"The rank of an adapter is a number from 1 to {MAX_RANK}; set it with --rank.")
     (model,) = source.models.values()
     facts, adapter, experts = facts_of(pretrained.infos), AdapterFile(rank), _open_experts(source)
     later_name = facts.later_name if facts else keep_name
@@ -122,12 +119,13 @@ def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter:
     if adapter.low_shares and not force:
         name, share = min(adapter.low_shares.items(), key=lambda item: item[1])
         raise CheckpointError(
-            f"An adapter of rank {rank} keeps less than half of what was merged in {len(adapter.low_shares)} of "
-            f"{plural(len(adapter.shares), 'tensor')} ({share:.0%} of the squared norm of the change of {name[:80]!r}). "
-            "Take a higher --rank, export the whole model (--to hf), or write it all the same with --force."
+            f"An adapter of rank {rank} retains less than half of the change of {len(adapter.low_shares)} of "
+            f"{plural(len(adapter.shares), 'tensor')} ({share:.0%} of the squared norm of the change of "
+            f"{name[:80]!r}). Use a higher --rank, export the whole model (--to hf), or write the adapter anyway with "
+            "--force."
         )
     if not adapter.tensors:
-        raise CheckpointError("This model is the pretrained one: an adapter would hold nothing.")
+        raise CheckpointError("This model equals the pretrained one, so an adapter would be empty.")
     return adapter
 
 
@@ -156,7 +154,7 @@ def write_adapter(folder: Path, adapter: AdapterFile, base: str, metadata: Mappi
 
 
 def _open_experts(source: ExportSource) -> OpenedRecipe | None:
-    """The models that were merged; None without a run, or if they cannot be opened any more."""
+    """The models that were merged; None without a run, or if they can no longer be opened."""
     recipe = source.run.recipe if source.run is not None else None
     try:
         return None if recipe is None else open_inputs(recipe)
@@ -199,7 +197,7 @@ def _add_factors(
 def _factor_in_expert_span(
     change: Tensor, parameter: Parameter, rank: int, opened_recipe: OpenedRecipe | None
 ) -> Factors | None:
-    """The best factors of a change (d_out, d_in) in the span of the experts' columns; None if it is not in it."""
+    """The best factors of a change (d_out, d_in) in the span of the experts' columns; None if the change is not in that span."""
     task_vectors = (
         None if opened_recipe is None else thin_task_vectors(parameter, opened_recipe.pretrained, opened_recipe.experts)
     )
@@ -214,7 +212,7 @@ def _factor_in_expert_span(
 
 
 def _add_whole_module(adapter: AdapterFile, module: str, model: Checkpoint, later_name: Later) -> None:
-    """Add all tensors of a module, which replaces the pretrained model's."""
+    """Add all tensors of a module, which replaces that module of the pretrained model."""
     for name in model.infos:
         if _module_name(name) == module:
             adapter.tensors[PEFT_PREFIX + later_name(name)] = model.read(name)

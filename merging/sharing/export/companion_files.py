@@ -22,7 +22,7 @@ MAX_FILE_BYTES = 64_000_000  # bytes of one file
 
 @dataclass(frozen=True, slots=True)
 class Companions:
-    """The folder of the pretrained model, and, for the model of one expert or adapter, that one's own folder.
+    """The folder of the pretrained model, and the folder of the expert or adapter if its model is exported.
 
     The expert's configuration replaces the pretrained model's; so does its tokenizer if ``uses_own_tokens``.
     """
@@ -30,7 +30,10 @@ class Companions:
     folder: Path | None
     expert_folder: Path | None = None
     uses_expert_tokens: bool = False
-    token_rows: tuple[int, int] = (0, 0)  # rows per token: of the configured model, of the written one
+    token_rows: tuple[int, int] = (
+        0,
+        0,
+    )  # rows of the token table: that the configuration states, and of the written model
 
     def copy_to(self, target: Path) -> dict[str, str]:
         """Copy the files. Returns {name: reason} for existing files that were not copied."""
@@ -50,7 +53,7 @@ class Companions:
         )
 
     def _write_token_count(self, path: Path) -> None:
-        """Let a configuration state as many tokens as the model has."""
+        """Write the model's number of tokens into a configuration."""
         config = read_json(path)
         if config is not None:
             base = read_json(self.folder / TRANSFORMERS) if self.folder is not None else None
@@ -59,7 +62,7 @@ class Companions:
 
 
 def _replace_token_count(config: dict[str, Any], base: Mapping[str, Any], old_rows: int, rows: int) -> None:
-    """Replace ``others`` by ``rows`` in a configuration; special tokens beyond them become the base's, or None."""
+    """Replace ``old_rows`` by ``rows`` in a configuration; special tokens from ``rows`` on become the base's, or None."""
     for key, value in config.items():
         base_value = base.get(key)
         if isinstance(value, dict):
@@ -71,7 +74,7 @@ def _replace_token_count(config: dict[str, Any], base: Mapping[str, Any], old_ro
 
 
 def has_tokenizer(folder: Path | None, rows: int = 0) -> bool:
-    """Whether a folder has a tokenizer all of whose tokens are below ``rows``; 0 rows: any tokenizer."""
+    """Whether a folder has a tokenizer with all token ids below ``rows``; if ``rows`` is 0, any tokenizer."""
     if folder is None or not any((folder / name).is_file() for name in VOCABULARY):
         return False
     return not rows or max((tokens(folder) or {}).values(), default=0) < rows
@@ -85,7 +88,7 @@ def has_other_tokens(expert_folder: Path | None, base_folder: Path | None, rows:
 
 
 def count_token_rows(model: Checkpoint) -> int:
-    """The rows of a model's first table with a row per token; 0 if there is none."""
+    """The number of rows of a model's first token table; 0 if there is none."""
     tables = (p.name for p in model.parameters if p.role == Role.VOCABULARY)
     return next((model.infos[name].shape[0] for name in tables), 0)
 
@@ -104,7 +107,7 @@ def copy_companions(folder: Path | None, target: Path, names: tuple[str, ...]) -
 
 
 def _copy_file(source: Path, target: Path) -> None:
-    """Copy a regular file of a moderate size; a link must not lead out of its folder."""
+    """Copy a regular file of at most ``MAX_FILE_BYTES``. A link may only lead to a file in the same folder."""
     with os.fdopen(open_regular(resolve_contained(source)), "rb") as file:
         if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
             raise CheckpointError(f"{source.name} is larger than {MAX_FILE_BYTES // 1_000_000} MB")

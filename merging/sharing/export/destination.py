@@ -13,7 +13,7 @@ from merging.base.files.atomic import temporary_beside
 from merging.base.files.records import write_json
 from merging.study.runs.run import Run
 
-MARK_FILE = "export.json"  # lists the files that this program wrote
+MARK_FILE = "export.json"  # the list of the files that this program wrote
 FORMAT = 1
 FOLDER_MODE = 0o755
 
@@ -42,7 +42,7 @@ def find_path_problem(path: Path) -> str:
     """Why no file or folder can be created at a path, judged by its parents; empty if one can."""
     parent = disk.nearest_existing(path.absolute().parent)
     if not parent.is_dir():
-        return f"{parent} is a file, so nothing can be written below it. Choose another path."
+        return f"{parent} is a file, so no file can be written in it. Choose another path."
     return "" if disk.is_writable(parent) else f"{parent} cannot be written to. Choose another path."
 
 
@@ -70,7 +70,7 @@ def replace_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder that becomes ``folder`` if the block ends without an error, and is removed otherwise.
 
     Raises:
-        StoreError: it exists already, it cannot be written, or the disk is full; an earlier folder does not change.
+        StoreError: the folder exists already, cannot be written, or the disk is full; an earlier folder does not change.
     """
     with temporary_beside(folder) as partial:
         if why := refusal(folder, overwrite=overwrite):
@@ -79,7 +79,7 @@ def replace_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         disk.sync_all(partial)
         partial.chmod(FOLDER_MODE)
         target = folder.absolute()
-        if overwrite:  # also if another process has just removed an earlier one
+        if overwrite:  # even if another process has just removed the earlier folder
             atomic.replace(partial, target)
         elif not atomic.publish(partial, target):
-            raise StoreError(refusal(folder) or f"{folder} was written to by another process meanwhile; try again.")
+            raise StoreError(refusal(folder) or f"{folder} was meanwhile written by another process; try again.")

@@ -20,7 +20,10 @@ HUB_ID_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A checkpoint that the model was made from: its file's name or Hub name as ``label``, its tensors' ``digest``."""
+    """A checkpoint from which the model was made.
+
+    ``label`` is the name of its file or repository, ``digest`` the SHA-256 of its tensors.
+    """
 
     name: str
     label: str
@@ -39,7 +42,7 @@ def check_hub_ids(hub_ids: Mapping[str, str], names: Sequence[str]) -> None:
         if name not in names:
             raise MergingError(f"There is no {name!r} among the merged models; there are {', '.join(names)}.")
         if not HUB_ID_PATTERN.fullmatch(value):
-            raise MergingError(f"{value!r} is no name of a repository; write it as 'organization/model'.")
+            raise MergingError(f"{value!r} is not the name of a repository; write it as 'organization/model'.")
 
 
 def anonymize_recipe(recipe: Recipe) -> Recipe:
@@ -67,7 +70,7 @@ def find_parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[
 
 
 def collect_merge_metadata(run: Run, recipe: Recipe) -> dict[str, str]:
-    """The metadata of a model file about its merge; nothing about the machine, the files' folders or the time."""
+    """The metadata of a model file about its merge, without the machine, the folders or the time."""
     data = recipe.to_plain()
     settings = ("exemplars", "count_dead_params", "activation", "architecture", "edits", "merge")
     chain = {key: data[key] for key in settings if key in data}

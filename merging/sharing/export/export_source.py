@@ -41,7 +41,7 @@ CARRIED_METADATA = (
 
 @dataclass(frozen=True)
 class ExportSource:
-    """Models by their subfolder of the export ("" for a single model), and facts about them."""
+    """The models to export by their subfolder ("" for a single model), and facts about them."""
 
     title: str
     models: Mapping[str, Checkpoint]
@@ -50,8 +50,8 @@ class ExportSource:
     parents: tuple[Parent, ...]
     metadata: Mapping[str, str]
     states: Mapping[str, tuple[int, ...] | None]  # subfolder -> the file's state before it was read
-    text_sources: tuple[Checkpoint, ...]  # searched for a text tower, in this order
-    no_text_reason: str = ""  # why the run's pretrained model is not among the lenders
+    text_sources: tuple[Checkpoint, ...]  # the checkpoints in which a text tower is searched, in this order
+    no_text_reason: str = ""  # why the run's pretrained model is not one of the text sources
     recipe: Recipe | None = None
     run: Run | None = None
     modules: Modules | None = None  # on top of a run's model
@@ -60,10 +60,10 @@ class ExportSource:
 def open_run(
     run: Run, hub_ids: Mapping[str, str], base: Source | None = None, context: Context = QUIET
 ) -> ExportSource:
-    """A stored run's models. ``base`` is the pretrained model, if it is not at the recipe's path.
+    """A stored run's models. ``base`` is the pretrained model if it is no longer at the recipe's path.
 
     Raises:
-        StoreError: it is no merge, or only its tables are stored.
+        StoreError: the run is not a merge, or only its tables are stored.
         CheckpointError: ``base`` is not the model that was merged.
     """
     recipe = run.recipe
@@ -105,7 +105,7 @@ def _find_pretrained_text_sources(
     except (CheckpointError, OSError):
         if base is not None:
             raise
-        return [], f"the pretrained model {name} cannot be opened from here"
+        return [], f"the pretrained model {name} cannot be opened on this machine"
     if not towers and not holds_tokens(pretrained):
         return [pretrained], ""
     digest = DIGESTS.digest(pretrained, context.meter(pretrained.nbytes))
@@ -113,7 +113,7 @@ def _find_pretrained_text_sources(
         return [pretrained, *towers], ""
     if base is not None:
         raise CheckpointError(f"{strip_folders(pretrained.label)} is not the pretrained model of run {run.id}.")
-    return [], f"{name} is not the pretrained model that was merged any more"
+    return [], f"{name} is no longer the pretrained model that was merged"
 
 
 def open_pretrained(recipe: Recipe, base: Source | None) -> Checkpoint:
@@ -127,7 +127,7 @@ def open_single_checkpoint(
     """One checkpoint in any format; an adapter becomes a model with its ``base``.
 
     Raises:
-        CheckpointError: it cannot be read, or it is an adapter and there is no base.
+        CheckpointError: the checkpoint cannot be read, or it is an adapter without a base.
         Cancelled: the caller cancelled.
     """
     checkpoint, base_checkpoint = open_with_base(source, base)
@@ -160,13 +160,13 @@ def open_with_base(source: Source, base: Source | None) -> tuple[Checkpoint, Che
     """A checkpoint and its base.
 
     Raises:
-        CheckpointError: one cannot be read, or it is an adapter and there is no base.
+        CheckpointError: a checkpoint cannot be read, or ``source`` is an adapter without a base.
     """
     base_checkpoint = None if base is None else open_checkpoint(base, PRETRAINED)
     checkpoint = open_checkpoint(source, like=base_checkpoint)
     if isinstance(checkpoint, AdapterCheckpoint):
         raise CheckpointError(
-            f"{checkpoint.name} is {checkpoint.kind}; give the model that it changes as the base (convert --base)."
+            f"{checkpoint.name} is {checkpoint.kind}; name the model that it changes as the base (convert --base)."
         )
     return checkpoint, base_checkpoint
 

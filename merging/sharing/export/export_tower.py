@@ -1,4 +1,4 @@
-"""A model prepared for an export: a whole visual tower, facts that its shapes do not state, an optional text side."""
+"""A model prepared for an export: a whole visual tower, facts that its shapes do not determine, an optional text side."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ExportTower:
     checkpoint: Checkpoint
     architecture: Architecture
     mlp_width: int
-    has_projection: bool  # whether it has an output projection
+    has_projection: bool  # whether the tower has an output projection
     dtype: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -95,8 +95,8 @@ def complete_tower(
     ``base``, then ``stated_architecture``, supply the architecture and activation that the checkpoint lacks.
 
     Raises:
-        CheckpointError: no tower, an incomplete one, an unknown number of heads, or ``stated_architecture`` contradicts
-            the files.
+        CheckpointError: the checkpoint has no complete tower, the number of heads is unknown, or
+            ``stated_architecture`` contradicts the files.
     """
     tower = convert_naming(refuse_head(checkpoint), "open_clip_tower")
     stated = architecture_in_metadata(checkpoint)
@@ -125,7 +125,7 @@ def complete_tower(
 def _choose_activation(
     name: str, architecture: Architecture, stated: Mapping[str, Any], activation: str | None
 ) -> tuple[bool, tuple[str, ...]]:
-    """Whether it is QuickGELU, and a warning if that is assumed or contradicts the file."""
+    """Whether the activation is QuickGELU, and a warning if it was assumed or contradicts the file."""
     stated_is_quick = stated.get("quick_gelu")
     if activation is None:
         if stated_is_quick is not None:
@@ -134,8 +134,8 @@ def _choose_activation(
             "QuickGELU, as in OpenAI's models" if architecture.quick_gelu else "GELU, as in the published ViT-H"
         )
         return architecture.quick_gelu, (
-            f"Nothing beside {name} says which activation it has; {assumption}, was assumed. Weights of LAION or DataComp "
-            "mostly have GELU: then export again with the activation gelu (--activation).",
+            f"No file states the activation of {name}; {assumption}, was assumed. Weights of LAION or DataComp mostly have "
+            "GELU: then export again with the activation gelu (--activation).",
         )
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"An activation is 'quick_gelu' or 'gelu'; got {activation!r}.")

@@ -1,4 +1,4 @@
-"""The model card: README.md with metadata for the Hub, and for readers a description of the model and its use.
+"""The model card: README.md with metadata for the Hub, and a description of the model and its use for readers.
 
 Names are untrusted text: a YAML library writes them in the metadata, and the text escapes all Markdown in them. The
 card names no machine, folder or time.
@@ -37,16 +37,16 @@ SPLIT = "reporting"
 MAX_WARNING_CHARACTERS = 2000  # characters of a warning
 MAX_TABLE_CHARACTERS = 120  # characters of a table of rules; the recipe below has the full table
 SPLIT_SENTENCES = {  # by the split of a recipe
-    "choosing": "It learned, without labels, from other test images than those that its scores are of.",
+    "choosing": "It learned, without labels, from test images other than those of its scores.",
     "reporting": ADAPTS_ON_TEST,
     "exemplars": "It learned from training images.",
 }
-MAX_RECIPE_LINES = 400  # of a recipe in a file's metadata
+MAX_RECIPE_LINES = 400  # of the recipe in a file's metadata
 STORAGE_TEXTS = {
-    "dense": "The files as they are",
-    "sparse": "What differs from the pretrained model, every tensor in its smallest encoding",
+    "dense": "The files as stored",
+    "sparse": "The difference from the pretrained model, each tensor in its smallest encoding",
     "paper": "Non-zero numbers of the task vector, four bytes each (LwPTV, Table 15)",
-    "deploy": "Everything that a user of the model needs",
+    "deploy": "All files that a user of the model needs",
 }
 
 
@@ -125,7 +125,7 @@ def markdown_text(text: object) -> str:
 
 
 def write_sections(card: Card) -> Iterator[str]:
-    """The text, part by part."""
+    """The text, section by section."""
     source = card.source
     yield f"# {markdown_text(source.title)}"
     yield _describe_model(card)
@@ -182,13 +182,13 @@ def _describe_loading(card: Card) -> str:
     text = code_block(card.target.write_loading_code(card.tower, folder), "python")
     explanation = "`folder` is this folder; `image` is a PIL image."
     if card.source.tasks:
-        explanation = "`folder` is one of those that tasks.json names for the tasks; `image` is a PIL image."
+        explanation = "`folder` is one of the tasks' folders, which tasks.json lists; `image` is a PIL image."
     if card.tower.text is not None:
         explanation += card.target.loading_note
     elif card.target.library == "open_clip":
         explanation += (
-            " The text side is not in these files: for zero-shot classification create the model with the pretrained "
-            "one's name and weights in the first step, and load these over them."
+            " The text side is not in these files: for zero-shot classification, create the model with the name "
+            "and weights of the pretrained model in the first step, and then load these weights."
         )
     return f"{text}\n\n{explanation}"
 
@@ -216,7 +216,7 @@ def parents_table(source: ExportSource) -> str:
         (markdown_text(parent.name), markdown_text(parent.hub_id or parent.label), f"`{parent.digest}`")
         for parent in source.parents
     ]
-    note = "Digests are of the tensors' names, types, shapes and values, as `python -m merging inspect` gives them."
+    note = "Digests cover the tensors' names, types, shapes and values; `python -m merging inspect` prints them."
     return f"{markdown_table(('Model', 'File or repository', 'SHA-256 of its tensors'), rows)}\n\n{note}"
 
 
@@ -224,8 +224,7 @@ def describe_recipe(recipe: Recipe) -> str:
     """The recipe, and how to compute it again."""
     return (
         f"{code_block(recipe.to_yaml(), 'yaml')}\n\n`python -m merging run {RECIPE} --base FOLDER` computes it "
-        f"again, with "
-        "the parents' files in that folder under the names that the recipe gives them."
+        f"again, with the parents' files in that folder, named as in the recipe."
     )
 
 
@@ -269,7 +268,7 @@ def _describe_results(card: Card, run: Run) -> Iterator[str]:
     if not math.isnan(summary.h_score):
         lines.append(f"H-score {100 * summary.h_score:.1f}.")
     if not run.whole:
-        lines.append(f"All on the {SPLIT} half of each test set; the other half is there to choose values on.")
+        lines.append(f"All on the {SPLIT} half of each test set; the other half serves to choose values.")
     yield " ".join(lines)
 
 
@@ -290,7 +289,7 @@ def _list_limits(card: Card) -> Iterator[str]:
     else:
         yield f"Its text tower is that of {markdown_text(text.source)}; merging does not change it."
     if not card.tower.has_projection:
-        yield "It has no output projection; use that of the pretrained model after it."
+        yield "It has no output projection; apply that of the pretrained model to its output."
     for tower in card.towers.values():
         yield from (escape_markdown(printable(text, MAX_WARNING_CHARACTERS)) for text in tower.warnings)
         break
@@ -299,7 +298,7 @@ def _list_limits(card: Card) -> Iterator[str]:
     if recipe is not None and recipe.exemplars is not None:
         exemplars = recipe.exemplars
         count = _format_image_count(run, "exemplars") or f"at most {exemplars.per_task}"
-        yield f"The methods saw {count} training images of each task (seed {exemplars.seed})."
+        yield f"The methods used {count} training images of each task (seed {exemplars.seed})."
     if recipe is not None and recipe.adapted_on:
         yield f"{SPLIT_SENTENCES[recipe.adapted_on]}{_describe_test_images(recipe, run)}"
     if run is not None and run.needs_task and not run.per_task:
@@ -311,12 +310,12 @@ def _list_limits(card: Card) -> Iterator[str]:
             if text not in run.evaluation_warnings
         )
         if run.benchmark and run.benchmark == _read_bundled_digest():
-            yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."
+            yield "Scores are on the bundled benchmark of small images, not on the papers' data sets."
         yield f"Computed on {markdown_text(run.device)} with torch {markdown_text(run.versions.get('torch', '?'))}."
     if run is None or not run.licenses:
-        yield "Its license follows from those of its parents, which were not looked up."
+        yield "Its license follows from those of its parents, which were not read."
         return
-    yield "Its license follows from those of its parents, which their cards state as follows."
+    yield "Its license follows from those of its parents. Their cards state:"
     yield markdown_table(
         ("Model or data set", "License"),
         [(markdown_text(name), markdown_text(text)) for name, text in run.licenses.items()],
@@ -324,7 +323,7 @@ def _list_limits(card: Card) -> Iterator[str]:
 
 
 def _describe_test_images(recipe: Recipe, run: Run | None) -> str:
-    """The number of these images, if it is known."""
+    """A sentence on the number of test images per task; empty if the number is unknown."""
     if recipe.test_data is None:
         return ""
     max_images, seed = recipe.test_data.per_task, recipe.test_data.seed

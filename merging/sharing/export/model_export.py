@@ -37,14 +37,18 @@ from merging.sharing.export.weight_files import SHARD_BYTES, WRITING_PHASE, writ
 from merging.study.runs.run import RECIPE, Run
 from merging.tasks.context import QUIET, Context
 
-SPARE_BYTES = 1 << 20  # bytes for all files except weights
-ONLY_NETWORKS_PROBLEM = "Adapters are written of networks other than CLIP; export this model with --to hf."
-TASK_FOLDERS_FILE = "tasks.json"  # {task: folder of its model}, if there is one for each task
+SPARE_BYTES = 1 << 20  # disk space that is required for all files except weights
+ONLY_NETWORKS_PROBLEM = "Only networks other than CLIP can be exported as adapters; export this model with --to hf."
+TASK_FOLDERS_FILE = "tasks.json"  # {task: folder of its model}; written if each task has its own model
 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """The result of an export: the folder, its files, warnings for users of the model, and the parts that it lacks."""
+    """The result of an export: its folder, its files and the bytes of its weights.
+
+    ``target_key`` is "hf", "open_clip", "peft", or "file" for a single file. ``warnings`` are sentences for users of the
+    model, ``missing_parts`` sentences on what the export lacks, such as a text tower.
+    """
 
     folder: Path
     target_key: str
@@ -73,18 +77,25 @@ def export(  # noqa: PLR0913 - the public contract
 ) -> ExportResult:
     """Write a model as a folder: weights, configurations, recipe, tables, scores and a model card.
 
-    With a text tower it is a whole CLIP model. Equal runs give equal bytes. It is written completely or not at all.
+    With a text tower the export is a whole CLIP model. Equal runs give equal bytes. The folder is written completely or
+    not at all.
 
     Args:
         source: a stored run, or a checkpoint in any format that can be opened.
-        to: "hf" for Transformers or "open_clip"; "peft" for an adapter of a network other than CLIP.
-        base: the pretrained model, for an adapter, a file without projection or text side, or a run far from it.
-        activation, architecture: facts that no file has: "gelu"; "heads=12", an open_clip name or a config's path.
-        text_tower: a model whose text tower replaces the source's or the base's, or "none".
+        folder: the folder to write.
+        to: the target: "hf" for Transformers, "open_clip", or "peft" for an adapter of a network other than CLIP.
+        base: the pretrained model. An adapter needs it, as does a file without projection or text tower, or a run whose
+            pretrained model is no longer at the recipe's path.
+        activation: "gelu" or "quick_gelu"; None uses the one that the files state.
+        architecture: facts that no file states: "heads=12", the name of an open_clip model, or a configuration's path.
+        text_tower: a model whose text tower replaces that of the source or base, or "none" for no text tower.
         hub_ids: {parent's name: repository on the Hub}, for the card.
-        overwrite, shard_bytes: replace an earlier export; size above which weights for Transformers are sharded.
+        overwrite: whether an earlier export in the folder is replaced.
+        shard_bytes: size above which weights for Transformers are divided into several files.
         task: for networks other than CLIP, the expert whose head and configuration the model gets.
-        rank, force: of an adapter, and whether to write it if it retains less than half of some tensor's change.
+        rank: the rank of an adapter.
+        force: whether an adapter is written even if it retains less than half of the change of some tensor.
+        context: the progress, and the event that cancels.
 
     Raises:
         StoreError: the run has no stored weights, the folder exists already, or the disk is full.
@@ -143,11 +154,11 @@ def _export_network(
     shard_bytes: int,
     context: Context,
 ) -> ExportResult:
-    """``export`` of a network other than CLIP."""
+    """See ``export``, for a network other than CLIP."""
     from merging.sharing.export.network_card import write_network_card
 
     if target_key != TARGETS[0]:
-        make_open_clip_error(next(iter(opened_source.models.values())))
+        raise make_open_clip_error(next(iter(opened_source.models.values())))
     network_export = prepare_network(opened_source, base, task)
     meter = context.meter(network_export.nbytes)
     require_space(folder, network_export.nbytes + SPARE_BYTES)
@@ -184,7 +195,7 @@ def _export_adapter(
     overwrite: bool,
     context: Context,
 ) -> ExportResult:
-    """``export`` of the change of a network other than CLIP as a LoRA adapter."""
+    """See ``export``, for the change of a network other than CLIP as a LoRA adapter."""
     from merging.sharing.export.adapter_export import make_adapter, open_adapter_base, write_adapter
     from merging.sharing.export.network_card import write_adapter_card
 
@@ -232,7 +243,7 @@ def _make_towers(
     stated: StatedArchitecture,
     text_tower: Source | None,
 ) -> dict[str, ExportTower]:
-    """The models by their subfolders, with the text side that they share."""
+    """{subfolder: model as a complete tower}; all have the same text side."""
     towers = {
         subfolder: complete_tower(model, opened_source.base, activation, stated)
         for subfolder, model in opened_source.models.items()
@@ -264,7 +275,7 @@ def describe_limits(
     checkpoint, base_checkpoint = open_with_base(model, base)
     if checkpoint.is_inferred:
         if to not in {TARGETS[0], PEFT}:
-            make_open_clip_error(checkpoint)
+            raise make_open_clip_error(checkpoint)
         return ""
     if to == PEFT:
         raise CheckpointError(ONLY_NETWORKS_PROBLEM)
@@ -284,7 +295,7 @@ def _find_text_side(
     stated: StatedArchitecture,
     target: ExportTarget,
 ) -> tuple[TextSide | None, str]:
-    """The text side that is exported with a tower; or None, and the reason."""
+    """The text side that is exported with a tower, and ""; or None, and the reason."""
     text, reason = choose_text_side(text_sources, tower.architecture.embed_dim, text_tower, stated.text_heads)
     if text is None or not (refusal := target.find_refusal(text, tower)):
         return text, reason
@@ -303,7 +314,7 @@ def export_file(
         Cancelled: the caller cancelled; nothing is written.
     """
     if run.per_task:
-        raise StoreError(f"Run {run.id} has one model per task; they need a folder.")
+        raise StoreError(f"Run {run.id} has one model per task; export it to a folder.")
     source = open_run(run, {})
     (model,) = source.models.values()
     tower = (
@@ -346,7 +357,7 @@ def _count_module_bytes(source: ExportSource) -> int:
 
 
 def _write_extras(folder: Path, source: ExportSource) -> None:
-    """Write the modules, the recipe, the methods' tables, the scores, and the folder of each task's model."""
+    """Write the modules, the recipe, the methods' tables, the scores, and the file that maps tasks to folders."""
     if source.modules is not None:
         source.modules.write(folder)
     if source.recipe is not None:

@@ -35,13 +35,13 @@ def write_adapter_card(folder: Path, export: NetworkExport, adapter: AdapterFile
     """Write README.md of an adapter."""
     entries = _collect_metadata(export) | {"library_name": "peft"}
     rows = [(markdown_text(name), f"{share:.4f}") for name, share in adapter.shares.items()]
-    heads = ["Heads of tasks are not in it; --to hf writes them."] if export.heads else []
+    heads = ["The adapter does not contain heads of tasks; --to hf writes them."] if export.heads else []
     parts = [*_write_sections(export, [*adapter.notes, *heads])]
     loading_index = parts.index("## How to load it")
     parts[loading_index + 1] = (
-        f"A LoRA adapter of rank {adapter.rank}: `PeftModel.from_pretrained(model, folder)` puts it on the pretrained "
-        "model. How much of the squared norm of each tensor's change it keeps:\n\n"
-        f"{markdown_table(('Tensor', 'Share kept'), rows)}"
+        f"A LoRA adapter of rank {adapter.rank}: `PeftModel.from_pretrained(model, folder)` applies it to the pretrained "
+        "model. The share of the squared norm of each tensor's change that it retains:\n\n"
+        f"{markdown_table(('Tensor', 'Share retained'), rows)}"
     )
     text = "\n\n".join(part for part in parts if part)
     (folder / CARD_FILE).write_text(f"---\n{write_yaml(entries)}---\n\n{text}\n", "utf-8")
@@ -105,7 +105,7 @@ def _describe_network(export: NetworkExport) -> str:
 
 
 def _describe_inference(model: Checkpoint) -> str:
-    """Roles, blocks and towers, as inferred from names, shapes and types of the tensors."""
+    """The roles, blocks and towers that were inferred from names, shapes and types of the tensors."""
     parameters = model.parameters
     towers = list(dict.fromkeys(p.tower for p in parameters if p.tower))
     blocks = len({(p.tower, p.block) for p in parameters if p.block is not None})
@@ -119,11 +119,11 @@ def _describe_inference(model: Checkpoint) -> str:
 
 def _describe_heads(export: NetworkExport) -> Iterator[str]:
     if export.task:
-        yield f"The head is that of {markdown_text(export.task)}, under whose configuration this folder is."
+        yield f"The head and the configuration are those of {markdown_text(export.task)}."
         return
     yield (
-        f"The head of each task is in `{HEADS_FOLDER}/`, in a folder named like its expert: `{HEAD_FILE}` and the expert's "
-        "`config.json`. `python -m merging export RUN --task NAME` writes the merged model with one of them."
+        f"The head of each task is in `{HEADS_FOLDER}/`, in a folder named after its expert: `{HEAD_FILE}` and the "
+        "expert's `config.json`. `python -m merging export RUN --task NAME` writes the merged model with one of them."
     )
     rows = [(markdown_text(expert), markdown_text(first_few(own))) for expert, own in export.heads.items()]
     yield markdown_table(("Expert", "Tensors"), rows)

@@ -1,4 +1,4 @@
-"""A network other than CLIP as a folder for Transformers, with the pretrained model's names or as one task's model."""
+"""Export of a network other than CLIP for Transformers: with the pretrained model's names, or as the model of one task."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run import Run
 
 WEIGHTS_FILE = "model.safetensors"
-NO_HEADS_PROBLEM = "CLIP's heads are made of class names, so no task has one of its own; leave out --task."
+NO_HEADS_PROBLEM = "CLIP's heads are made from class names, so a task has no stored head; leave out --task."
 HEADS_FOLDER, HEAD_FILE = (
     "heads",
     "head.safetensors",
@@ -48,7 +48,7 @@ Heads = Mapping[str, Mapping[str, Tensor]]
 
 @dataclass(frozen=True)
 class NetworkExport:
-    """The export of a network: models by subfolder, the folders of the pretrained model and of experts, heads."""
+    """The inputs of a network's export: models by subfolder, files beside them, and the heads of tasks."""
 
     source: ExportSource
     models: Mapping[str, Checkpoint]
@@ -56,8 +56,8 @@ class NetworkExport:
     companions: Companions  # configuration and tokenizer
     heads: Heads = field(default_factory=dict)
     expert_folders: Mapping[str, Path | None] = field(default_factory=dict)  # the folder of each expert
-    task: str = ""  # the task of the model; empty: the pretrained model with merged weights
-    no_companions_reason: str = ""  # why the pretrained model's folder is not known
+    task: str = ""  # the task whose head the model has; empty: the pretrained model with merged weights
+    no_companions_reason: str = ""  # why the pretrained model's folder, with its other files, is unknown
 
     @property
     def nbytes(self) -> int:
@@ -71,17 +71,17 @@ def is_network(source: ExportSource) -> bool:
     return next(iter(source.models.values())).is_inferred
 
 
-def make_open_clip_error(model: Checkpoint) -> None:
-    """Raise CheckpointError: the library knows CLIP towers only."""
+def make_open_clip_error(model: Checkpoint) -> CheckpointError:
+    """The error of an export to open_clip of a network other than CLIP."""
     network_title = title_of(model.infos) or "another network"
-    raise CheckpointError(f"Only CLIP towers go to open_clip; this is {network_title}. Use --to hf.")
+    return CheckpointError(f"Only CLIP towers can be exported to open_clip; this is {network_title}. Use --to hf.")
 
 
 def prepare_network(source: ExportSource, base: Source | None = None, task: str = "") -> NetworkExport:
     """The export of these models.
 
     Raises:
-        CheckpointError: ``task`` is no expert with a head of its own, or its expert cannot be opened.
+        CheckpointError: ``task`` is not an expert with a head, or its expert cannot be opened.
     """
     title = title_of(next(iter(source.models.values())).infos)
     run, recipe = source.run, source.run.recipe if source.run is not None else None
@@ -137,7 +137,7 @@ def _prepare_for_task(
     if not isinstance(expert, TeamMember) or opened.digests()[expert_key(task)] != run.inputs.get(expert_key(task)):
         raise CheckpointError(
             f"The file of {printable(task)} has changed since it was merged, so its head does not fit it. Run the "
-            "recipe again, or put the former file back."
+            "recipe again, or restore the former file."
         )
     merged = source.models.get("") or next(source.models[p] for p, name in source.tasks.items() if name == task)
     head = MappingCheckpoint(heads[task], task)
@@ -171,8 +171,8 @@ def check_task(recipe: Recipe, task: str, base: Path | None = None) -> None:
 
 def _require_head(task: str, heads: Collection[str], owner: str) -> None:
     if task not in heads:
-        known = f"those of {first_few(heads)}" if heads else "none"
-        raise CheckpointError(f"{owner} keeps no head of {printable(task)!r}; it keeps {known}.")
+        known = f"the heads of {first_few(heads)}" if heads else "no heads"
+        raise CheckpointError(f"{owner} stores no head of {printable(task)!r}; it stores {known}.")
 
 
 def _shape_as_stored(merged: Checkpoint, name: str, expert: Checkpoint, stored_name: str) -> DerivedTensor:
@@ -190,7 +190,10 @@ def _shape_as_stored(merged: Checkpoint, name: str, expert: Checkpoint, stored_n
 
 
 def write_companions(folder: Path, export: NetworkExport) -> list[str]:
-    """Copy the files beside the weights into each model's folder, and write the heads. Returns notes on the missing."""
+    """Copy the files beside the weights into each model's folder, and write the heads.
+
+    Returns sentences on missing files.
+    """
     notes = (
         [f"Nothing beside the weights was copied: {export.no_companions_reason}"] if export.no_companions_reason else []
     )
@@ -201,9 +204,7 @@ def write_companions(folder: Path, export: NetworkExport) -> list[str]:
         absent_files = [name for name in COMPANIONS if not export.companions.has_file(name)]
         if absent_files and not export.no_companions_reason:
             owner = f"{export.task}'s or the pretrained model's" if export.task else "the pretrained model's"
-            notes.append(
-                f"Not there, and so not copied from {owner} folder: {first_few(absent_files, len(absent_files))}."
-            )
+            notes.append(f"Not in {owner} folder, and so not copied: {first_few(absent_files, len(absent_files))}.")
     used_names: set[str] = set()
     for expert, head in export.heads.items():
         head_folder = folder / HEADS_FOLDER / _choose_folder_name(expert, used_names)

@@ -19,7 +19,7 @@ FOLDER = "exports"
 STORED_FORMAT = "file"  # one file with the pretrained model's tensor names
 TARGET_KINDS = (*TARGETS, STORED_FORMAT)
 CARD_FILE = "README.md"
-MAX_FILES = 5000  # files of one export
+MAX_FILES = 5000  # of one export
 MODEL = "model.safetensors"
 FOLDER_NAME_PATTERN = re.compile(rf"({SHORT_DIGEST.pattern})-({'|'.join(TARGET_KINDS)})")
 
@@ -59,25 +59,26 @@ def export_command(run_id: str, to: str, folder: Path, device: str = "auto") -> 
 
 
 def resolve_typed_folder(text: str) -> Path:
-    """The absolute folder that a user typed; it begins with / or ~.
+    """The absolute path of a folder that a user typed, which begins with / or ~.
 
     Raises:
-        StoreError: it is relative, so that it would depend on the working folder, or it is no path on this machine.
+        StoreError: the path is relative, so that it would depend on the working folder, or is not valid on this machine.
     """
     if re.match(r"[A-Za-z]:[\\/]|\\\\", text) and os.sep == "/":
-        raise StoreError(f"{printable(text)} is a path of Windows; here paths begin with / or ~.")
+        raise StoreError(f"{printable(text)} is a Windows path; on this machine paths begin with / or ~.")
     if re.match(r"[A-Za-z][\w+.-]+:", text):
-        raise StoreError(f"{printable(text)} is an address and no folder; write a path that begins with / or ~.")
+        raise StoreError(f"{printable(text)} is an address, not a folder; write a path that begins with / or ~.")
     try:
         path = Path(text).expanduser()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.lstat()
     except (OSError, ValueError, RuntimeError) as error:  # the home of an unknown user, a NUL, a name too long
-        raise StoreError(f"{printable(text)} is no path on this machine ({printable(str(error), 80)}).") from None
+        raise StoreError(
+            f"{printable(text)} is not a valid path on this machine ({printable(str(error), 80)})."
+        ) from None
     if not path.is_absolute():
         raise StoreError(
-            f"{printable(text)} is a relative path. Write the whole one: {Path.home() / path}, for instance, or "
-            f"~/{path}."
+            f"{printable(text)} is a relative path. Write an absolute one, such as {Path.home() / path} or ~/{path}."
         )
     return path
 
@@ -100,6 +101,6 @@ def exports(root: Path) -> Iterator[StoredExport]:
 
 
 def delete_export(root: Path, export: StoredExport) -> None:
-    """Remove an export in the store; those in other folders stay. Raises StoreError if it cannot be removed."""
+    """Remove an export in the store; exports in other folders stay. Raises StoreError if the folder cannot be removed."""
     if export.folder.parent == root.absolute() / FOLDER:
         atomic.retire(export.folder, "The export")

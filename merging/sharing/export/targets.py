@@ -14,11 +14,11 @@ from merging.sharing.export import export_names
 from merging.sharing.export.export_tower import ExportTower
 from merging.sharing.export.text_side import TextSide, compute_mlp_ratio
 
-BICUBIC = 3  # Pillow's number
-HIGHEST_TOKEN_POOLING_ID = 2  # with this end token, Transformers pools the highest token id, as open_clip does
+BICUBIC = 3  # Pillow's number of that interpolation
+HIGHEST_TOKEN_POOLING_ID = 2  # with this eos_token_id, Transformers pools at the highest token id, as open_clip does
 # Text towers of the published models by (width of the visual tower, embedding): width, heads, layers.
 TEXT_TOWER_SIZES = {(768, 512): (512, 8, 12), (1024, 768): (768, 12, 12), (1280, 1024): (1024, 16, 24)}
-STAND_IN_SIZES = (64, 1, 1)
+STAND_IN_SIZES = (64, 1, 1)  # of the text tower that open_clip builds if none is exported
 CONTEXT_LENGTH, VOCABULARY_SIZE = 77, 49408
 
 
@@ -26,13 +26,13 @@ class ExportTarget(Protocol):
     """A library that loads the folder."""
 
     @property
-    def library(self) -> str: ...  # its name, as the Hub knows it
+    def library(self) -> str: ...  # its name on the Hub
 
     @property
-    def file(self) -> str: ...
+    def file(self) -> str: ...  # the name of the weights' file
 
     @property
-    def loading_note(self) -> str: ...  # how a whole model is loaded, for the card
+    def loading_note(self) -> str: ...  # a sentence of the card on loading the text tower
 
     def max_file_bytes(self, shard: int) -> int:
         """Bytes above which the weights are sharded."""
@@ -60,8 +60,8 @@ class ForTransformers:
     library: str = "transformers"
     file: str = "model.safetensors"
     loading_note: str = (
-        " `CLIPModel.from_pretrained(folder)` loads the text tower, too. The tokenizer is the pretrained model's and "
-        "not in the folder."
+        " `CLIPModel.from_pretrained(folder)` loads the text tower, too. The tokenizer is that of the "
+        "pretrained model and not in the folder."
     )
 
     def max_file_bytes(self, shard: int) -> int:
@@ -69,7 +69,7 @@ class ForTransformers:
 
     def find_refusal(self, text: TextSide, tower: ExportTower) -> str:
         if text.unsupported_field:
-            return f"the text tower in {text.source} has {text.unsupported_field}, which Transformers' CLIP has not"
+            return f"the text tower in {text.source} has {text.unsupported_field}, which Transformers' CLIP does not support"
         return "" if tower.has_projection else "the image tower has no output projection, which a whole CLIP model has"
 
     def view_tensors(self, tower: ExportTower) -> Checkpoint:
@@ -155,7 +155,7 @@ class ForOpenClip:
 
     library: str = "open_clip"
     file: str = OPEN_CLIP_WEIGHTS[0]
-    loading_note: str = " `model.encode_text` is the text tower's, with open_clip's tokenizer."
+    loading_note: str = " `model.encode_text` runs the text tower on tokens of open_clip's tokenizer."
 
     def max_file_bytes(self, shard: int) -> int:
         return 1 << 62  # open_clip reads one file
@@ -166,9 +166,9 @@ class ForOpenClip:
     def view_tensors(self, tower: ExportTower) -> Checkpoint:
         if not tower.has_projection:
             raise CheckpointError(
-                f"{tower.checkpoint.name} has no output projection, which open_clip's towers all have. Export it to "
-                "hf, or convert that folder with the pretrained model as its base (convert --base), whose projection "
-                "is taken."
+                f"{tower.checkpoint.name} has no output projection, which all towers of open_clip have. Export "
+                "the model to hf, or convert that folder with the pretrained model as its base (convert --base), whose "
+                "projection is then used."
             )
         return tower.to_open_clip()
 
@@ -215,7 +215,7 @@ from safetensors.torch import load_file
 
 folder = {folder!r}
 model, _, preprocess = {create_function}(f"local-dir:{{folder}}", load_weights=False)
-model.load_state_dict(load_file(f"{{folder}}/{self.file}"), strict=False)  # the image side is all there is
+model.load_state_dict(load_file(f"{{folder}}/{self.file}"), strict=False)  # the folder has only the image tower
 features = model.eval().encode_image(preprocess(image)[None])
 """
 
@@ -224,7 +224,7 @@ TARGETS: Mapping[str, ExportTarget] = dict(zip(export_names.TARGETS, (ForTransfo
 
 
 def find_target(key: str) -> ExportTarget:
-    """The target of that key; raises MergingError with the known ones."""
+    """The target of that key. Raises MergingError, which lists the known keys."""
     if key not in TARGETS:
         raise MergingError(f"A model is exported to {' or '.join(map(repr, TARGETS))}; got {key!r}.")
     return TARGETS[key]

@@ -26,10 +26,8 @@ from merging.sharing.export.export_names import NO_TEXT
 SHARED_FIELDS = {
     "context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio", "hf_tokenizer_name", "tokenizer_kwargs",
 }  # fmt: skip
-TRANSFORMERS_DEFAULTS = (
-    ("pool_type", "argmax"),
-    ("proj_type", "linear"),
-)  # of open_clip; Transformers has no other values
+# Fields of open_clip with the only value that Transformers supports.
+TRANSFORMERS_DEFAULTS = (("pool_type", "argmax"), ("proj_type", "linear"))
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,10 @@ class TextSide:
 
 
 def read_text_side(source: Checkpoint, embed_dim: int, heads: int = 0) -> TextSide:
-    """The text side in a checkpoint; ``heads`` is its number of heads where its file states none.
+    """The text side in a checkpoint; ``heads`` is its number of heads if its file states none.
 
     Raises:
-        CheckpointError: it has no whole text tower, or one with another number of features.
+        CheckpointError: the checkpoint has no whole text tower, or its text tower has another number of features.
     """
     text = text_tower(stored_model(source))
     width, context, vocabulary = text.infos[TOKENS].shape[-1], *(text.infos[n].shape[0] for n in (POSITIONS, TOKENS))
@@ -60,7 +58,7 @@ def read_text_side(source: Checkpoint, embed_dim: int, heads: int = 0) -> TextSi
     feature_count = text.infos[PROJECTION].shape[-1]
     if feature_count != embed_dim:
         raise CheckpointError(
-            f"The text tower of {text.name} gives {feature_count} features, the visual tower {embed_dim}."
+            f"The text tower of {text.name} has {feature_count} output features, the visual tower {embed_dim}."
         )
     mlp = tower_shapes.read_hidden_width(text)
     tower_shapes.check_shapes(
@@ -73,7 +71,7 @@ def read_text_side(source: Checkpoint, embed_dim: int, heads: int = 0) -> TextSi
 
 
 def _add_logit_scale(text: CheckpointView) -> Checkpoint:
-    """A text tower with OpenAI's logit scale where its file has none."""
+    """The text tower, with OpenAI's logit scale if its file has none."""
     if SCALE in text.infos:
         return text
     scale = MappingCheckpoint({SCALE: torch.tensor(math.log(LOGIT_SCALE))}, text.name)
@@ -82,7 +80,7 @@ def _add_logit_scale(text: CheckpointView) -> Checkpoint:
 
 
 def holds_tokens(source: Checkpoint) -> bool:
-    """Whether a checkpoint may hold a text tower, by its names alone."""
+    """Whether a checkpoint may hold a text tower, judged by tensor names alone."""
     return any(name.endswith(TOKENS) for name in stored_model(source).infos)
 
 
@@ -122,7 +120,7 @@ def choose_text_side(
     for source in sources if heads else ():
         if (stated := stated_text(source).get("heads", heads)) != heads:
             raise CheckpointError(
-                f"The text tower in {_name_file(source)} has {stated!r} heads by its file, and {heads} were stated."
+                f"The text tower in {_name_file(source)} has {stated!r} heads according to its file, but {heads} were stated."
             )
     if text_tower is not None:
         return read_text_side(sources[0], embed_dim, heads), ""

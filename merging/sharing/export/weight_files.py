@@ -16,7 +16,7 @@ from merging.models.formats.safetensors import SafetensorsWriter
 from merging.models.tensor_info import TensorInfo
 
 SHARD_BYTES = 5_000_000_000  # bytes above which a model is sharded
-PIECE_SCALARS = 1 << 18  # scalars copied at a time: larger pieces need new memory from the system each time
+PIECE_SCALARS = 1 << 18  # scalars copied at a time; for larger pieces the system allocates new memory each time
 WRITING_PHASE = "Writing the model"
 
 Files = Mapping[str, Sequence[str]]  # file name -> the tensors in it
