@@ -30,8 +30,8 @@ from merging.tasks.queue.events import GOES_ON
 PROGRAM = "python -m merging"
 COMPLETION_VARIABLE = "_MERGESCOPE_COMPLETE"  # set by a shell to complete words; see docs/own_checkpoints.md
 OUT_OF_MEMORY_MESSAGE = (
-    "The computer ran out of memory, so the command was stopped, and no partial result was stored. Close other programs, or use "
-    "fewer or smaller models at a time."
+    "The computer ran out of memory, so the command was stopped, and no partial result was stored. Close other "
+    "programs, or use fewer or smaller models at a time."
 )
 CODES_HELP = "Exit codes: 0 done, 1 failed (one sentence on stderr), 2 wrong use, 75 paused, 130 cancelled."
 

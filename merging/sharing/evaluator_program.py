@@ -23,13 +23,13 @@ from merging.study.score_table import PROGRAM, ScoreTable, check_scores
 from merging.tasks.context import QUIET, Context
 
 SCORE_KEYS = ("task", "metric", "value", "n", "better", "split")
-POLL_SECONDS, STOP_SECONDS = 0.1, 1.0  # seconds between two polls, and for stopping on request
+POLL_SECONDS, STOP_SECONDS = 0.1, 1.0  # between two polls of the program; until a stop is forced
 QUOTED_CHARACTERS = 300  # characters of its stderr that an error quotes
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """A program and its arguments before the folder."""
+    """A program with its arguments; the folder to measure is added as the last argument."""
 
     command_words: tuple[str, ...]
 
@@ -65,7 +65,9 @@ class Evaluator:
             output.seek(0)
             raw = output.read(MOST_BYTES + 1)
             if len(raw) > MOST_BYTES:
-                raise EvaluatorError(f"{self.name} prints more than 1 MB; it prints one line of JSON for each score.")
+                raise EvaluatorError(
+                    f"{self.name} printed more than 1 MB. It must print one line of JSON for each score."
+                )
             if process.returncode:
                 raise EvaluatorError(f"{self.name} ended with the code {process.returncode}.{_quote_last_line(errors)}")
         return parse_score_lines(raw, self.name)
@@ -79,14 +81,14 @@ class Evaluator:
             )  # fmt: skip
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise EvaluatorError(f"{self.name} cannot be started: {reason}. {settings.EVALUATOR} names it.") from None
+            raise EvaluatorError(f"{self.name} cannot be started: {reason}. Correct {settings.EVALUATOR}.") from None
 
 
 def find_evaluator() -> Evaluator | None:
     """The program that MERGESCOPE_EVALUATOR names; None if there is none, or if several people share the server.
 
     Raises:
-        EvaluatorError: the variable is no command line.
+        EvaluatorError: the variable is not a command line.
     """
     if modes.is_shared() or not (command_line := os.environ.get(settings.EVALUATOR, "").strip()):
         return None
@@ -94,7 +96,7 @@ def find_evaluator() -> Evaluator | None:
         words = shlex.split(command_line)
     except ValueError as error:
         raise EvaluatorError(
-            f"{settings.EVALUATOR} is no command line: {error}. Write it as in a shell: python my_eval.py."
+            f"{settings.EVALUATOR} is not a command line: {error}. Write it as in a shell: python my_eval.py."
         ) from None
     return Evaluator(tuple(words)) if words else None
 
@@ -125,10 +127,10 @@ def _parse_rows(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]
             row = None
         if not isinstance(row, dict):
             got = printable(line[:40].decode("utf-8", "replace"), 40)
-            raise EvaluatorError(f"{line_name} is no JSON object; got {got!r}. Print other text on stderr.")
+            raise EvaluatorError(f"{line_name} is not a JSON object; got {got!r}. Print other text on stderr.")
         if unknown_keys := [key for key in row if key not in SCORE_KEYS]:
             raise EvaluatorError(
-                f"{line_name}: a score has the keys {', '.join(SCORE_KEYS)}; got {first_few(unknown_keys)}."
+                f"{line_name}: a score has only the keys {', '.join(SCORE_KEYS)}; got {first_few(unknown_keys)}."
             )
         for key in ("value", "n"):
             is_number = isinstance(row.get(key), int | float) and not isinstance(row[key], bool)
@@ -150,4 +152,4 @@ def _quote_last_line(errors: IO[bytes]) -> str:
     """The last line that a program printed on stderr, in a sentence; empty if it printed none."""
     errors.seek(max(0, errors.seek(0, os.SEEK_END) - 10 * QUOTED_CHARACTERS))
     lines = errors.read().decode("utf-8", "replace").strip().splitlines()
-    return f" It says: {printable(lines[-1].strip(), QUOTED_CHARACTERS)}" if lines else ""
+    return f" Its last line: {printable(lines[-1].strip(), QUOTED_CHARACTERS)}" if lines else ""

@@ -32,23 +32,23 @@ from merging.study.sweeps.sweep import VALUES, NamedPoint, Sweep, SweepPoint
 from merging.study.sweeps.sweep_session import EVERYTHING, SweepOutcome, SweepSession, run_sweep
 from merging.tasks.context import QUIET, Context
 
-PROGRAMS_FOLDER = "programs"  # the folder of a store that names each program that has measured points
+PROGRAMS_FOLDER = "programs"  # of a store: the name of each program that has measured points
 
 
 def find_network(sweep: Sweep) -> str:
     """The name of the network that a sweep merges; empty for CLIP, and for files that cannot be opened.
 
     Raises:
-        RecipeError: it merges several kinds of networks, or scores weights between models, which no recipe gives.
+        RecipeError: the sweep merges several kinds of networks, or it is a line or a plane between models.
     """
     networks = list(dict.fromkeys(_find_recipe_network(recipe) for recipe in sweep.recipes))
     if not any(networks):
         return ""
     if len(networks) > 1:
         got = " and ".join(name or "CLIP" for name in networks)
-        raise RecipeError(f"The recipes of a sweep are of one kind of network; got {got}.")
+        raise RecipeError(f"All recipes of a sweep must merge the same kind of network; got {got}.")
     if sweep.kind != VALUES:
-        raise RecipeError(f"A sweep of {networks[0]} varies values of the recipe; a {sweep.kind} is for CLIP.")
+        raise RecipeError(f"A sweep of {networks[0]} can only vary values of the recipe; a {sweep.kind} needs CLIP.")
     return networks[0]
 
 
@@ -61,7 +61,7 @@ def _find_recipe_network(recipe: Recipe) -> str:
 
 @dataclass
 class ProgramSession(SweepSession):
-    """The inputs that the points of a sweep share if a program measures them; it ignores the benchmark's images."""
+    """The shared inputs of a sweep's points if a program measures them; the benchmark's images are not used."""
 
     store: Store = field(kw_only=True)
     program: Evaluator = field(kw_only=True)
@@ -108,7 +108,7 @@ def _compute_point_name(run_id: str, command_digest: str) -> str:
 
 
 def rename_points(planned: Sequence[NamedPoint], command_digest: str) -> list[NamedPoint]:
-    """The plan of the same sweep for the program with a command line, whose digest is ``command``."""
+    """The plan of the same sweep for the program whose command line has the digest ``command_digest``."""
     return [replace(one, name=_compute_point_name(one.run_id, command_digest)) for one in planned]
 
 
@@ -122,7 +122,7 @@ def list_programs(store: Store) -> dict[str, str]:
 def run_program_sweep(
     sweep: Sweep, session: ProgramSession, *, context: Context = QUIET, share: tuple[int, int] = EVERYTHING
 ) -> SweepOutcome:
-    """Let a program measure the missing points, or a share of them; results and errors as of ``run_sweep``."""
+    """Let a program measure the missing points, or a share of them. Returns and raises the same as ``run_sweep``."""
     store, program = session.store, session.program
     atomic.sweep(store.root / EVALUATION_FOLDER)
     with explain_os_errors("The name of the program", OTHER_STORE):

@@ -19,7 +19,7 @@ from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 
-MAX_FOLDER_NAME_CHARACTERS = 100  # characters of an expert's name that enter a folder's name
+MAX_FOLDER_NAME_CHARACTERS = 100  # an expert's name is cut to this length in its folder's name
 EVALUATION_FOLDER = "evaluating"  # of a store: exported models, deleted after the program has read them
 
 
@@ -42,7 +42,7 @@ def measure_run(
         try:
             export(run, folder / "model", context=context)
         except StoreError as error:
-            raise MergingError(f"Run {run.id} cannot be exported for its scores: {error}") from None
+            raise MergingError(f"Run {run.id} cannot be exported, so it was not measured: {error}") from None
         store_scores(store.root, run.id, evaluator.measure(folder / "model", context))
 
 
@@ -50,10 +50,10 @@ def measure_merged_models(run: Run, store: Store, evaluator: Evaluator, context:
     """Measure the models that a run merged: the pretrained one and each expert, unless they have scores.
 
     The program gets each as a folder named after the expert, or "pretrained". Returns a sentence for each model that
-    got no scores; a pretrained model without heads often gets none.
+    could not be measured, as is usual for a pretrained model without heads.
 
     Raises:
-        Cancelled: asked to stop; the program is stopped.
+        Cancelled: the caller cancelled; the program is stopped.
     """
     recipe, problems = run.recipe, []
     for name, reference in {PRETRAINED: recipe.pretrained, **dict(recipe.experts)}.items() if recipe else ():

@@ -113,7 +113,8 @@ class LessonFields:
         """A value that is a name: small letters, digits and underscores."""
         if not isinstance(value, str) or not NAME_PATTERN.fullmatch(value):
             raise LessonError(
-                f"{field} of {self.description} is a name of small letters, digits and underscores; got {reprlib.repr(value)}."
+                f"{field} of {self.description} is a name of small letters, digits and underscores; got "
+                f"{reprlib.repr(value)}."
             )
         return value
 

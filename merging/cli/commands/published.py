@@ -278,7 +278,7 @@ def _run_steps(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) 
 
 @contextlib.contextmanager
 def _explain_failures(call: Call, run: ExperimentRun) -> Iterator[None]:
-    """Explain a failure of the Hub in the block to the user, and turn a cancellation by a pause file into ``Paused``."""
+    """Explain a failure of the Hub in the block, and turn a cancellation by a pause file into ``Paused``."""
     from merging.sharing.published.fetch_failures import explain_failure
 
     try:

@@ -24,8 +24,8 @@ from merging.sharing.catalog.folder_walk import (
     walk_folders,
 )
 
-MAX_SEARCHED_ENTRIES = 50  # entries of a folder that are searched for an image or a table
-MAX_SEARCHED_CLASSES = 5  # class folders that are searched
+MAX_SEARCHED_ENTRIES = 50  # of a folder, for an image or a table
+MAX_SEARCHED_CLASSES = 5  # class folders of a data set
 MAX_KEY_CHARACTERS = 40
 TABLE_FILES = {STATE, SPLITS_FILE}
 ARRAYS_SUFFIX, PARQUET_SUFFIX, TAR_SUFFIX, ARROW_SUFFIX = ".npz", ".parquet", ".tar", ".arrow"
@@ -93,7 +93,7 @@ def _list_entries(folder: Path, max_count: int) -> Entries:
 
 
 def _is_data_set(folder: Path, entries: Sequence[os.DirEntry[str]]) -> bool:
-    """Whether it has the files of a published data set, or class folders with images, perhaps in parts."""
+    """Whether a folder has the files of a published data set, or class folders with images, perhaps by split."""
     files = {entry.name for entry in entries if not is_folder(entry)}
     if files & TABLE_FILES or any(name.endswith(PARQUET_SUFFIX) for name in files) or is_repository(folder):
         return True

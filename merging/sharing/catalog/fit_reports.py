@@ -18,7 +18,7 @@ from merging.models.inspection.fit_report import FitReport, Problem
 from merging.models.team.tokenizers import state
 
 FOLDER, VERSION = "checks", 3
-MAX_PROBLEMS = 20_000  # problems of a report that are stored
+MAX_PROBLEMS = 20_000  # stored problems of a report
 
 
 def store_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], report: FitReport) -> None:
@@ -45,7 +45,7 @@ def store_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Check
 
 
 def find_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> FitReport | None:
-    """The report on these files in their current state; None if there is none that can be read."""
+    """The report on these files in their current state; None if there is no readable one."""
     name = _compute_report_name(pretrained, experts)
     return None if name is None else _open_records(root).read(name, _parse_report)
 
@@ -66,7 +66,7 @@ def _open_records(root: Path) -> JsonRecords:
 
 
 def _compute_report_name(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> str | None:
-    """The name of the report on these files and tokenizers; None if a change of one of them could not be noticed."""
+    """The name of the report on these files and tokenizers; None if changes of one of them cannot be detected."""
     checkpoints = {"": pretrained, **experts}
     states = {name: checkpoint.state() for name, checkpoint in checkpoints.items()}
     if None in states.values():

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
-MAX_LEVELS, MAX_ENTRIES = 4, 5000  # at most: levels below the first folder, entries to read
+MAX_LEVELS, MAX_ENTRIES = 4, 5000  # levels below the first folder, entries in all folders
 
 Entries = list[os.DirEntry[str]]
 Enter = Callable[[Path, str, Entries], Iterable[Path]]  # folder, its listed path, its entries -> folders to enter
 
 
 def resolve_typed_path(text: str) -> Path | None:
-    """The path that a user typed, with links followed; None if it cannot be a path, or may not be looked up."""
+    """The path that a user typed, with links followed; None if the text cannot be a path, or the path may not be read."""
     try:
         path = Path(text).expanduser().resolve()
         path.exists()
@@ -39,7 +39,7 @@ def walk_folders(root: Path, name: str, enter: Enter) -> list[str]:
             notes.append(f"{listed_path} cannot be read ({error.strerror}).")
             continue
         if len(entries) > remaining_entries:
-            notes.append(f"{listed_path} holds too much: only the first {MAX_ENTRIES:,} files and folders were read.")
+            notes.append(f"{listed_path} is too large: only the first {MAX_ENTRIES:,} files and folders were read.")
             queue.clear()
         entries, remaining_entries = entries[:remaining_entries], remaining_entries - len(entries)
         subfolders = list(enter(folder, listed_path, entries))
@@ -48,7 +48,7 @@ def walk_folders(root: Path, name: str, enter: Enter) -> list[str]:
                 (path, f"{listed_path}/{path.name}", depth + 1) for path in subfolders if remaining_entries > 0
             )
         elif subfolders:
-            notes.append(f"{listed_path} has folders in it that are too deep; they were not read.")
+            notes.append(f"{listed_path} has subfolders that are too deep; they were not read.")
     return notes
 
 
@@ -60,7 +60,7 @@ def list_visible_entries(folder: Path, max_count: int) -> Entries:
 
 
 def is_folder(entry: os.DirEntry[str], follow: bool = False) -> bool:
-    """Whether an entry is a folder; a link to one is, if links are followed."""
+    """Whether an entry is a folder, or, with ``follow``, a link to one."""
     try:
         return entry.is_dir(follow_symlinks=follow)
     except OSError:  # a loop of links

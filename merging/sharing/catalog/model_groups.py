@@ -25,11 +25,10 @@ PRETRAINED_NAME = re.compile(
 FINETUNED_NAME = re.compile(r"(?:.*[-_.])?fine-?tuned|checkpoint|model|adapter_model|pytorch_model", re.I)
 VALIDATION_SUFFIX = "Val"  # a common suffix of names of data sets with a validation part
 MULTITASK_NAME = "multitask"  # the model of a benchmark that is neither pretrained nor an expert
-CENTRAL_SHARE = (
-    0.8  # the pretrained model's squared distances from all others are at most this share of any other member's
-)
-MIN_RELATED_MODELS = 2  # models near a model that let its weights mark it as the pretrained one
-MAX_TRIED_BASES = 8  # models that an adapter is tried on
+# A central member's sum of squared distances from all others is at most this share of any other member's sum.
+CENTRAL_SHARE = 0.8
+MIN_RELATED_MODELS = 2  # a model is only recognized by its weights if this many models are related to it
+MAX_TRIED_BASES = 8  # models to which an adapter is applied, to find its base
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class _FolderMembers:
 
     members: dict[str, RecognizedEntry] = field(default_factory=dict)
     heads: dict[str, CatalogEntry] = field(default_factory=dict)
-    has_nested: bool = False  # whether members come from folders in it
+    has_nested: bool = False  # whether some members are in subfolders
 
 
 def find_groups(recognized: Sequence[RecognizedEntry], benchmarks: Iterable[CatalogEntry] = ()) -> list[ModelGroup]:
@@ -70,7 +69,7 @@ def find_groups(recognized: Sequence[RecognizedEntry], benchmarks: Iterable[Cata
 
 
 def _collect_members(recognized: Sequence[RecognizedEntry]) -> dict[str, _FolderMembers]:
-    """Members by the folder that they are members of."""
+    """{listed path of a folder: its members}."""
     folders: dict[str, _FolderMembers] = {}
     models_by_folder: dict[str, list[RecognizedEntry]] = {}
     for entry, facts in recognized:
@@ -99,7 +98,7 @@ def _collect_members(recognized: Sequence[RecognizedEntry]) -> dict[str, _Folder
 
 
 def _find_only_model(models: Sequence[RecognizedEntry]) -> RecognizedEntry | None:
-    """The only model of a folder, except perhaps a copy of the pretrained one; None if there are more."""
+    """The only model of a folder; a copy of the pretrained model beside it is ignored. None if there are more."""
     if len(models) == 1:
         return models[0]
     finetuned = [model for model in models if FINETUNED_NAME.fullmatch(model[0].name)]
@@ -127,8 +126,13 @@ def _make_group(
     if pretrained is not None:
         members = _shorten_names(members, pretrained[0].listed_path.rpartition("/")[2])
     base_facts = pretrained[1] if pretrained else None
-    unrelated_names = [name for name, (_, facts) in members.items() if base_facts and base_facts.sample is not None and facts.kind == MODEL
-             and _find_related_distance(facts, base_facts) is None]  # fmt: skip
+    unrelated_names = []
+    if base_facts and base_facts.sample is not None:
+        unrelated_names = [
+            name
+            for name, (_, facts) in members.items()
+            if facts.kind == MODEL and _find_related_distance(facts, base_facts) is None
+        ]
     unrelated_names = unrelated_names if len(unrelated_names) < len(members) else []
     experts = {name: entry for name, (entry, _) in members.items() if name not in unrelated_names}
     if all(name.endswith(VALIDATION_SUFFIX) and name != VALIDATION_SUFFIX for name in experts):
@@ -150,7 +154,7 @@ def _select_frequent_members(members: Mapping[str, RecognizedEntry]) -> dict[str
 
 
 def _find_pretrained_by_name(members: Mapping[str, RecognizedEntry]) -> str | None:
-    """The member with a typical name of a pretrained model, or whose name begins the names of all others."""
+    """The member with a typical name of a pretrained model, or the one with whose name all others begin."""
     typical_names = [name for name in members if PRETRAINED_NAME.fullmatch(name.rpartition("/")[2])]
     if len(typical_names) == 1:
         return typical_names[0]
@@ -166,7 +170,7 @@ def _shorten_names(members: Mapping[str, RecognizedEntry], beginning: str) -> di
 
 
 def _find_central_member(members: Mapping[str, RecognizedEntry]) -> str | None:
-    """The member that is clearly nearer to all others than any other is, since fine-tuning starts from it."""
+    """The member that is clearly the nearest to all others: fine-tuning started from it. None if it is not clear."""
     sampled = {name: facts for name, (_, facts) in members.items() if facts.sample is not None}
     if len(sampled) < 3:
         return None
@@ -215,7 +219,7 @@ def _describe_layout(folder: _FolderMembers, pretrained: RecognizedEntry | None,
 
 
 def find_nearest_base(facts: ModelFacts, bases: Mapping[str, ModelFacts]) -> tuple[str, Distance] | None:
-    """The pretrained model among ``bases`` that a model was trained from, and its distance from it."""
+    """The pretrained model among ``bases`` from which a model was trained, and the distance between the two."""
     distances = {
         name: distance for name, base in bases.items() if (distance := _find_related_distance(facts, base)) is not None
     }
@@ -223,6 +227,6 @@ def find_nearest_base(facts: ModelFacts, bases: Mapping[str, ModelFacts]) -> tup
 
 
 def _find_related_distance(facts: ModelFacts, base: ModelFacts) -> Distance | None:
-    """The distance from a base; None if they cannot be compared or are unrelated for certain."""
+    """The distance from a base; None if the two cannot be compared or are certainly unrelated."""
     distance = facts.distance(base)
     return None if distance is None or distance.unrelated else distance

@@ -1,8 +1,8 @@
-"""The pretrained model and the experts of one folder, and which files were skipped for which reason.
+"""The pretrained model and the experts of one folder, and the skipped files with the reasons.
 
-The groups of the catalog decide which models belong together. If they leave a choice, these rules decide: a linearized
-model (``linear_finetuned.pt``) is skipped beside the model that it was made from; of several checkpoints in an expert's
-folder, ``finetuned.pt`` is used; any other choice is refused with a list of the candidates.
+The groups of the catalog decide which models belong together. If they leave a choice, these rules decide. A linearized
+model (``linear_finetuned.pt``) is skipped if the model from which it was made is in the same folder. Of several
+checkpoints in an expert's folder, ``finetuned.pt`` is used. Any other choice is refused with a list of the candidates.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ModelLayout:
 
     def describe(self) -> list[str]:
         """The used and the skipped models, in sentences."""
-        origin = ", recognized by its numbers, not by its name" if self.is_guessed else ""
+        origin = ", recognized by its weights, not by its name" if self.is_guessed else ""
         experts = ", ".join(f"{printable(n)} ({_shorten_path(reference)})" for n, reference in self.experts.items())
         return [
             f"{printable(self.title)}: {self.kind}. The pretrained model is {_shorten_path(self.pretrained)}{origin}.",
@@ -64,16 +64,16 @@ def _shorten_path(reference: str) -> str:
 def read_layout(
     folder: str, expert_names: Sequence[str] = (), pretrained: str = "", known_names: Collection[str] = ()
 ) -> ModelLayout:
-    """The models in a folder: the ``chosen`` experts, or all except those in ``named``, which the caller has already.
+    """The models in a folder: the experts ``expert_names``, or else all except ``known_names``, which the caller has already.
 
-    ``pretrained`` replaces the folder's own.
+    ``pretrained`` replaces the pretrained model of the folder.
 
     Raises:
-        CheckpointError: nothing fits together, or the folder leaves a choice; the message lists the choices.
+        CheckpointError: no models fit together, or the folder leaves a choice; the message lists the candidates.
     """
     path = Path(folder).expanduser()
     if not path.is_dir():
-        raise CheckpointError(f"{printable(folder, 300)} is no folder of models.")
+        raise CheckpointError(f"{printable(folder, 300)} is not a folder of models.")
     listing = model_listing.list_typed_path(folder)
     left_out: dict[str, str] = {item.listed_path: item.problem for item in listing.items if item.problem}
     items = [item for item in listing.items if item.has_model_name and not item.problem]
@@ -108,7 +108,7 @@ def _find_skipped_files(items: Iterable[CatalogEntry]) -> dict[str, str]:
         nonlinear = [item for item in models if not LINEARIZED_NAME.fullmatch(item.name)]
         if nonlinear:
             linearized = [item for item in models if item not in nonlinear]
-            left_out |= {item.listed_path: "linearized, beside models that are not" for item in linearized}
+            left_out |= {item.listed_path: "linearized, beside models that are not linearized" for item in linearized}
         finetuned = [item for item in nonlinear if FINETUNED_FILE.fullmatch(item.name)]
         pretrained = [item for item in nonlinear if PRETRAINED_NAME.fullmatch(item.name)]
         if "/" in listed_path and len(finetuned) == 1 and len(pretrained) <= 1:
@@ -137,7 +137,9 @@ def _choose_group(listing: Listing, recognized: Sequence[RecognizedEntry], pretr
         return group
     if candidates:
         titles = ", ".join(printable(group.title) for group in candidates)
-        raise CheckpointError(f"{printable(root)} holds several groups of models; give the folder of one: {titles}.")
+        raise CheckpointError(
+            f"{printable(root)} holds several groups of models; name the folder of one of them: {titles}."
+        )
     contents = first_few(
         (f"{item.listed_path} ({facts.problem or facts.kind})" for item, facts in recognized), MAX_NAMED
     )
@@ -154,9 +156,11 @@ def _choose_experts(
     pretrained: str,
     known_names: Collection[str],
 ) -> dict[str, str]:
-    """{name: reference} of the chosen experts, or of all except those in ``named``."""
+    """{name: reference} of the experts ``expert_names``, or of all except ``known_names``."""
     experts = {name: entry.reference for name, entry in group.experts.items()}
-    if pretrained and group.is_guessed and group.pretrained is not None:  # then it is an expert like the others
+    if (
+        pretrained and group.is_guessed and group.pretrained is not None
+    ):  # the guess was wrong, so that model is an expert
         experts[group.pretrained.name] = group.pretrained.reference
     experts = {name: reference for name, reference in experts.items() if not _is_same_file(reference, pretrained)}
     unclear_folders = {
@@ -193,11 +197,12 @@ def _find_expert(
             return spelling if spelling in experts else key_by_lower_case[spelling.casefold()]
     if name in unclear_folders:
         raise CheckpointError(
-            f"{printable(name)} holds several models, {', '.join(unclear_folders[name])}; name one with --expert {name}=FILE."
+            f"{printable(name)} holds several models, {', '.join(unclear_folders[name])}; name one with "
+            f"--expert {name}=FILE."
         )
     if name in group.unrelated:
         raise CheckpointError(
-            f"{printable(name)} does not come from the pretrained model, by its numbers. If it is meant, name it with "
+            f"{printable(name)} was not trained from the pretrained model, judged by its weights. To use it, name it with "
             f"--expert {printable(name)}=FILE."
         )
     existing_names = first_few(experts, MAX_NAMED)
@@ -231,6 +236,6 @@ def _explain_exclusion(item: CatalogEntry, kind: str, problem: str, group: Model
     if kind not in {MODEL, ADAPTER}:
         return "not a model"
     if item.name in group.unrelated or item.listed_path.rpartition("/")[0].rpartition("/")[2] in group.unrelated:
-        return "not of the pretrained model, by its numbers"
+        return "not trained from the pretrained model, judged by its weights"
     is_copy = group.pretrained is not None and PRETRAINED_NAME.fullmatch(item.name)
     return "another copy of the pretrained model" if is_copy else "of another architecture or group"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BENCHMARK_FOLDERS = {"data", "runs", "measured", "points", "sweeps"}  # folders of a benchmark without models
 CACHE_FOLDERS = {"blobs", "refs"}  # of a repository in the Hub's cache, whose snapshots are the models
-SHARD_PATTERN = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[a-z]+)")  # its index has the same name without the numbers
+SHARD_PATTERN = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[a-z]+)")  # the name of its index lacks the numbers
 # Files that trainers and libraries write beside the weights in a model's folder.
 OTHER_FILE_PATTERN = re.compile(
     r"(?:model|pytorch_model)-\d{5}-of-\d{5}\.(?:safetensors|bin)|training_args\.bin|(?:optimizer|scheduler|scaler)\.pt"
@@ -66,7 +66,7 @@ class CatalogEntry:
 
 @dataclass(slots=True)
 class Listing:
-    """The contents of a folder: possible models, benchmark folders, names of other files, and notes."""
+    """The contents of a folder: possible models, benchmark folders, listed paths of other files, and notes."""
 
     items: list[CatalogEntry] = field(default_factory=list)
     benchmarks: list[CatalogEntry] = field(default_factory=list)
@@ -82,7 +82,7 @@ def list_models_folder(name: str, root: Path) -> Listing:
 def list_typed_path(text: str) -> Listing:
     """The models at a path that the user typed: a folder, or a single file."""
     if (path := resolve_typed_path(text)) is None:
-        return Listing(notes=["The text is no path on this machine."])
+        return Listing(notes=["The text is not a valid path on this machine."])
     name = path.name or "/"
     if not path.is_dir():
         return Listing([CatalogEntry(str(path), path, name)])
@@ -164,6 +164,6 @@ class _ScannedFolder:
 
 
 def _find_shard_index(name: str) -> str:
-    """The name of the index that lists a shard with this name; empty if it is not the name of a shard."""
+    """The name of the index that lists the shard ``name``; empty if that is not a shard's name."""
     match = SHARD_PATTERN.fullmatch(name)
     return f"{match[1]}{match[2]}{INDEX}" if match else ""

@@ -30,7 +30,7 @@ class ModelFacts:
     """Facts about an entry. Models that may fit together have the same ``signature``; it is empty if unknown."""
 
     kind: str
-    problem: str = ""  # why it cannot be read, or why it belongs to no known family
+    problem: str = ""  # why the entry cannot be read, or why it does not belong to a known family
     format: str = ""
     names: str = ""
     architecture: str = ""
@@ -41,7 +41,7 @@ class ModelFacts:
     base: str = ""  # the base model that an adapter names
     signature: str = ""
     notes: tuple[str, ...] = ()
-    state: tuple[int, ...] | None = None  # of the file; the digest cache uses it
+    state: tuple[int, ...] | None = None  # the state of the file, a key of the digest cache
     sample: ModelSample | None = None
 
     def distance(self, other: ModelFacts) -> Distance | None:
@@ -154,7 +154,7 @@ def measure_exact_distance(model: CatalogEntry, base: CatalogEntry) -> Distance:
     """The distance of a model from a base over all scalars.
 
     Raises:
-        MergingError: one of them cannot be read any more.
+        MergingError: one of the two can no longer be read.
     """
     base_checkpoint = base.open()
     model_checkpoint = model.open(base_checkpoint)

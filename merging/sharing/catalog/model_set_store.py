@@ -20,7 +20,7 @@ from merging.models.model_references import NAMED
 
 FOLDER, VERSION = "sets", 1
 LONGEST_NAME, MAX_EXPERTS, MAX_SETS = 60, 200, 200  # characters of a name, experts of a set, sets
-FORBIDDEN_CHARACTERS = ",="  # they separate names in links and on the command line
+FORBIDDEN_CHARACTERS = ",="  # separators of names in links and on the command line
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ModelSet:
 
     @cached_property
     def id(self) -> str:
-        """Its name in links, which depends on the models and not on the title."""
+        """Its id in links, which depends on the models and not on the title."""
         return short_digest(json.dumps([VERSION, self.pretrained, self.experts]))
 
     @property
@@ -73,9 +73,8 @@ def find_name_problem(name: str) -> str:
     if is_printable_name and not any(character in name for character in FORBIDDEN_CHARACTERS):
         return ""
     return (
-        f"An expert cannot be named {printable(repr(name), LONGEST_NAME)}: give it 1 to {LONGEST_NAME} printable "
-        f"characters "
-        f"without {' and '.join(FORBIDDEN_CHARACTERS)}."
+        f"An expert cannot be named {printable(repr(name), LONGEST_NAME)}: use 1 to {LONGEST_NAME} printable "
+        f"characters without {' and '.join(FORBIDDEN_CHARACTERS)}."
     )
 
 
@@ -133,7 +132,7 @@ def _open_records(root: Path) -> JsonRecords:
 
 
 def _read_model_set(records: JsonRecords, name: str) -> ModelSet | None:
-    """The set in a record; None if it was not written by ``store_model_set``."""
+    """The set in a record; None if ``store_model_set`` did not write it."""
     model_set = records.read(name, _parse_model_set)
     return model_set if model_set is not None and model_set.id == name else None
 

@@ -67,7 +67,7 @@ def open_adapter_base(source: ExportSource, base: Source | None, meter: Meter) -
     """The pretrained model of the adapter.
 
     Raises:
-        CheckpointError: the pretrained model is missing or is not the one that was merged, or each task has its own model.
+        CheckpointError: the pretrained model is missing or not the merged one, or each task has its own model.
     """
     if source.tasks:
         raise CheckpointError("An adapter holds one model, and this merge gives a model for each task. Use --to hf.")
@@ -197,7 +197,7 @@ def _add_factors(
 def _factor_in_expert_span(
     change: Tensor, parameter: Parameter, rank: int, opened_recipe: OpenedRecipe | None
 ) -> Factors | None:
-    """The best factors of a change (d_out, d_in) in the span of the experts' columns; None if the change is not in that span."""
+    """The best factors of a change (d_out, d_in) in the span of the experts' columns; None if it lies outside."""
     task_vectors = (
         None if opened_recipe is None else thin_task_vectors(parameter, opened_recipe.pretrained, opened_recipe.experts)
     )

@@ -24,16 +24,13 @@ MAX_FILE_BYTES = 64_000_000  # bytes of one file
 class Companions:
     """The folder of the pretrained model, and the folder of the expert or adapter if its model is exported.
 
-    The expert's configuration replaces the pretrained model's; so does its tokenizer if ``uses_own_tokens``.
+    The expert's configuration replaces the pretrained model's; its tokenizer does so, too, if ``uses_expert_tokens``.
     """
 
     folder: Path | None
     expert_folder: Path | None = None
     uses_expert_tokens: bool = False
-    token_rows: tuple[int, int] = (
-        0,
-        0,
-    )  # rows of the token table: that the configuration states, and of the written model
+    token_rows: tuple[int, int] = (0, 0)  # of the token table: as the configuration states, and of the written model
 
     def copy_to(self, target: Path) -> dict[str, str]:
         """Copy the files. Returns {name: reason} for existing files that were not copied."""
@@ -62,7 +59,7 @@ class Companions:
 
 
 def _replace_token_count(config: dict[str, Any], base: Mapping[str, Any], old_rows: int, rows: int) -> None:
-    """Replace ``old_rows`` by ``rows`` in a configuration; special tokens from ``rows`` on become the base's, or None."""
+    """Replace ``old_rows`` by ``rows`` in a configuration; special tokens beyond them become the base's, or None."""
     for key, value in config.items():
         base_value = base.get(key)
         if isinstance(value, dict):

@@ -70,7 +70,7 @@ def replace_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder that becomes ``folder`` if the block ends without an error, and is removed otherwise.
 
     Raises:
-        StoreError: the folder exists already, cannot be written, or the disk is full; an earlier folder does not change.
+        StoreError: the folder exists, cannot be written, or the disk is full; an earlier folder does not change.
     """
     with temporary_beside(folder) as partial:
         if why := refusal(folder, overwrite=overwrite):

@@ -1,4 +1,4 @@
-"""A model prepared for an export: a whole visual tower, facts that its shapes do not determine, an optional text side."""
+"""A model prepared for an export: a whole visual tower, facts beyond its shapes, and an optional text side."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def _choose_activation(
             "QuickGELU, as in OpenAI's models" if architecture.quick_gelu else "GELU, as in the published ViT-H"
         )
         return architecture.quick_gelu, (
-            f"No file states the activation of {name}; {assumption}, was assumed. Weights of LAION or DataComp mostly have "
-            "GELU: then export again with the activation gelu (--activation).",
+            f"No file states the activation of {name}; {assumption}, was assumed. Weights of LAION or DataComp mostly "
+            "have GELU: then export again with the activation gelu (--activation).",
         )
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"An activation is 'quick_gelu' or 'gelu'; got {activation!r}.")

@@ -38,7 +38,7 @@ from merging.study.runs.run import RECIPE, Run
 from merging.tasks.context import QUIET, Context
 
 SPARE_BYTES = 1 << 20  # disk space that is required for all files except weights
-ONLY_NETWORKS_PROBLEM = "Only networks other than CLIP can be exported as adapters; export this model with --to hf."
+ONLY_NETWORKS_PROBLEM = "Only networks other than CLIP are exported as adapters; export this model with --to hf."
 TASK_FOLDERS_FILE = "tasks.json"  # {task: folder of its model}; written if each task has its own model
 
 
@@ -46,8 +46,8 @@ TASK_FOLDERS_FILE = "tasks.json"  # {task: folder of its model}; written if each
 class ExportResult:
     """The result of an export: its folder, its files and the bytes of its weights.
 
-    ``target_key`` is "hf", "open_clip", "peft", or "file" for a single file. ``warnings`` are sentences for users of the
-    model, ``missing_parts`` sentences on what the export lacks, such as a text tower.
+    ``target_key`` is "hf", "open_clip", "peft", or "file" for a single file. ``warnings`` are sentences for users of
+    the model, ``missing_parts`` sentences on what the export lacks, such as a text tower.
     """
 
     folder: Path

@@ -35,7 +35,7 @@ def write_adapter_card(folder: Path, export: NetworkExport, adapter: AdapterFile
     """Write README.md of an adapter."""
     entries = _collect_metadata(export) | {"library_name": "peft"}
     rows = [(markdown_text(name), f"{share:.4f}") for name, share in adapter.shares.items()]
-    heads = ["The adapter does not contain heads of tasks; --to hf writes them."] if export.heads else []
+    heads = ["The adapter lacks the heads of tasks; --to hf writes them."] if export.heads else []
     parts = [*_write_sections(export, [*adapter.notes, *heads])]
     loading_index = parts.index("## How to load it")
     parts[loading_index + 1] = (

@@ -1,4 +1,4 @@
-"""Export of a network other than CLIP for Transformers: with the pretrained model's names, or as the model of one task."""
+"""Export of a network other than CLIP for Transformers: under the pretrained model's names, or as one task's model."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def resolve_typed_folder(text: str) -> Path:
     """The absolute path of a folder that a user typed, which begins with / or ~.
 
     Raises:
-        StoreError: the path is relative, so that it would depend on the working folder, or is not valid on this machine.
+        StoreError: the path is relative, so that it depends on the working folder, or is invalid on this machine.
     """
     if re.match(r"[A-Za-z]:[\\/]|\\\\", text) and os.sep == "/":
         raise StoreError(f"{printable(text)} is a Windows path; on this machine paths begin with / or ~.")
@@ -101,6 +101,6 @@ def exports(root: Path) -> Iterator[StoredExport]:
 
 
 def delete_export(root: Path, export: StoredExport) -> None:
-    """Remove an export in the store; exports in other folders stay. Raises StoreError if the folder cannot be removed."""
+    """Remove an export in the store; others stay. Raises StoreError if the folder cannot be removed."""
     if export.folder.parent == root.absolute() / FOLDER:
         atomic.retire(export.folder, "The export")

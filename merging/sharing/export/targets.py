@@ -69,7 +69,7 @@ class ForTransformers:
 
     def find_refusal(self, text: TextSide, tower: ExportTower) -> str:
         if text.unsupported_field:
-            return f"the text tower in {text.source} has {text.unsupported_field}, which Transformers' CLIP does not support"
+            return f"the text tower in {text.source} has {text.unsupported_field}, which Transformers does not support"
         return "" if tower.has_projection else "the image tower has no output projection, which a whole CLIP model has"
 
     def view_tensors(self, tower: ExportTower) -> Checkpoint:

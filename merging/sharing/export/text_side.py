@@ -120,7 +120,7 @@ def choose_text_side(
     for source in sources if heads else ():
         if (stated := stated_text(source).get("heads", heads)) != heads:
             raise CheckpointError(
-                f"The text tower in {_name_file(source)} has {stated!r} heads according to its file, but {heads} were stated."
+                f"The text tower in {_name_file(source)} has {stated!r} heads by its file, but {heads} were stated."
             )
     if text_tower is not None:
         return read_text_side(sources[0], embed_dim, heads), ""

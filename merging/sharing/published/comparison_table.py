@@ -57,7 +57,7 @@ class MeasuredRow:
 
 @dataclass(frozen=True, slots=True)
 class ComparedAverage:
-    """One average beside the printed one, in percent; ``computed`` says that the latter was computed from parts."""
+    """Our average and the printed one, in percent. With ``computed``, the latter was computed from printed parts."""
 
     ours: Average
     printed: float | None
@@ -67,7 +67,10 @@ class ComparedAverage:
 
 @dataclass(frozen=True, slots=True)
 class TaskLine:
-    """One task of a row, in percent: our accuracy with its interval, the printed one, chance if models are near it."""
+    """One task of a row, in percent: our accuracy with its interval, and the printed one.
+
+    ``chance`` is the accuracy of guessing, None unless models are near it.
+    """
 
     task: str
     title: str
@@ -82,7 +85,7 @@ class TaskLine:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row. ``change`` is the difference to the row above with its interval, in points, from a paired bootstrap.
+    """A row. ``change`` is the difference from the row above and its interval, in points, by a paired bootstrap.
 
     ``compared`` is False if the printed values belong to another experiment; they are shown in gray.
     """
@@ -123,7 +126,7 @@ class PublishedTable:
 
 @dataclass(frozen=True, slots=True)
 class _JudgedExperiment:
-    """The inputs of all verdicts of a table."""
+    """The inputs that all verdicts of a table share."""
 
     experiment: Experiment
     choice: Choice
@@ -142,9 +145,9 @@ def build_table(
     latest: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> PublishedTable:
-    """The table of measured rows, in their order. ``latest`` are repositories that are not at the catalogue's commit.
+    """The table of measured rows, in their order. ``latest`` are repositories at another commit than the catalogue's.
 
-    The row INDIVIDUAL determines the gate; without it, nothing is judged reproduced.
+    The row INDIVIDUAL determines the gate. Without that row, no row is judged reproduced.
     """
     tasks = {one.key for one in experiment.tasks}
     scores = next((one.scores for one in measured if one.row == INDIVIDUAL), {})
@@ -154,10 +157,11 @@ def build_table(
     )
     judged = _JudgedExperiment(experiment, choice, models, experts, tuple(latest))
     files = f"{NOT_CATALOGUED_REASON}: {', '.join(latest)}" if latest else ""
+    origin = f"compared with those of {models.authors}" if uses_own_folder(experiment, choice) else models.authors
     return PublishedTable(
         experiment=experiment.key,
         title=experiment.title,
-        models=f"{models.title} ({f'beside those of {models.authors}' if uses_own_folder(experiment, choice) else models.authors})",
+        models=f"{models.title} ({origin})",
         tower=models.tower,
         images=choice.images_text,
         seed=choice.seed,
@@ -271,7 +275,7 @@ def _compare_average(
 
 
 def _describe_other_wording(judged: _JudgedExperiment, sets: Sequence[PublishedSet]) -> str:
-    """Why test sets with the Hub's class names are not compared; empty if none of these has them."""
+    """Why accuracies on these test sets are not compared if they use the Hub's class names; empty otherwise."""
     outside = any(each not in judged.experiment.tasks for each in sets)
     return OTHER_WORDING_REASON if outside and judged.choice.wording != CLIP else ""
 
@@ -279,7 +283,7 @@ def _describe_other_wording(judged: _JudgedExperiment, sets: Sequence[PublishedS
 def find_printed_outside(
     compared_figure: ComparedFigure | None, sets: Sequence[PublishedSet]
 ) -> tuple[float | None, bool]:
-    """The printed average out of domain over exactly these test sets, and whether it had to be computed from parts."""
+    """The printed average out of domain over exactly these test sets, and whether it was computed from parts."""
     if compared_figure is None:
         return None, False
     figure, columns = compared_figure.figure, [one.column for one in sets]

@@ -1,6 +1,6 @@
-"""The steps of an experiment, each a function that reuses stored results: pin, fetch, make, score, score rows.
+"""The steps of an experiment: pin commits, fetch files, make the benchmark, score references, score rows.
 
-A step takes an ``ExperimentRun`` and a context. ``STEPS`` lists them in their order.
+Each step is a function of an ``ExperimentRun`` and a context, and reuses stored results. ``STEPS`` has their order.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def store_choice(folders: ExperimentFolders, choice: Choice) -> None:
 
 
 def read_choice(folders: ExperimentFolders) -> Choice:
-    """The choice with which the experiment ran; raises TaskError if it has not run."""
+    """The choice of the experiment's last run. Raises TaskError if it has not run."""
     path = folders.folder / CHOICE_FILE
     if not path.is_file():
-        raise TaskError(f"{folders.key} has not run here. `published run {folders.key}` computes it.")
+        raise TaskError(f"{folders.key} has not run in this store. `published run {folders.key}` computes it.")
     return Choice.from_plain(read_mapping(path), CHOICE_FILE)
 
 
@@ -84,14 +84,15 @@ def pin_repositories(
     revisions: Mapping[str, str] = NO_REVISIONS,
     context: Context = QUIET,
 ) -> Lock:
-    """The lock with a commit for every repository of a choice; the Hub is asked for those that have none.
+    """The lock with a commit for every repository of a choice; the Hub is asked for missing commits.
 
-    With ``latest`` it is asked for all, and for those of ``revisions`` at these. Then nothing is stored:
-    ``ExperimentFolders.store_lock`` does so after the user agreed. A commit without the needed files is not pinned.
+    With ``latest`` the newest commits of all repositories are used, with ``revisions`` those of the named ones. In both
+    cases the lock is not stored: the caller passes it to ``ExperimentFolders.store_lock`` after the user agreed. A
+    commit without the needed files is not pinned.
 
     Raises:
-        HubError: no connection, no access, or another repository than the catalogue or the lock says.
-        TaskError: a revision is of a repository that the choice does not need.
+        HubError: no connection, no access, or another commit or file than the catalogue or the lock has.
+        TaskError: ``revisions`` names a repository that the choice does not need.
     """
     lock, listed_repositories, needed = (
         folders.read_lock(),
@@ -101,10 +102,10 @@ def pin_repositories(
     names = list(dict.fromkeys(use.repository for use in needed))
     if unknown := [name for name in revisions if name not in names]:
         hint = did_you_mean(unknown[0], names)
-        raise TaskError(f"{experiment.key} needs no {printable(unknown[0])}.{hint} It needs {first_few(names, 8)}.")
+        raise TaskError(f"{experiment.key} does not use {printable(unknown[0])}.{hint} It uses {first_few(names, 8)}.")
     stores_at_once = not latest and not revisions
     if stores_at_once and folders.separate_lock_folder is not None and read_lock(folders.separate_lock_folder) != lock:
-        folders.store_lock(lock)  # another machine that gets the folder lacks the earlier lock
+        folders.store_lock(lock)  # the separate cache may go to a machine without the earlier lock
     for name in names:
         is_requested = latest or name in revisions
         if name in lock.repositories and not is_requested:
@@ -122,10 +123,10 @@ def pin_repositories(
 
 
 def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
-    """Fetch the files of a choice that are not in the cache; a second call asks for nothing.
+    """Fetch the files of a choice that are not in the cache; a second call needs no network.
 
     Raises:
-        HubError: a download failed; the message says what to do.
+        HubError: a download failed; the message has a remedy.
     """
     folders, listed_repositories = run.folders, read_shared_parts().repositories
     lock = folders.read_lock()
@@ -145,24 +146,26 @@ def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
             )
     except Cancelled:
         final_plan = make_choice_plan(run.experiment, run.choice, folders, "cpu")
-        stored_text = f"{size_text(final_plan.local_bytes)} of {size_text(final_plan.local_bytes + final_plan.bytes_to_fetch)} are kept"
-        raise Cancelled(f"Cancelled; {stored_text}, and the next download goes on from there.") from None
+        local, total = final_plan.local_bytes, final_plan.local_bytes + final_plan.bytes_to_fetch
+        raise Cancelled(
+            f"Cancelled; {size_text(local)} of {size_text(total)} are stored, and the next download continues there."
+        ) from None
     if run.bytes_per_second is None:
         store_rate(folders.rates_folder, FETCHING_RATE, fetch_plan.bytes_to_fetch, time.monotonic() - started)
 
 
 def _is_gated(name: str, lock: Lock) -> bool:
-    """Whether terms have to be accepted: such files are fetched first, so that a refusal costs no time."""
+    """Whether a user must accept terms. Such files are fetched first, so that a refusal comes early."""
     return name in lock.repositories and lock.repositories[name].gated
 
 
 def _require_space(fetch_plan: FetchPlan) -> None:
-    """Raise HubError if not everything fits on the disk; nothing is fetched then."""
+    """Raise HubError before fetching if the files do not fit on the disk."""
     free = free_bytes(fetch_plan.cache_folder)
     if fetch_plan.bytes_to_fetch > free:
         raise HubError(
-            f"{fetch_plan.experiment} needs {size_text(fetch_plan.bytes_to_fetch)} more, and {size_text(free)} are free in "
-            f"{fetch_plan.cache_folder}: free some space, or set HF_HOME to a folder on a disk that has more.",
+            f"{fetch_plan.experiment} needs {size_text(fetch_plan.bytes_to_fetch)} more, and {size_text(free)} are free "
+            f"in {fetch_plan.cache_folder}: free some space, or set HF_HOME to a folder on a disk that has more.",
             "disk",
         )
 
@@ -239,16 +242,16 @@ def run_steps(run: ExperimentRun, steps: Sequence[ExperimentStep], context: Cont
 def make_published_table(experiment: Experiment, choice: Choice, measured: MeasuredTable) -> PublishedTable:
     """The table of measured rows, with the facts about their files at that time."""
     files = measured.files
-    pinned = f"Files as pinned at the first fetch ({', '.join(files.pinned)})." if files.pinned else ""
+    pinned = f"The files were pinned at the first fetch ({', '.join(files.pinned)})." if files.pinned else ""
     models, rows = find_models(experiment, choice), measured.sort_rows(experiment, choice)
     notes = (*measured.describe_problems(experiment, choice), pinned, models.note)
     return build_table(experiment, choice, models, rows, device=measured.device, latest=files.latest, notes=notes)
 
 
 def read_published_table(experiment: Experiment, folders: ExperimentFolders) -> PublishedTable:
-    """The table of the last measured rows, with their own choice; raises TaskError if there are none.
+    """The table of the last measured rows, with the choice of that run. Raises TaskError if there are none.
 
-    If a run was stopped before its first row, this is the table of the run before it.
+    If the last run was stopped before its first row, the table is that of the earlier run.
     """
     from merging.sharing.published.measured_rows import read_measured, read_measured_choice
 
