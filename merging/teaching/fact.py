@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 
 PERCENT, POINTS = "%", "points"
-FRACTION_UNITS = (PERCENT, POINTS)  # units of values that are fractions
+FRACTION_UNITS = (PERCENT, POINTS)  # a value with one of these units is a fraction
 NOT_MEASURED = "not measured here"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a map, and whether the cell is marked by the fact."""
+    """One cell of a map, and whether the fact marks it."""
 
     row: str
     column: str
@@ -21,12 +21,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact. ``value``, ``low`` and ``high`` (95 %) are fractions where ``unit`` is in ``SHARES``; NaN is unknown.
+    """One fact: a value with its 95 % interval from ``low`` to ``high``; NaN is unknown.
 
-    ``digits`` are those after the point. ``n`` counts images unless ``counted_unit`` names something else; ``half`` is
-    the split of the benchmark that contains them. A fact whose value is a name has it in ``name``, one whose value is a
-    map of marks in ``cells``. If the value is unknown, ``missing`` explains what to measure, ``measure`` is the key of
-    that measurement, and ``run`` the id of its run.
+    The three are fractions if ``unit`` is in ``FRACTION_UNITS``.
+
+    ``digits`` is the number of digits after the point. ``n`` counts images unless ``counted_unit`` names something
+    else; ``half`` is the split of the benchmark that contains them. A fact whose value is a name has it in ``name``, one
+    whose value is a map of marks in ``cells``. If the value is unknown, ``missing`` explains what to measure,
+    ``measure`` is the key of that measurement, and ``run`` the id of its run.
     """
 
     value: float = math.nan
@@ -62,7 +64,7 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """The fact in short: '69.4 %', its name, or "not measured here"."""
+        """The fact in short: "69.4 %", its name, or "not measured here"."""
         if self.missing:
             return NOT_MEASURED
         if self.name:

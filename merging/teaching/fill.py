@@ -10,14 +10,14 @@ from merging.base.text import did_you_mean, escape_markdown
 from merging.teaching import plain_text
 from merging.teaching.fact import Fact
 
-NO_BREAK_SPACE = "\u00a0"  # a no-break space between a number and its unit
+NO_BREAK_SPACE = "\u00a0"  # between a number and its unit
 
 
 def fill_facts(text: str, facts: Mapping[str, Fact]) -> str:
     """The text with its facts, as Markdown; names, which may come from files, are escaped.
 
     Raises:
-        LessonError: a name in braces is not that of a declared fact.
+        LessonError: a name in braces is not the name of a declared fact.
     """
 
     def fill(found: Match[str]) -> str:

@@ -16,7 +16,7 @@ TOLERANCE = 1e-9
 
 
 def is_met(goal: Goal, context: LessonContext, address: Mapping[str, str] | None = None) -> bool | None:
-    """Whether a goal holds at an address (by default the context's); None if its fact is not known on this machine.
+    """Whether a goal holds at an address (by default the context's); None if its fact is unknown on this machine.
 
     A key that the address lacks counts as empty.
     """

@@ -1,4 +1,4 @@
-"""Checks a lesson on this machine: names that do not exist, facts that are not known, goals that already hold."""
+"""Checks a lesson on this machine: unknown names, unknown facts, and goals that hold before the learner acts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PLACES_FILE = Path(__file__).with_name("places.yaml")
 MIN_STEPS, MAX_STEPS = 6, 12
-MAX_WORDS = 120  # in an explanation
+MAX_WORDS = 120  # of an explanation
 TYPED_NUMBER_PATTERN = re.compile(r"\d+(?:[.,]\d+)?\s?(?:%|points|percent)")
 
 
@@ -48,7 +48,7 @@ def read_app_places() -> AppPlaces:
 
 
 def find_problems(lesson: Lesson, context: LessonContext) -> list[str]:
-    """Every problem, one sentence each, in the order of the file; none if the lesson can be taught on this machine."""
+    """A sentence on every problem, in the order of the file; empty if the lesson can be taught on this machine."""
     problems = [*_check_shape(lesson), *_check_runs(lesson, context)]
     for number, step in enumerate(lesson.steps, 1):
         name = f"Step {number} ({step.kind})"
@@ -80,7 +80,7 @@ def _check_runs(lesson: Lesson, context: LessonContext) -> Iterator[str]:
     for alias in lesson.runs:
         try:
             if not context.id(alias):
-                yield f"The run {alias} is not stored here. Run its recipe, or check with --compute."
+                yield f"The run {alias} is not stored. Run its recipe, or check with --compute."
         except MergingError as error:
             yield f"The run {alias}: {error}"
 
@@ -103,11 +103,11 @@ def _check_step(step: LessonStep, number: int, lesson: Lesson, context: LessonCo
     if step.kind in (SAY, EXPLAIN) and (match := TYPED_NUMBER_PATTERN.search(step.say)):
         yield f"a number is typed into the text ({match.group()}). Declare a fact and write its name in braces."
     if step.guess and step.guess.kind == CELLS and not all(compute_fact(fact, context).cells for fact in step.truth):
-        yield "its truth is no map, so there is no cell to mark. Name a fact of cells, such as kept of cells."
+        yield "its truth has no cells to mark. Name a fact with cells, such as kept of cells."
     yield from _check_goal(step, number, lesson, context)
     for claim in step.claims:
         if is_met(claim, context) is not True:
-            yield f"its words rely on {describe_goal(claim)}, which does not hold here."
+            yield f"its text claims that {describe_goal(claim)}, which is not true here."
 
 
 def _check_goal(step: LessonStep, number: int, lesson: Lesson, context: LessonContext) -> Iterator[str]:
@@ -130,15 +130,15 @@ def describe_goal(goal: Goal) -> str:
     if goal.equal is not None:
         return f"{subject} is {goal.equal}"
     if goal.high is None:
-        return f"{subject} at least {goal.low:g}"
-    return f"{subject} between {goal.low:g} and {goal.high:g}"
+        return f"{subject} is at least {goal.low:g}"
+    return f"{subject} is between {goal.low:g} and {goal.high:g}"
 
 
 def _check_facts(lesson: Lesson, context: LessonContext) -> Iterator[str]:
     for name, spec in list_fact_specs(lesson).items():
         fact = compute_fact(spec, context)
         if fact.missing:
-            yield f"The fact of {name} ({spec.fact}) is not known here: {fact.missing}"
+            yield f"The fact of {name} ({spec.fact}) is unknown here: {fact.missing}"
         elif not fact.name and not math.isfinite(fact.value):
             yield f"The fact of {name} ({spec.fact}) is undefined."
         elif _lacks_interval(spec, fact):

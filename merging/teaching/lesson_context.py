@@ -61,7 +61,7 @@ class LessonContext:
 
     @property
     def merges(self) -> list[Run]:
-        """The merges of all experts of the benchmark; if models changed, those of the references' models."""
+        """The merges of all experts of the benchmark; if models have changed, the merges of the models in use."""
         return self.compute_once("merges", self._list_merges)
 
     def _list_merges(self) -> list[Run]:
@@ -139,12 +139,12 @@ class LessonContext:
     # Sweeps and addresses
 
     def find_sweep(self, alias: str) -> Sweep | None:
-        """The stored sweep of an alias, by its axes: a precomputed one if there is one, then that with most recipes."""
+        """The stored sweep with an alias's axes. Precomputed sweeps come first, then those with more recipes."""
         from merging.study.sweeps import sweep_storage
 
         parts = self.lesson.runs.get(alias, {})
         if "sweep" not in parts:
-            raise LessonError(f"{alias!r} of the lesson {self.lesson.key} is no sweep.")
+            raise LessonError(f"{alias!r} of the lesson {self.lesson.key} is not a sweep.")
         axes = [axis.strip() for axis in str(parts["sweep"]).split("×")]
         listed = sweep_storage.list_sweeps(self.store).values()
         sweeps = [sweep for sweep in listed if [axis.target for axis in sweep.axes] == axes]
@@ -170,7 +170,7 @@ class LessonContext:
     # Measurements
 
     def find_measurement(self, key: str, run: Run | None = None) -> StoredMeasurement:
-        """A stored measurement of a run, of the experts (with any merge of them), or of the benchmark.
+        """A stored measurement of a run, of the experts (found by any merge of them), or of the benchmark.
 
         Raises:
             NotMeasured: the measurement is not stored.

@@ -14,11 +14,11 @@ from merging.base.text import did_you_mean, first_few
 from merging.teaching import plain_text
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,39}")
-MAX_TEXT_CHARACTERS = 4000  # in one text
+MAX_TEXT_CHARACTERS = 4000  # of one text
 
 
 class LessonFields:
-    """A mapping that may have only the fields ``known``; ``what`` is its name in messages.
+    """A mapping that may have only the fields ``known``; ``description`` names it in messages.
 
     Raises:
         LessonError: the data are not a mapping, or have another field; every method raises it for a wrong value.

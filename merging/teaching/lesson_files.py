@@ -21,7 +21,7 @@ VERSION = 1
 MAX_FILES, MAX_STEPS = 200, 40
 FIELDS = ("version", "key", "title", "question", "minutes", "level", "after", "runs", "facts", "steps")
 RUN_FIELDS = ("preset", "chain", "edits", "merge", "adapt", "exemplars", "test_data", "sweep", "title")
-RUN_DEFINITIONS = ("preset", "chain", "merge", "sweep")  # a sweep is named by its axes, as "lot.scaling"
+RUN_DEFINITIONS = ("preset", "chain", "merge", "sweep")  # a run has one of them; a sweep is given by its axes
 
 
 def list_lesson_folders() -> list[Path]:
@@ -50,7 +50,7 @@ def list_lessons(folders: Iterable[Path] | None = None, refused: list[LessonErro
     return sorted(lessons.values(), key=lambda lesson: order.get(lesson.key, len(order)))
 
 
-BUNDLED_ORDER = (  # in which to take the bundled lessons
+BUNDLED_ORDER = (  # the order in which the bundled lessons are listed
     "choosing_lambda", "why_merging_hurts", "election_by_hand", "masks_by_hand", "which_layer_hurts", "drift_and_lot",
     "pretty_maps", "one_image",
 )  # fmt: skip
@@ -60,18 +60,18 @@ def read_lesson(path: Path) -> Lesson:
     """The lesson in a file; a file that has not changed is read once.
 
     Raises:
-        LessonError: the file cannot be read, is too large, or is no lesson; the message names file, step and field.
+        LessonError: the file cannot be read, is too large, or is not a lesson; the message names file, step and field.
     """
     try:
         stat = path.stat()
         if stat.st_size > MAX_CHARACTERS:
             raise LessonError(
-                f"The lesson {path.name} has {stat.st_size:,} bytes; at most {MAX_CHARACTERS:,} are read. Make two "
-                "lessons of it."
+                f"The lesson {path.name} is {stat.st_size:,} bytes; at most {MAX_CHARACTERS:,} are read. Split it "
+                "into two lessons."
             )
         return _read_cached(path, stat.st_mtime_ns, stat.st_size)
     except OSError as error:
-        raise LessonError(f"The lesson {path.name} cannot be read: {error.strerror or 'it is no file'}.") from None
+        raise LessonError(f"The lesson {path.name} cannot be read: {error.strerror or 'it is not a file'}.") from None
     except UnicodeDecodeError:
         raise LessonError(f"The lesson {path.name} is not text in UTF-8. Save it as UTF-8.") from None
 
@@ -102,7 +102,7 @@ def _build_lesson(data: Any, path: Path) -> Lesson:
     }
     key = fields.check_name(fields.get("key"), "key")
     if key != path.stem:
-        raise LessonError(f"its key is {key!r}, but the file is named {path.stem!r}. Give both one name.")
+        raise LessonError(f"its key is {key!r}, but the file is named {path.stem!r}. Give both the same name.")
     entries = fields.read_list("steps")
     if not 1 <= len(entries) <= MAX_STEPS:
         raise LessonError(f"a lesson has 1 to {MAX_STEPS} steps; got {len(entries)}.")
@@ -133,7 +133,7 @@ def _parse_run(recipe: Any, alias: str) -> Mapping[str, Any]:
             f"{description} has one of {', '.join(RUN_DEFINITIONS)}; got {first_few(definitions) or 'none of them'}."
         )
     if alias in REFERENCES:
-        raise LessonError(f"{description} has a name that stands for a reference. Take another one.")
+        raise LessonError(f"{description} has the name of a reference model. Choose another name.")
     return _read_mapping(fields.data)
 
 

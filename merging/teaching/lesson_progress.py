@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from merging.teaching.lesson import LessonStep
 
 MOST_CHARACTERS = 120  # in a text of answers
-MAX_STEPS = 64
+MAX_STEPS = 64  # bits of the number of finished steps
 DIGITS = "0123456789abcdefghijklmnopqrstuv"
 NUMBER = re.compile(r"-?(\d{1,9})(\.\d{1,6})?")
 
@@ -42,7 +42,7 @@ def parse_finished_steps(text: str, count: int = MAX_STEPS) -> frozenset[int]:
 
 
 def format_answers(values: Mapping[int, Sequence[float]], max_characters: int = MOST_CHARACTERS) -> str:
-    """Guesses and answers by step as a text of at most ``most`` characters, without the earliest steps if necessary."""
+    """Guesses and answers by step as a text of at most ``max_characters``; the earliest steps are dropped if needed."""
     parts = [
         "_".join([str(step), *map(_format_number, numbers)])
         for step, numbers in sorted(values.items())
@@ -54,7 +54,7 @@ def format_answers(values: Mapping[int, Sequence[float]], max_characters: int = 
 
 
 def parse_answers(text: str, max_characters: int = MOST_CHARACTERS) -> dict[int, tuple[float, ...]]:
-    """Guesses and answers by step in the first ``most`` characters of a text, without malformed parts."""
+    """Guesses and answers by step in the first ``max_characters`` of a text, without malformed parts."""
     values: dict[int, tuple[float, ...]] = {}
     for part in text[:max_characters].split("~"):
         step, *numbers = part.split("_")

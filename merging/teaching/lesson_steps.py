@@ -42,7 +42,7 @@ def parse_step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> Les
     chart = fields.check_name(fields.get("chart"), "chart") if fields.has("chart") else ""
     view = _check_aliases(fields.read_address("view"), fields.description, runs)
     if page and not chart:
-        raise LessonError(f"{fields.description} names a page without a chart. Name the chart that it is about.")
+        raise LessonError(f"{fields.description} names a page without a chart. Name the chart that it shows.")
     if view and not page:
         raise LessonError(f"{fields.description} has a view without a page. Name the page, or leave the view out.")
     step = LessonStep(
@@ -124,7 +124,7 @@ def parse_fact_spec(
     fields = LessonFields(data, f"{description} ({name})", ("fact", *kind.needed, *kind.optional))
     for argument in kind.needed:
         if not fields.has(argument):
-            raise LessonError(f"{fields.description} has no {argument}. {name} is asked with {', '.join(kind.needed)}.")
+            raise LessonError(f"{fields.description} has no {argument}. {name} needs {', '.join(kind.needed)}.")
     arguments = {key: _parse_argument(key, fields) for key in data if key != "fact"}
     for argument in RUN_ARGUMENTS:
         for alias in _as_list(arguments.get(argument)):
@@ -175,7 +175,7 @@ def _parse_guess(data: Any, description: str) -> Guess:
     low, high = fields.read_number("low", default=0), fields.read_number("high", default=100)
     max_cells = int(fields.read_number("most", 0, MAX_CELLS, default=0))
     if low >= high:
-        raise LessonError(f"{fields.description} must have a low below its high; got {low:g} and {high:g}.")
+        raise LessonError(f"{fields.description} needs a low below its high; got {low:g} and {high:g}.")
     if kind in (kinds.CHOICE, kinds.ORDER) and not 2 <= len(options) <= MAX_OPTIONS:
         raise LessonError(f"{fields.description} has 2 to {MAX_OPTIONS} options; got {len(options)}.")
     if kind == kinds.CURVE and not 2 <= len(positions) <= MAX_POSITIONS:
@@ -185,12 +185,15 @@ def _parse_guess(data: Any, description: str) -> Guess:
     ):
         raise LessonError(f"at of {fields.description} must increase, and a choice has one value fewer than options.")
     if kind == kinds.CELLS and not max_cells:
-        raise LessonError(f"{fields.description} has no most, the number of cells that may be marked.")
+        raise LessonError(f"{fields.description} lacks the field most, the number of cells that may be marked.")
     return Guess(kind, low, high, fields.read_text("unit"), options, positions, fields.read_text("axis"), max_cells)
 
 
 def _parse_truth(fields: LessonFields, guess: Guess, facts: Facts, runs: Sequence[str]) -> tuple[FactSpec, ...]:
-    """The facts of the truth, one for each part of the guess; a choice may have none, or one that ``at`` divides."""
+    """The facts of the truth, one for each part of the guess.
+
+    A choice may have none, or a single one, which the values in ``at`` divide into the options.
+    """
     value = fields.get("truth")
     entries = value if isinstance(value, list) else [] if value is None else [value]
     truth = tuple(parse_fact_spec(entry, f"the truth of {fields.description}", runs, facts) for entry in entries)

@@ -28,7 +28,7 @@ def find_text_problem(text: str) -> str:
 
 
 def split_formulas(text: str) -> Iterator[tuple[bool, str]]:
-    """The text cut into pieces, as (whether the piece is a formula, piece); braces in formulas are no placeholders."""
+    """The text cut into pieces, as (whether the piece is a formula, piece); braces in formulas are not placeholders."""
     start = 0
     for match in FORMULA_PATTERN.finditer(text):
         yield False, text[start : match.start()]
@@ -38,7 +38,7 @@ def split_formulas(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def find_placeholders(text: str) -> list[str]:
-    """The texts in braces outside formulas, in order: 'gain', 'gain:long', or a typing error."""
+    """The texts in braces outside formulas, in order, such as "gain" or "gain:long"; they may be invalid."""
     return [
         found for formula, piece in split_formulas(text) if not formula for found in PLACEHOLDER_PATTERN.findall(piece)
     ]

@@ -1,8 +1,8 @@
-"""Polls of a class: the number of sessions with each answer at a step of a lesson. Only counts are stored, for a day.
+"""Polls of a class: the number of sessions with each answer at a step of a lesson. Only counts are stored, for one day.
 
-A poll has a code of six letters, which the lecturer creates and links contain. The stored data contain no text, no
-address, no time of an answer and no name of a person: only the numbers that were answered at a step, and their counts.
-Only this process knows the answer of each session, so that a session can change it; it is never stored.
+A poll has a code of six letters, which is part of the links that the lecturer shares. The stored data are only the
+numbers that were answered at a step, and their counts: no texts, no addresses, no times of answers, no names. The
+answer of each session is held in the memory of this process, so that the session can change it, and is never stored.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ from merging.base.errors import StoreError
 from merging.base.files.records import write_json
 from merging.teaching.lesson_steps import MAX_CELLS
 
-CODE_LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: no code is a word
+CODE_LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # without vowels, so that no code is a word
 LENGTH = 6
 CODE = re.compile(f"[{CODE_LETTERS}]{{{LENGTH}}}")
-LIFETIME_SECONDS = 24 * 3600.0  # seconds that a poll is stored
-UNUSED_SECONDS = (
-    3600.0  # seconds after which a poll without answers may be dropped for a new one, if there are too many
-)
-MAX_POLLS, MAX_QUESTIONS = 200, 500  # at a time; in a poll
-MAX_DISTINCT_NUMBERS = 10_000  # different numbers at one position: maps have many cells
-MAX_VALUES = MAX_CELLS  # numbers in one answer
+LIFETIME_SECONDS = 24 * 3600.0  # of a poll
+UNUSED_SECONDS = 3600.0  # a poll without answers may be dropped after this time, to make room for a new one
+MAX_POLLS, MAX_QUESTIONS = 200, 500  # at a time; of one poll
+MAX_DISTINCT_NUMBERS = 10_000  # at one position of the answers; maps have many cells
+MAX_VALUES = MAX_CELLS  # of one answer
 FOLDER = "polls"  # in the store
 STEP_PATTERN = re.compile(r"[a-z0-9_]{1,64}/[1-9][0-9]?")
 Counts = dict[str, list[Counter[str]]]  # by question and position in the answer: sessions per number
-FULL_MESSAGE = "There are {} polls already. Each ends a day after it was begun."
+FULL_MESSAGE = "There are {} polls already. Each ends a day after its start."
 
 
 @dataclass(slots=True)
@@ -82,7 +80,7 @@ class Polls:
             return self._find_poll(code) is not None
 
     def answer(self, code: str, step: str, session: str, values: Sequence[float], *, any_order: bool = False) -> bool:
-        """Count a session's answer at a step, LESSON/N, instead of its earlier answer; return whether it is counted.
+        """Count a session's answer at a step, LESSON/N, in place of its earlier answer; returns whether it was counted.
 
         With ``any_order`` the numbers are a set, such as marked cells, and are all counted at one position.
         """
@@ -152,14 +150,14 @@ class Polls:
         return self._folder / f"{code}.json"
 
     def _store_poll(self, code: str) -> None:
-        """Store the counts; if the store cannot be written, they live only as long as this process."""
+        """Store the counts. If the store cannot be written, they last only as long as this process."""
         poll = self._polls[code]
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_json(self._path(code), {"until": poll.end_time, "counts": poll.counts})
 
     def _restore_polls(self) -> None:
-        """Read the polls of a server that was restarted; files that are no polls are ignored."""
+        """Read the polls of a server that was restarted; files that are not polls are ignored."""
         paths = sorted(self._folder.glob("*.json")) if self._folder.is_dir() else []
         for path in paths[:MAX_POLLS]:
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):

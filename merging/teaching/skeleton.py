@@ -1,4 +1,4 @@
-"""The skeleton of a lesson: one step of every kind, on stored runs, to be rewritten."""
+"""The skeleton of a lesson: one step of every kind, on stored runs, for an author to rewrite."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Enter = Callable[[Path, str, Entries], Iterable[Path]]  # folder, its listed pat
 
 
 def resolve_typed_path(text: str) -> Path | None:
-    """The path that a user typed, with links followed; None if the text cannot be a path, or the path may not be read."""
+    """The path that a user typed, with links followed; None if it cannot be a path, or may not be read."""
     try:
         path = Path(text).expanduser().resolve()
         path.exists()

@@ -64,7 +64,7 @@ def _shorten_path(reference: str) -> str:
 def read_layout(
     folder: str, expert_names: Sequence[str] = (), pretrained: str = "", known_names: Collection[str] = ()
 ) -> ModelLayout:
-    """The models in a folder: the experts ``expert_names``, or else all except ``known_names``, which the caller has already.
+    """The models in a folder: the experts ``expert_names``, or else all except ``known_names``.
 
     ``pretrained`` replaces the pretrained model of the folder.
 
@@ -202,8 +202,8 @@ def _find_expert(
         )
     if name in group.unrelated:
         raise CheckpointError(
-            f"{printable(name)} was not trained from the pretrained model, judged by its weights. To use it, name it with "
-            f"--expert {printable(name)}=FILE."
+            f"{printable(name)} was not trained from the pretrained model, judged by its weights. To use it, name it "
+            f"with --expert {printable(name)}=FILE."
         )
     existing_names = first_few(experts, MAX_NAMED)
     raise CheckpointError(

@@ -39,8 +39,8 @@ def write_adapter_card(folder: Path, export: NetworkExport, adapter: AdapterFile
     parts = [*_write_sections(export, [*adapter.notes, *heads])]
     loading_index = parts.index("## How to load it")
     parts[loading_index + 1] = (
-        f"A LoRA adapter of rank {adapter.rank}: `PeftModel.from_pretrained(model, folder)` applies it to the pretrained "
-        "model. The share of the squared norm of each tensor's change that it retains:\n\n"
+        f"A LoRA adapter of rank {adapter.rank}: `PeftModel.from_pretrained(model, folder)` applies it to the "
+        "pretrained model. The share of the squared norm of each tensor's change that it retains:\n\n"
         f"{markdown_table(('Tensor', 'Share retained'), rows)}"
     )
     text = "\n\n".join(part for part in parts if part)

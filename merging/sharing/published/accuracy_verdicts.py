@@ -104,7 +104,7 @@ def _is_near(score: TaskScore, printed: float, *, whole: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RowVerdict:
-    """The verdict, one of five words, its reason, the difference ours − printed in points, and the tasks that differ most."""
+    """One of the five verdicts above, its reason, ours − printed in points, and the tasks that differ most."""
 
     word: str
     reason: str = ""

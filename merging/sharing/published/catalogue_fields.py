@@ -1,4 +1,4 @@
-"""Fields of the catalogue, read by their kinds, with errors that name file, entry and field."""
+"""Fields of the catalogue's JSON files, checked when they are read; errors name the file, entry and field."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CatalogueFields:
         self._data, self._read_names, self.location = data, set[str](), location
 
     def read_text(self, name: str, default: Any = MISSING, *, empty: bool = False) -> str:
-        """A text, which may be empty only with ``empty``."""
+        """A text; with ``empty`` it may be empty."""
         value = self._read_value(name, default)
         if not isinstance(value, str) or not (value or empty or value == default):
             raise self.make_field_error(name, "text is needed", value)
@@ -41,10 +41,10 @@ class CatalogueFields:
         return value
 
     def read_count(self, name: str) -> int:
-        """A whole number from zero on."""
+        """A whole number, at least zero."""
         value = self._read_value(name)
         if type(value) is not int or value < 0:
-            raise self.make_field_error(name, "a whole number from 0 on is needed", value)
+            raise self.make_field_error(name, "a whole number, at least 0, is needed", value)
         return value
 
     def read_choice(self, name: str, allowed: Collection[Any]) -> Any:
@@ -69,7 +69,7 @@ class CatalogueFields:
         if not isinstance(value, list | tuple) or not all(isinstance(each, str) and each for each in value):
             raise self.make_field_error(name, "a list of texts is needed", value)
         if repeated := [each for each in value if value.count(each) > 1]:
-            raise self.make_field_error(name, f"{repeated[0]!r} is there twice", value)
+            raise self.make_field_error(name, f"{repeated[0]!r} is repeated", value)
         return tuple(value)
 
     def read_mapping_field(self, name: str, default: Any = MISSING) -> Mapping[str, Any]:
@@ -117,13 +117,13 @@ def read_mapping(path: Path) -> Mapping[str, Any]:
     """The mapping in a file of the catalogue.
 
     Raises:
-        TaskError: the file cannot be read, is no JSON, or has a key twice.
+        TaskError: the file cannot be read, is not JSON, or has a key twice.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         if twice := [key for key in keys if keys.count(key) > 1]:
-            raise TaskError(f"{path.name}: {twice[0]!r} is there twice.")
+            raise TaskError(f"{path.name}: {twice[0]!r} is repeated.")
         return dict(pairs)
 
     try:
@@ -131,7 +131,7 @@ def read_mapping(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise TaskError(f"{path.name} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:
-        raise TaskError(f"{path.name} is no JSON: {error}.") from None
+        raise TaskError(f"{path.name} is not JSON: {error}.") from None
     if not isinstance(data, Mapping):
         raise TaskError(f"{path.name}: a mapping is needed; got {short(data)}.")
     return data

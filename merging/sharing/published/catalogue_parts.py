@@ -21,7 +21,7 @@ from merging.sharing.published.catalogue_fields import CatalogueFields, read_map
 CATALOGUE = Path(__file__).with_name("catalogue")
 PARTS = CATALOGUE / "parts"
 MODEL, DATA_SET = "model", "dataset"
-LISTED_SIZE, ESTIMATED_SIZE = "listing", "estimate"  # where a size comes from
+LISTED_SIZE, ESTIMATED_SIZE = "listing", "estimate"  # the source of a size
 PACKED, SPLIT = "packed", "split"  # how q, k and v are merged: as one matrix, or as three
 TEST, TRAIN = "test", "train"  # the parts of a data set's repository
 COMMIT_PATTERN, DIGEST_PATTERN = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
@@ -54,7 +54,7 @@ class ListedPart:
 
 @dataclass(frozen=True, slots=True)
 class ListedRepository:
-    """A repository as read on the day ``read``; ``license`` is None if it was not read yet."""
+    """A repository, whose license was read on the day ``read``; ``license`` is None if it was not read yet."""
 
     name: str
     kind: str
@@ -77,7 +77,7 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True)
 class PublishedModels:
-    """A pretrained model and its experts; ``by`` is their authors' name, as in the papers' figures."""
+    """A pretrained model and its experts; ``authors`` are named as in the papers' figures."""
 
     key: str
     title: str
@@ -198,7 +198,9 @@ def _parse_repository(name: str, entry: CatalogueFields) -> ListedRepository:
         note=entry.read_text("note", ""),
     )
     if (listed.license is None) != (listed.read is None):
-        raise entry.make_field_error("read", "the day on which the license was read is given with it", listed.read)
+        raise entry.make_field_error(
+            "read", "the license and the day on which it was read belong together", listed.read
+        )
     entry.refuse_unknown()
     return listed
 
@@ -207,7 +209,7 @@ def _parse_part(entry: CatalogueFields) -> ListedPart:
     files = tuple(_parse_file(each) for each in entry.read_entries("files"))
     about, basis = entry.read_optional_count("about"), entry.read_choice("basis", (LISTED_SIZE, ESTIMATED_SIZE, None))
     if (about is None) != (basis is None):
-        raise entry.make_field_error("basis", "a size has a basis, and nothing else has", basis)
+        raise entry.make_field_error("basis", "a size and its basis belong together", basis)
     entry.refuse_unknown()
     return ListedPart(files, about, basis)
 
@@ -313,4 +315,4 @@ def _require_model_file(parts: CatalogueParts, use: ModelFile, location: str) ->
         raise TaskError(f"{location}: {use.repository} with a part {use.part!r} is not in repositories.json.")
     names = [file.name for file in repository.parts[use.part].files]
     if use.open and use.open not in names:
-        raise TaskError(f"{location}: {use.open} is none of the files of {use.repository}, part {use.part!r}.")
+        raise TaskError(f"{location}: {use.open} is not a file of {use.repository}, part {use.part!r}.")

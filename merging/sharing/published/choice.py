@@ -20,18 +20,20 @@ DEFAULT_IMAGES, DEFAULT_EXEMPLARS, DEFAULT_SEED = 1000, 64, 0
 ALL_IMAGES = "all"
 MAX_IMAGES, MAX_EXEMPLARS = 1_000_000, 100_000
 FOLDER_NOTE = (
-    "Whose experts these are is not known: they are compared with the papers' only if their own accuracies are the "
-    "printed ones."
+    "The origin of these experts is unknown: they are compared with the papers' only if the accuracy of each on its "
+    "own task is the printed one."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``images`` of each test set, sampled once by the seed, are the same for every row; None uses all.
+    """The part of an experiment that a user has chosen to run.
 
-    ``experts`` is HUB, PUBLISHED, or the path of a folder. ``rows`` are keys of rows. Without ``exemplars`` (0), rows
-    that need some are skipped. ``tasks`` are keys of the tasks in domain; empty uses all. ``wording`` names the source
-    of the class names of the test sets out of domain.
+    ``rows`` are the keys of the table's rows. ``experts`` is HUB, PUBLISHED, or the path of a folder. ``images`` is the
+    number of images of each test set, which are sampled once with ``seed`` and the same for every row; None uses all.
+    ``outside`` adds the test sets out of domain, ``imagenet`` also ImageNet. ``exemplars`` is the number of training
+    images of each task; if it is 0, rows that need exemplars are skipped. ``tasks`` are keys of tasks in domain; empty
+    uses all. ``wording`` names the source of the class names of the test sets out of domain.
     """
 
     rows: tuple[str, ...]
@@ -58,7 +60,7 @@ class Choice:
 
     @classmethod
     def from_plain(cls, data: Any, location: str) -> Self:
-        """The choice in plain data; raises TaskError if it is none."""
+        """The choice in plain data. Raises TaskError if the data are not a choice."""
         entry = CatalogueFields(data, location)
         choice = cls(
             rows=entry.read_texts("rows"),
@@ -88,13 +90,13 @@ def make_choice(
     tasks: Sequence[str] = (),
     wording: str = CLIP,
 ) -> Choice:
-    """The checked choice of some options.
+    """The choice that these options describe.
 
-    Rows that need exemplars are included if they are named, or if ``exemplars`` is set. Without ``experts``, the
-    experiment's first experts are merged.
+    ``images`` is a number or "all". Rows that need exemplars are included if they are named or ``exemplars`` is set.
+    Without ``experts``, the experiment's first experts are merged.
 
     Raises:
-        TaskError: the experiment lacks something that was named; the message has the nearest name.
+        TaskError: an option is invalid, or names a row, task or experts that the experiment lacks.
     """
     rows_by_key, task_keys = {row.key: row for row in experiment.rows}, [one.key for one in experiment.tasks]
     for kind, requested_keys, known_keys in (("row", rows, list(rows_by_key)), ("task", tasks, task_keys)):
@@ -103,16 +105,18 @@ def make_choice(
                 hint = did_you_mean(key, known_keys)
                 raise TaskError(f"{experiment.key} has no {kind} {key[:40]!r}.{hint} {', '.join(known_keys)}.")
     if wording not in WORDINGS:
-        raise TaskError(f"A wording is {' or '.join(WORDINGS)}; got {wording[:40]!r}.{did_you_mean(wording, WORDINGS)}")
+        raise TaskError(
+            f"The wording is {' or '.join(WORDINGS)}; got {wording[:40]!r}.{did_you_mean(wording, WORDINGS)}"
+        )
     chosen_rows = [rows_by_key[key] for key in rows] or [
         row for row in experiment.rows if exemplars or not needs_exemplars(row)
     ]
     if any(map(needs_exemplars, chosen_rows)):
         exemplars = exemplars or DEFAULT_EXEMPLARS
     if not 0 <= exemplars <= MAX_EXEMPLARS:
-        raise TaskError(f"Exemplars are a whole number up to {MAX_EXEMPLARS:,}; got {exemplars:,}.")
+        raise TaskError(f"The number of exemplars is from 0 to {MAX_EXEMPLARS:,}; got {exemplars:,}.")
     if seed < 0:
-        raise TaskError(f"A seed is a whole number from 0 on; got {seed}.")
+        raise TaskError(f"A seed is a whole number, at least 0; got {seed}.")
     if imagenet and "imagenet" not in {one.key for one in experiment.outside}:
         raise TaskError(f"{experiment.key} has no ImageNet among its test sets.")
     return Choice(
@@ -143,9 +147,9 @@ def _resolve_experts(experiment: Experiment, experts: str) -> str:
 
 
 def narrow_experiment(experiment: Experiment, choice: Choice) -> Experiment:
-    """The experiment with the chosen tasks only; then the papers' averages are over other tasks.
+    """The experiment with only the tasks of a choice.
 
-    For experts in a folder, the experiment has none of the accuracies that a source prints for its own files.
+    For experts in a folder, the result lacks the printed accuracies, which belong to the files of their source.
     """
     if uses_own_folder(experiment, choice):
         experiment = replace(experiment, printed=None)
@@ -166,7 +170,7 @@ def _parse_image_count(text: str) -> int | None:
         return None
     if not text.isdecimal() or not 1 <= int(text) <= MAX_IMAGES:
         raise TaskError(
-            f"Images of each test set are a whole number from 1 to {MAX_IMAGES:,}, or {ALL_IMAGES}; got {text!r}."
+            f"The images of each test set are a number from 1 to {MAX_IMAGES:,}, or {ALL_IMAGES}; got {text!r}."
         )
     return int(text)
 
@@ -182,12 +186,12 @@ def list_left_out_rows(experiment: Experiment, choice: Choice) -> tuple[str, ...
 
 
 def uses_own_folder(experiment: Experiment, choice: Choice) -> bool:
-    """Whether the pretrained model and the experts come from a folder of the user's."""
+    """Whether the pretrained model and the experts are in a folder of the user."""
     return choice.experts not in experiment.models
 
 
 def find_models(experiment: Experiment, choice: Choice) -> PublishedModels:
-    """The models of a choice. Models in a folder are compared with those of the papers, whose layout it has."""
+    """The models of a choice. Models in a folder are described as the papers' models, whose layout they have."""
     if not uses_own_folder(experiment, choice):
         return experiment.models[choice.experts]
     paper_models = experiment.models.get(PUBLISHED) or next(iter(experiment.models.values()))

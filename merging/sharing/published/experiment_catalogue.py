@@ -29,7 +29,7 @@ EXPERIMENT_ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class PrintedModels:
-    """Accuracies in percent that a source prints for each task, if its table is not that of the papers' eight tasks."""
+    """Accuracies in percent that a source prints for each task, for experiments on other tasks than the papers'."""
 
     source: str
     pretrained: Mapping[str, float]
@@ -57,7 +57,7 @@ class Experiment:
 
     @property
     def is_papers_eight(self) -> bool:
-        """Whether its tasks are the eight of the papers' tables, so that the papers' figures of merged models apply."""
+        """Whether the tasks are the eight of the papers' tables, so that the papers' figures of merged models apply."""
         return tuple(one.column for one in self.tasks) == TASKS
 
 
@@ -71,7 +71,7 @@ def read_experiment(key: str, folder: Path = CATALOGUE, shared: CatalogueParts |
     """An experiment of the catalogue.
 
     Raises:
-        TaskError: there is none of that key (the nearest is named), or its file is wrong (file and field are named).
+        TaskError: there is no such experiment, or its file is invalid; the message names the nearest key, or the field.
     """
     keys = list_experiment_keys(folder)
     if key not in keys:
@@ -139,7 +139,7 @@ def _check_experiment(experiment: Experiment, entry: CatalogueFields) -> None:
     if unknown_sets := [key for key in experiment.off_by_default if key not in outside]:
         raise entry.make_field_error("off_by_default", f"{unknown_sets[0]!r} is not among those outside", unknown_sets)
     if unknown_rows := [key for key in experiment.values if key not in rows]:
-        raise entry.make_field_error("values", f"{unknown_rows[0]!r} is none of the rows", unknown_rows)
+        raise entry.make_field_error("values", f"{unknown_rows[0]!r} is not one of the rows", unknown_rows)
     if experiment.printed and (
         set(experiment.printed.experts) != set(keys) or set(experiment.printed.pretrained) != set(keys)
     ):

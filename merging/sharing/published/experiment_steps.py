@@ -164,8 +164,8 @@ def _require_space(fetch_plan: FetchPlan) -> None:
     free = free_bytes(fetch_plan.cache_folder)
     if fetch_plan.bytes_to_fetch > free:
         raise HubError(
-            f"{fetch_plan.experiment} needs {size_text(fetch_plan.bytes_to_fetch)} more, and {size_text(free)} are free "
-            f"in {fetch_plan.cache_folder}: free some space, or set HF_HOME to a folder on a disk that has more.",
+            f"{fetch_plan.experiment} needs {size_text(fetch_plan.bytes_to_fetch)} more, and {size_text(free)} are "
+            f"free in {fetch_plan.cache_folder}: free some space, or set HF_HOME to a folder on a disk that has more.",
             "disk",
         )
 

@@ -57,11 +57,11 @@ def plan_sentences(plan: FetchPlan) -> list[str]:
         f"{len(plan.rows)} rows ({'from the measured speed' if plan.speed_measured else 'an estimate'}).",
     ]
     if plan.heavy:
-        lines.append("This tower is for a GPU: on a CPU it takes many times as long as ViT-B/32.")
+        lines.append("This tower needs a GPU: on a CPU it takes many times as long as ViT-B/32.")
     if plan.is_complete:
-        lines = ["Everything is in the cache already.", *lines[3:]]
+        lines = ["All files are in the cache already.", *lines[3:]]
     if plan.bytes_to_fetch > plan.free_bytes:
-        lines.append("That is more than is free. Set HF_HOME to a folder on a disk that has more.")
+        lines.append("The free space is not enough. Set HF_HOME to a folder on a disk with more.")
     if any(part.revision is None for part in plan.parts):
         lines.append(f"Commits shown as – are {UNPINNED_TEXT}.")
     if unsized_parts:
@@ -127,7 +127,7 @@ def _format_size(part: PlannedPart) -> str:
 def table_rows(table: PublishedTable) -> list[tuple[str, ...]]:
     """The head and a row for each row of the table: averages, printed values, differences and verdicts."""
     outside = any(row.outside for row in table.rows)
-    head = ["row", "ours [95%]", "printed", "difference", "verdict", "against the row above"]
+    head = ["row", "ours [95%]", "printed", "difference", "verdict", "relative to the row above"]
     head += ["out of domain [95%]", "printed", "difference", "verdict", "H-score", "printed"] if outside else []
     rows = [(*head, "source")]
     for row in table.rows:
@@ -178,7 +178,7 @@ def table_markdown(table: PublishedTable) -> str:
 
 
 def table_csv(table: PublishedTable) -> str:
-    """A line for each average and each task, in full precision; percent."""
+    """The table as CSV: a line for each average and each task, in percent, in full precision."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(("row", "over", "ours", "low", "high", "n", "printed", "difference", "verdict", "reason", "source"))
@@ -199,7 +199,7 @@ def table_csv(table: PublishedTable) -> str:
 
 
 def table_data(table: PublishedTable) -> dict[str, Any]:
-    """The table as plain data; percent."""
+    """The table as plain data; accuracies in percent."""
     return {
         "experiment": table.experiment, "title": table.title, "models": table.models, "tower": table.tower,
         "images": table.images, "seed": table.seed, "device": table.device,

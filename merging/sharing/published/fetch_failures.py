@@ -1,4 +1,4 @@
-"""The consequences of a failure of the Hub for an experiment: missing parts, and runs that are still possible."""
+"""The consequences of a failed download for an experiment: the missing parts, and the runs that are still possible."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def explain_failure(error: HubError, run: ExperimentRun, plan: FetchPlan) -> Hub
 
 
 def _describe_missing_downloads(error: HubError, run: ExperimentRun, plan: FetchPlan) -> str:
-    """The needed downloads, why they fail, and how to get them by another machine."""
+    """The missing downloads, why they fail, and the commands that fetch them on another machine."""
     missing = first_few(part.purpose for part in plan.parts if not part.is_complete)
     about = "" if plan.has_exact_sizes else "about "
     needs = f"{run.experiment.key} needs {about}{size_text(plan.bytes_to_fetch)} from {plan.host} ({missing})"
@@ -71,9 +71,9 @@ def _describe_possible_runs(
     base_files = {_drop_path(use) for use in (models.pretrained, *([models.text] if models.text else []))}
     if not complete_tasks or not options or base_files & set(missing):
         return []
-    return [f"Or, with what there is: {' and '.join(options)}."]
+    return [f"With the files that are available, use {' and '.join(options)}."]
 
 
 def _drop_path(use: ModelFile) -> ModelFile:
-    """The part of a repository that a model is in."""
+    """The part of a repository that contains a model, without the path in that part."""
     return ModelFile(use.repository, use.part)

@@ -34,12 +34,12 @@ from merging.sharing.published.rates import FETCHING_RATE, encoding_rate_name, m
 from merging.sharing.published.repository_lock import Lock, find_repository, license_text, list_files
 from merging.sharing.published.row_variants import RowVariant, list_variants
 
-DEFAULT_RATE = 10e6  # bytes a second, until a download was measured
+DEFAULT_RATE = 10e6  # bytes per second, until a download was measured
 # Images per second and core that ViT-B/32 encodes in float32; other towers are scaled by their work.
 ENCODING_RATE = 9.0
-DECODING_RATE = 200.0  # images per second and core that are decoded; an accelerator waits for them
+DECODING_RATE = 200.0  # decoded images per second and core, which limits an accelerator
 RELATIVE_WORK = {B32: 1.0, B16: 3.9, L14: 18.0, H14: 38.0}  # multiply-adds per image, relative to ViT-B/32
-HEAVY_WORK = 10.0  # relative work from which a tower needs an accelerator
+HEAVY_WORK = 10.0  # towers with at least this relative work need an accelerator
 MERGING_RATE = 100e6  # bytes of models per second that a merge reads, until merges were measured
 FACTORIZATION_FACTOR = 5.0  # approximate factor on the time of a row that factors matrices
 NO_RATES: Mapping[str, float] = MappingProxyType({})
@@ -71,7 +71,7 @@ class PlannedPart:
 
 @dataclass(frozen=True, slots=True)
 class OwnModel:
-    """A model in a folder of the user's; it is not fetched."""
+    """A model in a folder of the user, which is not fetched."""
 
     purpose: str
     folder: str
@@ -81,10 +81,12 @@ class OwnModel:
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """A plan. ``cache_folder`` gets the files, ``rate`` is in bytes a second, ``compute_seconds`` includes merging.
+    """A plan. The files are stored in ``cache_folder``; ``rate`` is in bytes per second.
 
-    ``images`` counts the images of all test sets, ``passes`` the forward passes of an image through a model.
-    ``speed_measured`` is whether the rate for images was measured on this device. ``own`` are models of the user.
+    ``images`` is the number of images of all test sets, ``passes`` the number of forward passes of an image through a
+    model. ``compute_seconds`` includes merging. ``rate_measured`` and ``speed_measured`` are whether the rates of
+    downloads and of encoding were measured on this machine. ``own_models`` are in a folder of the
+    user.
     """
 
     experiment: str
@@ -142,10 +144,10 @@ def make_plan(
     device: str = "cpu",
     cores: int = 0,
 ) -> FetchPlan:
-    """The plan of a choice, without the network. ``cores`` 0 means this machine's, ``rates`` are its measured rates.
+    """The plan of a choice, without the network. ``rates`` were measured; ``cores`` 0 means those of this machine.
 
     Raises:
-        HubError: a setting forbids the cache, or a pinned repository or a folder of experts lacks a file.
+        HubError: a setting forbids the cache, or a pinned repository or the folder of experts lacks a file.
     """
     listed_repositories = read_shared_parts().repositories
     planned_parts = tuple(
@@ -262,7 +264,7 @@ def _plan_part(
 
 
 def _write_note(listed: ListedRepository, group: ListedPart) -> str:
-    """The note on a repository, and the source of its size if it was not read."""
+    """The note on a repository, and whether its size is an estimate or unknown."""
     size_note = (
         "its size is an estimate"
         if group.basis == ESTIMATED_SIZE
@@ -274,9 +276,9 @@ def _write_note(listed: ListedRepository, group: ListedPart) -> str:
 
 
 def _match_files(folder: Path | None, names: Sequence[str]) -> tuple[int, bool]:
-    """The bytes of files in a snapshot that have these names or patterns, and whether each of them has one.
+    """The bytes of the files in a snapshot that match these names or patterns, and whether no file is missing.
 
-    Before the first fetch, the number of files of a pattern is unknown, so such a part is never complete.
+    Before the first fetch, the number of files of a pattern is unknown, so a part with a pattern is never complete.
     """
     if folder is None:
         return 0, False

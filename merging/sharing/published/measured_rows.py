@@ -27,7 +27,10 @@ MEASURED_FILE = "measured.json"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFiles:
-    """The measured files: ``latest`` are repositories that differed from the catalogue, ``pinned`` the days."""
+    """Facts about the measured files.
+
+    ``latest`` are repositories that differed from the catalogue, ``pinned`` the days on which repositories were pinned.
+    """
 
     latest: tuple[str, ...]
     pinned: tuple[str, ...]
@@ -45,11 +48,11 @@ class MeasuredFiles:
 
 @dataclass(frozen=True)
 class MeasuredTable:
-    """Rows by their keys, and ``problems``: why a row could not be computed. ``benchmark`` is the digest of its images.
+    """The measured rows by their keys, and ``problems``, {key: why that row could not be computed}.
 
-    ``device`` computed them. ``choice`` is the choice at that time: a table of these rows has no other choice.
-    ``references`` are the ids of the models of the first rows: "pretrained" and each expert's task.
-    ``files`` are the measured files, which may differ from those that are pinned now.
+    ``device`` is the device of the computation, ``benchmark`` the digest of the images. ``choice`` is the choice of the
+    run that measured the rows. ``references`` are the ids of the models of the first rows: "pretrained" and each
+    expert's task. ``files`` are the measured files, which may differ from those that are pinned now.
     """
 
     device: str
@@ -61,12 +64,12 @@ class MeasuredTable:
     problems: Mapping[str, str] = field(default_factory=dict)
 
     def with_row(self, one: MeasuredRow) -> MeasuredTable:
-        """The same with a row, which replaces a row or problem with its key."""
+        """The table with a row, which replaces an earlier row or problem with its key."""
         problems = {key: problem for key, problem in self.problems.items() if key != find_row_key(one)}
         return replace(self, rows={**self.rows, find_row_key(one): one}, problems=problems)
 
     def with_problem(self, key: str, problem: str) -> MeasuredTable:
-        """The same with the reason why a row could not be computed."""
+        """The table with the reason why a row could not be computed."""
         return replace(self, problems={**self.problems, key: problem})
 
     def sort_rows(self, experiment: Experiment, choice: Choice) -> list[MeasuredRow]:

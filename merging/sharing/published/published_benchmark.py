@@ -19,7 +19,7 @@ from merging.sharing.published.repository_lock import (
     stated_license,
 )
 
-# The whole test set, or a part of it; images and models are read from the fetched files.
+# Of a benchmark's description: test sets are not divided into halves, images and models stay in the fetched files.
 READING_OPTIONS = {"whole": True, "by_reference": True, "models_by_reference": True}
 
 
@@ -70,7 +70,7 @@ def _describe_task(test_set: PublishedSet, lock: Lock, separate_cache: Path | No
     return {
         "images": str(_find_snapshot_folder(test_set.repository, lock, separate_cache)),
         "title": test_set.title,
-        # other programs may have put other configurations beside it in the cache
+        # the cache may also have other configurations, from other programs
         **({"configuration": test_set.configuration} if test_set.configuration else {}),
         "test_split": test_set.split,
         "image_column": test_set.image,
@@ -78,7 +78,9 @@ def _describe_task(test_set: PublishedSet, lock: Lock, separate_cache: Path | No
         "source": f"{test_set.repository}@{revision}, {test_set.split}"
         if revision
         else f"{test_set.repository}, {test_set.split}",
-        "license": license_text(listed, lock),  # without its date: scores depend on this text
+        "license": license_text(
+            listed, lock
+        ),  # without its date, because the digest of the scores depends on this text
         **prompt_fields,
     }
 
@@ -105,8 +107,8 @@ def find_models_in_folder(experiment: Experiment, folder: Path) -> tuple[Path, d
     missing = [path for path in (pretrained, *experts.values()) if not path.is_file()]
     if missing:
         raise HubError(
-            f"{folder} has no {missing[0].relative_to(folder)}: it is no folder of the papers' experts. Such a folder "
-            "has zeroshot.pt, and finetuned.pt in a folder for each task.",
+            f"{folder} has no {missing[0].relative_to(folder)}: it is not a folder of the papers' experts. Such a "
+            "folder has zeroshot.pt, and finetuned.pt in a folder for each task.",
             "missing",
         )
     return pretrained, experts

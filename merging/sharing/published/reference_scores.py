@@ -1,4 +1,4 @@
-"""The first rows of a table: the pretrained model on everything, and each expert on its own task, in one pass."""
+"""The first rows of a table: the pretrained model on all tasks, and each expert on its own task, in one pass."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from merging.tasks.context import QUIET, Context
 
 
 def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Context = QUIET) -> MeasuredTable:
-    """The measured rows with those of the references; missing references are computed.
+    """The measured rows, including those of the references; missing references are computed.
 
-    The pretrained model's scores are stored like those of any reference model. An expert is scored on its own task
-    only, so its scores are stored only in the table.
+    The pretrained model's scores are also stored as a reference run. An expert is scored on its own task only, so its
+    score is stored only in the table.
     """
     measured = find_measured(run, benchmark)
     missing = {PRETRAINED, INDIVIDUAL} - set(measured.rows)
@@ -67,10 +67,10 @@ def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Contex
 
 
 def find_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
-    """The earlier rows on these images, as rows of this choice; empty if the earlier images differ.
+    """The measured rows on these images, as rows of this choice; empty if the images differ.
 
-    After another choice or with other models, only references of the same models are reused: other rows are read from
-    their runs again.
+    If the choice or the models differ, only references of the same models are reused; other rows are read again from
+    their runs.
     """
     ids = {name: reference_id(benchmark, name) for name in (PRETRAINED, *benchmark.experts)}
     files = MeasuredFiles.from_lock(

@@ -31,7 +31,7 @@ from merging.study.runs.run_work import KnownScores
 from merging.tasks.context import QUIET, Context
 
 MAX_ROWS = 8  # rows whose models are on the disk at a time
-DISK_DIVISOR = 4  # their models may use at most this fraction, 1 / DISK_DIVISOR, of the free disk
+DISK_DIVISOR = 4  # the models of these rows use at most 1 / DISK_DIVISOR of the free disk
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class _PendingRow:
 
 
 def measure_rows(run: ExperimentRun, benchmark: Benchmark, context: Context = QUIET) -> MeasuredTable:
-    """The measured rows with every row of the choice; a row that cannot be computed has a problem instead.
+    """The measured rows, with every row of the choice or the reason why it could not be computed.
 
     Raises:
         StoreError: the disk is full or cannot be written to.
@@ -61,13 +61,8 @@ class _RowComputation:
     def __init__(
         self, run: ExperimentRun, benchmark: Benchmark, store: Store, measured: MeasuredTable, context: Context
     ) -> None:
-        self.experiment_run, self.benchmark, self.store, self.measured, self.context = (
-            run,
-            benchmark,
-            store,
-            measured,
-            context,
-        )
+        self.experiment_run, self.benchmark, self.store = run, benchmark, store
+        self.measured, self.context = measured, context
 
     def run(self) -> MeasuredTable:
         pending = [
@@ -82,7 +77,7 @@ class _RowComputation:
         return self.measured
 
     def _find_pending(self, variant: RowVariant) -> _PendingRow | None:
-        """The row, or None if its run is stored with scores or it cannot be computed."""
+        """The row to compute; None if its run is stored with scores, or the row cannot be computed."""
         choice, benchmark = self.experiment_run.choice, self.benchmark
         with self._report_problem(variant):
             recipe = variant.build_recipe(benchmark.pretrained, benchmark.experts, choice.exemplars, choice.seed)
@@ -106,7 +101,7 @@ class _RowComputation:
 
     @contextlib.contextmanager
     def _report_problem(self, variant: RowVariant) -> Iterator[None]:
-        """Turn the error of a row into a sentence below the table, except for a full disk, the Hub and cancellation."""
+        """Store an error in the block as the row's problem, except for a full disk, the Hub and cancellation."""
         try:
             yield
         except (Cancelled, StoreError, HubError):

@@ -37,7 +37,7 @@ class ScoredModel:
 def score_together(
     models: Sequence[EvaluatedModel], benchmark: Benchmark, *, context: Context = QUIET
 ) -> dict[str, ScoredModel]:
-    """{name: scores} of models with different names, each on its own tasks. Raises Cancelled."""
+    """{name: scores} of models with distinct names, each on its own tasks. Raises Cancelled."""
 
     def scored_on(on: torch.device) -> dict[str, ScoredModel]:
         counts: dict[str, list[Counted]] = {part.name: [] for part in models}

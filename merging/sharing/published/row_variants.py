@@ -1,4 +1,4 @@
-"""The rows of an experiment: their recipes, and the published figures beside each.
+"""The rows of an experiment: their recipes, and the published figures for comparison.
 
 If the grouping of q, k and v matters, a row runs twice: packed as one matrix, and split into three.
 """
@@ -36,7 +36,7 @@ class RowVariant:
 
     row: ListedRow
     grouping: str
-    values: Mapping[str, Any]  # they replace the preset's
+    values: Mapping[str, Any]  # replace the preset's values
 
     @property
     def key(self) -> str:
@@ -52,7 +52,7 @@ class RowVariant:
         """Its recipe on these models.
 
         Raises:
-            RecipeError: q, k and v are to be split, and none of its methods can do that.
+            RecipeError: the row splits q, k and v, but none of its methods can.
         """
         base = find_preset(self.row.preset)
         changed = replace(
@@ -87,7 +87,7 @@ def list_variants(experiment: Experiment, choice: Choice) -> tuple[RowVariant, .
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """A published figure beside a row. ``why_not`` is the reason why they are not compared; empty if they are."""
+    """A published figure for a row. ``why_not`` is the reason why the two are not compared; empty if they are."""
 
     figure: Figure
     source: FigureSource | None
@@ -100,7 +100,7 @@ def find_figures(
     """The published figures of a row's chain for that tower: first those that are compared, then the others."""
     recipe = replace(variant, grouping=ANY_GROUPING).build_recipe(
         "", {}
-    )  # no figure states the grouping; its source does
+    )  # figures do not state the grouping; their sources do
     steps = [(step.key, step.params.values()) for step in recipe.steps]
     matching = [figure for figure in FIGURES if figure.model == tower and figure.matches_chain(steps)]
     same_tasks = experiment.is_papers_eight
@@ -111,9 +111,9 @@ def find_figures(
 
 
 def find_reference_figures(kind: str, experiment: Experiment, tower: str, authors: str) -> list[ComparedFigure]:
-    """The same for the pretrained model, or for each expert on its own task, over any tasks that the figure has.
+    """The published figures of the pretrained model, or of each expert on its own task, sorted as by ``find_figures``.
 
-    A pretrained model has no experts; its figure is compared if it was scored on the same images.
+    The figure of a pretrained model is compared if it was scored on the same images, whoever trained the experts.
     """
     first_author = authors.partition(",")[0] if kind == PRETRAINED else authors
     figures = [figure for figure in REFERENCES[kind] if figure.model == tower]
@@ -136,12 +136,12 @@ def _compare_figure(figure: Figure, grouping: str, authors: str, exemplars: int,
     source = read_shared_parts().sources.get(name)
     reasons = {
         f"on other experts ({figure.experts})": figure.experts != authors,
-        "the figure is of the papers' eight tasks": not same_tasks,
+        "the figure is for the papers' eight tasks": not same_tasks,
         "the source does not state all values": figure.unstated,
-        f"the source took {figure.exemplars} exemplars": bool(
+        f"the source used {figure.exemplars} exemplars": bool(
             figure.exemplars and exemplars and figure.exemplars != exemplars
         ),
-        "the source does not say how it grouped q, k and v": bool(grouping) and source is None,
+        "the source does not state how it grouped q, k and v": bool(grouping) and source is None,
         f"the source merged q, k and v {GROUPING_TEXTS[source.grouping] if source else ''}": bool(
             grouping and source and source.grouping != grouping
         ),

@@ -1,6 +1,6 @@
 """Facts about conflicts between experts: sign agreement, elections, cosines, and lengths of task vectors.
 
-All entries of the stored weights are counted, so none of them has an interval.
+They count all entries of the stored weights, so they have no intervals.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ TASK_COUNTS, EXEMPLARS = "task_counts", "exemplars"
 def retained_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The share of the experts' accuracy that a method retains with a number of experts: a mean over stored subsets.
 
-    The interval assumes that the errors of all subsets are fully correlated, so it is rather too wide.
+    The interval assumes that the errors of all subsets are fully correlated, so it is too wide rather than too narrow.
     """
     from merging.images.benchmarks.metrics import average
     from merging.study.trials.task_counts import average_counts

@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
 DRIFT, PUT_BACK = "drift", "put_back"
 TASK, TENSOR = "task", "tensor"
-CLASS = "class"  # the token whose drift is reported
+CLASS = "class"  # the token whose drift the facts report
 CORRELATIONS = ("pearson", "spearman", "points")
 
 
 def drift(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """1 − cosine of the class token to that of the task's expert, of one data set or the mean over all.
+    """1 − cosine between the class tokens of the run and of the task's expert, on one data set or averaged over all.
 
-    ``at`` is a position in the network such as "block 3", by default the last. With ``name`` "task" the fact is the
-    title of the data set with the most drift there, with "tensor" the tensor with the largest own drift.
+    ``at`` is a position in the network such as "block 3", by default the last. With ``name`` "task", the fact is the
+    title of the data set with the largest drift there; with "tensor", the name of the tensor with the largest isolated
+    drift.
     """
     run = context.require_run(str(arguments["run"]))
     measured = context.find_measurement(DRIFT, run)
@@ -49,7 +50,10 @@ def drift(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def _select_class_token_rows(rows: pd.DataFrame, requested_position: Any) -> pd.DataFrame:
-    """Rows of the merged model's class token at a position, by default the last; the embedding has no token kinds."""
+    """The rows of the merged model's class token at a position, by default the last.
+
+    At the embedding, tokens are not distinguished, and all rows are returned.
+    """
     rows = rows[rows["model"] == "merged"]
     positions = list(dict.fromkeys(rows["place"]))
     position = positions[-1] if requested_position is None else str(requested_position)
@@ -60,7 +64,7 @@ def _select_class_token_rows(rows: pd.DataFrame, requested_position: Any) -> pd.
 
 
 def correlation(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Pearson's r between the drift of final features and the accuracy lost against the expert, over runs and tasks.
+    """Pearson's r between the drift of final features and the accuracy lost to the expert, over runs and tasks.
 
     ``over`` "spearman" gives Spearman's ρ, "points" the number of points. Points share tasks and runs, so they are not
     independent, and there is no interval.

@@ -22,7 +22,7 @@ Z95 = 1.959963984540054
 
 
 def distance(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Mean distance of a run's features from the pretrained model's; with ``unit``, of features of unit length.
+    """The mean distance of a run's features from those of the pretrained model; with ``unit``, both have unit length.
 
     The interval is that of a mean over images.
     """
@@ -49,7 +49,10 @@ def distance(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def neighbors(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The share of images with the class of most of their nearest neighbors; against another run, in points."""
+    """The share of images with the class of most of their nearest neighbors.
+
+    With ``against``, the fact is the difference from that run in points.
+    """
     from merging.images.benchmarks.metrics import wilson
 
     row, notes = _read_separability(context, arguments, str(arguments["run"]))

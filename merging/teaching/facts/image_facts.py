@@ -21,7 +21,7 @@ PRETRAINED = "pretrained"
 
 
 def lens(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Accuracy of the class token's answers at a depth (0 is before block 0), of the run or its reference.
+    """The accuracy of the class token's answers at a depth (0 is before block 0), for the run or its reference.
 
     ``of`` is "run", "reference", "turns" (the share of images whose answer is the final one from that depth on) or
     "parts" (the share whose answer differs from the reference's from that depth on).
@@ -50,11 +50,13 @@ def _pretrained_lens_accuracy(context: LessonContext, arguments: Mapping[str, An
         inside = [GROUPS["in"], *run.experts]
         table = table[(table["model"] == "reference") & ~table["over"].isin(inside)]
         return _make_depth_fact(context, table, arguments, "accuracy", measured.notes, "Pretrained")
-    raise NotMeasured("Answers by depth of the pretrained model come with those of any merge, and none is measured.")
+    raise NotMeasured(
+        "Answers by depth of the pretrained model are measured with those of any merge, and no merge is measured."
+    )
 
 
 def restored_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Of the images that only the run gets wrong, the share that is right with another model's tokens at a depth.
+    """The share of images that only the run gets wrong, but gets right with another model's tokens at a depth.
 
     The tokens are inserted before the block of that depth. ``tokens`` are "class", "patches" or "all"; ``donor``, the
     model that they come from, is "reference" or "pretrained".

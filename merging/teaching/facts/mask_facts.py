@@ -19,10 +19,10 @@ TENSORS, SCALARS, CELLS = UNITS = ("tensors", "scalars", "cells")
 
 
 def kept_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The share of tensors or scalars that a run keeps for any expert, or the cells that its experts keep.
+    """The share of tensors or scalars that a run keeps for at least one expert, or the cells (expert, tensor) it keeps.
 
-    ``ratio`` and ``shared`` replace the run's prune ratio and its choice of shared masks. With ``expert`` it is the
-    share that this expert keeps. The masks of a run that did not prune come from another run's saliency.
+    ``ratio`` and ``shared`` replace the run's prune ratio and its choice of shared masks. With ``expert``, the fact is
+    the share that is kept for this expert. The masks of a run that did not prune come from another run's saliency.
     """
     from merging.recipes.presets import settings_of
 
@@ -44,7 +44,7 @@ def kept_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) -> 
     try:
         ratio = float(address.get("ratio", settings.prune_ratio))
     except ValueError:
-        raise StoreError("The prune ratio of the view is no number.") from None
+        raise StoreError("The prune ratio of the view is not a number.") from None
     shared = address.get("shared_mask", str(settings.shared)).casefold() == "true"
     return _compute_share(find_masks(context, run, ratio, shared), arguments, run)
 
@@ -125,7 +125,7 @@ def _compute_share(table: pd.DataFrame, arguments: Mapping[str, Any], run: Run) 
 
 
 def _count_share(tensors: pd.DataFrame, unit: str, source: str) -> Fact:
-    """The share of tensors or scalars that are final in a table. All are counted, so there is no interval."""
+    """The share of tensors or scalars whose ``final`` is true. All of them are counted, so there is no interval."""
     if unit not in (TENSORS, SCALARS):
         raise LessonError(f"of is one of {', '.join(UNITS)}; got {unit!r}.")
     weights = tensors["numel"] if unit == SCALARS else tensors["numel"] * 0 + 1

@@ -61,7 +61,7 @@ def accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def h_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The harmonic mean of both averages; its interval joins both lower and both upper ends, so it is rather wide."""
+    """The harmonic mean of both averages. Its ends are those of the two lower and the two upper ends: rather wide."""
     from merging.images.benchmarks.metrics import h_score as harmonic
     from merging.images.benchmarks.metrics import summarize
 

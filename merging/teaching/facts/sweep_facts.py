@@ -52,8 +52,8 @@ def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The best point of a sweep ``by`` h, in or out; with a bound (``subject``, ``least``), the best that meets it.
 
     ``of`` selects a property of the point: its "value" on the axis, its "score" on the sweep's images, the "reported"
-    score of its run on the reporting half, the change from the one to the other ("fallen"), its "method", the number of
-    "points" compared, or the "certainty" that it meets the bound. ``over`` is the kind of score, by default ``by``.
+    score of its run on the reporting half, the change from "score" to "reported" ("fallen"), its "method", the number
+    of "points" compared, or the "certainty" that it meets the bound. ``over`` is the kind of score, by default ``by``.
     """
     from merging.study.sweeps.requirement import Requirement, best_point, judge_points
 
@@ -99,7 +99,7 @@ def _make_point_fact(
 
 
 def _read_stored_sweep(context: LessonContext, alias: str) -> StoredSweep:
-    """A sweep with its stored points. Raises StoreError if the sweep or all its points are missing."""
+    """A sweep with its stored points. Raises StoreError if the sweep is not stored, or none of its points is."""
     return context.compute_once(("swept", alias), lambda: _read_fresh_sweep(context, alias))
 
 
@@ -115,7 +115,7 @@ def _read_fresh_sweep(context: LessonContext, alias: str) -> StoredSweep:
     planned, sample = plan_sweep(sweep, context.benchmark), sweep.sample.normalize_on(context.benchmark)
     points = KnownPoints(planned, context.store, context.benchmark, sample).read_points()
     if not points:
-        raise StoreError("None of the sweep's points is stored. Open it on Sweeps and go on with it.")
+        raise StoreError("None of the sweep's points is stored. Open it on Sweeps and continue it.")
     rows = sweep_table(sweep, planned, points)
     return StoredSweep(sweep, rows, average_rows(rows))
 
