@@ -26,8 +26,8 @@ class Fact:
     The three are fractions if ``unit`` is in ``FRACTION_UNITS``.
 
     ``digits`` is the number of digits after the point. ``n`` counts images unless ``counted_unit`` names something
-    else; ``half`` is the split of the benchmark that contains them. A fact whose value is a name has it in ``name``, one
-    whose value is a map of marks in ``cells``. If the value is unknown, ``missing`` explains what to measure,
+    else; ``half`` is the split of the benchmark that contains them. A fact whose value is a name has it in ``name``,
+    one whose value is a map of marks in ``cells``. If the value is unknown, ``missing`` explains what to measure,
     ``measure`` is the key of that measurement, and ``run`` the id of its run.
     """
 
