@@ -23,7 +23,7 @@ def test_an_upload_is_kept_under_its_hash(tmp_path: Path) -> None:
     )
     uploaded_models.delete_upload(tmp_path, item)
     assert uploaded_models.list_uploads(tmp_path) == []
-    with pytest.raises(StoreError, match="no upload"):
+    with pytest.raises(StoreError, match="not an upload"):
         uploaded_models.delete_upload(tmp_path, CatalogEntry("x", tmp_path / "x.safetensors", "x"))
 
 

@@ -314,7 +314,7 @@ def test_the_help_names_every_measurement(capsys):
         (["--nonsense"], "No such option '--nonsense'"),
         (["--hub-id", "x"], "Write a repository as NAME=ID"),
         (["--hub-id", "nobody=a/b"], "There is no 'nobody' among the merged models"),
-        (["--hub-id", "circles=a b"], "'a b' is no name of a repository"),
+        (["--hub-id", "circles=a b"], "'a b' is not the name of a repository"),
     ],
 )
 def test_wrong_use_is_told_to_programs_before_anything_is_computed(words, says, inputs, tmp_path, capsys):

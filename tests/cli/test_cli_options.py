@@ -114,7 +114,7 @@ def test_a_call_that_is_not_complete_waits_for_no_torch():
         (
             ["benchmark", "make", "x", "--task", "a", "--task", "b="],
             [
-                f"Write a task as NAME=PATH,option=value; got {text!r}. Name paths with commas in a file of --from."
+                f"Write a task as NAME=PATH,option=value; got {text!r}. Paths with commas need a file of --from."
                 for text in ("a", "b=")
             ],
         ),

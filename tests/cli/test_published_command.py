@@ -128,7 +128,7 @@ def test_a_folder_of_experts_is_in_the_plan_and_looked_into_before_anything_is_a
     own.mkdir()
     for words in (["plan", "smoke"], ["run", "smoke", "--yes"]):
         code, _, err = call(capsys, *words, "--experts", str(own))
-        assert code == 1 and "ViT-B-32 has no zeroshot.pt: it is no folder of the papers' experts" in err, err
+        assert code == 1 and "ViT-B-32 has no zeroshot.pt: it is not a folder of the papers' experts" in err, err
     assert hub.requests == []
     for number, name in enumerate(("zeroshot.pt", "MNIST/finetuned.pt", "EuroSAT/finetuned.pt"), 1):
         (own / name).parent.mkdir(exist_ok=True)
@@ -268,4 +268,4 @@ def test_an_expectation_that_is_not_met_is_the_exit_code(hub: LoopbackHub, capsy
 
 def test_a_table_of_nothing_says_what_computes_it(hub: LoopbackHub, capsys: Any) -> None:
     code, _, err = call(capsys, "table", "smoke")
-    assert code == 1 and "smoke has not run here. `published run smoke` computes it." in err
+    assert code == 1 and "smoke has not run in this store. `published run smoke` computes it." in err

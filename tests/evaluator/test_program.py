@@ -55,8 +55,8 @@ def recipe(tmp_path: Path) -> Path:
         ('{"task": "a", "metric": "f1", "value": "0.5"}', "line 2: value is a number"),
         ('{"task": "a", "metric": "f1", "value": true}', "line 2: value is a number"),
         ('{"task": "a", "metric": "f1", "value": 1, "better": "more"}', "line 2: better is higher or lower"),
-        ("Loading weights", "line 2 is no JSON object; got 'Loading weights'"),
-        ("[" * 100_000, "line 2 is no JSON object"),
+        ("Loading weights", "line 2 is not JSON object; got 'Loading weights'"),
+        ("[" * 100_000, "line 2 is not JSON object"),
         ('{"metric": "f1", "value": 1}', "line 2: a score has a task"),
     ],
 )

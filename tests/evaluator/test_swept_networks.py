@@ -105,7 +105,7 @@ def test_the_command_measures_every_point_and_goes_on(
     assert not [each for each in left if each.exists()]
     assert main(["sweep", str(path), "--vary", VARY, *words]) == exit_codes.DONE
     said = capsys.readouterr().out
-    assert "3 points, 3 of them stored" in said and "Given by" in said and len(calls(tmp_path)) == 3
+    assert "3 points, 3 of them stored" in said and "These scores are from" in said and len(calls(tmp_path)) == 3
 
 
 def test_another_command_line_gives_other_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_a_tower_without_projection(small, tmp_path):
     export(bare, tmp_path / "hf")
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == ["CLIPVisionModel"]
     assert alike(by_transformers(tmp_path / "hf", images), ours(bare, images))
-    with pytest.raises(CheckpointError, match="no output projection, which open_clip's towers all have"):
+    with pytest.raises(CheckpointError, match="no output projection, which all towers of open_clip have"):
         export(tmp_path / "hf", tmp_path / "oc", to="open_clip")
     export(tmp_path / "hf", tmp_path / "oc", to="open_clip", base=small)
     assert alike(by_open_clip(tmp_path / "oc", images), ours(small, images))

@@ -73,12 +73,12 @@ def test_a_file_is_refused_with_its_place(what: str) -> None:
 
 GUESSES = {
     "{}": "exactly one of number, choice",
-    "{number: {low: 5, high: 1}}": "must have a low below its high",
+    "{number: {low: 5, high: 1}}": "needs a low below its high",
     "{choice: {options: [a]}}": "2 to 5 options; got 1",
     "{order: {options: [a, b]}}": "the truth of step 1 .* has 2 facts; got 1",
     "{curve: {at: [2, 1]}}": "must increase",
     "{curve: {at: [1, 2, 3]}}": "has 3 facts; got 1",
-    "{cells: {}}": "has no most",
+    "{cells: {}}": "lacks the field most",
     "{number: {low: .nan}}": "is a number",
 }
 
@@ -106,7 +106,7 @@ def test_a_question_has_one_right_answer_and_a_sentence_for_each_wrong_one() -> 
 def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_bytes(b"a" * 1_000_000)
-    with pytest.raises(LessonError, match=rf"large.yaml has 1,000,000 bytes; at most {MAX_CHARACTERS:,}"):
+    with pytest.raises(LessonError, match=rf"large.yaml is 1,000,000 bytes; at most {MAX_CHARACTERS:,}"):
         lesson_files.read_lesson(large)
     (tmp_path / "latin.yaml").write_bytes(b"title: \xe4")
     with pytest.raises(LessonError, match=r"latin\.yaml is not text in UTF-8"):

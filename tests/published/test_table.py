@@ -53,7 +53,7 @@ def variant(key: str, one: Any = EIGHT) -> RowVariant:
 
 def figures(key: str, one: Any = EIGHT, exemplars: int = 64) -> list[tuple[str, float, str]]:
     used = next(iter(one.models.values()))
-    pairs = find_figures(variant(key, one), one, used.tower, used.by, exemplars)
+    pairs = find_figures(variant(key, one), one, used.tower, used.authors, exemplars)
     return [(each.figure.source, each.figure.printed.in_domain, each.why_not) for each in pairs]
 
 
@@ -63,7 +63,7 @@ def scored(one: Any, percents: list[float], n: int = 10_000) -> dict[str, TaskSc
 
 def experts(one: Any, n: int = 10_000) -> MeasuredRow:
     used = next(iter(one.models.values()))
-    return MeasuredRow(INDIVIDUAL, scored(one, list(find_printed_experts(one, used.tower, used.by).values()), n))
+    return MeasuredRow(INDIVIDUAL, scored(one, list(find_printed_experts(one, used.tower, used.authors).values()), n))
 
 
 def made(one: Any, *rows: MeasuredRow, images: str = "all", **options: Any) -> PublishedTable:
@@ -95,7 +95,7 @@ def test_a_figure_on_other_experts_is_never_compared() -> None:
     assert ("LwPTV, Tables 2 and 5", 65.8, "on other experts (Ilharco et al.)") in figures("averaging")
     assert figures("averaging", DRIVE)[0] == ("LwPTV, Tables 2 and 5", 65.8, "")
     assert figures("drm_h/packed", DRIVE)[0][2] == "on other experts (Chaichana et al.)"
-    assert figures("averaging", SMOKE, 0)[0][2] == "the figure is of the papers' eight tasks"
+    assert figures("averaging", SMOKE, 0)[0][2] == "the figure is for the papers' eight tasks"
 
 
 def test_values_and_exemplars_that_a_source_does_not_share_are_said() -> None:

@@ -142,9 +142,8 @@ def sweep(
     if session is not None:
         print_points(current_sweep, planned_points, session, call.json)
         return DONE
-    known_points = KnownPoints(
-        planned_points, run_store, benchmark, current_sweep.sample.normalize_on(benchmark)
-    ).read_points()
+    sample = current_sweep.sample.normalize_on(benchmark)
+    known_points = KnownPoints(planned_points, run_store, benchmark, sample).read_points()
     _print_sweep(call, current_sweep, sweep_table(current_sweep, planned_points, known_points), requirement, best_by)
     if not call.json:
         print(f"Sweep {current_sweep.id} is stored in {run_store.root}")

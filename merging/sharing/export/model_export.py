@@ -77,25 +77,18 @@ def export(  # noqa: PLR0913 - the public contract
 ) -> ExportResult:
     """Write a model as a folder: weights, configurations, recipe, tables, scores and a model card.
 
-    With a text tower the export is a whole CLIP model. Equal runs give equal bytes. The folder is written completely or
-    not at all.
+    With a text tower it is a whole CLIP model. Equal runs give equal bytes. It is written completely or not at all.
 
     Args:
         source: a stored run, or a checkpoint in any format that can be opened.
-        folder: the folder to write.
         to: the target: "hf" for Transformers, "open_clip", or "peft" for an adapter of a network other than CLIP.
-        base: the pretrained model. An adapter needs it, as does a file without projection or text tower, or a run whose
-            pretrained model is no longer at the recipe's path.
-        activation: "gelu" or "quick_gelu"; None uses the one that the files state.
-        architecture: facts that no file states: "heads=12", the name of an open_clip model, or a configuration's path.
+        base: the pretrained model, for an adapter, a file that lacks parts, or a run without it at the recipe's path.
+        activation, architecture: facts that no file states: "gelu"; "heads=12", an open_clip name or a config's path.
         text_tower: a model whose text tower replaces that of the source or base, or "none" for no text tower.
         hub_ids: {parent's name: repository on the Hub}, for the card.
-        overwrite: whether an earlier export in the folder is replaced.
-        shard_bytes: size above which weights for Transformers are divided into several files.
+        overwrite, shard_bytes: replace an earlier export; size above which weights for Transformers are divided.
         task: for networks other than CLIP, the expert whose head and configuration the model gets.
-        rank: the rank of an adapter.
-        force: whether an adapter is written even if it retains less than half of the change of some tensor.
-        context: the progress, and the event that cancels.
+        rank, force: the rank of an adapter; write it even if it retains less than half of some tensor's change.
 
     Raises:
         StoreError: the run has no stored weights, the folder exists already, or the disk is full.
@@ -109,26 +102,22 @@ def export(  # noqa: PLR0913 - the public contract
         return _export_adapter(opened_source, folder, base, task, rank, force, overwrite, contexts[WRITING_PHASE])
     if is_network(opened_source):
         return _export_network(opened_source, folder, to, base, task, overwrite, shard_bytes, contexts[WRITING_PHASE])
-    towers = _make_towers(
-        opened_source, target, activation, _find_stated_architecture(opened_source, architecture), text_tower
-    )
+    stated = _find_stated_architecture(opened_source, architecture)
+    towers = _make_towers(opened_source, target, activation, stated, text_tower)
     tensors = {subfolder: target.view_tensors(tower) for subfolder, tower in towers.items()}
     meter = contexts[WRITING_PHASE].meter(model_bytes := sum(one.nbytes for one in tensors.values()))
     meter.report_part(0, WRITING_PHASE)
     require_space(folder, model_bytes + _count_module_bytes(opened_source) + SPARE_BYTES)
     with replace_folder(folder, overwrite=overwrite) as partial_folder:
         for subfolder, tower in towers.items():
-            tower_metadata = _make_tower_metadata(opened_source, tower, subfolder)
-            _write_tower(
-                partial_folder / subfolder, tower, tensors[subfolder], target, tower_metadata, shard_bytes, meter
-            )
+            tower_folder, metadata = partial_folder / subfolder, _make_tower_metadata(opened_source, tower, subfolder)
+            _write_tower(tower_folder, tower, tensors[subfolder], target, metadata, shard_bytes, meter)
             _check_unchanged(opened_source, subfolder)
         _write_extras(partial_folder, opened_source)
         write_card(partial_folder, Card(opened_source, towers, target, model_bytes))
         write_mark(partial_folder, opened_source.run, to)
-    return ExportResult(
-        folder, to, tuple(sorted(list_files(folder))), model_bytes, _list_warnings(towers), _list_missing_parts(towers)
-    )
+    files = tuple(sorted(list_files(folder)))
+    return ExportResult(folder, to, files, model_bytes, _list_warnings(towers), _list_missing_parts(towers))
 
 
 def _open_source(

@@ -148,7 +148,7 @@ def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
         final_plan = make_choice_plan(run.experiment, run.choice, folders, "cpu")
         local, total = final_plan.local_bytes, final_plan.local_bytes + final_plan.bytes_to_fetch
         raise Cancelled(
-            f"Cancelled; {size_text(local)} of {size_text(total)} are stored, and the next download continues there."
+            f"Cancelled; {size_text(local)} of {size_text(total)} are kept, and the next download goes on from there."
         ) from None
     if run.bytes_per_second is None:
         store_rate(folders.rates_folder, FETCHING_RATE, fetch_plan.bytes_to_fetch, time.monotonic() - started)
