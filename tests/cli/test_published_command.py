@@ -114,7 +114,7 @@ def test_a_folder_that_was_not_fetched_into_is_refused(
     hub: LoopbackHub, capsys: Any, tmp_path: Path, action: str
 ) -> None:
     folder = tmp_path / "carried"
-    for problem in ("carried is no folder.", "carried has no published/smoke/lock.json."):
+    for problem in ("carried is not a folder.", "carried has no published/smoke/lock.json."):
         code, _, err = call(capsys, action, "smoke", "--from", str(folder), *(["--yes"] if action == "run" else []))
         assert code == 2 and problem in err and "`published fetch smoke --into FOLDER` writes" in err, err
         folder.mkdir(exist_ok=True)
@@ -199,7 +199,7 @@ def test_a_hub_that_is_busy_pauses_the_call(hub: LoopbackHub, capsys: Any, monke
 def test_without_a_terminal_nobody_is_asked(hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     code, _, err = call(capsys, "fetch", "smoke")
-    assert code == 2 and "--yes answers" in err and hub.fetched() == {}
+    assert code == 2 and "Confirm with --yes" in err and hub.fetched() == {}
 
 
 @pytest.mark.parametrize(

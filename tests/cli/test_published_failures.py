@@ -228,7 +228,7 @@ def test_without_weights_a_revision_is_offered_and_taken(hub: LoopbackHub, capsy
     ("revision", "code", "says"),
     [
         (PRETRAINED, 2, f"--revision is REPOSITORY=REVISION; got '{PRETRAINED}'."),
-        (f"{PRETRAINED[:-1]}=main", 1, f"smoke needs no {PRETRAINED[:-1]}. Did you mean '{PRETRAINED}'?"),
+        (f"{PRETRAINED[:-1]}=main", 1, f"smoke does not use {PRETRAINED[:-1]}. Did you mean '{PRETRAINED}'?"),
         (f"{PRETRAINED}=none", 1, f"{PRETRAINED} on {{host}} has no revision none"),
     ],
 )

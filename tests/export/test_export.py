@@ -220,9 +220,9 @@ def test_an_activation_that_nothing_tells_is_assumed_aloud(tmp_path):
     bare = {name: known.read(name)[part].contiguous() for name, part in parts.items()}
     save_file(bare, tmp_path / "bare.safetensors")
     done = export(tmp_path / "bare.safetensors", tmp_path / "a")
-    assert "Nothing beside bare says which activation" in done.warnings[0]
+    assert "No file states the activation of bare" in done.warnings[0]
     assert "QuickGELU, as in OpenAI's models" in done.warnings[0]
-    assert "Nothing beside bare" in (tmp_path / "a" / "README.md").read_text()
+    assert "No file states the activation of bare" in (tmp_path / "a" / "README.md").read_text()
     assert json.loads((tmp_path / "a" / "config.json").read_text())["hidden_act"] == "quick_gelu"
     done = export(tmp_path / "bare.safetensors", tmp_path / "b", activation="gelu")
     config = json.loads((tmp_path / "b" / "config.json").read_text())

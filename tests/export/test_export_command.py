@@ -35,7 +35,7 @@ def contents(folder):
 def image_only(file):
     """What is said of a model without a text tower."""
     reason = f"The export holds the image tower alone, without a text tower: there is none in {file}."
-    return f"{reason} --text-tower takes that of another model."
+    return f"{reason} --text-tower takes the text tower of another model."
 
 
 def said(capsys):

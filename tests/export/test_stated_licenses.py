@@ -41,7 +41,7 @@ def test_cards_and_reports_state_what_was_read(licensed, run, store, tmp_path):
     export(made, tmp_path / "hf")
     head, text = front(tmp_path / "hf")
     assert "license" not in head  # that of a merged model is for its maker to state
-    assert "Its license follows from those of its parents. Their cards state:." in text
+    assert "Its license follows from those of its parents. Their cards state:" in text
     plain = text.replace("\\", "")
     for name, stated in list(STATED.items())[:2]:
         assert f"| {name} | {stated} |" in plain

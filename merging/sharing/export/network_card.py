@@ -87,7 +87,7 @@ def _write_sections(export: NetworkExport, notes: list[str]) -> Iterator[str]:
         yield describe_recipe(source.recipe)
     yield "## Limits"
     lines = [*notes, *(source.run.remarks if source.run else ())]
-    lines.append("Its license follows from those of its parents, which were not looked up.")
+    lines.append("Its license follows from those of its parents, which were not read.")
     yield "\n".join(f"- {escape_markdown(printable(line, MAX_WARNING_CHARACTERS))}" for line in lines)
 
 

@@ -204,7 +204,9 @@ def write_companions(folder: Path, export: NetworkExport) -> list[str]:
         absent_files = [name for name in COMPANIONS if not export.companions.has_file(name)]
         if absent_files and not export.no_companions_reason:
             owner = f"{export.task}'s or the pretrained model's" if export.task else "the pretrained model's"
-            notes.append(f"Not in {owner} folder, and so not copied: {first_few(absent_files, len(absent_files))}.")
+            notes.append(
+                f"Missing, and so not copied from {owner} folder: {first_few(absent_files, len(absent_files))}."
+            )
     used_names: set[str] = set()
     for expert, head in export.heads.items():
         head_folder = folder / HEADS_FOLDER / _choose_folder_name(expert, used_names)
