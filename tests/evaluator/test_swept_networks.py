@@ -86,7 +86,7 @@ def test_the_command_measures_every_point_and_goes_on(
     path.write_text(recipe.to_yaml(), "utf-8")
     monkeypatch.delenv("MERGESCOPE_EVALUATOR", raising=False)
     assert main(["sweep", str(path), "--vary", VARY, *words]) == exit_codes.FAILED
-    assert "A sweep of T5 is measured by a program of yours. Start with MERGESCOPE_EVALUATOR" in capsys.readouterr().err
+    assert "A sweep of T5 is measured by your own program. Start with MERGESCOPE_EVALUATOR" in capsys.readouterr().err
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", shlex.join(program.command_words))
     assert main(["sweep", str(path), "--vary", VARY, "--workers", "2", *words]) == exit_codes.FAILED
     assert "Workers compute points of CLIP" in capsys.readouterr().err and not calls(tmp_path)
@@ -140,7 +140,7 @@ def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, progr
 
 
 def test_lines_and_mixed_kinds_are_refused(recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="A sweep of T5 varies values of the recipe"):
+    with pytest.raises(RecipeError, match="A sweep of T5 can only vary values of the recipe"):
         find_network(Sweep(recipes=(recipe,), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE))
     other_kinds.write_team(tmp_path / "bert", "BERT", ())
     bert = replace(recipe, pretrained=str(tmp_path / "bert" / "pretrained.safetensors"))
