@@ -69,7 +69,7 @@ def test_a_wrong_line_is_named(line: str, says: str) -> None:
 def test_what_a_program_does_wrong_is_said(tmp_path: Path) -> None:
     for code, says in (
         ("import sys; sys.exit('no such task')", "ended with the code 1. Its last line: no such task"),
-        ("print('x' * 3_000_000)", "prints more than 1 MB"),
+        ("print('x' * 3_000_000)", "printed more than 1 MB"),
         ("pass", "holds 0 scores"),
     ):
         with pytest.raises(EvaluatorError, match=says):

@@ -144,7 +144,7 @@ def test_lines_and_mixed_kinds_are_refused(recipe: Recipe, tmp_path: Path) -> No
         find_network(Sweep(recipes=(recipe,), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE))
     other_kinds.write_team(tmp_path / "bert", "BERT", ())
     bert = replace(recipe, pretrained=str(tmp_path / "bert" / "pretrained.safetensors"))
-    with pytest.raises(RecipeError, match="of one kind of network; got T5 and BERT"):
+    with pytest.raises(RecipeError, match="the same kind of network; got T5 and BERT"):
         find_network(Sweep(recipes=(recipe, bert), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),)))
 
 
