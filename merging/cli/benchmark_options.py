@@ -16,20 +16,20 @@ from merging.models.families import ACTIVATIONS
 if TYPE_CHECKING:
     from merging.images.benchmarks.build.benchmark_description import Description
 
-MODELS = ("pretrained", "text", "multitask")
-OTHER_OPTIONS_HELP = (
+MODEL_OPTIONS = ("pretrained", "text", "multitask")
+OTHER_OPTIONS = (
     "activation", "architecture", "images", "exemplars", "seed", "balanced", "whole", "by_reference",
 )  # fmt: skip
 TASK_HELP = (
     "a data set: NAME=PATH, then perhaps ,prompts=KEY ,wording=hub ,classes=FILE ,head=FILE ,expert=FILE ,title=TEXT "
-    ",configuration=NAME ,test_split=NAME ,image_column=NAME ,label_column=NAME; give one for each, or describe them "
+    ",configuration=NAME ,test_split=NAME ,image_column=NAME ,label_column=NAME; repeat it for each, or describe them "
     "in a file with --from"
 )
 
 
-REFERENCE_FLAGS = (
+BY_REFERENCE_HELP = (
     "leave images in the files of the data sets, which must stay, and decode them when they are needed: saves 150,528 "
-    "bytes an image at 224 × 224 pixels"
+    "bytes per image at 224 × 224 pixels"
 )
 
 
@@ -63,36 +63,40 @@ class TaskType(click.ParamType[tuple[str, dict[str, str]]]):
         pairs = [part.partition("=") for part in value.split(",")]
         if not all(equals and name.strip() and text.strip() for name, equals, text in pairs):
             raise UsageError(
-                [f"Write a task as NAME=PATH,option=value; got {value!r}. Name paths with commas in a file of --from."]
+                [f"Write a task as NAME=PATH,option=value; got {value!r}. Paths with commas need a file of --from."]
             )
         (task, _, path), *settings = pairs
         return task.strip(), {"images": path.strip(), **{name.strip(): text.strip() for name, _, text in settings}}
 
 
-def _read_description(**values: Any) -> dict[str, Any]:
-    return {"described": {name: value for name, value in values.items() if value is not None}}
+def _collect_description(**values: Any) -> dict[str, Any]:
+    return {"description": {name: value for name, value in values.items() if value is not None}}
 
 
-description_options = option_group(  # describe a benchmark; the command gets ``described``, {option: value}
-    _read_description,
+description_options = option_group(  # describe a benchmark; the command gets ``description``, {option: value}
+    _collect_description,
     option("--from", "source", type=PATH, metavar="FILE", help="a description in YAML"),
     option("--pretrained", metavar="MODEL", help="a file, a folder, hf-hub:ORGANIZATION/NAME or MODEL/TAG"),
-    option("--text", metavar="MODEL", help="where the text tower is (default: the pretrained model)"),
+    option("--text", metavar="MODEL", help="the model with the text tower (default: the pretrained model)"),
     option("--multitask", metavar="MODEL", help="a model trained on all tasks"),
-    option("--activation", type=click.Choice(ACTIVATIONS), help="of the models, where nothing beside them says so"),
+    option("--activation", type=click.Choice(ACTIVATIONS), help="of the models, if no file states it"),
     option("--architecture", metavar="TEXT", help="of the models: heads=12, a name such as ViT-B-32, or a config.json"),
     option("--task", "tasks", type=TaskType(), multiple=True, metavar="NAME=PATH[,...]", help=TASK_HELP),
-    option("--images", type=AMOUNT, metavar="N|all", help="most images in each half, or all (default: 250)"),
-    option("--whole", is_flag=True, default=None, help="report on whole test sets, or N images of each: no halves"),
-    option("--balanced", is_flag=True, default=None, help="draw equally many images of every class"),
-    option("--by-reference", is_flag=True, default=None, help=REFERENCE_FLAGS),
-    option("--exemplars", type=AMOUNT, metavar="N|all", help="most training images, or all (default: 96)"),
-    option("--seed", type=int, metavar="N", help="of the draw (default: 0)"),
-    names=("source", "tasks", *MODELS, *OTHER_OPTIONS_HELP),
+    option(
+        "--images", type=AMOUNT, metavar="N|all", help="maximal number of images in each half, or all (default: 250)"
+    ),
+    option(
+        "--whole", is_flag=True, default=None, help="report on whole test sets, or on N images of each, without halves"
+    ),
+    option("--balanced", is_flag=True, default=None, help="sample equally many images of every class"),
+    option("--by-reference", is_flag=True, default=None, help=BY_REFERENCE_HELP),
+    option("--exemplars", type=AMOUNT, metavar="N|all", help="maximal number of training images, or all (default: 96)"),
+    option("--seed", type=int, metavar="N", help="the seed with which images are sampled (default: 0)"),
+    names=("source", "tasks", *MODEL_OPTIONS, *OTHER_OPTIONS),
 )
 
 
-def join_descriptions(described: Mapping[str, Any]) -> Description:
+def build_description(description: Mapping[str, Any]) -> Description:
     """The description in a file, or in the options; options take precedence over the file.
 
     Raises:
@@ -104,11 +108,11 @@ def join_descriptions(described: Mapping[str, Any]) -> Description:
     from merging.images.benchmarks.build.benchmark_description import Description
     from merging.models.formats.named_architecture import named_architecture
 
-    options = dict(described)
+    options = dict(description)
     source, tasks = options.pop("source", None), dict(options.pop("tasks"))
     if source is not None:
         problems = ["Tasks are described in the file of --from, or by --task, not both."] if tasks else []
-        problems += [f"--{name} belongs into the file of --from." for name in MODELS if name in options]
+        problems += [f"--{name} belongs into the file of --from." for name in MODEL_OPTIONS if name in options]
         if problems:
             raise UsageError(problems)
         if "architecture" in options:

@@ -1,4 +1,4 @@
-"""The commands by name. Each is imported when it is called, so that it does not load the modules of the others."""
+"""The commands by name. Each is imported only when it is called, so that a call loads no modules of other commands."""
 
 from __future__ import annotations
 
@@ -16,41 +16,44 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "merging.cli.commands.convert:convert",
         "Write a checkpoint of any format for Transformers or open_clip.",
     ),
-    "inspect": ("merging.cli.commands.inspect:inspect", "Say what a checkpoint is, by what is in it."),
+    "inspect": ("merging.cli.commands.inspect:inspect", "Describe a checkpoint by its content."),
     "measure": (
         "merging.cli.commands.measure:measure",
-        "Measure something of stored runs, such as feature drift.",
+        "Compute measurements of stored runs, such as feature drift.",
     ),
     "sweep": (
         "merging.cli.commands.sweep:sweep",
-        "Evaluate recipes at many values; stopped, it goes on where it was.",
+        "Evaluate recipes at many values; a stopped sweep can be continued.",
     ),
     "workers": (
         "merging.cli.commands.workers:workers",
-        "List who computes, say whether they fit this program, and which jobs of the store compute now.",
+        "List the workers, whether they fit this program, and the running jobs of the store.",
     ),
     "worker": ("merging.cli.commands.workers:worker", "Compute for a scheduler, until Ctrl-C."),
     "scheduler": (
         "merging.cli.commands.workers:scheduler",
-        "Hand out units of work to workers, until Ctrl-C.",
+        "Distribute units of work to workers, until Ctrl-C.",
     ),
     "preview": (
         "merging.cli.commands.preview:preview",
-        "Say what a recipe would score, on a sample and against a reference.",
+        "Estimate the scores of a recipe on a sample, compared with a reference.",
     ),
     "image": ("merging.cli.commands.image:image", "Follow one image through a run, block by block."),
-    "evaluate": ("merging.cli.commands.evaluate:evaluate", "Accuracy of a checkpoint on the benchmark."),
+    "evaluate": ("merging.cli.commands.evaluate:evaluate", "Measure the accuracy of a checkpoint on the benchmark."),
     "scores": (
         "merging.cli.commands.scores:scores",
-        "List scores that a run was given, or give it those of a file or a program.",
+        "List the imported scores of a run, or import them from a file or a program.",
     ),
     "fit": ("merging.cli.commands.fit:fit", "Check whether checkpoints can be merged."),
-    "digest": ("merging.cli.commands.fit:digest", "Digests of checkpoints' tensors, remembered for the app."),
+    "digest": (
+        "merging.cli.commands.fit:digest",
+        "Compute the digests of checkpoints' tensors, and store them for the app.",
+    ),
     "benchmark": (
         "merging.cli.commands.benchmark:benchmark",
         "Make a benchmark folder from your own data, or check one.",
     ),
-    "lessons": ("merging.cli.commands.lessons:lessons", "List the lessons, check them, or begin one."),
+    "lessons": ("merging.cli.commands.lessons:lessons", "List the lessons, check them, or start a new one."),
     "published": (
         "merging.cli.commands.published:published",
         "List the papers' experiments on published models, or run one.",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+# success, failure, wrong arguments, paused (EX_TEMPFAIL: call again), stopped by Ctrl-C or SIGTERM
 DONE, FAILED, USAGE, PAUSED, CANCELLED = 0, 1, 2, 75, 130
 
 

@@ -19,8 +19,8 @@ from merging.sharing.export.export_names import NO_TEXT, PEFT, TARGETS
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
 
-NOT_PLAIN_PROBLEM = "its weights differ from image to image, so no plain checkpoint holds it; name a folder"
-TARGET_NAMED = f"{__name__}.named"  # key in the context of a call: whether the user wrote --to
+NOT_PLAIN_REASON = "its weights differ from image to image, so a plain checkpoint cannot hold it; name a folder"
+TARGET_NAMED_KEY = f"{__name__}.named"  # key in the context of a call: whether the user wrote --to
 SINGLE_FILE_SUFFIX = ".safetensors"  # an --out with this ending is one file of weights, any other a folder
 
 
@@ -47,8 +47,8 @@ class ExportOptions:
     force: bool = False
 
 
-def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
-    """{name: repository}; not checked if nothing is exported: `run` without --out, an option that is parsed before."""
+def _parse_hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    """{name: repository}. They are not checked if nothing is exported: --out, which is parsed before, may be unset."""
     pairs = [text.partition("=") for text in texts]
     wrong = [text for text, (name, _, value) in zip(texts, pairs, strict=True) if not name or not value]
     if wrong and ctx.params.get("out", True) is not None:
@@ -56,17 +56,19 @@ def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
     return {name: value for name, _, value in pairs}
 
 
-def _export_options(to: str | None, overwrite: bool, force: bool, rank: int | None, **others: Any) -> dict[str, Any]:
-    """{"how": the export's settings}. Raises UsageError for a rank without an adapter, or an adapter without a rank."""
-    how = ExportOptions(to or TARGETS[0], overwrite=overwrite or force, force=force, rank=rank or 0, **others)
-    if (how.to == PEFT) != (rank is not None):
-        raise UsageError(["An adapter (--to peft) has a rank, and nothing else has: give both, or none."])
-    click.get_current_context().meta[TARGET_NAMED] = to is not None
-    return {"how": how}
+def _make_export_settings(
+    to: str | None, overwrite: bool, force: bool, rank: int | None, **others: Any
+) -> dict[str, Any]:
+    """{"export_settings": settings}. Raises UsageError for a rank without an adapter, or an adapter without a rank."""
+    settings = ExportOptions(to or TARGETS[0], overwrite=overwrite or force, force=force, rank=rank or 0, **others)
+    if (settings.to == PEFT) != (rank is not None):
+        raise UsageError(["Only an adapter (--to peft) has a rank: give --to peft and --rank, or neither."])
+    click.get_current_context().meta[TARGET_NAMED_KEY] = to is not None
+    return {"export_settings": settings}
 
 
-export_options = option_group(  # the settings of an export; the command gets ``how``, an ``ExportOptions``
-    _export_options,
+export_options = option_group(  # the settings of an export; the command gets ``export_settings``, an ``ExportOptions``
+    _make_export_settings,
     option(
         "--to",
         type=click.Choice((*TARGETS, PEFT)),
@@ -85,9 +87,9 @@ export_options = option_group(  # the settings of an export; the command gets ``
         "--hub-id",
         "hub_ids",
         multiple=True,
-        callback=_hub_ids,
+        callback=_parse_hub_ids,
         metavar="NAME=ID",
-        help="repository of an expert, or of pretrained, for the model card; may be given repeatedly",
+        help="repository of an expert, or of pretrained, for the model card; repeatable",
     ),
     option(
         "--shard-size",
@@ -96,39 +98,39 @@ export_options = option_group(  # the settings of an export; the command gets ``
         default=5.0,
         show_default=True,
         metavar="GB",
-        help="divide larger weights",
+        help="divide larger weights into files of this size",
     ),
     option(
         "--overwrite",
         is_flag=True,
         is_eager=True,  # --out depends on it
-        help="replace what an earlier export has left at --out",
+        help="replace an earlier export at --out",
     ),
     option(
         "--force",
         is_flag=True,
         is_eager=True,
-        help="replace it, too, and write an adapter that keeps less than half of some tensor's change",
+        help="also replace it, and write an adapter that keeps less than half of some tensor's change",
     ),
-    option("--rank", type=click.IntRange(1), default=None, metavar="R", help="of an adapter (--to peft)"),
-    option("--task", default="", metavar="EXPERT", help="of other networks than CLIP: write this expert's head, too"),
+    option("--rank", type=click.IntRange(1), default=None, metavar="R", help="the rank of an adapter (--to peft)"),
+    option("--task", default="", metavar="EXPERT", help="of networks other than CLIP: also write this expert's head"),
     names=[field.name for field in fields(ExportOptions)],
 )
 
 
-def find_out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None, to: str = "") -> list[str]:
-    """At most one sentence on why an export to ``out`` is impossible, for the recipe and library ``to`` if named."""
+def list_destination_problems(out: Path, overwrite: bool, recipe: Recipe | None = None, target: str = "") -> list[str]:
+    """At most one sentence on why nothing can be exported to ``out``; ``target`` is empty unless the user named it."""
     from merging.sharing.export.destination import find_path_problem, refusal
 
     if out.suffix != SINGLE_FILE_SUFFIX:
         reason = refusal(out, overwrite=overwrite)
-        if recipe is not None and recipe.is_routed and to:
-            reason = f"{recipe.text()} cannot be written for {to}: {NOT_PLAIN_PROBLEM}, without --to."
+        if recipe is not None and recipe.is_routed and target:
+            reason = f"{recipe.text()} cannot be written for {target}: {NOT_PLAIN_REASON}, without --to."
     elif recipe is not None and recipe.per_task:
         reason = f"{recipe.text()} gives one model per task; name a folder with --out, not a file."
     elif recipe is not None and recipe.is_routed:
-        reason = f"{recipe.text()} cannot be one file: {NOT_PLAIN_PROBLEM}."
+        reason = f"{recipe.text()} cannot be one file: {NOT_PLAIN_REASON}."
     else:
-        taken = f"{out} exists already; choose another --out, or replace it with --overwrite."
-        reason = find_path_problem(out) or (taken if out.is_dir() or (out.exists() and not overwrite) else "")
+        exists_problem = f"{out} exists already; choose another --out, or replace it with --overwrite."
+        reason = find_path_problem(out) or (exists_problem if out.is_dir() or (out.exists() and not overwrite) else "")
     return [reason] if reason else []

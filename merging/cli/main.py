@@ -28,10 +28,10 @@ from merging.cli.output import Bar, write_last_event
 from merging.tasks.queue.events import GOES_ON
 
 PROGRAM = "python -m merging"
-COMPLETING = "_MERGESCOPE_COMPLETE"  # variable set by a shell that completes words, see docs/own_checkpoints.md
-OUT_OF_MEMORY = (
-    "The computer ran out of memory, so this was stopped, and nothing half done was kept. Close other programs, or use "
-    "fewer or smaller models at a time."
+COMPLETION_VARIABLE = "_MERGESCOPE_COMPLETE"  # set by a shell to complete words; see docs/own_checkpoints.md
+OUT_OF_MEMORY_MESSAGE = (
+    "The computer ran out of memory, so the command was stopped, and no partial result was stored. Close other "
+    "programs, or use fewer or smaller models at a time."
 )
 CODES_HELP = "Exit codes: 0 done, 1 failed (one sentence on stderr), 2 wrong use, 75 paused, 130 cancelled."
 
@@ -51,11 +51,11 @@ def program() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
-    _show_any_text()
-    if instruction := os.environ.get(COMPLETING):
+    _escape_unprintable_text()
+    if instruction := os.environ.get(COMPLETION_VARIABLE):
         from click.shell_completion import shell_complete
 
-        return shell_complete(program, {"obj": Call()}, "mergescope", COMPLETING, instruction)
+        return shell_complete(program, {"obj": Call()}, "mergescope", COMPLETION_VARIABLE, instruction)
     call = Call(json="--json" in arguments)  # a guess for calls that cannot be parsed; the option itself sets it later
     code, text, usage = _run_command(arguments, call)
     if usage:
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _show_any_text() -> None:
+def _escape_unprintable_text() -> None:
     """Print characters that the console's encoding lacks as escapes, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -85,26 +85,26 @@ def _run_command(arguments: list[str], call: Call) -> tuple[int, str, str]:
     except click.UsageError as error:
         problems = join_errors([error])
         return USAGE, problems.message, problems.usage
-    except BrokenPipeError:  # the reader of our output has gone, such as `head`
+    except BrokenPipeError:  # the reader of the output has ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED, "", ""
     except (Exception, KeyboardInterrupt) as error:
-        return *_failure(error), ""
+        return *_explain_error(error), ""
 
 
-def _failure(error: BaseException) -> tuple[int, str]:
-    """The exit code and the text of an error; prints a traceback if no code raises such an error on purpose."""
+def _explain_error(error: BaseException) -> tuple[int, str]:
+    """The exit code and the text of an error. A traceback is printed if the error is a bug of this program."""
     from merging.base import errors  # the help needs none of its imports
     from merging.base.errors import Cancelled, MergingError, Paused, WorkersGone
 
     if isinstance(error, Paused):
         return PAUSED, str(error) if isinstance(error, WorkersGone) else f"{error}{GOES_ON}"
     if isinstance(error, Cancelled | KeyboardInterrupt):
-        return CANCELLED, str(error) or "Cancelled; nothing was kept."
+        return CANCELLED, str(error) or "Cancelled; nothing was stored."
     if isinstance(error, MergingError):
         return FAILED, str(error)
     if errors.is_out_of_memory(error):
-        return FAILED, OUT_OF_MEMORY
+        return FAILED, OUT_OF_MEMORY_MESSAGE
     import traceback
 
     traceback.print_exception(error)
@@ -146,9 +146,9 @@ def _stop_on_signals(stop: Event) -> Iterator[None]:
         stop.set()
         signal.signal(number, signal.SIG_DFL)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    earlier_handlers = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in earlier_handlers.items():
             signal.signal(number, handler)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ModelType(click.ParamType[ModelRef | str]):
-    """A model by its path or name; a file must exist. A ``word`` may be allowed that stands for no model.
+    """A model by its path or name; a file must exist. ``other_word`` is a word that is accepted in place of a model.
 
     ``role`` names the model in messages.
     """
@@ -31,11 +31,11 @@ class ModelType(click.ParamType[ModelRef | str]):
     name = "checkpoint"
 
     def __init__(self, role: str, word: str | None = None) -> None:
-        self.role, self.word = role, word
+        self.role, self.other_word = role, word
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ModelRef | str:
-        """The model, which is not opened yet, or the word."""
-        if value == self.word:
+        """The model, which is not opened yet, or ``other_word``."""
+        if value == self.other_word:
             return value
         problems: list[str] = []
         model = find_model(value, self.role, problems)
@@ -50,11 +50,11 @@ class ModelType(click.ParamType[ModelRef | str]):
         return [CompletionItem(incomplete, type="file")]
 
 
-def find_model(text: str, what: str, problems: list[str]) -> ModelRef:
-    """The model that a text names; a missing file is added to ``problems``. Other problems show on opening the file."""
+def find_model(text: str, role: str, problems: list[str]) -> ModelRef:
+    """The model that a text names. A missing file is added to ``problems``; opening the model reports any other."""
     model = ModelRef(text)
     if not model.exists():
-        problems.append(f"The file of {what} was not found: {printable(text, 300)}.")
+        problems.append(f"The file of {role} was not found: {printable(text, 300)}.")
     return model
 
 
@@ -79,15 +79,14 @@ def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, ModelR
 activation_option = option(
     "--activation",
     type=click.Choice(ACTIVATIONS),
-    help="of the models, where nothing beside their weights says so, or in place of what it says",
+    help="of the models, if no file states it, or to replace the stated one",
 )
 architecture_option = option(
     "--architecture",
     type=ArchitectureType(),
     default="",
     metavar="TEXT",
-    help="of the models, where nothing beside their weights says so: heads=12,activation=gelu, a name such as "
-    "ViT-B-32, or a config.json",
+    help="of the models, if no file states it: heads=12,activation=gelu, a name such as ViT-B-32, or a config.json",
 )
 
 vocabulary_option = option(
@@ -100,12 +99,12 @@ family_option = option(
     "--family",
     type=click.Choice(FAMILY_KEYS),
     callback=lambda ctx, param, value: value or "",
-    help="of the models, where that is not to be recognized: clip takes the CLIP tower out of a larger network, "
-    "inferred tells every role from names and shapes",
+    help="of the models, instead of recognizing it: clip takes the CLIP tower out of a larger network, inferred "
+    "derives every role from names and shapes",
 )
 
 
-def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, ModelRef]:
+def _parse_expert_texts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, ModelRef]:
     """{name: model}; with --layout it may be empty."""
     problems: list[str] = []
     if not texts and ctx.params.get("layout"):
@@ -116,40 +115,40 @@ def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
     return experts
 
 
-def _pretrained(ctx: click.Context, param: click.Parameter, model: ModelRef | None) -> ModelRef | None:
-    """The pretrained model; None with --layout, whose folder has one."""
+def _require_pretrained(ctx: click.Context, param: click.Parameter, model: ModelRef | None) -> ModelRef | None:
+    """The pretrained model; None with --layout if it is to be found in that folder."""
     if model is None and not ctx.params.get("layout"):
         raise click.MissingParameter(ctx=ctx, param=param)
     return model
 
 
-def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
-    """Names of experts to use of --layout. Raises UsageError without --layout."""
+def _split_expert_names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
+    """The names of the experts to use from the folder of --layout. Raises UsageError without --layout."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if names and not ctx.params.get("layout"):
         raise UsageError(["--experts chooses among the models of a folder; give it with --layout."])
     return names
 
 
-def list_named_models(written: Mapping[str, Any]) -> list[ModelRef]:
-    """The models that --pretrained and --expert name, from the options as written."""
-    named = (text.partition("=")[2] for text in written.get("experts", ()))
-    return [ModelRef(text) for text in (written.get("pretrained"), *named) if text]
+def list_named_models(option_texts: Mapping[str, Any]) -> list[ModelRef]:
+    """The models that --pretrained and --expert name, from {option: text}."""
+    expert_texts = (text.partition("=")[2] for text in option_texts.get("experts", ()))
+    return [ModelRef(text) for text in (option_texts.get("pretrained"), *expert_texts) if text]
 
 
 def _gather_models(
     pretrained: ModelRef | None, experts: Mapping[str, ModelRef], layout: str | None, names: Sequence[str]
 ) -> dict[str, Any]:
-    """The models to merge: those that options name, and those of a folder, whose use is printed on stderr."""
+    """The models to merge: those that options name, and those of a folder, which are printed on stderr."""
     if not layout:
         return {"pretrained": pretrained, "experts": experts}
     from merging.sharing.catalog.model_layout import read_layout
 
-    read = read_layout(layout, names, pretrained.text if pretrained else "", experts.keys())
-    for line in read.describe():
+    model_layout = read_layout(layout, names, pretrained.text if pretrained else "", experts.keys())
+    for line in model_layout.describe():
         print(line, file=sys.stderr)
-    found = {name: ModelRef(text) for name, text in read.experts.items()}
-    return {"pretrained": ModelRef(read.pretrained), "experts": {**found, **experts}}
+    layout_experts = {name: ModelRef(text) for name, text in model_layout.experts.items()}
+    return {"pretrained": ModelRef(model_layout.pretrained), "experts": {**layout_experts, **experts}}
 
 
 checkpoint_options = option_group(  # the command gets ``pretrained`` and ``experts``, {name: model}
@@ -157,16 +156,16 @@ checkpoint_options = option_group(  # the command gets ``pretrained`` and ``expe
     option(
         "--pretrained",
         type=ModelType("the pretrained model"),
-        callback=_pretrained,
+        callback=_require_pretrained,
         help="a file, or bundled:pretrained",
     ),
     option(
         "--expert",
         "experts",
         multiple=True,
-        callback=_experts,
+        callback=_parse_expert_texts,
         metavar="NAME=FILE",
-        help="an expert; give one for each",
+        help="an expert; repeat the option for each",
     ),
     option(
         "--layout",
@@ -176,7 +175,12 @@ checkpoint_options = option_group(  # the command gets ``pretrained`` and ``expe
         "vectors, in place of naming them one by one",
     ),
     option(
-        "--experts", "names", default="", callback=_names, metavar="A,B,C", help="experts of --layout (default: all)"
+        "--experts",
+        "names",
+        default="",
+        callback=_split_expert_names,
+        metavar="A,B,C",
+        help="experts of --layout (default: all)",
     ),
 )
 
@@ -201,15 +205,15 @@ def _parse_files(ctx: click.Context, param: click.Parameter, texts: Sequence[str
 
 layer_inputs_option = option(
     "--layer-inputs", multiple=True, callback=_parse_files, metavar="NAME=FILE",
-    help="what enters an expert's layers, written by merging.save_layer_inputs; one for each",
+    help="the inputs of an expert's layers, written by merging.save_layer_inputs; one file for each expert",
 )  # fmt: skip
 
 
 def _gather_captured_files(layer_inputs: Mapping[str, str], gradients: Mapping[str, str]) -> dict[str, Any]:
-    return {"given": {"layer_inputs": layer_inputs, "gradients": gradients}}
+    return {"captured_files": {"layer_inputs": layer_inputs, "gradients": gradients}}
 
 
-data_options = option_group(  # files of data; the command gets ``given``, {key of a recipe: {expert: file}}
+data_options = option_group(  # files of data; the command gets ``captured_files``, {key of a recipe: {expert: file}}
     _gather_captured_files,
     layer_inputs_option,
     option(
@@ -217,6 +221,6 @@ data_options = option_group(  # files of data; the command gets ``given``, {key 
         multiple=True,
         callback=_parse_files,
         metavar="NAME=FILE",
-        help="an expert's gradients, written by merging.save_gradients; one for each",
+        help="an expert's gradients, written by merging.save_gradients; one file for each expert",
     ),
 )

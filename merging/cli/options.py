@@ -19,24 +19,24 @@ from merging.models.formats.model_sources import ModelRef
 
 Function = Callable[..., Any]
 Decorated = TypeVar("Decorated", bound=Function)
-Reads = Callable[[Mapping[str, Any]], Iterable[ModelRef]]  # the models in {parameter: text of the option}
+ModelReader = Callable[[Mapping[str, Any]], Iterable[ModelRef]]  # the models in {parameter: text of the option}
 
 SPEC_HELP = "SPEC is a key, or key:parameter=value,parameter=value; `methods` lists them. Example: ties:density=0.1"
-PROBLEMS = f"{__name__}.problems"  # key in the context of a call: {parameter: problem}
-CHOSEN_KEY = f"{__name__}.chosen"  # key in the context of a call: the options that choose workers
-GROUPS = "option_groups"  # attribute of a command's function: its groups of options
+PROBLEMS_KEY = f"{__name__}.problems"  # key in the context of a call: {parameter: problem}
+WORKER_OPTIONS_KEY = f"{__name__}.chosen"  # key in the context of a call: the options that choose workers
+GROUPS_ATTRIBUTE = "option_groups"  # attribute of a command's function: its groups of options
 
 # Parameters whose problems are reported together
 
 
 def _store_in_call(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Store an option in the call. It is parsed before all others, because the report of a failure depends on it."""
+    """Store an option in the call. Such options are parsed first, because the report of a failure depends on them."""
     setattr(ctx.obj, str(param.name), value)
 
 
 def _store_in_context(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Store an option that chooses workers in the context."""
-    ctx.meta.setdefault(CHOSEN_KEY, {})[param.name] = value
+    ctx.meta.setdefault(WORKER_OPTIONS_KEY, {})[param.name] = value
 
 
 class GatheringParameter(click.Parameter):
@@ -49,7 +49,7 @@ class GatheringParameter(click.Parameter):
         try:
             return super().handle_parse_result(ctx, opts, args)
         except click.UsageError as error:
-            ctx.meta.setdefault(PROBLEMS, {})[self.name] = error
+            ctx.meta.setdefault(PROBLEMS_KEY, {})[self.name] = error
             ctx.params.setdefault(self.name, opts.get(self.name))
             return None, args
 
@@ -83,7 +83,7 @@ class Command(click.Command):
     the options are parsed, which may load torch.
     """
 
-    def __init__(self, *args: Any, reads: Reads | None = None, **attributes: Any) -> None:
+    def __init__(self, *args: Any, reads: ModelReader | None = None, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self._reads = reads
         self.params.append(
@@ -98,21 +98,21 @@ class Command(click.Command):
         Raises:
             UsageError: some of them are wrong; the problems are in the order of the help.
         """
-        remaining, others = [], []
+        remaining, call_errors = [], []
         if self._reads is not None and not ctx.resilient_parsing:
-            self._read_early(ctx, args, self._reads)
+            self._start_digests(ctx, args, self._reads)
         try:
             remaining = super().parse_args(ctx, args)
         except click.UsageError as error:  # about the call as a whole, such as an option that does not exist
             error.ctx = error.ctx or ctx
-            others.append(error)
-        if CHOSEN_KEY in ctx.meta and not ctx.resilient_parsing:
+            call_errors.append(error)
+        if WORKER_OPTIONS_KEY in ctx.meta and not ctx.resilient_parsing:
             try:
-                ctx.obj.workers = _choose_workers(ctx.meta[CHOSEN_KEY])
+                ctx.obj.workers = _choose_workers(ctx.meta[WORKER_OPTIONS_KEY])
             except UsageError as error:
-                others.append(error)
-        problems: Mapping[str, click.UsageError] = ctx.meta.get(PROBLEMS, {})
-        errors = [*(problems[param.name] for param in self.params if param.name in problems), *others]
+                call_errors.append(error)
+        problems: Mapping[str, click.UsageError] = ctx.meta.get(PROBLEMS_KEY, {})
+        errors = [*(problems[param.name] for param in self.params if param.name in problems), *call_errors]
         if errors and not ctx.resilient_parsing:
             raise join_errors(errors)
         return remaining
@@ -122,20 +122,20 @@ class Command(click.Command):
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
-        for make, names in reversed(getattr(self.callback, GROUPS, ())):
+        for make, names in reversed(getattr(self.callback, GROUPS_ATTRIBUTE, ())):
             ctx.params |= make(**{name: ctx.params.pop(name) for name in names})
         return super().invoke(ctx)
 
-    def _read_early(self, ctx: click.Context, args: Sequence[str], reads: Reads) -> None:
-        """Begin to compute the digests of the named checkpoints; problems of the call are reported later."""
+    def _start_digests(self, ctx: click.Context, args: Sequence[str], reads: ModelReader) -> None:
+        """Start to compute the digests of the named checkpoints; wrong options are reported later."""
         from merging.base.errors import MergingError
         from merging.models.formats.early_digests import early_digests
 
         with contextlib.suppress(
             click.UsageError, MergingError, OSError, ValueError, LookupError, TypeError, AttributeError
         ):
-            written, _, _ = self.make_parser(ctx).parse_args(list(args))
-            ctx.with_resource(early_digests(reads(written)))
+            option_texts, _, _ = self.make_parser(ctx).parse_args(list(args))
+            ctx.with_resource(early_digests(reads(option_texts)))
 
 
 class OrderedGroup(click.Group):
@@ -153,16 +153,16 @@ argument = functools.partial(click.argument, cls=Argument)
 def option_group(
     make: Callable[..., Mapping[str, Any]], *options: Callable[[Function], Function], names: Iterable[str] = ()
 ) -> Callable[[Decorated], Decorated]:
-    """A decorator that adds options to a command, which gets the result of ``make``, {parameter: value}, instead.
+    """A decorator that adds options to a command. The command gets the result of ``make``, {parameter: value}, instead.
 
     ``make`` takes the options by the names of its parameters, or by ``names``.
     """
-    taken = tuple(names) or tuple(inspect.signature(make).parameters)
+    option_names = tuple(names) or tuple(inspect.signature(make).parameters)
 
     def add(function: Decorated) -> Decorated:
-        setattr(function, GROUPS, [*getattr(function, GROUPS, ()), (make, taken)])
-        for each in reversed(options):
-            each(function)
+        setattr(function, GROUPS_ATTRIBUTE, [*getattr(function, GROUPS_ATTRIBUTE, ()), (make, option_names)])
+        for add_option in reversed(options):
+            add_option(function)
         return function
 
     return add
@@ -177,10 +177,12 @@ def _apply_nice(ctx: click.Context, param: click.Parameter, value: int) -> None:
 
 
 device_option = option("--device", default="auto", show_default=True, help="auto, cpu, cuda, mps")
-strict_option = option("--strict", is_flag=True, help="refuse experts that probably do not belong here (see fit)")
+strict_option = option(
+    "--strict", is_flag=True, help="refuse experts that probably do not fit the pretrained model (see fit)"
+)
 no_evaluate_option = option("--no-evaluate", is_flag=True, help="merge only")
 store_option = option("--store", type=PATH, help="folder of the runs (default: $MERGESCOPE_STORE or the cache)")
-spec_option = option(
+workers_spec_option = option(
     "--workers", metavar="SPEC", expose_value=False, callback=_store_in_context,
     help="who computes: 4 processes, gpus, an address (default: $MERGESCOPE_WORKERS)",
 )  # fmt: skip
@@ -189,14 +191,14 @@ only_option = option(
     metavar="NAME,NAME",
     expose_value=False,
     callback=_store_in_context,
-    help="of the workers those on these machines",
+    help="use only the workers on these machines",
 )
 mixed_option = option(
     "--mixed",
     is_flag=True,
     expose_value=False,
     callback=_store_in_context,
-    help="workers of several kinds of hardware, too",
+    help="allow workers of several kinds of hardware",
 )
 events_option = option(
     "--events",
@@ -204,18 +206,18 @@ events_option = option(
     is_eager=True,
     expose_value=False,
     callback=_store_in_call,
-    help="append progress to this file, one JSON object a line",
+    help="append progress to this file, one JSON object per line",
 )
 
 
-def _pause_option(stops: str) -> Callable[[Decorated], Decorated]:
-    return option("--pause-file", type=PATH, is_eager=True, expose_value=False, callback=_store_in_call, help=stops)
+def _make_pause_option(help_text: str) -> Callable[[Decorated], Decorated]:
+    return option("--pause-file", type=PATH, is_eager=True, expose_value=False, callback=_store_in_call, help=help_text)
 
 
-pause_option = _pause_option(
-    "stop learning as soon as this file is there; the same command then goes on from where it was"
+pause_option = _make_pause_option(
+    "stop learning as soon as this file exists; the same command then continues from that point"
 )
-pause_sweep_option = _pause_option("stop between two points as soon as this file is there")
+pause_sweep_option = _make_pause_option("stop between two points as soon as this file exists")
 nice_option = option(
     "--nice", type=int, default=0, expose_value=False, callback=_apply_nice, help="lower the priority by this much"
 )
@@ -223,15 +225,15 @@ nice_option = option(
 
 def workers_option(function: Decorated) -> Decorated:
     """Add ``--workers`` and ``--only``, which choose the workers of the call's context."""
-    return spec_option(only_option(function))
+    return workers_spec_option(only_option(function))
 
 
 def read_workers_option() -> str:
     """The text of ``--workers`` in the current command; empty without it."""
-    return click.get_current_context().meta[CHOSEN_KEY]["workers"] or ""
+    return click.get_current_context().meta[WORKER_OPTIONS_KEY]["workers"] or ""
 
 
-def _choose_workers(chosen: Mapping[str, Any]) -> str:
+def _choose_workers(worker_options: Mapping[str, Any]) -> str:
     """The text of ``--workers``, else of the environment, with ``--only`` and ``--mixed``; empty: no workers.
 
     Raises:
@@ -240,11 +242,11 @@ def _choose_workers(chosen: Mapping[str, Any]) -> str:
     from merging.base import settings
     from merging.tasks.workers.worker_choice import parse_choice
 
-    choice = parse_choice(settings.workers() if chosen["workers"] is None else chosen["workers"])
-    if (chosen.get("only") or chosen.get("mixed")) and not choice.spec:
+    choice = parse_choice(settings.workers() if worker_options["workers"] is None else worker_options["workers"])
+    if (worker_options.get("only") or worker_options.get("mixed")) and not choice.spec:
         raise UsageError(["--only and --mixed choose among workers. Name some with --workers, or MERGESCOPE_WORKERS."])
-    only = tuple(name.strip() for name in (chosen.get("only") or "").split(",") if name.strip())
-    return choice._replace(only=only or choice.only, mixed=choice.mixed or bool(chosen.get("mixed"))).text
+    only = tuple(name.strip() for name in (worker_options.get("only") or "").split(",") if name.strip())
+    return choice._replace(only=only or choice.only, mixed=choice.mixed or bool(worker_options.get("mixed"))).text
 
 
 @dataclass(frozen=True)
@@ -257,10 +259,10 @@ class RunChoices:
 
 
 def _make_run_choices(no_evaluate: bool, strict: bool, device: str) -> dict[str, Any]:
-    return {"choices": RunChoices(device, not no_evaluate, strict)}
+    return {"run_choices": RunChoices(device, not no_evaluate, strict)}
 
 
-run_options = option_group(  # the settings of a run; the command gets ``choices``
+run_options = option_group(  # the settings of a run; the command gets ``run_choices``
     _make_run_choices, no_evaluate_option, strict_option, pause_option, workers_option, device_option
 )
 

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from merging.images.benchmarks.image_draws import ImageDraw
-    from merging.sharing.export.model_export import Exported
+    from merging.sharing.export.model_export import ExportResult
     from merging.study.score_table import Score
 
-BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
-LONG = 2000  # most characters of a warning
+BAR_WIDTH, BAR_SECONDS, EVENT_SECONDS = 24, 0.1, 0.2
+MAX_WARNING_CHARACTERS = 2000  # of one warning
 
 
 class Bar:
-    """A progress bar on a terminal; in a file, one line for each new phase, and one each for two that alternate.
+    """A progress bar on a terminal. In a file it is one line for each new phase, and two lines for two that alternate.
 
     click's bar counts steps of equal length and estimates the time left from them. Here the work itself estimates it,
     over phases of different speed, and alternating phases do not fill a log.
@@ -39,28 +39,28 @@ class Bar:
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._moving = self._stream.isatty()
-        self._phase, self._last = "", 0.0
-        self._shown: deque[str] = deque(maxlen=2)
+        self._is_terminal = self._stream.isatty()
+        self._phase, self._last_time = "", 0.0
+        self._printed_phases: deque[str] = deque(maxlen=2)
 
     def __call__(self, progress: Progress) -> None:
         """Show progress."""
         now = time.monotonic()
-        if not self._moving:
-            if progress.phase not in self._shown:
+        if not self._is_terminal:
+            if progress.phase not in self._printed_phases:
                 print(progress.phase, file=self._stream, flush=True)
-                self._shown.append(progress.phase)
-        elif now - self._last > BAR_INTERVAL or progress.fraction == 1.0:
-            full = round(BAR * progress.fraction)
-            left = f"  {duration_text(progress.seconds_left)} left" if progress.seconds_left is not None else ""
-            text = f"{'█' * full}{'·' * (BAR - full)} {progress.fraction:4.0%}  {progress.phase}{left}"
+                self._printed_phases.append(progress.phase)
+        elif now - self._last_time > BAR_SECONDS or progress.fraction == 1.0:
+            filled = round(BAR_WIDTH * progress.fraction)
+            time_left = f"  {duration_text(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+            text = f"{'█' * filled}{'·' * (BAR_WIDTH - filled)} {progress.fraction:4.0%}  {progress.phase}{time_left}"
             print(f"\r\x1b[2K{text}", end="", file=self._stream, flush=True)
-            self._last = now
+            self._last_time = now
         self._phase = progress.phase
 
     def end(self) -> None:
         """Clear the bar's line."""
-        if self._moving and self._phase:
+        if self._is_terminal and self._phase:
             print("\r\x1b[2K", end="", file=self._stream, flush=True)
 
 
@@ -74,23 +74,23 @@ def write_last_event(path: Path, code: int, error: str = "") -> None:
 
 
 class Events:
-    """Appends progress to a file, one JSON object a line: at most five a second, and every change of phase.
+    """Appends progress to a file, one JSON object per line: at most five per second, and every change of phase.
 
-    The first line identifies this process. Progress that cannot be written, such as on a full disk, is left out, and
-    the work continues.
+    The first line identifies this process. Progress that cannot be written, as on a full disk, is omitted, and the
+    work continues.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._phase, self._last = "", 0.0
+        self._phase, self._last_time = "", 0.0
         self._write({WORKER: asdict(this_process())})
 
     def __call__(self, progress: Progress) -> None:
         """Write progress, unless the last event was a moment ago."""
         now = time.monotonic()
-        if progress.phase == self._phase and now - self._last < EVENT_INTERVAL and progress.fraction < 1.0:
+        if progress.phase == self._phase and now - self._last_time < EVENT_SECONDS and progress.fraction < 1.0:
             return
-        self._phase, self._last = progress.phase, now
+        self._phase, self._last_time = progress.phase, now
         event = {"phase": progress.phase, "fraction": round(progress.fraction, 4), "detail": progress.detail}
         event["seconds_left"] = None if progress.seconds_left is None else round(progress.seconds_left, 1)
         self._write(event)
@@ -117,7 +117,7 @@ def report_progress(events: Path | None) -> Iterator[ProgressCallback]:
 def print_warning(sentence: str) -> None:
     """Print a warning on stderr, in place of the progress bar's line."""
     clear = "\r\x1b[2K" if sys.stderr.isatty() else ""
-    print(f"{clear}Warning: {printable(sentence, LONG)}", file=sys.stderr, flush=True)
+    print(f"{clear}Warning: {printable(sentence, MAX_WARNING_CHARACTERS)}", file=sys.stderr, flush=True)
 
 
 def encode_json(data: Any, indent: int | None = 1) -> str:
@@ -138,40 +138,42 @@ def _to_plain(data: Any) -> Any:
     return _to_plain(data.item()) if hasattr(data, "item") else str(data)
 
 
-def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
+def format_columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     """Rows of text in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(indent + line.rstrip() for line in lines)
 
 
-def score_table(scores: pd.DataFrame, in_domain: Sequence[str] = (), sampled: Mapping[str, str] | None = None) -> str:
+def format_score_table(
+    scores: pd.DataFrame, in_domain: Sequence[str] = (), sampled: Mapping[str, str] | None = None
+) -> str:
     """Accuracies of the reporting split as a table; ``sampled`` describes the sampled images by task, if known."""
     rows = [("task", "", "accuracy [95 %]", "images")]
     for row in scores[scores["split"] == "reporting"].to_dict("records"):
         domain = "in domain" if row["task"] in in_domain else "out of domain" if in_domain else ""
         images = (sampled or {}).get(str(row["task"])) or str(row["n"])
         rows.append((str(row["task"]), domain, percent_with_interval(row["accuracy"], row["low"], row["high"]), images))
-    return columns(rows)
+    return format_columns(rows)
 
 
-def sampled_images(draw: ImageDraw | None) -> dict[str, Any]:
+def collect_draw_facts(draw: ImageDraw | None) -> dict[str, Any]:
     """The facts of the sampled images of a row of scores, for programs; empty if they are unknown."""
     return {} if draw is None else {"drawn": asdict(draw)}
 
 
-def export_facts(exported: Exported) -> dict[str, Any]:
+def collect_export_facts(exported: ExportResult) -> dict[str, Any]:
     """The facts of an export, for programs."""
     return {
         "out": exported.folder,
-        "to": exported.to,
+        "to": exported.target_key,
         "files": exported.files,
         "export_warnings": exported.warnings,
-        "export_notes": exported.notes,
+        "export_notes": exported.missing_parts,
     }
 
 
-def score_line(score: Score) -> str:
+def format_score(score: Score) -> str:
     """An imported score, which the benchmark did not measure, as a line of text."""
-    split, counted = f" {score.split}" if score.split else "", f" (n = {score.n})" if score.n else ""
-    return f"  {score.task}{split}  {score.metric}  {score.value:g}{counted}"
+    split, count_text = f" {score.split}" if score.split else "", f" (n = {score.n})" if score.n else ""
+    return f"  {score.task}{split}  {score.metric}  {score.value:g}{count_text}"

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from merging.study.runs.run_store import Store
 
 
-def find_recipe(word: str, store: Store) -> Recipe:
+def find_recipe(reference: str, store: Store) -> Recipe:
     """The recipe of a stored run or in a file, with absolute paths."""
     from merging.recipes.recipe import Recipe
     from merging.study.sweeps.sweep import with_absolute_paths
 
-    path = Path(word)
-    if not lexists(path) and (run := store.find(word)) is not None and run.recipe is not None:
+    path = Path(reference)
+    if not lexists(path) and (run := store.find(reference)) is not None and run.recipe is not None:
         return with_absolute_paths(run.recipe, Path.cwd())
     recipe = Recipe.load(path)
     for sentence in recipe.unused:

@@ -22,14 +22,14 @@ from merging.study.score_files import MOST_BYTES
 from merging.study.score_table import PROGRAM, ScoreTable, check_scores
 from merging.tasks.context import QUIET, Context
 
-KEYS = ("task", "metric", "value", "n", "better", "split")
-POLL_SECONDS, STOP_SECONDS = 0.1, 1.0  # seconds between two polls, and for stopping on request
+SCORE_KEYS = ("task", "metric", "value", "n", "better", "split")
+POLL_SECONDS, STOP_SECONDS = 0.1, 1.0  # between two polls of the program; until a stop is forced
 QUOTED_CHARACTERS = 300  # characters of its stderr that an error quotes
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """A program and its arguments before the folder."""
+    """A program with its arguments; the folder to measure is added as the last argument."""
 
     command_words: tuple[str, ...]
 
@@ -65,9 +65,11 @@ class Evaluator:
             output.seek(0)
             raw = output.read(MOST_BYTES + 1)
             if len(raw) > MOST_BYTES:
-                raise EvaluatorError(f"{self.name} prints more than 1 MB; it prints one line of JSON for each score.")
+                raise EvaluatorError(
+                    f"{self.name} printed more than 1 MB. It must print one line of JSON for each score."
+                )
             if process.returncode:
-                raise EvaluatorError(f"{self.name} ended with the code {process.returncode}.{_last_line(errors)}")
+                raise EvaluatorError(f"{self.name} ended with the code {process.returncode}.{_quote_last_line(errors)}")
         return parse_score_lines(raw, self.name)
 
     def _start(self, folder: Path, output: IO[bytes], errors: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -78,45 +80,45 @@ class Evaluator:
                 start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise EvaluatorError(f"{self.name} cannot be started: {why}. {settings.EVALUATOR} names it.") from None
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise EvaluatorError(f"{self.name} cannot be started: {reason}. Correct {settings.EVALUATOR}.") from None
 
 
 def find_evaluator() -> Evaluator | None:
     """The program that MERGESCOPE_EVALUATOR names; None if there is none, or if several people share the server.
 
     Raises:
-        EvaluatorError: the variable is no command line.
+        EvaluatorError: the variable is not a command line.
     """
-    if modes.is_shared() or not (written := os.environ.get(settings.EVALUATOR, "").strip()):
+    if modes.is_shared() or not (command_line := os.environ.get(settings.EVALUATOR, "").strip()):
         return None
     try:
-        words = shlex.split(written)
+        words = shlex.split(command_line)
     except ValueError as error:
         raise EvaluatorError(
-            f"{settings.EVALUATOR} is no command line: {error}. Write it as in a shell: python my_eval.py."
+            f"{settings.EVALUATOR} is not a command line: {error}. Write it as in a shell: python my_eval.py."
         ) from None
     return Evaluator(tuple(words)) if words else None
 
 
-def require_evaluator(why: str) -> Evaluator:
+def require_evaluator(reason: str) -> Evaluator:
     """The program that MERGESCOPE_EVALUATOR names. Raises EvaluatorError, beginning with ``why``, without one."""
     if (program := find_evaluator()) is None:
-        raise EvaluatorError(f"{why} Start with MERGESCOPE_EVALUATOR='python my_eval.py'; see docs/evaluator.md.")
+        raise EvaluatorError(f"{reason} Start with MERGESCOPE_EVALUATOR='python my_eval.py'; see docs/evaluator.md.")
     return program
 
 
 def parse_score_lines(raw: bytes, name: str) -> ScoreTable:
     """The scores in a program's output, one JSON object per line. Raises EvaluatorError, which names the wrong line."""
     try:
-        return check_scores(_rows(raw, name), PROGRAM, name)
+        return check_scores(_parse_rows(raw, name), PROGRAM, name)
     except MergingError as error:
         raise EvaluatorError(str(error)) from None
 
 
-def _rows(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _parse_rows(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for number, line in enumerate(raw.splitlines(), start=1):
-        where = f"{name}, line {number}"
+        line_name = f"{name}, line {number}"
         if not line.strip():
             continue
         try:
@@ -125,14 +127,16 @@ def _rows(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             row = None
         if not isinstance(row, dict):
             got = printable(line[:40].decode("utf-8", "replace"), 40)
-            raise EvaluatorError(f"{where} is no JSON object; got {got!r}. Print other text on stderr.")
-        if strange := [key for key in row if key not in KEYS]:
-            raise EvaluatorError(f"{where}: a score has the keys {', '.join(KEYS)}; got {first_few(strange)}.")
+            raise EvaluatorError(f"{line_name} is not a JSON object; got {got!r}. Print other text on stderr.")
+        if unknown_keys := [key for key in row if key not in SCORE_KEYS]:
+            raise EvaluatorError(
+                f"{line_name}: a score has only the keys {', '.join(SCORE_KEYS)}; got {first_few(unknown_keys)}."
+            )
         for key in ("value", "n"):
-            number_like = isinstance(row.get(key), int | float) and not isinstance(row[key], bool)
-            if not number_like and not (key == "n" and row.get(key) is None):
-                raise EvaluatorError(f"{where}: {key} is a number; got {printable(str(row.get(key)), 40)!r}.")
-        yield where, row
+            is_number = isinstance(row.get(key), int | float) and not isinstance(row[key], bool)
+            if not is_number and not (key == "n" and row.get(key) is None):
+                raise EvaluatorError(f"{line_name}: {key} is a number; got {printable(str(row.get(key)), 40)!r}.")
+        yield line_name, row
 
 
 def _stop_group(process: subprocess.Popen[bytes]) -> None:
@@ -144,8 +148,8 @@ def _stop_group(process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=STOP_SECONDS)
 
 
-def _last_line(errors: IO[bytes]) -> str:
+def _quote_last_line(errors: IO[bytes]) -> str:
     """The last line that a program printed on stderr, in a sentence; empty if it printed none."""
     errors.seek(max(0, errors.seek(0, os.SEEK_END) - 10 * QUOTED_CHARACTERS))
     lines = errors.read().decode("utf-8", "replace").strip().splitlines()
-    return f" It says: {printable(lines[-1].strip(), QUOTED_CHARACTERS)}" if lines else ""
+    return f" Its last line: {printable(lines[-1].strip(), QUOTED_CHARACTERS)}" if lines else ""

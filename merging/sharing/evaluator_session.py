@@ -19,7 +19,7 @@ from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
 from merging.sharing.evaluator_program import Evaluator
 from merging.sharing.export.model_export import export
-from merging.sharing.measure_runs import FOLDER, temporary_folder
+from merging.sharing.measure_runs import EVALUATION_FOLDER, open_temporary_folder
 from merging.study.runs.estimate import EVALUATING, MERGING
 from merging.study.runs.execute import execute
 from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
@@ -32,27 +32,27 @@ from merging.study.sweeps.sweep import VALUES, NamedPoint, Sweep, SweepPoint
 from merging.study.sweeps.sweep_session import EVERYTHING, SweepOutcome, SweepSession, run_sweep
 from merging.tasks.context import QUIET, Context
 
-PROGRAMS = "programs"  # the folder of a store that names each program that has measured points
+PROGRAMS_FOLDER = "programs"  # of a store: the name of each program that has measured points
 
 
 def find_network(sweep: Sweep) -> str:
     """The name of the network that a sweep merges; empty for CLIP, and for files that cannot be opened.
 
     Raises:
-        RecipeError: it merges several kinds of networks, or scores weights between models, which no recipe gives.
+        RecipeError: the sweep merges several kinds of networks, or it is a line or a plane between models.
     """
-    networks = list(dict.fromkeys(_network_of_recipe(recipe) for recipe in sweep.recipes))
+    networks = list(dict.fromkeys(_find_recipe_network(recipe) for recipe in sweep.recipes))
     if not any(networks):
         return ""
     if len(networks) > 1:
         got = " and ".join(name or "CLIP" for name in networks)
-        raise RecipeError(f"The recipes of a sweep are of one kind of network; got {got}.")
+        raise RecipeError(f"All recipes of a sweep must merge the same kind of network; got {got}.")
     if sweep.kind != VALUES:
-        raise RecipeError(f"A sweep of {networks[0]} varies values of the recipe; a {sweep.kind} is for CLIP.")
+        raise RecipeError(f"A sweep of {networks[0]} can only vary values of the recipe; a {sweep.kind} needs CLIP.")
     return networks[0]
 
 
-def _network_of_recipe(recipe: Recipe) -> str:
+def _find_recipe_network(recipe: Recipe) -> str:
     try:
         return open_checkpoint(recipe.pretrained, PRETRAINED, family=recipe.family).network
     except CheckpointError:
@@ -61,7 +61,7 @@ def _network_of_recipe(recipe: Recipe) -> str:
 
 @dataclass
 class ProgramSession(SweepSession):
-    """The inputs that the points of a sweep share if a program measures them; it ignores the benchmark's images."""
+    """The shared inputs of a sweep's points if a program measures them; the benchmark's images are not used."""
 
     store: Store = field(kw_only=True)
     program: Evaluator = field(kw_only=True)
@@ -79,47 +79,53 @@ class ProgramSession(SweepSession):
 
     def plan(self, point: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id."""
-        opened = self.open_checkpoints(point.recipe)
-        run_id = opened.run_id(self._digests(opened))
-        return NamedPoint(point, _point_name(run_id, self.program.command_digest), run_id)
+        opened_recipe = self.open_checkpoints(point.recipe)
+        run_id = opened_recipe.run_id(self._digests(opened_recipe))
+        return NamedPoint(point, _compute_point_name(run_id, self.program.command_digest), run_id)
 
     def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
         """The point, and facts about it; the merged model and its folder are removed, also after an error."""
         stages = context.split(dict.fromkeys(STAGES, 1.0))
-        merging = replace(stages[MERGING], pause=None).split({"merging": 1.0, "writing": 1.0})
-        with temporary_folder(self.store) as folder:
-            scratch = Store(folder / "store", libraries=())
-            merged = execute(planned.point.recipe, scratch, evaluate=False, need_model=True, context=merging["merging"])
-            export(merged, folder / "model", context=merging["writing"])
-            shutil.rmtree(scratch.root, ignore_errors=True)
+        merge_contexts = replace(stages[MERGING], pause=None).split({"merging": 1.0, "writing": 1.0})
+        with open_temporary_folder(self.store) as folder:
+            temporary_store = Store(folder / "store", libraries=())
+            merged_run = execute(
+                planned.point.recipe,
+                temporary_store,
+                evaluate=False,
+                need_model=True,
+                context=merge_contexts["merging"],
+            )
+            export(merged_run, folder / "model", context=merge_contexts["writing"])
+            shutil.rmtree(temporary_store.root, ignore_errors=True)
             scores = self.program.measure(folder / "model", stages[EVALUATING])
-        point = Point(planned.name, scores.columns, merged.device, THIS_MACHINE, program=self.program.name)
+        point = Point(planned.name, scores.columns, merged_run.device, THIS_MACHINE, program=self.program.name)
         return point, {PROGRAM: self.program.name, "run": planned.run_id}
 
 
-def _point_name(run_id: str, command: str) -> str:
-    return short_digest(json.dumps([VERSION, PROGRAM, run_id, command]))
+def _compute_point_name(run_id: str, command_digest: str) -> str:
+    return short_digest(json.dumps([VERSION, PROGRAM, run_id, command_digest]))
 
 
-def rename_points(planned: Sequence[NamedPoint], command: str) -> list[NamedPoint]:
-    """The plan of the same sweep for the program with a command line, whose digest is ``command``."""
-    return [replace(one, name=_point_name(one.run_id, command)) for one in planned]
+def rename_points(planned: Sequence[NamedPoint], command_digest: str) -> list[NamedPoint]:
+    """The plan of the same sweep for the program whose command line has the digest ``command_digest``."""
+    return [replace(one, name=_compute_point_name(one.run_id, command_digest)) for one in planned]
 
 
 def list_programs(store: Store) -> dict[str, str]:
     """{digest of the command line: name} of the programs that have measured points, the latest first."""
-    records = JsonRecords(store.root / PROGRAMS, VERSION)
-    named = {command: records.read(command, lambda record: str(record["name"])) for command in records.names()}
-    return {command: printable(name, MOST_NAME) for command, name in named.items() if name}
+    records = JsonRecords(store.root / PROGRAMS_FOLDER, VERSION)
+    names = {command: records.read(command, lambda record: str(record["name"])) for command in records.names()}
+    return {command: printable(name, MOST_NAME) for command, name in names.items() if name}
 
 
 def run_program_sweep(
     sweep: Sweep, session: ProgramSession, *, context: Context = QUIET, share: tuple[int, int] = EVERYTHING
 ) -> SweepOutcome:
-    """Let a program measure the missing points, or a share of them; results and errors as of ``run_sweep``."""
+    """Let a program measure the missing points, or a share of them. Returns and raises the same as ``run_sweep``."""
     store, program = session.store, session.program
-    atomic.sweep(store.root / FOLDER)
+    atomic.sweep(store.root / EVALUATION_FOLDER)
     with explain_os_errors("The name of the program", OTHER_STORE):
-        JsonRecords(store.root / PROGRAMS, VERSION).write(program.command_digest, {"name": program.name})
+        JsonRecords(store.root / PROGRAMS_FOLDER, VERSION).write(program.command_digest, {"name": program.name})
     session = replace(session, context=context)
     return run_sweep(sweep, store, session.benchmark, context=context.without_workers(), share=share, session=session)

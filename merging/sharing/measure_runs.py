@@ -19,8 +19,8 @@ from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 
-LONGEST = 100  # characters of an expert's name that enter a folder's name
-FOLDER = "evaluating"  # of a store: exported models, deleted after the program has read them
+MAX_FOLDER_NAME_CHARACTERS = 100  # an expert's name is cut to this length in its folder's name
+EVALUATION_FOLDER = "evaluating"  # of a store: exported models, deleted after the program has read them
 
 
 def measure_run(
@@ -38,11 +38,11 @@ def measure_run(
         raise EvaluatorError(
             f"Run {run.id} has no stored weights that {evaluator.name} could measure. Run its recipe with --need-model."
         )
-    with temporary_folder(store) as folder:
+    with open_temporary_folder(store) as folder:
         try:
             export(run, folder / "model", context=context)
         except StoreError as error:
-            raise MergingError(f"Run {run.id} cannot be exported for its scores: {error}") from None
+            raise MergingError(f"Run {run.id} cannot be exported, so it was not measured: {error}") from None
         store_scores(store.root, run.id, evaluator.measure(folder / "model", context))
 
 
@@ -50,34 +50,34 @@ def measure_merged_models(run: Run, store: Store, evaluator: Evaluator, context:
     """Measure the models that a run merged: the pretrained one and each expert, unless they have scores.
 
     The program gets each as a folder named after the expert, or "pretrained". Returns a sentence for each model that
-    got no scores; a pretrained model without heads often gets none.
+    could not be measured, as is usual for a pretrained model without heads.
 
     Raises:
-        Cancelled: asked to stop; the program is stopped.
+        Cancelled: the caller cancelled; the program is stopped.
     """
-    recipe, failed = run.recipe, []
+    recipe, problems = run.recipe, []
     for name, reference in {PRETRAINED: recipe.pretrained, **dict(recipe.experts)}.items() if recipe else ():
-        stored = checkpoint_id(run.inputs[PRETRAINED if name == PRETRAINED else expert_key(name)])
-        if find_scores(store.root, stored):
+        score_id = checkpoint_id(run.inputs[PRETRAINED if name == PRETRAINED else expert_key(name)])
+        if find_scores(store.root, score_id):
             continue
         try:
-            with temporary_folder(store) as within:
-                folder = within / (quote(name, safe=" ")[:LONGEST].strip(" .") or "_")
+            with open_temporary_folder(store) as parent_folder:
+                folder = parent_folder / (quote(name, safe=" ")[:MAX_FOLDER_NAME_CHARACTERS].strip(" .") or "_")
                 export(reference, folder, base=recipe.pretrained if recipe else None, context=context)
-                store_scores(store.root, stored, evaluator.measure(folder, context))
+                store_scores(store.root, score_id, evaluator.measure(folder, context))
         except (CheckpointError, StoreError, EvaluatorError) as error:
-            failed.append(f"{printable(name, 60)}: {error}")
-    return failed
+            problems.append(f"{printable(name, 60)}: {error}")
+    return problems
 
 
 @contextmanager
-def temporary_folder(store: Store) -> Iterator[Path]:
+def open_temporary_folder(store: Store) -> Iterator[Path]:
     """A folder for models that a program measures; it is removed when the block ends, also by an error.
 
     Raises:
         StoreError: the disk cannot be written to.
     """
-    folder = store.root / FOLDER / temporary_name()
+    folder = store.root / EVALUATION_FOLDER / temporary_name()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 
 PERCENT, POINTS = "%", "points"
-SHARES = (PERCENT, POINTS)  # units of values that are fractions
+FRACTION_UNITS = (PERCENT, POINTS)  # a value with one of these units is a fraction
 NOT_MEASURED = "not measured here"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a map, and whether the cell is marked by the fact."""
+    """One cell of a map, and whether the fact marks it."""
 
     row: str
     column: str
@@ -21,12 +21,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact. ``value``, ``low`` and ``high`` (95 %) are fractions where ``unit`` is in ``SHARES``; NaN is unknown.
+    """One fact: a value with its 95 % interval from ``low`` to ``high``; NaN is unknown.
 
-    ``digits`` are those after the point. ``n`` counts images unless ``counted_unit`` names something else; ``half`` is
-    the split of the benchmark that contains them. A fact whose value is a name has it in ``name``, one whose value is a
-    map of marks in ``cells``. If the value is unknown, ``missing`` explains what to measure, ``measure`` is the key of
-    that measurement, and ``run`` the id of its run.
+    The three are fractions if ``unit`` is in ``FRACTION_UNITS``.
+
+    ``digits`` is the number of digits after the point. ``n`` counts images unless ``counted_unit`` names something
+    else; ``half`` is the split of the benchmark that contains them. A fact whose value is a name has it in ``name``,
+    one whose value is a map of marks in ``cells``. If the value is unknown, ``missing`` explains what to measure,
+    ``measure`` is the key of that measurement, and ``run`` the id of its run.
     """
 
     value: float = math.nan
@@ -48,7 +50,7 @@ class Fact:
     @property
     def scale(self) -> float:
         """The factor that converts a value to its unit."""
-        return 100.0 if self.unit in SHARES else 1.0
+        return 100.0 if self.unit in FRACTION_UNITS else 1.0
 
     @property
     def displayed_value(self) -> float:
@@ -62,21 +64,21 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """The fact in short: '69.4 %', its name, or "not measured here"."""
+        """The fact in short: "69.4 %", its name, or "not measured here"."""
         if self.missing:
             return NOT_MEASURED
         if self.name:
             return self.name
         if not math.isfinite(self.value):
             return "undefined"
-        return f"{self._number(self.value)}{f' {self.unit}' if self.unit else ''}"
+        return f"{self._format_number(self.value)}{f' {self.unit}' if self.unit else ''}"
 
     @property
     def long_text(self) -> str:
         """The fact with interval, n, half and seed: '69.4 % (67.3 to 71.6, n = 1,680, reporting half)'."""
         parts = []
         if self.has_interval and not self.missing:
-            parts.append(f"{self._number(self.low)} to {self._number(self.high)}")
+            parts.append(f"{self._format_number(self.low)} to {self._format_number(self.high)}")
         if self.n and not self.missing:
             parts.append(f"n = {self.n:,}{f' {self.counted_unit}' if self.counted_unit else ''}")
         if self.half and not self.missing:
@@ -85,7 +87,7 @@ class Fact:
             parts.append(f"seed {self.seed}")
         return f"{self.text} ({', '.join(parts)})" if parts else self.text
 
-    def _number(self, value: float) -> str:
+    def _format_number(self, value: float) -> str:
         written = f"{value * self.scale:,.{self.digits}f}"
         if float(written.replace(",", "")) == 0:
             written = written.lstrip("-")  # no −0.0

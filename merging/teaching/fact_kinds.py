@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FactKind:
-    """One fact. ``compute`` is "module:function", imported on first use; ``needed`` and ``optional`` are arguments.
+    """A kind of fact. ``compute`` is "module:function", imported on first use.
+
+    ``needed`` and ``optional`` are the names of its arguments.
 
     A fact that ``reads_view`` is computed from the view on screen, so only a goal can name it.
     """
@@ -45,7 +47,7 @@ FACT_KINDS = {
     "restored": FactKind("image_facts:restored_share", ("run", "depth"), ("over", "tokens", "donor")),
     "preview": FactKind("image_facts:preview", ("over",), ("of",), reads_view=True),
 }
-WITHOUT_INTERVAL = (  # everything is counted, or no interval is known
+WITHOUT_INTERVAL = (  # facts over all entries, or facts whose interval is unknown
     "kept", "kept_now", "painted_now", "norm", "agreement", "null", "survived", "cosine", "drift", "correlation",
     "separability", "trust", "preview",
 )  # fmt: skip

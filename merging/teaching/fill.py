@@ -10,18 +10,18 @@ from merging.base.text import did_you_mean, escape_markdown
 from merging.teaching import plain_text
 from merging.teaching.fact import Fact
 
-TOGETHER = "\u00a0"  # a no-break space between a number and its unit
+NO_BREAK_SPACE = "\u00a0"  # between a number and its unit
 
 
 def fill_facts(text: str, facts: Mapping[str, Fact]) -> str:
     """The text with its facts, as Markdown; names, which may come from files, are escaped.
 
     Raises:
-        LessonError: a name in braces is not that of a declared fact.
+        LessonError: a name in braces is not the name of a declared fact.
     """
 
     def fill(found: Match[str]) -> str:
-        written = plain_text.NAME.fullmatch(found.group(1))
+        written = plain_text.PLACEHOLDER_NAME_PATTERN.fullmatch(found.group(1))
         name = written.group(1) if written else found.group(1)
         if written is None or name not in facts:
             raise LessonError(
@@ -31,9 +31,9 @@ def fill_facts(text: str, facts: Mapping[str, Fact]) -> str:
         words = fact.long_text if written.group(2) else fact.text
         if fact.name:
             return escape_markdown(words)
-        return words.replace(f" {fact.unit}", TOGETHER + fact.unit) if fact.unit else words
+        return words.replace(f" {fact.unit}", NO_BREAK_SPACE + fact.unit) if fact.unit else words
 
     return "".join(
-        piece if formula else plain_text.PLACEHOLDER.sub(fill, piece)
+        piece if formula else plain_text.PLACEHOLDER_PATTERN.sub(fill, piece)
         for formula, piece in plain_text.split_formulas(text)
     )

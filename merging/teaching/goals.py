@@ -16,7 +16,7 @@ TOLERANCE = 1e-9
 
 
 def is_met(goal: Goal, context: LessonContext, address: Mapping[str, str] | None = None) -> bool | None:
-    """Whether a goal holds at an address (by default the context's); None if its fact is not known on this machine.
+    """Whether a goal holds at an address (by default the context's); None if its fact is unknown on this machine.
 
     A key that the address lacks counts as empty.
     """
@@ -32,17 +32,17 @@ def is_met(goal: Goal, context: LessonContext, address: Mapping[str, str] | None
     return _is_within(goal, fact.value)
 
 
-def _is_met_by_address(goal: Goal, written: str, context: LessonContext) -> bool:
+def _is_met_by_address(goal: Goal, value: str, context: LessonContext) -> bool:
     if isinstance(goal.equal, str):
         expected = context.view({goal.key: goal.equal}).get(goal.key) if goal.equal.startswith("@") else goal.equal
-        return expected is not None and written in (expected, *_short(written, expected))
+        return expected is not None and value in (expected, *_list_accepted_prefixes(value, expected))
     try:
-        return _is_within(goal, float(written))
+        return _is_within(goal, float(value))
     except ValueError:
         return False
 
 
-def _short(written: str, expected: str) -> tuple[str, ...]:
+def _list_accepted_prefixes(written: str, expected: str) -> tuple[str, ...]:
     """The written id, if it is a prefix of the expected id with at least 6 characters."""
     return (written,) if len(written) >= 6 and expected.startswith(written) else ()
 

@@ -1,4 +1,4 @@
-"""A lesson: a path through real views, with guesses, tasks and questions. It contains no result as a number."""
+"""A lesson: a path through real views, with guesses, tasks and questions. Its texts refer to facts by name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-SAY, PREDICT, DO, EXPLAIN, CHECK, FREE = KINDS = ("say", "predict", "do", "explain", "check", "free")
-NUMBER, CHOICE, ORDER, CURVE, CELLS = GUESSES = ("number", "choice", "order", "curve", "cells")
+SAY, PREDICT, DO, EXPLAIN, CHECK, FREE = STEP_KINDS = ("say", "predict", "do", "explain", "check", "free")
+NUMBER, CHOICE, ORDER, CURVE, CELLS = GUESS_KINDS = ("number", "choice", "order", "curve", "cells")
 LEVELS = ("introductory", "intermediate", "research")
-REFERENCES = ("pretrained", "experts", "multitask")  # models that facts may name beside the lesson's runs
+REFERENCES = ("pretrained", "experts", "multitask")  # models that facts may name, in addition to the lesson's runs
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class FactSpec:
 class Guess:
     """The input in which a learner states a guess before the truth is shown.
 
-    A number has ``low``, ``high`` and ``unit``. A choice and an order have ``options``. A curve has a value from low to
-    high at each position ``at`` of the axis named ``axis``. Of cells, at most ``most`` are marked.
+    A number has ``low``, ``high`` and ``unit``. A choice and an order have ``options``. A curve has a value from
+    ``low`` to ``high`` at each position in ``at`` on the axis named ``axis``. Of cells, at most ``most`` can be marked.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Guess:
 class Goal:
     """The condition of a task: a fact, or a key of the address, is ``equal`` to a value or in [low, high].
 
-    A bound of None is no bound. Shares are fractions, even if a fact is shown in percent.
+    A bound that is None is not checked. Shares are fractions, even if a fact is shown in percent.
     """
 
     fact: FactSpec | None = None
@@ -64,7 +64,7 @@ class CheckAnswer:
 
 @dataclass(frozen=True)
 class Paper:
-    """Numbers that a paper reports, by name and in ``unit``, and our facts in the same order."""
+    """Numbers that a paper reports, ``says`` {name: number in ``unit``}, and our facts in the same order."""
 
     source: str
     where: str

@@ -1,4 +1,4 @@
-"""Checks a lesson on this machine: names that do not exist, facts that are not known, goals that already hold."""
+"""Checks a lesson on this machine: unknown names, unknown facts, and goals that hold before the learner acts."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from merging.base.errors import MergingError
 from merging.base.files.plain_yaml import read_plain_yaml
 from merging.base.text import did_you_mean
 from merging.recipes.papers.published_figures import SOURCES
-from merging.teaching.fact import SHARES, Fact
+from merging.teaching.fact import FRACTION_UNITS, Fact
 from merging.teaching.fact_kinds import FACT_KINDS, WITHOUT_INTERVAL
 from merging.teaching.facts.fact_computation import compute_declared_facts, compute_fact
 from merging.teaching.goals import is_met
 from merging.teaching.lesson import CELLS, CHECK, DO, EXPLAIN, PREDICT, SAY, FactSpec, Goal
-from merging.teaching.plain_text import NAME, find_placeholders
+from merging.teaching.plain_text import PLACEHOLDER_NAME_PATTERN, find_placeholders
 
 if TYPE_CHECKING:
     from merging.teaching.lesson import Lesson, LessonStep
     from merging.teaching.lesson_context import LessonContext
 
-PLACES = Path(__file__).with_name("places.yaml")
-FEWEST_STEPS, MOST_STEPS = 6, 12
-MOST_WORDS = 120  # in an explanation
-TYPED_NUMBER = re.compile(r"\d+(?:[.,]\d+)?\s?(?:%|points|percent)")
+PLACES_FILE = Path(__file__).with_name("places.yaml")
+MIN_STEPS, MAX_STEPS = 6, 12
+MAX_WORDS = 120  # of an explanation
+TYPED_NUMBER_PATTERN = re.compile(r"\d+(?:[.,]\d+)?\s?(?:%|points|percent)")
 
 
 @dataclass(frozen=True)
@@ -43,33 +43,33 @@ class AppPlaces:
 @lru_cache(maxsize=1)
 def read_app_places() -> AppPlaces:
     """The pages, keys and charts of this version's app."""
-    data = read_plain_yaml(PLACES.read_text(encoding="utf-8"), "list of places")
+    data = read_plain_yaml(PLACES_FILE.read_text(encoding="utf-8"), "list of places")
     return AppPlaces(*(tuple(str(name) for name in data[field]) for field in ("pages", "keys", "charts")))
 
 
 def find_problems(lesson: Lesson, context: LessonContext) -> list[str]:
-    """Every problem, one sentence each, in the order of the file; none if the lesson can be taught on this machine."""
-    found = [*_check_shape(lesson), *_check_runs(lesson, context)]
+    """A sentence on every problem, in the order of the file; empty if the lesson can be taught on this machine."""
+    problems = [*_check_shape(lesson), *_check_runs(lesson, context)]
     for number, step in enumerate(lesson.steps, 1):
         name = f"Step {number} ({step.kind})"
-        found += [f"{name}: {text}" for text in _check_step(step, number, lesson, context)]
-    return [*found, *_check_facts(lesson, context)]
+        problems += [f"{name}: {text}" for text in _check_step(step, number, lesson, context)]
+    return [*problems, *_check_facts(lesson, context)]
 
 
 def list_fact_specs(lesson: Lesson) -> dict[str, FactSpec]:
     """Every fact of a lesson, by its name or by the step that uses it and its number there."""
-    listed = dict(lesson.facts)
+    specs = dict(lesson.facts)
     for number, step in enumerate(lesson.steps, 1):
         goals = [goal for goal in (step.goal, *step.claims) if goal]
         used = [*step.truth, *(step.paper.ours if step.paper else ())]
         used += [goal.fact for goal in goals if goal.fact and not FACT_KINDS[goal.fact.fact].reads_view]
-        listed |= {f"step {number}, {i}": spec for i, spec in enumerate(used, 1)}
-    return listed
+        specs |= {f"step {number}, {i}": spec for i, spec in enumerate(used, 1)}
+    return specs
 
 
 def _check_shape(lesson: Lesson) -> Iterator[str]:
-    if not FEWEST_STEPS <= len(lesson.steps) <= MOST_STEPS:
-        yield f"A lesson has {FEWEST_STEPS} to {MOST_STEPS} steps; this one has {len(lesson.steps)}."
+    if not MIN_STEPS <= len(lesson.steps) <= MAX_STEPS:
+        yield f"A lesson has {MIN_STEPS} to {MAX_STEPS} steps; this one has {len(lesson.steps)}."
     kinds = [step.kind for step in lesson.steps]
     for kind in (PREDICT, DO, EXPLAIN, CHECK):
         if kind not in kinds:
@@ -80,65 +80,65 @@ def _check_runs(lesson: Lesson, context: LessonContext) -> Iterator[str]:
     for alias in lesson.runs:
         try:
             if not context.id(alias):
-                yield f"The run {alias} is not stored here. Run its recipe, or check with --compute."
+                yield f"The run {alias} is not stored. Run its recipe, or check with --compute."
         except MergingError as error:
             yield f"The run {alias}: {error}"
 
 
 def _check_step(step: LessonStep, number: int, lesson: Lesson, context: LessonContext) -> Iterator[str]:
-    known = read_app_places()
+    places = read_app_places()
     keys = [*step.view, *step.controls, *step.show]
     keys += [goal.key for goal in (step.goal, *step.claims) if goal and goal.key]
-    for name, choices, what in (
-        *((page, known.pages, "page") for page in [step.page] if page),
-        *((chart, known.charts, "chart") for chart in [step.chart] if chart),
-        *((key, known.keys, "key of the address") for key in keys),
+    for name, choices, kind in (
+        *((page, places.pages, "page") for page in [step.page] if page),
+        *((chart, places.charts, "chart") for chart in [step.chart] if chart),
+        *((key, places.keys, "key of the address") for key in keys),
     ):
         if name not in choices:
-            yield f"there is no {what} {name!r}.{did_you_mean(name, choices)}"
+            yield f"there is no {kind} {name!r}.{did_you_mean(name, choices)}"
     if step.paper and step.paper.source not in (sources := [name.casefold() for name in SOURCES]):
         yield f"there is no paper {step.paper.source!r}.{did_you_mean(step.paper.source, sources)}"
-    if step.kind == EXPLAIN and len(step.say.split()) > MOST_WORDS:
-        yield f"an explanation has at most {MOST_WORDS} words; this one has {len(step.say.split())}."
-    if step.kind in (SAY, EXPLAIN) and (typed := TYPED_NUMBER.search(step.say)):
-        yield f"a number is typed into the text ({typed.group()}). Declare a fact and write its name in braces."
+    if step.kind == EXPLAIN and len(step.say.split()) > MAX_WORDS:
+        yield f"an explanation has at most {MAX_WORDS} words; this one has {len(step.say.split())}."
+    if step.kind in (SAY, EXPLAIN) and (match := TYPED_NUMBER_PATTERN.search(step.say)):
+        yield f"a number is typed into the text ({match.group()}). Declare a fact and write its name in braces."
     if step.guess and step.guess.kind == CELLS and not all(compute_fact(fact, context).cells for fact in step.truth):
-        yield "its truth is no map, so there is no cell to mark. Name a fact of cells, such as kept of cells."
+        yield "its truth has no cells to mark. Name a fact with cells, such as kept of cells."
     yield from _check_goal(step, number, lesson, context)
     for claim in step.claims:
         if is_met(claim, context) is not True:
-            yield f"its words rely on {describe_goal(claim)}, which does not hold here."
+            yield f"its text claims that {describe_goal(claim)}, which is not true here."
 
 
 def _check_goal(step: LessonStep, number: int, lesson: Lesson, context: LessonContext) -> Iterator[str]:
     """The problems of a goal that holds before the learner acts, or does not hold after "Show me"."""
     if step.goal is None:
         return
-    opened = context.view(lesson.page_and_view(number)[1])
-    if is_met(step.goal, context, opened):
+    opened_view = context.view(lesson.page_and_view(number)[1])
+    if is_met(step.goal, context, opened_view):
         yield f"its goal ({describe_goal(step.goal)}) holds as soon as the step opens. Open it with another view."
     if not step.show:
         yield "it has no show, the values of the address that fulfil its goal."
-    elif is_met(step.goal, context, opened | context.view(step.show)) is False:
+    elif is_met(step.goal, context, opened_view | context.view(step.show)) is False:
         yield f"its goal ({describe_goal(step.goal)}) does not hold with the values of show."
 
 
 def describe_goal(goal: Goal) -> str:
     """A goal in a few words."""
     arguments = ", ".join(f"{key} {value}" for key, value in goal.fact.arguments.items()) if goal.fact else ""
-    what = f"{goal.fact.fact}{f' ({arguments})' if arguments else ''}" if goal.fact else goal.key
+    subject = f"{goal.fact.fact}{f' ({arguments})' if arguments else ''}" if goal.fact else goal.key
     if goal.equal is not None:
-        return f"{what} is {goal.equal}"
+        return f"{subject} is {goal.equal}"
     if goal.high is None:
-        return f"{what} at least {goal.low:g}"
-    return f"{what} between {goal.low:g} and {goal.high:g}"
+        return f"{subject} is at least {goal.low:g}"
+    return f"{subject} is between {goal.low:g} and {goal.high:g}"
 
 
 def _check_facts(lesson: Lesson, context: LessonContext) -> Iterator[str]:
     for name, spec in list_fact_specs(lesson).items():
         fact = compute_fact(spec, context)
         if fact.missing:
-            yield f"The fact of {name} ({spec.fact}) is not known here: {fact.missing}"
+            yield f"The fact of {name} ({spec.fact}) is unknown here: {fact.missing}"
         elif not fact.name and not math.isfinite(fact.value):
             yield f"The fact of {name} ({spec.fact}) is undefined."
         elif _lacks_interval(spec, fact):
@@ -148,8 +148,8 @@ def _check_facts(lesson: Lesson, context: LessonContext) -> Iterator[str]:
 
 
 def _lacks_interval(spec: FactSpec, fact: Fact) -> bool:
-    free = spec.fact in WITHOUT_INTERVAL or spec.arguments.get("of") == "certainty"
-    return fact.unit in SHARES and not fact.name and not fact.has_interval and not free
+    is_exempt = spec.fact in WITHOUT_INTERVAL or spec.arguments.get("of") == "certainty"
+    return fact.unit in FRACTION_UNITS and not fact.name and not fact.has_interval and not is_exempt
 
 
 def _list_used_facts(lesson: Lesson) -> Iterator[str]:
@@ -157,7 +157,11 @@ def _list_used_facts(lesson: Lesson) -> Iterator[str]:
     used: list[FactSpec] = []
     for step in lesson.steps:
         for text in step.texts:
-            yield from (found.group(1) for each in find_placeholders(text) if (found := NAME.fullmatch(each)))
+            yield from (
+                found.group(1)
+                for each in find_placeholders(text)
+                if (found := PLACEHOLDER_NAME_PATTERN.fullmatch(each))
+            )
         used += [*step.truth, *(step.paper.ours if step.paper else ())]
         used += [goal.fact for goal in (step.goal, *step.claims) if goal and goal.fact]
     yield from (name for name, spec in lesson.facts.items() if spec in used)
@@ -165,12 +169,12 @@ def _list_used_facts(lesson: Lesson) -> Iterator[str]:
 
 def fill_texts(lesson: Lesson, context: LessonContext) -> list[tuple[str, str]]:
     """Every text with its facts filled in, as (number and kind of the step, text)."""
-    from merging.teaching.fill import TOGETHER, fill_facts
+    from merging.teaching.fill import NO_BREAK_SPACE, fill_facts
 
     facts: Mapping[str, Fact] = compute_declared_facts(context)
     steps: Iterable[tuple[int, LessonStep]] = enumerate(lesson.steps, 1)
     return [
-        (f"{number} {step.kind}", fill_facts(text, facts).replace(TOGETHER, " "))
+        (f"{number} {step.kind}", fill_facts(text, facts).replace(NO_BREAK_SPACE, " "))
         for number, step in steps
         for text in step.texts
     ]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from merging.study.sweeps.sweep import Sweep
 
 EXPERT = "expert"
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -61,25 +61,25 @@ class LessonContext:
 
     @property
     def merges(self) -> list[Run]:
-        """The merges of all experts of the benchmark; if models changed, those of the references' models."""
-        return self.compute_once("merges", self._merges)
+        """The merges of all experts of the benchmark; if models have changed, the merges of the models in use."""
+        return self.compute_once("merges", self._list_merges)
 
-    def _merges(self) -> list[Run]:
+    def _list_merges(self) -> list[Run]:
         experts = set(self.benchmark.experts)
         merges = [run for run in self.runs if run.kind == "merge" and set(run.experts) == experts]
-        known: dict[str, str] = {}
+        reference_digests: dict[str, str] = {}
         for kind in (*self.benchmark.experts, "pretrained"):
             if (run := self.references.get(kind)) is not None:
-                known |= run.inputs
-        same = [run for run in merges if known.items() <= run.inputs.items()]
-        return same or merges
+                reference_digests |= run.inputs
+        same_models = [run for run in merges if reference_digests.items() <= run.inputs.items()]
+        return same_models or merges
 
     @property
     def references(self) -> dict[str, Run]:
         """Stored evaluations: "pretrained", "multitask", and each expert by its task."""
         return {run.experts[0] if run.kind == EXPERT else run.kind: run for run in self.runs if run.kind != "merge"}
 
-    def recipe(self, alias: str) -> Recipe:
+    def build_recipe(self, alias: str) -> Recipe:
         """The recipe of an alias on all experts of the benchmark.
 
         Raises:
@@ -103,19 +103,23 @@ class LessonContext:
         """The stored run of an alias or of a reference model; None if there is none. Raises LessonError."""
         if alias in REFERENCES:
             return self.references.get(alias)
-        return self.compute_once(("run", alias), lambda: self.find_run(self.recipe(alias)))
+        return self.compute_once(("run", alias), lambda: self.find_run(self.build_recipe(alias)))
 
     def find_run(self, recipe: Recipe) -> Run | None:
         """The stored run of a recipe on all experts, whatever the paths of its files; None if there is none."""
         from merging.study.runs.edit_pairs import by_subject, find_run
 
-        found = (find_run(recipe, group) for group in by_subject(self.merges))
-        return next((run for run in found if run is not None), None)
+        runs = (find_run(recipe, group) for group in by_subject(self.merges))
+        return next((run for run in runs if run is not None), None)
 
     def require_run(self, alias: str) -> Run:
         """The stored run of an alias or of a reference model; raises StoreError if it is not stored."""
         if (run := self.run(alias)) is None:
-            what = f"the recipe “{self.recipe(alias).title or alias}”" if alias not in REFERENCES else f"{alias} model"
+            what = (
+                f"the recipe “{self.build_recipe(alias).title or alias}”"
+                if alias not in REFERENCES
+                else f"{alias} model"
+            )
             raise StoreError(f"There is no run of {what} on this benchmark. Run its recipe.")
         return run
 
@@ -134,25 +138,25 @@ class LessonContext:
 
     # Sweeps and addresses
 
-    def sweep(self, alias: str) -> Sweep | None:
-        """The stored sweep of an alias, by its axes: a precomputed one if there is one, then that with most recipes."""
+    def find_sweep(self, alias: str) -> Sweep | None:
+        """The stored sweep with an alias's axes. Precomputed sweeps come first, then those with more recipes."""
         from merging.study.sweeps import sweep_storage
 
         parts = self.lesson.runs.get(alias, {})
         if "sweep" not in parts:
-            raise LessonError(f"{alias!r} of the lesson {self.lesson.key} is no sweep.")
+            raise LessonError(f"{alias!r} of the lesson {self.lesson.key} is not a sweep.")
         axes = [axis.strip() for axis in str(parts["sweep"]).split("×")]
         listed = sweep_storage.list_sweeps(self.store).values()
-        found = [sweep for sweep in listed if [axis.target for axis in sweep.axes] == axes]
+        sweeps = [sweep for sweep in listed if [axis.target for axis in sweep.axes] == axes]
         if "title" in parts:
-            found = [sweep for sweep in found if sweep.title == parts["title"]]
-        found.sort(key=lambda sweep: (sweep_storage.is_own(self.store, sweep.id), -len(sweep.recipes)))
-        return found[0] if found else None
+            sweeps = [sweep for sweep in sweeps if sweep.title == parts["title"]]
+        sweeps.sort(key=lambda sweep: (sweep_storage.is_own(self.store, sweep.id), -len(sweep.recipes)))
+        return sweeps[0] if sweeps else None
 
     def id(self, alias: str) -> str:
         """The id of the run or sweep of an alias; empty if it is not stored."""
-        found = self.sweep(alias) if "sweep" in self.lesson.runs.get(alias, {}) else self.run(alias)
-        return "" if found is None else found.id
+        result = self.find_sweep(alias) if "sweep" in self.lesson.runs.get(alias, {}) else self.run(alias)
+        return "" if result is None else result.id
 
     def view(self, view: Mapping[str, str]) -> dict[str, str]:
         """A view with ids in place of aliases, without keys whose run or sweep is not stored."""
@@ -166,7 +170,7 @@ class LessonContext:
     # Measurements
 
     def find_measurement(self, key: str, run: Run | None = None) -> StoredMeasurement:
-        """A stored measurement of a run, of the experts (with any merge of them), or of the benchmark.
+        """A stored measurement of a run, of the experts (found by any merge of them), or of the benchmark.
 
         Raises:
             NotMeasured: the measurement is not stored.
@@ -185,14 +189,14 @@ class LessonContext:
             raise NotMeasured(f"“{find_measurement(key).title}”{owner} has not been measured here.", key, run_id)
         return measured
 
-    def compute_once(self, key: Hashable, compute: Callable[[], T]) -> T:
+    def compute_once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
         """The result of ``compute``, which is called once per key for this context."""
         if key not in self._cached:
             self._cached[key] = compute()
-        result: T = self._cached[key]
+        result: Result = self._cached[key]
         return result
 
-    def tasks(self, over: str, inside: Sequence[str]) -> list[str]:
+    def list_tasks(self, over: str, inside: Sequence[str]) -> list[str]:
         """The keys of the data sets in a group: "in" (those of merged experts), "out", or the key of one data set.
 
         Raises:

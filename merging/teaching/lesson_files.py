@@ -16,17 +16,17 @@ from merging.teaching.lesson import LEVELS, REFERENCES, Lesson
 from merging.teaching.lesson_fields import LessonFields
 
 BUNDLED_LESSONS = Path(__file__).resolve().parents[2] / "app" / "lessons"
-FOLDERS = "MERGESCOPE_LESSONS"  # the environment variable of further folders, joined like PATH
+FOLDERS_VARIABLE = "MERGESCOPE_LESSONS"  # the environment variable of further folders, joined like PATH
 VERSION = 1
-MOST_FILES, MOST_STEPS = 200, 40
+MAX_FILES, MAX_STEPS = 200, 40
 FIELDS = ("version", "key", "title", "question", "minutes", "level", "after", "runs", "facts", "steps")
 RUN_FIELDS = ("preset", "chain", "edits", "merge", "adapt", "exemplars", "test_data", "sweep", "title")
-RUN_WAYS = ("preset", "chain", "merge", "sweep")  # a sweep is named by its axes, as "lot.scaling"
+RUN_DEFINITIONS = ("preset", "chain", "merge", "sweep")  # a run has one of them; a sweep is given by its axes
 
 
 def list_lesson_folders() -> list[Path]:
     """The folders of lessons: the bundled one, then those that the environment names."""
-    named = [text for text in os.environ.get(FOLDERS, "").split(os.pathsep) if text.strip()]
+    named = [text for text in os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if text.strip()]
     return [BUNDLED_LESSONS, *(Path(text).expanduser() for text in named)]
 
 
@@ -35,9 +35,9 @@ def list_lessons(folders: Iterable[Path] | None = None, refused: list[LessonErro
 
     Errors of files that cannot be read are added to ``refused``; without that list the first one is raised.
     """
-    found: dict[str, Lesson] = {}
+    lessons: dict[str, Lesson] = {}
     for folder in list_lesson_folders() if folders is None else folders:
-        for path in sorted(folder.glob("*.yaml"))[:MOST_FILES]:
+        for path in sorted(folder.glob("*.yaml"))[:MAX_FILES]:
             try:
                 lesson = read_lesson(path)
             except LessonError as error:
@@ -45,12 +45,12 @@ def list_lessons(folders: Iterable[Path] | None = None, refused: list[LessonErro
                     raise
                 refused.append(error)
             else:
-                found.setdefault(lesson.key, lesson)
-    order = {key: number for number, key in enumerate(ORDER)}
-    return sorted(found.values(), key=lambda lesson: order.get(lesson.key, len(order)))
+                lessons.setdefault(lesson.key, lesson)
+    order = {key: number for number, key in enumerate(BUNDLED_ORDER)}
+    return sorted(lessons.values(), key=lambda lesson: order.get(lesson.key, len(order)))
 
 
-ORDER = (  # in which to take the bundled lessons
+BUNDLED_ORDER = (  # the order in which the bundled lessons are listed
     "choosing_lambda", "why_merging_hurts", "election_by_hand", "masks_by_hand", "which_layer_hurts", "drift_and_lot",
     "pretty_maps", "one_image",
 )  # fmt: skip
@@ -60,18 +60,18 @@ def read_lesson(path: Path) -> Lesson:
     """The lesson in a file; a file that has not changed is read once.
 
     Raises:
-        LessonError: the file cannot be read, is too large, or is no lesson; the message names file, step and field.
+        LessonError: the file cannot be read, is too large, or is not a lesson; the message names file, step and field.
     """
     try:
         stat = path.stat()
         if stat.st_size > MAX_CHARACTERS:
             raise LessonError(
-                f"The lesson {path.name} has {stat.st_size:,} bytes; at most {MAX_CHARACTERS:,} are read. Make two "
-                "lessons of it."
+                f"The lesson {path.name} is {stat.st_size:,} bytes; at most {MAX_CHARACTERS:,} are read. Split it "
+                "into two lessons."
             )
         return _read_cached(path, stat.st_mtime_ns, stat.st_size)
     except OSError as error:
-        raise LessonError(f"The lesson {path.name} cannot be read: {error.strerror or 'it is no file'}.") from None
+        raise LessonError(f"The lesson {path.name} cannot be read: {error.strerror or 'it is not a file'}.") from None
     except UnicodeDecodeError:
         raise LessonError(f"The lesson {path.name} is not text in UTF-8. Save it as UTF-8.") from None
 
@@ -84,35 +84,38 @@ def _read_cached(path: Path, changed: int, size: int) -> Lesson:
 def parse_lesson(text: str, path: Path) -> Lesson:
     """The lesson in a text; ``path`` is the file of the text. Raises LessonError."""
     try:
-        return _lesson(read_plain_yaml(text, "file"), path)
+        return _build_lesson(read_plain_yaml(text, "file"), path)
     except MergingError as error:
         raise LessonError(f"The lesson {path.name}: {error}") from None
 
 
-def _lesson(data: Any, path: Path) -> Lesson:
+def _build_lesson(data: Any, path: Path) -> Lesson:
     fields = LessonFields(check_fields(data, "lesson", FIELDS, VERSION), "the lesson", FIELDS)
-    runs = {fields.name(alias, "a run"): _parse_run(recipe, alias) for alias, recipe in fields.mapping("runs").items()}
-    known = (*runs, *REFERENCES)
-    facts = {
-        fields.name(name, "a fact"): lesson_steps.parse_fact_spec(spec, f"the fact {name}", known)
-        for name, spec in fields.mapping("facts").items()
+    runs = {
+        fields.check_name(alias, "a run"): _parse_run(recipe, alias)
+        for alias, recipe in fields.read_mapping("runs").items()
     }
-    key = fields.name(fields.get("key"), "key")
+    aliases = (*runs, *REFERENCES)
+    facts = {
+        fields.check_name(name, "a fact"): lesson_steps.parse_fact_spec(spec, f"the fact {name}", aliases)
+        for name, spec in fields.read_mapping("facts").items()
+    }
+    key = fields.check_name(fields.get("key"), "key")
     if key != path.stem:
-        raise LessonError(f"its key is {key!r}, but the file is named {path.stem!r}. Give both one name.")
-    entries = fields.list("steps")
-    if not 1 <= len(entries) <= MOST_STEPS:
-        raise LessonError(f"a lesson has 1 to {MOST_STEPS} steps; got {len(entries)}.")
-    steps = tuple(lesson_steps.parse_step(entry, number, facts, known) for number, entry in enumerate(entries, 1))
+        raise LessonError(f"its key is {key!r}, but the file is named {path.stem!r}. Give both the same name.")
+    entries = fields.read_list("steps")
+    if not 1 <= len(entries) <= MAX_STEPS:
+        raise LessonError(f"a lesson has 1 to {MAX_STEPS} steps; got {len(entries)}.")
+    steps = tuple(lesson_steps.parse_step(entry, number, facts, aliases) for number, entry in enumerate(entries, 1))
     if not steps[0].page:
         raise LessonError("step 1 names no page. Give it a page, a view and a chart.")
     return Lesson(
         key=key,
-        title=fields.text("title", needed=True),
-        question=fields.text("question", needed=True),
-        minutes=int(fields.number("minutes", low=1, high=600)),
-        level=fields.choice("level", LEVELS),
-        after=tuple(fields.name(other, "after") for other in fields.list("after")),
+        title=fields.read_text("title", needed=True),
+        question=fields.read_text("question", needed=True),
+        minutes=int(fields.read_number("minutes", low=1, high=600)),
+        level=fields.read_choice("level", LEVELS),
+        after=tuple(fields.check_name(other, "after") for other in fields.read_list("after")),
         runs=runs,
         facts=facts,
         steps=steps,
@@ -122,13 +125,15 @@ def _lesson(data: Any, path: Path) -> Lesson:
 
 def _parse_run(recipe: Any, alias: str) -> Mapping[str, Any]:
     """The parts of a recipe, or the name of a preset; the recipe itself is built when the run is searched."""
-    what = f"the run {printable(str(alias))}"
-    fields = LessonFields(recipe, what, RUN_FIELDS)
-    ways = [way for way in RUN_WAYS if fields.has(way)]
-    if len(ways) != 1:
-        raise LessonError(f"{what} has one of {', '.join(RUN_WAYS)}; got {first_few(ways) or 'none of them'}.")
+    description = f"the run {printable(str(alias))}"
+    fields = LessonFields(recipe, description, RUN_FIELDS)
+    definitions = [way for way in RUN_DEFINITIONS if fields.has(way)]
+    if len(definitions) != 1:
+        raise LessonError(
+            f"{description} has one of {', '.join(RUN_DEFINITIONS)}; got {first_few(definitions) or 'none of them'}."
+        )
     if alias in REFERENCES:
-        raise LessonError(f"{what} has a name that stands for a reference. Take another one.")
+        raise LessonError(f"{description} has the name of a reference model. Choose another name.")
     return _read_mapping(fields.data)
 
 

@@ -33,7 +33,10 @@ def judge_paper(paper: Paper, context: LessonContext) -> str:
 
 
 def _change_uncertainty(facts: list[Fact], change: float) -> float:
-    """The uncertainty of a change: both ends' half intervals toward each other, taken as independent; 0 without any."""
+    """The uncertainty of a change: the half intervals of both ends toward each other, combined as independent errors.
+
+    It is 0 if no end has an interval.
+    """
     ends = [facts[0], facts[-1]] if len(facts) > 1 else [facts[0]]
     parts = []
     for i, fact in enumerate(ends):

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from merging.base.text import printable
 
-PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-NAME = re.compile(r"([a-z][a-z0-9_]*)(:long)?")
-FORMULA = re.compile(r"\$[^$]+\$")
-REFUSED = (
+PLACEHOLDER_PATTERN = re.compile(r"\{([^{}]*)\}")
+PLACEHOLDER_NAME_PATTERN = re.compile(r"([a-z][a-z0-9_]*)(:long)?")
+FORMULA_PATTERN = re.compile(r"\$[^$]+\$")
+REFUSED_PATTERNS = (
     (re.compile(r"<[a-zA-Z/!?]|&(#|[a-zA-Z][0-9a-zA-Z]*;)"), "HTML"),
     (re.compile(r"!\["), "an image"),
     (re.compile(r"\]\s*[(:\[]"), "a link"),
@@ -20,23 +20,25 @@ REFUSED = (
 
 def find_text_problem(text: str) -> str:
     """The reason to refuse a text; empty if it is accepted."""
-    for pattern, what in REFUSED:
-        if found := pattern.search(text):
-            excerpt = printable(text[max(0, found.start() - 10) : found.end() + 20], 60)
-            return f"holds {what} ({excerpt!r}); texts are Markdown without HTML, images or links"
+    for pattern, content in REFUSED_PATTERNS:
+        if match := pattern.search(text):
+            excerpt = printable(text[max(0, match.start() - 10) : match.end() + 20], 60)
+            return f"holds {content} ({excerpt!r}); texts are Markdown without HTML, images or links"
     return ""
 
 
 def split_formulas(text: str) -> Iterator[tuple[bool, str]]:
-    """The text cut into pieces, as (whether the piece is a formula, piece); braces in formulas are no placeholders."""
+    """The text cut into pieces, as (whether the piece is a formula, piece); braces in formulas are not placeholders."""
     start = 0
-    for found in FORMULA.finditer(text):
-        yield False, text[start : found.start()]
-        yield True, found.group()
-        start = found.end()
+    for match in FORMULA_PATTERN.finditer(text):
+        yield False, text[start : match.start()]
+        yield True, match.group()
+        start = match.end()
     yield False, text[start:]
 
 
 def find_placeholders(text: str) -> list[str]:
-    """The texts in braces outside formulas, in order: 'gain', 'gain:long', or a typing error."""
-    return [found for formula, piece in split_formulas(text) if not formula for found in PLACEHOLDER.findall(piece)]
+    """The texts in braces outside formulas, in order, such as "gain" or "gain:long"; they may be invalid."""
+    return [
+        found for formula, piece in split_formulas(text) if not formula for found in PLACEHOLDER_PATTERN.findall(piece)
+    ]

@@ -1,8 +1,8 @@
-"""Polls of a class: the number of sessions with each answer at a step of a lesson. Only counts are stored, for a day.
+"""Polls of a class: the number of sessions with each answer at a step of a lesson. Only counts are stored, for one day.
 
-A poll has a code of six letters, which the lecturer creates and links contain. The stored data contain no text, no
-address, no time of an answer and no name of a person: only the numbers that were answered at a step, and their counts.
-Only this process knows the answer of each session, so that a session can change it; it is never stored.
+A poll has a code of six letters, which is part of the links that the lecturer shares. The stored data are only the
+numbers that were answered at a step, and their counts: no texts, no addresses, no times of answers, no names. The
+answer of each session is held in the memory of this process, so that the session can change it, and is never stored.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pathlib import Path
 
 from merging.base.errors import StoreError
 from merging.base.files.records import write_json
-from merging.teaching.lesson_steps import MOST_CELLS
+from merging.teaching.lesson_steps import MAX_CELLS
 
-LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: no code is a word
+CODE_LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # without vowels, so that no code is a word
 LENGTH = 6
-CODE = re.compile(f"[{LETTERS}]{{{LENGTH}}}")
-DAY = 24 * 3600.0  # seconds that a poll is stored
-UNUSED = 3600.0  # seconds after which a poll without answers may be dropped for a new one, if there are too many
-MOST_POLLS, MOST_QUESTIONS = 200, 500  # at a time; in a poll
-MOST_ANSWERS = 10_000  # different numbers at one position: maps have many cells
-MOST_VALUES = MOST_CELLS  # numbers in one answer
+CODE = re.compile(f"[{CODE_LETTERS}]{{{LENGTH}}}")
+LIFETIME_SECONDS = 24 * 3600.0  # of a poll
+UNUSED_SECONDS = 3600.0  # a poll without answers may be dropped after this time, to make room for a new one
+MAX_POLLS, MAX_QUESTIONS = 200, 500  # at a time; of one poll
+MAX_DISTINCT_NUMBERS = 10_000  # at one position of the answers; maps have many cells
+MAX_VALUES = MAX_CELLS  # of one answer
 FOLDER = "polls"  # in the store
-STEP = re.compile(r"[a-z0-9_]{1,64}/[1-9][0-9]?")
+STEP_PATTERN = re.compile(r"[a-z0-9_]{1,64}/[1-9][0-9]?")
 Counts = dict[str, list[Counter[str]]]  # by question and position in the answer: sessions per number
-FULL_MESSAGE = "There are {} polls already. Each ends a day after it was begun."
+FULL_MESSAGE = "There are {} polls already. Each ends a day after its start."
 
 
 @dataclass(slots=True)
@@ -63,62 +63,69 @@ class Polls:
         """
         with self._lock:
             self._drop_expired()
-            if len(self._polls) >= MOST_POLLS:
+            if len(self._polls) >= MAX_POLLS:
                 self._drop_unused()
-            if len(self._polls) >= MOST_POLLS:
-                raise StoreError(FULL_MESSAGE.format(MOST_POLLS))
+            if len(self._polls) >= MAX_POLLS:
+                raise StoreError(FULL_MESSAGE.format(MAX_POLLS))
             code = ""
             while not code or code in self._polls:
-                code = "".join(secrets.choice(LETTERS) for _ in range(LENGTH))
-            self._polls[code] = Poll(self._clock() + DAY)
-            self._write(code)
+                code = "".join(secrets.choice(CODE_LETTERS) for _ in range(LENGTH))
+            self._polls[code] = Poll(self._clock() + LIFETIME_SECONDS)
+            self._store_poll(code)
             return code
 
     def is_open(self, code: str) -> bool:
         """Whether the poll exists and has not ended."""
         with self._lock:
-            return self._poll(code) is not None
+            return self._find_poll(code) is not None
 
     def answer(self, code: str, step: str, session: str, values: Sequence[float], *, any_order: bool = False) -> bool:
-        """Count a session's answer at a step, LESSON/N, instead of its earlier answer; return whether it is counted.
+        """Count a session's answer at a step, LESSON/N, in place of its earlier answer; returns whether it was counted.
 
         With ``any_order`` the numbers are a set, such as marked cells, and are all counted at one position.
         """
-        answer = tuple((0 if any_order else position, _short(value)) for position, value in enumerate(values))
-        if not STEP.fullmatch(step) or not answer or len(answer) > MOST_VALUES or not all(map(math.isfinite, values)):
+        answer = tuple((0 if any_order else position, _format_number(value)) for position, value in enumerate(values))
+        if (
+            not STEP_PATTERN.fullmatch(step)
+            or not answer
+            or len(answer) > MAX_VALUES
+            or not all(map(math.isfinite, values))
+        ):
             return False
         with self._lock:
-            poll = self._poll(code)
-            if poll is None or (step not in poll.counts and len(poll.counts) >= MOST_QUESTIONS):
+            poll = self._find_poll(code)
+            if poll is None or (step not in poll.counts and len(poll.counts) >= MAX_QUESTIONS):
                 return False
             earlier = poll.answers.get((step, session), ())
             if earlier == answer:
                 return True
             counts = poll.counts.setdefault(step, [])
             counts.extend(Counter() for _ in range(len(counts), max(position for position, _ in answer) + 1))
-            if any(len(counts[i]) >= MOST_ANSWERS and value not in counts[i] for i, value in answer):
+            if any(len(counts[i]) >= MAX_DISTINCT_NUMBERS and value not in counts[i] for i, value in answer):
                 return False
             for i, value in earlier:
                 counts[i] = +(counts[i] - Counter([value]))
             for i, value in answer:
                 counts[i][value] += 1
             poll.answers[step, session] = answer
-            self._write(code)
+            self._store_poll(code)
             return True
 
     def counts(self, code: str, step: str) -> list[dict[float, int]]:
         """For each position of the answers at a step, {number: sessions that answered it}; empty without answers."""
         with self._lock:
-            poll = self._poll(code)
-            found = poll.counts.get(step, []) if poll is not None else []
-            return [{float(value): count for value, count in sorted(one.items(), key=_number_key)} for one in found]
+            poll = self._find_poll(code)
+            step_counts = poll.counts.get(step, []) if poll is not None else []
+            return [
+                {float(value): count for value, count in sorted(one.items(), key=_number_key)} for one in step_counts
+            ]
 
     def end(self, code: str) -> None:
         """Delete a poll with all its counts."""
         with self._lock:
             self._drop(code)
 
-    def _poll(self, code: str) -> Poll | None:
+    def _find_poll(self, code: str) -> Poll | None:
         self._drop_expired()
         return self._polls.get(code)
 
@@ -131,7 +138,7 @@ class Polls:
     def _drop_unused(self) -> None:
         """Drop the oldest poll without answers, if there is one and it is over an hour old."""
         unused = [(poll.end_time, code) for code, poll in self._polls.items() if not poll.counts]
-        if unused and min(unused)[0] <= self._clock() + DAY - UNUSED:
+        if unused and min(unused)[0] <= self._clock() + LIFETIME_SECONDS - UNUSED_SECONDS:
             self._drop(min(unused)[1])
 
     def _drop(self, code: str) -> None:
@@ -142,21 +149,21 @@ class Polls:
     def _path(self, code: str) -> Path:
         return self._folder / f"{code}.json"
 
-    def _write(self, code: str) -> None:
-        """Store the counts; if the store cannot be written, they live only as long as this process."""
+    def _store_poll(self, code: str) -> None:
+        """Store the counts. If the store cannot be written, they last only as long as this process."""
         poll = self._polls[code]
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_json(self._path(code), {"until": poll.end_time, "counts": poll.counts})
 
     def _restore_polls(self) -> None:
-        """Read the polls of a server that was restarted; files that are no polls are ignored."""
+        """Read the polls of a server that was restarted; files that are not polls are ignored."""
         paths = sorted(self._folder.glob("*.json")) if self._folder.is_dir() else []
-        for path in paths[:MOST_POLLS]:
+        for path in paths[:MAX_POLLS]:
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
                 plain = json.loads(path.read_bytes())
                 counts = {
-                    step: [Counter(_numbers(one)) for one in answers] for step, answers in plain["counts"].items()
+                    step: [Counter(_parse_counts(one)) for one in answers] for step, answers in plain["counts"].items()
                 }
                 if CODE.fullmatch(path.stem):
                     self._polls[path.stem] = Poll(float(plain["until"]), counts)
@@ -165,24 +172,24 @@ class Polls:
 
 def median(counts: Mapping[float, int]) -> float:
     """The median of numbers with these counts; NaN without any."""
-    total, seen = sum(counts.values()), 0
-    below = math.nan
+    total, counted = sum(counts.values()), 0
+    lower_value = math.nan
     for value, count in sorted(counts.items()):
-        seen += count
-        if 2 * seen == total:
-            below = value
-        elif 2 * seen > total:
-            return value if math.isnan(below) else (below + value) / 2
+        counted += count
+        if 2 * counted == total:
+            lower_value = value
+        elif 2 * counted > total:
+            return value if math.isnan(lower_value) else (lower_value + value) / 2
     return math.nan
 
 
-def _short(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".") if math.isfinite(value) else "nan"
 
 
-def _numbers(plain: Mapping[str, int]) -> dict[str, int]:
+def _parse_counts(plain: Mapping[str, int]) -> dict[str, int]:
     """Counts by number from stored counts; raises ValueError if a key is not a number."""
-    return {_short(float(value)): int(count) for value, count in plain.items()}
+    return {_format_number(float(value)): int(count) for value, count in plain.items()}
 
 
 def _number_key(item: tuple[str, int]) -> float:

@@ -1,4 +1,4 @@
-"""The skeleton of a lesson: one step of every kind, on stored runs, to be rewritten."""
+"""The skeleton of a lesson: one step of every kind, on stored runs, for an author to rewrite."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ steps:
 """
 
 
-def skeleton(key: str) -> str:
+def make_skeleton(key: str) -> str:
     """The text of a new lesson's file, which passes the check on the bundled benchmark without changes."""
     return SKELETON.format(key=key)

@@ -56,9 +56,9 @@ def test_data_sets_are_found_by_what_lies_where(data: Path) -> None:
 
 
 def test_the_search_has_bounds(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_walk, "MOST_LEVELS", 0)
+    monkeypatch.setattr(folder_walk, "MAX_LEVELS", 0)
     assert "deep" not in " ".join(one.listed_path for one in data_set_catalog.list_in_models_folder("data", data))
-    monkeypatch.setattr(folder_walk, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(folder_walk, "MAX_ENTRIES", 1)
     assert len(data_set_catalog.list_in_models_folder("data", data)) <= 1
     assert data_set_catalog.list_in_models_folder("gone", data / "gone") == []
 

@@ -62,7 +62,7 @@ def test_linearized_models_and_steps_are_left_out_beside_the_model_that_they_bel
             save(tmp_path / f"{name}Val" / f"{file}.pt", base)
     layout = read_layout(str(tmp_path))
     assert files(layout) == {name: f"{name}Val/finetuned.pt" for name in NAMES}
-    assert "CarsVal/linear_finetuned.pt" in layout.left_out["linearized, beside models that are not"]
+    assert "CarsVal/linear_finetuned.pt" in layout.left_out["linearized, beside models that are not linearized"]
     assert "DTDVal/checkpoint_500.pt" in layout.left_out["beside finetuned.pt"]
     assert Path(layout.pretrained).name == "zeroshot.pt"
 
@@ -81,12 +81,14 @@ def test_choices_are_refused_with_the_choices(published: Path) -> None:
         read_layout(str(published))
     with pytest.raises(CheckpointError, match=r"DTD holds several models, finetuned.pt, nonlinear_finetuned.pt; name"):
         read_layout(str(published), ["DTD"])
-    assert "DTD" not in read_layout(str(published), named=["DTD"]).experts
+    assert "DTD" not in read_layout(str(published), known_names=["DTD"]).experts
     other = published.parent / "ViT-L-14"
     save(other / "zeroshot.pt", tiny.pretrained(3))
     for number, name in enumerate(NAMES):
         save(other / name / "finetuned.pt", tiny.expert(tiny.pretrained(3), number))
-    with pytest.raises(CheckpointError, match=r"several groups of models; give the folder of one: .*B-32, .*L-14"):
+    with pytest.raises(
+        CheckpointError, match=r"several groups of models; name the folder of one of them: .*B-32, .*L-14"
+    ):
         read_layout(str(published.parent))
 
 
@@ -103,7 +105,7 @@ def test_folders_of_transformers_and_plain_files(tmp_path: Path) -> None:
     layout = read_layout(str(tmp_path / "plain"), pretrained=str(given))
     assert layout.pretrained == str(given) and set(layout.experts) == set(NAMES)
     (tmp_path / "empty").mkdir()
-    for folder, problem in (("gone", "is no folder"), ("elsewhere.pt", "is no folder"), ("empty", "No models")):
+    for folder, problem in (("gone", "is not a folder"), ("elsewhere.pt", "is not a folder"), ("empty", "No models")):
         with pytest.raises(CheckpointError, match=problem):
             read_layout(str(tmp_path / folder))
 
@@ -115,9 +117,12 @@ def test_a_pretrained_model_that_is_recognized_by_its_numbers_is_said(tmp_path: 
     (tmp_path / "broken.pt").write_text("<html>")
     layout = read_layout(str(tmp_path))
     assert Path(layout.pretrained).name == "x.pt" and layout.is_guessed and set(layout.experts) == set(tuned)
-    assert "by its numbers" in layout.describe()[0] and "not of the pretrained model, by its numbers" in layout.left_out
+    assert (
+        "by its weights" in layout.describe()[0]
+        and "not trained from the pretrained model, judged by its weights" in layout.left_out
+    )
     assert any("broken.pt" in places for places in layout.left_out.values())
-    with pytest.raises(CheckpointError, match="stranger does not come from the pretrained model"):
+    with pytest.raises(CheckpointError, match="stranger was not trained from the pretrained model"):
         read_layout(str(tmp_path), ["stranger"])
 
 

@@ -74,18 +74,18 @@ def test_links_to_folders_are_named_and_not_followed(root: Path, tmp_path: Path)
 
 def test_the_walk_has_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = root
-    for level in range(folder_walk.MOST_LEVELS + 2):
+    for level in range(folder_walk.MAX_LEVELS + 2):
         deep = deep / f"level{level}"
         deep.mkdir()
         (deep / "x.pt").touch()
     (root / ".hidden").mkdir()
     (root / ".hidden" / "y.pt").touch()
     found = list_folder(root)
-    assert len(found.items) == folder_walk.MOST_LEVELS
+    assert len(found.items) == folder_walk.MAX_LEVELS
     assert any("too deep" in note for note in found.notes)
     for number in range(30):
         (root / f"many{number:02}.pt").touch()
-    monkeypatch.setattr(folder_walk, "MOST_ENTRIES", 10)
+    monkeypatch.setattr(folder_walk, "MAX_ENTRIES", 10)
     found = list_folder(root)
     assert len(found.items) <= 10
     assert any("only the first 10" in note for note in found.notes)

@@ -23,7 +23,7 @@ def test_an_upload_is_kept_under_its_hash(tmp_path: Path) -> None:
     )
     uploaded_models.delete_upload(tmp_path, item)
     assert uploaded_models.list_uploads(tmp_path) == []
-    with pytest.raises(StoreError, match="no upload"):
+    with pytest.raises(StoreError, match="not an upload"):
         uploaded_models.delete_upload(tmp_path, CatalogEntry("x", tmp_path / "x.safetensors", "x"))
 
 
@@ -38,14 +38,14 @@ def test_an_upload_that_is_no_checkpoint_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"web page.*not stored"):
         uploaded_models.store_upload(tmp_path, "x.safetensors", b"<!DOCTYPE html>")
     with pytest.raises(StoreError, match="64 MB"):
-        uploaded_models.store_upload(tmp_path, "x.safetensors", bytes(uploaded_models.MOST_BYTES_PER_FILE + 1))
+        uploaded_models.store_upload(tmp_path, "x.safetensors", bytes(uploaded_models.MAX_BYTES_PER_FILE + 1))
     assert uploaded_models.list_uploads(tmp_path) == []
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_uploads_have_a_limit_in_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [tiny.write(tmp_path / f"{seed}.st", tiny.pretrained(seed)).read_bytes() for seed in (0, 1)]
-    monkeypatch.setattr(uploaded_models, "MOST_BYTES_TOTAL", len(files[0]) + 10)
+    monkeypatch.setattr(uploaded_models, "MAX_BYTES_TOTAL", len(files[0]) + 10)
     uploaded_models.store_upload(tmp_path, "a.safetensors", files[0])
     with pytest.raises(StoreError, match="delete some"):
         uploaded_models.store_upload(tmp_path, "b.safetensors", files[1])

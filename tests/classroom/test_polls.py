@@ -11,7 +11,7 @@ from clock import Clock
 
 from merging.base.errors import StoreError
 from merging.teaching import poll_counts as polls_module
-from merging.teaching.poll_counts import CODE, DAY, FOLDER, Polls, median
+from merging.teaching.poll_counts import CODE, FOLDER, LIFETIME_SECONDS, Polls, median
 
 STEP = "masks_by_hand/1"
 
@@ -70,7 +70,7 @@ def test_they_outlive_a_restart_and_end_after_a_day(polls, tmp_path, clock):
     (tmp_path / FOLDER / "BCDFGH.json").write_text('{"until": 1e12, "counts": {"x/1": [{"a name": 1}]}}', "utf-8")
     again = Polls(tmp_path, clock)
     assert again.counts(code, STEP) == [{1.0: 1}] and not again.is_open("BCDFGH")
-    clock.now += DAY
+    clock.now += LIFETIME_SECONDS
     assert not again.is_open(code) and again.counts(code, STEP) == []
     assert not (tmp_path / FOLDER / f"{code}.json").exists()
 
@@ -80,9 +80,9 @@ def test_what_is_no_answer_is_not_counted(polls, monkeypatch):
     assert not polls.answer("BCDFGH", STEP, "a", [1.0])
     for step, values in ((STEP, []), (STEP, [math.nan]), (STEP, [1.0] * 41), ("../x", [1.0]), ("a/0", [1.0])):
         assert not polls.answer(code, step, "a", values)
-    monkeypatch.setattr(polls_module, "MOST_ANSWERS", 2)
+    monkeypatch.setattr(polls_module, "MAX_DISTINCT_NUMBERS", 2)
     assert [polls.answer(code, STEP, str(n), [float(n)]) for n in range(3)] == [True, True, False]
-    monkeypatch.setattr(polls_module, "MOST_POLLS", 1)
+    monkeypatch.setattr(polls_module, "MAX_POLLS", 1)
     with pytest.raises(StoreError, match="There are 1 polls already"):
         polls.begin()
     polls.end(code)
@@ -104,7 +104,7 @@ def test_the_median_guess():
 
 
 def test_where_there_are_too_many_an_unused_one_makes_room_after_an_hour(polls, clock, monkeypatch):
-    monkeypatch.setattr(polls_module, "MOST_POLLS", 2)
+    monkeypatch.setattr(polls_module, "MAX_POLLS", 2)
     used, unused = polls.begin(), polls.begin()
     polls.answer(used, STEP, "session", [1.0])
     with pytest.raises(StoreError, match="2 polls"):

@@ -19,7 +19,7 @@ from merging.base.progress import Progress
 from merging.base.text import percent_with_interval
 from merging.cli import output, run_and_export
 from merging.cli.main import main
-from merging.cli.output import Bar, Events, columns, encode_json
+from merging.cli.output import Bar, Events, encode_json, format_columns
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run_store import Store
@@ -293,7 +293,7 @@ def test_small_things():
         encode_json({"a": float("nan"), "b": (1, 2.5), "c": Path("x")}, indent=None)
         == '{"a": null, "b": [1, 2.5], "c": "x"}'
     )
-    assert columns([("a", "b"), ("ccc", "d")]) == "a    b\nccc  d"
+    assert format_columns([("a", "b"), ("ccc", "d")]) == "a    b\nccc  d"
     assert percent_with_interval(0.7277, 0.7, 0.75) == "72.8 % [70.0, 75.0]"
     assert percent_with_interval(float("nan"), 0, 0) == "–"
 
@@ -314,7 +314,7 @@ def test_the_help_names_every_measurement(capsys):
         (["--nonsense"], "No such option '--nonsense'"),
         (["--hub-id", "x"], "Write a repository as NAME=ID"),
         (["--hub-id", "nobody=a/b"], "There is no 'nobody' among the merged models"),
-        (["--hub-id", "circles=a b"], "'a b' is no name of a repository"),
+        (["--hub-id", "circles=a b"], "'a b' is not the name of a repository"),
     ],
 )
 def test_wrong_use_is_told_to_programs_before_anything_is_computed(words, says, inputs, tmp_path, capsys):

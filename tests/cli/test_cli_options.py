@@ -15,7 +15,7 @@ import pytest
 
 from merging.cli.call import Call
 from merging.cli.command_table import COMMANDS
-from merging.cli.main import COMPLETING, main, program
+from merging.cli.main import COMPLETION_VARIABLE, main, program
 from merging.cli.options import Command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,7 +114,7 @@ def test_a_call_that_is_not_complete_waits_for_no_torch():
         (
             ["benchmark", "make", "x", "--task", "a", "--task", "b="],
             [
-                f"Write a task as NAME=PATH,option=value; got {text!r}. Name paths with commas in a file of --from."
+                f"Write a task as NAME=PATH,option=value; got {text!r}. Paths with commas need a file of --from."
                 for text in ("a", "b=")
             ],
         ),
@@ -194,7 +194,7 @@ def test_the_priority_is_lowered_once(monkeypatch):
     ],
 )
 def test_the_shell_completes(words, last, completions, monkeypatch, capsys):
-    monkeypatch.setenv(COMPLETING, "bash_complete")
+    monkeypatch.setenv(COMPLETION_VARIABLE, "bash_complete")
     monkeypatch.setenv("COMP_WORDS", " ".join(["mergescope", *words, last]))
     monkeypatch.setenv("COMP_CWORD", str(len(words) + 1))
     assert main([]) == 0

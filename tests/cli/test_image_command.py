@@ -55,7 +55,7 @@ def test_a_picture_of_one_s_own(run, tmp_path, capsys):
     path = tmp_path / "own.png"
     Image.fromarray(np.full((20, 30, 3), 90, np.uint8)).save(path)
     assert main(["image", run.id, str(path)]) == 1
-    assert "--head has to name one: circles, digits" in capsys.readouterr().err
+    assert "--head must name one: circles, digits" in capsys.readouterr().err
     assert main(["image", run.id, str(path), "--head", "flags", "--json", "--table", "lens"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (

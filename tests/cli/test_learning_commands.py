@@ -47,7 +47,7 @@ def test_an_adapted_merge_is_exported_and_its_marks_are_said(merge, tmp_path, ca
 @pytest.mark.parametrize("key", ["wemoe", "twin"])
 def test_what_routes_images_is_no_plain_checkpoint(merge, tmp_path, capsys, store, key) -> None:
     assert merge("--adapt", key, "--out", str(tmp_path / "one.safetensors")) == exit_codes.USAGE
-    assert "its weights differ from image to image, so no plain checkpoint holds it; name a folder" in (
+    assert "its weights differ from image to image, so a plain checkpoint cannot hold it; name a folder" in (
         capsys.readouterr().err
     )
     assert merge("--adapt", key, "--to", "hf", "--out", str(tmp_path / "folder")) == exit_codes.USAGE

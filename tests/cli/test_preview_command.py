@@ -32,7 +32,9 @@ def recipe(tmp_path: Path, tiny_benchmark: Benchmark) -> Path:
 def test_a_file_against_the_pretrained_model(recipe, capsys):
     assert main(["preview", str(recipe), "--per-task", "4", "--seed", "2"]) == 0
     out = capsys.readouterr().out
-    assert "n = 24, seed 2" in out and "against Pretrained" in out and "choosing half" in out and "It is no run" in out
+    assert (
+        "n = 24, seed 2" in out and "against Pretrained" in out and "choosing half" in out and "It is not a run" in out
+    )
     assert "\u202e" not in out and out.count("[") == 3 + 6 + 1
 
 

@@ -114,7 +114,7 @@ def test_a_folder_that_was_not_fetched_into_is_refused(
     hub: LoopbackHub, capsys: Any, tmp_path: Path, action: str
 ) -> None:
     folder = tmp_path / "carried"
-    for problem in ("carried is no folder.", "carried has no published/smoke/lock.json."):
+    for problem in ("carried is not a folder.", "carried has no published/smoke/lock.json."):
         code, _, err = call(capsys, action, "smoke", "--from", str(folder), *(["--yes"] if action == "run" else []))
         assert code == 2 and problem in err and "`published fetch smoke --into FOLDER` writes" in err, err
         folder.mkdir(exist_ok=True)
@@ -128,7 +128,7 @@ def test_a_folder_of_experts_is_in_the_plan_and_looked_into_before_anything_is_a
     own.mkdir()
     for words in (["plan", "smoke"], ["run", "smoke", "--yes"]):
         code, _, err = call(capsys, *words, "--experts", str(own))
-        assert code == 1 and "ViT-B-32 has no zeroshot.pt: it is no folder of the papers' experts" in err, err
+        assert code == 1 and "ViT-B-32 has no zeroshot.pt: it is not a folder of the papers' experts" in err, err
     assert hub.requests == []
     for number, name in enumerate(("zeroshot.pt", "MNIST/finetuned.pt", "EuroSAT/finetuned.pt"), 1):
         (own / name).parent.mkdir(exist_ok=True)
@@ -199,7 +199,7 @@ def test_a_hub_that_is_busy_pauses_the_call(hub: LoopbackHub, capsys: Any, monke
 def test_without_a_terminal_nobody_is_asked(hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     code, _, err = call(capsys, "fetch", "smoke")
-    assert code == 2 and "--yes answers" in err and hub.fetched() == {}
+    assert code == 2 and "Confirm with --yes" in err and hub.fetched() == {}
 
 
 @pytest.mark.parametrize(
@@ -268,4 +268,4 @@ def test_an_expectation_that_is_not_met_is_the_exit_code(hub: LoopbackHub, capsy
 
 def test_a_table_of_nothing_says_what_computes_it(hub: LoopbackHub, capsys: Any) -> None:
     code, _, err = call(capsys, "table", "smoke")
-    assert code == 1 and "smoke has not run here. `published run smoke` computes it." in err
+    assert code == 1 and "smoke has not run in this store. `published run smoke` computes it." in err

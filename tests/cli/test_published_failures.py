@@ -90,7 +90,7 @@ def test_what_is_gone_or_closed_is_named_with_what_else_can_run(
 ) -> None:
     hub.fail("datasets/tanganke/eurosat/resolve", method="HEAD", times=9, **fault)
     code, said = call(capsys, "run", "smoke")
-    assert code == 1 and says in said and said.endswith("Or, with what there is: `--tasks mnist`."), said
+    assert code == 1 and says in said and said.endswith("With the files that are available, use `--tasks mnist`."), said
 
 
 def test_another_file_than_the_hub_states_is_not_kept(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_gated_sets_are_fetched_first_and_the_way_without_them_is_named(
     words = ("fetch", "clip-b32-8", "--imagenet")
     code, said = call(capsys, *words)
     assert code == 1 and f"{IMAGENET} asks for accepted terms: accept them at its page" in said
-    assert said.endswith("Or, with what there is: `--no-imagenet`.") and hub.fetched() == {}
+    assert said.endswith("With the files that are available, use `--no-imagenet`.") and hub.fetched() == {}
     monkeypatch.setenv("HF_TOKEN", ACCEPTED)
     assert call(capsys, *words) == (0, "")
     assert {seen.token for seen in hub.requests if seen.port == "storage"} == {""}
@@ -127,7 +127,7 @@ def test_partly_here_names_what_is_missing_and_what_can_run(hub: LoopbackHub, ca
         "`published fetch clip-b32-8 --into FOLDER`; then on this machine `published run clip-b32-8 --from FOLDER`"
         in said
     )
-    assert said.endswith("Or, with what there is: `--tasks eurosat,mnist`."), said
+    assert said.endswith("With the files that are available, use `--tasks eurosat,mnist`."), said
 
 
 def test_rows_without_exemplars_can_run_if_only_train_splits_are_missing(hub: LoopbackHub, capsys: Any) -> None:
@@ -135,7 +135,7 @@ def test_rows_without_exemplars_can_run_if_only_train_splits_are_missing(hub: Lo
     assert not any("train" in seen.path for seen in hub.requests)
     end(hub)
     code, said = call(capsys, "run", "clip-b32-8", "--rows", "averaging,lot")
-    assert code == 1 and said.endswith("Or, with what there is: `--rows averaging`."), said
+    assert code == 1 and said.endswith("With the files that are available, use `--rows averaging`."), said
 
 
 @pytest.mark.parametrize("setting", ["off", "cached"])
@@ -212,7 +212,7 @@ def test_without_weights_a_revision_is_offered_and_taken(hub: LoopbackHub, capsy
     for _ in range(2):  # a commit that does not have them is not pinned, so that nothing else stops either
         code, said = call(capsys, "run", "smoke")
         assert code == 1 and f"{PRETRAINED} has no file pytorch_model.bin at " in said
-        assert f"`--revision {PRETRAINED}=REVISION` takes it at another branch, tag or commit." in said
+        assert f"`--revision {PRETRAINED}=REVISION` uses another branch, tag or commit." in said
         assert main(["published", "--json"]) == 0 and capsys.readouterr().out
     commit = without_weights(hub, {"model.safetensors": b"weights"}, branch="with-weights")
     assert call(capsys, "fetch", "smoke", "--revision", f"{PRETRAINED}=with-weights") == (0, "")
@@ -228,7 +228,7 @@ def test_without_weights_a_revision_is_offered_and_taken(hub: LoopbackHub, capsy
     ("revision", "code", "says"),
     [
         (PRETRAINED, 2, f"--revision is REPOSITORY=REVISION; got '{PRETRAINED}'."),
-        (f"{PRETRAINED[:-1]}=main", 1, f"smoke needs no {PRETRAINED[:-1]}. Did you mean '{PRETRAINED}'?"),
+        (f"{PRETRAINED[:-1]}=main", 1, f"smoke does not use {PRETRAINED[:-1]}. Did you mean '{PRETRAINED}'?"),
         (f"{PRETRAINED}=none", 1, f"{PRETRAINED} on {{host}} has no revision none"),
     ],
 )

@@ -55,8 +55,8 @@ def recipe(tmp_path: Path) -> Path:
         ('{"task": "a", "metric": "f1", "value": "0.5"}', "line 2: value is a number"),
         ('{"task": "a", "metric": "f1", "value": true}', "line 2: value is a number"),
         ('{"task": "a", "metric": "f1", "value": 1, "better": "more"}', "line 2: better is higher or lower"),
-        ("Loading weights", "line 2 is no JSON object; got 'Loading weights'"),
-        ("[" * 100_000, "line 2 is no JSON object"),
+        ("Loading weights", "line 2 is not a JSON object; got 'Loading weights'"),
+        ("[" * 100_000, "line 2 is not a JSON object"),
         ('{"metric": "f1", "value": 1}', "line 2: a score has a task"),
     ],
 )
@@ -68,8 +68,8 @@ def test_a_wrong_line_is_named(line: str, says: str) -> None:
 
 def test_what_a_program_does_wrong_is_said(tmp_path: Path) -> None:
     for code, says in (
-        ("import sys; sys.exit('no such task')", "ended with the code 1. It says: no such task"),
-        ("print('x' * 3_000_000)", "prints more than 1 MB"),
+        ("import sys; sys.exit('no such task')", "ended with the code 1. Its last line: no such task"),
+        ("print('x' * 3_000_000)", "printed more than 1 MB"),
         ("pass", "holds 0 scores"),
     ):
         with pytest.raises(EvaluatorError, match=says):
@@ -104,7 +104,7 @@ def test_it_is_read_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch) 
     assert find_evaluator() is None
     monkeypatch.delenv("MERGESCOPE_SHARED")
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", "python 'my")
-    with pytest.raises(EvaluatorError, match="no command line"):
+    with pytest.raises(EvaluatorError, match="not a command line"):
         find_evaluator()
 
 
@@ -124,7 +124,7 @@ def test_runs_of_other_networks_get_its_scores(
     )
     assert main(["run", str(recipe), *words]) != exit_codes.DONE
     (run,) = store.list_runs()
-    assert f"It says: bad day Run {run.id} is stored, without scores." in capsys.readouterr().err
+    assert f"Its last line: bad day Run {run.id} is stored, without scores." in capsys.readouterr().err
     program(tmp_path, GOOD)
     assert main(["run", str(recipe), *words]) == exit_codes.DONE
     said = capsys.readouterr().out
@@ -142,7 +142,7 @@ def test_runs_of_other_networks_get_its_scores(
     line = "{'task': name[:10], 'metric': 'f1', 'value': 1}"
     program(tmp_path, f"{code}print(json.dumps({line}))\n")
     assert main(["scores", run.id, "--evaluate", "--references", *words]) == exit_codes.DONE
-    assert "b: " in (said := capsys.readouterr().err) and "It says: no head" in said
+    assert "b: " in (said := capsys.readouterr().err) and "Its last line: no head" in said
     stored = {name: find_scores(store.root, checkpoint_id(digest)) for name, digest in run.inputs.items()}
     tasks = {name: [score.task for score in found.scores] if found else None for name, found in stored.items()}
     assert tasks == {"pretrained": ["pretrained"], "experts/a": ["a"], "experts/b": None}

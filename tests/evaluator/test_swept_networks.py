@@ -86,7 +86,7 @@ def test_the_command_measures_every_point_and_goes_on(
     path.write_text(recipe.to_yaml(), "utf-8")
     monkeypatch.delenv("MERGESCOPE_EVALUATOR", raising=False)
     assert main(["sweep", str(path), "--vary", VARY, *words]) == exit_codes.FAILED
-    assert "A sweep of T5 is measured by a program of yours. Start with MERGESCOPE_EVALUATOR" in capsys.readouterr().err
+    assert "A sweep of T5 is measured by your own program. Start with MERGESCOPE_EVALUATOR" in capsys.readouterr().err
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", shlex.join(program.command_words))
     assert main(["sweep", str(path), "--vary", VARY, "--workers", "2", *words]) == exit_codes.FAILED
     assert "Workers compute points of CLIP" in capsys.readouterr().err and not calls(tmp_path)
@@ -105,7 +105,7 @@ def test_the_command_measures_every_point_and_goes_on(
     assert not [each for each in left if each.exists()]
     assert main(["sweep", str(path), "--vary", VARY, *words]) == exit_codes.DONE
     said = capsys.readouterr().out
-    assert "3 points, 3 of them stored" in said and "Given by" in said and len(calls(tmp_path)) == 3
+    assert "3 points, 3 of them stored" in said and "These scores are from" in said and len(calls(tmp_path)) == 3
 
 
 def test_another_command_line_gives_other_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, progr
 
 
 def test_lines_and_mixed_kinds_are_refused(recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="A sweep of T5 varies values of the recipe"):
+    with pytest.raises(RecipeError, match="A sweep of T5 can only vary values of the recipe"):
         find_network(Sweep(recipes=(recipe,), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE))
     other_kinds.write_team(tmp_path / "bert", "BERT", ())
     bert = replace(recipe, pretrained=str(tmp_path / "bert" / "pretrained.safetensors"))
-    with pytest.raises(RecipeError, match="of one kind of network; got T5 and BERT"):
+    with pytest.raises(RecipeError, match="the same kind of network; got T5 and BERT"):
         find_network(Sweep(recipes=(recipe, bert), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),)))
 
 

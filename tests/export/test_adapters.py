@@ -56,7 +56,7 @@ def run_of(peft, kind, folder, merge):
 def test_peft_gives_the_merged_models_outputs(kind, merge, peft, tmp_path):
     model, run = run_of(peft, kind, tmp_path, merge)
     written = export(run, tmp_path / "out", to="peft", rank=4)
-    assert written.notes == ("The adapter holds all of the change, up to rounding.",)
+    assert written.missing_parts == ("The adapter retains the whole change, up to rounding.",)
     by_hand = copy.deepcopy(model)
     by_hand.load_state_dict(load_file(run.model_paths["merged"]), strict=False)
     with warnings.catch_warnings(record=True) as raised:
@@ -67,17 +67,17 @@ def test_peft_gives_the_merged_models_outputs(kind, merge, peft, tmp_path):
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
     assert float((expected - model.eval()(TOKENS).logits).norm()) > 100 * float((found - expected).norm())
     card = (tmp_path / "out" / "README.md").read_text("utf-8")
-    assert "library_name: peft" in card and "Share kept" in card and "1.0000" in card
+    assert "library_name: peft" in card and "Share retained" in card and "1.0000" in card
 
 
 def test_an_adapter_that_would_lose_much_is_refused(peft, tmp_path, capsys):
     _, run = run_of(peft, "Llama", tmp_path, "ties")
-    with pytest.raises(CheckpointError, match=r"rank 1 keeps less than half .* --force"):
+    with pytest.raises(CheckpointError, match=r"rank 1 retains less than half .* --force"):
         export(run, tmp_path / "out", to="peft", rank=1)
     assert not (tmp_path / "out").exists()
     words = ["export", run.id, "--out", str(tmp_path / "out"), "--store", str(tmp_path / "store")]
     assert main([*words, "--to", "peft"]) == 2
-    assert "An adapter (--to peft) has a rank" in capsys.readouterr().err
+    assert "Only an adapter (--to peft) has a rank" in capsys.readouterr().err
     assert main([*words, "--to", "peft", "--rank", "1", "--force"]) == 0
     assert json.loads((tmp_path / "out" / "adapter_config.json").read_text("utf-8"))["r"] == 1
-    assert "The adapter holds at least " in (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert "The adapter retains at least " in (tmp_path / "out" / "README.md").read_text("utf-8")

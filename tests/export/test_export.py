@@ -199,7 +199,7 @@ def test_a_tower_without_projection(small, tmp_path):
     export(bare, tmp_path / "hf")
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == ["CLIPVisionModel"]
     assert alike(by_transformers(tmp_path / "hf", images), ours(bare, images))
-    with pytest.raises(CheckpointError, match="no output projection, which open_clip's towers all have"):
+    with pytest.raises(CheckpointError, match="no output projection, which all towers of open_clip have"):
         export(tmp_path / "hf", tmp_path / "oc", to="open_clip")
     export(tmp_path / "hf", tmp_path / "oc", to="open_clip", base=small)
     assert alike(by_open_clip(tmp_path / "oc", images), ours(small, images))
@@ -220,9 +220,9 @@ def test_an_activation_that_nothing_tells_is_assumed_aloud(tmp_path):
     bare = {name: known.read(name)[part].contiguous() for name, part in parts.items()}
     save_file(bare, tmp_path / "bare.safetensors")
     done = export(tmp_path / "bare.safetensors", tmp_path / "a")
-    assert "Nothing beside bare says which activation" in done.warnings[0]
+    assert "No file states the activation of bare" in done.warnings[0]
     assert "QuickGELU, as in OpenAI's models" in done.warnings[0]
-    assert "Nothing beside bare" in (tmp_path / "a" / "README.md").read_text()
+    assert "No file states the activation of bare" in (tmp_path / "a" / "README.md").read_text()
     assert json.loads((tmp_path / "a" / "config.json").read_text())["hidden_act"] == "quick_gelu"
     done = export(tmp_path / "bare.safetensors", tmp_path / "b", activation="gelu")
     config = json.loads((tmp_path / "b" / "config.json").read_text())

@@ -36,7 +36,7 @@ def test_the_card_is_what_the_hub_reads(run, tmp_path):
         assert (result.metric_args["n"], result.dataset_split) == (row["n"], "reporting")
         assert f"| {row['title']} | {'in' if row['task'] in run.experts else 'out'} | " in text
     assert run.inputs["experts/flags"] in text and "Yadav et al" in text and "prune_ratio: 0.7" in text
-    with pytest.raises(MergingError, match="no name of a repository"):
+    with pytest.raises(MergingError, match="not the name of a repository"):
         export(run, tmp_path / "x", hub_ids={"flags": "https://x"})
     with pytest.raises(MergingError, match="There is no 'flag'"):
         export(run, tmp_path / "x", hub_ids={"flag": "a/b"})

@@ -35,7 +35,7 @@ def contents(folder):
 def image_only(file):
     """What is said of a model without a text tower."""
     reason = f"The export holds the image tower alone, without a text tower: there is none in {file}."
-    return f"{reason} --text-tower takes that of another model."
+    return f"{reason} --text-tower takes the text tower of another model."
 
 
 def said(capsys):
@@ -108,9 +108,7 @@ def test_a_place_below_a_file_is_refused_before_anything_is_computed(
     Path("file").write_text("x")
     model = ["--pretrained", tiny_benchmark.pretrained, "--expert", f"a={tiny_benchmark.pretrained}"]
     assert main(["merge", *model, "--out", f"file/{out}", "--no-evaluate"]) == 2
-    assert capsys.readouterr().err.endswith(
-        "file is a file, so nothing can be written below it. Choose another path.\n"
-    )
+    assert capsys.readouterr().err.endswith("file is a file, so no file can be written in it. Choose another path.\n")
     assert not (tmp_path / "store").exists()
 
 
@@ -138,7 +136,7 @@ def test_an_adapter_needs_its_base(tmp_path, capsys):
         expected = wrapped.merge_and_unload()(pixel_values=images).image_embeds
     arguments = ["convert", str(tmp_path / "lora"), "--out", str(tmp_path / "out")]
     assert main(arguments) == 1
-    assert "give the model that it changes as the base (convert --base)" in capsys.readouterr().err
+    assert "name the model that it changes as the base (convert --base)" in capsys.readouterr().err
     assert main([*arguments, "--base", str(tmp_path / "base")]) == 0
     assert alike(by_transformers(tmp_path / "out", images), expected)
     capsys.readouterr()

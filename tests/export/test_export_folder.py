@@ -159,7 +159,7 @@ def test_one_model_per_task_is_one_folder_per_task(per_task, tmp_path):
         assert {"recipe.yaml", "tables/rescalers.csv", "README.md"} <= set(done.files)
         assert "One model per task" in (tmp_path / to / "README.md").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "open_clip", "runs"]
-    with pytest.raises(StoreError, match="one model per task; they need a folder"):
+    with pytest.raises(StoreError, match="one model per task; export it to a folder"):
         export_file(per_task, tmp_path / "x.safetensors")
 
 
@@ -266,16 +266,16 @@ def test_a_file_that_changes_meanwhile_is_not_exported(run, tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("merged", "merged is a relative path. Write the whole one: "),
+        ("merged", "merged is a relative path. Write an absolute one, such as "),
         ("../merged", "is a relative path"),
         ("out\\merged", "is a relative path"),
-        ("C:\\models\\out", "is a path of Windows; here paths begin with / or ~"),
-        ("c:/models/out", "is a path of Windows"),
-        ("\\\\server\\share", "is a path of Windows"),
-        ("file:///tmp/out", "is an address and no folder"),
-        ("~nobody-here/out", "is no path on this machine"),
-        ("/tmp/a\0b", "is no path on this machine"),
-        ("/" + "x" * 5000, "is no path on this machine"),
+        ("C:\\models\\out", "is a Windows path; on this machine paths begin with / or ~"),
+        ("c:/models/out", "is a Windows path"),
+        ("\\\\server\\share", "is a Windows path"),
+        ("file:///tmp/out", "is an address, not a folder"),
+        ("~nobody-here/out", "is not a valid path on this machine"),
+        ("/tmp/a\0b", "is not a valid path on this machine"),
+        ("/" + "x" * 5000, "is not a valid path on this machine"),
     ],
 )
 def test_folders_that_depend_on_where_the_app_was_started_are_refused(text, problem):

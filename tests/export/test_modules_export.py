@@ -52,7 +52,7 @@ def test_the_card_says_what_was_learned_from_which_images(adapted, tmp_path):
     assert "## Modules" in card and "merging.load_modules(folder)" in card
     learned = {"twin": "It learned from training images.", "mass": ""}.get(adapted.adapt, "† Adapted on these images")
     assert learned in card and ("earned from" in card or "dapted on" in card) == (adapted.adapt != "mass")
-    counts = {"twin": "The methods saw 4 training images of each task (seed 0).", "mass": ""}
+    counts = {"twin": "The methods used 4 training images of each task (seed 0).", "mass": ""}
     assert counts.get(adapted.adapt, "There were 30 of each task.") in card
     assert ("Per task in domain" in card) == (adapted.adapt == "surgery")
     assert f"**{registry.find_adapt(adapted.adapt).title}**" in card
@@ -79,6 +79,6 @@ def test_the_card_counts_the_images_that_there_were(tiny_benchmark, tmp_path):
     most = tiny_benchmark.count(run.experts[0], "exemplars")
     assert run.images == {"exemplars": dict.fromkeys(run.experts, most)}
     export(run, tmp_path / "out")
-    assert f"The methods saw {most} training images" in (tmp_path / "out" / "README.md").read_text()
+    assert f"The methods used {most} training images" in (tmp_path / "out" / "README.md").read_text()
     export(replace(run, images={}), tmp_path / "old")
-    assert "The methods saw at most 5000 training images" in (tmp_path / "old" / "README.md").read_text()
+    assert "The methods used at most 5000 training images" in (tmp_path / "old" / "README.md").read_text()

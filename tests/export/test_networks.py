@@ -69,9 +69,10 @@ def test_a_folder_is_the_pretrained_model_with_merged_numbers_and_every_head(ber
         assert config["architectures"] == ["BertForSequenceClassification"]
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert "vocab.txt" in files and not files & {"modeling_own.py", "tokenizer_config.json"}
-    assert any(note.startswith("tokenizer_config.json was not copied: ") for note in written.notes)
+    assert any(note.startswith("tokenizer_config.json was not copied: ") for note in written.missing_parts)
     assert any(
-        "not copied from the pretrained model's folder: " in note and "merges.txt" in note for note in written.notes
+        "not copied from the pretrained model's folder: " in note and "merges.txt" in note
+        for note in written.missing_parts
     )
     card = (tmp_path / "out" / "README.md").read_text("utf-8")
     assert "BERT or RoBERTa" in card and "## What was inferred" in card and "## Kept per task" in card
@@ -96,11 +97,11 @@ def test_a_task_gets_the_merged_model_under_its_own_configuration(bert, tmp_path
 def test_what_is_no_task_and_what_open_clip_lacks_is_refused(bert, tmp_path):
     _, run = bert
     with pytest.raises(
-        CheckpointError, match=r"keeps no head of 'four'|keeps no head of four; it keeps those of two, three"
+        CheckpointError, match=r"stores no head of 'four'|stores no head of four; it stores the heads of two, three"
     ):
         export(run, tmp_path / "out", task="four")
     with pytest.raises(
-        CheckpointError, match=r"^Only CLIP towers go to open_clip; this is BERT or RoBERTa. Use --to hf.$"
+        CheckpointError, match=r"^Only CLIP towers can be exported to open_clip; this is BERT or RoBERTa. Use --to hf.$"
     ):
         export(run, tmp_path / "out", to="open_clip")
     assert not (tmp_path / "out").exists()
@@ -111,11 +112,11 @@ def test_an_unknown_task_is_refused_before_anything_is_merged(bert, tmp_path, ca
     words = ["merge", "--pretrained", str(at / "base"), "--merge", "ties", "--store", str(tmp_path / "store")]
     words += [f"--expert={name}={at / name}" for name in ("two", "three")]
     assert main([*words, "--out", str(tmp_path / "out"), "--task", "four"]) == 1
-    assert "This merge keeps no head of 'four'; it keeps those of two, three." in capsys.readouterr().err
+    assert "This merge stores no head of 'four'; it stores the heads of two, three." in capsys.readouterr().err
     assert main([*words, "--out", str(tmp_path / "out.safetensors"), "--task", "two"]) == 2
-    assert "One file holds no head of a task; name a folder with --out." in capsys.readouterr().err
+    assert "A single file does not hold a task's head; name a folder with --out." in capsys.readouterr().err
     assert main([*words, "--out", str(tmp_path / "out"), "--task", "two", "--to", "peft", "--rank", "2"]) == 2
-    assert "An adapter holds no head of a task; use --to hf." in capsys.readouterr().err
+    assert "An adapter does not contain heads of tasks; use --to hf." in capsys.readouterr().err
     assert not Store(tmp_path / "store", libraries=()).list_runs() and not list(tmp_path.glob("out*"))
     assert main(["export", run.id, "--store", str(at / "store"), "--out", str(tmp_path / "out"), "--task", "four"]) == 1
 
@@ -124,7 +125,7 @@ def test_a_task_of_clip_is_refused_before_anything_is_merged(tiny_benchmark, tmp
     words = ["merge", "--pretrained", tiny_benchmark.pretrained, "--store", str(tmp_path / "store")]
     words += [f"--expert={name}={path}" for name, path in tiny_benchmark.experts.items()]
     assert main([*words, "--out", str(tmp_path / "out"), "--task", "flags"]) == 1
-    assert "so no task has one of its own; leave out --task." in capsys.readouterr().err
+    assert "so a task has no stored head; leave out --task." in capsys.readouterr().err
     assert not Store(tmp_path / "store", libraries=()).list_runs()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.export_provenance import merge_metadata
+from merging.sharing.export.export_provenance import collect_merge_metadata
 
 
 @pytest.mark.parametrize(("counting", "scope"), [(True, "paper"), (False, "visual")])
@@ -18,7 +18,7 @@ def test_metadata_say_what_was_merged_how_and_over_which_tensors(counting: bool,
     run: Any = SimpleNamespace(inputs=inputs, versions={"mergescope": "9.9", "torch": "8.8"})
     experts = {"a": "/home/me/a.safetensors", "b": "/home/me/b.safetensors"}
     recipe = Recipe.build("ties", {"density": 0.3}, ["lwptv"], "/home/me/p", experts, count_dead_params=counting)
-    metadata = merge_metadata(run, recipe)
+    metadata = collect_merge_metadata(run, recipe)
     assert metadata["scope"] == scope and metadata["merge_method"] == "ties"
     assert (metadata["engine_version"], metadata["torch_version"]) == ("9.9", "8.8")
     assert metadata["base_sha256"] == "0" * 64

@@ -41,7 +41,7 @@ def test_cards_and_reports_state_what_was_read(licensed, run, store, tmp_path):
     export(made, tmp_path / "hf")
     head, text = front(tmp_path / "hf")
     assert "license" not in head  # that of a merged model is for its maker to state
-    assert "Its license follows from those of its parents, which their cards state as follows." in text
+    assert "Its license follows from those of its parents. Their cards state:" in text
     plain = text.replace("\\", "")
     for name, stated in list(STATED.items())[:2]:
         assert f"| {name} | {stated} |" in plain
@@ -49,5 +49,5 @@ def test_cards_and_reports_state_what_was_read(licensed, run, store, tmp_path):
     facts = dict(report_sources.source_of(made).facts)
     assert facts["Licenses"] == "; ".join(f"{name}: {stated}" for name, stated in STATED.items())
     export(run, tmp_path / "other")
-    assert "Its license follows from those of its parents, which were not looked up." in front(tmp_path / "other")[1]
+    assert "Its license follows from those of its parents, which were not read." in front(tmp_path / "other")[1]
     assert "Licenses" not in dict(report_sources.source_of(run).facts)

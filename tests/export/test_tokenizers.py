@@ -85,10 +85,10 @@ def test_a_task_with_the_same_tokens_keeps_the_whole_tokenizer_of_the_base(base,
     (base / "chat_template.jinja").write_text("{{ messages }}", "utf-8")
     numbered = {word: number for number, word in enumerate(WORDS)}
     (classifiers["two"] / "vocab.json").write_text(json.dumps(numbered), "utf-8")  # without a configuration
-    notes = export(merged(base, classifiers), tmp_path / "out", task="two").notes
+    notes = export(merged(base, classifiers), tmp_path / "out", task="two").missing_parts
     there = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} <= there and "vocab.json" not in there
-    (said,) = (note for note in notes if note.startswith("Not there"))
+    (said,) = (note for note in notes if note.startswith("Missing, and so"))
     beside = {path.name for path in (*base.iterdir(), *classifiers["two"].iterdir())}
     absent = set(said.removesuffix(".").rpartition(": ")[2].split(", "))
     assert "merges.txt" in absent and not absent & beside

@@ -78,7 +78,7 @@ def test_an_export_of_a_run_is_a_whole_model_with_the_pretrained_text_tower(nami
     expected = features(pretrained)[0], ours(open_checkpoint(run.model_path), random_images(32))
     for to in ("open_clip", "hf"):
         done = export(run, tmp_path / to, to=to)
-        assert done.notes == ()
+        assert done.missing_parts == ()
         for got, wanted in zip(features(loaded(done.folder)), expected, strict=True):
             assert alike(got, wanted)
         head, text = front(done.folder)
@@ -94,17 +94,17 @@ def test_without_its_pretrained_model_a_run_is_exported_as_an_image_tower(tmp_pa
     run = merged(pretrained, tmp_path, store)
     pretrained.rename(tmp_path / "moved")
     done = export(run, tmp_path / "gone", to="open_clip")
-    (note,) = done.notes
-    assert "image tower alone" in note and "pretrained model pretrained cannot be opened from here" in note
-    assert "cannot be opened from here" in front(done.folder)[1].replace("\\", "")
+    (note,) = done.missing_parts
+    assert "image tower alone" in note and "pretrained model pretrained cannot be opened on this machine" in note
+    assert "cannot be opened on this machine" in front(done.folder)[1].replace("\\", "")
     with pytest.raises(RuntimeError, match="Missing key"):
         loaded(done.folder)
-    assert export(run, tmp_path / "given", base=tmp_path / "moved").notes == ()
+    assert export(run, tmp_path / "given", base=tmp_path / "moved").missing_parts == ()
     shutil.copytree(tmp_path / "moved", pretrained)
     state = load_file(pretrained / "model.safetensors")
     state["visual_projection.weight"] += 1
     save_file(state, pretrained / "model.safetensors", {"format": "pt"})
-    assert "is not the pretrained model that was merged any more" in export(run, tmp_path / "changed").notes[0]
+    assert "is no longer the pretrained model that was merged" in export(run, tmp_path / "changed").missing_parts[0]
     with pytest.raises(CheckpointError, match="pretrained is not the pretrained model of run"):
         export(run, tmp_path / "wrong", base=pretrained)
     words = ["export", run.id, "--store", str(store.root), "--out"]
@@ -125,16 +125,16 @@ def test_a_text_tower_is_taken_where_it_is_asked_for_and_left_out_where_it_is_no
     other = export(small, tmp_path / "c", text_tower=tmp_path / "custom.pt", architecture="text_heads=2")
     assert alike(features(loaded(other.folder))[0], features(loaded(done.folder))[0])
     done = export(whole, tmp_path / "without", text_tower="none", architecture=STATED)
-    assert "left out, as requested" in done.notes[0]
+    assert "left out, as requested" in done.missing_parts[0]
     assert json.loads((tmp_path / "without" / "config.json").read_text())["model_type"] == "clip_vision_model"
     wide = peers.clip(peers.FAMILIES["B/32"][0], 16).state_dict()
-    with pytest.raises(CheckpointError, match="gives 16 features, the visual tower 12"):
+    with pytest.raises(CheckpointError, match="has 16 output features, the visual tower 12"):
         export(small, tmp_path / "x", text_tower=MappingCheckpoint(dict(wide), "wide"), architecture="text_heads=2")
     with pytest.raises(CheckpointError, match="model holds no text tower"):
         export(small, tmp_path / "x", text_tower=small)
     with pytest.raises(CheckpointError, match="nothing says how many heads a text tower of width 16"):
         export(small, tmp_path / "x", text_tower=whole)
-    with pytest.raises(CheckpointError, match="model has 2 heads by its file, and 4 were stated"):
+    with pytest.raises(CheckpointError, match="model has 2 heads by its file, but 4 were stated"):
         export(small, tmp_path / "x", text_tower=peers.whole(), architecture="text_heads=4")
 
 
@@ -143,8 +143,8 @@ def test_what_transformers_cannot_have_is_left_out_and_said(tmp_path):
     stated = json.loads(source.metadata["architecture"])
     stated["text_cfg"]["no_causal_mask"] = True
     source.metadata = {"architecture": json.dumps(stated)}
-    assert "has no_causal_mask, which Transformers' CLIP has not" in export(source, tmp_path / "hf").notes[0]
-    assert export(source, tmp_path / "oc", to="open_clip").notes == ()
+    assert "has no_causal_mask, which Transformers does not support" in export(source, tmp_path / "hf").missing_parts[0]
+    assert export(source, tmp_path / "oc", to="open_clip").missing_parts == ()
     config = json.loads((tmp_path / "oc" / "open_clip_config.json").read_text())
     assert config["model_cfg"]["text_cfg"]["no_causal_mask"] is True
 
@@ -160,10 +160,10 @@ def test_models_of_a_benchmark_are_exported_with_the_text_tower_that_it_keeps(ti
     run = execute(recipe, store, evaluate=False, context=Context(device="cpu"))
     for to in ("hf", "open_clip"):
         done = export(run, tmp_path / to, to=to)
-        assert done.notes == ()
+        assert done.missing_parts == ()
         tokens = torch.arange(24).reshape(2, 12) % 300
         assert all(torch.isfinite(got).all() for got in features(loaded(done.folder), tokens, tiny.SIZE))
-    assert export(models / "digits.safetensors", tmp_path / "one", to="open_clip").notes == ()
+    assert export(models / "digits.safetensors", tmp_path / "one", to="open_clip").missing_parts == ()
     assert describe_limits(models / "digits.safetensors", to="hf") == ""
     assert "there is none in" in describe_limits(tiny_folder / "models" / "digits.safetensors", to="hf")
 

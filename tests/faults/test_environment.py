@@ -24,7 +24,7 @@ from merging.base import settings
 from merging.base.errors import StoreError
 from merging.base.files import atomic
 from merging.base.files.processes import ProcessId, this_host, this_process
-from merging.cli.main import OUT_OF_MEMORY, main
+from merging.cli.main import OUT_OF_MEMORY_MESSAGE, main
 from merging.engine import run as engine
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.digest_cache import DIGESTS
@@ -161,7 +161,7 @@ def test_out_of_memory(error: Exception, recipe_file: Path, tmp_path: Path, monk
 
     monkeypatch.setattr(engine, "run_recipe", run)
     assert main(["run", str(recipe_file), "--store", str(tmp_path / "store"), "--no-evaluate"]) == 1
-    assert capsys.readouterr().err.strip().endswith(OUT_OF_MEMORY)
+    assert capsys.readouterr().err.strip().endswith(OUT_OF_MEMORY_MESSAGE)
     assert list((tmp_path / "store" / "runs").iterdir()) == []
 
 

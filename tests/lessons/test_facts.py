@@ -264,7 +264,11 @@ def test_runs_are_found_by_their_recipes(small: Context) -> None:
     assert small.id("chained") == small.id("lw") != small.id("ta")
     assert small.list_missing_runs() == ["nowhere"]
     shown = small.view({"runs": "@ta,@lw", "sweep": "@lam", "run": "@nowhere", "ratio": "0.7"})
-    assert shown == {"runs": f"{small.id('ta')},{small.id('lw')}", "sweep": small.id("lam"), "ratio": "0.7"}
+    assert shown == {
+        "runs": f"{small.id('ta')},{small.id('lw')}",
+        "sweep": small.id("lam"),
+        "ratio": "0.7",
+    }
 
 
 def test_the_view_decides_what_is_kept_now(small: Context) -> None:

@@ -12,7 +12,7 @@ from merging.base.errors import LessonError
 from merging.base.files.plain_yaml import MAX_CHARACTERS
 from merging.teaching import lesson_files
 from merging.teaching.lesson import FactSpec
-from merging.teaching.skeleton import skeleton
+from merging.teaching.skeleton import make_skeleton
 
 
 def parse(text: str) -> object:
@@ -73,12 +73,12 @@ def test_a_file_is_refused_with_its_place(what: str) -> None:
 
 GUESSES = {
     "{}": "exactly one of number, choice",
-    "{number: {low: 5, high: 1}}": "must have a low below its high",
+    "{number: {low: 5, high: 1}}": "needs a low below its high",
     "{choice: {options: [a]}}": "2 to 5 options; got 1",
     "{order: {options: [a, b]}}": "the truth of step 1 .* has 2 facts; got 1",
     "{curve: {at: [2, 1]}}": "must increase",
     "{curve: {at: [1, 2, 3]}}": "has 3 facts; got 1",
-    "{cells: {}}": "has no most",
+    "{cells: {}}": "lacks the field most",
     "{number: {low: .nan}}": "is a number",
 }
 
@@ -106,7 +106,7 @@ def test_a_question_has_one_right_answer_and_a_sentence_for_each_wrong_one() -> 
 def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_bytes(b"a" * 1_000_000)
-    with pytest.raises(LessonError, match=rf"large.yaml has 1,000,000 bytes; at most {MAX_CHARACTERS:,}"):
+    with pytest.raises(LessonError, match=rf"large.yaml is 1,000,000 bytes; at most {MAX_CHARACTERS:,}"):
         lesson_files.read_lesson(large)
     (tmp_path / "latin.yaml").write_bytes(b"title: \xe4")
     with pytest.raises(LessonError, match=r"latin\.yaml is not text in UTF-8"):
@@ -116,10 +116,10 @@ def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
 
 
 def test_own_folders_add_lessons_and_say_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own.yaml").write_text(skeleton("own"), encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(make_skeleton("own"), encoding="utf-8")
     (tmp_path / "broken.yaml").write_text("version: 1\n", encoding="utf-8")
-    (tmp_path / "pretty_maps.yaml").write_text(skeleton("pretty_maps"), encoding="utf-8")
-    monkeypatch.setenv(lesson_files.FOLDERS, os.pathsep.join([str(tmp_path), str(tmp_path / "none")]))
+    (tmp_path / "pretty_maps.yaml").write_text(make_skeleton("pretty_maps"), encoding="utf-8")
+    monkeypatch.setenv(lesson_files.FOLDERS_VARIABLE, os.pathsep.join([str(tmp_path), str(tmp_path / "none")]))
     refused: list[LessonError] = []
     found = {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=refused)}
     assert found["own"].path.parent == tmp_path and found["pretty_maps"].path.parent == lesson_files.BUNDLED_LESSONS
@@ -130,7 +130,7 @@ def test_own_folders_add_lessons_and_say_what_is_refused(tmp_path: Path, monkeyp
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
-    path.write_text(skeleton("own"), encoding="utf-8")
+    path.write_text(make_skeleton("own"), encoding="utf-8")
     assert lesson_files.read_lesson(path) is lesson_files.read_lesson(path)
-    path.write_text(skeleton("own").replace("title: A title", "title: Another"), encoding="utf-8")
+    path.write_text(make_skeleton("own").replace("title: A title", "title: Another"), encoding="utf-8")
     assert lesson_files.read_lesson(path).title == "Another"

@@ -75,7 +75,7 @@ def test_sizes_are_those_announced(one: Experiment) -> None:
 @pytest.mark.parametrize("one", list_experiments(), ids=lambda one: one.key)
 def test_the_gate_has_a_printed_accuracy_for_every_expert(one: Experiment) -> None:
     for used in one.models.values():
-        printed = find_printed_experts(one, used.tower, used.by)
+        printed = find_printed_experts(one, used.tower, used.authors)
         assert list(printed) == [task.key for task in one.tasks]
         assert all(50 < value <= 100 for value in printed.values())
 
@@ -185,7 +185,12 @@ SUN = "tanganke/clip-vit-base-patch32_sun397"
         ("test_sets", ("test_sets", "mnist"), {"column": "Mnist"}, "Did you mean 'MNIST'?"),
         ("test_sets", ("test_sets", "mnist"), {"classes": ["0"], "templates": ["{}"]}, "prompts, or classes and templ"),
         ("sources", ("sources", "LOT"), {"grouping": "both"}, "sources.json, LOT: field grouping: one of"),
-        ("repositories", ("repositories", "ylecun/mnist"), {"read": "2026-11"}, "field read: the day on which the lic"),
+        (
+            "repositories",
+            ("repositories", "ylecun/mnist"),
+            {"read": "2026-11"},
+            "field read: the license and the day on which it was read",
+        ),
         ("rows", ("rows", "ties"), {"values": [1]}, "rows.json, ties: field values: a mapping is needed"),
     ],
 )
@@ -200,14 +205,14 @@ def test_a_wrong_part_names_its_file_entry_and_field(tmp_path, file, path, field
     ("fields", "problem"),
     [
         ({"tasks": ["mnist", "eurosat2"]}, "smoke.json: field tasks: a key of the shared parts"),
-        ({"tasks": ["mnist", "mnist"]}, "field tasks: 'mnist' is there twice"),
+        ({"tasks": ["mnist", "mnist"]}, "field tasks: 'mnist' is repeated"),
         ({"tasks": []}, "field tasks: at least one task"),
         ({"models": {"hub": "hub-b33"}}, "Did you mean 'hub-b32'?"),
         ({"models": {"whose": "hub-b32"}}, "field models: models by hub or published"),
         ({"models": {"hub": "hub-b16"}, "tasks": ["kmnist"]}, "hub-b16 has no expert for 'kmnist'"),
         ({"outside": ["mnist"]}, "field outside: 'mnist' is one of the tasks"),
         ({"off_by_default": ["imagenet"]}, "field off_by_default: 'imagenet' is not among"),
-        ({"values": {"lot": {}}}, "field values: 'lot' is none of the rows"),
+        ({"values": {"lot": {}}}, "field values: 'lot' is not one of the rows"),
         (
             {"printed": {"source": "FusionBench", "pretrained": {}, "experts": {"mnist": 101}}},
             "experts.mnist: a number",
@@ -226,7 +231,7 @@ def test_files_that_are_no_catalogue_are_named(tmp_path) -> None:
     (tmp_path / "odd.json").write_text("{", "utf-8")
     (tmp_path / "twice.json").write_text('{"a": 1, "a": 2}', "utf-8")
     (tmp_path / "list.json").write_text("[]", "utf-8")
-    for key, problem in (("odd", "odd.json is no JSON"), ("twice", "'a' is there twice"), ("list", "a mapping is")):
+    for key, problem in (("odd", "odd.json is not JSON"), ("twice", "'a' is repeated"), ("list", "a mapping is")):
         with pytest.raises(TaskError, match=problem):
             read_experiment(key, tmp_path)
     with pytest.raises(TaskError, match="Did you mean 'smoke'"):

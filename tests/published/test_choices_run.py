@@ -33,7 +33,7 @@ def test_the_experts_of_a_folder_have_accuracies_of_their_own(
     assert accuracies(own, "individual") == [20.0, 5.0] != accuracies(hubs, "individual")  # of MNIST and EuroSAT
     assert accuracies(own, "pretrained") == accuracies(hubs, "pretrained")
     assert row(own, "averaging")["run"] != row(hubs, "averaging")["run"]
-    assert own["models"] == f"experts in the folder ViT-B-32 (beside those of {ILHARCO})"
+    assert own["models"] == f"experts in the folder ViT-B-32 (compared with those of {ILHARCO})"
     assert hubs["models"] == "tanganke's fine-tuned encoders (Hugging Face)"
     assert {each["in_domain"]["verdict"] for each in own["rows"]} == {NOT_COMPARABLE} and not own["gate"]["passed"]
     monkeypatch.chdir("/")

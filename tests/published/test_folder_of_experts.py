@@ -50,8 +50,8 @@ def test_a_folder_is_kept_with_its_whole_path(folder: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("one", [EIGHT, SMOKE, MANY], ids=lambda one: one.key)
 def test_a_folder_is_not_called_by_another_s_name(one: Any, folder: Path) -> None:
     used, others = find_models(one, of(one, folder)), one.models.values()
-    assert used.title == "experts in the folder ViT-B-32" and used.by == ILHARCO
-    assert used.note.startswith("Whose experts these are is not known")
+    assert used.title == "experts in the folder ViT-B-32" and used.authors == ILHARCO
+    assert used.note.startswith("The origin of these experts is unknown")
     assert used.title not in {each.title for each in others}
 
 
@@ -72,7 +72,7 @@ def test_the_gate_decides_whether_a_folder_is_the_papers(folder: Path) -> None:
     (plain,) = [list(one.printed.tasks) for one in REFERENCES["pretrained"]
                 if one.experts == ILHARCO and one.model == tower and one.printed.tasks][:1]  # fmt: skip
     same = made(EIGHT, choice, **{PRETRAINED: plain, INDIVIDUAL: own})
-    assert same.gate.passed and same.models == f"experts in the folder ViT-B-32 (beside those of {ILHARCO})"
+    assert same.gate.passed and same.models == f"experts in the folder ViT-B-32 (compared with those of {ILHARCO})"
     assert all(row.inside.verdict.word != NOT_COMPARABLE for row in same.rows)
     other = made(EIGHT, choice, **{PRETRAINED: plain, INDIVIDUAL: [x - 5 for x in own]})
     assert [row.inside.verdict.text for row in other.rows] == ["not comparable: other experts"] * 2
@@ -85,7 +85,7 @@ def test_the_gate_decides_whether_a_folder_is_the_papers(folder: Path) -> None:
 def test_a_folder_without_an_expert_names_the_file(folder: Path) -> None:
     twenty = read_experiment("clip-b32-20")
     for one in (twenty, SMOKE):
-        with pytest.raises(HubError, match=r"ViT-B-32 has no zeroshot.pt: it is no folder of the papers' experts"):
+        with pytest.raises(HubError, match=r"ViT-B-32 has no zeroshot.pt: it is not a folder of the papers' experts"):
             describe_benchmark(one, of(one, folder), Lock())
     (folder / "zeroshot.pt").touch()
     with pytest.raises(HubError, match=r"has no emnist_letters/finetuned.pt"):

@@ -51,7 +51,7 @@ def test_a_later_lock_does_not_relabel_what_was_measured(tmp_path: Path, first: 
     before = read_published_table(SMOKE, place)
     assert verdict(before) == (NOT_COMPARABLE if first == NEWER else REPRODUCED)
     assert (f"not the catalogue's files: {NAME}" in before.notes) == (first == NEWER)
-    assert "Files as pinned at the first fetch (2026-11-01)." in before.notes
+    assert "The files were pinned at the first fetch (2026-11-01)." in before.notes
     write_lock(place.folder, lock(then, "2026-11-20"))
     assert read_published_table(SMOKE, place) == before
 

@@ -52,15 +52,18 @@ def source(figure: Figure, values: Mapping[str, list[float]]) -> Figure | None:
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the miniature source be the only one."""
-    values, used = stored(), EIGHT.models["hub"]
+    values, models = stored(), EIGHT.models["hub"]
     monkeypatch.setattr(rows_module, "FIGURES", tuple(filter(None, (source(one, values) for one in FIGURES))))
     references = {
-        kind: tuple(replace(one, printed=printed(values[kind])) for one in REFERENCES[kind] if one.experts == used.by
-                    or (kind == "pretrained" and one.source.startswith("FusionBench")))
+        kind: tuple(
+            replace(one, printed=printed(values[kind]))
+            for one in REFERENCES[kind]
+            if one.experts == models.authors or (kind == "pretrained" and one.source.startswith("FusionBench"))
+        )
         for kind in ("pretrained", "individual")
-    }  # fmt: skip
+    }
     monkeypatch.setattr(rows_module, "REFERENCES", references)
-    monkeypatch.setattr(rows_module, "EXPERTS", {(used.by, B32): printed(values["individual"])})
+    monkeypatch.setattr(rows_module, "EXPERTS", {(models.authors, B32): printed(values["individual"])})
 
 
 def run(capsys: Any, *words: str) -> tuple[int, dict[str, Any], str]:

@@ -15,7 +15,7 @@ from merging.sharing.published.choice import Choice, list_left_out_rows, list_ne
 from merging.sharing.published.experiment_catalogue import read_experiment
 from merging.sharing.published.experiment_run import ExperimentFolders
 from merging.sharing.published.experiment_texts import plan_data, plan_rows, plan_sentences
-from merging.sharing.published.fetch_plan import UNPINNED, count_passes, estimate_encoding_seconds, make_plan
+from merging.sharing.published.fetch_plan import UNPINNED_TEXT, count_passes, estimate_encoding_seconds, make_plan
 from merging.sharing.published.rates import FETCHING_RATE
 from merging.sharing.published.repository_lock import (
     Lock,
@@ -62,10 +62,10 @@ def test_by_default_a_thousand_images_and_no_row_that_needs_exemplars() -> None:
     ("options", "problem"),
     [
         ({"images": "some"}, "or all; got 'some'"),
-        ({"images": "0"}, "a whole number from 1"),
+        ({"images": "0"}, "a number from 1"),
         ({"rows": ["tise"]}, "has no row 'tise'. Did you mean 'ties'?"),
         ({"experts": "nowhere"}, "there is no folder 'nowhere'"),
-        ({"exemplars": -1}, "Exemplars are"),
+        ({"exemplars": -1}, "The number of exemplars is"),
         ({"seed": -1}, "A seed is"),
     ],
 )
@@ -104,7 +104,7 @@ def test_train_splits_are_needed_only_for_exemplars_and_a_folder_brings_its_own_
 def test_a_choice_is_read_as_it_was_written() -> None:
     choice = make_choice(EIGHT, images="all", imagenet=True, exemplars=8, seed=3)
     assert Choice.from_plain(choice.to_plain(), "choice.json") == choice
-    with pytest.raises(TaskError, match=r"choice.json: field seed: a whole number from 0 on is needed; got '3'"):
+    with pytest.raises(TaskError, match=r"choice.json: field seed: a whole number, at least 0, is needed; got '3'"):
         Choice.from_plain(choice.to_plain() | {"seed": "3"}, "choice.json")
 
 
@@ -150,7 +150,7 @@ def test_the_first_facts_pin_a_repository_and_later_ones_must_agree(tmp_path) ->
     assert find_repository(EUROSAT, lock).revision == COMMIT and find_repository(EUROSAT, Lock()).revision is None
     assert list_files(EUROSAT, "test", lock) == (TEST_FILE,)
     assert license_text(EUROSAT, lock) == "none stated" and lock.repositories[EUROSAT.name].read == "2026-12-01"
-    with pytest.raises(HubError, match=f"was pinned at {COMMIT}, and {OTHER} was given"):
+    with pytest.raises(HubError, match=f"is pinned at {COMMIT}, but the Hub has {OTHER}"):
         lock.with_facts(EUROSAT, facts(TEST_FILE, revision=OTHER))
     newer = lock.with_facts(EUROSAT, facts(TEST_FILE, revision=OTHER, license="mit"), latest=True)
     assert newer.latest == (EUROSAT.name,) and license_text(EUROSAT, newer) == "mit"
@@ -182,13 +182,13 @@ def test_a_carried_lock_comes_before_the_one_here_for_its_repositories(tmp_path)
 def test_the_catalogue_s_commit_and_digests_are_held_to() -> None:
     known = replace(EUROSAT, revision=OTHER)
     assert find_repository(known, Lock()).revision == OTHER
-    with pytest.raises(HubError, match="--latest takes the new one"):
+    with pytest.raises(HubError, match="--latest uses it"):
         Lock().with_facts(known, facts(TEST_FILE))
     name = "ViT-B-32/SUN397/finetuned.pt"
     right = RepositoryFile(name, 453_892_355, "8390dd4b42d4" + "0" * 52)
     assert Lock().with_facts(DRIVE, facts(right)).repositories
     for wrong in (replace(right, sha256="f" * 64), replace(right, size=1), replace(right, sha256=None)):
-        with pytest.raises(HubError, match=r"finetuned\.pt of SphereLab.* is not the catalogue's file"):
+        with pytest.raises(HubError, match=r"finetuned\.pt of SphereLab.* differs from the catalogue's file"):
             Lock().with_facts(DRIVE, facts(wrong))
         assert Lock().with_facts(DRIVE, facts(wrong), latest=True).repositories
 
@@ -204,7 +204,7 @@ def test_a_lock_that_cannot_be_read_is_not_taken_for_none(tmp_path) -> None:
     with pytest.raises(TaskError, match=r"lock.json: field version is missing"):
         read_lock(tmp_path)
     (tmp_path / "lock.json").write_text('{"version": 9, "repositories": {}, "latest": []}', "utf-8")
-    with pytest.raises(TaskError, match="of another version"):
+    with pytest.raises(TaskError, match="by another version"):
         read_lock(tmp_path)
 
 
@@ -217,10 +217,10 @@ def test_the_plan_of_an_empty_cache_has_all_to_fetch_roughly() -> None:
     assert (plan.local_bytes, plan.has_exact_sizes, plan.is_complete, plan.host) == (0, False, False, "huggingface.co")
     assert plan.fetch_seconds == plan.bytes_to_fetch / 10e6
     sentences = " ".join(plan_sentences(plan))
-    assert "about 1.32 GB" in sentences and "at 10 MB/s" in sentences and UNPINNED in sentences
+    assert "about 1.32 GB" in sentences and "at 10 MB/s" in sentences and UNPINNED_TEXT in sentences
     head, *rows = plan_rows(plan)
     assert [row[head.index("license")] for row in rows] == ["none stated"] * 3 + ["not read yet", "none stated"]
-    assert plan_data(plan)["repositories"][0]["pinned"] == UNPINNED
+    assert plan_data(plan)["repositories"][0]["pinned"] == UNPINNED_TEXT
 
 
 def test_what_is_pinned_is_exact_and_what_is_here_is_not_fetched(tmp_path) -> None:
@@ -233,14 +233,14 @@ def test_what_is_pinned_is_exact_and_what_is_here_is_not_fetched(tmp_path) -> No
         file.truncate(9_000_000)
     plan = make_plan(SMOKE, make_choice(SMOKE), lock, rates={FETCHING_RATE: 1e6})
     (part,) = [each for each in plan.parts if each.repository == EUROSAT.name]
-    assert part.is_complete and part.missing == 0 and plan.local_bytes == 9_000_000
+    assert part.is_complete and part.missing_bytes == 0 and plan.local_bytes == 9_000_000
     assert plan.rate_measured and "the rate of the last download" in " ".join(plan_sentences(plan))
 
 
 def test_too_little_room_and_unknown_sizes_are_said(monkeypatch) -> None:
     monkeypatch.setattr("merging.sharing.published.fetch_plan.free_bytes", lambda place: 1_000_000)
     words = " ".join(plan_sentences(make_plan(EIGHT, make_choice(EIGHT, exemplars=4), Lock())))
-    assert "That is more than is free. Set HF_HOME" in words
+    assert "The free space is not enough. Set HF_HOME" in words
     assert "Not known in advance: the size of exemplars of SUN397" in words
     assert "Left out, as they need exemplars" in " ".join(plan_sentences(make_plan(EIGHT, make_choice(EIGHT), Lock())))
 

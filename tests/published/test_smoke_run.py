@@ -178,19 +178,19 @@ def test_a_folder_carries_an_experiment_to_a_machine_without_a_network(
 def test_a_row_that_cannot_be_computed_is_in_the_table_and_the_others_go_on(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = RowVariant.recipe
+    recipe = RowVariant.build_recipe
 
     def refused(self: RowVariant, *args: Any) -> Any:
         if self.key == "ties":
             raise RecipeError("Ties: none of its methods can split q, k and v.")
         return recipe(self, *args)
 
-    monkeypatch.setattr(RowVariant, "recipe", refused)
+    monkeypatch.setattr(RowVariant, "build_recipe", refused)
     code, table, err = call(capsys, "run", "smoke", "--yes", "--expect", "reproduced")
     assert keys(table) == ["pretrained", "individual", "averaging", "task_arithmetic"], err
     assert any(note.startswith("Ties was not computed: Ties: none of its methods") for note in table["notes"])
     assert code == 1  # the pretrained miniature is not the printed model
-    monkeypatch.setattr(RowVariant, "recipe", recipe)
+    monkeypatch.setattr(RowVariant, "build_recipe", recipe)
     assert keys(run(capsys))[-1] == "ties"
 
 

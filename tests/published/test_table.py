@@ -53,7 +53,7 @@ def variant(key: str, one: Any = EIGHT) -> RowVariant:
 
 def figures(key: str, one: Any = EIGHT, exemplars: int = 64) -> list[tuple[str, float, str]]:
     used = next(iter(one.models.values()))
-    pairs = find_figures(variant(key, one), one, used.tower, used.by, exemplars)
+    pairs = find_figures(variant(key, one), one, used.tower, used.authors, exemplars)
     return [(each.figure.source, each.figure.printed.in_domain, each.why_not) for each in pairs]
 
 
@@ -63,7 +63,7 @@ def scored(one: Any, percents: list[float], n: int = 10_000) -> dict[str, TaskSc
 
 def experts(one: Any, n: int = 10_000) -> MeasuredRow:
     used = next(iter(one.models.values()))
-    return MeasuredRow(INDIVIDUAL, scored(one, list(find_printed_experts(one, used.tower, used.by).values()), n))
+    return MeasuredRow(INDIVIDUAL, scored(one, list(find_printed_experts(one, used.tower, used.authors).values()), n))
 
 
 def made(one: Any, *rows: MeasuredRow, images: str = "all", **options: Any) -> PublishedTable:
@@ -95,7 +95,7 @@ def test_a_figure_on_other_experts_is_never_compared() -> None:
     assert ("LwPTV, Tables 2 and 5", 65.8, "on other experts (Ilharco et al.)") in figures("averaging")
     assert figures("averaging", DRIVE)[0] == ("LwPTV, Tables 2 and 5", 65.8, "")
     assert figures("drm_h/packed", DRIVE)[0][2] == "on other experts (Chaichana et al.)"
-    assert figures("averaging", SMOKE, 0)[0][2] == "the figure is of the papers' eight tasks"
+    assert figures("averaging", SMOKE, 0)[0][2] == "the figure is for the papers' eight tasks"
 
 
 def test_values_and_exemplars_that_a_source_does_not_share_are_said() -> None:
@@ -108,26 +108,26 @@ def test_values_and_exemplars_that_a_source_does_not_share_are_said() -> None:
 def test_a_pretrained_model_meets_a_source_that_scored_the_same_images() -> None:
     adapters = read_experiment("clip-b16-8-lora")
     used = adapters.models["hub"]
-    first = find_reference_figures(PRETRAINED, adapters, used.tower, used.by)[0]
+    first = find_reference_figures(PRETRAINED, adapters, used.tower, used.authors)[0]
     assert (first.figure.source, first.figure.printed.in_domain, first.why_not) == ("FusionBench", 55.3, "")
 
 
 def test_a_recipe_has_the_row_s_values_and_exemplars() -> None:
-    recipe = variant("lot", read_experiment("clip-l14-8")).recipe("p", {"a": "x"}, 16, 3)
+    recipe = variant("lot", read_experiment("clip-l14-8")).build_recipe("p", {"a": "x"}, 16, 3)
     assert recipe.merge.params.values()["scaling"] == 1.5 and recipe.exemplars.values() == {"per_task": 16, "seed": 3}
-    assert variant("wudi_mean/packed").recipe("p", {"a": "x"}).merge.params.values()["others"] == "mean"
-    assert variant("lwptv_ties/packed").recipe("p", {}).count_dead_params
+    assert variant("wudi_mean/packed").build_recipe("p", {"a": "x"}).merge.params.values()["others"] == "mean"
+    assert variant("lwptv_ties/packed").build_recipe("p", {}).count_dead_params
     assert variant("ties").title == "Ties" and variant("iso_c/split").title == "Iso-C (q, k, v split)"
 
 
 def test_rows_split_qkv_where_a_method_can() -> None:
     row = variant("iso_c/split")
     if SPLIT_QKV in registry.find_merge("iso_c").params.bounds():
-        assert row.recipe("p", {}).merge.params.values()[SPLIT_QKV] is True
-        assert variant("iso_c/packed").recipe("p", {}).merge.params.values()[SPLIT_QKV] is False
+        assert row.build_recipe("p", {}).merge.params.values()[SPLIT_QKV] is True
+        assert variant("iso_c/packed").build_recipe("p", {}).merge.params.values()[SPLIT_QKV] is False
     else:
         with pytest.raises(RecipeError, match="none of its methods can split q, k and v"):
-            row.recipe("p", {})
+            row.build_recipe("p", {})
     assert (row.grouping, variant("iso_c/packed").grouping) == (SPLIT, PACKED)
 
 

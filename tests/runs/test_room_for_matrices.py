@@ -82,7 +82,7 @@ def test_long_merges_of_matrices_say_what_they_take_before_they_start(
     recipe, store = recipe_of("T5", "drm", tmp_path), Store(tmp_path / "store", libraries=())
     execute(recipe, store, evaluate=False, announce=run_and_export.print_estimate, context=Context(device="cpu"))
     assert capsys.readouterr().err == ""  # it takes no time
-    monkeypatch.setattr(run_and_export, "WHILE_COMPUTING", 0.0)
+    monkeypatch.setattr(run_and_export, "LONG_MERGE_SECONDS", 0.0)
     execute(recipe, Store(tmp_path / "other", libraries=()), evaluate=False, announce=run_and_export.print_estimate)
     said = capsys.readouterr().err
     assert said.startswith("It takes ") and "matrices as a whole: about " in said and said.endswith("of memory.\n")

@@ -12,7 +12,7 @@ import pytest
 from merging.base.files.records import JsonRecords
 from merging.base.files.tables import SCORES, Columns
 from merging.images.benchmarks.metrics import wilson
-from merging.sharing.evaluator_session import PROGRAMS, list_programs
+from merging.sharing.evaluator_session import PROGRAMS_FOLDER, list_programs
 from merging.study.imported_scores import FOLDER, find_scores, forget_scores, imported_scores, store_scores
 from merging.study.runs.run_store import Store
 from merging.study.score_table import GIVEN, H_SCORE, INSIDE, MEAN, MEASURED, OUTSIDE, PROGRAM, Score, ScoreTable
@@ -90,7 +90,7 @@ def test_names_that_another_program_sealed_bring_no_escapes_to_a_terminal(tmp_pa
     hostile = "\x1b[2Jeval.py" + "x" * 200
     seal(tmp_path, hostile, Score("r\x1bte", "f1", 0.5))
     store = Store(tmp_path, libraries=())
-    JsonRecords(tmp_path / PROGRAMS, points.VERSION).write("2" * 12, {"name": hostile})
+    JsonRecords(tmp_path / PROGRAMS_FOLDER, points.VERSION).write("2" * 12, {"name": hostile})
     found, point = find_scores(tmp_path, RUN), points.find_point(store, RUN)
     assert found is not None and point is not None
     shown = [found.origin, point.program, *list_programs(store).values()]

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from merging.base.files.plain_yaml import write_yaml  # noqa: E402
-from merging.teaching.lesson_check import PLACES  # noqa: E402
+from merging.teaching.lesson_check import PLACES_FILE  # noqa: E402
 
 
 def constants(path: Path) -> dict[str, object]:
@@ -48,4 +48,4 @@ def places() -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
-    PLACES.write_text(write_yaml(places()), encoding="utf-8")
+    PLACES_FILE.write_text(write_yaml(places()), encoding="utf-8")

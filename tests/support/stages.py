@@ -35,7 +35,7 @@ class ProcessStages:
         from merging.base.progress import Meter
         from merging.cli import output
 
-        output.EVENT_INTERVAL = float("inf")  # on a busy machine more would be written: stages must not depend on time
+        output.EVENT_SECONDS = float("inf")  # on a busy machine more would be written: stages must not depend on time
         self.pid = os.getpid()
         sys.addaudithook(self._audited)
         self._wrap(os, "fsync", "sync")

@@ -15,7 +15,7 @@ from merging.recipes.presets import find_preset
 from merging.study.runs.run_store import Store
 from merging.study.trials import drm_ablations
 from merging.tasks.workers.pools import open_processes
-from merging.teaching.skeleton import skeleton
+from merging.teaching.skeleton import make_skeleton
 from sample_data import library
 
 RUN_ONLY = ("threads", "work", "seconds")  # what a run's facts say of who computed
@@ -76,7 +76,7 @@ def test_what_lessons_lack_is_computed_on_workers(
 ) -> None:  # fmt: skip
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_benchmark.folder))
     file, other = tmp_path / "own.yaml", Store(tmp_path / "other", libraries=())
-    file.write_text(skeleton("own"), "utf-8")
+    file.write_text(make_skeleton("own"), "utf-8")
     words = ["lessons", "check", str(file), "--device", "cpu", "--compute", "--store"]
     main([*words, str(store.root), "--workers", ""])
     assert "Run 2 of 2: " in capsys.readouterr().err

@@ -24,7 +24,7 @@ def computing(store: Store, subject: str, title: str, event: object, state: Stat
 def test_it_lists_the_jobs_that_compute_now(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["workers", "--workers", "", "--store", str(store.root)]
     assert main(command) == 0
-    assert "No job of this store computes now." in capsys.readouterr().out
+    assert "No job of this store is running." in capsys.readouterr().out
     first = {"phase": "Point 3 of 12, on 3 workers, 1 lost", "fraction": 0.25, "seconds_left": 12.0}
     computing(store, "a" * 12, "Ratios\x1b[2J", first)
     computing(store, "b" * 12, "Depths", {"phase": "Merging", "fraction": 0.5, "seconds_left": None})

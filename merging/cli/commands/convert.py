@@ -12,7 +12,7 @@ from merging.cli.export_options import SINGLE_FILE_SUFFIX, ExportOptions, export
 from merging.cli.model_options import ModelType
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, option
-from merging.cli.output import encode_json, export_facts, report_progress
+from merging.cli.output import collect_export_facts, encode_json, report_progress
 from merging.models.formats.model_sources import ModelRef
 
 
@@ -26,7 +26,9 @@ def _choose_folder(ctx: click.Context, param: click.Parameter, out: Path | None)
 
     model, to = ctx.params.get("checkpoint"), ctx.params.get("to")
     if out is None and model is not None:
-        out = Path(f"{_name_after(getattr(model, 'text', model))}-{to}")  # a model that was not found is still text
+        out = Path(
+            f"{_make_folder_name(getattr(model, 'text', model))}-{to}"
+        )  # a model that was not found is still text
     if out is not None and out.suffix == SINGLE_FILE_SUFFIX and not out.is_dir():
         raise UsageError([f"{out} is named like a file, and convert writes a folder; choose another --out."])
     if out is not None and (reason := refusal(out, overwrite=ctx.params["overwrite"] or ctx.params["force"])):
@@ -34,7 +36,7 @@ def _choose_folder(ctx: click.Context, param: click.Parameter, out: Path | None)
     return out
 
 
-def _name_after(reference: str) -> str:
+def _make_folder_name(reference: str) -> str:
     """The name of a folder that is written from a checkpoint."""
     from merging.models.formats.configs import SUFFIXES
     from merging.models.model_references import BUNDLED_PREFIX, HUB_PREFIX, strip_folders
@@ -61,17 +63,17 @@ def _name_after(reference: str) -> str:
     help="the folder to write (default: the checkpoint's name and the target's)",
 )
 @click.pass_obj
-def convert(call: Call, checkpoint: ModelRef, base: ModelRef | None, how: ExportOptions, out: Path) -> int:
+def convert(call: Call, checkpoint: ModelRef, base: ModelRef | None, export_settings: ExportOptions, out: Path) -> int:
     """Write a checkpoint of any format for Transformers or open_clip."""
     from merging.cli.run_and_export import announce_export
     from merging.sharing.export.model_export import export
 
-    announced = announce_export(checkpoint, base, how, out)
+    announced = announce_export(checkpoint, base, export_settings, out)
     with report_progress(None) as progress:
-        exported = export(checkpoint, out, base=base, context=call.context(progress), **vars(how))
+        result = export(checkpoint, out, base=base, context=call.context(progress), **vars(export_settings))
     if call.json:
-        print(encode_json(export_facts(exported)))
+        print(encode_json(collect_export_facts(result)))
     else:
-        notes = () if announced else exported.notes
-        print("\n".join((*exported.warnings, *notes, f"Written to {exported.folder}: {', '.join(exported.files)}")))
+        notes = () if announced else result.missing_parts
+        print("\n".join((*result.warnings, *notes, f"Written to {result.folder}: {', '.join(result.files)}")))
     return DONE

@@ -9,7 +9,7 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.model_options import ModelType, activation_option, architecture_option
 from merging.cli.options import Command, argument, device_option
-from merging.cli.output import encode_json, report_progress, sampled_images, score_table
+from merging.cli.output import collect_draw_facts, encode_json, format_score_table, report_progress
 from merging.models.formats.model_sources import ModelRef
 
 
@@ -20,7 +20,7 @@ from merging.models.formats.model_sources import ModelRef
 @device_option
 @click.pass_obj
 def evaluate(call: Call, checkpoint: ModelRef, activation: str | None, architecture: str, device: str) -> int:
-    """Accuracy of a checkpoint on the benchmark."""
+    """Measure the accuracy of a checkpoint on the benchmark."""
     from merging.engine.evaluation.evaluate import evaluate as score
     from merging.images.benchmarks.benchmark import SPLITS, Benchmark
     from merging.images.benchmarks.image_draws import REPORTING, draws
@@ -28,16 +28,20 @@ def evaluate(call: Call, checkpoint: ModelRef, activation: str | None, architect
     from merging.models.head_detection import refuse_head
     from merging.models.stated_architecture import StatedArchitecture
 
-    stated, benchmark = StatedArchitecture.parse(architecture), Benchmark.load()
-    opened = with_activation(with_architecture(refuse_head(checkpoint.open()), stated), activation or "")
-    if reason := benchmark.misfit(opened):
-        raise MergingError(f"{opened.name} cannot be evaluated: {reason}")
+    stated_architecture, benchmark = StatedArchitecture.parse(architecture), Benchmark.load()
+    model = with_activation(with_architecture(refuse_head(checkpoint.open()), stated_architecture), activation or "")
+    if reason := benchmark.misfit(model):
+        raise MergingError(f"{model.name} cannot be evaluated: {reason}")
     with report_progress(None) as progress:
-        scores = score(opened, benchmark, context=call.context(progress, device))
-    sampled = {split: draws(benchmark.folder, split) for split in SPLITS}
+        scores = score(model, benchmark, context=call.context(progress, device))
+    image_draws = {split: draws(benchmark.folder, split) for split in SPLITS}
     if call.json:
         rows = scores.to_dict("records")
-        print(encode_json([row | sampled_images(sampled[str(row["split"])].get(str(row["task"]))) for row in rows]))
+        print(
+            encode_json(
+                [row | collect_draw_facts(image_draws[str(row["split"])].get(str(row["task"]))) for row in rows]
+            )
+        )
     else:
-        print(score_table(scores, sampled={key: draw.text for key, draw in sampled[REPORTING].items()}))
+        print(format_score_table(scores, sampled={key: draw.text for key, draw in image_draws[REPORTING].items()}))
     return DONE

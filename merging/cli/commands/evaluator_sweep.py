@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from merging.cli.output import columns, encode_json
+from merging.cli.output import encode_json, format_columns
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
@@ -30,33 +30,35 @@ def open_program_session(
     if not (network := find_network(sweep)):
         return None
     if workers:
-        raise EvaluatorError(f"Workers compute points of CLIP; a sweep of {network} is measured here. Leave --workers.")
+        raise EvaluatorError(
+            f"Workers compute points of CLIP; a sweep of {network} is measured in this process. Leave out --workers."
+        )
     if subject_to:
         raise EvaluatorError(f"--subject-to takes accuracies of the benchmark; this is a sweep of {network}.")
-    program = require_evaluator(f"A sweep of {network} is measured by a program of yours.")
+    program = require_evaluator(f"A sweep of {network} is measured by your own program.")
     return ProgramSession(benchmark, sweep.sample, store=store, program=program)
 
 
-def print_stored_points(planned: Sequence[NamedPoint], session: ProgramSession) -> None:
+def print_stored_points(planned_points: Sequence[NamedPoint], session: ProgramSession) -> None:
     """Print how many points are measured already."""
     from merging.study.sweeps.known_points import list_absent
     from merging.study.sweeps.sweep_session import drop_repeated
 
-    points = drop_repeated(planned)
+    points = drop_repeated(planned_points)
     stored = len(points) - len(list_absent(points, session.store, session.benchmark, session.sample))
     name = session.program.name
     print(f"{len(points)} points, {stored} of them stored; the others are measured with {name}.", flush=True)
 
 
-def print_points(sweep: Sweep, planned: Sequence[NamedPoint], session: ProgramSession, plain: bool) -> None:
-    """Print the program's scores of every point, as JSON if ``plain``."""
+def print_points(sweep: Sweep, planned_points: Sequence[NamedPoint], session: ProgramSession, as_json: bool) -> None:
+    """Print the program's scores of every point, in JSON if ``as_json``."""
     from merging.study.sweeps.known_points import KnownPoints
     from merging.study.sweeps.sweep_tables import score_means, score_rows
 
     name = session.program.name
-    found = KnownPoints(planned, session.store, session.benchmark, session.sample).read_points()
-    rows, means = score_rows(planned, found), score_means(planned, found)
-    if plain:
+    measured_points = KnownPoints(planned_points, session.store, session.benchmark, session.sample).read_points()
+    rows, means = score_rows(planned_points, measured_points), score_means(planned_points, measured_points)
+    if as_json:
         print(encode_json({"id": sweep.id, "given": name, "means": means, "scores": rows}))
         return
     lines: list[Sequence[str]] = [("recipe", *sweep.labels, "task", "metric", "value", "n")]
@@ -67,8 +69,8 @@ def print_points(sweep: Sweep, planned: Sequence[NamedPoint], session: ProgramSe
     for row in means:
         label = [f"mean of {row['tasks']}" if row["mean"] == "mean" else row["mean"], row["metric"]]
         lines.append((*_describe_point(sweep, row), *label, f"{100 * row['value']:.1f} %", ""))
-    print(columns(lines))
-    print(f"Given by {name}; no benchmark of this program measured them.")
+    print(format_columns(lines))
+    print(f"These scores are from {name}; the benchmark did not measure them.")
 
 
 def _describe_point(sweep: Sweep, row: dict[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ from merging.cli.options import Command, argument, device_option, job_options, n
 @device_option
 @click.pass_obj
 def export(
-    call: Call, run: str, out: Path, how: ExportOptions, store: Path | None, no_evaluate: bool, device: str
+    call: Call, run: str, out: Path, export_settings: ExportOptions, store: Path | None, no_evaluate: bool, device: str
 ) -> int:
     """Export the model of a stored run as a folder."""
     from merging.base import settings
@@ -34,19 +34,23 @@ def export(
     from merging.study.runs.execute import execute
     from merging.study.runs.run_store import Store
 
-    runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
-    stored = runs.get_run(runs.resolve_id(run))
-    recipe = stored.recipe
+    run_store = Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    stored_run = run_store.get_run(run_store.resolve_id(run))
+    recipe = stored_run.recipe
     if recipe is None:
         raise StoreError(
-            f"Run {stored.id} is the evaluation of one checkpoint, not a merge; convert that file instead."
+            f"Run {stored_run.id} is the evaluation of one checkpoint, not a merge; convert that file instead."
         )
-    check_export(recipe, out, how)
-    announced = announce_run_export(stored, recipe, how, out)
+    check_export(recipe, out, export_settings)
+    announced = announce_run_export(stored_run, recipe, export_settings, out)
     with report_progress(call.events) as progress:
-        parts = call.context(progress, device).split({MERGING: 0.0 if stored.has_model else 5.0, WRITING_PHASE: 1.0})
-        if not stored.has_model:  # only the tables of some runs are stored
-            stored = execute(recipe, runs, evaluate=not no_evaluate, need_model=True, context=parts[MERGING])
-        exported = write_export(stored, out, how, parts[WRITING_PHASE])
-    print_run(call, stored, exported, announced=announced)
+        contexts = call.context(progress, device).split(
+            {MERGING: 0.0 if stored_run.has_model else 5.0, WRITING_PHASE: 1.0}
+        )
+        if not stored_run.has_model:  # only the tables of some runs are stored
+            stored_run = execute(
+                recipe, run_store, evaluate=not no_evaluate, need_model=True, context=contexts[MERGING]
+            )
+        exported = write_export(stored_run, out, export_settings, contexts[WRITING_PHASE])
+    print_run(call, stored_run, exported, announced=announced)
     return DONE

@@ -19,25 +19,25 @@ from merging.cli.model_options import (
     vocabulary_option,
 )
 from merging.cli.options import Command, argument, job_options, option
-from merging.cli.output import columns, encode_json, report_progress
+from merging.cli.output import encode_json, format_columns, report_progress
 from merging.models.formats.model_sources import ModelRef
 
 if TYPE_CHECKING:
     from merging.models.inspection.fit_report import FitReport
 
 VERDICT_HELP = (
-    'Without --keep it ends with 0 if they fit, else with 1. --json says which as "verdict": "fits", "doubtful" (a '
+    'Without --keep the exit code is 0 if they fit, else 1. --json states the "verdict": "fits", "doubtful" (a '
     'merge can run, but something is probably wrong) or "does not fit" (no merge can run).'
 )
 
 
 @click.command(cls=Command, epilog=VERDICT_HELP)
 @checkpoint_options
-@option("--values", is_flag=True, help="read every number of large files, too, not a sample")
+@option("--values", is_flag=True, help="read every value also of large files, instead of a sample")
 @activation_option
 @architecture_option
 @vocabulary_option
-@option("--keep", is_flag=True, help="keep the report for the app; exit code 0 whatever it says")
+@option("--keep", is_flag=True, help="store the report for the app; the exit code is then 0 in any case")
 @job_options
 @click.pass_obj
 def fit(
@@ -56,30 +56,39 @@ def fit(
     from merging.models.architecture import with_architecture
     from merging.models.digest_cache import DIGESTS
     from merging.models.formats.model_sources import open_models
-    from merging.models.inspection.fit_check import check_fit as compare
+    from merging.models.inspection.fit_check import check_fit
     from merging.models.inspection.fit_report import FITS
     from merging.models.stated_architecture import StatedArchitecture
     from merging.sharing.catalog import fit_reports
     from merging.study.runs.run_store import Store
 
     stated = StatedArchitecture.parse(architecture)
-    base, opened = open_models(pretrained, experts)
-    base = with_architecture(base, stated)
-    opened = {name: with_architecture(expert, stated, sizes=False) for name, expert in opened.items()}
+    pretrained_checkpoint, expert_checkpoints = open_models(pretrained, experts)
+    pretrained_checkpoint = with_architecture(pretrained_checkpoint, stated)
+    expert_checkpoints = {
+        name: with_architecture(expert, stated, sizes=False) for name, expert in expert_checkpoints.items()
+    }
     with report_progress(call.events) as progress:
         context = call.context(progress)
-        report = compare(base, opened, values=values or None, sample=True, vocabulary=vocabulary, context=context)
-    shown = report.drop_kind("activation") if activation else report  # --activation applies to all models
-    print(encode_json(_facts(shown)) if call.json else "\n".join(_lines(shown)))
+        report = check_fit(
+            pretrained_checkpoint,
+            expert_checkpoints,
+            values=values or None,
+            sample=True,
+            vocabulary=vocabulary,
+            context=context,
+        )
+    printed_report = report.drop_kind("activation") if activation else report  # --activation applies to all models
+    print(encode_json(_collect_facts(printed_report)) if call.json else "\n".join(_format_report(printed_report)))
     if keep:  # after printing the report, as the store may refuse it
         root = Store(store or store_root(), libraries=()).root  # its runs know checkpoints by their digests
-        for checkpoint in (base, *opened.values()):
+        for checkpoint in (pretrained_checkpoint, *expert_checkpoints.values()):
             DIGESTS.store(root, checkpoint)
-        fit_reports.store_report(root, base, opened, report)
-    return DONE if keep or shown.verdict == FITS else FAILED
+        fit_reports.store_report(root, pretrained_checkpoint, expert_checkpoints, report)
+    return DONE if keep or printed_report.verdict == FITS else FAILED
 
 
-def _facts(report: FitReport) -> dict[str, object]:
+def _collect_facts(report: FitReport) -> dict[str, object]:
     """The report as JSON."""
     return {
         "verdict": report.verdict,
@@ -91,12 +100,12 @@ def _facts(report: FitReport) -> dict[str, object]:
     }
 
 
-def _lines(report: FitReport) -> Iterator[str]:
+def _format_report(report: FitReport) -> Iterator[str]:
     """The report in words."""
     yield report.text()
     yield from (f"{name}: {distance.text()}." for name, distance in report.distances.items())
     yield from report.notes
-    yield report.read + (" --values reads every number." if report.sampled else "")
+    yield report.read + (" --values reads every value." if report.sampled else "")
 
 
 @click.command(cls=Command)
@@ -111,13 +120,15 @@ def _lines(report: FitReport) -> Iterator[str]:
 @job_options
 @click.pass_obj
 def digest(call: Call, checkpoints: Sequence[ModelRef], store: Path | None) -> int:
-    """Digests of checkpoints' tensors, remembered for the app."""
+    """Compute the digests of checkpoints' tensors, and store them for the app."""
     from merging.base.settings import store_root
     from merging.models.digest_cache import DIGESTS
     from merging.study.runs.run_store import Store
 
-    opened = [model.open(model.text) for model in checkpoints]
+    opened_checkpoints = [model.open(model.text) for model in checkpoints]
     with report_progress(call.events) as progress:
-        digests = DIGESTS.read(Store(store or store_root(), libraries=()).root, opened, call.context(progress))
-    print(encode_json(digests) if call.json else columns([(value, name) for name, value in digests.items()]))
+        digests = DIGESTS.read(
+            Store(store or store_root(), libraries=()).root, opened_checkpoints, call.context(progress)
+        )
+    print(encode_json(digests) if call.json else format_columns([(value, name) for name, value in digests.items()]))
     return DONE

@@ -12,7 +12,7 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.model_options import ModelType, architecture_option, family_option
 from merging.cli.options import Command, argument, option
-from merging.cli.output import columns, encode_json, report_progress
+from merging.cli.output import encode_json, format_columns, report_progress
 from merging.models.formats.model_sources import ModelRef
 
 if TYPE_CHECKING:
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 @argument("checkpoint", type=ModelType("the checkpoint"), help="a file or folder, or bundled:NAME")
 @architecture_option
 @family_option
-@option("--no-digest", is_flag=True, help="read no numbers, only what the file says of them")
-@option("--tensors", is_flag=True, help="print every tensor: its place, its role, and what a merge makes of it")
+@option("--no-digest", is_flag=True, help="read only names, shapes and types, not the values")
+@option("--tensors", is_flag=True, help="print every tensor: its section, its role, and what becomes of it in a merge")
 @click.pass_obj
 def inspect(call: Call, checkpoint: ModelRef, architecture: str, family: str, no_digest: bool, tensors: bool) -> int:
-    """Say what a checkpoint is, by what is in it."""
+    """Describe a checkpoint by its content."""
     from merging.models.architecture import with_architecture
     from merging.models.inspection import checkpoint_facts
     from merging.models.stated_architecture import StatedArchitecture
 
-    opened = with_architecture(checkpoint.open(family=family), StatedArchitecture.parse(architecture))
+    model = with_architecture(checkpoint.open(family=family), StatedArchitecture.parse(architecture))
     if tensors:
-        print(_tensors(opened, call.json))
+        print(_format_tensors(model, call.json))
         return DONE
     with report_progress(None) as progress:
-        facts = checkpoint_facts.inspect(opened, digest=not no_digest, context=call.context(progress))
-    print(encode_json(facts) if call.json else "\n".join(_lines(facts)))
+        facts = checkpoint_facts.inspect(model, digest=not no_digest, context=call.context(progress))
+    print(encode_json(facts) if call.json else "\n".join(_format_facts(facts)))
     return DONE
 
 
-def _tensors(opened: Checkpoint, json: bool) -> str:
+def _format_tensors(model: Checkpoint, json: bool) -> str:
     """The table of tensors for people, or for programs."""
     from merging.models.inspection.tensor_table import tensor_table
 
-    table = tensor_table(opened).astype({"block": object})
+    table = tensor_table(model).astype({"block": object})
     records = table.where(table.notna(), None).to_dict("records")
     if json:
         return encode_json(records)
@@ -59,14 +59,14 @@ def _tensors(opened: Checkpoint, json: bool) -> str:
         rows.append(tuple(printable(str(cell)) for cell in cells))
     sources = {"clip": "the rules of CLIP", "facts": "facts of its kind, names and shapes"}
     source = sources.get(records[0]["told_by"], "names and shapes") if records else "nothing"
-    return f"{columns(rows)}\nRoles are told by {source}."
+    return f"{format_columns(rows)}\nRoles were derived from {source}."
 
 
-def _sizes_text(counts: Mapping[str, Any]) -> str:
+def _describe_counts(counts: Mapping[str, Any]) -> str:
     return f"{plural(counts['tensors'], 'tensor')} with {plural(counts['numbers'], 'number')}"
 
 
-def _lines(facts: Mapping[str, Any]) -> Sequence[str]:
+def _format_facts(facts: Mapping[str, Any]) -> Sequence[str]:
     """The facts for people."""
     sizes = facts["architecture"]
     rows = [
@@ -74,42 +74,42 @@ def _lines(facts: Mapping[str, Any]) -> Sequence[str]:
         ("format", facts["format"]),
         ("names", facts["names"]),
         ("no family", facts["no_family"]),
-        ("architecture", _architecture(sizes) or (facts["no_architecture"] if not facts["no_family"] else "")),
-        ("activation", _activation(facts["activation"])),
-        ("in the file", f"{_sizes_text(facts)}, {size_text(facts['bytes'])}"),
+        ("architecture", _describe_architecture(sizes) or (facts["no_architecture"] if not facts["no_family"] else "")),
+        ("activation", _describe_activation(facts["activation"])),
+        ("in the file", f"{_describe_counts(facts)}, {size_text(facts['bytes'])}"),
         ("types", ", ".join(f"{count} {name}" for name, count in facts["dtypes"].items())),
     ]
     if facts["dead_text"]["tensors"]:
-        dead = facts["dead_text"]
-        rows.append(("unused text", _sizes_text(dead)))
+        unused_text = facts["dead_text"]
+        rows.append(("unused text", _describe_counts(unused_text)))
     if facts["adapter"]:
         rows.append(("adapter", ", ".join(f"{key} {value}" for key, value in facts["adapter"].items() if value != "")))
     if facts["digest"]:
         rows.append(("sha-256", facts["digest"]))
-    lines = [columns([row for row in rows if row[1]])]
+    lines = [format_columns([row for row in rows if row[1]])]
     if facts["roles"]:
         table = [
             ("role", "tensors", "numbers"),
             *((r["role"], f"{r['tensors']}", f"{r['numbers']:,}") for r in facts["roles"]),
         ]
-        lines.append(columns(table, indent="  "))
+        lines.append(format_columns(table, indent="  "))
     for key, value in facts["metadata"].items():
         lines.append(f"metadata {key}: {printable(value, 200)}")
     return [*lines, *facts["notes"], *facts["cautions"]]
 
 
-def _architecture(sizes: Mapping[str, Any] | None) -> str:
+def _describe_architecture(sizes: Mapping[str, Any] | None) -> str:
     if sizes is None:
         return ""
-    known = f"{sizes['like']}: " if sizes["like"] else ""
+    published_name = f"{sizes['like']}: " if sizes["like"] else ""
     embedding = f"{sizes['embed_dim']} features" if sizes["projected"] else "no output projection"
     return (
-        f"{known}{sizes['layers']} layers of width {sizes['width']}, {sizes['heads']} heads, patches of "
+        f"{published_name}{sizes['layers']} layers of width {sizes['width']}, {sizes['heads']} heads, patches of "
         f"{sizes['patch_size']}, images of {sizes['image_size']} × {sizes['image_size']}, {embedding}"
     )
 
 
-def _activation(stated: Mapping[str, Any] | None) -> str:
+def _describe_activation(stated: Mapping[str, Any] | None) -> str:
     if stated is None:
         return ""
-    return stated["name"] if stated["known"] else f"{stated['name']} is assumed: nothing beside the weights says so"
+    return stated["name"] if stated["known"] else f"{stated['name']} is assumed: no file states it"

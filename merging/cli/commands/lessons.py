@@ -1,4 +1,4 @@
-"""The command ``lessons``: lists the lessons, checks them against the stored results, and begins new ones."""
+"""The command ``lessons``: lists lessons, checks them against the stored results, and writes skeletons of new ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from merging.cli.options import (
     option,
     workers_option,
 )
-from merging.cli.output import columns, encode_json, print_warning, report_progress
+from merging.cli.output import encode_json, format_columns, print_warning, report_progress
 
 if TYPE_CHECKING:
     from merging.teaching.lesson import Lesson
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--json", is_flag=True, help="print JSON")
 @click.pass_context
 def lessons(ctx: click.Context, json: bool) -> int | None:
-    """List the lessons, check them, or begin one."""
+    """List the lessons, check them, or start a new one."""
     ctx.obj.json = ctx.obj.json or json
     return None if ctx.invoked_subcommand is not None else _print_lessons(ctx.obj)
 
@@ -41,7 +41,7 @@ def lessons(ctx: click.Context, json: bool) -> int | None:
 @lessons.command("list", cls=Command)
 @click.pass_obj
 def list_found_lessons(call: Call) -> int:
-    """Every lesson that is found, and every file that cannot be read."""
+    """List every lesson, and every file that cannot be read."""
     return _print_lessons(call)
 
 
@@ -49,15 +49,15 @@ def _print_lessons(call: Call) -> int:
     from merging.teaching import lesson_files
 
     refused: list[LessonError] = []
-    found = lesson_files.list_lessons(refused=refused)
+    known_lessons = lesson_files.list_lessons(refused=refused)
     if call.json:
         names = ("key", "title", "question", "minutes", "level", "after")
-        rows = [{name: getattr(one, name) for name in names} | {"steps": len(one.steps)} for one in found]
+        rows = [{name: getattr(one, name) for name in names} | {"steps": len(one.steps)} for one in known_lessons]
         print(encode_json({"lessons": rows, "refused": [str(error) for error in refused]}))
     else:
         table = [("key", "title", "minutes", "level", "steps")]
-        table += [(one.key, one.title, str(one.minutes), one.level, str(len(one.steps))) for one in found]
-        print(columns(table))
+        table += [(one.key, one.title, str(one.minutes), one.level, str(len(one.steps))) for one in known_lessons]
+        print(format_columns(table))
         for error in refused:
             print(error)
     return FAILED if refused else DONE
@@ -71,15 +71,15 @@ def _print_lessons(call: Call) -> int:
 @device_option
 @click.pass_obj
 def check(call: Call, file: Path | None, compute: bool, store: Path | None, device: str) -> int:
-    """Check lessons: every page, key, run and fact, with each text as a learner reads it."""
+    """Check every page, key, run and fact of lessons, and print each text as a learner reads it."""
     from merging.teaching import lesson_files
     from merging.teaching.lesson_check import fill_texts, find_problems
 
-    chosen = [lesson_files.read_lesson(file)] if file is not None else lesson_files.list_lessons()
+    checked_lessons = [lesson_files.read_lesson(file)] if file is not None else lesson_files.list_lessons()
     if compute:
-        _compute_missing(call, [_make_context(lesson, store) for lesson in chosen], device)
+        _compute_missing(call, [_make_context(lesson, store) for lesson in checked_lessons], device)
     results = []
-    for lesson in chosen:
+    for lesson in checked_lessons:
         context = _make_context(lesson, store)
         results.append((lesson, fill_texts(lesson, context), find_problems(lesson, context)))
     if call.json:
@@ -89,11 +89,11 @@ def check(call: Call, file: Path | None, compute: bool, store: Path | None, devi
         )
     else:
         for lesson, texts, problems in results:
-            _print(lesson, texts, problems)
+            _print_check(lesson, texts, problems)
     return FAILED if any(problems for _, _, problems in results) else DONE
 
 
-def _print(lesson: Lesson, texts: list[tuple[str, str]], problems: list[str]) -> None:
+def _print_check(lesson: Lesson, texts: list[tuple[str, str]], problems: list[str]) -> None:
     print(f"{lesson.key}: {lesson.title} ({lesson.minutes} minutes, {len(lesson.steps)} steps)")
     for position, text in texts:
         print(f"  {position}: {text}")
@@ -128,21 +128,21 @@ def _compute_missing(call: Call, contexts: Sequence[LessonContext], device: str)
     if not contexts:
         return
     store, benchmark = contexts[0].store, contexts[0].benchmark
-    recipes = [context.recipe(alias) for context in contexts for alias in context.list_missing_runs()]
-    with report_progress(call.events) as progress, open_pool(call.workers, print_warning, device) as computing:
-        computation = replace(call.context(progress, device), workers=computing or "")
-        several = execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, context=computation)
-        found: list[Any] = [*several]
+    recipes = [context.build_recipe(alias) for context in contexts for alias in context.list_missing_runs()]
+    with report_progress(call.events) as progress, open_pool(call.workers, print_warning, device) as pool:
+        computation = replace(call.context(progress, device), workers=pool or "")
+        run_results = execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, context=computation)
+        results: list[Any] = [*run_results]
         facts = [
             compute_fact(spec, context)
             for context in map(_renew_context, contexts)
             for spec in list_fact_specs(context.lesson).values()
         ]
-        wanted = [WantedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]
-        found += measure_several([*dict.fromkeys(wanted)], store, benchmark, context=computation)
-    for each in found:
-        if isinstance(each, MergingError):
-            raise each
+        requests = [WantedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]
+        results += measure_several([*dict.fromkeys(requests)], store, benchmark, context=computation)
+    for result in results:
+        if isinstance(result, MergingError):
+            raise result
 
 
 def _renew_context(context: LessonContext) -> LessonContext:
@@ -153,25 +153,27 @@ def _renew_context(context: LessonContext) -> LessonContext:
 
 @lessons.command(cls=Command)
 @argument("key", help="its key: small letters, digits and underscores")
-@option("--to", type=PATH, metavar="FOLDER", default=Path(), help="folder for the file (default: this one)")
+@option(
+    "--to", "folder", type=PATH, metavar="FOLDER", default=Path(), help="folder for the file (default: this folder)"
+)
 @click.pass_obj
-def new(call: Call, key: str, to: Path) -> int:
-    """Write the skeleton of a lesson, to be filled in."""
+def new(call: Call, key: str, folder: Path) -> int:
+    """Write the skeleton of a new lesson."""
     from merging.base.files.records import write_text
-    from merging.teaching.lesson_fields import NAME
-    from merging.teaching.skeleton import skeleton
+    from merging.teaching.lesson_fields import NAME_PATTERN
+    from merging.teaching.skeleton import make_skeleton
 
-    path: Path = to / f"{key}.yaml"
+    path: Path = folder / f"{key}.yaml"
     problems = []
-    if not NAME.fullmatch(key):
+    if not NAME_PATTERN.fullmatch(key):
         problems.append(f"A key is a name of small letters, digits and underscores; got {key[:60]!r}.")
-    if not to.is_dir():
-        problems.append(f"There is no folder {to}. Make it first.")
+    if not folder.is_dir():
+        problems.append(f"There is no folder {folder}. Make it first.")
     elif path.exists():
-        problems.append(f"{path} is there already. Take another key, or delete it.")
+        problems.append(f"{path} exists already. Choose another key, or delete it.")
     if problems:
         raise UsageError(problems)
-    write_text(path, skeleton(key))
+    write_text(path, make_skeleton(key))
     facts: dict[str, Any] = {"written": str(path)}
     print(encode_json(facts) if call.json else f"Written to {path}. Then: python -m merging lessons check {path}")
     return DONE

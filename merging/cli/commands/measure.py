@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     "what",
     help="drift, layer_drift, ablation, put_back, first_order, predictions, features, tsne, along_steps, modules, "
     "depths or feature_bank of a run; signs or pairs of its experts; exemplars, drm_ablations, task_counts or "
-    "method_times of the benchmark; several with commas",
+    "method_times of the benchmark; separate several by commas",
 )
-@argument("runs", nargs=-1, metavar="[RUN]...", help="the runs' ids, or six of their first digits")
+@argument("runs", nargs=-1, metavar="[RUN]...", help="the runs' ids, or at least their first six digits")
 @layer_inputs_option
 @workers_option
 @job_options
@@ -37,7 +37,7 @@ def measure(
     call: Call, what: str, runs: Sequence[str], layer_inputs: Mapping[str, str],
     store: Path | None, device: str,
 ) -> int:  # fmt: skip
-    """Measure something of stored runs, such as feature drift."""
+    """Compute measurements of stored runs, such as feature drift."""
     from merging.base import settings
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study import measure as measuring
@@ -57,29 +57,33 @@ def measure(
     if call.json:
         print(encode_json(_result_facts(result)))
     else:
-        _print(result)
+        _print_result(result)
     return DONE
 
 
-def _measure_several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, device: str) -> int:
+def _measure_several(call: Call, requests: Sequence[tuple[str, str]], store: Store, device: str) -> int:
     """Compute all measurements, and report the results in their order."""
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study.measure_several import WantedMeasurement, measure_several
 
-    each = [WantedMeasurement(*one) for one in wanted]
+    wanted_measurements = [WantedMeasurement(*one) for one in requests]
     with report_progress(call.events) as progress:
-        found = measure_several(each, store, Benchmark.load(), context=call.context(progress, device, print_warning))
-    done = [one for one in found if not isinstance(one, Exception)]
+        results = measure_several(
+            wanted_measurements, store, Benchmark.load(), context=call.context(progress, device, print_warning)
+        )
+    measurements = [one for one in results if not isinstance(one, Exception)]
     failures = {
-        " ".join(names).strip(): str(result) for names, result in zip(wanted, found, strict=True) if result not in done
+        " ".join(names).strip(): str(result)
+        for names, result in zip(requests, results, strict=True)
+        if result not in measurements
     }
     if call.json:
-        print(encode_json({"measured": [_result_facts(one) for one in done], "failed": failures}))
+        print(encode_json({"measured": [_result_facts(one) for one in measurements], "failed": failures}))
     else:
-        for one in done:
-            _print(one)
-    for words, reason in failures.items():
-        print(f"{words}: {reason}", file=sys.stderr)
+        for one in measurements:
+            _print_result(one)
+    for request_text, reason in failures.items():
+        print(f"{request_text}: {reason}", file=sys.stderr)
     return FAILED if failures else DONE
 
 
@@ -89,7 +93,7 @@ def _result_facts(result: StoredMeasurement) -> dict[str, Any]:
     return {name: getattr(result, name) for name in names} | {"tables": tables}
 
 
-def _print(result: StoredMeasurement) -> None:
+def _print_result(result: StoredMeasurement) -> None:
     from merging.study.analysis import measurement_registry, measurement_store
     from merging.study.runs.run import PRECOMPUTED
 

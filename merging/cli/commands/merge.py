@@ -10,7 +10,7 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
-from merging.cli.export_options import ExportOptions, export_options, find_out_problems
+from merging.cli.export_options import ExportOptions, export_options, list_destination_problems
 from merging.cli.model_options import (
     checkpoint_options,
     data_options,
@@ -25,7 +25,7 @@ from merging.models.formats.model_sources import ModelRef
 
 def _check_destination(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
     """The path to write to. Raises UsageError if it cannot be written."""
-    if out is not None and (problems := find_out_problems(out, ctx.params["overwrite"] or ctx.params["force"])):
+    if out is not None and (problems := list_destination_problems(out, ctx.params["overwrite"] or ctx.params["force"])):
         raise UsageError(problems)
     return out
 
@@ -41,9 +41,7 @@ def _check_adapt(
 
 @click.command(cls=Command, epilog=SPEC_HELP, reads=list_named_models)
 @checkpoint_options
-@option(
-    "--edit", "edits", type=StepType("edit"), multiple=True, metavar="SPEC", help="an edit; may be given repeatedly"
-)
+@option("--edit", "edits", type=StepType("edit"), multiple=True, metavar="SPEC", help="an edit; repeatable")
 @option(
     "--merge",
     type=StepType("merge"),
@@ -52,14 +50,14 @@ def _check_adapt(
     help="the merge (default: task_arithmetic)",
 )
 @option("--adapt", "adapt", type=StepType("adapt"), multiple=True, callback=_check_adapt, metavar="SPEC",
-        help="what is put on top of the merged model, such as surgery:rank=16")  # fmt: skip
+        help="the adapt on top of the merged model, such as surgery:rank=16")  # fmt: skip
 @option("--test-data", type=TestDataType(), default={}, metavar="SPLIT[:per_task=N,seed=N]",
-        help="images that are learned from without labels: choosing (default), reporting or exemplars")  # fmt: skip
+        help="unlabeled images to learn from: choosing (default), reporting or exemplars")  # fmt: skip
 @data_options
 @family_option
 @option("--count-dead-params", is_flag=True, help="count unused text tensors in quantiles, as papers' presets do")
 @vocabulary_option
-@option("--title", default="", help="what to call the run")
+@option("--title", default="", help="the title of the run")
 @option(
     "--out",
     type=PATH,
@@ -78,12 +76,12 @@ def merge(
     pretrained: ModelRef,
     experts: Mapping[str, ModelRef],
     merge: tuple[str, Mapping[str, Any]],
-    given: Mapping[str, Mapping[str, str]],
+    captured_files: Mapping[str, Mapping[str, str]],
     out: Path,
-    how: ExportOptions,
+    export_settings: ExportOptions,
     store: Path | None,
-    choices: RunChoices,
-    **chain: Any,  # options with the names of a recipe's fields
+    run_choices: RunChoices,
+    **recipe_fields: Any,  # the options whose names are those of a recipe's fields
 ) -> int:
     """Merge checkpoints and export the model."""
     from merging.base.errors import RecipeError
@@ -93,12 +91,12 @@ def merge(
     key, params = merge
     references = {name: model.text for name, model in experts.items()}
     recipe = Recipe.build(
-        key, params, pretrained=pretrained.text, experts=references, layer_inputs=given["layer_inputs"],
-        gradients=given["gradients"], **chain,
+        key, params, pretrained=pretrained.text, experts=references, layer_inputs=captured_files["layer_inputs"],
+        gradients=captured_files["gradients"], **recipe_fields,
     )  # fmt: skip
-    recipe = recipe.with_architecture(how.activation or "", how.architecture)
-    recipe.refuse_unread(given)
-    if chain["test_data"] and recipe.test_data is None:
+    recipe = recipe.with_architecture(export_settings.activation or "", export_settings.architecture)
+    recipe.refuse_unread(captured_files)
+    if recipe_fields["test_data"] and recipe.test_data is None:
         raise RecipeError("No step of this chain learns from test data; leave out --test-data.")
-    compute_run(call, recipe, store, out, how, choices)
+    compute_run(call, recipe, store, out, export_settings, run_choices)
     return DONE

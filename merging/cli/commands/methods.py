@@ -10,7 +10,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.options import Command
-from merging.cli.output import columns, encode_json
+from merging.cli.output import encode_json, format_columns
 
 if TYPE_CHECKING:
     from merging.methods.method import Method
@@ -23,23 +23,28 @@ def methods(call: Call) -> int:
     from merging.methods import registry
 
     if call.json:
-        work = _work()
+        work = _compute_method_work()
         print(
             encode_json(
-                [_facts(method) | {"work": work.get((method.role, method.key))} for method in registry.list_methods()]
+                [
+                    _collect_facts(method) | {"work": work.get((method.role, method.key))}
+                    for method in registry.list_methods()
+                ]
             )
         )
         return DONE
     for method in registry.list_methods():
         print(f"{method.role}  {method.key}  {method.title}  (needs: {method.needs})")
         bounds = method.params.bounds().items()
-        rows = [(name, bound.describe(), f"default {_default(bound.default)}", bound.help) for name, bound in bounds]
+        rows = [
+            (name, bound.describe(), f"default {_format_default(bound.default)}", bound.help) for name, bound in bounds
+        ]
         if rows:
-            print(columns(rows, indent="    "))
+            print(format_columns(rows, indent="    "))
     return DONE
 
 
-def _work() -> dict[tuple[str, str], dict[str, Any]]:
+def _compute_method_work() -> dict[tuple[str, str], dict[str, Any]]:
     """The work of every method on the models of the benchmark in use, by role and key; empty without one."""
     from merging.base.errors import MergingError
     from merging.engine.evaluation.method_work import method_work
@@ -51,13 +56,13 @@ def _work() -> dict[tuple[str, str], dict[str, Any]]:
         return {}
 
 
-def _default(value: Any) -> str:
+def _format_default(value: Any) -> str:
     if value == ():
         return "none"
     return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _facts(method: Method) -> dict[str, Any]:
+def _collect_facts(method: Method) -> dict[str, Any]:
     """The facts of a method, for programs."""
     bounds = method.params.bounds()
     params = {name: {**asdict(bound), "describe": bound.describe()} for name, bound in bounds.items()}

@@ -11,7 +11,7 @@ from merging.base.text import printable
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.options import Command, argument, device_option, option, store_option
-from merging.cli.output import columns, encode_json
+from merging.cli.output import encode_json, format_columns
 from merging.cli.recipe_argument import find_recipe
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @argument("recipe", help="a recipe in YAML, or the id of a stored run")
-@option("--per-task", type=int, help="images of every task (default: all of the choosing half)")
-@option("--seed", type=int, default=0, show_default=True, help="which images are drawn")
+@option("--per-task", type=int, help="images per task (default: all of the choosing half)")
+@option("--seed", type=int, default=0, show_default=True, help="the seed with which images are sampled")
 @option("--against", default="", help="a stored run or a recipe to compare with (default: the pretrained model)")
 @store_option
 @device_option
@@ -32,35 +32,40 @@ if TYPE_CHECKING:
 def preview(
     call: Call, recipe: str, per_task: int | None, seed: int, against: str, store: Path | None, device: str
 ) -> int:
-    """Say what a recipe would score, on a sample and against a reference."""
+    """Estimate the scores of a recipe on a sample, compared with a reference."""
     import merging
     from merging.base import settings
     from merging.study.previews.preview_samples import PreviewSample
     from merging.study.runs.run_store import Store
 
-    sample, runs = PreviewSample(per_task, seed), Store(store, libraries=(settings.benchmark_folder() / "runs",))
-    opened, reference = find_recipe(recipe, runs), _read_reference(against, runs)
-    result = merging.preview(opened, sample, reference, device=device, cancel=call.stop)
-    print(encode_json({"preview": True, "half": result.half, **result.to_plain()}) if call.json else _text(result))
+    sample, run_store = PreviewSample(per_task, seed), Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    candidate, reference = find_recipe(recipe, run_store), _read_reference(against, run_store)
+    result = merging.preview(candidate, sample, reference, device=device, cancel=call.stop)
+    print(
+        encode_json({"preview": True, "half": result.half, **result.to_plain()})
+        if call.json
+        else _format_preview(result)
+    )
     return DONE
 
 
-def _read_reference(word: str, store: Store) -> Run | Recipe | None:
+def _read_reference(reference: str, store: Store) -> Run | Recipe | None:
     """The run or recipe to compare with; the weights of a stored run are used as they are."""
-    run = store.find(word) if word and not Path(word).exists() else None
-    return run or (find_recipe(word, store) if word else None)
+    run = store.find(reference) if reference and not Path(reference).exists() else None
+    return run or (find_recipe(reference, store) if reference else None)
 
 
-def _text(preview: Preview) -> str:
+def _format_preview(preview: Preview) -> str:
     """The differences as a table, with a sentence on the models and images that are compared."""
     rows: list[tuple[str, ...]] = [("", "preview", "reference", "points [95 %]", "images")]
     for row in preview.changes.to_dict("records"):
         shares = (f"{100 * row[name]:.1f} %" for name in ("accuracy", "reference"))
         low, middle, high = (f"{100 * row[name]:+.1f}" for name in ("low", "difference", "high"))
         rows.append((printable(str(row["title"])), *shares, f"{middle} [{low}, {high}]", str(row["n"])))
-    many = "all images" if preview.sample.per_task is None else f"at most {preview.sample.per_task} images a task"
-    about = (
-        f"Preview of {printable(preview.title)} against {printable(preview.reference)}: {many} of the {preview.half} "
-        f"half, n = {preview.n:,}, seed {preview.seed}, on {preview.device}. It is no run."
+    limit = preview.sample.per_task
+    image_text = "all images" if limit is None else f"at most {limit} images per task"
+    description = (
+        f"Preview of {printable(preview.title)} against {printable(preview.reference)}: {image_text} of the "
+        f"{preview.half} half, n = {preview.n:,}, seed {preview.seed}, on {preview.device}. It is not a run."
     )
-    return f"{columns(rows)}\n{about}"
+    return f"{format_columns(rows)}\n{description}"

@@ -14,7 +14,7 @@ from merging.base.errors import Cancelled, HubError, MergingError, Paused
 from merging.base.text import duration_text, size_text
 from merging.cli.call import Call
 from merging.cli.commands.published_options import (
-    FetchOptions,
+    FetchSettings,
     choice_options,
     expect_option,
     fetch_options,
@@ -32,7 +32,7 @@ from merging.cli.options import (
     pause_option,
     store_option,
 )
-from merging.cli.output import columns, encode_json, print_warning, report_progress
+from merging.cli.output import encode_json, format_columns, print_warning, report_progress
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from merging.sharing.published.repository_lock import Lock
 
 QUESTION = "Fetch and compute this?"
-FETCHING_STEPS = 2  # the number of steps, at the beginning, that need a network
+FETCHING_STEP_COUNT = 2  # the number of first steps, which need a network
 
 
 @click.group(cls=OrderedGroup, invoke_without_command=True, no_args_is_help=False, subcommand_metavar="[ACTION ...]")
@@ -69,20 +69,25 @@ def _print_experiments(call: Call) -> int:
 
     plans = [make_choice_plan(one, make_choice(one), find_folders(one.key), "cpu") for one in list_experiments()]
     if call.json:
-        print(encode_json([plan_data(each) for each in plans]))
+        print(encode_json([plan_data(fetch_plan) for fetch_plan in plans]))
         return DONE
     rows = [("key", "experiment", "to fetch", "here", "computing", "licenses")]
-    for each in plans:
-        sign = "" if each.has_exact_sizes else "≈ "
-        stated = sorted({part.license for part in each.parts})
+    for fetch_plan in plans:
+        size_prefix = "" if fetch_plan.has_exact_sizes else "≈ "
+        licenses = sorted({part.license for part in fetch_plan.parts})
         rows.append(
-            (each.experiment, each.title, "nothing" if each.is_complete else f"{sign}{size_text(each.bytes_to_fetch)}",
-             size_text(each.local_bytes) if each.local_bytes else "", f"≈ {duration_text(each.compute_seconds)}",
-             ", ".join(stated))
-        )  # fmt: skip
-    print(columns(rows))
-    print("Computing is on 1,000 images of each test set on this CPU: an estimate.")
-    print("`published plan KEY` says more, `published run KEY` fetches and computes.")
+            (
+                fetch_plan.experiment,
+                fetch_plan.title,
+                "nothing" if fetch_plan.is_complete else f"{size_prefix}{size_text(fetch_plan.bytes_to_fetch)}",
+                size_text(fetch_plan.local_bytes) if fetch_plan.local_bytes else "",
+                f"≈ {duration_text(fetch_plan.compute_seconds)}",
+                ", ".join(licenses),
+            )
+        )
+    print(format_columns(rows))
+    print("Times of computing are estimates for 1,000 images of each test set on this CPU.")
+    print("`published plan KEY` prints details, `published run KEY` fetches and computes.")
     return DONE
 
 
@@ -92,12 +97,14 @@ def _print_experiments(call: Call) -> int:
 @from_option
 @device_option
 @click.pass_obj
-def plan(call: Call, chosen: Experiment, choice: Choice, store: Path | None, into: Path | None, device: str) -> int:
-    """What an experiment would fetch and cost; nothing is fetched."""
+def plan(
+    call: Call, experiment: Experiment, choice: Choice, store: Path | None, separate_cache: Path | None, device: str
+) -> int:
+    """Print the downloads and costs of an experiment, without fetching anything."""
     from merging.sharing.published.experiment_run import ExperimentRun, find_folders
 
-    folders = _require_fetched_folder(find_folders(chosen.key, store, into))
-    _print_plan(call, _make_plan(ExperimentRun(chosen, choice, folders, device)))
+    folders = _require_fetched_folder(find_folders(experiment.key, store, separate_cache))
+    _print_plan(call, _make_plan(ExperimentRun(experiment, choice, folders, device)))
     return DONE
 
 
@@ -109,23 +116,34 @@ def plan(call: Call, chosen: Experiment, choice: Choice, store: Path | None, int
 @pause_option
 @click.pass_obj
 def fetch(
-    call: Call, chosen: Experiment, choice: Choice, into: Path | None, fetching: FetchOptions, store: Path | None
+    call: Call,
+    experiment: Experiment,
+    choice: Choice,
+    separate_cache: Path | None,
+    fetch_settings: FetchSettings,
+    store: Path | None,
 ) -> int:
-    """Only fetch what an experiment needs, for a machine with a network."""
+    """Only fetch the files of an experiment, on a machine with a network."""
     from merging.sharing.published.experiment_run import ExperimentRun, find_folders
     from merging.sharing.published.experiment_steps import STEPS
 
-    run = ExperimentRun(
-        chosen, choice, find_folders(chosen.key, store, into), "cpu", fetching.latest, fetching.revisions,
-        fetching.bytes_a_second,
-    )  # fmt: skip
-    if _confirm_fetching(call, run, fetching):
-        _run_steps(call, run, STEPS[:FETCHING_STEPS])
-    after = _make_plan(run)
+    folders = find_folders(experiment.key, store, separate_cache)
+    experiment_run = ExperimentRun(
+        experiment,
+        choice,
+        folders,
+        "cpu",
+        fetch_settings.latest,
+        fetch_settings.revisions,
+        fetch_settings.bytes_per_second,
+    )
+    if _confirm_fetching(call, experiment_run, fetch_settings):
+        _run_steps(call, experiment_run, STEPS[:FETCHING_STEP_COUNT])
+    final_plan = _make_plan(experiment_run)
     print(
-        encode_json({"place": after.cache_folder, "bytes": after.local_bytes})
+        encode_json({"place": final_plan.cache_folder, "bytes": final_plan.local_bytes})
         if call.json
-        else f"{size_text(after.local_bytes)} in {after.cache_folder}"
+        else f"{size_text(final_plan.local_bytes)} in {final_plan.cache_folder}"
     )
     return DONE
 
@@ -141,34 +159,49 @@ def fetch(
 @device_option
 @click.pass_obj
 def run(
-    call: Call, chosen: Experiment, choice: Choice, into: Path | None, to: Path | None, expect: str | None,
-    fetching: FetchOptions, store: Path | None, device: str,
-) -> int:  # fmt: skip
-    """Plan, fetch, make the benchmark, run the recipes, print the table; stopped, it goes on where it was."""
+    call: Call,
+    experiment: Experiment,
+    choice: Choice,
+    separate_cache: Path | None,
+    table_file: Path | None,
+    expect: str | None,
+    fetch_settings: FetchSettings,
+    store: Path | None,
+    device: str,
+) -> int:
+    """Plan, fetch, make the benchmark, run the recipes, print the table; a stopped run can be continued."""
     from merging.sharing.published.experiment_run import ExperimentRun, find_folders
     from merging.sharing.published.experiment_steps import STEPS, read_published_table, store_choice
 
-    folders = _require_fetched_folder(find_folders(chosen.key, store, into))
-    run = ExperimentRun(chosen, choice, folders, device, fetching.latest, fetching.revisions, fetching.bytes_a_second)
-    missing = _confirm_fetching(call, run, fetching)
+    folders = _require_fetched_folder(find_folders(experiment.key, store, separate_cache))
+    experiment_run = ExperimentRun(
+        experiment,
+        choice,
+        folders,
+        device,
+        fetch_settings.latest,
+        fetch_settings.revisions,
+        fetch_settings.bytes_per_second,
+    )
+    is_fetch_needed = _confirm_fetching(call, experiment_run, fetch_settings)
     store_choice(folders, choice)
-    _run_steps(call, run, STEPS if missing else STEPS[FETCHING_STEPS:])
-    return _print_table(call, read_published_table(chosen, folders), to, expect)
+    _run_steps(call, experiment_run, STEPS if is_fetch_needed else STEPS[FETCHING_STEP_COUNT:])
+    return _print_table(call, read_published_table(experiment, folders), table_file, expect)
 
 
 @published.command(cls=Command)
-@argument("key", help="the key of an experiment that ran here")
+@argument("key", help="the key of an experiment that has run in this store")
 @store_option
 @to_option
 @expect_option
 @click.pass_obj
-def table(call: Call, key: str, store: Path | None, to: Path | None, expect: str | None) -> int:
-    """Print the table of what was computed."""
+def table(call: Call, key: str, store: Path | None, table_file: Path | None, expect: str | None) -> int:
+    """Print the table of the computed rows."""
     from merging.sharing.published.experiment_catalogue import read_experiment
     from merging.sharing.published.experiment_run import find_folders
     from merging.sharing.published.experiment_steps import read_published_table
 
-    return _print_table(call, read_published_table(read_experiment(key), find_folders(key, store)), to, expect)
+    return _print_table(call, read_published_table(read_experiment(key), find_folders(key, store)), table_file, expect)
 
 
 def _require_fetched_folder(folders: ExperimentFolders) -> ExperimentFolders:
@@ -177,34 +210,38 @@ def _require_fetched_folder(folders: ExperimentFolders) -> ExperimentFolders:
     Raises:
         UsageError: it has not.
     """
-    from merging.sharing.published.repository_lock import LOCK
+    from merging.sharing.published.repository_lock import LOCK_FILE
 
-    folder, into = folders.lock_cache_folder, folders.into
-    if folder is not None and not (folder / LOCK).is_file():
-        problem = f"has no published/{folders.key}/{LOCK}" if into and into.is_dir() else "is no folder"
+    folder, separate_cache = folders.separate_lock_folder, folders.separate_cache
+    if folder is not None and not (folder / LOCK_FILE).is_file():
+        problem = (
+            f"has no published/{folders.key}/{LOCK_FILE}"
+            if separate_cache and separate_cache.is_dir()
+            else "is not a folder"
+        )
         remedy = f"`published fetch {folders.key} --into FOLDER` writes the folder that --from reads."
-        raise UsageError([f"{into} {problem}. {remedy}"])
+        raise UsageError([f"{separate_cache} {problem}. {remedy}"])
     return folders
 
 
 def _make_plan(run: ExperimentRun, lock: Lock | None = None) -> FetchPlan:
     from merging.base.devices import choose_device
-    from merging.sharing.published.experiment_steps import make_choice_plan as planned
+    from merging.sharing.published.experiment_steps import make_choice_plan
 
-    return planned(run.experiment, run.choice, run.folders, choose_device(run.device).type, lock)
+    return make_choice_plan(run.experiment, run.choice, run.folders, choose_device(run.device).type, lock)
 
 
-def _print_plan(call: Call, planned: FetchPlan) -> None:
+def _print_plan(call: Call, fetch_plan: FetchPlan) -> None:
     from merging.sharing.published.experiment_texts import plan_data, plan_rows, plan_sentences
 
     if call.json:
-        print(encode_json(plan_data(planned)))
+        print(encode_json(plan_data(fetch_plan)))
         return
-    print(f"{planned.experiment}: {planned.title}\n{columns(plan_rows(planned))}")
-    print("\n".join(plan_sentences(planned)), flush=True)
+    print(f"{fetch_plan.experiment}: {fetch_plan.title}\n{format_columns(plan_rows(fetch_plan))}")
+    print("\n".join(plan_sentences(fetch_plan)), flush=True)
 
 
-def _confirm_fetching(call: Call, run: ExperimentRun, fetching: FetchOptions) -> bool:
+def _confirm_fetching(call: Call, run: ExperimentRun, fetch_settings: FetchSettings) -> bool:
     """Whether files must be fetched; if so, show the plan and ask the user once.
 
     Commits other than the pinned ones are pinned only after a yes.
@@ -221,10 +258,10 @@ def _confirm_fetching(call: Call, run: ExperimentRun, fetching: FetchOptions) ->
         lock = pin_repositories(
             run.experiment, run.choice, run.folders, latest=run.latest, revisions=run.revisions, context=context
         )
-        planned = _make_plan(run, lock)
+        fetch_plan = _make_plan(run, lock)
     if not call.json and call.events is None:
-        _print_plan(call, planned)
-    if not fetching.yes and not _confirm():
+        _print_plan(call, fetch_plan)
+    if not fetch_settings.yes and not _confirm():
         raise MergingError("Nothing was fetched.")
     if run.may_change_commits:
         run.folders.store_lock(lock)
@@ -241,7 +278,7 @@ def _run_steps(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) 
 
 @contextlib.contextmanager
 def _explain_failures(call: Call, run: ExperimentRun) -> Iterator[None]:
-    """Explain a failure of the Hub in the block for the experiment, and turn a requested pause into ``Paused``."""
+    """Explain a failure of the Hub in the block, and turn a cancellation by a pause file into ``Paused``."""
     from merging.sharing.published.fetch_failures import explain_failure
 
     try:
@@ -261,14 +298,14 @@ def _explain_failures(call: Call, run: ExperimentRun) -> Iterator[None]:
 
 
 def _confirm() -> bool:
-    """Whether the user answers the question with yes. Raises UsageError without a terminal to ask on."""
+    """Whether the user confirms the question. Raises UsageError if there is no terminal."""
     if not sys.stdin.isatty():
-        raise UsageError(["This fetches files, and there is no terminal to ask: --yes answers."])
+        raise UsageError(["This command fetches files, and there is no terminal for its question. Confirm with --yes."])
     return click.confirm(QUESTION, default=False, err=True)
 
 
-def _print_table(call: Call, shown: PublishedTable, to: Path | None, expect: str | None) -> int:
-    """Print the table, write it to the file ``to``, and return the exit code: whether it meets the expectation."""
+def _print_table(call: Call, published_table: PublishedTable, table_file: Path | None, expect: str | None) -> int:
+    """Print the table, and write it to ``table_file``. Returns FAILED if it does not meet the expectation."""
     from merging.base.files.records import write_text
     from merging.sharing.published.accuracy_verdicts import is_expectation_met
     from merging.sharing.published.experiment_texts import (
@@ -280,12 +317,16 @@ def _print_table(call: Call, shown: PublishedTable, to: Path | None, expect: str
         task_rows,
     )
 
-    if to is not None:
-        texts = {".md": table_markdown(shown), ".csv": table_csv(shown), ".json": encode_json(table_data(shown)) + "\n"}
-        write_text(to, texts[to.suffix])
+    if table_file is not None:
+        texts = {
+            ".md": table_markdown(published_table),
+            ".csv": table_csv(published_table),
+            ".json": encode_json(table_data(published_table)) + "\n",
+        }
+        write_text(table_file, texts[table_file.suffix])
     if call.json:
-        print(encode_json(table_data(shown)))
+        print(encode_json(table_data(published_table)))
     else:
-        print("\n".join(table_sentences(shown)))
-        print(f"{columns(table_rows(shown))}\n\n{columns(task_rows(shown))}")
-    return DONE if expect is None or is_expectation_met(shown.verdicts, expect) else FAILED
+        print("\n".join(table_sentences(published_table)))
+        print(f"{format_columns(table_rows(published_table))}\n\n{format_columns(task_rows(published_table))}")
+    return DONE if expect is None or is_expectation_met(published_table.verdicts, expect) else FAILED

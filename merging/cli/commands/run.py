@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from merging.study.runs.execute_several import WantedRun
 
 
-def _models_of_recipe(written: Mapping[str, Any]) -> list[ModelRef]:
+def _list_recipe_models(option_texts: Mapping[str, Any]) -> list[ModelRef]:
     """The models that the first recipe's file names."""
     from merging.base.files.plain_yaml import read_plain_yaml
 
-    path = Path(written["recipes"][0])
+    path = Path(option_texts["recipes"][0])
     recipe = read_plain_yaml(path.read_text("utf-8"))
     references = [recipe["pretrained"], *dict(recipe["experts"]).values()]
-    base = Path(written.get("base") or path.absolute().parent)
+    base = Path(option_texts.get("base") or path.absolute().parent)
     return [ModelRef(text, base) for text in references if isinstance(text, str)]
 
 
-@click.command(cls=Command, reads=_models_of_recipe)
+@click.command(cls=Command, reads=_list_recipe_models)
 @argument(
     "recipes",
     nargs=-1,
@@ -43,9 +43,9 @@ def _models_of_recipe(written: Mapping[str, Any]) -> list[ModelRef]:
     metavar="RECIPE...",
     help="recipes in YAML; workers run several at once",
 )
-@option("--base", type=PATH, help="folder from which relative paths count (default: each recipe's)")
-@option("--need-model", is_flag=True, help="compute again if only tables are stored")
-@option("--out", type=PATH, is_eager=True, help="export the model, too: a folder, or a .safetensors file")
+@option("--base", type=PATH, help="folder of relative paths (default: that of each recipe)")
+@option("--need-model", is_flag=True, help="compute the run again if only its tables are stored")
+@option("--out", type=PATH, is_eager=True, help="also export the model: a folder, or a .safetensors file")
 @export_options
 @data_options
 @job_options
@@ -58,10 +58,10 @@ def run(
     base: Path | None,
     need_model: bool,
     out: Path | None,
-    how: ExportOptions,
-    given: Mapping[str, Mapping[str, str]],
+    export_settings: ExportOptions,
+    captured_files: Mapping[str, Mapping[str, str]],
     store: Path | None,
-    choices: RunChoices,
+    run_choices: RunChoices,
 ) -> int:
     """Run recipe files into the store, such as those from the app."""
     from merging.cli.run_and_export import compute_run
@@ -69,54 +69,65 @@ def run(
     from merging.study.runs.execute import RunOptions
     from merging.study.runs.execute_several import WantedRun
 
-    data = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
-    chains = [
-        Recipe.load(path).with_architecture(how.activation or "", how.architecture).with_data(data) for path in recipes
+    data = {
+        key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in captured_files.items()
+    }
+    loaded_recipes = [
+        Recipe.load(path)
+        .with_architecture(export_settings.activation or "", export_settings.architecture)
+        .with_data(data)
+        for path in recipes
     ]
     bases = [base or path.absolute().parent for path in recipes]
     if len(recipes) > 1:
         if out is not None:
-            raise UsageError(["--out is for one recipe. Export the others from the store: `export ID --out`."])
-        options = RunOptions(evaluate=choices.evaluate, need_model=need_model, strict=choices.strict)
-        wanted = [WantedRun(*pair) for pair in zip(chains, bases, strict=True)]
-        return _run_several(call, recipes, wanted, options, store, choices.device)
-    compute_run(call, chains[0], store, out, how, choices, need_model=need_model, base=bases[0])
+            raise UsageError(
+                ["--out exports one recipe. Export the runs of several from the store: `export ID --out`."]
+            )
+        options = RunOptions(evaluate=run_choices.evaluate, need_model=need_model, strict=run_choices.strict)
+        requests = [WantedRun(*pair) for pair in zip(loaded_recipes, bases, strict=True)]
+        return _run_several(call, recipes, requests, options, store, run_choices.device)
+    compute_run(call, loaded_recipes[0], store, out, export_settings, run_choices, need_model=need_model, base=bases[0])
     return DONE
 
 
 def _run_several(
     call: Call,
-    files: Sequence[Path],
-    wanted: Sequence[WantedRun],
+    recipe_paths: Sequence[Path],
+    requests: Sequence[WantedRun],
     options: RunOptions,
     store: Path | None,
     device: str,
 ) -> int:
     """Run several recipes, and report all of them in their order."""
-    from merging.cli.run_and_export import measure_by_program, print_run, run_facts
+    from merging.cli.run_and_export import collect_run_facts, measure_by_program, print_run
     from merging.study.runs.execute_several import execute_several
     from merging.study.runs.run_store import Store
 
-    printed: list[str] = []
+    printed_warnings: list[str] = []
 
     def print_doubt(doubt: str) -> None:
         print_warning(doubt)
-        printed.append(doubt)
+        printed_warnings.append(doubt)
 
     with report_progress(call.events) as progress:
         context = call.context(progress, device, print_doubt)
-        found = execute_several(wanted, Store(store), context=context, **options)
-        computed = Store(store)
-        for each in found:
-            if options["evaluate"] and not isinstance(each, Exception):
-                measure_by_program(each, computed, context)
-    failures = {str(file): str(each) for file, each in zip(files, found, strict=True) if isinstance(each, Exception)}
-    runs = [each for each in found if not isinstance(each, Exception)]
+        results = execute_several(requests, Store(store), context=context, **options)
+        run_store = Store(store)
+        for result in results:
+            if options["evaluate"] and not isinstance(result, Exception):
+                measure_by_program(result, run_store, context)
+    failures = {
+        str(file): str(result)
+        for file, result in zip(recipe_paths, results, strict=True)
+        if isinstance(result, Exception)
+    }
+    runs = [result for result in results if not isinstance(result, Exception)]
     if call.json:
-        print(encode_json({"runs": [run_facts(each) for each in runs], "failed": failures}))
+        print(encode_json({"runs": [collect_run_facts(result) for result in runs], "failed": failures}))
     else:
-        for each in runs:
-            print_run(call, each, None, printed)
+        for result in runs:
+            print_run(call, result, None, printed_warnings)
     for file, reason in failures.items():
         print(f"{file}: {reason}", file=sys.stderr)
     return FAILED if failures else DONE

@@ -27,7 +27,7 @@ from merging.cli.options import (
     read_workers_option,
     workers_option,
 )
-from merging.cli.output import columns, encode_json, print_warning, report_progress
+from merging.cli.output import encode_json, format_columns, print_warning, report_progress
 from merging.cli.recipe_argument import find_recipe
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """The options that describe a sweep, as written."""
+    """The options that describe a sweep, as the user wrote them."""
 
     recipes: Sequence[str]
     vary: Sequence[str]
@@ -60,22 +60,29 @@ class SweepOptions:
     "--vary",
     multiple=True,
     metavar="WHAT=VALUES",
-    help="such as lwptv.prune_ratio=0:1:0.1 or experts=2,4,8; twice for a plane of two values",
+    help="such as lwptv.prune_ratio=0:1:0.1 or experts=2,4,8; repeat it for a plane of two values",
 )
 @option("--line", is_flag=False, flag_value="", metavar="[VALUES]", help="from pretrained (0) to the merge (1)")
 @option("--plane", metavar="A,B", help="coefficients of two experts, on the values of --vary A=, B=")
 @option("--split", default="choosing", show_default=True, help="choosing or reporting")
 @option("--images", type=int, default=128, show_default=True, help="images of each task, 0 for all")
-@option("--seed", type=int, default=0, help="of the draw of images and the order of experts")
-@option("--title", default="", help="what to call the sweep")
-@option("--stored", metavar="ID", help="go on with a stored sweep")
+@option("--seed", type=int, default=0, help="the seed of the sampled images and of the order of experts")
+@option("--title", default="", help="the title of the sweep")
+@option("--stored", metavar="ID", help="continue a stored sweep")
 @option(
-    "--subject-to", metavar="OF=X", help="the best point has at least X: out=0.8, in=0.6 or a task such as kana=0.7"
+    "--subject-to",
+    metavar="OF=X",
+    help="require at least X of the best point: out=0.8, in=0.6 or a task such as kana=0.7",
 )
 @option("--best-by", type=click.Choice(("h", "in")), default="h", show_default=True, help="H-score, or in domain")
 @pause_sweep_option
 @option("--describe", is_flag=True, help="print the id that --stored takes, and compute nothing")
-@option("--share", type=SHARE, metavar="K/N", help="every Nth point from the Kth, from 0: 3/16 of a job array of 16")
+@option(
+    "--share",
+    type=SHARE,
+    metavar="K/N",
+    help="every Nth point from the Kth, counted from 0, such as 3/16 in a job array of 16",
+)
 @workers_option
 @mixed_option
 @job_options
@@ -93,7 +100,7 @@ def sweep(
     device: str,
     **options: Any,
 ) -> int:
-    """Evaluate recipes at many values; stopped, it goes on where it was."""
+    """Evaluate recipes at many values; a stopped sweep can be continued."""
     from merging.base import settings
     from merging.base.files.short_digest import resolve_prefix
     from merging.images.benchmarks.benchmark import Benchmark
@@ -104,39 +111,42 @@ def sweep(
     from merging.study.sweeps.requirement import parse_requirement
     from merging.study.sweeps.sweep_tables import estimate_cost, sweep_table
 
-    runs, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
-    stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(runs))
-    chosen = sweep_storage.find_sweep(runs, stored) if stored else _read_sweep(SweepOptions(**options), runs)
-    tasks = chosen.sample.tasks or [task.key for task in benchmark.tasks]
+    run_store, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
+    stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(run_store))
+    current_sweep = (
+        sweep_storage.find_sweep(run_store, stored) if stored else _read_sweep(SweepOptions(**options), run_store)
+    )
+    tasks = current_sweep.sample.tasks or [task.key for task in benchmark.tasks]
     requirement = parse_requirement(subject_to, tasks) if subject_to else None
-    session = open_program_session(chosen, runs, benchmark, read_workers_option(), subject_to)
+    session = open_program_session(current_sweep, run_store, benchmark, read_workers_option(), subject_to)
     if not stored:
-        sweep_storage.store_sweep(chosen, runs)
-    planned = (session or sweep_session.SweepSession(benchmark, chosen.sample)).plan_sweep(chosen)
+        sweep_storage.store_sweep(current_sweep, run_store)
+    planned_points = (session or sweep_session.SweepSession(benchmark, current_sweep.sample)).plan_sweep(current_sweep)
     if describe:
-        print(encode_json({"id": chosen.id, "points": len(planned)}) if call.json else chosen.id)
+        print(encode_json({"id": current_sweep.id, "points": len(planned_points)}) if call.json else current_sweep.id)
         return DONE
     if call.events is None and not call.json:
         if session is None:
-            _print_cost(estimate_cost(chosen, runs, benchmark, planned, device))
+            _print_cost(estimate_cost(current_sweep, run_store, benchmark, planned_points, device))
         else:
-            print_stored_points(planned, session)
-    run: Callable[..., SweepOutcome] = partial(sweep_session.run_sweep, chosen, runs, benchmark)
+            print_stored_points(planned_points, session)
+    compute_points: Callable[..., SweepOutcome] = partial(sweep_session.run_sweep, current_sweep, run_store, benchmark)
     if session is not None:
-        run = partial(run_program_sweep, chosen, session)
-    run = partial(run, share=share or sweep_session.EVERYTHING)
-    code = _compute_missing(call, run, chosen, device)
+        compute_points = partial(run_program_sweep, current_sweep, session)
+    compute_points = partial(compute_points, share=share or sweep_session.EVERYTHING)
+    code = _compute_missing(call, compute_points, current_sweep, device)
     if code != DONE:
         return code
     if share:
-        return _print_share(call, chosen, share)
+        return _print_share(call, current_sweep, share)
     if session is not None:
-        print_points(chosen, planned, session, call.json)
+        print_points(current_sweep, planned_points, session, call.json)
         return DONE
-    computed = KnownPoints(planned, runs, benchmark, chosen.sample.normalize_on(benchmark)).read_points()
-    _print_sweep(call, chosen, sweep_table(chosen, planned, computed), requirement, best_by)
+    sample = current_sweep.sample.normalize_on(benchmark)
+    known_points = KnownPoints(planned_points, run_store, benchmark, sample).read_points()
+    _print_sweep(call, current_sweep, sweep_table(current_sweep, planned_points, known_points), requirement, best_by)
     if not call.json:
-        print(f"Sweep {chosen.id} is stored in {runs.root}")
+        print(f"Sweep {current_sweep.id} is stored in {run_store.root}")
     return DONE
 
 
@@ -145,30 +155,34 @@ def _print_cost(cost: SweepCost) -> None:
     print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
 
 
-def _compute_missing(call: Call, run: Callable[..., SweepOutcome], sweep: Sweep, device: str) -> int:
-    """Compute the missing points; print how that ended unless all are done. Returns the exit code."""
+def _compute_missing(call: Call, compute_points: Callable[..., SweepOutcome], sweep: Sweep, device: str) -> int:
+    """Compute the missing points, print a sentence if the sweep was stopped or paused, and return the exit code."""
     try:
         with report_progress(call.events) as progress:
-            outcome = run(context=call.context(progress, device, print_warning))
+            outcome = compute_points(context=call.context(progress, device, print_warning))
     except Paused:
         raise
     except Cancelled:
-        print(f"Stopped; its points are stored. `sweep --stored {sweep.id}` goes on.")
+        print(f"Stopped; the computed points are stored. `sweep --stored {sweep.id}` continues the sweep.")
         return CANCELLED
     if outcome.paused:
-        print(f"Paused at {outcome.stored} of {outcome.points} points; `sweep --stored {sweep.id}` goes on.")
+        print(
+            f"Paused at {outcome.stored} of {outcome.points} points; `sweep --stored {sweep.id}` continues the sweep."
+        )
         return PAUSED
     return DONE
 
 
 def _print_share(call: Call, sweep: Sweep, share: tuple[int, int]) -> int:
     """Print that the points of a share are stored; ``sweep --stored`` shows the table of all points."""
-    words = f"Share {share[0]}/{share[1]} of sweep {sweep.id} is stored; `sweep --stored {sweep.id}` shows all points."
-    print(encode_json({"id": sweep.id, "share": list(share)}) if call.json else words)
+    sentence = (
+        f"Share {share[0]}/{share[1]} of sweep {sweep.id} is stored; `sweep --stored {sweep.id}` shows all points."
+    )
+    print(encode_json({"id": sweep.id, "share": list(share)}) if call.json else sentence)
     return DONE
 
 
-def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement | None, by: str) -> None:
+def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement | None, best_by: str) -> None:
     """Print every point, and the best point that meets the requirement."""
     from merging.study.sweeps import requirement as requirements
     from merging.study.sweeps.sweep_tables import average_rows
@@ -176,14 +190,14 @@ def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requ
     means = average_rows(rows)
     if requirement:
         means = requirements.judge_points(rows, means, requirement)
-    point, met = requirements.best_point(means, requirements.BEST_BY[by])
+    point, is_met = requirements.best_point(means, requirements.BEST_BY[best_by])
     if call.json:
         bootstrap = {"draws": requirements.DRAWS, "seed": requirements.SEED}
         subject = {"of": requirement.subject, "at_least": requirement.at_least} | bootstrap if requirement else None
         print(encode_json({
             "id": sweep.id, "points": means.to_dict("records"), "tasks": rows.to_dict("records"),
             "subject_to": subject,
-            "best": {"point": point, "by": requirements.BEST_BY[by], "meets": met},
+            "best": {"point": point, "by": requirements.BEST_BY[best_by], "meets": is_met},
         }))  # fmt: skip
         return
     print(format_points(sweep, means))
@@ -192,14 +206,16 @@ def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requ
     recipe = sweep.recipes[int(row["line"])]
     name = f"{recipe.title or recipe.text()} at {values}"
     if requirement is None:
-        print(f"Best by {'H-score' if by == 'h' else 'in domain'}: {name}.")
+        print(f"Best by {'H-score' if best_by == 'h' else 'in domain'}: {name}.")
         return
-    begin = "Best" if met else "No point meets it; nearest"
+    verdict = "Best" if is_met else "No point meets it. The nearest"
     score = percent_with_interval(row["required"], row["required_low"], row["required_high"])
-    samples = f"{100 * row['certainty']:.0f} % of {requirements.DRAWS:,} draws of the images, seed {requirements.SEED}"
+    certainty = (
+        f"{100 * row['certainty']:.0f} % of {requirements.DRAWS:,} draws of the images, seed {requirements.SEED}"
+    )
     bound = f"{requirements.score_name(requirement)} at least {100 * requirement.at_least:g} %"
-    print(f"Subject to {bound}. {begin}: {name}.")
-    print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {samples}.")
+    print(f"Subject to {bound}. {verdict}: {name}.")
+    print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {certainty}.")
 
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
@@ -210,20 +226,20 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
     if not options.recipes:
         raise UsageError(["Name at least one recipe: a file, or the id of a stored run."])
     recipes = tuple(find_recipe(word, store) for word in options.recipes)
-    pairs = [word.partition("=") for word in options.vary]
-    varied = tuple(Axis(target.strip(), axes.parse_values(values, target)) for target, _, values in pairs)
+    axis_texts = [word.partition("=") for word in options.vary]
+    sweep_axes = tuple(Axis(target.strip(), axes.parse_values(values, target)) for target, _, values in axis_texts)
     kind = VALUES
     if options.line is not None:
         text = options.line or axes.write_values(axes.propose_values(axes.ALPHA))
-        kind, varied = LINE, (Axis("alpha", axes.parse_values(text, "alpha")),)
+        kind, sweep_axes = LINE, (Axis("alpha", axes.parse_values(text, "alpha")),)
     elif options.plane:
-        stated = {axis.target: axis for axis in varied}
+        axes_by_target = {axis.target: axis for axis in sweep_axes}
         names = [name.strip() for name in options.plane.split(",")]
         kind = PLANE
-        varied = tuple(stated.get(name) or Axis(name, axes.propose_values(axes.LAMBDA)) for name in names)
+        sweep_axes = tuple(axes_by_target.get(name) or Axis(name, axes.propose_values(axes.LAMBDA)) for name in names)
     return Sweep(
         recipes=recipes,
-        axes=varied,
+        axes=sweep_axes,
         kind=kind,
         split=options.split,
         images=options.images,
@@ -235,10 +251,10 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
 def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
     """Averages of every point as a table, with the numbers of images below it, or in columns if they differ."""
     counts = rows[["n_in", "n_out"]].drop_duplicates()
-    named = ("n in", "n out") if len(counts) > 1 else ()
+    count_heads = ("n in", "n out") if len(counts) > 1 else ()
     devices = ("device",) if "device" in rows and rows["device"].nunique() > 1 else ()
     lines: list[Sequence[str]] = [
-        ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *named, *devices)
+        ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *count_heads, *devices)
     ]
     for row in rows.to_dict("records"):
         recipe = sweep.recipes[int(row["line"])]
@@ -246,10 +262,10 @@ def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
         inside = percent_with_interval(row["in_domain"], row["in_low"], row["in_high"])
         outside = percent_with_interval(row["out_of_domain"], row["out_low"], row["out_high"])
         h_score = "–" if row["h_score"] != row["h_score"] else f"{100 * row['h_score']:.1f} %"
-        images = [f"{row[name]:,}" for name in counts] if named else []
+        images = [f"{row[name]:,}" for name in counts] if count_heads else []
         device = [str(row[name]) for name in devices]
         lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images, *device))
-    if named:
-        return f"{columns(lines)}\nAverages with other n are over other tasks."
+    if count_heads:
+        return f"{format_columns(lines)}\nAverages with different n are over different tasks."
     n_in, n_out = counts.iloc[0]
-    return f"{columns(lines)}\nn = {n_in:,} images in domain and {n_out:,} out of domain at every point."
+    return f"{format_columns(lines)}\nn = {n_in:,} images in domain and {n_out:,} out of domain at every point."

@@ -6,10 +6,10 @@ import re
 
 import click
 
-SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-TIME = re.compile(r"(?:\d+[dhms])+")
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([MGT]i?B?)", re.IGNORECASE)
-POWERS = {"m": 2, "g": 3, "t": 4}
+UNIT_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+TIME_PATTERN = re.compile(r"(?:\d+[dhms])+")
+SIZE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([MGT]i?B?)", re.IGNORECASE)
+UNIT_POWERS = {"m": 2, "g": 3, "t": 4}
 
 
 class LifetimeType(click.ParamType[int]):
@@ -21,9 +21,9 @@ class LifetimeType(click.ParamType[int]):
         """The number of seconds."""
         if isinstance(value, int):
             return value
-        if not TIME.fullmatch(value):
+        if not TIME_PATTERN.fullmatch(value):
             self.fail(f"a time is written as 7h50m, 30m or 90s; got {value[:20]!r}.", param, ctx)
-        return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"(\d+)([dhms])", value))
+        return sum(int(number) * UNIT_SECONDS[unit] for number, unit in re.findall(r"(\d+)([dhms])", value))
 
 
 class MemoryType(click.ParamType[int]):
@@ -35,10 +35,10 @@ class MemoryType(click.ParamType[int]):
         """The number of bytes."""
         if isinstance(value, int):
             return value
-        if (found := SIZE.fullmatch(value.strip())) is None:
+        if (match := SIZE_PATTERN.fullmatch(value.strip())) is None:
             self.fail(f"memory is written as 15GB, 14GiB or 500MB; got {value[:20]!r}.", param, ctx)
-        number, unit = found.groups()
-        return int(float(number) * (1024 if "i" in unit.lower() else 1000) ** POWERS[unit[0].lower()])
+        number, unit = match.groups()
+        return int(float(number) * (1024 if "i" in unit.lower() else 1000) ** UNIT_POWERS[unit[0].lower()])
 
 
 LIFETIME, MEMORY = LifetimeType(), MemoryType()

@@ -20,7 +20,7 @@ from merging.cli.options import (
     store_option,
     workers_option,
 )
-from merging.cli.output import columns, encode_json, print_warning
+from merging.cli.output import encode_json, format_columns, print_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@option("--host", default="127.0.0.1", show_default=True, help="where to listen; other machines need certificates")
-@option("--port", type=int, default=8786, show_default=True, help="0 takes a free one")
-@option("--file", type=PATH, help="write the address there; workers and MERGESCOPE_WORKERS take this path")
+@option(
+    "--host", default="127.0.0.1", show_default=True, help="the address to listen at; other machines need certificates"
+)
+@option("--port", type=int, default=8786, show_default=True, help="0 chooses a free port")
+@option("--file", type=PATH, help="write the address to this file; workers and MERGESCOPE_WORKERS accept its path")
 @click.pass_obj
 def scheduler(call: Call, /, host: str, port: int, file: Path | None) -> int:
-    """Hand out units of work to workers, until Ctrl-C."""
+    """Distribute units of work to workers, until Ctrl-C."""
     from merging.tasks.workers.dask_servers import serve_scheduler
 
     serve_scheduler(host, port, file, lambda address: print(f"Scheduler at {address}", flush=True))
@@ -45,10 +47,14 @@ def scheduler(call: Call, /, host: str, port: int, file: Path | None) -> int:
 @click.command(cls=Command)
 @argument("address", metavar="ADDRESS", help="tls://host:8786, tcp://127.0.0.1:8786, or the scheduler's file")
 @option("--gpus", is_flag=True, help="one worker for each GPU that is visible")
-@option("--count", type=click.IntRange(1, 256), default=1, show_default=True, help="workers of one thread each")
-@option("--memory", type=MEMORY, help="that each may take, such as 15GB (default: a share of what is free)")
-@option("--lifetime", type=LIFETIME, help="after which a worker ends by itself, such as 7h50m")
-@option("--worker-port", "ports", metavar="PORTS", help="to listen at, such as 40000:40100")
+@option(
+    "--count", type=click.IntRange(1, 256), default=1, show_default=True, help="number of workers, of one thread each"
+)
+@option(
+    "--memory", type=MEMORY, help="maximal memory of each worker, such as 15GB (default: a share of the free memory)"
+)
+@option("--lifetime", type=LIFETIME, help="the time after which a worker stops, such as 7h50m")
+@option("--worker-port", "ports", metavar="PORTS", help="the ports to listen at, such as 40000:40100")
 @option("--folder", type=PATH, help="for files of the engine (default: the system's temporary folder)")
 @click.pass_obj
 def worker(call: Call, /, address: str, gpus: bool, count: int, folder: Path | None, **options: Any) -> int:
@@ -72,7 +78,7 @@ def worker(call: Call, /, address: str, gpus: bool, count: int, folder: Path | N
 @device_option
 @click.pass_obj
 def workers(call: Call, store: Path | None, device: str) -> int:
-    """List who computes, say whether they fit this program, and which jobs of the store compute now."""
+    """List the workers, whether they fit this program, and the running jobs of the store."""
     from merging.base.errors import WorkerError, WorkersGone
     from merging.study.runs.run_store import Store
     from merging.tasks.queue.job_records import State
@@ -81,25 +87,25 @@ def workers(call: Call, store: Path | None, device: str) -> int:
     from merging.tasks.workers.pools import open_pool
 
     try:
-        with open_pool(call.workers, print_warning, device) as found:
-            listed = [] if found is None else question_workers(found, device)
+        with open_pool(call.workers, print_warning, device) as pool:
+            worker_facts = [] if pool is None else question_workers(pool, device)
     except WorkersGone as gone:  # there is nothing to resume
         raise WorkerError(str(gone)) from None
     jobs = [job for job in KnownJobs(Store(store)).list_jobs() if job.state == State.RUNNING]
     if call.json:
         names = ("id", "title", "kind", "phase", "fraction", "seconds_left")
         facts = [{name: getattr(job, name) for name in names} | {"away": job.is_remote} for job in jobs]
-        print(encode_json({"workers": listed, "jobs": facts}))
+        print(encode_json({"workers": worker_facts, "jobs": facts}))
         return DONE
-    _print_workers(found, listed)
+    _print_workers(pool, worker_facts)
     _print_jobs(jobs)
     return DONE
 
 
-def _print_workers(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -> None:
+def _print_workers(pool: Workers | None, worker_facts: Sequence[Mapping[str, Any]]) -> None:
     """Print the workers as a table, or that there are none."""
-    if found is None:
-        print("No workers: this process computes. MERGESCOPE_WORKERS or --workers names some.")
+    if pool is None:
+        print("No workers: this process computes. Name workers with MERGESCOPE_WORKERS or --workers.")
     else:
         rows = [("worker", "process", "computes on", "memory", "Mergescope", "torch")]
         rows += [
@@ -111,10 +117,10 @@ def _print_workers(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -
                 each["version"],
                 each["torch"],
             )
-            for each in listed
+            for each in worker_facts
         ]
-        print(columns(rows))
-        print(f"They compute {found.count} unit{'s' * (found.count != 1)} of work at a time.")
+        print(format_columns(rows))
+        print(f"They compute {pool.count} unit{'s' * (pool.count != 1)} of work at a time.")
 
 
 def _print_jobs(jobs: Sequence[Job]) -> None:
@@ -123,4 +129,4 @@ def _print_jobs(jobs: Sequence[Job]) -> None:
     for job in reversed(jobs):
         left = "" if job.seconds_left is None else f"about {duration_text(job.seconds_left)}"
         rows.append((printable(job.title, 60), printable(job.phase, 80), left))
-    print(columns(rows) if jobs else "No job of this store computes now.")
+    print(format_columns(rows) if jobs else "No job of this store is running.")

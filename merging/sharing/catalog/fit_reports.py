@@ -18,7 +18,7 @@ from merging.models.inspection.fit_report import FitReport, Problem
 from merging.models.team.tokenizers import state
 
 FOLDER, VERSION = "checks", 3
-MOST_PROBLEMS = 20_000  # problems of a report that are stored
+MAX_PROBLEMS = 20_000  # stored problems of a report
 
 
 def store_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], report: FitReport) -> None:
@@ -27,10 +27,10 @@ def store_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Check
     Raises:
         StoreError: the store cannot be written to.
     """
-    if (name := _name(pretrained, experts)) is None:
+    if (name := _compute_report_name(pretrained, experts)) is None:
         return
     record = {
-        "problems": [asdict(problem) for problem in report.problems[:MOST_PROBLEMS]],
+        "problems": [asdict(problem) for problem in report.problems[:MAX_PROBLEMS]],
         "tensors": report.tensors,
         "notes": list(report.notes),
         "distances": {name: asdict(distance) for name, distance in report.distances.items()},
@@ -39,37 +39,39 @@ def store_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Check
     }
     try:
         with explain_os_errors("The fit report", OTHER_STORE):
-            _records(root).write(name, record)
+            _open_records(root).write(name, record)
     except ValueError as error:
         raise StoreError(f"The report cannot be stored: {error}.") from None
 
 
 def find_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> FitReport | None:
-    """The report on these files in their current state; None if there is none that can be read."""
-    name = _name(pretrained, experts)
-    return None if name is None else _records(root).read(name, _parse_report)
+    """The report on these files in their current state; None if there is no readable one."""
+    name = _compute_report_name(pretrained, experts)
+    return None if name is None else _open_records(root).read(name, _parse_report)
 
 
-def _parse_report(plain: Mapping[str, Any]) -> FitReport:
+def _parse_report(record: Mapping[str, Any]) -> FitReport:
     return FitReport(
-        problems=tuple(Problem(**problem) for problem in plain["problems"]),
-        tensors=int(plain["tensors"]),
-        notes=tuple(plain["notes"]),
-        distances={name: Distance(**distance) for name, distance in plain["distances"].items()},
-        read=str(plain["read"]),
-        no_family=str(plain["no_family"]),
+        problems=tuple(Problem(**problem) for problem in record["problems"]),
+        tensors=int(record["tensors"]),
+        notes=tuple(record["notes"]),
+        distances={name: Distance(**distance) for name, distance in record["distances"].items()},
+        read=str(record["read"]),
+        no_family=str(record["no_family"]),
     )
 
 
-def _records(root: Path) -> JsonRecords:
+def _open_records(root: Path) -> JsonRecords:
     return JsonRecords(root / FOLDER, VERSION)
 
 
-def _name(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> str | None:
-    """The name of the report on these files and tokenizers; None if a change of one of them could not be noticed."""
-    named = {"": pretrained, **experts}
-    states = {name: checkpoint.state() for name, checkpoint in named.items()}
+def _compute_report_name(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> str | None:
+    """The name of the report on these files and tokenizers; None if changes of one of them cannot be detected."""
+    checkpoints = {"": pretrained, **experts}
+    states = {name: checkpoint.state() for name, checkpoint in checkpoints.items()}
     if None in states.values():
         return None
-    about = json.dumps([VERSION, list(states.items()), [state(checkpoint.folder) for checkpoint in named.values()]])
-    return hashlib.sha256(about.encode()).hexdigest()[:24]
+    content = json.dumps(
+        [VERSION, list(states.items()), [state(checkpoint.folder) for checkpoint in checkpoints.values()]]
+    )
+    return hashlib.sha256(content.encode()).hexdigest()[:24]

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
-MOST_LEVELS, MOST_ENTRIES = 4, 5000  # at most: levels below the first folder, entries to read
+MAX_LEVELS, MAX_ENTRIES = 4, 5000  # levels below the first folder, entries in all folders
 
 Entries = list[os.DirEntry[str]]
 Enter = Callable[[Path, str, Entries], Iterable[Path]]  # folder, its listed path, its entries -> folders to enter
 
 
 def resolve_typed_path(text: str) -> Path | None:
-    """The path that a user typed, with links followed; None if it cannot be a path, or may not be looked up."""
+    """The path that a user typed, with links followed; None if it cannot be a path, or may not be read."""
     try:
         path = Path(text).expanduser().resolve()
         path.exists()
@@ -30,35 +30,37 @@ def walk_folders(root: Path, name: str, enter: Enter) -> list[str]:
     A listed path begins with ``name``, the name of the root.
     """
     notes: list[str] = []
-    queue, left = deque([(root, name, 0)]), MOST_ENTRIES
+    queue, remaining_entries = deque([(root, name, 0)]), MAX_ENTRIES
     while queue:
         folder, listed_path, depth = queue.popleft()
         try:
-            entries = visible_entries(folder, left + 1)
+            entries = list_visible_entries(folder, remaining_entries + 1)
         except OSError as error:
             notes.append(f"{listed_path} cannot be read ({error.strerror}).")
             continue
-        if len(entries) > left:
-            notes.append(f"{listed_path} holds too much: only the first {MOST_ENTRIES:,} files and folders were read.")
+        if len(entries) > remaining_entries:
+            notes.append(f"{listed_path} is too large: only the first {MAX_ENTRIES:,} files and folders were read.")
             queue.clear()
-        entries, left = entries[:left], left - len(entries)
-        inner = list(enter(folder, listed_path, entries))
-        if depth < MOST_LEVELS:
-            queue.extend((path, f"{listed_path}/{path.name}", depth + 1) for path in inner if left > 0)
-        elif inner:
-            notes.append(f"{listed_path} has folders in it that are too deep; they were not read.")
+        entries, remaining_entries = entries[:remaining_entries], remaining_entries - len(entries)
+        subfolders = list(enter(folder, listed_path, entries))
+        if depth < MAX_LEVELS:
+            queue.extend(
+                (path, f"{listed_path}/{path.name}", depth + 1) for path in subfolders if remaining_entries > 0
+            )
+        elif subfolders:
+            notes.append(f"{listed_path} has subfolders that are too deep; they were not read.")
     return notes
 
 
-def visible_entries(folder: Path, most: int) -> Entries:
+def list_visible_entries(folder: Path, max_count: int) -> Entries:
     """The first visible entries of a folder, by name. Raises OSError if it cannot be read."""
     with os.scandir(folder) as entries:
         visible = (entry for entry in entries if not entry.name.startswith("."))
-        return sorted(islice(visible, most), key=lambda entry: entry.name)
+        return sorted(islice(visible, max_count), key=lambda entry: entry.name)
 
 
 def is_folder(entry: os.DirEntry[str], follow: bool = False) -> bool:
-    """Whether an entry is a folder; a link to one is, if links are followed."""
+    """Whether an entry is a folder, or, with ``follow``, a link to one."""
     try:
         return entry.is_dir(follow_symlinks=follow)
     except OSError:  # a loop of links

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 BENCHMARK_FOLDERS = {"data", "runs", "measured", "points", "sweeps"}  # folders of a benchmark without models
 CACHE_FOLDERS = {"blobs", "refs"}  # of a repository in the Hub's cache, whose snapshots are the models
-SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[a-z]+)")  # its index has the same name without the numbers
+SHARD_PATTERN = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[a-z]+)")  # the name of its index lacks the numbers
 # Files that trainers and libraries write beside the weights in a model's folder.
-OTHER_FILES = re.compile(
+OTHER_FILE_PATTERN = re.compile(
     r"(?:model|pytorch_model)-\d{5}-of-\d{5}\.(?:safetensors|bin)|training_args\.bin|(?:optimizer|scheduler|scaler)\.pt"
     r"|rng_state.*\.pth|tf_model\.h5|flax_model\.msgpack|open_clip_pytorch_model\.(?:bin|pt)|pytorch_model\.bin"
 )
@@ -66,7 +66,7 @@ class CatalogEntry:
 
 @dataclass(slots=True)
 class Listing:
-    """The contents of a folder: possible models, benchmark folders, names of other files, and notes."""
+    """The contents of a folder: possible models, benchmark folders, listed paths of other files, and notes."""
 
     items: list[CatalogEntry] = field(default_factory=list)
     benchmarks: list[CatalogEntry] = field(default_factory=list)
@@ -76,24 +76,24 @@ class Listing:
 
 def list_models_folder(name: str, root: Path) -> Listing:
     """The contents of a folder of $MERGESCOPE_MODELS; references contain the folder's name, not its path."""
-    return _walk(root, name, lambda listed_path: f"{MODELS_PREFIX}{listed_path}")
+    return _walk_models(root, name, lambda listed_path: f"{MODELS_PREFIX}{listed_path}")
 
 
 def list_typed_path(text: str) -> Listing:
     """The models at a path that the user typed: a folder, or a single file."""
     if (path := resolve_typed_path(text)) is None:
-        return Listing(notes=["The text is no path on this machine."])
+        return Listing(notes=["The text is not a valid path on this machine."])
     name = path.name or "/"
     if not path.is_dir():
         return Listing([CatalogEntry(str(path), path, name)])
-    return _walk(path, name, lambda listed_path: str(path / listed_path.partition("/")[2]))
+    return _walk_models(path, name, lambda listed_path: str(path / listed_path.partition("/")[2]))
 
 
-def _walk(root: Path, name: str, refer: Callable[[str], str]) -> Listing:
+def _walk_models(root: Path, name: str, make_reference: Callable[[str], str]) -> Listing:
     listing = Listing()
 
     def enter(folder: Path, listed_path: str, entries: Entries) -> list[Path]:
-        return _ScannedFolder(folder, listed_path, entries, refer).read_into(listing)
+        return _ScannedFolder(folder, listed_path, entries, make_reference).read_into(listing)
 
     listing.notes = walk_folders(root, name, enter)
     return listing
@@ -106,34 +106,36 @@ class _ScannedFolder:
     path: Path
     listed_path: str
     entries: Sequence[os.DirEntry[str]]
-    refer: Callable[[str], str]
+    make_reference: Callable[[str], str]
 
     def read_into(self, listing: Listing) -> list[Path]:
         """Add its contents to the listing; returns the subfolders to walk."""
         files = {entry.name for entry in self.entries if not is_folder(entry, follow=True)}
-        shards = {name for name in files if _index_of_shard(name) in files}
-        used = set(shards)
+        shards = {name for name in files if _find_shard_index(name) in files}
+        used_files = set(shards)
         if configs.ADAPTER in files or files & set(WEIGHTS):
-            listing.items.append(self._make_entry("", folder=True))
-            standard = {
+            listing.items.append(self._make_entry("", is_folder=True))
+            standard_files = {
                 *WEIGHTS,
                 *ADAPTERS,
                 configs.ADAPTER,
                 configs.OPEN_CLIP,
                 *configs.COMPANIONS,
             }
-            beside = {name for name in files if OTHER_FILES.fullmatch(name)} - standard - shards
-            listing.others += [f"{self.listed_path}/{name}" for name in sorted(beside)]
-            used |= beside | (files & standard)
-        benchmark = {BENCHMARK, HEADS} <= files
-        if benchmark:
-            listing.benchmarks.append(self._make_entry("", folder=True))
-            used |= {BENCHMARK, HEADS, TEXT_TOWER}
-        for name in sorted(files - used):
+            other_files = {name for name in files if OTHER_FILE_PATTERN.fullmatch(name)} - standard_files - shards
+            listing.others += [f"{self.listed_path}/{name}" for name in sorted(other_files)]
+            used_files |= other_files | (files & standard_files)
+        is_benchmark = {BENCHMARK, HEADS} <= files
+        if is_benchmark:
+            listing.benchmarks.append(self._make_entry("", is_folder=True))
+            used_files |= {BENCHMARK, HEADS, TEXT_TOWER}
+        for name in sorted(files - used_files):
             listing.items.append(self._make_entry(name))
-        return [path for path in self._subfolders(listing) if not (benchmark and path.name in BENCHMARK_FOLDERS)]
+        return [
+            path for path in self._list_subfolders(listing) if not (is_benchmark and path.name in BENCHMARK_FOLDERS)
+        ]
 
-    def _subfolders(self, listing: Listing) -> Iterator[Path]:
+    def _list_subfolders(self, listing: Listing) -> Iterator[Path]:
         is_cache = self.path.name.startswith("models--")
         for entry in self.entries:
             if not is_folder(entry, follow=True):
@@ -144,19 +146,24 @@ class _ScannedFolder:
             elif not (is_cache and entry.name in CACHE_FOLDERS):
                 yield Path(entry.path)
 
-    def _make_entry(self, name: str, *, folder: bool = False, problem: str = "") -> CatalogEntry:
+    def _make_entry(self, name: str, *, is_folder: bool = False, problem: str = "") -> CatalogEntry:
         listed_path = f"{self.listed_path}/{name}" if name else self.listed_path
         try:
             listed_path.encode()
         except UnicodeEncodeError:
             problem = "has a name that cannot be decoded; rename it"
-        sure = folder or bool(problem) or name.endswith((*SUFFIXES, INDEX))
+        has_model_name = is_folder or bool(problem) or name.endswith((*SUFFIXES, INDEX))
         return CatalogEntry(
-            self.refer(listed_path), self.path / name if name else self.path, listed_path, folder, problem, sure
+            self.make_reference(listed_path),
+            self.path / name if name else self.path,
+            listed_path,
+            is_folder,
+            problem,
+            has_model_name,
         )
 
 
-def _index_of_shard(name: str) -> str:
-    """The name of the index that lists a shard with this name; empty if it is not the name of a shard."""
-    match = SHARD.fullmatch(name)
+def _find_shard_index(name: str) -> str:
+    """The name of the index that lists the shard ``name``; empty if that is not a shard's name."""
+    match = SHARD_PATTERN.fullmatch(name)
     return f"{match[1]}{match[2]}{INDEX}" if match else ""

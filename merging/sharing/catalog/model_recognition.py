@@ -30,7 +30,7 @@ class ModelFacts:
     """Facts about an entry. Models that may fit together have the same ``signature``; it is empty if unknown."""
 
     kind: str
-    problem: str = ""  # why it cannot be read, or why it belongs to no known family
+    problem: str = ""  # why the entry cannot be read, or why it does not belong to a known family
     format: str = ""
     names: str = ""
     architecture: str = ""
@@ -41,7 +41,7 @@ class ModelFacts:
     base: str = ""  # the base model that an adapter names
     signature: str = ""
     notes: tuple[str, ...] = ()
-    state: tuple[int, ...] | None = None  # of the file; the digest cache uses it
+    state: tuple[int, ...] | None = None  # the state of the file, a key of the digest cache
     sample: ModelSample | None = None
 
     def distance(self, other: ModelFacts) -> Distance | None:
@@ -70,49 +70,49 @@ def recognize_model(entry: CatalogEntry) -> ModelFacts:
 
 
 def _read_facts(entry: CatalogEntry) -> ModelFacts:
-    opened = entry.open()
-    facts = inspect(opened, digest=False)
-    kind = _kind(opened, facts)
+    checkpoint = entry.open()
+    facts = inspect(checkpoint, digest=False)
+    kind = _recognize_kind(checkpoint, facts)
     return ModelFacts(
         kind=kind,
-        problem=facts.get("no_family", "") if kind == UNKNOWN or (kind == MODEL and not opened.network) else "",
+        problem=facts.get("no_family", "") if kind == UNKNOWN or (kind == MODEL and not checkpoint.network) else "",
         format=facts["format"],
         names=facts["names"],
-        architecture=_architecture(opened, facts, kind),
-        activation=_activation(facts),
+        architecture=_describe_architecture(checkpoint, facts, kind),
+        activation=_describe_activation(facts),
         dtype=", ".join(facts["dtypes"]),
         nbytes=facts["bytes"],
         tensors=facts["tensors"],
         base=(facts["adapter"] or {}).get("base", ""),
-        signature=_signature(opened, facts, kind),
+        signature=_compute_signature(checkpoint, facts, kind),
         notes=(*facts["notes"], *facts["cautions"]),
-        state=opened.state(),
-        sample=sample_model(opened) if kind == MODEL else None,
+        state=checkpoint.state(),
+        sample=sample_model(checkpoint) if kind == MODEL else None,
     )
 
 
-def _kind(opened: Checkpoint, facts: Mapping[str, Any]) -> str:
-    if isinstance(opened, AdapterCheckpoint):
+def _recognize_kind(checkpoint: Checkpoint, facts: Mapping[str, Any]) -> str:
+    if isinstance(checkpoint, AdapterCheckpoint):
         return ADAPTER
     if facts["family"] or facts["architecture"]:
         return MODEL
-    if is_head(opened.infos):
+    if is_head(checkpoint.infos):
         return HEAD
-    return MODEL if opened.network and facts["roles"] else UNKNOWN
+    return MODEL if checkpoint.network and facts["roles"] else UNKNOWN
 
 
-def _architecture(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
+def _describe_architecture(checkpoint: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
     """The architecture in a few words."""
     if kind == HEAD:
-        rows, width = next(info.shape for info in opened.infos.values() if len(info.shape) == 2)
+        rows, width = next(info.shape for info in checkpoint.infos.values() if len(info.shape) == 2)
         return f"{rows} classes, {width} features"
     if kind == ADAPTER:
         rank = facts["adapter"]["rank"]
         return f"LoRA, rank {rank}" if rank else "(IA)³"
-    if opened.network:
-        blocks = {p.section for p in in_blocks(opened).values()} if kind == MODEL else ()
-        return f"{opened.network}, {len(blocks)} blocks" if blocks else ""
-    sizes = facts["architecture"] or _sizes(opened)
+    if checkpoint.network:
+        blocks = {p.section for p in in_blocks(checkpoint).values()} if kind == MODEL else ()
+        return f"{checkpoint.network}, {len(blocks)} blocks" if blocks else ""
+    sizes = facts["architecture"] or _read_sizes(checkpoint)
     if not sizes:
         return ""
     images = f"{sizes['image_size']} px"
@@ -121,12 +121,12 @@ def _architecture(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> st
     return f"{sizes['layers']} × {sizes['width']}, patch {sizes['patch_size']}, {images}"
 
 
-def _sizes(opened: Checkpoint) -> dict[str, int]:
+def _read_sizes(checkpoint: Checkpoint) -> dict[str, int]:
     """The sizes that follow from the shapes of a visual tower; empty if there is none."""
-    names = group_tower_names(opened.infos)
+    names = group_tower_names(checkpoint.infos)
     try:
-        width, _, patch, _ = opened.infos[names["conv1.weight"][0]].shape
-        tokens = opened.infos[names["positional_embedding"][0]].shape[0]
+        width, _, patch, _ = checkpoint.infos[names["conv1.weight"][0]].shape
+        tokens = checkpoint.infos[names["positional_embedding"][0]].shape[0]
     except (KeyError, ValueError, IndexError):
         return {}
     layers = len({name.split(".")[2] for name in names if name.startswith("transformer.resblocks.")})
@@ -134,31 +134,33 @@ def _sizes(opened: Checkpoint) -> dict[str, int]:
             "layers": layers}  # fmt: skip
 
 
-def _activation(facts: Mapping[str, Any]) -> str:
+def _describe_activation(facts: Mapping[str, Any]) -> str:
     activation = facts["activation"]
     if activation is None:
         return ""
     return str(activation["name"]) if activation["known"] else f"{activation['name']} (assumed)"
 
 
-def _signature(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
+def _compute_signature(checkpoint: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
     if kind == ADAPTER:
         return f"adapter of {facts['adapter'].get('base', '')}"
-    if kind == MODEL and opened.network:
-        inside = sorted((at, opened.infos[p.name].shape) for at, p in in_blocks(opened).items())
-        return f"{opened.network} {short_digest(json.dumps(inside))}"
-    return " ".join(map(str, _sizes(opened).values())) if kind == MODEL else ""
+    if kind == MODEL and checkpoint.network:
+        block_shapes = sorted((at, checkpoint.infos[p.name].shape) for at, p in in_blocks(checkpoint).items())
+        return f"{checkpoint.network} {short_digest(json.dumps(block_shapes))}"
+    return " ".join(map(str, _read_sizes(checkpoint).values())) if kind == MODEL else ""
 
 
 def measure_exact_distance(model: CatalogEntry, base: CatalogEntry) -> Distance:
     """The distance of a model from a base over all scalars.
 
     Raises:
-        MergingError: one of them cannot be read any more.
+        MergingError: one of the two can no longer be read.
     """
-    below = base.open()
-    above = model.open(below)
-    return measure(below, {model.name: above}, below.parameters, sampled=False)[model.name]
+    base_checkpoint = base.open()
+    model_checkpoint = model.open(base_checkpoint)
+    return measure(base_checkpoint, {model.name: model_checkpoint}, base_checkpoint.parameters, sampled=False)[
+        model.name
+    ]
 
 
 def adapter_fits(adapter: CatalogEntry, pretrained: CatalogEntry) -> bool:

@@ -19,8 +19,8 @@ from merging.base.text import first_few, printable
 from merging.models.model_references import NAMED
 
 FOLDER, VERSION = "sets", 1
-LONGEST_NAME, MOST_EXPERTS, MOST_SETS = 60, 200, 200  # characters of a name, experts of a set, sets
-FORBIDDEN = ",="  # they separate names in links and on the command line
+LONGEST_NAME, MAX_EXPERTS, MAX_SETS = 60, 200, 200  # characters of a name, experts of a set, sets
+FORBIDDEN_CHARACTERS = ",="  # separators of names in links and on the command line
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ModelSet:
 
     @cached_property
     def id(self) -> str:
-        """Its name in links, which depends on the models and not on the title."""
+        """Its id in links, which depends on the models and not on the title."""
         return short_digest(json.dumps([VERSION, self.pretrained, self.experts]))
 
     @property
@@ -54,8 +54,8 @@ def make_model_set(title: str, pretrained: str, experts: Mapping[str, str]) -> M
         raise StoreError(f"A set needs a title of at most {LONGEST_NAME} printable characters.")
     if not pretrained:
         raise StoreError("Choose the pretrained model that the experts were trained from.")
-    if not 0 < len(experts) <= MOST_EXPERTS:
-        raise StoreError(f"Choose experts, from one to {MOST_EXPERTS}.")
+    if not 0 < len(experts) <= MAX_EXPERTS:
+        raise StoreError(f"Choose experts, from one to {MAX_EXPERTS}.")
     for name in experts:
         if problem := find_name_problem(name):
             raise StoreError(problem)
@@ -69,33 +69,34 @@ def make_model_set(title: str, pretrained: str, experts: Mapping[str, str]) -> M
 
 def find_name_problem(name: str) -> str:
     """Why an expert cannot have this name; empty if it can."""
-    fine = name.strip() == name and 0 < len(name) <= LONGEST_NAME and name.isprintable()
-    if fine and not any(sign in name for sign in FORBIDDEN):
+    is_printable_name = name.strip() == name and 0 < len(name) <= LONGEST_NAME and name.isprintable()
+    if is_printable_name and not any(character in name for character in FORBIDDEN_CHARACTERS):
         return ""
     return (
-        f"An expert cannot be named {printable(repr(name), LONGEST_NAME)}: give it 1 to {LONGEST_NAME} printable "
-        f"characters "
-        f"without {' and '.join(FORBIDDEN)}."
+        f"An expert cannot be named {printable(repr(name), LONGEST_NAME)}: use 1 to {LONGEST_NAME} printable "
+        f"characters without {' and '.join(FORBIDDEN_CHARACTERS)}."
     )
 
 
 def make_usable_name(name: str) -> str:
     """A valid name for an expert, made from the name of a file."""
-    cleaned = "".join(" " if sign in FORBIDDEN or not sign.isprintable() else sign for sign in name)
+    cleaned = "".join(
+        " " if character in FORBIDDEN_CHARACTERS or not character.isprintable() else character for character in name
+    )
     return re.sub(r"\s+", " ", cleaned).strip()[:LONGEST_NAME].strip() or "expert"
 
 
 def choose_free_name(name: str, taken: Iterable[str]) -> str:
     """The name, numbered if it is taken."""
-    used, free, number = set(taken), name, 2
-    while free in used:
-        free, number = f"{name} {number}", number + 1
-    return free
+    used, candidate, number = set(taken), name, 2
+    while candidate in used:
+        candidate, number = f"{name} {number}", number + 1
+    return candidate
 
 
 def list_model_sets(root: Path) -> list[ModelSet]:
     """Every set stored under ``root`` that this server may use, by title."""
-    records = _records(root)
+    records = _open_records(root)
     sets = [
         model_set for name in records.names() if (model_set := _read_model_set(records, name)) and model_set.is_offered
     ]
@@ -108,10 +109,10 @@ def store_model_set(root: Path, model_set: ModelSet) -> None:
     Raises:
         StoreError: there are too many, or the store cannot be written to.
     """
-    records, experts = _records(root), [list(pair) for pair in model_set.experts]
+    records, experts = _open_records(root), [list(pair) for pair in model_set.experts]
     record = {"title": model_set.title, "pretrained": model_set.pretrained, "experts": experts}
-    if not records.path(model_set.id).exists() and len(records.names()) >= MOST_SETS:
-        raise StoreError(f"There are {MOST_SETS} sets already; delete some of them first.")
+    if not records.path(model_set.id).exists() and len(records.names()) >= MAX_SETS:
+        raise StoreError(f"There are {MAX_SETS} sets already; delete some of them first.")
     try:
         with explain_os_errors("The set", OTHER_STORE):
             records.write(model_set.id, record)
@@ -123,15 +124,15 @@ def delete_model_set(root: Path, set_id: str) -> None:
     """Delete a set; the models' files stay. Raises StoreError if the store cannot be written to."""
     if SHORT_DIGEST.fullmatch(set_id):
         with explain_os_errors("The set", OTHER_STORE, "removed"):
-            _records(root).remove(set_id)
+            _open_records(root).remove(set_id)
 
 
-def _records(root: Path) -> JsonRecords:
-    return JsonRecords(root / FOLDER, VERSION, MOST_SETS)
+def _open_records(root: Path) -> JsonRecords:
+    return JsonRecords(root / FOLDER, VERSION, MAX_SETS)
 
 
 def _read_model_set(records: JsonRecords, name: str) -> ModelSet | None:
-    """The set in a record; None if it was not written by ``store_model_set``."""
+    """The set in a record; None if ``store_model_set`` did not write it."""
     model_set = records.read(name, _parse_model_set)
     return model_set if model_set is not None and model_set.id == name else None
 

@@ -16,32 +16,34 @@ from merging.models.formats.model_sources import open_checkpoint
 from merging.sharing.catalog.model_listing import CatalogEntry
 
 FOLDER = "uploads"
-MOST_MB_PER_FILE = 64  # of one file: the server holds an upload in memory
-MOST_BYTES_PER_FILE, MOST_BYTES_TOTAL = MOST_MB_PER_FILE << 20, 1 << 30  # bytes of one file, and of all
+MOST_MB_PER_FILE = 64  # the server holds an uploaded file in memory
+MAX_BYTES_PER_FILE, MAX_BYTES_TOTAL = MOST_MB_PER_FILE << 20, 1 << 30  # of one file, and of all uploads
 DIGEST_LENGTH = 16  # hexadecimal digits of a folder's name
-LONGEST_NAME = 60
+MAX_STEM_CHARACTERS = 60
 
 
 def store_upload(root: Path, name: str, content: bytes | memoryview) -> CatalogEntry:
-    """Store an uploaded file; ``name`` is its name on the user's machine, and only a label.
+    """Store an uploaded file. ``name``, its name on the user's machine, serves only as a label.
 
     Raises:
-        CheckpointError: it is no checkpoint; the message describes the content.
-        StoreError: it is too large, there are too many, or the disk is full.
+        CheckpointError: the file is not a checkpoint; the message describes its content.
+        StoreError: the file is too large, the stored uploads are too large, or the disk is full.
     """
     folder = root / FOLDER
-    if len(content) > MOST_BYTES_PER_FILE:
+    if len(content) > MAX_BYTES_PER_FILE:
         raise StoreError(
-            f"The file has {size_text(len(content))}; uploads have {MOST_MB_PER_FILE} MB at most. Use a folder."
+            f"The file is {size_text(len(content))}; an upload is at most {MOST_MB_PER_FILE} MB. Use a folder instead."
         )
     upload_folder = folder / hashlib.sha256(content).hexdigest()[:DIGEST_LENGTH]
-    if present := _find_upload(upload_folder):
-        return present
-    taken = sum(item.path.stat().st_size for item in list_uploads(root))
-    if taken + len(content) > MOST_BYTES_TOTAL:
-        raise StoreError(f"Uploads take {size_text(taken)} of {size_text(MOST_BYTES_TOTAL)}; delete some first.")
+    if earlier_upload := _find_upload(upload_folder):
+        return earlier_upload
+    stored_bytes = sum(item.path.stat().st_size for item in list_uploads(root))
+    if stored_bytes + len(content) > MAX_BYTES_TOTAL:
+        raise StoreError(
+            f"Stored uploads are {size_text(stored_bytes)} of at most {size_text(MAX_BYTES_TOTAL)}; delete some first."
+        )
     if len(content) > free_bytes(folder):
-        raise StoreError(f"There are only {size_text(free_bytes(folder))} free on the disk.")
+        raise StoreError(f"Only {size_text(free_bytes(folder))} are free on the disk.")
     label = make_safe_name(name)
     with explain_os_errors(label), replace_file(upload_folder / label) as path:
         path.write_bytes(content)
@@ -49,9 +51,9 @@ def store_upload(root: Path, name: str, content: bytes | memoryview) -> CatalogE
             open_checkpoint(path, label)
         except CheckpointError as error:
             raise CheckpointError(f"{error} It was not stored.") from None
-    if (stored := _find_upload(upload_folder)) is None:
+    if (upload := _find_upload(upload_folder)) is None:
         raise StoreError(f"{label} was stored but cannot be found again; is the store's folder being cleared?")
-    return stored
+    return upload
 
 
 def list_uploads(root: Path) -> list[CatalogEntry]:
@@ -67,23 +69,23 @@ def list_uploads(root: Path) -> list[CatalogEntry]:
 
 
 def delete_upload(root: Path, item: CatalogEntry) -> None:
-    """Delete an upload. Raises StoreError if it is none, or cannot be removed."""
+    """Delete an upload. Raises StoreError if ``item`` is not an upload or cannot be removed."""
     upload_folder = item.path.parent
     if upload_folder.parent != root / FOLDER or not upload_folder.is_dir():
-        raise StoreError(f"{item.name} is no upload, so it is not deleted.")
+        raise StoreError(f"{item.name} is not an upload, so it was not deleted.")
     atomic.retire(upload_folder, item.name)
 
 
 def make_safe_name(name: str) -> str:
     """A file name that is valid on every system, with the ending of a checkpoint."""
-    last = re.split(r"[\\/]", name)[-1]
-    ending = next((suffix for suffix in SUFFIXES if last.casefold().endswith(suffix)), ".safetensors")
-    stem = last[: -len(ending)] if last.casefold().endswith(ending) else last
-    stem = re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:LONGEST_NAME]
+    file_name = re.split(r"[\\/]", name)[-1]
+    ending = next((suffix for suffix in SUFFIXES if file_name.casefold().endswith(suffix)), ".safetensors")
+    stem = file_name[: -len(ending)] if file_name.casefold().endswith(ending) else file_name
+    stem = re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:MAX_STEM_CHARACTERS]
     return f"{stem or 'model'}{ending}"
 
 
 def _find_upload(upload_folder: Path) -> CatalogEntry | None:
-    """The upload in its folder."""
+    """The upload in a folder; None unless the folder has exactly one file."""
     paths = [path for path in sorted(upload_folder.iterdir()) if path.is_file()] if upload_folder.is_dir() else []
     return CatalogEntry(str(paths[0].absolute()), paths[0], f"uploads/{paths[0].name}") if len(paths) == 1 else None

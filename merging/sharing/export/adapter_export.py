@@ -30,14 +30,11 @@ from merging.sharing.export.export_source import ExportSource, open_pretrained
 from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 
 PEFT_PREFIX = "base_model.model."
-LEAST_SHARE = 0.5  # least share of the squared norm of a change that an adapter retains
-ROUNDING_SHARE = 1e-6  # largest share of the squared norm of a change that rounding explains
-HIGHEST_RANK = 4096
+MIN_SHARE = 0.5  # an adapter must retain this share of the squared norm of each change
+ROUNDING_SHARE = 1e-6  # rounding may lose this share of the squared norm of a change
+MAX_RANK = 4096
 WRITING_PHASE = "Writing the adapter"
-WHOLE_ROLES = {
-    Role.NORM_SCALE,
-    Role.SHIFT,
-}  # roles of tensors that are stored whole, with their module
+WHOLE_ROLES = {Role.NORM_SCALE, Role.SHIFT}  # tensors of these roles are stored whole, with their module
 
 
 @dataclass
@@ -54,37 +51,37 @@ class AdapterFile:
     @property
     def notes(self) -> list[str]:
         """Sentences on the part of the changes that the adapter lacks."""
-        least = min(self.shares, key=self.shares.__getitem__)
-        share = self.shares[least]
+        tensor = min(self.shares, key=self.shares.__getitem__)
+        share = self.shares[tensor]
         if share > 1 - ROUNDING_SHARE:
-            return ["The adapter holds all of the change, up to rounding."]
-        return [f"The adapter holds at least {share:.1%} of the squared norm of every tensor's change ({least})."]
+            return ["The adapter retains the whole change, up to rounding."]
+        return [f"The adapter retains at least {share:.1%} of the squared norm of every tensor's change ({tensor})."]
 
     @property
     def low_shares(self) -> dict[str, float]:
         """The shares below ``LEAST_SHARE``."""
-        return {name: share for name, share in self.shares.items() if share < LEAST_SHARE}
+        return {name: share for name, share in self.shares.items() if share < MIN_SHARE}
 
 
 def open_adapter_base(source: ExportSource, base: Source | None, meter: Meter) -> Checkpoint:
     """The pretrained model of the adapter.
 
     Raises:
-        CheckpointError: it is missing, it is not the model that was merged, or there is a model for each task.
+        CheckpointError: the pretrained model is missing or not the merged one, or each task has its own model.
     """
     if source.tasks:
-        raise CheckpointError("An adapter holds one model, and this merge gives one for each task. Use --to hf.")
+        raise CheckpointError("An adapter holds one model, and this merge gives a model for each task. Use --to hf.")
     if source.run is None or source.recipe is None:
         if source.base is None:
-            raise CheckpointError("An adapter changes a pretrained model; name it (convert --base).")
+            raise CheckpointError("An adapter changes a pretrained model; name that model (convert --base).")
         return source.base
     recipe = source.run.recipe
     assert recipe is not None
-    opened = open_pretrained(recipe, base)
+    pretrained = open_pretrained(recipe, base)
     expected = source.run.inputs[PRETRAINED]
-    if DIGESTS.digest(opened, meter) != expected:
-        raise CheckpointError(f"{strip_folders(opened.label)} is not the pretrained model of run {source.run.id}.")
-    return opened
+    if DIGESTS.digest(pretrained, meter) != expected:
+        raise CheckpointError(f"{strip_folders(pretrained.label)} is not the pretrained model of run {source.run.id}.")
+    return pretrained
 
 
 def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter: Meter, *, force: bool) -> AdapterFile:
@@ -93,40 +90,43 @@ def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter:
     Raises:
         CheckpointError: the rank is invalid, or the adapter would lose too much of a tensor's change without ``force``.
     """
-    if not 1 <= rank <= HIGHEST_RANK:
-        raise CheckpointError(f"The rank of an adapter is a number from 1 to {HIGHEST_RANK}; say it with --rank.")
+    if not 1 <= rank <= MAX_RANK:
+        raise CheckpointError(f"The rank of an adapter is a number from 1 to {MAX_RANK}; set it with --rank.")
     (model,) = source.models.values()
-    facts, made, experts = facts_of(pretrained.infos), AdapterFile(rank), _open_experts(source)
-    later = facts.later_name if facts else keep_name
-    changed = [p for p in pretrained.parameters if p.name in model.infos and _differs(model, pretrained, p.name)]
-    matrices = {_module(p.name) for p in pretrained.parameters if p.role == Role.LINEAR}
-    for parameter in changed:
+    facts, adapter, experts = facts_of(pretrained.infos), AdapterFile(rank), _open_experts(source)
+    later_name = facts.later_name if facts else keep_name
+    changed_parameters = [
+        p for p in pretrained.parameters if p.name in model.infos and _is_changed(model, pretrained, p.name)
+    ]
+    matrix_modules = {_module_name(p.name) for p in pretrained.parameters if p.role == Role.LINEAR}
+    for parameter in changed_parameters:
         name, info = parameter.name, pretrained.infos[parameter.name]
         module, _, kind = name.rpartition(".")
         meter.report_part(0, WRITING_PHASE, name)
         if parameter.role == Role.LINEAR and kind == "weight" and len(info.shape) == 2:
-            made.is_transposed |= parameter.transposed
-            made.targets.append(_module(later(name)))
-            made.shares[name] = _add_factors(
-                made, made.targets[-1], _change(model, pretrained, parameter), parameter, experts
+            adapter.is_transposed |= parameter.transposed
+            adapter.targets.append(_module_name(later_name(name)))
+            adapter.shares[name] = _add_factors(
+                adapter, adapter.targets[-1], _compute_change(model, pretrained, parameter), parameter, experts
             )
-        elif parameter.role in WHOLE_ROLES and module not in matrices:
-            if _module(later(name)) not in made.whole_modules:
-                made.whole_modules.append(_module(later(name)))
-                _save_whole(made, module, model, later)
-            made.shares[name] = 1.0
+        elif parameter.role in WHOLE_ROLES and module not in matrix_modules:
+            if _module_name(later_name(name)) not in adapter.whole_modules:
+                adapter.whole_modules.append(_module_name(later_name(name)))
+                _add_whole_module(adapter, module, model, later_name)
+            adapter.shares[name] = 1.0
         else:
-            made.shares[name] = 0.0
-    if made.low_shares and not force:
-        name, share = min(made.low_shares.items(), key=lambda item: item[1])
+            adapter.shares[name] = 0.0
+    if adapter.low_shares and not force:
+        name, share = min(adapter.low_shares.items(), key=lambda item: item[1])
         raise CheckpointError(
-            f"An adapter of rank {rank} keeps less than half of what was merged in {len(made.low_shares)} of "
-            f"{plural(len(made.shares), 'tensor')} ({share:.0%} of the squared norm of the change of {name[:80]!r}). "
-            "Take a higher --rank, export the whole model (--to hf), or write it all the same with --force."
+            f"An adapter of rank {rank} retains less than half of the change of {len(adapter.low_shares)} of "
+            f"{plural(len(adapter.shares), 'tensor')} ({share:.0%} of the squared norm of the change of "
+            f"{name[:80]!r}). Use a higher --rank, export the whole model (--to hf), or write the adapter anyway with "
+            "--force."
         )
-    if not made.tensors:
-        raise CheckpointError("This model is the pretrained one: an adapter would hold nothing.")
-    return made
+    if not adapter.tensors:
+        raise CheckpointError("This model equals the pretrained one, so an adapter would be empty.")
+    return adapter
 
 
 def write_adapter(folder: Path, adapter: AdapterFile, base: str, metadata: Mapping[str, str]) -> int:
@@ -154,7 +154,7 @@ def write_adapter(folder: Path, adapter: AdapterFile, base: str, metadata: Mappi
 
 
 def _open_experts(source: ExportSource) -> OpenedRecipe | None:
-    """The models that were merged; None without a run, or if they cannot be opened any more."""
+    """The models that were merged; None without a run, or if they can no longer be opened."""
     recipe = source.run.recipe if source.run is not None else None
     try:
         return None if recipe is None else open_inputs(recipe)
@@ -162,53 +162,57 @@ def _open_experts(source: ExportSource) -> OpenedRecipe | None:
         return None
 
 
-def _module(name: str) -> str:
+def _module_name(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _differs(model: Checkpoint, pretrained: Checkpoint, name: str) -> bool:
+def _is_changed(model: Checkpoint, pretrained: Checkpoint, name: str) -> bool:
     if model.infos[name].shape != pretrained.infos[name].shape:
         raise CheckpointError(f"{name[:80]!r} has another shape than in the pretrained model.")
     return not torch.equal(model.read(name), pretrained.read(name))
 
 
-def _change(model: Checkpoint, pretrained: Checkpoint, parameter: Parameter) -> Tensor:
+def _compute_change(model: Checkpoint, pretrained: Checkpoint, parameter: Parameter) -> Tensor:
     """The change of a weight, (d_out, d_in), in float64."""
     change = model.read(parameter.name).double() - pretrained.read(parameter.name).double()
     return change.T if parameter.transposed else change
 
 
 def _add_factors(
-    made: AdapterFile, module: str, change: Tensor, parameter: Parameter, opened: OpenedRecipe | None
+    adapter: AdapterFile, module: str, change: Tensor, parameter: Parameter, opened_recipe: OpenedRecipe | None
 ) -> float:
     """Add the two factors of a change (d_out, d_in); returns the share of its squared norm that they retain."""
-    up, down = torch.zeros(len(change), made.rank), torch.zeros(made.rank, change.shape[1])
-    best = _factor_in_expert_span(change, parameter, made.rank, opened) or truncated_svd(change, made.rank)
-    root = best.values.sqrt()
-    up[:, : len(root)] = (best.left * root).float()
-    down[: len(root)] = (root[:, None] * best.right).float()
-    made.tensors[f"{PEFT_PREFIX}{module}.lora_A.weight"] = down
-    made.tensors[f"{PEFT_PREFIX}{module}.lora_B.weight"] = up
-    return min(float(best.values.square().sum() / change.square().sum()), 1.0)
+    up, down = torch.zeros(len(change), adapter.rank), torch.zeros(adapter.rank, change.shape[1])
+    factors = _factor_in_expert_span(change, parameter, adapter.rank, opened_recipe) or truncated_svd(
+        change, adapter.rank
+    )
+    root = factors.values.sqrt()
+    up[:, : len(root)] = (factors.left * root).float()
+    down[: len(root)] = (root[:, None] * factors.right).float()
+    adapter.tensors[f"{PEFT_PREFIX}{module}.lora_A.weight"] = down
+    adapter.tensors[f"{PEFT_PREFIX}{module}.lora_B.weight"] = up
+    return min(float(factors.values.square().sum() / change.square().sum()), 1.0)
 
 
 def _factor_in_expert_span(
-    change: Tensor, parameter: Parameter, rank: int, opened: OpenedRecipe | None
+    change: Tensor, parameter: Parameter, rank: int, opened_recipe: OpenedRecipe | None
 ) -> Factors | None:
-    """The best factors of a change (d_out, d_in) in the span of the experts' columns; None if it is not in it."""
-    known = None if opened is None else thin_task_vectors(parameter, opened.pretrained, opened.experts)
-    if known is None or sum(one.rank for one in known) >= min(change.shape):
+    """The best factors of a change (d_out, d_in) in the span of the experts' columns; None if it lies outside."""
+    task_vectors = (
+        None if opened_recipe is None else thin_task_vectors(parameter, opened_recipe.pretrained, opened_recipe.experts)
+    )
+    if task_vectors is None or sum(one.rank for one in task_vectors) >= min(change.shape):
         return None
-    basis = find_core([one.read().mT if parameter.transposed else one.read() for one in known]).left
-    inside = basis.T @ change
-    if float(inside.square().sum()) < (1 - ROUNDING_SHARE) * float(change.square().sum()):
+    basis = find_core([one.read().mT if parameter.transposed else one.read() for one in task_vectors]).left
+    projection = basis.T @ change
+    if float(projection.square().sum()) < (1 - ROUNDING_SHARE) * float(change.square().sum()):
         return None
-    best = truncated_svd(inside, rank)
-    return Factors(basis @ best.left, best.values, best.right)
+    factors = truncated_svd(projection, rank)
+    return Factors(basis @ factors.left, factors.values, factors.right)
 
 
-def _save_whole(made: AdapterFile, module: str, model: Checkpoint, later: Later) -> None:
-    """Add all tensors of a module, which replaces the pretrained model's."""
+def _add_whole_module(adapter: AdapterFile, module: str, model: Checkpoint, later_name: Later) -> None:
+    """Add all tensors of a module, which replaces that module of the pretrained model."""
     for name in model.infos:
-        if _module(name) == module:
-            made.tensors[PEFT_PREFIX + later(name)] = model.read(name)
+        if _module_name(name) == module:
+            adapter.tensors[PEFT_PREFIX + later_name(name)] = model.read(name)

@@ -13,7 +13,7 @@ from merging.base.files.atomic import temporary_beside
 from merging.base.files.records import write_json
 from merging.study.runs.run import Run
 
-MARK = "export.json"  # lists the files that this program wrote
+MARK_FILE = "export.json"  # the list of the files that this program wrote
 FORMAT = 1
 FOLDER_MODE = 0o755
 
@@ -28,18 +28,22 @@ def refusal(folder: Path, *, overwrite: bool = False) -> str:
         return f"{folder} is a file; an export needs a folder. Choose another one."
     if not overwrite:
         return f"{folder} exists already; choose another folder, or replace it with --overwrite."
-    if foreign := sorted(list_files(folder) - _read_mark(folder)):
-        what = f"such as {foreign[0]!r}" if (folder / MARK).is_file() else "and was not exported by this program"
-        return f"{folder} is a folder with other files in it, {what}; it is not replaced. Choose another folder."
+    if foreign_files := sorted(list_files(folder) - _read_mark(folder)):
+        description = (
+            f"such as {foreign_files[0]!r}"
+            if (folder / MARK_FILE).is_file()
+            else "and was not exported by this program"
+        )
+        return f"{folder} is a folder with other files in it, {description}; it is not replaced. Choose another folder."
     return ""
 
 
 def find_path_problem(path: Path) -> str:
     """Why no file or folder can be created at a path, judged by its parents; empty if one can."""
-    above = disk.nearest_existing(path.absolute().parent)
-    if not above.is_dir():
-        return f"{above} is a file, so nothing can be written below it. Choose another path."
-    return "" if disk.is_writable(above) else f"{above} cannot be written to. Choose another path."
+    parent = disk.nearest_existing(path.absolute().parent)
+    if not parent.is_dir():
+        return f"{parent} is a file, so no file can be written in it. Choose another path."
+    return "" if disk.is_writable(parent) else f"{parent} cannot be written to. Choose another path."
 
 
 def list_files(folder: Path) -> set[str]:
@@ -49,14 +53,14 @@ def list_files(folder: Path) -> set[str]:
 
 def write_mark(folder: Path, run: Run | None, to: str) -> None:
     """List the files of this export, so that a later export may replace them."""
-    of_run = {"run": run.id} if run else {}
-    write_json(folder / MARK, {"format": FORMAT, "to": to, **of_run, "files": sorted(list_files(folder))})
+    run_entry = {"run": run.id} if run else {}
+    write_json(folder / MARK_FILE, {"format": FORMAT, "to": to, **run_entry, "files": sorted(list_files(folder))})
 
 
 def _read_mark(folder: Path) -> set[str]:
     """The files that an earlier export has written."""
     try:
-        return {MARK, *map(str, json.loads((folder / MARK).read_bytes())["files"])}
+        return {MARK_FILE, *map(str, json.loads((folder / MARK_FILE).read_bytes())["files"])}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return set()
 
@@ -66,7 +70,7 @@ def replace_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder that becomes ``folder`` if the block ends without an error, and is removed otherwise.
 
     Raises:
-        StoreError: it exists already, it cannot be written, or the disk is full; an earlier folder does not change.
+        StoreError: the folder exists, cannot be written, or the disk is full; an earlier folder does not change.
     """
     with temporary_beside(folder) as partial:
         if why := refusal(folder, overwrite=overwrite):
@@ -75,7 +79,7 @@ def replace_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         disk.sync_all(partial)
         partial.chmod(FOLDER_MODE)
         target = folder.absolute()
-        if overwrite:  # also if another process has just removed an earlier one
+        if overwrite:  # even if another process has just removed the earlier folder
             atomic.replace(partial, target)
         elif not atomic.publish(partial, target):
-            raise StoreError(refusal(folder) or f"{folder} was written to by another process meanwhile; try again.")
+            raise StoreError(refusal(folder) or f"{folder} was meanwhile written by another process; try again.")

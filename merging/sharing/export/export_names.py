@@ -2,5 +2,5 @@
 
 TARGETS = ("hf", "open_clip")  # the libraries that models are written for
 PEFT = "peft"  # the merge as a LoRA adapter, for networks other than CLIP
-NO_TEXT = "none"  # as the text tower's model: export the image tower alone
-NO_TASK = "An adapter holds no head of a task; use --to hf."
+NO_TEXT = "none"  # in place of a text tower's model: export the image tower alone
+NO_TASK = "An adapter does not contain heads of tasks; use --to hf."

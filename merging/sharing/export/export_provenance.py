@@ -20,7 +20,10 @@ HUB_ID_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A checkpoint that the model was made from: its file's name or Hub name as ``label``, its tensors' ``digest``."""
+    """A checkpoint from which the model was made.
+
+    ``label`` is the name of its file or repository, ``digest`` the SHA-256 of its tensors.
+    """
 
     name: str
     label: str
@@ -39,7 +42,7 @@ def check_hub_ids(hub_ids: Mapping[str, str], names: Sequence[str]) -> None:
         if name not in names:
             raise MergingError(f"There is no {name!r} among the merged models; there are {', '.join(names)}.")
         if not HUB_ID_PATTERN.fullmatch(value):
-            raise MergingError(f"{value!r} is no name of a repository; write it as 'organization/model'.")
+            raise MergingError(f"{value!r} is not the name of a repository; write it as 'organization/model'.")
 
 
 def anonymize_recipe(recipe: Recipe) -> Recipe:
@@ -56,21 +59,21 @@ def find_parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[
         MergingError: ``hub_ids`` names another model, or has an invalid name of a repository.
     """
     check_hub_ids(hub_ids, [PRETRAINED, *(name for name, _ in recipe.experts)])
-    public = anonymize_recipe(recipe)
+    anonymous_recipe = anonymize_recipe(recipe)
     paths = [recipe.pretrained, *(path for _, path in recipe.experts)]
-    labels = [(PRETRAINED, public.pretrained, PRETRAINED)]
-    labels += [(name, label, expert_key(name)) for name, label in public.experts]
+    labels = [(PRETRAINED, anonymous_recipe.pretrained, PRETRAINED)]
+    labels += [(name, label, expert_key(name)) for name, label in anonymous_recipe.experts]
     return tuple(
         Parent(name, label, run.inputs[key], hub_ids.get(name) or hub_id_of(resolve_model_path(path)))
         for (name, label, key), path in zip(labels, paths, strict=True)
     )
 
 
-def merge_metadata(run: Run, recipe: Recipe) -> dict[str, str]:
-    """The metadata of a model file about its merge; nothing about the machine, the files' folders or the time."""
-    plain = recipe.to_plain()
+def collect_merge_metadata(run: Run, recipe: Recipe) -> dict[str, str]:
+    """The metadata of a model file about its merge, without the machine, the folders or the time."""
+    data = recipe.to_plain()
     settings = ("exemplars", "count_dead_params", "activation", "architecture", "edits", "merge")
-    chain = {key: plain[key] for key in settings if key in plain}
+    chain = {key: data[key] for key in settings if key in data}
     sources = {name: run.inputs[expert_key(name)] for name, _ in recipe.experts}
     inputs = {PRETRAINED: run.inputs[PRETRAINED], "experts": sources}
     return {

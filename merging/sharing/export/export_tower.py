@@ -1,4 +1,4 @@
-"""A model prepared for an export: a whole visual tower, facts that its shapes do not state, an optional text side."""
+"""A model prepared for an export: a whole visual tower, facts beyond its shapes, and an optional text side."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ExportTower:
     checkpoint: Checkpoint
     architecture: Architecture
     mlp_width: int
-    has_projection: bool  # whether it has an output projection
+    has_projection: bool  # whether the tower has an output projection
     dtype: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -95,56 +95,58 @@ def complete_tower(
     ``base``, then ``stated_architecture``, supply the architecture and activation that the checkpoint lacks.
 
     Raises:
-        CheckpointError: no tower, an incomplete one, an unknown number of heads, or ``stated_architecture`` contradicts
-            the files.
+        CheckpointError: the checkpoint has no complete tower, the number of heads is unknown, or
+            ``stated_architecture`` contradicts the files.
     """
-    bare = convert_naming(refuse_head(checkpoint), "open_clip_tower")
+    tower = convert_naming(refuse_head(checkpoint), "open_clip_tower")
     stated = architecture_in_metadata(checkpoint)
     if base is not None and "vision_cfg" not in stated:
         stated = architecture_in_metadata(base) | stated
-    bare.metadata = {"architecture": json.dumps(stated)} if stated else {}
-    stated = architecture_in_metadata(with_architecture(bare, stated_architecture))
-    bare.metadata = {"architecture": json.dumps(stated)} if stated else {}
-    architecture = Architecture.from_checkpoint(bare)
-    mlp_width = tower_shapes.read_hidden_width(bare)
-    tower_shapes.check_shapes(bare, tower_shapes.vision_shapes(architecture, mlp_width), "visual")
-    quick_gelu, warnings = _activation(checkpoint.name, architecture, stated, activation)
-    mean, std = _normalization(bare, stated)
+    tower.metadata = {"architecture": json.dumps(stated)} if stated else {}
+    stated = architecture_in_metadata(with_architecture(tower, stated_architecture))
+    tower.metadata = {"architecture": json.dumps(stated)} if stated else {}
+    architecture = Architecture.from_checkpoint(tower)
+    mlp_width = tower_shapes.read_hidden_width(tower)
+    tower_shapes.check_shapes(tower, tower_shapes.list_vision_shapes(architecture, mlp_width), "visual")
+    quick_gelu, warnings = _choose_activation(checkpoint.name, architecture, stated, activation)
+    mean, std = _choose_normalization(tower, stated)
     return ExportTower(
         checkpoint=checkpoint,
         architecture=replace(architecture, quick_gelu=quick_gelu),
         mlp_width=mlp_width,
-        has_projection=PROJ in bare.infos,
-        dtype=_dtype(bare),
+        has_projection=PROJ in tower.infos,
+        dtype=_find_main_dtype(tower),
         mean=mean,
         std=std,
         warnings=warnings,
     )
 
 
-def _activation(
+def _choose_activation(
     name: str, architecture: Architecture, stated: Mapping[str, Any], activation: str | None
 ) -> tuple[bool, tuple[str, ...]]:
-    """Whether it is QuickGELU, and a warning if that is assumed or contradicts the file."""
-    stated_quick = stated.get("quick_gelu")
+    """Whether the activation is QuickGELU, and a warning if it was assumed or contradicts the file."""
+    stated_is_quick = stated.get("quick_gelu")
     if activation is None:
-        if stated_quick is not None:
+        if stated_is_quick is not None:
             return architecture.quick_gelu, ()
-        assumed = "QuickGELU, as in OpenAI's models" if architecture.quick_gelu else "GELU, as in the published ViT-H"
+        assumption = (
+            "QuickGELU, as in OpenAI's models" if architecture.quick_gelu else "GELU, as in the published ViT-H"
+        )
         return architecture.quick_gelu, (
-            f"Nothing beside {name} says which activation it has; {assumed}, was assumed. Weights of LAION or DataComp "
-            "mostly have GELU: then export again with the activation gelu (--activation).",
+            f"No file states the activation of {name}; {assumption}, was assumed. Weights of LAION or DataComp mostly "
+            "have GELU: then export again with the activation gelu (--activation).",
         )
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"An activation is 'quick_gelu' or 'gelu'; got {activation!r}.")
-    quick = activation == ACTIVATIONS[0]
-    if stated_quick is not None and bool(stated_quick) != quick:
-        other = ACTIVATIONS[0] if stated_quick else ACTIVATIONS[1]
-        return quick, (f"{name} states the activation {other}; {activation} was written, as requested.",)
-    return quick, ()
+    is_quick = activation == ACTIVATIONS[0]
+    if stated_is_quick is not None and bool(stated_is_quick) != is_quick:
+        stated_activation = ACTIVATIONS[0] if stated_is_quick else ACTIVATIONS[1]
+        return is_quick, (f"{name} states the activation {stated_activation}; {activation} was written, as requested.",)
+    return is_quick, ()
 
 
-def _normalization(bare: Checkpoint, stated: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _choose_normalization(tower: Checkpoint, stated: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean (3,) and standard deviation (3,) of images: as stated, or of the model's benchmark, or OpenAI's."""
     images = stated.get("preprocess")
     if isinstance(images, dict) and (statistics := normalization(images.get("mean"), images.get("std"))):
@@ -153,12 +155,12 @@ def _normalization(bare: Checkpoint, stated: Mapping[str, Any]) -> tuple[tuple[f
         benchmark = Benchmark.load()
     except TaskError:
         return MEAN, STD
-    return (MEAN, STD) if benchmark.misfit(bare) else (benchmark.mean, benchmark.std)
+    return (MEAN, STD) if benchmark.misfit(tower) else (benchmark.mean, benchmark.std)
 
 
-def _dtype(bare: Checkpoint) -> str:
+def _find_main_dtype(tower: Checkpoint) -> str:
     """The dtype of most scalars."""
-    numbers: Counter[str] = Counter()
-    for info in bare.infos.values():
-        numbers[dtype_name(info.dtype)] += info.numel
-    return numbers.most_common(1)[0][0]
+    scalar_counts: Counter[str] = Counter()
+    for info in tower.infos.values():
+        scalar_counts[dtype_name(info.dtype)] += info.numel
+    return scalar_counts.most_common(1)[0][0]

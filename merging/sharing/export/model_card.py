@@ -1,4 +1,4 @@
-"""The model card: README.md with metadata for the Hub, and for readers a description of the model and its use.
+"""The model card: README.md with metadata for the Hub, and a description of the model and its use for readers.
 
 Names are untrusted text: a YAML library writes them in the metadata, and the text escapes all Markdown in them. The
 card names no machine, folder or time.
@@ -32,21 +32,21 @@ from merging.study.runs.run import RECIPE, Run
 if TYPE_CHECKING:
     import pandas as pd
 
-FILE = "README.md"
+CARD_FILE = "README.md"
 SPLIT = "reporting"
-LONGEST_TEXT = 2000  # characters of a warning
-WIDEST_TABLE = 120  # characters of a table of rules; the recipe below has the full table
-LEARNED_FROM = {  # by the split of a recipe
-    "choosing": "It learned, without labels, from other test images than those that its scores are of.",
+MAX_WARNING_CHARACTERS = 2000  # characters of a warning
+MAX_TABLE_CHARACTERS = 120  # characters of a table of rules; the recipe below has the full table
+SPLIT_SENTENCES = {  # by the split of a recipe
+    "choosing": "It learned, without labels, from test images other than those of its scores.",
     "reporting": ADAPTS_ON_TEST,
     "exemplars": "It learned from training images.",
 }
-LINES = 400  # of a recipe in a file's metadata
-ACCOUNTS = {
-    "dense": "The files as they are",
-    "sparse": "What differs from the pretrained model, every tensor in its smallest encoding",
+MAX_RECIPE_LINES = 400  # of the recipe in a file's metadata
+STORAGE_TEXTS = {
+    "dense": "The files as stored",
+    "sparse": "The difference from the pretrained model, each tensor in its smallest encoding",
     "paper": "Non-zero numbers of the task vector, four bytes each (LwPTV, Table 15)",
-    "deploy": "Everything that a user of the model needs",
+    "deploy": "All files that a user of the model needs",
 }
 
 
@@ -76,21 +76,21 @@ class Card:
 
 def write_card(folder: Path, card: Card) -> None:
     """Write README.md."""
-    head = write_yaml(metadata(card))
-    text = "\n\n".join(part for part in body(card) if part)
-    (folder / FILE).write_text(f"---\n{head}---\n\n{text}\n", "utf-8")
+    head = write_yaml(collect_metadata(card))
+    text = "\n\n".join(part for part in write_sections(card) if part)
+    (folder / CARD_FILE).write_text(f"---\n{head}---\n\n{text}\n", "utf-8")
 
 
 # --- for the Hub -----------------------------------------------------------------------------------------------------
 
 
-def metadata(card: Card) -> dict[str, Any]:
+def collect_metadata(card: Card) -> dict[str, Any]:
     """The metadata that the Hub reads."""
     recipe = card.source.recipe
     ids = list(dict.fromkeys(parent.model_id for parent in card.source.parents))
     entries: dict[str, Any] = {
         "library_name": card.target.library,
-        "pipeline_tag": card.target.task(card.tower),
+        "pipeline_tag": card.target.task_name(card.tower),
         "base_model": ids,
     }
     if recipe is not None:
@@ -99,12 +99,12 @@ def metadata(card: Card) -> dict[str, Any]:
     else:
         entries["tags"] = ["merge", "model-merging", "clip"] if "merge_recipe" in card.source.metadata else ["clip"]
     if (rows := card.scores) is not None:
-        results = [_result(row) for row in rows.to_dict("records")]
+        results = [_make_result(row) for row in rows.to_dict("records")]
         entries["model-index"] = [{"name": printable(card.source.title), "results": results}]
     return entries
 
 
-def _result(row: Mapping[Any, Any]) -> dict[str, Any]:
+def _make_result(row: Mapping[Any, Any]) -> dict[str, Any]:
     kind = "zero-shot-image-classification"
     numbers = {key: round(float(row[key]), 4) for key in ("accuracy", "low", "high") if not math.isnan(row[key])}
     interval = {"wilson_95_low": numbers.get("low"), "wilson_95_high": numbers.get("high")}
@@ -124,15 +124,15 @@ def markdown_text(text: object) -> str:
     return escape_markdown(printable(str(text)))
 
 
-def body(card: Card) -> Iterator[str]:
-    """The text, part by part."""
+def write_sections(card: Card) -> Iterator[str]:
+    """The text, section by section."""
     source = card.source
     yield f"# {markdown_text(source.title)}"
-    yield _introduction(card)
+    yield _describe_model(card)
     if source.run is not None:
         yield describe_cautions(source.run)
     yield "## How to load it"
-    yield _loading(card)
+    yield _describe_loading(card)
     if (modules := source.modules) is not None:
         yield "## Modules"
         yield from write_section(modules.method, modules.params, modules.tasks, modules.parts())
@@ -149,14 +149,14 @@ def body(card: Card) -> Iterator[str]:
         yield _describe_stated_recipe(stated_recipe)
     if source.run is not None:
         yield "## Results"
-        yield from _results(card, source.run)
+        yield from _describe_results(card, source.run)
         yield "## Storage"
-        yield _storage(source.run)
+        yield _describe_storage(source.run)
     yield "## Limits"
-    yield "\n".join(f"- {line}" for line in _limits(card))
+    yield "\n".join(f"- {line}" for line in _list_limits(card))
 
 
-def _introduction(card: Card) -> str:
+def _describe_model(card: Card) -> str:
     a, recipe = card.tower.architecture, card.source.recipe
     kind = "a whole CLIP model with a visual tower" if card.tower.text else "a CLIP visual tower"
     tower = (
@@ -172,23 +172,25 @@ def _introduction(card: Card) -> str:
 
 def describe_cautions(run: Run) -> str:
     """Warnings about the model, below its description; empty if there are none."""
-    return "\n".join(f"- **Warning:** {escape_markdown(printable(line, LONGEST_TEXT))}" for line in run.cautions)
+    return "\n".join(
+        f"- **Warning:** {escape_markdown(printable(line, MAX_WARNING_CHARACTERS))}" for line in run.cautions
+    )
 
 
-def _loading(card: Card) -> str:
+def _describe_loading(card: Card) -> str:
     folder = next(iter(card.towers)) or "."
-    text = code_block(card.target.code(card.tower, folder), "python")
-    where = "`folder` is this folder; `image` is a PIL image."
+    text = code_block(card.target.write_loading_code(card.tower, folder), "python")
+    explanation = "`folder` is this folder; `image` is a PIL image."
     if card.source.tasks:
-        where = "`folder` is one of those that tasks.json names for the tasks; `image` is a PIL image."
+        explanation = "`folder` is one of the tasks' folders, which tasks.json lists; `image` is a PIL image."
     if card.tower.text is not None:
-        where += card.target.whole
+        explanation += card.target.loading_note
     elif card.target.library == "open_clip":
-        where += (
-            " The text side is not in these files: for zero-shot classification create the model with the pretrained "
-            "one's name and weights in the first step, and load these over them."
+        explanation += (
+            " The text side is not in these files: for zero-shot classification, create the model with the name "
+            "and weights of the pretrained model in the first step, and then load these weights."
         )
-    return f"{text}\n\n{where}"
+    return f"{text}\n\n{explanation}"
 
 
 def describe_methods(recipe: Recipe) -> Iterator[str]:
@@ -196,7 +198,7 @@ def describe_methods(recipe: Recipe) -> Iterator[str]:
     for number, (method, step) in enumerate(recipe.stages, 1):
         values = {name: value for name, value in step.params.stated_values().items() if value is not None}
         tables = {name: bound for name, bound in step.params.bounds().items() if bound.kind == TABLE}
-        values |= {name: printable(bound.to_text(values[name]), WIDEST_TABLE) for name, bound in tables.items()}
+        values |= {name: printable(bound.to_text(values[name]), MAX_TABLE_CHARACTERS) for name, bound in tables.items()}
         parameters = f" (`{', '.join(f'{name}={value}' for name, value in values.items())}`)" if values else ""
         yield f"{number}. **{method.title}**{parameters}: {_escape_own_text(method.summary)}"
         yield f"$$\n{method.formula}\n$$"
@@ -214,7 +216,7 @@ def parents_table(source: ExportSource) -> str:
         (markdown_text(parent.name), markdown_text(parent.hub_id or parent.label), f"`{parent.digest}`")
         for parent in source.parents
     ]
-    note = "Digests are of the tensors' names, types, shapes and values, as `python -m merging inspect` gives them."
+    note = "Digests cover the tensors' names, types, shapes and values; `python -m merging inspect` prints them."
     return f"{markdown_table(('Model', 'File or repository', 'SHA-256 of its tensors'), rows)}\n\n{note}"
 
 
@@ -222,8 +224,7 @@ def describe_recipe(recipe: Recipe) -> str:
     """The recipe, and how to compute it again."""
     return (
         f"{code_block(recipe.to_yaml(), 'yaml')}\n\n`python -m merging run {RECIPE} --base FOLDER` computes it "
-        f"again, with "
-        "the parents' files in that folder under the names that the recipe gives them."
+        f"again, with the parents' files in that folder, named as in the recipe."
     )
 
 
@@ -233,15 +234,15 @@ def _describe_stated_recipe(text: str) -> str:
         shown_text = json.dumps(json.loads(text), indent=1, ensure_ascii=False)
     except (ValueError, RecursionError):
         shown_text = text
-    lines = [printable(line, 500) for line in shown_text.splitlines()[:LINES]]
+    lines = [printable(line, 500) for line in shown_text.splitlines()[:MAX_RECIPE_LINES]]
     return "The file states that it was merged by this recipe:\n\n" + code_block("\n".join(lines), "json")
 
 
-def _results(card: Card, run: Run) -> Iterator[str]:
+def _describe_results(card: Card, run: Run) -> Iterator[str]:
     rows = card.scores
     if rows is None:
         yield (
-            "\n\n".join(escape_markdown(printable(text, LONGEST_TEXT)) for text in run.evaluation_warnings)
+            "\n\n".join(escape_markdown(printable(text, MAX_WARNING_CHARACTERS)) for text in run.evaluation_warnings)
             or "It was not evaluated."
         )
         return
@@ -258,26 +259,26 @@ def _results(card: Card, run: Run) -> Iterator[str]:
     if run.test_images:
         yield f"Scores are of {markdown_text(run.test_images)}."
     summary = summarize(rows, run.experts)
-    inside = percent_with_interval(summary.in_domain, summary.in_low, summary.in_high)
-    outside = percent_with_interval(summary.out_of_domain, summary.out_low, summary.out_high)
+    in_domain = percent_with_interval(summary.in_domain, summary.in_low, summary.in_high)
+    out_of_domain = percent_with_interval(summary.out_of_domain, summary.out_low, summary.out_high)
     lines = [
-        f"In domain {inside} over {summary.tasks_in} data sets and {summary.n_in:,} images.",
-        f"Out of domain {outside} over {summary.tasks_out} data sets and {summary.n_out:,} images.",
+        f"In domain {in_domain} over {summary.tasks_in} data sets and {summary.n_in:,} images.",
+        f"Out of domain {out_of_domain} over {summary.tasks_out} data sets and {summary.n_out:,} images.",
     ]
     if not math.isnan(summary.h_score):
         lines.append(f"H-score {100 * summary.h_score:.1f}.")
     if not run.whole:
-        lines.append(f"All on the {SPLIT} half of each test set; the other half is there to choose values on.")
+        lines.append(f"All on the {SPLIT} half of each test set; the other half serves to choose values.")
     yield " ".join(lines)
 
 
-def _storage(run: Run) -> str:
+def _describe_storage(run: Run) -> str:
     sizes = totals(run)
-    rows = [(text, size_text(sizes[key])) for key, text in ACCOUNTS.items()]
+    rows = [(text, size_text(sizes[key])) for key, text in STORAGE_TEXTS.items()]
     return markdown_table(("Counted", "Size"), rows)
 
 
-def _limits(card: Card) -> Iterator[str]:
+def _list_limits(card: Card) -> Iterator[str]:
     recipe, run = card.source.recipe, card.source.run
     if (text := card.tower.text) is None:
         yield (
@@ -288,33 +289,33 @@ def _limits(card: Card) -> Iterator[str]:
     else:
         yield f"Its text tower is that of {markdown_text(text.source)}; merging does not change it."
     if not card.tower.has_projection:
-        yield "It has no output projection; use that of the pretrained model after it."
+        yield "It has no output projection; apply that of the pretrained model to its output."
     for tower in card.towers.values():
-        yield from (escape_markdown(printable(text, LONGEST_TEXT)) for text in tower.warnings)
+        yield from (escape_markdown(printable(text, MAX_WARNING_CHARACTERS)) for text in tower.warnings)
         break
     if recipe is not None and recipe.per_task:
         yield _escape_own_text(PER_TASK)
     if recipe is not None and recipe.exemplars is not None:
         exemplars = recipe.exemplars
-        count = _count(run, "exemplars") or f"at most {exemplars.per_task}"
-        yield f"The methods saw {count} training images of each task (seed {exemplars.seed})."
+        count = _format_image_count(run, "exemplars") or f"at most {exemplars.per_task}"
+        yield f"The methods used {count} training images of each task (seed {exemplars.seed})."
     if recipe is not None and recipe.adapted_on:
-        yield f"{LEARNED_FROM[recipe.adapted_on]}{_describe_test_images(recipe, run)}"
+        yield f"{SPLIT_SENTENCES[recipe.adapted_on]}{_describe_test_images(recipe, run)}"
     if run is not None and run.needs_task and not run.per_task:
         yield _escape_own_text(TASK_KNOWN)
     if run is not None:
         yield from (
-            escape_markdown(printable(text, LONGEST_TEXT))
+            escape_markdown(printable(text, MAX_WARNING_CHARACTERS))
             for text in run.remarks
             if text not in run.evaluation_warnings
         )
-        if run.benchmark and run.benchmark == _bundled_digest():
-            yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."
+        if run.benchmark and run.benchmark == _read_bundled_digest():
+            yield "Scores are on the bundled benchmark of small images, not on the papers' data sets."
         yield f"Computed on {markdown_text(run.device)} with torch {markdown_text(run.versions.get('torch', '?'))}."
     if run is None or not run.licenses:
-        yield "Its license follows from those of its parents, which were not looked up."
+        yield "Its license follows from those of its parents, which were not read."
         return
-    yield "Its license follows from those of its parents, which their cards state as follows."
+    yield "Its license follows from those of its parents. Their cards state:"
     yield markdown_table(
         ("Model or data set", "License"),
         [(markdown_text(name), markdown_text(text)) for name, text in run.licenses.items()],
@@ -322,21 +323,21 @@ def _limits(card: Card) -> Iterator[str]:
 
 
 def _describe_test_images(recipe: Recipe, run: Run | None) -> str:
-    """The number of these images, if it is known."""
+    """A sentence on the number of test images per task; empty if the number is unknown."""
     if recipe.test_data is None:
         return ""
-    most, seed = recipe.test_data.per_task, recipe.test_data.seed
-    count = _count(run, "test_data") or ("" if most is None else f"at most {most}")
-    return f" There were {count} of each task{'' if most is None else f' (seed {seed})'}." if count else ""
+    max_images, seed = recipe.test_data.per_task, recipe.test_data.seed
+    count = _format_image_count(run, "test_data") or ("" if max_images is None else f"at most {max_images}")
+    return f" There were {count} of each task{'' if max_images is None else f' (seed {seed})'}." if count else ""
 
 
-def _count(run: Run | None, kind: str) -> str:
+def _format_image_count(run: Run | None, kind: str) -> str:
     """The number of images of each task that a run used, '20 to 64' if they differ; empty if it is not recorded."""
     counts = sorted(run.images.get(kind, {}).values()) if run is not None else []
     return "" if not counts else f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
 
 
-def _bundled_digest() -> str:
+def _read_bundled_digest() -> str:
     """The digest of the bundled benchmark; empty if it is not installed."""
     from merging.base.settings import BUNDLED
 

@@ -24,11 +24,11 @@ from merging.sharing.export.export_source import ExportSource, open_run, open_si
 from merging.sharing.export.export_tower import ExportTower, complete_tower
 from merging.sharing.export.model_card import Card, write_card
 from merging.sharing.export.network_export import (
-    NO_HEADS,
-    WEIGHTS,
+    NO_HEADS_PROBLEM,
+    WEIGHTS_FILE,
     is_network,
+    make_open_clip_error,
     prepare_network,
-    refuse_open_clip,
     write_companions,
 )
 from merging.sharing.export.targets import ExportTarget, find_target
@@ -37,21 +37,25 @@ from merging.sharing.export.weight_files import SHARD_BYTES, WRITING_PHASE, writ
 from merging.study.runs.run import RECIPE, Run
 from merging.tasks.context import QUIET, Context
 
-SPARE_BYTES = 1 << 20  # bytes for all files except weights
-ONLY_NETWORKS = "Adapters are written of networks other than CLIP; export this model with --to hf."
-MODELS_FOLDER = "tasks.json"  # {task: folder of its model}, if there is one for each task
+SPARE_BYTES = 1 << 20  # disk space that is required for all files except weights
+ONLY_NETWORKS_PROBLEM = "Only networks other than CLIP are exported as adapters; export this model with --to hf."
+TASK_FOLDERS_FILE = "tasks.json"  # {task: folder of its model}; written if each task has its own model
 
 
 @dataclass(frozen=True)
-class Exported:
-    """The result of an export: the folder, its files, warnings for users of the model, and the parts that it lacks."""
+class ExportResult:
+    """The result of an export: its folder, its files and the bytes of its weights.
+
+    ``target_key`` is "hf", "open_clip", "peft", or "file" for a single file. ``warnings`` are sentences for users of
+    the model, ``missing_parts`` sentences on what the export lacks, such as a text tower.
+    """
 
     folder: Path
-    to: str
+    target_key: str
     files: tuple[str, ...]
     nbytes: int
     warnings: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    missing_parts: tuple[str, ...] = ()
 
 
 def export(  # noqa: PLR0913 - the public contract
@@ -70,48 +74,50 @@ def export(  # noqa: PLR0913 - the public contract
     rank: int = 0,
     force: bool = False,
     context: Context = QUIET,
-) -> Exported:
+) -> ExportResult:
     """Write a model as a folder: weights, configurations, recipe, tables, scores and a model card.
 
     With a text tower it is a whole CLIP model. Equal runs give equal bytes. It is written completely or not at all.
 
     Args:
         source: a stored run, or a checkpoint in any format that can be opened.
-        to: "hf" for Transformers or "open_clip"; "peft" for an adapter of a network other than CLIP.
-        base: the pretrained model, for an adapter, a file without projection or text side, or a run far from it.
-        activation, architecture: facts that no file has: "gelu"; "heads=12", an open_clip name or a config's path.
-        text_tower: a model whose text tower replaces the source's or the base's, or "none".
+        to: the target: "hf" for Transformers, "open_clip", or "peft" for an adapter of a network other than CLIP.
+        base: the pretrained model, for an adapter, a file that lacks parts, or a run without it at the recipe's path.
+        activation, architecture: facts that no file states: "gelu"; "heads=12", an open_clip name or a config's path.
+        text_tower: a model whose text tower replaces that of the source or base, or "none" for no text tower.
         hub_ids: {parent's name: repository on the Hub}, for the card.
-        overwrite, shard_bytes: replace an earlier export; size above which weights for Transformers are sharded.
+        overwrite, shard_bytes: replace an earlier export; size above which weights for Transformers are divided.
         task: for networks other than CLIP, the expert whose head and configuration the model gets.
-        rank, force: of an adapter, and whether to write it if it retains less than half of some tensor's change.
+        rank, force: the rank of an adapter; write it even if it retains less than half of some tensor's change.
 
     Raises:
         StoreError: the run has no stored weights, the folder exists already, or the disk is full.
         CheckpointError: not a whole visual tower, or no file states a fact that its shapes do not determine.
         Cancelled: the caller cancelled; nothing is written.
     """
-    library, folder = find_target(TARGETS[0] if to == PEFT else to), Path(folder)
-    parts = context.split({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING_PHASE: 1.0})
-    opened = _open_source(source, base, hub_ids or {}, task, parts[READING])
+    target, folder = find_target(TARGETS[0] if to == PEFT else to), Path(folder)
+    contexts = context.split({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING_PHASE: 1.0})
+    opened_source = _open_source(source, base, hub_ids or {}, task, contexts[READING])
     if to == PEFT:
-        return _export_adapter(opened, folder, base, task, rank, force, overwrite, parts[WRITING_PHASE])
-    if is_network(opened):
-        return _export_network(opened, folder, to, base, task, overwrite, shard_bytes, parts[WRITING_PHASE])
-    towers = _make_towers(opened, library, activation, _stated_architecture(opened, architecture), text_tower)
-    tensors = {subfolder: library.tensors(tower) for subfolder, tower in towers.items()}
-    meter = parts[WRITING_PHASE].meter(needed := sum(one.nbytes for one in tensors.values()))
+        return _export_adapter(opened_source, folder, base, task, rank, force, overwrite, contexts[WRITING_PHASE])
+    if is_network(opened_source):
+        return _export_network(opened_source, folder, to, base, task, overwrite, shard_bytes, contexts[WRITING_PHASE])
+    stated = _find_stated_architecture(opened_source, architecture)
+    towers = _make_towers(opened_source, target, activation, stated, text_tower)
+    tensors = {subfolder: target.view_tensors(tower) for subfolder, tower in towers.items()}
+    meter = contexts[WRITING_PHASE].meter(model_bytes := sum(one.nbytes for one in tensors.values()))
     meter.report_part(0, WRITING_PHASE)
-    require_space(folder, needed + _modules_bytes(opened) + SPARE_BYTES)
-    with replace_folder(folder, overwrite=overwrite) as inside:
+    require_space(folder, model_bytes + _count_module_bytes(opened_source) + SPARE_BYTES)
+    with replace_folder(folder, overwrite=overwrite) as partial_folder:
         for subfolder, tower in towers.items():
-            own = _metadata(opened, tower, subfolder)
-            _write_tower(inside / subfolder, tower, tensors[subfolder], library, own, shard_bytes, meter)
-            _check_unchanged(opened, subfolder)
-        _write_extras(inside, opened)
-        write_card(inside, Card(opened, towers, library, needed))
-        write_mark(inside, opened.run, to)
-    return Exported(folder, to, tuple(sorted(list_files(folder))), needed, _warnings(towers), _notes(towers))
+            tower_folder, metadata = partial_folder / subfolder, _make_tower_metadata(opened_source, tower, subfolder)
+            _write_tower(tower_folder, tower, tensors[subfolder], target, metadata, shard_bytes, meter)
+            _check_unchanged(opened_source, subfolder)
+        _write_extras(partial_folder, opened_source)
+        write_card(partial_folder, Card(opened_source, towers, target, model_bytes))
+        write_mark(partial_folder, opened_source.run, to)
+    files = tuple(sorted(list_files(folder)))
+    return ExportResult(folder, to, files, model_bytes, _list_warnings(towers), _list_missing_parts(towers))
 
 
 def _open_source(
@@ -119,52 +125,57 @@ def _open_source(
 ) -> ExportSource:
     """The source of the export, with its parents."""
     if isinstance(source, Run):
-        opened = open_run(source, hub_ids, base, context)
+        opened_source = open_run(source, hub_ids, base, context)
     else:
-        opened = open_single_checkpoint(source, base, hub_ids, context)
-    if task and not is_network(opened):
-        raise CheckpointError(NO_HEADS)
-    return opened
+        opened_source = open_single_checkpoint(source, base, hub_ids, context)
+    if task and not is_network(opened_source):
+        raise CheckpointError(NO_HEADS_PROBLEM)
+    return opened_source
 
 
 def _export_network(
-    opened: ExportSource,
+    opened_source: ExportSource,
     folder: Path,
-    to: str,
+    target_key: str,
     base: Source | None,
     task: str,
     overwrite: bool,
     shard_bytes: int,
     context: Context,
-) -> Exported:
-    """``export`` of a network other than CLIP."""
+) -> ExportResult:
+    """See ``export``, for a network other than CLIP."""
     from merging.sharing.export.network_card import write_network_card
 
-    if to != TARGETS[0]:
-        refuse_open_clip(next(iter(opened.models.values())))
-    export = prepare_network(opened, base, task)
-    meter = context.meter(export.nbytes)
-    require_space(folder, export.nbytes + SPARE_BYTES)
-    with replace_folder(folder, overwrite=overwrite) as inside:
-        for subfolder, model in export.models.items():
-            (inside / subfolder).mkdir(parents=True, exist_ok=True)
-            own = {"task": opened.tasks.get(subfolder, task)} if task or opened.tasks else {}
+    if target_key != TARGETS[0]:
+        raise make_open_clip_error(next(iter(opened_source.models.values())))
+    network_export = prepare_network(opened_source, base, task)
+    meter = context.meter(network_export.nbytes)
+    require_space(folder, network_export.nbytes + SPARE_BYTES)
+    with replace_folder(folder, overwrite=overwrite) as partial_folder:
+        for subfolder, model in network_export.models.items():
+            (partial_folder / subfolder).mkdir(parents=True, exist_ok=True)
+            task_entry = {"task": opened_source.tasks.get(subfolder, task)} if task or opened_source.tasks else {}
             write_weights(
-                inside / subfolder, model, WEIGHTS, {**opened.metadata, **own, "format": "pt"}, meter, shard_bytes
+                partial_folder / subfolder,
+                model,
+                WEIGHTS_FILE,
+                {**opened_source.metadata, **task_entry, "format": "pt"},
+                meter,
+                shard_bytes,
             )
-        for subfolder in opened.models:
-            _check_unchanged(opened, subfolder)
-        notes = write_companions(inside, export)
-        _write_extras(inside, opened)
-        write_network_card(inside, export, notes)
-        write_mark(inside, opened.run, to)
-        files = tuple(sorted(list_files(inside)))
-    cautions = tuple(caution for model in opened.models.values() for caution in model.cautions)
-    return Exported(folder, to, files, export.nbytes, cautions, tuple(notes))
+        for subfolder in opened_source.models:
+            _check_unchanged(opened_source, subfolder)
+        missing_parts = write_companions(partial_folder, network_export)
+        _write_extras(partial_folder, opened_source)
+        write_network_card(partial_folder, network_export, missing_parts)
+        write_mark(partial_folder, opened_source.run, target_key)
+        files = tuple(sorted(list_files(partial_folder)))
+    cautions = tuple(caution for model in opened_source.models.values() for caution in model.cautions)
+    return ExportResult(folder, target_key, files, network_export.nbytes, cautions, tuple(missing_parts))
 
 
 def _export_adapter(
-    opened: ExportSource,
+    opened_source: ExportSource,
     folder: Path,
     base: Source | None,
     task: str,
@@ -172,61 +183,64 @@ def _export_adapter(
     force: bool,
     overwrite: bool,
     context: Context,
-) -> Exported:
-    """``export`` of the change of a network other than CLIP as a LoRA adapter."""
+) -> ExportResult:
+    """See ``export``, for the change of a network other than CLIP as a LoRA adapter."""
     from merging.sharing.export.adapter_export import make_adapter, open_adapter_base, write_adapter
     from merging.sharing.export.network_card import write_adapter_card
 
-    if task or not is_network(opened):
-        raise CheckpointError(NO_TASK if task else ONLY_NETWORKS)
+    if task or not is_network(opened_source):
+        raise CheckpointError(NO_TASK if task else ONLY_NETWORKS_PROBLEM)
     meter = context.meter(0)
-    pretrained = open_adapter_base(opened, base, meter)
-    made = make_adapter(opened, pretrained, rank, meter, force=force)
-    with replace_folder(folder, overwrite=overwrite) as inside:
-        names = {parent.name: parent.model_id for parent in opened.parents}
-        nbytes = write_adapter(inside, made, names.get(PRETRAINED, ""), opened.metadata)
-        _check_unchanged(opened, "")
-        _write_extras(inside, opened)
-        write_adapter_card(inside, prepare_network(opened, base), made)
-        write_mark(inside, opened.run, PEFT)
-        files = tuple(sorted(list_files(inside)))
-    return Exported(folder, PEFT, files, nbytes, (), tuple(made.notes))
+    pretrained = open_adapter_base(opened_source, base, meter)
+    adapter = make_adapter(opened_source, pretrained, rank, meter, force=force)
+    with replace_folder(folder, overwrite=overwrite) as partial_folder:
+        parent_ids = {parent.name: parent.model_id for parent in opened_source.parents}
+        nbytes = write_adapter(partial_folder, adapter, parent_ids.get(PRETRAINED, ""), opened_source.metadata)
+        _check_unchanged(opened_source, "")
+        _write_extras(partial_folder, opened_source)
+        write_adapter_card(partial_folder, prepare_network(opened_source, base), adapter)
+        write_mark(partial_folder, opened_source.run, PEFT)
+        files = tuple(sorted(list_files(partial_folder)))
+    return ExportResult(folder, PEFT, files, nbytes, (), tuple(adapter.notes))
 
 
 def _write_tower(
     folder: Path,
     tower: ExportTower,
     tensors: Checkpoint,
-    library: ExportTarget,
+    target: ExportTarget,
     metadata: Mapping[str, str],
     shard_bytes: int,
     meter: Meter,
 ) -> None:
     """Write one model's weights and configurations."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_weights(folder, tensors, library.file, metadata, meter, library.limit(shard_bytes))
-    for name, config in library.configs(tower).items():
+    write_weights(folder, tensors, target.file, metadata, meter, target.max_file_bytes(shard_bytes))
+    for name, config in target.make_configs(tower).items():
         write_json(folder / name, config)
 
 
-def _stated_architecture(opened: ExportSource, architecture: str) -> StatedArchitecture:
+def _find_stated_architecture(opened_source: ExportSource, architecture: str) -> StatedArchitecture:
     """The architecture that the caller states, or else the models' recipe."""
-    return named_architecture(architecture or (opened.recipe.architecture if opened.recipe else ""))
+    return named_architecture(architecture or (opened_source.recipe.architecture if opened_source.recipe else ""))
 
 
 def _make_towers(
-    opened: ExportSource,
-    library: ExportTarget,
+    opened_source: ExportSource,
+    target: ExportTarget,
     activation: str | None,
     stated: StatedArchitecture,
     text_tower: Source | None,
 ) -> dict[str, ExportTower]:
-    """The models by their subfolders, with the text side that they share."""
+    """{subfolder: model as a complete tower}; all have the same text side."""
     towers = {
-        subfolder: complete_tower(model, opened.base, activation, stated) for subfolder, model in opened.models.items()
+        subfolder: complete_tower(model, opened_source.base, activation, stated)
+        for subfolder, model in opened_source.models.items()
     }
-    text, image_only = _find_text_side(next(iter(towers.values())), opened.lenders, text_tower, stated, library)
-    image_only = image_only and (opened.no_text or image_only)
+    text, image_only = _find_text_side(
+        next(iter(towers.values())), opened_source.text_sources, text_tower, stated, target
+    )
+    image_only = image_only and (opened_source.no_text_reason or image_only)
     return {subfolder: replace(tower, text=text, image_only=image_only) for subfolder, tower in towers.items()}
 
 
@@ -246,40 +260,42 @@ def describe_limits(
     Raises:
         CheckpointError: such a model cannot be exported.
     """
-    library, stated = find_target(TARGETS[0] if to == PEFT else to), named_architecture(architecture)
-    opened, below = open_with_base(model, base)
-    if opened.is_inferred:
+    target, stated = find_target(TARGETS[0] if to == PEFT else to), named_architecture(architecture)
+    checkpoint, base_checkpoint = open_with_base(model, base)
+    if checkpoint.is_inferred:
         if to not in {TARGETS[0], PEFT}:
-            refuse_open_clip(opened)
+            raise make_open_clip_error(checkpoint)
         return ""
     if to == PEFT:
-        raise CheckpointError(ONLY_NETWORKS)
-    tower = complete_tower(opened, below, activation, stated)
-    text, image_only = _find_text_side(tower, find_text_sources(opened, below), text_tower, stated, library)
+        raise CheckpointError(ONLY_NETWORKS_PROBLEM)
+    tower = complete_tower(checkpoint, base_checkpoint, activation, stated)
+    text, image_only = _find_text_side(
+        tower, find_text_sources(checkpoint, base_checkpoint), text_tower, stated, target
+    )
     tower = replace(tower, text=text, image_only=image_only)
-    library.tensors(tower)
+    target.view_tensors(tower)
     return tower.note
 
 
 def _find_text_side(
     tower: ExportTower,
-    lenders: Sequence[Checkpoint],
+    text_sources: Sequence[Checkpoint],
     text_tower: Source | None,
     stated: StatedArchitecture,
-    library: ExportTarget,
+    target: ExportTarget,
 ) -> tuple[TextSide | None, str]:
-    """The text side that is exported with a tower; or None, and the reason."""
-    text, reason = choose_text_side(lenders, tower.architecture.embed_dim, text_tower, stated.text_heads)
-    if text is None or not (refused := library.find_refusal(text, tower)):
+    """The text side that is exported with a tower, and ""; or None, and the reason."""
+    text, reason = choose_text_side(text_sources, tower.architecture.embed_dim, text_tower, stated.text_heads)
+    if text is None or not (refusal := target.find_refusal(text, tower)):
         return text, reason
     if text_tower is not None:
-        raise CheckpointError(f"{text.source} cannot be the text tower: {refused}.")
-    return None, refused
+        raise CheckpointError(f"{text.source} cannot be the text tower: {refusal}.")
+    return None, refusal
 
 
 def export_file(
     run: Run, path: Path, *, activation: str | None = None, architecture: str = "", context: Context = QUIET
-) -> Exported:
+) -> ExportResult:
     """Write a run's model as one safetensors file under the pretrained model's names, with the same metadata.
 
     Raises:
@@ -287,20 +303,20 @@ def export_file(
         Cancelled: the caller cancelled; nothing is written.
     """
     if run.per_task:
-        raise StoreError(f"Run {run.id} has one model per task; they need a folder.")
+        raise StoreError(f"Run {run.id} has one model per task; export it to a folder.")
     source = open_run(run, {})
     (model,) = source.models.values()
     tower = (
         None
         if model.is_inferred
-        else complete_tower(model, None, activation, _stated_architecture(source, architecture))
+        else complete_tower(model, None, activation, _find_stated_architecture(source, architecture))
     )
     meter = context.meter(model.nbytes)
     require_space(path, model.nbytes)
-    with replace_file(path) as inside:
-        metadata = {**source.metadata, "format": "pt"} if tower is None else _metadata(source, tower, "")
-        write_weight_file(inside, model, metadata, meter)
-    return Exported(path, "file", (path.name,), model.nbytes, () if tower is None else tower.warnings)
+    with replace_file(path) as partial_file:
+        metadata = {**source.metadata, "format": "pt"} if tower is None else _make_tower_metadata(source, tower, "")
+        write_weight_file(partial_file, model, metadata, meter)
+    return ExportResult(path, "file", (path.name,), model.nbytes, () if tower is None else tower.warnings)
 
 
 def _check_unchanged(source: ExportSource, subfolder: str) -> None:
@@ -310,33 +326,33 @@ def _check_unchanged(source: ExportSource, subfolder: str) -> None:
         raise CheckpointError(f"{model.name} was changed while it was being read; export again.")
 
 
-def _metadata(source: ExportSource, tower: ExportTower, subfolder: str) -> dict[str, str]:
+def _make_tower_metadata(source: ExportSource, tower: ExportTower, subfolder: str) -> dict[str, str]:
     task = {"task": source.tasks[subfolder]} if subfolder in source.tasks else {}
-    own = {"format": "pt", "hidden_act": tower.activation, "architecture": tower.architecture_json}
-    return {**source.metadata, **task, **own}
+    tower_entries = {"format": "pt", "hidden_act": tower.activation, "architecture": tower.architecture_json}
+    return {**source.metadata, **task, **tower_entries}
 
 
-def _notes(towers: Mapping[str, ExportTower]) -> tuple[str, ...]:
+def _list_missing_parts(towers: Mapping[str, ExportTower]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for tower in towers.values() if (note := tower.note)))
 
 
-def _warnings(towers: Mapping[str, ExportTower]) -> tuple[str, ...]:
+def _list_warnings(towers: Mapping[str, ExportTower]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(warning for tower in towers.values() for warning in tower.warnings))
 
 
-def _modules_bytes(source: ExportSource) -> int:
+def _count_module_bytes(source: ExportSource) -> int:
     """Bytes of the modules that an adapt put on top of the model."""
     return sum(part.nbytes for _, _, part in source.modules.parts()) if source.modules else 0
 
 
 def _write_extras(folder: Path, source: ExportSource) -> None:
-    """Write the modules, the recipe, the methods' tables, the scores, and the folder of each task's model."""
+    """Write the modules, the recipe, the methods' tables, the scores, and the file that maps tasks to folders."""
     if source.modules is not None:
         source.modules.write(folder)
     if source.recipe is not None:
         (folder / RECIPE).write_text(source.recipe.to_yaml(), "utf-8")
     if source.tasks:
-        write_json(folder / MODELS_FOLDER, {task: subfolder for subfolder, task in source.tasks.items()})
+        write_json(folder / TASK_FOLDERS_FILE, {task: subfolder for subfolder, task in source.tasks.items()})
     run = source.run
     if run is None:
         return

@@ -14,40 +14,40 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.families import Role
 from merging.sharing.export.adapter_export import AdapterFile
 from merging.sharing.export.model_card import (
-    FILE,
-    LONGEST_TEXT,
+    CARD_FILE,
+    MAX_WARNING_CHARACTERS,
     describe_cautions,
     describe_methods,
     describe_recipe,
     markdown_text,
     parents_table,
 )
-from merging.sharing.export.network_export import HEAD, HEADS, NetworkExport
+from merging.sharing.export.network_export import HEAD_FILE, HEADS_FOLDER, NetworkExport
 
 
 def write_network_card(folder: Path, export: NetworkExport, notes: list[str]) -> None:
     """Write README.md."""
-    text = "\n\n".join(part for part in _body(export, notes) if part)
-    (folder / FILE).write_text(f"---\n{write_yaml(_metadata(export))}---\n\n{text}\n", "utf-8")
+    text = "\n\n".join(part for part in _write_sections(export, notes) if part)
+    (folder / CARD_FILE).write_text(f"---\n{write_yaml(_collect_metadata(export))}---\n\n{text}\n", "utf-8")
 
 
 def write_adapter_card(folder: Path, export: NetworkExport, adapter: AdapterFile) -> None:
     """Write README.md of an adapter."""
-    entries = _metadata(export) | {"library_name": "peft"}
+    entries = _collect_metadata(export) | {"library_name": "peft"}
     rows = [(markdown_text(name), f"{share:.4f}") for name, share in adapter.shares.items()]
-    heads = ["Heads of tasks are not in it; --to hf writes them."] if export.heads else []
-    parts = [*_body(export, [*adapter.notes, *heads])]
-    at = parts.index("## How to load it")
-    parts[at + 1] = (
-        f"A LoRA adapter of rank {adapter.rank}: `PeftModel.from_pretrained(model, folder)` puts it on the pretrained "
-        "model. How much of the squared norm of each tensor's change it keeps:\n\n"
-        f"{markdown_table(('Tensor', 'Share kept'), rows)}"
+    heads = ["The adapter lacks the heads of tasks; --to hf writes them."] if export.heads else []
+    parts = [*_write_sections(export, [*adapter.notes, *heads])]
+    loading_index = parts.index("## How to load it")
+    parts[loading_index + 1] = (
+        f"A LoRA adapter of rank {adapter.rank}: `PeftModel.from_pretrained(model, folder)` applies it to the "
+        "pretrained model. The share of the squared norm of each tensor's change that it retains:\n\n"
+        f"{markdown_table(('Tensor', 'Share retained'), rows)}"
     )
     text = "\n\n".join(part for part in parts if part)
-    (folder / FILE).write_text(f"---\n{write_yaml(entries)}---\n\n{text}\n", "utf-8")
+    (folder / CARD_FILE).write_text(f"---\n{write_yaml(entries)}---\n\n{text}\n", "utf-8")
 
 
-def _metadata(export: NetworkExport) -> dict[str, Any]:
+def _collect_metadata(export: NetworkExport) -> dict[str, Any]:
     """The metadata that the Hub reads."""
     recipe = export.source.recipe
     entries: dict[str, Any] = {
@@ -60,10 +60,10 @@ def _metadata(export: NetworkExport) -> dict[str, Any]:
     return entries
 
 
-def _body(export: NetworkExport, notes: list[str]) -> Iterator[str]:
+def _write_sections(export: NetworkExport, notes: list[str]) -> Iterator[str]:
     source = export.source
     yield f"# {markdown_text(source.title)}"
-    yield _introduction(export)
+    yield _describe_network(export)
     if source.run is not None:
         yield describe_cautions(source.run)
     yield "## How to load it"
@@ -76,7 +76,7 @@ def _body(export: NetworkExport, notes: list[str]) -> Iterator[str]:
     yield _describe_inference(next(iter(export.models.values())))
     if export.heads or export.task:
         yield "## Kept per task"
-        yield from _heads(export)
+        yield from _describe_heads(export)
     if source.recipe is not None:
         yield "## Method"
         yield from describe_methods(source.recipe)
@@ -87,43 +87,43 @@ def _body(export: NetworkExport, notes: list[str]) -> Iterator[str]:
         yield describe_recipe(source.recipe)
     yield "## Limits"
     lines = [*notes, *(source.run.remarks if source.run else ())]
-    lines.append("Its license follows from those of its parents, which were not looked up.")
-    yield "\n".join(f"- {escape_markdown(printable(line, LONGEST_TEXT))}" for line in lines)
+    lines.append("Its license follows from those of its parents, which were not read.")
+    yield "\n".join(f"- {escape_markdown(printable(line, MAX_WARNING_CHARACTERS))}" for line in lines)
 
 
-def _kind(export: NetworkExport) -> str:
+def _name_network_kind(export: NetworkExport) -> str:
     return markdown_text(export.title) if export.title else "a network of unknown kind"
 
 
-def _introduction(export: NetworkExport) -> str:
+def _describe_network(export: NetworkExport) -> str:
     recipe = export.source.recipe
     if recipe is None:
-        return f"This is {_kind(export)}, written by Mergescope {__version__} without changing a number."
-    of = f", with the head of {markdown_text(export.task)}" if export.task else ""
-    made = f"Merged from {len(recipe.experts)} experts by Mergescope: {markdown_text(recipe.text())}."
-    return f"{made} The network: {_kind(export)}{of}."
+        return f"This is {_name_network_kind(export)}, written by Mergescope {__version__} without changing a number."
+    head_text = f", with the head of {markdown_text(export.task)}" if export.task else ""
+    merge_text = f"Merged from {len(recipe.experts)} experts by Mergescope: {markdown_text(recipe.text())}."
+    return f"{merge_text} The network: {_name_network_kind(export)}{head_text}."
 
 
 def _describe_inference(model: Checkpoint) -> str:
-    """Roles, blocks and towers, as inferred from names, shapes and types of the tensors."""
+    """The roles, blocks and towers that were inferred from names, shapes and types of the tensors."""
     parameters = model.parameters
     towers = list(dict.fromkeys(p.tower for p in parameters if p.tower))
     blocks = len({(p.tower, p.block) for p in parameters if p.block is not None})
-    named = f" in {len(towers)} towers ({first_few(map(markdown_text, towers))})" if towers else ""
+    towers_text = f" in {len(towers)} towers ({first_few(map(markdown_text, towers))})" if towers else ""
     counts = Counter(p.role for p in parameters)
     rows = [(role.value.replace("_", " "), f"{counts[role]}") for role in Role if counts[role]]
-    counted = f"{plural(len(parameters), 'tensor')}, {plural(blocks, 'block')}{named}"
-    text = f"{counted}, by names, shapes and types of the tensors alone."
+    counts_text = f"{plural(len(parameters), 'tensor')}, {plural(blocks, 'block')}{towers_text}"
+    text = f"{counts_text}, by names, shapes and types of the tensors alone."
     return f"{text}\n\n{markdown_table(('Role', 'Tensors'), rows)}"
 
 
-def _heads(export: NetworkExport) -> Iterator[str]:
+def _describe_heads(export: NetworkExport) -> Iterator[str]:
     if export.task:
-        yield f"The head is that of {markdown_text(export.task)}, under whose configuration this folder is."
+        yield f"The head and the configuration are those of {markdown_text(export.task)}."
         return
     yield (
-        f"The head of each task is in `{HEADS}/`, in a folder named like its expert: `{HEAD}` and the expert's "
-        "`config.json`. `python -m merging export RUN --task NAME` writes the merged model with one of them."
+        f"The head of each task is in `{HEADS_FOLDER}/`, in a folder named after its expert: `{HEAD_FILE}` and the "
+        "expert's `config.json`. `python -m merging export RUN --task NAME` writes the merged model with one of them."
     )
     rows = [(markdown_text(expert), markdown_text(first_few(own))) for expert, own in export.heads.items()]
     yield markdown_table(("Expert", "Tensors"), rows)

@@ -1,4 +1,4 @@
-"""A network other than CLIP as a folder for Transformers, with the pretrained model's names or as one task's model."""
+"""Export of a network other than CLIP for Transformers: under the pretrained model's names, or as one task's model."""
 
 from __future__ import annotations
 
@@ -37,24 +37,27 @@ from merging.sharing.export.export_source import ExportSource, open_pretrained
 from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run import Run
 
-WEIGHTS = "model.safetensors"
-NO_HEADS = "CLIP's heads are made of class names, so no task has one of its own; leave out --task."
-HEADS, HEAD = "heads", "head.safetensors"  # the folder of all heads, and a head's file in the folder of its expert
+WEIGHTS_FILE = "model.safetensors"
+NO_HEADS_PROBLEM = "CLIP's heads are made from class names, so a task has no stored head; leave out --task."
+HEADS_FOLDER, HEAD_FILE = (
+    "heads",
+    "head.safetensors",
+)  # the folder of all heads, and a head's file in the folder of its expert
 Heads = Mapping[str, Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
 class NetworkExport:
-    """The export of a network: models by subfolder, the folders of the pretrained model and of experts, heads."""
+    """The inputs of a network's export: models by subfolder, files beside them, and the heads of tasks."""
 
     source: ExportSource
     models: Mapping[str, Checkpoint]
     title: str  # the name of such networks; empty if unknown
     companions: Companions  # configuration and tokenizer
     heads: Heads = field(default_factory=dict)
-    experts: Mapping[str, Path | None] = field(default_factory=dict)  # the folder of each expert
-    task: str = ""  # the task of the model; empty: the pretrained model with merged weights
-    missing: str = ""  # why the pretrained model's folder is not known
+    expert_folders: Mapping[str, Path | None] = field(default_factory=dict)  # the folder of each expert
+    task: str = ""  # the task whose head the model has; empty: the pretrained model with merged weights
+    no_companions_reason: str = ""  # why the pretrained model's folder, with its other files, is unknown
 
     @property
     def nbytes(self) -> int:
@@ -68,17 +71,17 @@ def is_network(source: ExportSource) -> bool:
     return next(iter(source.models.values())).is_inferred
 
 
-def refuse_open_clip(model: Checkpoint) -> None:
-    """Raise CheckpointError: the library knows CLIP towers only."""
-    called = title_of(model.infos) or "another network"
-    raise CheckpointError(f"Only CLIP towers go to open_clip; this is {called}. Use --to hf.")
+def make_open_clip_error(model: Checkpoint) -> CheckpointError:
+    """The error of an export to open_clip of a network other than CLIP."""
+    network_title = title_of(model.infos) or "another network"
+    return CheckpointError(f"Only CLIP towers can be exported to open_clip; this is {network_title}. Use --to hf.")
 
 
 def prepare_network(source: ExportSource, base: Source | None = None, task: str = "") -> NetworkExport:
     """The export of these models.
 
     Raises:
-        CheckpointError: ``task`` is no expert with a head of its own, or its expert cannot be opened.
+        CheckpointError: ``task`` is not an expert with a head, or its expert cannot be opened.
     """
     title = title_of(next(iter(source.models.values())).infos)
     run, recipe = source.run, source.run.recipe if source.run is not None else None
@@ -90,13 +93,21 @@ def prepare_network(source: ExportSource, base: Source | None = None, task: str 
     heads = read_heads(run.file(FILE)) if FILE in run.files else {}
     if task:
         return _prepare_for_task(source, run, recipe, heads, task, title)
-    missing, folder = "", None
+    no_companions_reason, folder = "", None
     try:
         folder = open_pretrained(recipe, base).folder
     except (MergingError, OSError) as error:
-        missing = str(error)
-    experts = {name: _expert_folder(ModelRef(text)) for name, text in recipe.experts if name in heads}
-    return NetworkExport(source, source.models, title, Companions(folder), heads, experts, missing=missing)
+        no_companions_reason = str(error)
+    expert_folders = {name: _find_expert_folder(ModelRef(text)) for name, text in recipe.experts if name in heads}
+    return NetworkExport(
+        source,
+        source.models,
+        title,
+        Companions(folder),
+        heads,
+        expert_folders,
+        no_companions_reason=no_companions_reason,
+    )
 
 
 def _find_companions(model: Checkpoint, base: Checkpoint | None) -> Companions:
@@ -104,11 +115,11 @@ def _find_companions(model: Checkpoint, base: Checkpoint | None) -> Companions:
     if base is None or not isinstance(stored_model(model), AdaptedCheckpoint):
         return Companions(model.folder)
     rows = count_token_rows(model)
-    own_tokens = has_other_tokens(model.folder, base.folder, rows)
-    return Companions(base.folder, model.folder, own_tokens, (count_token_rows(base), rows))
+    uses_own_tokens = has_other_tokens(model.folder, base.folder, rows)
+    return Companions(base.folder, model.folder, uses_own_tokens, (count_token_rows(base), rows))
 
 
-def _expert_folder(model: ModelRef) -> Path | None:
+def _find_expert_folder(model: ModelRef) -> Path | None:
     """The folder of an expert; None if it cannot be opened any more."""
     try:
         return model.open().folder
@@ -126,75 +137,86 @@ def _prepare_for_task(
     if not isinstance(expert, TeamMember) or opened.digests()[expert_key(task)] != run.inputs.get(expert_key(task)):
         raise CheckpointError(
             f"The file of {printable(task)} has changed since it was merged, so its head does not fit it. Run the "
-            "recipe again, or put the former file back."
+            "recipe again, or restore the former file."
         )
     merged = source.models.get("") or next(source.models[p] for p, name in source.tasks.items() if name == task)
-    own = MappingCheckpoint(heads[task], task)
+    head = MappingCheckpoint(heads[task], task)
     tensors: dict[str, DerivedTensor] = {}
     rows = count_token_rows(merged), count_token_rows(expert.inner)
-    own_tokens = recipe.vocabulary == COMMON and has_other_tokens(expert.folder, opened.pretrained.folder, rows[1])
-    own_rows = own_tokens or not has_tokenizer(opened.pretrained.folder)
-    for name, stored in expert.stored.items():
-        whole = DerivedTensor(merged.infos[name], (TensorSlice.whole(merged, name),))
-        tensors[stored] = _shape_as_stored(merged, name, expert.inner, stored) if own_rows else whole
+    uses_own_tokens = recipe.vocabulary == COMMON and has_other_tokens(expert.folder, opened.pretrained.folder, rows[1])
+    uses_own_rows = uses_own_tokens or not has_tokenizer(opened.pretrained.folder)
+    for name, stored_name in expert.stored.items():
+        merged_tensor = DerivedTensor(merged.infos[name], (TensorSlice.whole(merged, name),))
+        tensors[stored_name] = (
+            _shape_as_stored(merged, name, expert.inner, stored_name) if uses_own_rows else merged_tensor
+        )
     assert isinstance(opened.pretrained, TeamBase)
-    for name, stored in opened.pretrained.team.heads[task].items():
-        tensors[stored] = DerivedTensor(own.infos[name], (TensorSlice.whole(own, name),))
+    for name, stored_name in opened.pretrained.team.heads[task].items():
+        tensors[stored_name] = DerivedTensor(head.infos[name], (TensorSlice.whole(head, name),))
     models = {"": CheckpointView(merged, tensors, keeps_digest=False)}
-    beside = Companions(opened.pretrained.folder, expert.folder, own_tokens, rows if own_rows else rows[::-1])
-    return NetworkExport(source, models, title, beside, task=task)
+    companions = Companions(
+        opened.pretrained.folder, expert.folder, uses_own_tokens, rows if uses_own_rows else rows[::-1]
+    )
+    return NetworkExport(source, models, title, companions, task=task)
 
 
 def check_task(recipe: Recipe, task: str, base: Path | None = None) -> None:
     """Raise CheckpointError if a recipe's merge will store no head for a task; only names and shapes are read."""
     pretrained = open_inputs(recipe, base).pretrained
     if not pretrained.is_inferred:
-        raise CheckpointError(NO_HEADS)
+        raise CheckpointError(NO_HEADS_PROBLEM)
     if isinstance(pretrained, TeamBase):
         _require_head(task, pretrained.team.heads, "This merge")
 
 
-def _require_head(task: str, heads: Collection[str], who: str) -> None:
+def _require_head(task: str, heads: Collection[str], owner: str) -> None:
     if task not in heads:
-        known = f"those of {first_few(heads)}" if heads else "none"
-        raise CheckpointError(f"{who} keeps no head of {printable(task)!r}; it keeps {known}.")
+        known = f"the heads of {first_few(heads)}" if heads else "no heads"
+        raise CheckpointError(f"{owner} stores no head of {printable(task)!r}; it stores {known}.")
 
 
-def _shape_as_stored(merged: Checkpoint, name: str, expert: Checkpoint, stored: str) -> DerivedTensor:
+def _shape_as_stored(merged: Checkpoint, name: str, expert: Checkpoint, stored_name: str) -> DerivedTensor:
     """A merged tensor in the shape of the expert's; additional rows of a table are the expert's own."""
-    info, wanted = merged.infos[name], expert.infos[stored].shape
-    if info.shape == wanted:
+    info, shape = merged.infos[name], expert.infos[stored_name].shape
+    if info.shape == shape:
         return DerivedTensor(info, (TensorSlice.whole(merged, name),))
     width = info.numel // max(info.shape[0], 1)
-    common = min(info.shape[0], wanted[0]) * width
-    parts = [TensorSlice(merged, name, 0, common)]
-    if common < wanted[0] * width:
-        parts.append(TensorSlice(expert, stored, common, wanted[0] * width))
-    same = len({part.source.infos[part.name].dtype for part in parts}) == 1
-    return DerivedTensor(TensorInfo(wanted, info.dtype if same else torch.float32), tuple(parts))
+    common_scalars = min(info.shape[0], shape[0]) * width
+    parts = [TensorSlice(merged, name, 0, common_scalars)]
+    if common_scalars < shape[0] * width:
+        parts.append(TensorSlice(expert, stored_name, common_scalars, shape[0] * width))
+    has_one_dtype = len({part.source.infos[part.name].dtype for part in parts}) == 1
+    return DerivedTensor(TensorInfo(shape, info.dtype if has_one_dtype else torch.float32), tuple(parts))
 
 
 def write_companions(folder: Path, export: NetworkExport) -> list[str]:
-    """Copy the files beside the weights into each model's folder, and write the heads. Returns notes on the missing."""
-    notes = [f"Nothing beside the weights was copied: {export.missing}"] if export.missing else []
+    """Copy the files beside the weights into each model's folder, and write the heads.
+
+    Returns sentences on missing files.
+    """
+    notes = (
+        [f"Nothing beside the weights was copied: {export.no_companions_reason}"] if export.no_companions_reason else []
+    )
     for subfolder in export.models:
         target = folder / subfolder
-        refused = export.companions.copy_to(target)
-        notes += [f"{name} was not copied: {why}" for name, why in refused.items()]
-        absent = [name for name in COMPANIONS if not export.companions.has_file(name)]
-        if absent and not export.missing:
-            whose = f"{export.task}'s or the pretrained model's" if export.task else "the pretrained model's"
-            notes.append(f"Not there, and so not copied from {whose} folder: {first_few(absent, len(absent))}.")
-    used: set[str] = set()
-    for expert, own in export.heads.items():
-        where = folder / HEADS / _choose_folder_name(expert, used)
-        where.mkdir(parents=True)
-        infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in own.items()}
-        with SafetensorsWriter(where / HEAD, infos, {"format": "pt", "task": expert}) as writer:
-            for name, value in own.items():
+        problems = export.companions.copy_to(target)
+        notes += [f"{name} was not copied: {reason}" for name, reason in problems.items()]
+        absent_files = [name for name in COMPANIONS if not export.companions.has_file(name)]
+        if absent_files and not export.no_companions_reason:
+            owner = f"{export.task}'s or the pretrained model's" if export.task else "the pretrained model's"
+            notes.append(
+                f"Missing, and so not copied from {owner} folder: {first_few(absent_files, len(absent_files))}."
+            )
+    used_names: set[str] = set()
+    for expert, head in export.heads.items():
+        head_folder = folder / HEADS_FOLDER / _choose_folder_name(expert, used_names)
+        head_folder.mkdir(parents=True)
+        infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in head.items()}
+        with SafetensorsWriter(head_folder / HEAD_FILE, infos, {"format": "pt", "task": expert}) as writer:
+            for name, value in head.items():
                 writer.write(name, value.contiguous())
-        copy_companions(export.experts.get(expert), where, (TRANSFORMERS,))
-        if not (where / TRANSFORMERS).exists():
+        copy_companions(export.expert_folders.get(expert), head_folder, (TRANSFORMERS,))
+        if not (head_folder / TRANSFORMERS).exists():
             notes.append(f"The head of {printable(expert)} has no {TRANSFORMERS}: its expert has none.")
     return list(dict.fromkeys(notes))
 

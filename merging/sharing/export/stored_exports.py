@@ -17,11 +17,11 @@ from merging.sharing.export.export_names import TARGETS
 
 FOLDER = "exports"
 STORED_FORMAT = "file"  # one file with the pretrained model's tensor names
-KINDS = (*TARGETS, STORED_FORMAT)
-CARD = "README.md"
-MOST_BYTES = 5000  # files of one export
+TARGET_KINDS = (*TARGETS, STORED_FORMAT)
+CARD_FILE = "README.md"
+MAX_FILES = 5000  # of one export
 MODEL = "model.safetensors"
-NAME = re.compile(rf"({SHORT_DIGEST.pattern})-({'|'.join(KINDS)})")
+FOLDER_NAME_PATTERN = re.compile(rf"({SHORT_DIGEST.pattern})-({'|'.join(TARGET_KINDS)})")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class StoredExport:
     @property
     def files(self) -> list[tuple[str, int]]:
         """Paths within the folder and their bytes."""
-        paths = sorted(path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())[:MOST_BYTES]
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())[:MAX_FILES]
         return [(path.relative_to(self.folder).as_posix(), path.stat().st_size) for path in paths]
 
     @property
@@ -46,38 +46,39 @@ class StoredExport:
     def read_card(self) -> str:
         """The model card as it was written; empty if there is none."""
         try:
-            return (self.folder / CARD).read_text("utf-8")
+            return (self.folder / CARD_FILE).read_text("utf-8")
         except (OSError, UnicodeDecodeError):
             return ""
 
 
 def export_command(run_id: str, to: str, folder: Path, device: str = "auto") -> list[str]:
     """The command of the command line that exports a stored run into a folder, and replaces an earlier export."""
-    out = folder / MODEL if to == STORED_FORMAT else folder
-    target = [] if to == STORED_FORMAT else ["--to", to]
-    return ["export", run_id, "--out", str(out), *target, "--overwrite", "--device", device]
+    destination = folder / MODEL if to == STORED_FORMAT else folder
+    target_words = [] if to == STORED_FORMAT else ["--to", to]
+    return ["export", run_id, "--out", str(destination), *target_words, "--overwrite", "--device", device]
 
 
 def resolve_typed_folder(text: str) -> Path:
-    """The absolute folder that a user typed; it begins with / or ~.
+    """The absolute path of a folder that a user typed, which begins with / or ~.
 
     Raises:
-        StoreError: it is relative, so that it would depend on the working folder, or it is no path on this machine.
+        StoreError: the path is relative, so that it depends on the working folder, or is invalid on this machine.
     """
     if re.match(r"[A-Za-z]:[\\/]|\\\\", text) and os.sep == "/":
-        raise StoreError(f"{printable(text)} is a path of Windows; here paths begin with / or ~.")
+        raise StoreError(f"{printable(text)} is a Windows path; on this machine paths begin with / or ~.")
     if re.match(r"[A-Za-z][\w+.-]+:", text):
-        raise StoreError(f"{printable(text)} is an address and no folder; write a path that begins with / or ~.")
+        raise StoreError(f"{printable(text)} is an address, not a folder; write a path that begins with / or ~.")
     try:
         path = Path(text).expanduser()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.lstat()
     except (OSError, ValueError, RuntimeError) as error:  # the home of an unknown user, a NUL, a name too long
-        raise StoreError(f"{printable(text)} is no path on this machine ({printable(str(error), 80)}).") from None
+        raise StoreError(
+            f"{printable(text)} is not a valid path on this machine ({printable(str(error), 80)})."
+        ) from None
     if not path.is_absolute():
         raise StoreError(
-            f"{printable(text)} is a relative path. Write the whole one: {Path.home() / path}, for instance, or "
-            f"~/{path}."
+            f"{printable(text)} is a relative path. Write an absolute one, such as {Path.home() / path} or ~/{path}."
         )
     return path
 
@@ -95,11 +96,11 @@ def exports(root: Path) -> Iterator[StoredExport]:
     except OSError:
         return
     for path in paths:
-        if path.is_dir() and (match := NAME.fullmatch(path.name)):
+        if path.is_dir() and (match := FOLDER_NAME_PATTERN.fullmatch(path.name)):
             yield StoredExport(match[1], match[2], path)
 
 
 def delete_export(root: Path, export: StoredExport) -> None:
-    """Remove an export in the store; those in other folders stay. Raises StoreError if it cannot be removed."""
+    """Remove an export in the store; others stay. Raises StoreError if the folder cannot be removed."""
     if export.folder.parent == root.absolute() / FOLDER:
         atomic.retire(export.folder, "The export")

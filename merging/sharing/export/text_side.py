@@ -26,10 +26,8 @@ from merging.sharing.export.export_names import NO_TEXT
 SHARED_FIELDS = {
     "context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio", "hf_tokenizer_name", "tokenizer_kwargs",
 }  # fmt: skip
-TRANSFORMERS_DEFAULTS = (
-    ("pool_type", "argmax"),
-    ("proj_type", "linear"),
-)  # of open_clip; Transformers has no other values
+# Fields of open_clip with the only value that Transformers supports.
+TRANSFORMERS_DEFAULTS = (("pool_type", "argmax"), ("proj_type", "linear"))
 
 
 @dataclass(frozen=True)
@@ -42,36 +40,38 @@ class TextSide:
     source: str
 
     @property
-    def odd_field(self) -> str:
+    def unsupported_field(self) -> str:
         """A field of its configuration that Transformers' CLIP does not support; empty if there is none."""
         fields = (name for name, value in self.config.items() if value and (name, value) not in TRANSFORMERS_DEFAULTS)
         return next((name for name in fields if name not in SHARED_FIELDS), "")
 
 
 def read_text_side(source: Checkpoint, embed_dim: int, heads: int = 0) -> TextSide:
-    """The text side in a checkpoint; ``heads`` is its number of heads where its file states none.
+    """The text side in a checkpoint; ``heads`` is its number of heads if its file states none.
 
     Raises:
-        CheckpointError: it has no whole text tower, or one with another number of features.
+        CheckpointError: the checkpoint has no whole text tower, or its text tower has another number of features.
     """
     text = text_tower(stored_model(source))
     width, context, vocabulary = text.infos[TOKENS].shape[-1], *(text.infos[n].shape[0] for n in (POSITIONS, TOKENS))
     layers = len({name.split(".")[2] for name in text.infos if name.startswith(BLOCKS)})
-    own = text.infos[PROJECTION].shape[-1]
-    if own != embed_dim:
-        raise CheckpointError(f"The text tower of {text.name} gives {own} features, the visual tower {embed_dim}.")
+    feature_count = text.infos[PROJECTION].shape[-1]
+    if feature_count != embed_dim:
+        raise CheckpointError(
+            f"The text tower of {text.name} has {feature_count} output features, the visual tower {embed_dim}."
+        )
     mlp = tower_shapes.read_hidden_width(text)
     tower_shapes.check_shapes(
-        text, tower_shapes.text_shapes(width, layers, mlp, context, vocabulary, embed_dim), "text"
+        text, tower_shapes.list_text_shapes(width, layers, mlp, context, vocabulary, embed_dim), "text"
     )
     sizes = {"context_length": context, "vocab_size": vocabulary, "width": width}
-    ratio = {} if mlp == 4 * width else {"mlp_ratio": mlp_ratio(mlp, width)}
+    ratio = {} if mlp == 4 * width else {"mlp_ratio": compute_mlp_ratio(mlp, width)}
     config = {**stated_text(source), **sizes, "heads": text_heads(source, width, heads), "layers": layers, **ratio}
     return TextSide(_add_logit_scale(text), config, mlp, strip_folders(source.label))
 
 
 def _add_logit_scale(text: CheckpointView) -> Checkpoint:
-    """A text tower with OpenAI's logit scale where its file has none."""
+    """The text tower, with OpenAI's logit scale if its file has none."""
     if SCALE in text.infos:
         return text
     scale = MappingCheckpoint({SCALE: torch.tensor(math.log(LOGIT_SCALE))}, text.name)
@@ -80,14 +80,14 @@ def _add_logit_scale(text: CheckpointView) -> Checkpoint:
 
 
 def holds_tokens(source: Checkpoint) -> bool:
-    """Whether a checkpoint may hold a text tower, by its names alone."""
+    """Whether a checkpoint may hold a text tower, judged by tensor names alone."""
     return any(name.endswith(TOKENS) for name in stored_model(source).infos)
 
 
 def find_text_sources(model: Checkpoint, base: Checkpoint | None) -> tuple[Checkpoint, ...]:
     """The checkpoints that may hold a model's text tower: itself, its base, and the towers beside them."""
-    own = [model] if base is None else [model, base]
-    return (*own, *(tower for checkpoint in own for tower in find_text_tower_beside(checkpoint)))
+    models = [model] if base is None else [model, base]
+    return (*models, *(tower for checkpoint in models for tower in find_text_tower_beside(checkpoint)))
 
 
 def find_text_tower_beside(model: Checkpoint) -> list[Checkpoint]:
@@ -120,7 +120,7 @@ def choose_text_side(
     for source in sources if heads else ():
         if (stated := stated_text(source).get("heads", heads)) != heads:
             raise CheckpointError(
-                f"The text tower in {_file(source)} has {stated!r} heads by its file, and {heads} were stated."
+                f"The text tower in {_name_file(source)} has {stated!r} heads by its file, but {heads} were stated."
             )
     if text_tower is not None:
         return read_text_side(sources[0], embed_dim, heads), ""
@@ -131,16 +131,16 @@ def choose_text_side(
         except CheckpointError as error:
             if holds_tokens(source):
                 problems.append(str(error).rstrip("."))
-    files = dict.fromkeys(_file(source) for source in sources)
+    files = dict.fromkeys(_name_file(source) for source in sources)
     return None, problems[0] if problems else f"there is none in {' or '.join(files)}"
 
 
-def _file(checkpoint: Checkpoint) -> str:
+def _name_file(checkpoint: Checkpoint) -> str:
     """A checkpoint's name for messages: its file's name, or its own name if it has no file."""
     return checkpoint.name if checkpoint.state() is None else strip_folders(checkpoint.label)
 
 
-def mlp_ratio(hidden: int, width: int) -> float:
+def compute_mlp_ratio(hidden: int, width: int) -> float:
     """The ratio by which open_clip multiplies a width, rounding down, to get the hidden width of an MLP."""
     ratio = hidden / width
     return ratio if int(width * ratio) == hidden else math.nextafter(ratio, math.inf)

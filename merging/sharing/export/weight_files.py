@@ -16,25 +16,27 @@ from merging.models.formats.safetensors import SafetensorsWriter
 from merging.models.tensor_info import TensorInfo
 
 SHARD_BYTES = 5_000_000_000  # bytes above which a model is sharded
-PIECE_SCALARS = 1 << 18  # scalars copied at a time: larger pieces need new memory from the system each time
+PIECE_SCALARS = 1 << 18  # scalars copied at a time; for larger pieces the system allocates new memory each time
 WRITING_PHASE = "Writing the model"
 
 Files = Mapping[str, Sequence[str]]  # file name -> the tensors in it
 
 
-def divide_into_shards(infos: Mapping[str, TensorInfo], file: str, limit: int = SHARD_BYTES) -> dict[str, list[str]]:
+def divide_into_shards(
+    infos: Mapping[str, TensorInfo], file: str, max_bytes: int = SHARD_BYTES
+) -> dict[str, list[str]]:
     """{file: its tensors}: all in ``file``, or in numbered shards of at most ``limit`` bytes.
 
     A larger tensor has its own shard.
     """
     groups: list[list[str]] = [[]]
-    room = limit
+    remaining_bytes = max_bytes
     for name in sorted(infos):
-        if infos[name].nbytes > room and groups[-1]:
+        if infos[name].nbytes > remaining_bytes and groups[-1]:
             groups.append([])
-            room = limit
+            remaining_bytes = max_bytes
         groups[-1].append(name)
-        room -= infos[name].nbytes
+        remaining_bytes -= infos[name].nbytes
     if len(groups) == 1:
         return {file: groups[0]}
     stem, dot, ending = file.rpartition(".")
@@ -43,14 +45,19 @@ def divide_into_shards(infos: Mapping[str, TensorInfo], file: str, limit: int = 
 
 
 def write_weights(
-    folder: Path, checkpoint: Checkpoint, file: str, metadata: Mapping[str, str], meter: Meter, limit: int = SHARD_BYTES
+    folder: Path,
+    checkpoint: Checkpoint,
+    file: str,
+    metadata: Mapping[str, str],
+    meter: Meter,
+    max_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write all tensors of a checkpoint, with an index if there are several files. Equal tensors give equal bytes.
 
     Raises:
         Cancelled: the caller cancelled.
     """
-    files = divide_into_shards(checkpoint.infos, file, limit)
+    files = divide_into_shards(checkpoint.infos, file, max_bytes)
     for part, names in files.items():
         write_weight_file(folder / part, checkpoint, metadata, meter, names)
     if len(files) > 1:

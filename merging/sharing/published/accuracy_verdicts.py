@@ -1,6 +1,6 @@
 """Comparison of our accuracies with published ones, in percent: the gate of the experts, and a verdict for every row.
 
-An interval covers the images alone: how far another sample of images would move the average.
+An interval covers only the sampling of images: how much the average would change with other images.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from merging.images.benchmarks.metrics import summary_of, wilson
 
 REPRODUCED, AGREES, WITHIN_SPLIT = "reproduced", "agrees", "within the split"
 DIFFERS, NOT_COMPARABLE = "differs", "not comparable"
-ROUNDING = 0.3  # points by which an interval is widened: rounding of the printed value, decoding of images
-SPLIT_POINTS = 1.5  # points by which another split may differ
-NEAR_POINTS = 1.0  # points within which an expert's own accuracy equals the printed one ...
-SHARE = 7 / 8  # ... on this share of the tasks
-MOST_NAMED = 3  # tasks that a verdict names if a row differs
+ROUNDING_POINTS = 0.3  # an interval is widened by this, for rounded printed values and other decoders of images
+SPLIT_POINTS = 1.5  # the accuracy on another split may differ by this
+# Experts are those of the source if their accuracies are within NEAR_POINTS of the printed ones on NEAR_SHARE of the
+# tasks.
+NEAR_POINTS = 1.0
+NEAR_SHARE = 7 / 8
+MAX_NAMED_TASKS = 3  # in the verdict on a row that differs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def average_scores(scores: Collection[TaskScore]) -> Average:
 
 @dataclass(frozen=True, slots=True)
 class ExpertGate:
-    """Whether these are the experts of the source, judged by their own accuracies, task by task.
+    """Whether these are the experts of the source, judged by the accuracy of each on its task.
 
     ``far`` lists the tasks whose accuracies are not near the printed ones. ``known`` is False if no source prints any.
     ``whole`` is False if the accuracies come from samples of the test sets.
@@ -75,24 +77,24 @@ class ExpertGate:
         """The gate in a sentence."""
         if not self.known:
             return "No source prints these experts' own accuracies, so nothing is judged reproduced."
-        close = "are within" if self.whole else "have an interval that reaches to within"
-        count = f"{len(self.near)} of {len(self.near) + len(self.far)} experts {close} {NEAR_POINTS:g} point"
+        nearness = "are within" if self.whole else "have an interval that reaches to within"
+        count = f"{len(self.near)} of {len(self.near) + len(self.far)} experts {nearness} {NEAR_POINTS:g} point"
         if self.passed:
             return f"The source's experts: {count} of their printed accuracy."
         return f"Other experts: only {count} of their printed accuracy (not {', '.join(self.far)})."
 
 
-def judge_experts(own: Mapping[str, TaskScore], printed: Mapping[str, float], *, whole: bool) -> ExpertGate:
-    """The gate of experts, each scored on its own task, against their printed accuracies by task.
+def judge_experts(scores: Mapping[str, TaskScore], printed: Mapping[str, float], *, whole: bool) -> ExpertGate:
+    """Compare the accuracy of each expert on its task with the printed one, by task.
 
     On a sample of the images, an accuracy is near the printed one if its interval reaches to within
     ``NEAR_POINTS``.
     """
-    if not printed or not own:
+    if not printed or not scores:
         return ExpertGate(False, False)
-    near = [task for task, score in own.items() if task in printed and _is_near(score, printed[task], whole=whole)]
-    far = [task for task in own if task not in near]
-    return ExpertGate(len(near) >= math.ceil(SHARE * len(own)), True, tuple(near), tuple(far), whole)
+    near = [task for task, score in scores.items() if task in printed and _is_near(score, printed[task], whole=whole)]
+    far = [task for task in scores if task not in near]
+    return ExpertGate(len(near) >= math.ceil(NEAR_SHARE * len(scores)), True, tuple(near), tuple(far), whole)
 
 
 def _is_near(score: TaskScore, printed: float, *, whole: bool) -> bool:
@@ -102,7 +104,7 @@ def _is_near(score: TaskScore, printed: float, *, whole: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RowVerdict:
-    """One of five words, its reason, the difference ours − printed in points, and the tasks that differ most."""
+    """One of the five verdicts above, its reason, ours − printed in points, and the tasks that differ most."""
 
     word: str
     reason: str = ""
@@ -112,8 +114,9 @@ class RowVerdict:
     @property
     def text(self) -> str:
         """The verdict with its reason."""
-        named = f"most on {', '.join(self.tasks)}" if self.tasks else ""
-        return f"{self.word}{': ' if self.reason or named else ''}{'; '.join(filter(None, (self.reason, named)))}"
+        tasks_text = f"most on {', '.join(self.tasks)}" if self.tasks else ""
+        reasons = "; ".join(filter(None, (self.reason, tasks_text)))
+        return f"{self.word}: {reasons}" if reasons else self.word
 
     @property
     def is_judged(self) -> bool:
@@ -133,8 +136,8 @@ def judge_average(
 ) -> RowVerdict:
     """The verdict on one average.
 
-    ``experts`` is their gate, None if the row has none (the pretrained model). ``why_not`` is the reason why the figure
-    is not compared. ``other_split`` lists the tasks for which the source scored other images, ``images`` is the number
+    ``experts`` is the gate of the experts, None for the pretrained model. ``why_not`` is the reason why the figure is
+    not compared. ``other_split`` lists the tasks for which the source scored other images, ``images`` is the number
     of sampled images of each (None: all). ``by_task`` has our and the printed accuracy of each task.
     """
     if printed is None:
@@ -146,24 +149,24 @@ def judge_average(
         )
         return RowVerdict(NOT_COMPARABLE, reason, difference)
     sample = "" if images is None else f"on {images:,} of each"
-    inside = ours.low - ROUNDING <= printed <= ours.high + ROUNDING
-    if inside and not other_split:
+    is_inside = ours.low - ROUNDING_POINTS <= printed <= ours.high + ROUNDING_POINTS
+    if is_inside and not other_split:
         return RowVerdict(AGREES if sample else REPRODUCED, sample, difference)
-    split = f"the source's images of {', '.join(other_split)} are others" if other_split else ""
-    if (sample or other_split) and (inside or abs(difference) <= SPLIT_POINTS + 1e-9):
-        return RowVerdict(WITHIN_SPLIT, "; ".join(filter(None, (split, sample))), difference)
+    split_reason = f"the source used other images of {', '.join(other_split)}" if other_split else ""
+    if (sample or other_split) and (is_inside or abs(difference) <= SPLIT_POINTS + 1e-9):
+        return RowVerdict(WITHIN_SPLIT, "; ".join(filter(None, (split_reason, sample))), difference)
     return RowVerdict(DIFFERS, sample, difference, _largest_differences(by_task or {}))
 
 
 def _largest_differences(by_task: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
-    """The tasks with the largest differences, with them."""
+    """The tasks with the largest differences, each with its difference, as 'cars (+1.2)'."""
     differences = {task: ours - printed for task, (ours, printed) in by_task.items()}
-    furthest = sorted(differences, key=lambda task: -abs(differences[task]))[:MOST_NAMED]
+    furthest = sorted(differences, key=lambda task: -abs(differences[task]))[:MAX_NAMED_TASKS]
     return tuple(f"{task} ({differences[task]:+.1f})" for task in furthest)
 
 
 def is_expectation_met(verdicts: Collection[RowVerdict], expected: str) -> bool:
     """Whether no judged row differs, as ``--expect reproduced`` requires; no other expectation exists."""
     if expected != REPRODUCED:
-        raise ValueError(f"what is expected is {REPRODUCED}, not {expected}")
+        raise ValueError(f"the expectation can only be {REPRODUCED}, not {expected}")
     return all(one.word != DIFFERS for one in verdicts)

@@ -21,11 +21,11 @@ from merging.sharing.published.catalogue_fields import CatalogueFields, read_map
 CATALOGUE = Path(__file__).with_name("catalogue")
 PARTS = CATALOGUE / "parts"
 MODEL, DATA_SET = "model", "dataset"
-LISTING, ESTIMATE = "listing", "estimate"  # where a size comes from
+LISTED_SIZE, ESTIMATED_SIZE = "listing", "estimate"  # the source of a size
 PACKED, SPLIT = "packed", "split"  # how q, k and v are merged: as one matrix, or as three
 TEST, TRAIN = "test", "train"  # the parts of a data set's repository
-COMMIT, DIGEST = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
-REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+COMMIT_PATTERN, DIGEST_PATTERN = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
+REPOSITORY_PATTERN = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ListedPart:
 
 @dataclass(frozen=True, slots=True)
 class ListedRepository:
-    """A repository as read on the day ``read``; ``license`` is None if it was not read yet."""
+    """A repository, whose license was read on the day ``read``; ``license`` is None if it was not read yet."""
 
     name: str
     kind: str
@@ -77,12 +77,12 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True)
 class PublishedModels:
-    """A pretrained model and its experts; ``by`` is their authors' name, as in the papers' figures."""
+    """A pretrained model and its experts; ``authors`` are named as in the papers' figures."""
 
     key: str
     title: str
     tower: str
-    by: str
+    authors: str
     pretrained: ModelFile
     text: ModelFile | None  # the text tower's model, if the pretrained model has none
     experts: Mapping[str, ModelFile]
@@ -151,11 +151,11 @@ def read_parts(folder: Path = PARTS) -> CatalogueParts:
         TaskError: a file, entry or field is missing, unknown, of the wrong kind, or refers to a missing entry.
     """
     parts = CatalogueParts(
-        {name: _repository(name, entry) for name, entry in _read_section(folder, "repositories")},
-        {name: _models(name, entry) for name, entry in _read_section(folder, "models")},
-        {name: _test_set(name, entry) for name, entry in _read_section(folder, "test_sets")},
-        {name: _row(name, entry) for name, entry in _read_section(folder, "rows")},
-        {name: _source(name, entry) for name, entry in _read_section(folder, "sources")},
+        {name: _parse_repository(name, entry) for name, entry in _read_section(folder, "repositories")},
+        {name: _parse_models(name, entry) for name, entry in _read_section(folder, "models")},
+        {name: _parse_test_set(name, entry) for name, entry in _read_section(folder, "test_sets")},
+        {name: _parse_row(name, entry) for name, entry in _read_section(folder, "rows")},
+        {name: _parse_source(name, entry) for name, entry in _read_section(folder, "sources")},
     )
     for models in parts.models.values():
         for use in (models.pretrained, *models.experts.values(), *((models.text,) if models.text else ())):
@@ -175,133 +175,144 @@ def read_shared_parts() -> CatalogueParts:
 def _read_section(folder: Path, name: str) -> list[tuple[str, CatalogueFields]]:
     path = folder / f"{name}.json"
     outer = CatalogueFields(read_mapping(path), path.name)
-    section = outer.mapping(name)
+    section = outer.read_mapping_field(name)
     outer.refuse_unknown()
     return [(key, CatalogueFields(entry, f"{path.name}, {key}")) for key, entry in section.items()]
 
 
-def _repository(name: str, entry: CatalogueFields) -> ListedRepository:
-    if not REPOSITORY.fullmatch(name):
-        raise TaskError(f"{entry.where}: a repository is organization/name.")
-    groups = {
-        key: _part(CatalogueFields(each, f"{entry.where}, part {key}")) for key, each in entry.mapping("parts").items()
+def _parse_repository(name: str, entry: CatalogueFields) -> ListedRepository:
+    if not REPOSITORY_PATTERN.fullmatch(name):
+        raise TaskError(f"{entry.location}: a repository is organization/name.")
+    parts = {
+        key: _parse_part(CatalogueFields(each, f"{entry.location}, part {key}"))
+        for key, each in entry.read_mapping_field("parts").items()
     }
     listed = ListedRepository(
         name=name,
-        kind=entry.one_of("kind", (MODEL, DATA_SET)),
-        revision=_hexadecimal(entry, "revision", COMMIT, "a commit of 40 digits"),
-        license=entry.optional_text("license"),
-        read=entry.optional_text("read"),
-        gated=entry.one_of("gated", (True, False)),
-        parts=groups,
-        note=entry.text("note", ""),
+        kind=entry.read_choice("kind", (MODEL, DATA_SET)),
+        revision=_parse_hexadecimal(entry, "revision", COMMIT_PATTERN, "a commit of 40 digits"),
+        license=entry.read_optional_text("license"),
+        read=entry.read_optional_text("read"),
+        gated=entry.read_choice("gated", (True, False)),
+        parts=parts,
+        note=entry.read_text("note", ""),
     )
     if (listed.license is None) != (listed.read is None):
-        raise entry.field_error("read", "the day on which the license was read is given with it", listed.read)
+        raise entry.make_field_error(
+            "read", "the license and the day on which it was read belong together", listed.read
+        )
     entry.refuse_unknown()
     return listed
 
 
-def _part(entry: CatalogueFields) -> ListedPart:
-    files = tuple(_file(each) for each in entry.entries("files"))
-    about, basis = entry.optional_count("about"), entry.one_of("basis", (LISTING, ESTIMATE, None))
+def _parse_part(entry: CatalogueFields) -> ListedPart:
+    files = tuple(_parse_file(each) for each in entry.read_entries("files"))
+    about, basis = entry.read_optional_count("about"), entry.read_choice("basis", (LISTED_SIZE, ESTIMATED_SIZE, None))
     if (about is None) != (basis is None):
-        raise entry.field_error("basis", "a size has a basis, and nothing else has", basis)
+        raise entry.make_field_error("basis", "a size and its basis belong together", basis)
     entry.refuse_unknown()
     return ListedPart(files, about, basis)
 
 
-def _file(entry: CatalogueFields) -> ListedFile:
+def _parse_file(entry: CatalogueFields) -> ListedFile:
     listed = ListedFile(
-        name=entry.text("name"),
-        size=entry.optional_count("size"),
-        sha256=_hexadecimal(entry, "sha256", DIGEST, "64 hexadecimal digits"),
-        begins=entry.text("begins", ""),
+        name=entry.read_text("name"),
+        size=entry.read_optional_count("size"),
+        sha256=_parse_hexadecimal(entry, "sha256", DIGEST_PATTERN, "64 hexadecimal digits"),
+        begins=entry.read_text("begins", ""),
     )
     if listed.name.startswith("/") or ".." in listed.name.split("/"):
-        raise entry.field_error("name", "a path inside the repository is needed", listed.name)
+        raise entry.make_field_error("name", "a path inside the repository is needed", listed.name)
     if listed.is_pattern and (listed.size or listed.sha256):
-        raise entry.field_error("sha256", "a pattern has neither size nor digest", listed.name)
+        raise entry.make_field_error("sha256", "a pattern has neither size nor digest", listed.name)
     entry.refuse_unknown()
     return listed
 
 
-def _hexadecimal(entry: CatalogueFields, name: str, pattern: re.Pattern[str], needed: str) -> str | None:
-    text = entry.optional_text(name)
+def _parse_hexadecimal(entry: CatalogueFields, name: str, pattern: re.Pattern[str], needed: str) -> str | None:
+    text = entry.read_optional_text(name)
     if text is not None and not pattern.fullmatch(text):
-        raise entry.field_error(name, f"{needed}, or null, is needed", text)
+        raise entry.make_field_error(name, f"{needed}, or null, is needed", text)
     return text
 
 
-def _models(key: str, entry: CatalogueFields) -> PublishedModels:
+def _parse_models(key: str, entry: CatalogueFields) -> PublishedModels:
     experts = {
-        task: _parse_model_file(use, f"{entry.where}, expert {task}") for task, use in entry.mapping("experts").items()
+        task: _parse_model_file(use, f"{entry.location}, expert {task}")
+        for task, use in entry.read_mapping_field("experts").items()
     }
-    text = entry.mapping("text", {}) if entry.mapping("text", {}) else None
+    text = entry.read_mapping_field("text", {}) if entry.read_mapping_field("text", {}) else None
     models = PublishedModels(
         key=key,
-        title=entry.text("title"),
-        tower=entry.one_of("tower", TOWERS),
-        by=entry.text("by"),
-        pretrained=_parse_model_file(entry.mapping("pretrained"), f"{entry.where}, pretrained"),
-        text=None if text is None else _parse_model_file(text, f"{entry.where}, text"),
+        title=entry.read_text("title"),
+        tower=entry.read_choice("tower", TOWERS),
+        authors=entry.read_text("by"),
+        pretrained=_parse_model_file(entry.read_mapping_field("pretrained"), f"{entry.location}, pretrained"),
+        text=None if text is None else _parse_model_file(text, f"{entry.location}, text"),
         experts=experts,
-        note=entry.text("note", ""),
+        note=entry.read_text("note", ""),
     )
     entry.refuse_unknown()
     return models
 
 
-def _parse_model_file(data: Any, where: str) -> ModelFile:
+def _parse_model_file(data: Any, location: str) -> ModelFile:
     if isinstance(data, str):  # a repository with one model
         return ModelFile(data, MODEL)
-    entry = CatalogueFields(data, where)
-    use = ModelFile(entry.text("repository"), entry.text("part"), entry.text("open", ""))
+    entry = CatalogueFields(data, location)
+    use = ModelFile(entry.read_text("repository"), entry.read_text("part"), entry.read_text("open", ""))
     entry.refuse_unknown()
     return use
 
 
-def _test_set(key: str, entry: CatalogueFields) -> PublishedSet:
-    one = PublishedSet(
+def _parse_test_set(key: str, entry: CatalogueFields) -> PublishedSet:
+    test_set = PublishedSet(
         key=key,
-        title=entry.text("title"),
-        column=entry.one_of("column", (*TASKS, *OUTSIDE, None)),
-        repository=entry.text("repository"),
-        split=entry.text("split"),
-        rows=entry.optional_count("rows"),
-        image=entry.text("image"),
-        label=entry.text("label"),
-        prompts=entry.one_of("prompts", (*prompt_keys(), None)),
-        classes=entry.texts("classes", ()),
-        templates=entry.texts("templates", ()),
-        exemplars=entry.optional_text("exemplars"),
-        configuration=entry.text("configuration", ""),
-        note=entry.text("note", ""),
+        title=entry.read_text("title"),
+        column=entry.read_choice("column", (*TASKS, *OUTSIDE, None)),
+        repository=entry.read_text("repository"),
+        split=entry.read_text("split"),
+        rows=entry.read_optional_count("rows"),
+        image=entry.read_text("image"),
+        label=entry.read_text("label"),
+        prompts=entry.read_choice("prompts", (*prompt_keys(), None)),
+        classes=entry.read_texts("classes", ()),
+        templates=entry.read_texts("templates", ()),
+        exemplars=entry.read_optional_text("exemplars"),
+        configuration=entry.read_text("configuration", ""),
+        note=entry.read_text("note", ""),
     )
-    if (one.prompts is None) != bool(one.classes and one.templates):
-        raise entry.field_error("classes", "a test set has prompts, or classes and templates", list(one.classes))
+    if (test_set.prompts is None) != bool(test_set.classes and test_set.templates):
+        raise entry.make_field_error(
+            "classes", "a test set has prompts, or classes and templates", list(test_set.classes)
+        )
     entry.refuse_unknown()
-    return one
+    return test_set
 
 
-def _row(key: str, entry: CatalogueFields) -> ListedRow:
-    row = ListedRow(key, entry.text("preset"), entry.mapping("values", {}), entry.text("grouping", "") == "matters")
+def _parse_row(key: str, entry: CatalogueFields) -> ListedRow:
+    row = ListedRow(
+        key,
+        entry.read_text("preset"),
+        entry.read_mapping_field("values", {}),
+        entry.read_text("grouping", "") == "matters",
+    )
     entry.refuse_unknown()
     return row
 
 
-def _source(name: str, entry: CatalogueFields) -> FigureSource:
+def _parse_source(name: str, entry: CatalogueFields) -> FigureSource:
     if name not in SOURCES:
-        raise TaskError(f"{entry.where}: no source of published figures has that name.")
-    source = FigureSource(name, entry.one_of("grouping", (PACKED, SPLIT)), entry.texts("other_split"))
+        raise TaskError(f"{entry.location}: no source of published figures has that name.")
+    source = FigureSource(name, entry.read_choice("grouping", (PACKED, SPLIT)), entry.read_texts("other_split"))
     entry.refuse_unknown()
     return source
 
 
-def _require_model_file(parts: CatalogueParts, use: ModelFile, where: str) -> None:
+def _require_model_file(parts: CatalogueParts, use: ModelFile, location: str) -> None:
     repository = parts.repositories.get(use.repository)
     if repository is None or use.part not in repository.parts:
-        raise TaskError(f"{where}: {use.repository} with a part {use.part!r} is not in repositories.json.")
+        raise TaskError(f"{location}: {use.repository} with a part {use.part!r} is not in repositories.json.")
     names = [file.name for file in repository.parts[use.part].files]
     if use.open and use.open not in names:
-        raise TaskError(f"{where}: {use.open} is none of the files of {use.repository}, part {use.part!r}.")
+        raise TaskError(f"{location}: {use.open} is not a file of {use.repository}, part {use.part!r}.")

@@ -18,20 +18,22 @@ from merging.sharing.published.experiment_catalogue import HUB, PUBLISHED, Exper
 
 DEFAULT_IMAGES, DEFAULT_EXEMPLARS, DEFAULT_SEED = 1000, 64, 0
 ALL_IMAGES = "all"
-MOST_IMAGES, MOST_EXEMPLARS = 1_000_000, 100_000
+MAX_IMAGES, MAX_EXEMPLARS = 1_000_000, 100_000
 FOLDER_NOTE = (
-    "Whose experts these are is not known: they are compared with the papers' only if their own accuracies are the "
-    "printed ones."
+    "The origin of these experts is unknown: they are compared with the papers' only if the accuracy of each on its "
+    "own task is the printed one."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``images`` of each test set, sampled once by the seed, are the same for every row; None uses all.
+    """The part of an experiment that a user has chosen to run.
 
-    ``experts`` is HUB, PUBLISHED, or the path of a folder. ``rows`` are keys of rows. Without ``exemplars`` (0), rows
-    that need some are skipped. ``tasks`` are keys of the tasks in domain; empty uses all. ``wording`` names the source
-    of the class names of the test sets out of domain.
+    ``rows`` are the keys of the table's rows. ``experts`` is HUB, PUBLISHED, or the path of a folder. ``images`` is the
+    number of images of each test set, which are sampled once with ``seed`` and the same for every row; None uses all.
+    ``outside`` adds the test sets out of domain, ``imagenet`` also ImageNet. ``exemplars`` is the number of training
+    images of each task; if it is 0, rows that need exemplars are skipped. ``tasks`` are keys of tasks in domain; empty
+    uses all. ``wording`` names the source of the class names of the test sets out of domain.
     """
 
     rows: tuple[str, ...]
@@ -57,19 +59,19 @@ class Choice:
         return [(name, getattr(self, name)) for name in self.__slots__]
 
     @classmethod
-    def from_plain(cls, data: Any, where: str) -> Self:
-        """The choice in plain data; raises TaskError if it is none."""
-        entry = CatalogueFields(data, where)
+    def from_plain(cls, data: Any, location: str) -> Self:
+        """The choice in plain data. Raises TaskError if the data are not a choice."""
+        entry = CatalogueFields(data, location)
         choice = cls(
-            rows=entry.texts("rows"),
-            experts=entry.text("experts"),
-            images=entry.optional_count("images"),
-            outside=entry.one_of("outside", (True, False)),
-            imagenet=entry.one_of("imagenet", (True, False)),
-            exemplars=entry.count("exemplars"),
-            seed=entry.count("seed"),
-            tasks=entry.texts("tasks"),
-            wording=entry.one_of("wording", WORDINGS),
+            rows=entry.read_texts("rows"),
+            experts=entry.read_text("experts"),
+            images=entry.read_optional_count("images"),
+            outside=entry.read_choice("outside", (True, False)),
+            imagenet=entry.read_choice("imagenet", (True, False)),
+            exemplars=entry.read_count("exemplars"),
+            seed=entry.read_count("seed"),
+            tasks=entry.read_texts("tasks"),
+            wording=entry.read_choice("wording", WORDINGS),
         )
         entry.refuse_unknown()
         return choice
@@ -88,40 +90,44 @@ def make_choice(
     tasks: Sequence[str] = (),
     wording: str = CLIP,
 ) -> Choice:
-    """The checked choice of some options.
+    """The choice that these options describe.
 
-    Rows that need exemplars are included if they are named, or if ``exemplars`` is set. Without ``experts``, the
-    experiment's first experts are merged.
+    ``images`` is a number or "all". Rows that need exemplars are included if they are named or ``exemplars`` is set.
+    Without ``experts``, the experiment's first experts are merged.
 
     Raises:
-        TaskError: the experiment lacks something that was named; the message has the nearest name.
+        TaskError: an option is invalid, or names a row, task or experts that the experiment lacks.
     """
-    known, domain = {row.key: row for row in experiment.rows}, [one.key for one in experiment.tasks]
-    for kind, named, among in (("row", rows, list(known)), ("task", tasks, domain)):
-        for key in named:
-            if key not in among:
-                near = did_you_mean(key, among)
-                raise TaskError(f"{experiment.key} has no {kind} {key[:40]!r}.{near} {', '.join(among)}.")
+    rows_by_key, task_keys = {row.key: row for row in experiment.rows}, [one.key for one in experiment.tasks]
+    for kind, requested_keys, known_keys in (("row", rows, list(rows_by_key)), ("task", tasks, task_keys)):
+        for key in requested_keys:
+            if key not in known_keys:
+                hint = did_you_mean(key, known_keys)
+                raise TaskError(f"{experiment.key} has no {kind} {key[:40]!r}.{hint} {', '.join(known_keys)}.")
     if wording not in WORDINGS:
-        raise TaskError(f"A wording is {' or '.join(WORDINGS)}; got {wording[:40]!r}.{did_you_mean(wording, WORDINGS)}")
-    chosen = [known[key] for key in rows] or [row for row in experiment.rows if exemplars or not needs_exemplars(row)]
-    if any(map(needs_exemplars, chosen)):
+        raise TaskError(
+            f"The wording is {' or '.join(WORDINGS)}; got {wording[:40]!r}.{did_you_mean(wording, WORDINGS)}"
+        )
+    chosen_rows = [rows_by_key[key] for key in rows] or [
+        row for row in experiment.rows if exemplars or not needs_exemplars(row)
+    ]
+    if any(map(needs_exemplars, chosen_rows)):
         exemplars = exemplars or DEFAULT_EXEMPLARS
-    if not 0 <= exemplars <= MOST_EXEMPLARS:
-        raise TaskError(f"Exemplars are a whole number up to {MOST_EXEMPLARS:,}; got {exemplars:,}.")
+    if not 0 <= exemplars <= MAX_EXEMPLARS:
+        raise TaskError(f"The number of exemplars is from 0 to {MAX_EXEMPLARS:,}; got {exemplars:,}.")
     if seed < 0:
-        raise TaskError(f"A seed is a whole number from 0 on; got {seed}.")
+        raise TaskError(f"A seed is a whole number, at least 0; got {seed}.")
     if imagenet and "imagenet" not in {one.key for one in experiment.outside}:
         raise TaskError(f"{experiment.key} has no ImageNet among its test sets.")
     return Choice(
-        rows=tuple(row.key for row in chosen),
+        rows=tuple(row.key for row in chosen_rows),
         experts=_resolve_experts(experiment, next(iter(experiment.models)) if experts is None else experts),
-        images=_images(images),
+        images=_parse_image_count(images),
         outside=outside or imagenet,
         imagenet=imagenet,
         exemplars=exemplars,
         seed=seed,
-        tasks=tuple(key for key in domain if key in tasks) if set(tasks) != set(domain) else (),
+        tasks=tuple(key for key in task_keys if key in tasks) if set(tasks) != set(task_keys) else (),
         wording=wording,
     )
 
@@ -141,9 +147,9 @@ def _resolve_experts(experiment: Experiment, experts: str) -> str:
 
 
 def narrow_experiment(experiment: Experiment, choice: Choice) -> Experiment:
-    """The experiment with the chosen tasks only; then the papers' averages are over other tasks.
+    """The experiment with only the tasks of a choice.
 
-    For experts in a folder, the experiment has none of the accuracies that a source prints for its own files.
+    For experts in a folder, the result lacks the printed accuracies, which belong to the files of their source.
     """
     if uses_own_folder(experiment, choice):
         experiment = replace(experiment, printed=None)
@@ -151,18 +157,20 @@ def narrow_experiment(experiment: Experiment, choice: Choice) -> Experiment:
         return experiment
     printed = experiment.printed
     if printed is not None:
-        own = [{key: values[key] for key in choice.tasks} for values in (printed.pretrained, printed.experts)]
-        printed = replace(printed, pretrained=own[0], experts=own[1])
-    chosen = tuple(one for one in experiment.tasks if one.key in choice.tasks)
-    return replace(experiment, tasks=chosen, printed=printed)
+        printed_accuracies = [
+            {key: values[key] for key in choice.tasks} for values in (printed.pretrained, printed.experts)
+        ]
+        printed = replace(printed, pretrained=printed_accuracies[0], experts=printed_accuracies[1])
+    tasks = tuple(one for one in experiment.tasks if one.key in choice.tasks)
+    return replace(experiment, tasks=tasks, printed=printed)
 
 
-def _images(text: str) -> int | None:
+def _parse_image_count(text: str) -> int | None:
     if text == ALL_IMAGES:
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_IMAGES:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_IMAGES:
         raise TaskError(
-            f"Images of each test set are a whole number from 1 to {MOST_IMAGES:,}, or {ALL_IMAGES}; got {text!r}."
+            f"The images of each test set are a number from 1 to {MAX_IMAGES:,}, or {ALL_IMAGES}; got {text!r}."
         )
     return int(text)
 
@@ -178,17 +186,17 @@ def list_left_out_rows(experiment: Experiment, choice: Choice) -> tuple[str, ...
 
 
 def uses_own_folder(experiment: Experiment, choice: Choice) -> bool:
-    """Whether the pretrained model and the experts come from a folder of the user's."""
+    """Whether the pretrained model and the experts are in a folder of the user."""
     return choice.experts not in experiment.models
 
 
 def find_models(experiment: Experiment, choice: Choice) -> PublishedModels:
-    """The models of a choice. Models in a folder are compared with those of the papers, whose layout it has."""
+    """The models of a choice. Models in a folder are described as the papers' models, whose layout they have."""
     if not uses_own_folder(experiment, choice):
         return experiment.models[choice.experts]
-    near = experiment.models.get(PUBLISHED) or next(iter(experiment.models.values()))
+    paper_models = experiment.models.get(PUBLISHED) or next(iter(experiment.models.values()))
     name = printable(Path(choice.experts).name)
-    return replace(near, title=f"experts in the folder {name}", by=ILHARCO, note=FOLDER_NOTE)
+    return replace(paper_models, title=f"experts in the folder {name}", authors=ILHARCO, note=FOLDER_NOTE)
 
 
 def list_test_sets(experiment: Experiment, choice: Choice) -> tuple[PublishedSet, ...]:
@@ -199,15 +207,15 @@ def list_test_sets(experiment: Experiment, choice: Choice) -> tuple[PublishedSet
 
 def list_needed_parts(experiment: Experiment, choice: Choice) -> Mapping[ModelFile, str]:
     """{needed part of a repository: its purpose}, models before test sets."""
-    used = find_models(experiment, choice)
+    models = find_models(experiment, choice)
     parts: dict[ModelFile, str] = {}
     if not uses_own_folder(experiment, choice):
-        uses = {"pretrained": used.pretrained} | ({"text tower": used.text} if used.text else {})
-        uses |= {f"expert for {one.title}": used.experts[one.key] for one in experiment.tasks}
+        files_by_purpose = {"pretrained": models.pretrained} | ({"text tower": models.text} if models.text else {})
+        files_by_purpose |= {f"expert for {one.title}": models.experts[one.key] for one in experiment.tasks}
     else:  # a folder has its own pretrained model and experts
-        uses = {"text tower": used.text or used.pretrained}
-    for purpose, use in uses.items():
-        parts.setdefault(ModelFile(use.repository, use.part), purpose)
+        files_by_purpose = {"text tower": models.text or models.pretrained}
+    for purpose, model_file in files_by_purpose.items():
+        parts.setdefault(ModelFile(model_file.repository, model_file.part), purpose)
     for one in list_test_sets(experiment, choice):
         parts[ModelFile(one.repository, TEST)] = f"test set {one.title}"
     for one in experiment.tasks if choice.exemplars else ():

@@ -35,11 +35,11 @@ from merging.sharing.published.row_variants import (
 )
 from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, paired_differences
 
-Right = Mapping[str, NDArray[np.bool_]]  # {task: (images,) bool, whether the answer is right}
+RightAnswers = Mapping[str, NDArray[np.bool_]]  # {task: (images,) bool, whether the answer is right}
 REFERENCE_TITLES = {PRETRAINED: "Pretrained", INDIVIDUAL: "Each expert on its own task"}
-NEAR_CHANCE = ("kmnist", "pcam", "rendered_sst2")  # test sets on which models are near chance
-NOT_CATALOGUED = "not the catalogue's files"
-OTHER_WORDING = "other wording: class names as the Hub writes them"
+NEAR_CHANCE_SETS = ("kmnist", "pcam", "rendered_sst2")  # test sets on which models are near chance
+NOT_CATALOGUED_REASON = "not the catalogue's files"
+OTHER_WORDING_REASON = "other wording: class names as the Hub writes them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class MeasuredRow:
 
     row: str | RowVariant
     scores: Mapping[str, TaskScore]
-    right: Right | None = None
+    right: RightAnswers | None = None
     run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedAverage:
-    """One average beside the printed one, in percent; ``computed`` says that the latter was computed from parts."""
+    """Our average and the printed one, in percent. With ``computed``, the latter was computed from printed parts."""
 
     ours: Average
     printed: float | None
@@ -67,7 +67,10 @@ class ComparedAverage:
 
 @dataclass(frozen=True, slots=True)
 class TaskLine:
-    """One task of a row, in percent: our accuracy with its interval, the printed one, chance if models are near it."""
+    """One task of a row, in percent: our accuracy with its interval, and the printed one.
+
+    ``chance`` is the accuracy of guessing, None unless models are near it.
+    """
 
     task: str
     title: str
@@ -82,7 +85,7 @@ class TaskLine:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row. ``change`` is the difference to the row above with its interval, in points, from a paired bootstrap.
+    """A row. ``change`` is the difference from the row above and its interval, in points, by a paired bootstrap.
 
     ``compared`` is False if the printed values belong to another experiment; they are shown in gray.
     """
@@ -117,17 +120,17 @@ class PublishedTable:
     @property
     def verdicts(self) -> tuple[RowVerdict, ...]:
         """The verdicts of all rows, in domain and out of it."""
-        both = [(row.inside, row.outside) for row in self.rows]
-        return tuple(one.verdict for pair in both for one in pair if one is not None)
+        averages = [(row.inside, row.outside) for row in self.rows]
+        return tuple(one.verdict for pair in averages for one in pair if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class _JudgedExperiment:
-    """The inputs of all verdicts of a table."""
+    """The inputs that all verdicts of a table share."""
 
     experiment: Experiment
     choice: Choice
-    used: PublishedModels
+    models: PublishedModels
     experts: ExpertGate
     latest: tuple[str, ...]
 
@@ -135,90 +138,107 @@ class _JudgedExperiment:
 def build_table(
     experiment: Experiment,
     choice: Choice,
-    used: PublishedModels,
+    models: PublishedModels,
     measured: Sequence[MeasuredRow],
     *,
     device: str,
     latest: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> PublishedTable:
-    """The table of measured rows, in their order. ``latest`` are repositories that are not at the catalogue's commit.
+    """The table of measured rows, in their order. ``latest`` are repositories at another commit than the catalogue's.
 
-    The row INDIVIDUAL determines the gate; without it, nothing is judged reproduced.
+    The row INDIVIDUAL determines the gate. Without that row, no row is judged reproduced.
     """
     tasks = {one.key for one in experiment.tasks}
     scores = next((one.scores for one in measured if one.row == INDIVIDUAL), {})
-    own = {task: score for task, score in scores.items() if task in tasks}
-    experts = judge_experts(own, find_printed_experts(experiment, used.tower, used.by), whole=choice.images is None)
-    judged = _JudgedExperiment(experiment, choice, used, experts, tuple(latest))
-    files = f"{NOT_CATALOGUED}: {', '.join(latest)}" if latest else ""
+    expert_scores = {task: score for task, score in scores.items() if task in tasks}
+    experts = judge_experts(
+        expert_scores, find_printed_experts(experiment, models.tower, models.authors), whole=choice.images is None
+    )
+    judged = _JudgedExperiment(experiment, choice, models, experts, tuple(latest))
+    files = f"{NOT_CATALOGUED_REASON}: {', '.join(latest)}" if latest else ""
+    origin = f"compared with those of {models.authors}" if uses_own_folder(experiment, choice) else models.authors
     return PublishedTable(
         experiment=experiment.key,
         title=experiment.title,
-        models=f"{used.title} ({f'beside those of {used.by}' if uses_own_folder(experiment, choice) else used.by})",
-        tower=used.tower,
+        models=f"{models.title} ({origin})",
+        tower=models.tower,
         images=choice.images_text,
         seed=choice.seed,
         device=device,
         gate=experts,
-        rows=tuple(_row(judged, one, above) for one, above in zip(measured, (None, *measured), strict=False)),
+        rows=tuple(_build_row(judged, one, above) for one, above in zip(measured, (None, *measured), strict=False)),
         notes=tuple(filter(None, (experts.text, files, *notes))),
     )
 
 
-def _row(judged: _JudgedExperiment, one: MeasuredRow, above: MeasuredRow | None) -> TableRow:
-    experiment, used = judged.experiment, judged.used
-    if isinstance(one.row, str):
-        figures, key = find_reference_figures(one.row, experiment, used.tower, used.by), one.row
-        title = REFERENCE_TITLES[one.row]
+def _build_row(judged: _JudgedExperiment, measured_row: MeasuredRow, previous_row: MeasuredRow | None) -> TableRow:
+    experiment, models = judged.experiment, judged.models
+    if isinstance(measured_row.row, str):
+        figures, key = (
+            find_reference_figures(measured_row.row, experiment, models.tower, models.authors),
+            measured_row.row,
+        )
+        title = REFERENCE_TITLES[measured_row.row]
     else:
-        figures = find_figures(one.row, experiment, used.tower, used.by, judged.choice.exemplars)
-        key, title = one.row.key, one.row.title
-    best = figures[0] if figures else None
-    values, source = _find_printed_accuracies(experiment, one.row, best)
-    sets = [each for each in list_test_sets(experiment, judged.choice) if each.key in one.scores]
-    inside = [each for each in sets if each in experiment.tasks]
-    outside = [each for each in sets if each not in inside]
-    compared = _compare_average(
-        judged, inside, one, best, values, _find_printed_average(experiment, one.row, best, values)
+        figures = find_figures(measured_row.row, experiment, models.tower, models.authors, judged.choice.exemplars)
+        key, title = measured_row.row.key, measured_row.row.title
+    figure = figures[0] if figures else None
+    values, source = _find_printed_accuracies(experiment, measured_row.row, figure)
+    sets = [each for each in list_test_sets(experiment, judged.choice) if each.key in measured_row.scores]
+    in_domain_sets = [each for each in sets if each in experiment.tasks]
+    out_of_domain_sets = [each for each in sets if each not in in_domain_sets]
+    in_domain = _compare_average(
+        judged,
+        in_domain_sets,
+        measured_row,
+        figure,
+        values,
+        _find_printed_average(experiment, measured_row.row, figure, values),
     )
-    beyond = (
-        _compare_average(judged, outside, one, best, values, find_printed_outside(best, outside)) if outside else None
+    out_of_domain = (
+        _compare_average(
+            judged, out_of_domain_sets, measured_row, figure, values, find_printed_outside(figure, out_of_domain_sets)
+        )
+        if out_of_domain_sets
+        else None
     )
     return TableRow(
         key=key,
         title=title,
-        inside=compared,
-        outside=beyond,
-        h_score=_h_score(compared, beyond),
-        change=_change(one, above, [each.key for each in inside]),
-        tasks=tuple(_task_line(each, one.scores[each.key], values, each in inside) for each in sets),
+        inside=in_domain,
+        outside=out_of_domain,
+        h_score=_compute_h_scores(in_domain, out_of_domain),
+        change=_compute_change(measured_row, previous_row, [each.key for each in in_domain_sets]),
+        tasks=tuple(
+            _build_task_line(each, measured_row.scores[each.key], values, each in in_domain_sets) for each in sets
+        ),
         source=source,
-        compared=compared.verdict.is_judged,
-        run=one.run,
+        compared=in_domain.verdict.is_judged,
+        run=measured_row.run,
     )
 
 
 def _find_printed_accuracies(
-    experiment: Experiment, row: str | RowVariant, best: ComparedFigure | None
+    experiment: Experiment, row: str | RowVariant, compared_figure: ComparedFigure | None
 ) -> tuple[Mapping[str, float], str]:
     """Printed accuracies by task, in and out of domain, and the source of the row's figures."""
     if experiment.printed and isinstance(row, str):
-        alone = experiment.printed
-        return (alone.pretrained if row == PRETRAINED else alone.experts), alone.source
-    if best is None:
+        printed_models = experiment.printed
+        return (printed_models.pretrained if row == PRETRAINED else printed_models.experts), printed_models.source
+    if compared_figure is None:
         return {}, ""
-    outside = dict(zip(OUTSIDE, best.figure.printed.outside, strict=False))
+    outside = dict(zip(OUTSIDE, compared_figure.figure.printed.outside, strict=False))
     columns = {one.key: outside[one.column] for one in experiment.outside if one.column in outside}
-    return {**find_printed_tasks(experiment, best.figure), **columns}, best.figure.source
+    return {**find_printed_tasks(experiment, compared_figure.figure), **columns}, compared_figure.figure.source
 
 
 def _find_printed_average(
-    experiment: Experiment, row: str | RowVariant, best: ComparedFigure | None, values: Mapping[str, float]
+    experiment: Experiment, row: str | RowVariant, compared_figure: ComparedFigure | None, values: Mapping[str, float]
 ) -> tuple[float | None, bool]:
     """The printed average in domain, and whether it was computed from the printed accuracies of the tasks."""
     if experiment.is_papers_eight or not isinstance(row, str):
-        return (best.figure.printed.in_domain if best else None), False
+        return (compared_figure.figure.printed.in_domain if compared_figure else None), False
     known = [values[one.key] for one in experiment.tasks if one.key in values]
     return (sum(known) / len(known), True) if len(known) == len(experiment.tasks) else (None, False)
 
@@ -226,39 +246,47 @@ def _find_printed_average(
 def _compare_average(
     judged: _JudgedExperiment,
     sets: Sequence[PublishedSet],
-    one: MeasuredRow,
-    best: ComparedFigure | None,
+    measured_row: MeasuredRow,
+    compared_figure: ComparedFigure | None,
     values: Mapping[str, float],
     printed: tuple[float | None, bool],
 ) -> ComparedAverage:
     """Our average over these test sets beside a printed one, with the verdict."""
-    ours = average_scores([one.scores[each.key] for each in sets])
-    is_alone = judged.experiment.printed is not None and isinstance(one.row, str)
-    why_not = "" if best is None or is_alone else best.why_not
-    others = best.source.other_split if best and best.source and not is_alone else ()
-    decided = judge_average(
+    ours = average_scores([measured_row.scores[each.key] for each in sets])
+    has_own_source = judged.experiment.printed is not None and isinstance(measured_row.row, str)
+    why_not = "" if compared_figure is None or has_own_source else compared_figure.why_not
+    other_split = (
+        compared_figure.source.other_split if compared_figure and compared_figure.source and not has_own_source else ()
+    )
+    verdict = judge_average(
         ours,
         printed[0],
-        experts=judged.experts if one.row != PRETRAINED or uses_own_folder(judged.experiment, judged.choice) else None,
-        why_not=why_not or (NOT_CATALOGUED if judged.latest else "") or _describe_other_wording(judged, sets),
-        other_split=[each.title for each in sets if each.key in others],
+        experts=judged.experts
+        if measured_row.row != PRETRAINED or uses_own_folder(judged.experiment, judged.choice)
+        else None,
+        why_not=why_not or (NOT_CATALOGUED_REASON if judged.latest else "") or _describe_other_wording(judged, sets),
+        other_split=[each.title for each in sets if each.key in other_split],
         images=judged.choice.images,
-        by_task={each.title: (one.scores[each.key].percent, values[each.key]) for each in sets if each.key in values},
+        by_task={
+            each.title: (measured_row.scores[each.key].percent, values[each.key]) for each in sets if each.key in values
+        },
     )
-    return ComparedAverage(ours, printed[0], decided, printed[1])
+    return ComparedAverage(ours, printed[0], verdict, printed[1])
 
 
 def _describe_other_wording(judged: _JudgedExperiment, sets: Sequence[PublishedSet]) -> str:
-    """Why test sets with the Hub's class names are not compared; empty if none of these has them."""
+    """Why accuracies on these test sets are not compared if they use the Hub's class names; empty otherwise."""
     outside = any(each not in judged.experiment.tasks for each in sets)
-    return OTHER_WORDING if outside and judged.choice.wording != CLIP else ""
+    return OTHER_WORDING_REASON if outside and judged.choice.wording != CLIP else ""
 
 
-def find_printed_outside(best: ComparedFigure | None, sets: Sequence[PublishedSet]) -> tuple[float | None, bool]:
-    """The printed average out of domain over exactly these test sets, and whether it had to be computed from parts."""
-    if best is None:
+def find_printed_outside(
+    compared_figure: ComparedFigure | None, sets: Sequence[PublishedSet]
+) -> tuple[float | None, bool]:
+    """The printed average out of domain over exactly these test sets, and whether it was computed from parts."""
+    if compared_figure is None:
         return None, False
-    figure, columns = best.figure, [one.column for one in sets]
+    figure, columns = compared_figure.figure, [one.column for one in sets]
     if set(columns) == set(OUTSIDE):
         return figure.printed.out_of_domain, False
     values = dict(zip(OUTSIDE, figure.printed.outside, strict=False))
@@ -267,29 +295,46 @@ def find_printed_outside(best: ComparedFigure | None, sets: Sequence[PublishedSe
     return sum(values[str(column)] for column in columns) / len(columns), True
 
 
-def _h_score(inside: ComparedAverage, outside: ComparedAverage | None) -> tuple[float, float | None] | None:
-    if outside is None:
+def _compute_h_scores(
+    in_domain: ComparedAverage, out_of_domain: ComparedAverage | None
+) -> tuple[float, float | None] | None:
+    if out_of_domain is None:
         return None
-    ours = 100 * h_score(inside.ours.mean / 100, outside.ours.mean / 100)
-    if inside.printed is None or outside.printed is None:
+    ours = 100 * h_score(in_domain.ours.mean / 100, out_of_domain.ours.mean / 100)
+    if in_domain.printed is None or out_of_domain.printed is None:
         return ours, None
-    return ours, 100 * h_score(inside.printed / 100, outside.printed / 100)
+    return ours, 100 * h_score(in_domain.printed / 100, out_of_domain.printed / 100)
 
 
-def _change(one: MeasuredRow, above: MeasuredRow | None, inside: Sequence[str]) -> tuple[float, float, float] | None:
+def _compute_change(
+    measured_row: MeasuredRow, previous_row: MeasuredRow | None, tasks: Sequence[str]
+) -> tuple[float, float, float] | None:
     """The difference to the row above over the tasks in domain, in points, with its interval; None if not known."""
-    if above is None or one.right is None or above.right is None:
+    if previous_row is None or measured_row.right is None or previous_row.right is None:
         return None
-    both = [task for task in inside if task in one.right and task in above.right]
-    if len(both) != len(inside) or any(len(one.right[task]) != len(above.right[task]) for task in both):
+    shared_tasks = [task for task in tasks if task in measured_row.right and task in previous_row.right]
+    if len(shared_tasks) != len(tasks) or any(
+        len(measured_row.right[task]) != len(previous_row.right[task]) for task in shared_tasks
+    ):
         return None
-    new, old = ({task: right[task].astype(np.float64) for task in both} for right in (one.right, above.right))
-    table = paired_differences(new, old, both)
-    (line,) = table[(table["over"] == IN_DOMAIN) & (table["group"] == AVERAGE)].to_dict("records")
-    return 100 * line["difference"], 100 * line["low"], 100 * line["high"]
+    new, old = (
+        {task: right[task].astype(np.float64) for task in shared_tasks}
+        for right in (measured_row.right, previous_row.right)
+    )
+    table = paired_differences(new, old, shared_tasks)
+    (difference_row,) = table[(table["over"] == IN_DOMAIN) & (table["group"] == AVERAGE)].to_dict("records")
+    return 100 * difference_row["difference"], 100 * difference_row["low"], 100 * difference_row["high"]
 
 
-def _task_line(one: PublishedSet, score: TaskScore, printed: Mapping[str, float], inside: bool) -> TaskLine:
+def _build_task_line(
+    test_set: PublishedSet, score: TaskScore, printed: Mapping[str, float], is_in_domain: bool
+) -> TaskLine:
     low, high = score.interval
-    chance = 100 / len(prompts(one.prompts).class_names) if one.prompts in NEAR_CHANCE and one.prompts else None
-    return TaskLine(one.key, one.title, inside, score.percent, low, high, score.n, printed.get(one.key), chance)
+    chance = (
+        100 / len(prompts(test_set.prompts).class_names)
+        if test_set.prompts in NEAR_CHANCE_SETS and test_set.prompts
+        else None
+    )
+    return TaskLine(
+        test_set.key, test_set.title, is_in_domain, score.percent, low, high, score.n, printed.get(test_set.key), chance
+    )

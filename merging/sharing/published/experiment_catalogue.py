@@ -21,7 +21,7 @@ from merging.sharing.published.catalogue_parts import (
 )
 
 HUB, PUBLISHED = "hub", "published"  # sources of experts: the Hub, or the papers
-ORDER = (
+EXPERIMENT_ORDER = (
     "clip-b32-8", "clip-b16-8", "clip-l14-8", "clip-b32-14", "clip-b32-20", "clip-b16-8-lora", "clip-b32-8-drive",
     "smoke",
 )  # fmt: skip
@@ -29,7 +29,7 @@ ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class PrintedModels:
-    """Accuracies in percent that a source prints for each task, if its table is not that of the papers' eight tasks."""
+    """Accuracies in percent that a source prints for each task, for experiments on other tasks than the papers'."""
 
     source: str
     pretrained: Mapping[str, float]
@@ -57,43 +57,48 @@ class Experiment:
 
     @property
     def is_papers_eight(self) -> bool:
-        """Whether its tasks are the eight of the papers' tables, so that the papers' figures of merged models apply."""
+        """Whether the tasks are the eight of the papers' tables, so that the papers' figures of merged models apply."""
         return tuple(one.column for one in self.tasks) == TASKS
 
 
 def list_experiment_keys(folder: Path = CATALOGUE) -> tuple[str, ...]:
     """Keys of all experiments, in the order of the catalogue; others follow in alphabetical order."""
     keys = {path.stem for path in folder.glob("*.json")}
-    return (*(key for key in ORDER if key in keys), *sorted(keys - set(ORDER)))
+    return (*(key for key in EXPERIMENT_ORDER if key in keys), *sorted(keys - set(EXPERIMENT_ORDER)))
 
 
 def read_experiment(key: str, folder: Path = CATALOGUE, shared: CatalogueParts | None = None) -> Experiment:
     """An experiment of the catalogue.
 
     Raises:
-        TaskError: there is none of that key (the nearest is named), or its file is wrong (file and field are named).
+        TaskError: there is no such experiment, or its file is invalid; the message names the nearest key, or the field.
     """
     keys = list_experiment_keys(folder)
     if key not in keys:
-        listed = ", ".join(keys)
-        raise TaskError(f"There is no published experiment {key[:40]!r}.{did_you_mean(key, keys)} There are: {listed}.")
+        keys_text = ", ".join(keys)
+        raise TaskError(
+            f"There is no published experiment {key[:40]!r}.{did_you_mean(key, keys)} There are: {keys_text}."
+        )
     path = folder / f"{key}.json"
-    entry, known = CatalogueFields(read_mapping(path), path.name), shared or read_shared_parts()
-    read = Experiment(
+    entry, parts = CatalogueFields(read_mapping(path), path.name), shared or read_shared_parts()
+    experiment = Experiment(
         key=key,
-        title=entry.text("title"),
-        models={whose: _named(entry, "models", name, known.models) for whose, name in entry.mapping("models").items()},
-        tasks=tuple(_named(entry, "tasks", name, known.test_sets) for name in entry.texts("tasks")),
-        outside=tuple(_named(entry, "outside", name, known.test_sets) for name in entry.texts("outside")),
-        off_by_default=entry.texts("off_by_default"),
-        rows=tuple(_named(entry, "rows", name, known.rows) for name in entry.texts("rows")),
-        values=entry.mapping("values"),
-        printed=_printed(entry),
-        note=entry.text("note", ""),
+        title=entry.read_text("title"),
+        models={
+            source: _find_part(entry, "models", name, parts.models)
+            for source, name in entry.read_mapping_field("models").items()
+        },
+        tasks=tuple(_find_part(entry, "tasks", name, parts.test_sets) for name in entry.read_texts("tasks")),
+        outside=tuple(_find_part(entry, "outside", name, parts.test_sets) for name in entry.read_texts("outside")),
+        off_by_default=entry.read_texts("off_by_default"),
+        rows=tuple(_find_part(entry, "rows", name, parts.rows) for name in entry.read_texts("rows")),
+        values=entry.read_mapping_field("values"),
+        printed=_parse_printed(entry),
+        note=entry.read_text("note", ""),
     )
     entry.refuse_unknown()
-    _check_experiment(read, entry)
-    return read
+    _check_experiment(experiment, entry)
+    return experiment
 
 
 def list_experiments() -> tuple[Experiment, ...]:
@@ -101,39 +106,43 @@ def list_experiments() -> tuple[Experiment, ...]:
     return tuple(read_experiment(key) for key in list_experiment_keys())
 
 
-def _named(entry: CatalogueFields, field: str, name: Any, among: Mapping[str, Any]) -> Any:
-    if name not in among:
-        raise entry.field_error(field, "a key of the shared parts is needed", name, did_you_mean(str(name), among))
-    return among[name]
+def _find_part(entry: CatalogueFields, field: str, name: Any, parts: Mapping[str, Any]) -> Any:
+    if name not in parts:
+        raise entry.make_field_error(field, "a key of the shared parts is needed", name, did_you_mean(str(name), parts))
+    return parts[name]
 
 
-def _printed(entry: CatalogueFields) -> PrintedModels | None:
-    if not (data := entry.mapping("printed", {})):
+def _parse_printed(entry: CatalogueFields) -> PrintedModels | None:
+    if not (data := entry.read_mapping_field("printed", {})):
         return None
-    inner = CatalogueFields(data, f"{entry.where}, printed")
+    inner = CatalogueFields(data, f"{entry.location}, printed")
     printed = PrintedModels(
-        inner.one_of("source", tuple(SOURCES)), inner.percents("pretrained"), inner.percents("experts")
+        inner.read_choice("source", tuple(SOURCES)), inner.read_percents("pretrained"), inner.read_percents("experts")
     )
     inner.refuse_unknown()
     return printed
 
 
-def _check_experiment(read: Experiment, entry: CatalogueFields) -> None:
+def _check_experiment(experiment: Experiment, entry: CatalogueFields) -> None:
     """Raise TaskError if the parts of an experiment do not fit together."""
-    keys = [one.key for one in read.tasks]
-    if not read.models or not set(read.models) <= {HUB, PUBLISHED}:
-        raise entry.field_error("models", f"models by {HUB} or {PUBLISHED} are needed", list(read.models))
-    if not keys or not read.rows:
-        raise entry.field_error("tasks", "at least one task and one row are needed", keys)
-    for models in read.models.values():
+    keys = [one.key for one in experiment.tasks]
+    if not experiment.models or not set(experiment.models) <= {HUB, PUBLISHED}:
+        raise entry.make_field_error("models", f"models by {HUB} or {PUBLISHED} are needed", list(experiment.models))
+    if not keys or not experiment.rows:
+        raise entry.make_field_error("tasks", "at least one task and one row are needed", keys)
+    for models in experiment.models.values():
         if missing := [key for key in keys if key not in models.experts]:
-            raise entry.field_error("tasks", f"{models.key} has no expert for {missing[0]!r}", keys)
-    if both := [one.key for one in read.outside if one.key in keys]:
-        raise entry.field_error("outside", f"{both[0]!r} is one of the tasks", both)
-    outside, rows = {one.key for one in read.outside}, {row.key for row in read.rows}
-    if strange := [key for key in read.off_by_default if key not in outside]:
-        raise entry.field_error("off_by_default", f"{strange[0]!r} is not among those outside", strange)
-    if odd := [key for key in read.values if key not in rows]:
-        raise entry.field_error("values", f"{odd[0]!r} is none of the rows", odd)
-    if read.printed and (set(read.printed.experts) != set(keys) or set(read.printed.pretrained) != set(keys)):
-        raise entry.field_error("printed", "accuracies of exactly the tasks are needed", sorted(read.printed.experts))
+            raise entry.make_field_error("tasks", f"{models.key} has no expert for {missing[0]!r}", keys)
+    if repeated_keys := [one.key for one in experiment.outside if one.key in keys]:
+        raise entry.make_field_error("outside", f"{repeated_keys[0]!r} is one of the tasks", repeated_keys)
+    outside, rows = {one.key for one in experiment.outside}, {row.key for row in experiment.rows}
+    if unknown_sets := [key for key in experiment.off_by_default if key not in outside]:
+        raise entry.make_field_error("off_by_default", f"{unknown_sets[0]!r} is not among those outside", unknown_sets)
+    if unknown_rows := [key for key in experiment.values if key not in rows]:
+        raise entry.make_field_error("values", f"{unknown_rows[0]!r} is not one of the rows", unknown_rows)
+    if experiment.printed and (
+        set(experiment.printed.experts) != set(keys) or set(experiment.printed.pretrained) != set(keys)
+    ):
+        raise entry.make_field_error(
+            "printed", "accuracies of exactly the tasks are needed", sorted(experiment.printed.experts)
+        )

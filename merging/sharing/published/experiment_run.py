@@ -1,4 +1,4 @@
-"""One run of an experiment: its choice, its folders and its settings."""
+"""One run of an experiment: the chosen part of it, its folders and its settings."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study.runs.run_store import Store
 
-PUBLISHED_FOLDER = "published"  # the folder of a store that holds what belongs to experiments
+PUBLISHED_FOLDER = "published"  # of a store: the files of experiments
 
 
 @dataclass(frozen=True)
 class ExperimentFolders:
-    """The folders of an experiment's own files: lock, choice and benchmark. ``into`` is a separate cache."""
+    """The folders of the files of an experiment: lock, choice and benchmark.
+
+    ``root`` is the store. ``separate_cache`` holds the downloads and their lock, instead of the Hub's cache, so that it
+    can be taken to another machine.
+    """
 
     root: Path
     key: str
-    into: Path | None = None
+    separate_cache: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -35,7 +39,7 @@ class ExperimentFolders:
 
     @property
     def benchmark_folder(self) -> Path:
-        """The folder of its benchmark, among the user's own."""
+        """The folder of its benchmark, among the user's benchmarks."""
         return self.root / BENCHMARKS / f"{PUBLISHED_FOLDER}-{self.key}"
 
     @property
@@ -44,31 +48,35 @@ class ExperimentFolders:
         return self.root / PUBLISHED_FOLDER
 
     @property
-    def lock_cache_folder(self) -> Path | None:
-        """The folder of the lock in a separate cache, so that another machine gets it with the cache."""
-        return None if self.into is None else self.into / PUBLISHED_FOLDER / self.key
+    def separate_lock_folder(self) -> Path | None:
+        """The folder of the lock in the separate cache; None without such a cache."""
+        return None if self.separate_cache is None else self.separate_cache / PUBLISHED_FOLDER / self.key
 
     def read_lock(self) -> Lock:
-        """The lock of the separate cache, whose files are then read, or else of this experiment's folder."""
-        own = read_lock(self.folder)
-        return own if self.lock_cache_folder is None else own.replace_with(read_lock(self.lock_cache_folder))
+        """The lock in the experiment's folder; entries of the lock in the separate cache take precedence."""
+        stored_lock = read_lock(self.folder)
+        return (
+            stored_lock
+            if self.separate_lock_folder is None
+            else stored_lock.replace_with(read_lock(self.separate_lock_folder))
+        )
 
     def store_lock(self, lock: Lock) -> None:
-        """Store the lock beside its files, since another cache may have other commits."""
-        write_lock(self.lock_cache_folder or self.folder, lock)
+        """Store the lock: in the separate cache if there is one, because another cache may have other commits."""
+        write_lock(self.separate_lock_folder or self.folder, lock)
 
 
-def find_folders(key: str, store: Path | None = None, into: Path | None = None) -> ExperimentFolders:
+def find_folders(key: str, store: Path | None = None, separate_cache: Path | None = None) -> ExperimentFolders:
     """The folders of an experiment, in a store or in the user's default store."""
-    return ExperimentFolders(store or settings.store_root(), key, into)
+    return ExperimentFolders(store or settings.store_root(), key, separate_cache)
 
 
 @dataclass(frozen=True)
 class ExperimentRun:
-    """An experiment with its choice, folders, device, and download limit ``limit_rate`` in bytes a second.
+    """A run of an experiment: ``choice`` is the part of the experiment that is run, ``folders`` where its files are.
 
-    ``latest`` uses newer commits than the pinned ones, and ``revisions`` {repository: branch, tag or commit} others,
-    after the user agreed.
+    With ``latest``, newer commits than the pinned ones are used. ``revisions`` is {repository: branch, tag or commit to
+    use instead of the pinned one}. ``bytes_per_second`` limits the rate of downloads; None is unlimited.
     """
 
     experiment: Experiment
@@ -77,11 +85,11 @@ class ExperimentRun:
     device: str = "auto"
     latest: bool = False
     revisions: Mapping[str, str] = field(default_factory=dict)
-    limit_rate: float | None = None
+    bytes_per_second: float | None = None
 
     @property
     def may_change_commits(self) -> bool:
-        """Whether other commits than the pinned ones may be used."""
+        """Whether commits other than the pinned ones may be used."""
         return self.latest or bool(self.revisions)
 
     def open_store(self, benchmark: Benchmark) -> Store:

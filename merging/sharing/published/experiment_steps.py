@@ -1,6 +1,6 @@
-"""The steps of an experiment, each a function that reuses stored results: pin, fetch, make, score, score rows.
+"""The steps of an experiment: pin commits, fetch files, make the benchmark, score references, score rows.
 
-A step takes an ``ExperimentRun`` and a context. ``STEPS`` lists them in their order.
+Each step is a function of an ``ExperimentRun`` and a context, and reuses stored results. ``STEPS`` has their order.
 """
 
 from __future__ import annotations
@@ -34,21 +34,28 @@ if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.sharing.published.measured_rows import MeasuredTable
 
-CHOICE_FILE, DESCRIPTION = "choice.json", "description.json"
-PINNING_PHASE, FETCHING_STEP, MAKING_PHASE = "Asking for commits and licenses", "Fetching", "Making the benchmark"
+CHOICE_FILE, DESCRIPTION_FILE = "choice.json", "description.json"
+PINNING_TITLE, FETCHING_TITLE, MAKING_TITLE = "Asking for commits and licenses", "Fetching", "Making the benchmark"
 NO_REVISIONS: Mapping[str, str] = MappingProxyType({})
-REFERENCES, ROWS = "Evaluating the pretrained model and the experts", "Merging and evaluating the rows"
+REFERENCES_TITLE, ROWS_TITLE = "Evaluating the pretrained model and the experts", "Merging and evaluating the rows"
 
 
 # The plan and the choice
 
 
 def make_choice_plan(
-    chosen: Experiment, choice: Choice, folders: ExperimentFolders, device: str, lock: Lock | None = None
+    experiment: Experiment, choice: Choice, folders: ExperimentFolders, device: str, lock: Lock | None = None
 ) -> FetchPlan:
     """The plan of a choice with the pinned commits, or those of ``lock``, and the measured rates of this machine."""
     lock = folders.read_lock() if lock is None else lock
-    return make_plan(chosen, choice, lock, into=folders.into, rates=read_rates(folders.rates_folder), device=device)
+    return make_plan(
+        experiment,
+        choice,
+        lock,
+        separate_cache=folders.separate_cache,
+        rates=read_rates(folders.rates_folder),
+        device=device,
+    )
 
 
 def store_choice(folders: ExperimentFolders, choice: Choice) -> None:
@@ -58,10 +65,10 @@ def store_choice(folders: ExperimentFolders, choice: Choice) -> None:
 
 
 def read_choice(folders: ExperimentFolders) -> Choice:
-    """The choice with which the experiment ran; raises TaskError if it has not run."""
+    """The choice of the experiment's last run. Raises TaskError if it has not run."""
     path = folders.folder / CHOICE_FILE
     if not path.is_file():
-        raise TaskError(f"{folders.key} has not run here. `published run {folders.key}` computes it.")
+        raise TaskError(f"{folders.key} has not run in this store. `published run {folders.key}` computes it.")
     return Choice.from_plain(read_mapping(path), CHOICE_FILE)
 
 
@@ -69,7 +76,7 @@ def read_choice(folders: ExperimentFolders) -> Choice:
 
 
 def pin_repositories(
-    chosen: Experiment,
+    experiment: Experiment,
     choice: Choice,
     folders: ExperimentFolders,
     *,
@@ -77,79 +84,88 @@ def pin_repositories(
     revisions: Mapping[str, str] = NO_REVISIONS,
     context: Context = QUIET,
 ) -> Lock:
-    """The lock with a commit for every repository of a choice; the Hub is asked for those that have none.
+    """The lock with a commit for every repository of a choice; the Hub is asked for missing commits.
 
-    With ``latest`` it is asked for all, and for those of ``revisions`` at these. Then nothing is stored:
-    ``ExperimentFolders.store_lock`` does so after the user agreed. A commit without the needed files is not pinned.
+    With ``latest`` the newest commits of all repositories are used, with ``revisions`` those of the named ones. In both
+    cases the lock is not stored: the caller passes it to ``ExperimentFolders.store_lock`` after the user agreed. A
+    commit without the needed files is not pinned.
 
     Raises:
-        HubError: no connection, no access, or another repository than the catalogue or the lock says.
-        TaskError: a revision is of a repository that the choice does not need.
+        HubError: no connection, no access, or another commit or file than the catalogue or the lock has.
+        TaskError: ``revisions`` names a repository that the choice does not need.
     """
-    lock, known, needed = folders.read_lock(), read_shared_parts().repositories, list_needed_parts(chosen, choice)
+    lock, listed_repositories, needed = (
+        folders.read_lock(),
+        read_shared_parts().repositories,
+        list_needed_parts(experiment, choice),
+    )
     names = list(dict.fromkeys(use.repository for use in needed))
     if unknown := [name for name in revisions if name not in names]:
-        near = did_you_mean(unknown[0], names)
-        raise TaskError(f"{chosen.key} needs no {printable(unknown[0])}.{near} It needs {first_few(names, 8)}.")
-    kept_at_once = not latest and not revisions
-    if kept_at_once and folders.lock_cache_folder is not None and read_lock(folders.lock_cache_folder) != lock:
-        folders.store_lock(lock)  # another machine that gets the folder lacks the earlier lock
+        hint = did_you_mean(unknown[0], names)
+        raise TaskError(f"{experiment.key} does not use {printable(unknown[0])}.{hint} It uses {first_few(names, 8)}.")
+    stores_at_once = not latest and not revisions
+    if stores_at_once and folders.separate_lock_folder is not None and read_lock(folders.separate_lock_folder) != lock:
+        folders.store_lock(lock)  # the separate cache may go to a machine without the earlier lock
     for name in names:
-        asked = latest or name in revisions
-        if name in lock.repositories and not asked:
+        is_requested = latest or name in revisions
+        if name in lock.repositories and not is_requested:
             continue
-        at = find_repository(known[name], lock)
-        stated = fetch_facts(Repository(at.kind, at.name, revisions.get(name)) if asked else at, context)
-        lock = lock.with_facts(known[name], stated, latest=asked)
+        repository = find_repository(listed_repositories[name], lock)
+        facts = fetch_facts(
+            Repository(repository.kind, repository.name, revisions.get(name)) if is_requested else repository, context
+        )
+        lock = lock.with_facts(listed_repositories[name], facts, latest=is_requested)
         for use in (use for use in needed if use.repository == name):
-            list_files(known[name], use.part, lock)
-        if kept_at_once:
+            list_files(listed_repositories[name], use.part, lock)
+        if stores_at_once:
             folders.store_lock(lock)
     return lock
 
 
 def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
-    """Fetch the files of a choice that are not in the cache; a second call asks for nothing.
+    """Fetch the files of a choice that are not in the cache; a second call needs no network.
 
     Raises:
-        HubError: a download failed; the message says what to do.
+        HubError: a download failed; the message has a remedy.
     """
-    folders, known = run.folders, read_shared_parts().repositories
+    folders, listed_repositories = run.folders, read_shared_parts().repositories
     lock = folders.read_lock()
     needed = sorted(list_needed_parts(run.experiment, run.choice), key=lambda use: not _is_gated(use.repository, lock))
-    planned = make_choice_plan(run.experiment, run.choice, folders, "cpu")
-    _require_space(planned)
-    transfer, started = FetchProgress(planned.bytes_to_fetch, context), time.monotonic()
+    fetch_plan = make_choice_plan(run.experiment, run.choice, folders, "cpu")
+    _require_space(fetch_plan)
+    progress, started = FetchProgress(fetch_plan.bytes_to_fetch, context), time.monotonic()
     try:
         for use in needed:
-            listed = known[use.repository]
+            listed = listed_repositories[use.repository]
             fetch(
                 find_repository(listed, lock),
                 list_files(listed, use.part, lock),
-                into=folders.into,
-                limit_rate=run.limit_rate,
-                context=transfer.next_context(),
+                into=folders.separate_cache,
+                limit_rate=run.bytes_per_second,
+                context=progress.next_context(),
             )
     except Cancelled:
-        after = make_choice_plan(run.experiment, run.choice, folders, "cpu")
-        stored = f"{size_text(after.local_bytes)} of {size_text(after.local_bytes + after.bytes_to_fetch)} are kept"
-        raise Cancelled(f"Cancelled; {stored}, and the next download goes on from there.") from None
-    if run.limit_rate is None:
-        store_rate(folders.rates_folder, FETCHING_RATE, planned.bytes_to_fetch, time.monotonic() - started)
+        final_plan = make_choice_plan(run.experiment, run.choice, folders, "cpu")
+        local, total = final_plan.local_bytes, final_plan.local_bytes + final_plan.bytes_to_fetch
+        raise Cancelled(
+            f"Cancelled; {size_text(local)} of {size_text(total)} are kept, and the next download goes on from there."
+        ) from None
+    if run.bytes_per_second is None:
+        store_rate(folders.rates_folder, FETCHING_RATE, fetch_plan.bytes_to_fetch, time.monotonic() - started)
 
 
 def _is_gated(name: str, lock: Lock) -> bool:
-    """Whether terms have to be accepted: such files are fetched first, so that a refusal costs no time."""
+    """Whether a user must accept terms. Such files are fetched first, so that a refusal comes early."""
     return name in lock.repositories and lock.repositories[name].gated
 
 
-def _require_space(planned: FetchPlan) -> None:
-    """Raise HubError if not everything fits on the disk; nothing is fetched then."""
-    free = free_bytes(planned.cache_folder)
-    if planned.bytes_to_fetch > free:
+def _require_space(fetch_plan: FetchPlan) -> None:
+    """Raise HubError before fetching if the files do not fit on the disk."""
+    free = free_bytes(fetch_plan.cache_folder)
+    if fetch_plan.bytes_to_fetch > free:
         raise HubError(
-            f"{planned.experiment} needs {size_text(planned.bytes_to_fetch)} more, and {size_text(free)} are free in "
-            f"{planned.cache_folder}: free some space, or set HF_HOME to a folder on a disk that has more.",
+            f"{fetch_plan.experiment} needs {size_text(fetch_plan.bytes_to_fetch)} more, and {size_text(free)} are "
+            f"free in {fetch_plan.cache_folder}: free some space, or set HF_HOME to a folder on a disk that has more.",
             "disk",
         )
 
@@ -166,15 +182,15 @@ def make_benchmark(run: ExperimentRun, context: Context = QUIET) -> Benchmark:
     from merging.sharing.published.published_benchmark import describe_benchmark
 
     folders = run.folders
-    described = describe_benchmark(run.experiment, run.choice, folders.read_lock(), folders.into)
-    record, folder = folders.folder / DESCRIPTION, folders.benchmark_folder
-    if record.is_file() and folder.is_dir() and dict(read_mapping(record)) == described:
+    fields = describe_benchmark(run.experiment, run.choice, folders.read_lock(), folders.separate_cache)
+    description_path, folder = folders.folder / DESCRIPTION_FILE, folders.benchmark_folder
+    if description_path.is_file() and folder.is_dir() and dict(read_mapping(description_path)) == fields:
         return Benchmark.load(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    description = Description.from_plain(described, folders.folder)
-    made = write_benchmark(description, folder, force=True, context=context.on_device(run.device))
-    write_json(record, described)
-    return made
+    description = Description.from_plain(fields, folders.folder)
+    benchmark = write_benchmark(description, folder, force=True, context=context.on_device(run.device))
+    write_json(description_path, fields)
+    return benchmark
 
 
 def score_references(run: ExperimentRun, context: Context = QUIET) -> MeasuredTable:
@@ -201,15 +217,15 @@ class ExperimentStep:
 
     title: str
     share: float
-    call: Callable[[ExperimentRun, Context], object]
+    run: Callable[[ExperimentRun, Context], object]
 
 
 STEPS = (
-    ExperimentStep(PINNING_PHASE, 0.01, _store_pins),
-    ExperimentStep(FETCHING_STEP, 0.25, fetch_parts),
-    ExperimentStep(MAKING_PHASE, 0.05, make_benchmark),
-    ExperimentStep(REFERENCES, 0.15, score_references),
-    ExperimentStep(ROWS, 0.54, score_rows),
+    ExperimentStep(PINNING_TITLE, 0.01, _store_pins),
+    ExperimentStep(FETCHING_TITLE, 0.25, fetch_parts),
+    ExperimentStep(MAKING_TITLE, 0.05, make_benchmark),
+    ExperimentStep(REFERENCES_TITLE, 0.15, score_references),
+    ExperimentStep(ROWS_TITLE, 0.54, score_rows),
 )
 
 
@@ -217,30 +233,30 @@ def run_steps(run: ExperimentRun, steps: Sequence[ExperimentStep], context: Cont
     """Run steps one after another; each reuses stored results."""
     shares = context.split({step.title: step.share for step in steps})
     for step in steps:
-        step.call(run, shares[step.title])
+        step.run(run, shares[step.title])
 
 
 # The table
 
 
-def make_published_table(chosen: Experiment, choice: Choice, measured: MeasuredTable) -> PublishedTable:
+def make_published_table(experiment: Experiment, choice: Choice, measured: MeasuredTable) -> PublishedTable:
     """The table of measured rows, with the facts about their files at that time."""
     files = measured.files
-    pinned = f"Files as pinned at the first fetch ({', '.join(files.pinned)})." if files.pinned else ""
-    used, rows = find_models(chosen, choice), measured.sort_rows(chosen, choice)
-    notes = (*measured.describe_problems(chosen, choice), pinned, used.note)
-    return build_table(chosen, choice, used, rows, device=measured.device, latest=files.latest, notes=notes)
+    pinned = f"The files were pinned at the first fetch ({', '.join(files.pinned)})." if files.pinned else ""
+    models, rows = find_models(experiment, choice), measured.sort_rows(experiment, choice)
+    notes = (*measured.describe_problems(experiment, choice), pinned, models.note)
+    return build_table(experiment, choice, models, rows, device=measured.device, latest=files.latest, notes=notes)
 
 
-def read_published_table(chosen: Experiment, folders: ExperimentFolders) -> PublishedTable:
-    """The table of the last measured rows, with their own choice; raises TaskError if there are none.
+def read_published_table(experiment: Experiment, folders: ExperimentFolders) -> PublishedTable:
+    """The table of the last measured rows, with the choice of that run. Raises TaskError if there are none.
 
-    If a run was stopped before its first row, this is the table of the run before it.
+    If the last run was stopped before its first row, the table is that of the earlier run.
     """
     from merging.sharing.published.measured_rows import read_measured, read_measured_choice
 
     read_choice(folders)
     if (choice := read_measured_choice(folders.folder)) is None:
         raise TaskError(f"{folders.key} has no measured row yet. `published run {folders.key}` computes them.")
-    chosen = narrow_experiment(chosen, choice)
-    return make_published_table(chosen, choice, read_measured(folders.folder, chosen, choice))
+    experiment = narrow_experiment(experiment, choice)
+    return make_published_table(experiment, choice, read_measured(folders.folder, experiment, choice))

@@ -13,7 +13,13 @@ from merging.base.files.disk import free_bytes
 from merging.base.text import printable
 from merging.models.hub import blob_cache, client
 from merging.recipes.papers.published_figures import B16, B32, H14, L14
-from merging.sharing.published.catalogue_parts import ESTIMATE, MODEL, ListedPart, ListedRepository, read_shared_parts
+from merging.sharing.published.catalogue_parts import (
+    ESTIMATED_SIZE,
+    MODEL,
+    ListedPart,
+    ListedRepository,
+    read_shared_parts,
+)
 from merging.sharing.published.choice import (
     Choice,
     find_models,
@@ -28,16 +34,16 @@ from merging.sharing.published.rates import FETCHING_RATE, encoding_rate_name, m
 from merging.sharing.published.repository_lock import Lock, find_repository, license_text, list_files
 from merging.sharing.published.row_variants import RowVariant, list_variants
 
-RATE = 10e6  # bytes a second, until a download was measured
+DEFAULT_RATE = 10e6  # bytes per second, until a download was measured
 # Images per second and core that ViT-B/32 encodes in float32; other towers are scaled by their work.
-ENCODING_RATES = 9.0
-DECODED = 200.0  # images per second and core that are decoded; an accelerator waits for them
-BESIDE_B32 = {B32: 1.0, B16: 3.9, L14: 18.0, H14: 38.0}  # multiply-adds per image, relative to ViT-B/32
-HEAVY = 10.0  # relative work from which a tower needs an accelerator
+ENCODING_RATE = 9.0
+DECODING_RATE = 200.0  # decoded images per second and core, which limits an accelerator
+RELATIVE_WORK = {B32: 1.0, B16: 3.9, L14: 18.0, H14: 38.0}  # multiply-adds per image, relative to ViT-B/32
+HEAVY_WORK = 10.0  # towers with at least this relative work need an accelerator
 MERGING_RATE = 100e6  # bytes of models per second that a merge reads, until merges were measured
-FACTORED = 5.0  # approximate factor on the time of a row that factors matrices
+FACTORIZATION_FACTOR = 5.0  # approximate factor on the time of a row that factors matrices
 NO_RATES: Mapping[str, float] = MappingProxyType({})
-UNPINNED = "not in the catalogue; pinned at the first fetch"
+UNPINNED_TEXT = "not in the catalogue; pinned at the first fetch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +64,14 @@ class PlannedPart:
     note: str = ""
 
     @property
-    def missing(self) -> int:
+    def missing_bytes(self) -> int:
         """Bytes to fetch, as far as they are known."""
         return max(0, (self.nbytes or 0) - self.local_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnModel:
-    """A model in a folder of the user's; it is not fetched."""
+    """A model in a folder of the user, which is not fetched."""
 
     purpose: str
     folder: str
@@ -75,10 +81,12 @@ class OwnModel:
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """A plan. ``cache_folder`` gets the files, ``rate`` is in bytes a second, ``compute_seconds`` includes merging.
+    """A plan. The files are stored in ``cache_folder``; ``rate`` is in bytes per second.
 
-    ``images`` counts the images of all test sets, ``passes`` the forward passes of an image through a model.
-    ``speed_measured`` is whether the rate for images was measured on this device. ``own`` are models of the user.
+    ``images`` is the number of images of all test sets, ``passes`` the number of forward passes of an image through a
+    model. ``compute_seconds`` includes merging. ``rate_measured`` and ``speed_measured`` are whether the rates of
+    downloads and of encoding were measured on this machine. ``own_models`` are in a folder of the
+    user.
     """
 
     experiment: str
@@ -98,12 +106,12 @@ class FetchPlan:
     rows: tuple[str, ...]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
-    own: tuple[OwnModel, ...] = ()
+    own_models: tuple[OwnModel, ...] = ()
 
     @property
     def bytes_to_fetch(self) -> int:
         """Bytes to fetch, as far as they are known."""
-        return sum(part.missing for part in self.parts)
+        return sum(part.missing_bytes for part in self.parts)
 
     @property
     def local_bytes(self) -> int:
@@ -131,52 +139,54 @@ def make_plan(
     choice: Choice,
     lock: Lock,
     *,
-    into: Path | None = None,
+    separate_cache: Path | None = None,
     rates: Mapping[str, float] = NO_RATES,
     device: str = "cpu",
     cores: int = 0,
 ) -> FetchPlan:
-    """The plan of a choice, without the network. ``cores`` 0 means this machine's, ``rates`` are its measured rates.
+    """The plan of a choice, without the network. ``rates`` were measured; ``cores`` 0 means those of this machine.
 
     Raises:
-        HubError: a setting forbids the cache, or a pinned repository or a folder of experts lacks a file.
+        HubError: a setting forbids the cache, or a pinned repository or the folder of experts lacks a file.
     """
-    known = read_shared_parts().repositories
-    planned = tuple(
-        _plan_part(known[use.repository], use.part, purpose, lock, into)
+    listed_repositories = read_shared_parts().repositories
+    planned_parts = tuple(
+        _plan_part(listed_repositories[use.repository], use.part, purpose, lock, separate_cache)
         for use, purpose in list_needed_parts(experiment, choice).items()
     )
-    used, chosen = find_models(experiment, choice), list_variants(experiment, choice)
-    cache_folder = blob_cache.cache_folder() if into is None else into
-    images, passes = count_passes(experiment, choice, len(chosen))
-    rate, speed = rates.get(FETCHING_RATE), rates.get(encoding_rate_name(used.tower, device))
-    encoding = (
-        passes / speed if speed else estimate_encoding_seconds(used.tower, passes, device, cores or os.cpu_count() or 1)
+    models, variants = find_models(experiment, choice), list_variants(experiment, choice)
+    cache_folder = blob_cache.cache_folder() if separate_cache is None else separate_cache
+    images, passes = count_passes(experiment, choice, len(variants))
+    rate, speed = rates.get(FETCHING_RATE), rates.get(encoding_rate_name(models.tower, device))
+    encoding_seconds = (
+        passes / speed
+        if speed
+        else estimate_encoding_seconds(models.tower, passes, device, cores or os.cpu_count() or 1)
     )
-    own = _find_own_models(experiment, choice) if uses_own_folder(experiment, choice) else ()
-    sizes = [one.nbytes for one in own] or [part.nbytes or 0 for part in planned if part.kind == MODEL]
-    notes = [one.note for one in (experiment, used) if one.note]
+    own_models = _find_own_models(experiment, choice) if uses_own_folder(experiment, choice) else ()
+    sizes = [one.nbytes for one in own_models] or [part.nbytes or 0 for part in planned_parts if part.kind == MODEL]
+    notes = [one.note for one in (experiment, models) if one.note]
     notes += [f"{one.title}: {one.note}" for one in list_test_sets(experiment, choice) if one.note]
     return FetchPlan(
         experiment=experiment.key,
         title=experiment.title,
         host=client.host(),
-        parts=planned,
+        parts=planned_parts,
         cache_folder=cache_folder,
         free_bytes=free_bytes(cache_folder),
-        rate=rate or RATE,
+        rate=rate or DEFAULT_RATE,
         rate_measured=rate is not None,
         images=images,
         passes=passes,
-        compute_seconds=encoding
-        + estimate_merging_seconds(chosen, sum(sizes), rates.get(merging_rate_name(used.tower, device))),
+        compute_seconds=encoding_seconds
+        + estimate_merging_seconds(variants, sum(sizes), rates.get(merging_rate_name(models.tower, device))),
         speed_measured=speed is not None,
         device=device,
-        heavy=BESIDE_B32[used.tower] >= HEAVY and device == "cpu",
-        rows=tuple(variant.key for variant in chosen),
+        heavy=RELATIVE_WORK[models.tower] >= HEAVY_WORK and device == "cpu",
+        rows=tuple(variant.key for variant in variants),
         left_out=list_left_out_rows(experiment, choice),
         notes=tuple(notes),
-        own=own,
+        own_models=own_models,
     )
 
 
@@ -185,24 +195,26 @@ def count_passes(experiment: Experiment, choice: Choice, rows: int) -> tuple[int
 
     Each image passes through the pretrained model and every row, and those in domain also through their own expert.
     """
-    inside = sum(_images(one.rows, choice) for one in experiment.tasks)
-    outside = sum(_images(one.rows, choice) for one in list_test_sets(experiment, choice)[len(experiment.tasks) :])
-    return inside + outside, inside * (rows + 2) + outside * (rows + 1)
+    in_domain = sum(_count_images(one.rows, choice) for one in experiment.tasks)
+    out_of_domain = sum(
+        _count_images(one.rows, choice) for one in list_test_sets(experiment, choice)[len(experiment.tasks) :]
+    )
+    return in_domain + out_of_domain, in_domain * (rows + 2) + out_of_domain * (rows + 1)
 
 
 def estimate_encoding_seconds(tower: str, passes: int, device: str, cores: int) -> float:
     """Estimated seconds of a number of forward passes."""
-    rate = ENCODING_RATES / BESIDE_B32[tower] if device == "cpu" else DECODED
+    rate = ENCODING_RATE / RELATIVE_WORK[tower] if device == "cpu" else DECODING_RATE
     return passes / (rate * cores)
 
 
 def estimate_merging_seconds(rows: Sequence[RowVariant], nbytes: int, rate: float | None) -> float:
     """Estimated seconds of merging, from the bytes of all models and the measured bytes per second."""
-    times = [1.0 if rate or not row.row.grouping_matters else FACTORED for row in rows]
-    return sum(times) * nbytes / (rate or MERGING_RATE)
+    factors = [1.0 if rate or not row.row.grouping_matters else FACTORIZATION_FACTOR for row in rows]
+    return sum(factors) * nbytes / (rate or MERGING_RATE)
 
 
-def _images(rows: int | None, choice: Choice) -> int:
+def _count_images(rows: int | None, choice: Choice) -> int:
     if rows is None:
         return choice.images or 0
     return rows if choice.images is None else min(rows, choice.images)
@@ -220,47 +232,53 @@ def _find_own_models(experiment: Experiment, choice: Choice) -> tuple[OwnModel, 
     )
 
 
-def _plan_part(listed: ListedRepository, part: str, purpose: str, lock: Lock, into: Path | None) -> PlannedPart:
+def _plan_part(
+    listed: ListedRepository, part: str, purpose: str, lock: Lock, separate_cache: Path | None
+) -> PlannedPart:
     repository, files = find_repository(listed, lock), list_files(listed, part, lock)
     group = listed.parts[part]
     names = [file.name for file in files] if listed.name in lock.repositories else [one.name for one in group.files]
     sizes = [file.size for file in files]
-    exact = len(sizes) == len(names) and None not in sizes
-    folder = blob_cache.snapshot(repository, into)
+    is_exact = len(sizes) == len(names) and None not in sizes
+    folder = blob_cache.snapshot(repository, separate_cache)
     if listed.name in lock.repositories:
-        cached_bytes = blob_cache.count_cached_bytes(repository, files, into)
-        complete = blob_cache.find_complete_snapshot(repository, files, into) is not None
+        cached_bytes = blob_cache.count_cached_bytes(repository, files, separate_cache)
+        is_complete = blob_cache.find_complete_snapshot(repository, files, separate_cache) is not None
     else:
-        cached_bytes, complete = _match_files(folder, names)
-    nbytes = sum(size or 0 for size in sizes) if exact else cached_bytes if complete else group.about
+        cached_bytes, is_complete = _match_files(folder, names)
+    nbytes = sum(size or 0 for size in sizes) if is_exact else cached_bytes if is_complete else group.about
     return PlannedPart(
         repository=listed.name,
         kind=listed.kind,
         purpose=purpose,
         files=tuple(names),
         nbytes=nbytes,
-        is_exact=exact,
+        is_exact=is_exact,
         local_bytes=cached_bytes,
-        is_complete=complete,
+        is_complete=is_complete,
         license=license_text(listed, lock),
         gated=lock.repositories[listed.name].gated if listed.name in lock.repositories else listed.gated,
         revision=repository.revision,
-        note=_note(listed, group),
+        note=_write_note(listed, group),
     )
 
 
-def _note(listed: ListedRepository, group: ListedPart) -> str:
-    """The note on a repository, and the source of its size if it was not read."""
-    guessed = (
-        "its size is an estimate" if group.basis == ESTIMATE else "its size is not known" if not group.basis else ""
+def _write_note(listed: ListedRepository, group: ListedPart) -> str:
+    """The note on a repository, and whether its size is an estimate or unknown."""
+    size_note = (
+        "its size is an estimate"
+        if group.basis == ESTIMATED_SIZE
+        else "its size is not known"
+        if not group.basis
+        else ""
     )
-    return "; ".join(filter(None, (listed.note.rstrip("."), guessed)))
+    return "; ".join(filter(None, (listed.note.rstrip("."), size_note)))
 
 
 def _match_files(folder: Path | None, names: Sequence[str]) -> tuple[int, bool]:
-    """The bytes of files in a snapshot that have these names or patterns, and whether each of them has one.
+    """The bytes of the files in a snapshot that match these names or patterns, and whether no file is missing.
 
-    Before the first fetch, the number of files of a pattern is unknown, so such a part is never complete.
+    Before the first fetch, the number of files of a pattern is unknown, so a part with a pattern is never complete.
     """
     if folder is None:
         return 0, False
@@ -268,5 +286,5 @@ def _match_files(folder: Path | None, names: Sequence[str]) -> tuple[int, bool]:
         path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()
     }
     matches = [[name for name in cached_sizes if fnmatch.fnmatchcase(name, pattern)] for pattern in names]
-    whole = all(matches) and not any("*" in name for name in names)
-    return sum(cached_sizes[name] for name in {name for group in matches for name in group}), whole
+    is_complete = all(matches) and not any("*" in name for name in names)
+    return sum(cached_sizes[name] for name in {name for group in matches for name in group}), is_complete

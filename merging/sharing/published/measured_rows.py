@@ -27,7 +27,10 @@ MEASURED_FILE = "measured.json"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFiles:
-    """The measured files: ``latest`` are repositories that differed from the catalogue, ``pinned`` the days."""
+    """Facts about the measured files.
+
+    ``latest`` are repositories that differed from the catalogue, ``pinned`` the days on which repositories were pinned.
+    """
 
     latest: tuple[str, ...]
     pinned: tuple[str, ...]
@@ -45,11 +48,11 @@ class MeasuredFiles:
 
 @dataclass(frozen=True)
 class MeasuredTable:
-    """Rows by their keys, and ``problems``: why a row could not be computed. ``benchmark`` is the digest of its images.
+    """The measured rows by their keys, and ``problems``, {key: why that row could not be computed}.
 
-    ``device`` computed them. ``choice`` is the choice at that time: a table of these rows has no other choice.
-    ``references`` are the ids of the models of the first rows: "pretrained" and each expert's task.
-    ``files`` are the measured files, which may differ from those that are pinned now.
+    ``device`` is the device of the computation, ``benchmark`` the digest of the images. ``choice`` is the choice of the
+    run that measured the rows. ``references`` are the ids of the models of the first rows: "pretrained" and each
+    expert's task. ``files`` are the measured files, which may differ from those that are pinned now.
     """
 
     device: str
@@ -61,12 +64,12 @@ class MeasuredTable:
     problems: Mapping[str, str] = field(default_factory=dict)
 
     def with_row(self, one: MeasuredRow) -> MeasuredTable:
-        """The same with a row, which replaces a row or problem with its key."""
-        problems = {key: problem for key, problem in self.problems.items() if key != row_key(one)}
-        return replace(self, rows={**self.rows, row_key(one): one}, problems=problems)
+        """The table with a row, which replaces an earlier row or problem with its key."""
+        problems = {key: problem for key, problem in self.problems.items() if key != find_row_key(one)}
+        return replace(self, rows={**self.rows, find_row_key(one): one}, problems=problems)
 
     def with_problem(self, key: str, problem: str) -> MeasuredTable:
-        """The same with the reason why a row could not be computed."""
+        """The table with the reason why a row could not be computed."""
         return replace(self, problems={**self.problems, key: problem})
 
     def sort_rows(self, experiment: Experiment, choice: Choice) -> list[MeasuredRow]:
@@ -82,7 +85,7 @@ class MeasuredTable:
         )
 
 
-def row_key(one: MeasuredRow) -> str:
+def find_row_key(one: MeasuredRow) -> str:
     """The key of a row in a table."""
     return one.row if isinstance(one.row, str) else one.row.key
 
@@ -98,18 +101,18 @@ def write_measured(folder: Path, measured: MeasuredTable) -> None:
         for key, one in measured.rows.items()
     }
     content = {"device": measured.device, "benchmark": measured.benchmark, "problems": dict(measured.problems)}
-    of = {
+    provenance = {
         "choice": measured.choice.to_plain(),
         "files": measured.files.to_plain(),
         "references": dict(measured.references),
     }
-    write_json(folder / MEASURED_FILE, content | of | {"rows": rows})
+    write_json(folder / MEASURED_FILE, content | provenance | {"rows": rows})
 
 
 def read_measured_choice(folder: Path) -> Choice | None:
     """The choice with which the rows in a folder were measured; None if there are none."""
     path = folder / MEASURED_FILE
-    return _choice(CatalogueFields(read_mapping(path), MEASURED_FILE)) if path.is_file() else None
+    return _parse_choice(CatalogueFields(read_mapping(path), MEASURED_FILE)) if path.is_file() else None
 
 
 def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> MeasuredTable:
@@ -122,41 +125,50 @@ def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> Measu
     if not path.is_file():
         raise TaskError(f"{experiment.key} has no measured row yet. `published run {experiment.key}` computes them.")
     outer = CatalogueFields(read_mapping(path), MEASURED_FILE)
-    device, benchmark, rows = outer.text("device"), outer.text("benchmark", empty=True), outer.mapping("rows")
-    problems = {str(key): str(problem) for key, problem in outer.mapping("problems").items()}
-    made_by, files = _choice(outer), _files(outer.mapping("files"))
-    ids = {str(name): str(each) for name, each in outer.mapping("references").items()}
+    device, benchmark, rows = (
+        outer.read_text("device"),
+        outer.read_text("benchmark", empty=True),
+        outer.read_mapping_field("rows"),
+    )
+    problems = {str(key): str(problem) for key, problem in outer.read_mapping_field("problems").items()}
+    measured_choice, files = _parse_choice(outer), _parse_files(outer.read_mapping_field("files"))
+    ids = {str(name): str(each) for name, each in outer.read_mapping_field("references").items()}
     outer.refuse_unknown()
-    known: dict[str, str | RowVariant] = {PRETRAINED: PRETRAINED, INDIVIDUAL: INDIVIDUAL}
-    known |= {variant.key: variant for variant in list_variants(experiment, choice)}
-    read = {
-        key: _row(row, CatalogueFields(rows[key], f"{MEASURED_FILE}, {key}"))
-        for key, row in known.items()
+    row_by_key: dict[str, str | RowVariant] = {PRETRAINED: PRETRAINED, INDIVIDUAL: INDIVIDUAL}
+    row_by_key |= {variant.key: variant for variant in list_variants(experiment, choice)}
+    measured_rows = {
+        key: _parse_row(row, CatalogueFields(rows[key], f"{MEASURED_FILE}, {key}"))
+        for key, row in row_by_key.items()
         if key in rows
     }
-    return MeasuredTable(device, benchmark, made_by, ids, files, read, problems)
+    return MeasuredTable(device, benchmark, measured_choice, ids, files, measured_rows, problems)
 
 
-def _choice(outer: CatalogueFields) -> Choice:
-    return Choice.from_plain(outer.mapping("choice"), f"{MEASURED_FILE}, choice")
+def _parse_choice(outer: CatalogueFields) -> Choice:
+    return Choice.from_plain(outer.read_mapping_field("choice"), f"{MEASURED_FILE}, choice")
 
 
-def _files(stated: Mapping[str, Any]) -> MeasuredFiles:
+def _parse_files(stated: Mapping[str, Any]) -> MeasuredFiles:
     entry = CatalogueFields(stated, f"{MEASURED_FILE}, files")
-    files = MeasuredFiles(entry.texts("latest"), entry.texts("pinned"))
+    files = MeasuredFiles(entry.read_texts("latest"), entry.read_texts("pinned"))
     entry.refuse_unknown()
     return files
 
 
-def _row(row: str | RowVariant, entry: CatalogueFields) -> MeasuredRow:
+def _parse_row(row: str | RowVariant, entry: CatalogueFields) -> MeasuredRow:
     try:
-        scores = {task: TaskScore(task, each["accuracy"], each["n"]) for task, each in entry.mapping("scores").items()}
-        right = {task: _unpack_answers(text, scores[task].n) for task, text in entry.mapping("right").items()}
+        scores = {
+            task: TaskScore(task, each["accuracy"], each["n"])
+            for task, each in entry.read_mapping_field("scores").items()
+        }
+        right = {
+            task: _unpack_answers(text, scores[task].n) for task, text in entry.read_mapping_field("right").items()
+        }
     except (KeyError, TypeError, ValueError, binascii.Error) as error:
         raise TaskError(
-            f"{entry.where}: it cannot be read ({error!r}). Delete {MEASURED_FILE}, and run it again."
+            f"{entry.location}: it cannot be read ({error!r}). Delete {MEASURED_FILE}, and run it again."
         ) from None
-    return MeasuredRow(row, scores, right or None, run=entry.text("run", empty=True))
+    return MeasuredRow(row, scores, right or None, run=entry.read_text("run", empty=True))
 
 
 def _pack_answers(right: NDArray[np.bool_]) -> str:

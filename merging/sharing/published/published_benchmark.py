@@ -19,33 +19,35 @@ from merging.sharing.published.repository_lock import (
     stated_license,
 )
 
-# The whole test set, or a part of it; images and models are read from the fetched files.
-MODEL_NAMES_HINT = {"whole": True, "by_reference": True, "models_by_reference": True}
+# Of a benchmark's description: test sets are not divided into halves, images and models stay in the fetched files.
+READING_OPTIONS = {"whole": True, "by_reference": True, "models_by_reference": True}
 
 
-def describe_benchmark(experiment: Experiment, choice: Choice, lock: Lock, into: Path | None = None) -> dict[str, Any]:
+def describe_benchmark(
+    experiment: Experiment, choice: Choice, lock: Lock, separate_cache: Path | None = None
+) -> dict[str, Any]:
     """The description of the benchmark, as ``Description.from_plain`` reads it, with paths into the cache.
 
     Raises:
         HubError: a repository is not in the cache.
     """
-    used = find_models(experiment, choice)
-    text = used.text or used.pretrained
+    models = find_models(experiment, choice)
+    text = models.text or models.pretrained
     if not uses_own_folder(experiment, choice):
-        pretrained = _model_path(used.pretrained, lock, into)
-        experts = {one.key: _model_path(used.experts[one.key], lock, into) for one in experiment.tasks}
+        pretrained = _find_model_path(models.pretrained, lock, separate_cache)
+        experts = {one.key: _find_model_path(models.experts[one.key], lock, separate_cache) for one in experiment.tasks}
     else:
         pretrained, experts = find_models_in_folder(experiment, Path(choice.experts))
-    inside = {one.key for one in experiment.tasks}
+    in_domain = {one.key for one in experiment.tasks}
     tasks = {
-        one.key: _task(one, lock, into, CLIP if one.key in inside else choice.wording)
+        one.key: _describe_task(one, lock, separate_cache, CLIP if one.key in in_domain else choice.wording)
         for one in list_test_sets(experiment, choice)
     }
     for key, path in experts.items():
         tasks[key]["expert"] = str(path)
     return {
         "pretrained": str(pretrained),
-        "text": str(_model_path(text, lock, into)),
+        "text": str(_find_model_path(text, lock, separate_cache)),
         "tasks": tasks,
         "images": choice.images or 0,
         "exemplars": choice.exemplars or 1,
@@ -54,37 +56,41 @@ def describe_benchmark(experiment: Experiment, choice: Choice, lock: Lock, into:
             f"{purpose} ({use.repository})": stated_license(read_shared_parts().repositories[use.repository], lock)
             for use, purpose in list_needed_parts(experiment, choice).items()
         },
-        **MODEL_NAMES_HINT,
+        **READING_OPTIONS,
     }
 
 
-def _task(one: PublishedSet, lock: Lock, into: Path | None, wording: str) -> dict[str, Any]:
-    listed = read_shared_parts().repositories[one.repository]
-    words: dict[str, Any] = {"classes": list(one.classes), "templates": list(one.templates)}
-    if one.prompts:
-        words = {"prompts": one.prompts}
-        words |= {"wording": wording} if wording in prompts(one.prompts).wordings else {}
+def _describe_task(test_set: PublishedSet, lock: Lock, separate_cache: Path | None, wording: str) -> dict[str, Any]:
+    listed = read_shared_parts().repositories[test_set.repository]
+    prompt_fields: dict[str, Any] = {"classes": list(test_set.classes), "templates": list(test_set.templates)}
+    if test_set.prompts:
+        prompt_fields = {"prompts": test_set.prompts}
+        prompt_fields |= {"wording": wording} if wording in prompts(test_set.prompts).wordings else {}
     revision = find_repository(listed, lock).revision
     return {
-        "images": str(_snapshot_folder(one.repository, lock, into)),
-        "title": one.title,
-        # other programs may have put other configurations beside it in the cache
-        **({"configuration": one.configuration} if one.configuration else {}),
-        "test_split": one.split,
-        "image_column": one.image,
-        "label_column": one.label,
-        "source": f"{one.repository}@{revision}, {one.split}" if revision else f"{one.repository}, {one.split}",
-        "license": license_text(listed, lock),  # without its date: scores depend on this text
-        **words,
+        "images": str(_find_snapshot_folder(test_set.repository, lock, separate_cache)),
+        "title": test_set.title,
+        # the cache may also have other configurations, from other programs
+        **({"configuration": test_set.configuration} if test_set.configuration else {}),
+        "test_split": test_set.split,
+        "image_column": test_set.image,
+        "label_column": test_set.label,
+        "source": f"{test_set.repository}@{revision}, {test_set.split}"
+        if revision
+        else f"{test_set.repository}, {test_set.split}",
+        "license": license_text(
+            listed, lock
+        ),  # without its date, because the digest of the scores depends on this text
+        **prompt_fields,
     }
 
 
-def _model_path(use: ModelFile, lock: Lock, into: Path | None) -> Path:
-    return _snapshot_folder(use.repository, lock, into) / find_model_name(use, lock)
+def _find_model_path(use: ModelFile, lock: Lock, separate_cache: Path | None) -> Path:
+    return _find_snapshot_folder(use.repository, lock, separate_cache) / find_model_name(use, lock)
 
 
-def _snapshot_folder(name: str, lock: Lock, into: Path | None) -> Path:
-    folder = blob_cache.snapshot(find_repository(read_shared_parts().repositories[name], lock), into)
+def _find_snapshot_folder(name: str, lock: Lock, separate_cache: Path | None) -> Path:
+    folder = blob_cache.snapshot(find_repository(read_shared_parts().repositories[name], lock), separate_cache)
     if folder is None:
         raise HubError(f"{name} is not in the cache: fetch it first (`published fetch`).", "missing")
     return folder
@@ -101,8 +107,8 @@ def find_models_in_folder(experiment: Experiment, folder: Path) -> tuple[Path, d
     missing = [path for path in (pretrained, *experts.values()) if not path.is_file()]
     if missing:
         raise HubError(
-            f"{folder} has no {missing[0].relative_to(folder)}: it is no folder of the papers' experts. Such a folder "
-            "has zeroshot.pt, and finetuned.pt in a folder for each task.",
+            f"{folder} has no {missing[0].relative_to(folder)}: it is not a folder of the papers' experts. Such a "
+            "folder has zeroshot.pt, and finetuned.pt in a folder for each task.",
             "missing",
         )
     return pretrained, experts

@@ -1,4 +1,4 @@
-"""The first rows of a table: the pretrained model on everything, and each expert on its own task, in one pass."""
+"""The first rows of a table: the pretrained model on all tasks, and each expert on its own task, in one pass."""
 
 from __future__ import annotations
 
@@ -27,71 +27,75 @@ from merging.tasks.context import QUIET, Context
 
 
 def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Context = QUIET) -> MeasuredTable:
-    """The measured rows with those of the references; missing references are computed.
+    """The measured rows, including those of the references; missing references are computed.
 
-    The pretrained model's scores are stored like those of any reference model. An expert is scored on its own task
-    only, so its scores are stored only in the table.
+    The pretrained model's scores are also stored as a reference run. An expert is scored on its own task only, so its
+    score is stored only in the table.
     """
-    known = find_measured(run, benchmark)
-    missing = {PRETRAINED, INDIVIDUAL} - set(known.rows)
+    measured = find_measured(run, benchmark)
+    missing = {PRETRAINED, INDIVIDUAL} - set(measured.rows)
     if not missing:
-        write_measured(run.folders.folder, known)  # with the choice of this run
-        return known
-    store, started, ids = run.open_store(benchmark), time.monotonic(), known.references
+        write_measured(run.folders.folder, measured)  # with the choice of this run
+        return measured
+    store, started, ids = run.open_store(benchmark), time.monotonic(), measured.references
     tasks = {PRETRAINED: [task.key for task in benchmark.tasks]} if PRETRAINED in missing else {}
     tasks |= {task: [task] for task in benchmark.experts} if INDIVIDUAL in missing else {}
     references = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
-    work = [
+    models = [
         EvaluatedModel(name, references[name], on, stored_features=store.features_folder(ids[name]))
         for name, on in tasks.items()
     ]
     warnings: list[str] = []
-    scored = score_together(work, benchmark, context=replace(context.on_device(run.device), warn=warnings.append))
+    scored = score_together(models, benchmark, context=replace(context.on_device(run.device), warn=warnings.append))
     seconds = time.monotonic() - started
-    store_encoding_rate(run, benchmark, work, seconds)
+    store_encoding_rate(run, benchmark, models, seconds)
     for sentence in warnings:
         context.warn(sentence)
-    if plain := scored.get(PRETRAINED):
-        store_reference(store, benchmark, PRETRAINED, plain.table, seconds / len(work), run.device, warnings)
-        known = known.with_row(MeasuredRow(PRETRAINED, plain.scores, plain.right_answers, run=ids[PRETRAINED]))
+    if pretrained_scores := scored.get(PRETRAINED):
+        store_reference(
+            store, benchmark, PRETRAINED, pretrained_scores.table, seconds / len(models), run.device, warnings
+        )
+        measured = measured.with_row(
+            MeasuredRow(PRETRAINED, pretrained_scores.scores, pretrained_scores.right_answers, run=ids[PRETRAINED])
+        )
     if INDIVIDUAL in missing:
-        own = {task: scored[task].scores[task] for task in benchmark.experts}
+        expert_scores = {task: scored[task].scores[task] for task in benchmark.experts}
         right = {task: scored[task].right_answers[task] for task in benchmark.experts}
-        known = known.with_row(MeasuredRow(INDIVIDUAL, own, right))
-    write_measured(run.folders.folder, known)
-    return known
+        measured = measured.with_row(MeasuredRow(INDIVIDUAL, expert_scores, right))
+    write_measured(run.folders.folder, measured)
+    return measured
 
 
 def find_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
-    """The earlier rows on these images, as rows of this choice; empty if the earlier images differ.
+    """The measured rows on these images, as rows of this choice; empty if the images differ.
 
-    After another choice or with other models, only references of the same models are reused: other rows are read from
-    their runs again.
+    If the choice or the models differ, only references of the same models are reused; other rows are read again from
+    their runs.
     """
     ids = {name: reference_id(benchmark, name) for name in (PRETRAINED, *benchmark.experts)}
     files = MeasuredFiles.from_lock(
         run.folders.read_lock(), {use.repository for use in list_needed_parts(run.experiment, run.choice)}
     )
     if (run.folders.folder / MEASURED_FILE).is_file():
-        known = read_measured(run.folders.folder, run.experiment, run.choice)
-        if known.benchmark == benchmark.digest:
-            if known.references == ids and replace(known.choice, rows=()) == replace(run.choice, rows=()):
-                return replace(known, choice=run.choice, files=files)
-            rows = {key: row for key, row in known.rows.items() if _is_same_reference(key, known.references, ids)}
+        measured = read_measured(run.folders.folder, run.experiment, run.choice)
+        if measured.benchmark == benchmark.digest:
+            if measured.references == ids and replace(measured.choice, rows=()) == replace(run.choice, rows=()):
+                return replace(measured, choice=run.choice, files=files)
+            rows = {key: row for key, row in measured.rows.items() if _is_same_reference(key, measured.references, ids)}
             if rows:
-                return replace(known, choice=run.choice, rows=rows, problems={}, references=ids, files=files)
+                return replace(measured, choice=run.choice, rows=rows, problems={}, references=ids, files=files)
     device = describe_device(choose_device(run.device))
     return MeasuredTable(device, benchmark.digest, run.choice, ids, files)
 
 
-def _is_same_reference(key: str, before: Mapping[str, str], ids: Mapping[str, str]) -> bool:
+def _is_same_reference(key: str, earlier_ids: Mapping[str, str], ids: Mapping[str, str]) -> bool:
     """Whether a row of a table is a reference that was measured on the models with these ids."""
     names = {PRETRAINED: {PRETRAINED}, INDIVIDUAL: set(ids) - {PRETRAINED}}.get(key)
-    return names is not None and all(before.get(name) == ids[name] for name in names)
+    return names is not None and all(earlier_ids.get(name) == ids[name] for name in names)
 
 
-def store_encoding_rate(run: ExperimentRun, benchmark: Benchmark, work: list[EvaluatedModel], seconds: float) -> None:
+def store_encoding_rate(run: ExperimentRun, benchmark: Benchmark, models: list[EvaluatedModel], seconds: float) -> None:
     """Store the encoding rate of this tower on this device, for the next plan."""
-    passes = sum(benchmark.count(key, split) for part in work for key in part.tasks for split in SPLITS)
+    passes = sum(benchmark.count(key, split) for part in models for key in part.tasks for split in SPLITS)
     name = encoding_rate_name(find_models(run.experiment, run.choice).tower, choose_device(run.device).type)
     store_rate(run.folders.rates_folder, name, passes, seconds)

@@ -1,6 +1,7 @@
-"""The lock: commits, licenses, and files with sizes and digests of the first fetch, which later fetches must match.
+"""The lock: the commits, licenses and files, with sizes and digests, that later fetches must match.
 
-``lock.json`` is in the experiment's folder. The catalogue lacks most commits and digests; the lock has them.
+The first fetch of a repository pins it: it stores the commit and its facts in ``lock.json`` in the experiment's folder,
+because the catalogue lacks most commits and digests.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from merging.models.hub.repository import COMMIT, Repository, RepositoryFacts, R
 from merging.sharing.published.catalogue_fields import CatalogueFields, read_mapping
 from merging.sharing.published.catalogue_parts import DATA_SET, MODEL, ListedFile, ListedRepository, ModelFile
 
-LOCK, VERSION = "lock.json", 1
+LOCK_FILE, VERSION = "lock.json", 1
 NONE_STATED = "none stated"
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedRepository:
-    """A repository at its first fetch, on the day ``read``; ``files`` are all of its files."""
+    """A repository as pinned on the day ``read``; ``files`` are all files of the commit ``revision``."""
 
     name: str
     kind: str
@@ -40,7 +41,7 @@ class PinnedRepository:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Pinned repositories by name. ``latest`` are those with another commit or other files than the catalogue's."""
+    """Pinned repositories by name. ``latest`` are the names of those that differ from the catalogue."""
 
     repositories: Mapping[str, PinnedRepository] = field(default_factory=dict)
     latest: tuple[str, ...] = ()
@@ -51,25 +52,27 @@ class Lock:
         """The lock with the Hub's facts about a repository.
 
         Raises:
-            HubError: it is not the repository that the catalogue or this lock names.
+            HubError: without ``latest``, the commit or a file differs from the catalogue or this lock.
         """
-        read = (today or date.today()).isoformat()
+        read_date = (today or date.today()).isoformat()
         known = self.repositories.get(listed.name)
         expected = known.revision if known else listed.revision
-        moved = bool(expected) and expected != facts.revision
-        if moved and not latest:
+        is_moved = bool(expected) and expected != facts.revision
+        if is_moved and not latest:
             raise HubError(
-                f"{listed.name} was pinned at {expected}, and {facts.revision} was given. --latest takes the new one.",
+                f"{listed.name} is pinned at {expected}, but the Hub has {facts.revision}. --latest uses it.",
                 "digest",
             )
-        other = _describe_other_file(listed, facts)
-        if other and not latest:
-            raise HubError(other, "digest")
+        other_file = _describe_other_file(listed, facts)
+        if other_file and not latest:
+            raise HubError(other_file, "digest")
         pinned = PinnedRepository(
-            listed.name, listed.kind, facts.revision, facts.license, facts.gated, read, tuple(facts.files)
+            listed.name, listed.kind, facts.revision, facts.license, facts.gated, read_date, tuple(facts.files)
         )
-        newer = (*self.latest, listed.name) if (moved or other) and listed.name not in self.latest else self.latest
-        return replace(self, repositories={**self.repositories, listed.name: pinned}, latest=newer)
+        latest_names = (
+            (*self.latest, listed.name) if (is_moved or other_file) and listed.name not in self.latest else self.latest
+        )
+        return replace(self, repositories={**self.repositories, listed.name: pinned}, latest=latest_names)
 
     def replace_with(self, other: Lock) -> Lock:
         """The lock with its repositories replaced by those of another lock."""
@@ -78,17 +81,17 @@ class Lock:
 
 
 def find_repository(listed: ListedRepository, lock: Lock) -> Repository:
-    """The repository at its pinned commit: the lock's, else the catalogue's, else the branch's."""
+    """The repository at the commit of the lock, else at that of the catalogue, else at its main branch."""
     pinned = lock.repositories.get(listed.name)
     kind: Any = listed.kind
     return Repository(kind, listed.name, pinned.revision if pinned else listed.revision)
 
 
 def list_files(listed: ListedRepository, part: str, lock: Lock) -> tuple[RepositoryFile, ...]:
-    """The known files of a part: names, sizes and digests of the lock, else of the catalogue.
+    """The files of a part, with sizes and digests from the lock, else from the catalogue.
 
-    Before the first fetch, patterns are omitted, since their files are unknown. If the repository has its weights in
-    another format than in the catalogue, those files are used.
+    Before the first fetch, patterns are omitted, because their files are unknown. If the weights in the repository have
+    another format than in the catalogue, the files of that format are used.
 
     Raises:
         HubError: the repository lacks a needed file.
@@ -104,7 +107,7 @@ def list_files(listed: ListedRepository, part: str, lock: Lock) -> tuple[Reposit
             existing = first_few((file.name for file in pinned.files), 8)
             raise HubError(
                 f"{listed.name} has no file {one.name} at {pinned.revision[:12]}. It has {existing or 'no files'}. "
-                f"`--revision {listed.name}=REVISION` takes it at another branch, tag or commit.",
+                f"`--revision {listed.name}=REVISION` uses another branch, tag or commit.",
                 "missing",
             )
         files |= {file.name: file for file in matches}
@@ -112,9 +115,9 @@ def list_files(listed: ListedRepository, part: str, lock: Lock) -> tuple[Reposit
 
 
 def match_names(name: str, repository_names: Sequence[str]) -> list[str]:
-    """The names in a repository for ``name`` of the catalogue: the name itself, or the weights in another format.
+    """The names in a repository for ``name`` in the catalogue: the name itself, or the weights in another format.
 
-    An adapter only replaces an adapter, and a whole model, with its shards, a whole model.
+    Only an adapter replaces an adapter, and only a whole model, with its shards, a whole model.
     """
     if name in repository_names or name not in {*WEIGHTS, *ADAPTERS}:
         return [name]
@@ -131,14 +134,14 @@ def find_model_name(use: ModelFile, lock: Lock) -> str:
 
 
 def license_text(listed: ListedRepository, lock: Lock) -> str:
-    """The license as it was last read, 'none stated' if the card states none, or that it was not read yet."""
+    """The license as last read, "none stated" if the card states none, or "not read yet"."""
     if pinned := lock.repositories.get(listed.name):
         return pinned.license or NONE_STATED
     return listed.license or "not read yet"
 
 
 def stated_license(listed: ListedRepository, lock: Lock) -> str:
-    """The license with the day on which it was read and the commit of the card, for benchmarks made from the files."""
+    """The license with the day on which it was read and the commit of the card, for the licenses of a benchmark."""
     text, pinned = license_text(listed, lock), lock.repositories.get(listed.name)
     return f"{text} (read {pinned.read} at commit {pinned.revision[:12]})" if pinned else text
 
@@ -147,19 +150,24 @@ def read_lock(folder: Path) -> Lock:
     """The lock in an experiment's folder; an empty one if there is none.
 
     Raises:
-        TaskError: it cannot be read, so that nothing is pinned; it must be corrected or deleted.
+        TaskError: the file cannot be read; the user must correct or delete it.
     """
-    path = folder / LOCK
+    path = folder / LOCK_FILE
     if not path.exists():
         return Lock()
-    outer = CatalogueFields(read_mapping(path), LOCK)
-    if outer.count("version") != VERSION:
-        raise TaskError(f"{path} is of another version of this program. Delete it to pin the repositories anew.")
-    entries = outer.mapping("repositories")
-    latest = outer.texts("latest")
+    outer = CatalogueFields(read_mapping(path), LOCK_FILE)
+    if outer.read_count("version") != VERSION:
+        raise TaskError(
+            f"{path} was written by another version of this program. Delete it to pin the repositories again."
+        )
+    entries = outer.read_mapping_field("repositories")
+    latest = outer.read_texts("latest")
     outer.refuse_unknown()
     return Lock(
-        {name: _parse_repository(name, CatalogueFields(each, f"{LOCK}, {name}")) for name, each in entries.items()},
+        {
+            name: _parse_repository(name, CatalogueFields(each, f"{LOCK_FILE}, {name}"))
+            for name, each in entries.items()
+        },
         latest,
     )
 
@@ -171,32 +179,34 @@ def write_lock(folder: Path, lock: Lock) -> None:
         name: {key: value for key, value in asdict(one).items() if key != "name"}
         for name, one in lock.repositories.items()
     }
-    write_json(folder / LOCK, {"version": VERSION, "repositories": repositories, "latest": list(lock.latest)})
+    write_json(folder / LOCK_FILE, {"version": VERSION, "repositories": repositories, "latest": list(lock.latest)})
 
 
 def _parse_repository(name: str, entry: CatalogueFields) -> PinnedRepository:
     try:
-        files: Sequence[RepositoryFile] = [_file(each) for each in entry.entries("files")]
+        files: Sequence[RepositoryFile] = [_parse_file(each) for each in entry.read_entries("files")]
     except HubError as error:
-        raise TaskError(f"{entry.where}: {error}") from None
+        raise TaskError(f"{entry.location}: {error}") from None
     pinned = PinnedRepository(
         name=name,
-        kind=entry.one_of("kind", (MODEL, DATA_SET)),
-        revision=entry.text("revision"),
-        license=entry.optional_text("license"),
-        gated=entry.one_of("gated", (True, False)),
-        read=entry.text("read"),
+        kind=entry.read_choice("kind", (MODEL, DATA_SET)),
+        revision=entry.read_text("revision"),
+        license=entry.read_optional_text("license"),
+        gated=entry.read_choice("gated", (True, False)),
+        read=entry.read_text("read"),
         files=tuple(files),
     )
     if not COMMIT.fullmatch(pinned.revision):
-        raise entry.field_error("revision", "a full commit is needed", pinned.revision)
+        raise entry.make_field_error("revision", "a full commit is needed", pinned.revision)
     entry.refuse_unknown()
     return pinned
 
 
-def _file(entry: CatalogueFields) -> RepositoryFile:
-    size = entry.count("size") if entry.has("size") else None
-    file = RepositoryFile(entry.text("name"), size, entry.optional_text("sha256"), entry.optional_text("git_id"))
+def _parse_file(entry: CatalogueFields) -> RepositoryFile:
+    size = entry.read_count("size") if entry.has("size") else None
+    file = RepositoryFile(
+        entry.read_text("name"), size, entry.read_optional_text("sha256"), entry.read_optional_text("git_id")
+    )
     entry.refuse_unknown()
     return file
 
@@ -209,10 +219,10 @@ def _describe_other_file(listed: ListedRepository, facts: RepositoryFacts) -> st
         if stated is None or not _is_other_file(one, stated):
             continue
         expected = one.sha256 or (f"one that begins with {one.begins}" if one.begins else f"{one.size:,} bytes")
-        has = stated.sha256 or stated.git_id or "none"
+        actual = stated.sha256 or stated.git_id or "none"
         return (
-            f"{one.name} of {listed.name} is not the catalogue's file: its digest is {has} ({stated.size} bytes), "
-            f"expected is {expected}. --latest takes it, and nothing is then judged reproduced."
+            f"{one.name} of {listed.name} differs from the catalogue's file: its digest is {actual} "
+            f"({stated.size} bytes), expected was {expected}. --latest uses it, and no row is then judged reproduced."
         )
     return ""
 

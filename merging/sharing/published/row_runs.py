@@ -30,8 +30,8 @@ from merging.study.runs.run_store import Store
 from merging.study.runs.run_work import KnownScores
 from merging.tasks.context import QUIET, Context
 
-MOST_ROWS = 8  # rows whose models are on the disk at a time
-DISK_DIVISOR = 4  # their models may use at most this fraction, 1 / DISK_DIVISOR, of the free disk
+MAX_ROWS = 8  # rows whose models are on the disk at a time
+DISK_DIVISOR = 4  # the models of these rows use at most 1 / DISK_DIVISOR of the free disk
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class _PendingRow:
 
 
 def measure_rows(run: ExperimentRun, benchmark: Benchmark, context: Context = QUIET) -> MeasuredTable:
-    """The measured rows with every row of the choice; a row that cannot be computed has a problem instead.
+    """The measured rows, with every row of the choice or the reason why it could not be computed.
 
     Raises:
         StoreError: the disk is full or cannot be written to.
@@ -61,13 +61,8 @@ class _RowComputation:
     def __init__(
         self, run: ExperimentRun, benchmark: Benchmark, store: Store, measured: MeasuredTable, context: Context
     ) -> None:
-        self.experiment_run, self.benchmark, self.store, self.measured, self.context = (
-            run,
-            benchmark,
-            store,
-            measured,
-            context,
-        )
+        self.experiment_run, self.benchmark, self.store = run, benchmark, store
+        self.measured, self.context = measured, context
 
     def run(self) -> MeasuredTable:
         pending = [
@@ -82,10 +77,10 @@ class _RowComputation:
         return self.measured
 
     def _find_pending(self, variant: RowVariant) -> _PendingRow | None:
-        """The row, or None if its run is stored with scores or it cannot be computed."""
+        """The row to compute; None if its run is stored with scores, or the row cannot be computed."""
         choice, benchmark = self.experiment_run.choice, self.benchmark
         with self._report_problem(variant):
-            recipe = variant.recipe(benchmark.pretrained, benchmark.experts, choice.exemplars, choice.seed)
+            recipe = variant.build_recipe(benchmark.pretrained, benchmark.experts, choice.exemplars, choice.seed)
             run_id = open_inputs(recipe, None, benchmark).run_id()
             stored = next((one for one in self.store.list_copies(run_id) if self._has_scores(one)), None)
             if stored is None:
@@ -106,7 +101,7 @@ class _RowComputation:
 
     @contextlib.contextmanager
     def _report_problem(self, variant: RowVariant) -> Iterator[None]:
-        """Turn the error of a row into a sentence below the table, except for a full disk, the Hub and cancellation."""
+        """Store an error in the block as the row's problem, except for a full disk, the Hub and cancellation."""
         try:
             yield
         except (Cancelled, StoreError, HubError):
@@ -119,43 +114,45 @@ class _RowComputation:
     def _group_rows(self, rows: Sequence[_PendingRow]) -> list[Sequence[_PendingRow]]:
         """Rows whose models fit into memory and on the disk together, for one pass over the images."""
         size = max(1, self.benchmark.open_pretrained().nbytes)
-        room = min(
+        fitting_rows = min(
             free_for_models(choose_device(self.experiment_run.device)) // size,
             free_bytes(self.store.root) // (DISK_DIVISOR * size),
         )
-        each = max(1, min(MOST_ROWS, room))
-        return [rows[start : start + each] for start in range(0, len(rows), each)]
+        group_size = max(1, min(MAX_ROWS, fitting_rows))
+        return [rows[start : start + group_size] for start in range(0, len(rows), group_size)]
 
     def _measure_group(self, group: Sequence[_PendingRow], context: Context) -> None:
         """Merge the rows of a group, evaluate their models together, store the scores, and delete the models."""
         merging, evaluating = "merging", "evaluating"
         parts = context.split({merging: 1.0, evaluating: 2.0})
-        merges, done = parts[merging].split(dict.fromkeys((row.run_id for row in group), 1.0)), []
+        merges, merged_rows = parts[merging].split(dict.fromkeys((row.run_id for row in group), 1.0)), []
         for row in group:
             with self._report_problem(row.variant):
                 started = time.monotonic()
                 stored = self._execute(row, merges[row.run_id], evaluate=False, need_model=True)
                 self._store_merging_rate(time.monotonic() - started)
-                done.append((row, stored))
-        work = [
+                merged_rows.append((row, stored))
+        models = [
             EvaluatedModel(row.run_id, stored.model_paths["merged"], [task.key for task in self.benchmark.tasks],
                            stored_features=self.store.features_folder(row.run_id))
-            for row, stored in done
+            for row, stored in merged_rows
         ]  # fmt: skip
-        if not work:
+        if not models:
             return
         started = time.monotonic()
-        scored = score_together(work, self.benchmark, context=parts[evaluating])
+        scored = score_together(models, self.benchmark, context=parts[evaluating])
         seconds = time.monotonic() - started
-        store_encoding_rate(self.experiment_run, self.benchmark, work, seconds)
-        for row, _ in done:
-            own = scored[row.run_id]
-            self._execute(row, context.without_progress(), scored=KnownScores(own.table, seconds / len(done)))
+        store_encoding_rate(self.experiment_run, self.benchmark, models, seconds)
+        for row, _ in merged_rows:
+            scored_model = scored[row.run_id]
+            self._execute(
+                row, context.without_progress(), scored=KnownScores(scored_model.table, seconds / len(merged_rows))
+            )
             self.store.delete_models(row.run_id)
-            self._store_row(MeasuredRow(row.variant, own.scores, own.right_answers, run=row.run_id))
+            self._store_row(MeasuredRow(row.variant, scored_model.scores, scored_model.right_answers, run=row.run_id))
 
-    def _execute(self, row: _PendingRow, context: Context, **how: Any) -> Run:
-        return execute(row.recipe, self.store, benchmark=self.benchmark, context=context, **how)
+    def _execute(self, row: _PendingRow, context: Context, **options: Any) -> Run:
+        return execute(row.recipe, self.store, benchmark=self.benchmark, context=context, **options)
 
     def _store_merging_rate(self, seconds: float) -> None:
         """Store the rate at which merges read models of this tower on this device, for the next plan."""

@@ -18,7 +18,7 @@ from merging.images.benchmarks.image_draws import REPORTING
 from merging.sharing.published.accuracy_verdicts import TaskScore
 from merging.tasks.context import QUIET, Context
 
-Right = dict[str, NDArray[np.bool_]]
+RightAnswers = dict[str, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class ScoredModel:
     """A model's scores as from ``evaluate``, and which answers on the reporting images are right: {task: (n,) bool}."""
 
     table: pd.DataFrame
-    right_answers: Right
+    right_answers: RightAnswers
 
     @property
     def scores(self) -> dict[str, TaskScore]:
@@ -35,21 +35,21 @@ class ScoredModel:
 
 
 def score_together(
-    work: Sequence[EvaluatedModel], benchmark: Benchmark, *, context: Context = QUIET
+    models: Sequence[EvaluatedModel], benchmark: Benchmark, *, context: Context = QUIET
 ) -> dict[str, ScoredModel]:
-    """{name: scores} of models with different names, each on its own tasks. Raises Cancelled."""
+    """{name: scores} of models with distinct names, each on its own tasks. Raises Cancelled."""
 
     def scored_on(on: torch.device) -> dict[str, ScoredModel]:
-        counted: dict[str, list[Counted]] = {part.name: [] for part in work}
-        right: dict[str, Right] = {part.name: {} for part in work}
-        for one in compute_answers(work, benchmark, SPLITS, context.on_device(on)):
-            counted[one.model].append(("", one.task, one.split, one.correct, one.n))
-            if one.split == REPORTING:
-                right[one.model][one.task.key] = one.predicted == one.labels
-        return {name: ScoredModel(score_table(each), right[name]) for name, each in counted.items()}
+        counts: dict[str, list[Counted]] = {part.name: [] for part in models}
+        right: dict[str, RightAnswers] = {part.name: {} for part in models}
+        for answers in compute_answers(models, benchmark, SPLITS, context.on_device(on)):
+            counts[answers.model].append(("", answers.task, answers.split, answers.correct, answers.n))
+            if answers.split == REPORTING:
+                right[answers.model][answers.task.key] = answers.predicted == answers.labels
+        return {name: ScoredModel(score_table(each), right[name]) for name, each in counts.items()}
 
-    scored, words = retry_on_oom(choose_device(context.device), scored_on)
-    for sentence in words:
+    scored, warnings = retry_on_oom(choose_device(context.device), scored_on)
+    for sentence in warnings:
         context.warn(sentence)
     return scored
 
@@ -60,9 +60,9 @@ def read_task_scores(table: pd.DataFrame) -> dict[str, TaskScore]:
     return {str(row["task"]): TaskScore(str(row["task"]), float(row["accuracy"]), int(row["n"])) for row in rows}
 
 
-def read_right_answers(benchmark: Benchmark, features: StoredFeatures) -> Right | None:
+def read_right_answers(benchmark: Benchmark, features: StoredFeatures) -> RightAnswers | None:
     """{task: (n,) bool}: whether each answer is right, from stored features; None if they lack a task."""
-    right: Right = {}
+    right: RightAnswers = {}
     for task in benchmark.tasks:
         if (known := features.read(benchmark, task.key, REPORTING)) is None:
             return None

@@ -1,6 +1,6 @@
 """Facts about conflicts between experts: sign agreement, elections, cosines, and lengths of task vectors.
 
-All entries of the stored weights are counted, so none of them has an interval.
+They count all entries of the stored weights, so they have no intervals.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SIGNS, PAIRS = "signs", "pairs"
 
 def agreement(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """Mean sign agreement over positions with a vote, at a density, in a space ("weights" by default)."""
-    counted = _find_agreement(context, arguments)
-    return Fact(counted.mean, PERCENT, n=counted.positions, counted_unit="positions", source="sign agreement")
+    mean = _find_agreement(context, arguments)
+    return Fact(mean.mean, PERCENT, n=mean.positions, counted_unit="positions", source="sign agreement")
 
 
 def random_agreement(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """Mean sign agreement of random signs with the same numbers of votes."""
-    counted = _find_agreement(context, arguments)
-    return Fact(counted.null, PERCENT, n=counted.positions, counted_unit="positions", source="random signs, same votes")
+    mean = _find_agreement(context, arguments)
+    return Fact(mean.null, PERCENT, n=mean.positions, counted_unit="positions", source="random signs, same votes")
 
 
 def _find_agreement(context: LessonContext, arguments: Mapping[str, Any]) -> SignAgreement:
@@ -40,7 +40,7 @@ def _find_agreement(context: LessonContext, arguments: Mapping[str, Any]) -> Sig
     counts = context.compute_once(
         "sign counts", lambda: read_counts(measured.table("votes"), int(measured.notes["tasks"]))
     )
-    space, density = str(arguments.get("space", WEIGHTS)), _density(arguments)
+    space, density = str(arguments.get("space", WEIGHTS)), _check_density(arguments)
     if (space, density) not in counts:
         known = sorted({name for name, _ in counts})
         raise LessonError(f"space is one of {', '.join(known)}; got {space!r}.{did_you_mean(space, known)}")
@@ -51,7 +51,7 @@ def surviving_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fac
     """The share of kept entries that have the elected sign, of all experts or of one, in all layers or in one."""
     from merging.study.measurements.signs import DENSITIES
 
-    measured, density = context.find_measurement(SIGNS), _density(arguments)
+    measured, density = context.find_measurement(SIGNS), _check_density(arguments)
     assert density in DENSITIES  # checked by _density
     rows = measured.table("elections")
     rows = rows[rows["density"] == density]
@@ -70,10 +70,10 @@ def cosine(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The cosine of two experts' task vectors over all tensors, or the mean over all pairs of experts."""
     import numpy as np
 
-    pairs = _pairs(context)
+    pairs = _read_pairs(context)
     values = pairs.sum_rows().values("cosine")[0]
     if "first" in arguments or "second" in arguments:
-        first, second = (_check_expert(pairs, arguments.get(side)) for side in ("first", "second"))
+        first, second = (_find_expert_index(pairs, arguments.get(side)) for side in ("first", "second"))
         value, n = float(values[first, second]), 1
     else:
         upper = values[np.triu_indices(len(pairs.experts), 1)]
@@ -83,31 +83,31 @@ def cosine(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 def norm(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The length of an expert's task vector over all tensors."""
-    pairs = _pairs(context)
-    i = _check_expert(pairs, arguments["expert"])
+    pairs = _read_pairs(context)
+    i = _find_expert_index(pairs, arguments["expert"])
     squares = float(pairs.dot[:, i, i].sum())
     tensors = len(pairs.tensors)
     return Fact(math.sqrt(squares), "", n=tensors, counted_unit="tensors", source="lengths of task vectors", digits=2)
 
 
-def _pairs(context: LessonContext) -> PairSums:
+def _read_pairs(context: LessonContext) -> PairSums:
     from merging.study.measurements.pairs import from_tables
 
     measured = context.find_measurement(PAIRS)
     return context.compute_once(PAIRS, lambda: from_tables({name: measured.table(name) for name in measured.tables}))
 
 
-def _check_expert(pairs: PairSums, name: Any) -> int:
+def _find_expert_index(pairs: PairSums, name: Any) -> int:
     return pairs.experts.index(_check_name(str(name), set(pairs.experts), "expert"))
 
 
-def _check_name(name: str, known: set[str], what: str) -> str:
+def _check_name(name: str, known: set[str], kind: str) -> str:
     if name not in known:
-        raise LessonError(f"There is no {what} {name!r}.{did_you_mean(name, known)}")
+        raise LessonError(f"There is no {kind} {name!r}.{did_you_mean(name, known)}")
     return name
 
 
-def _density(arguments: Mapping[str, Any]) -> float:
+def _check_density(arguments: Mapping[str, Any]) -> float:
     from merging.study.measurements.signs import DENSITIES
 
     density = arguments["density"]

@@ -21,14 +21,14 @@ TASK_COUNTS, EXEMPLARS = "task_counts", "exemplars"
 def retained_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The share of the experts' accuracy that a method retains with a number of experts: a mean over stored subsets.
 
-    The interval assumes that the errors of all subsets are fully correlated, so it is rather too wide.
+    The interval assumes that the errors of all subsets are fully correlated, so it is too wide rather than too narrow.
     """
     from merging.images.benchmarks.metrics import average
     from merging.study.trials.task_counts import average_counts
 
     measured = context.find_measurement(TASK_COUNTS)
     counts, experts = measured.table("counts"), measured.table("experts")
-    rows = _rows_of_method(counts, arguments["method"])
+    rows = _select_method_rows(counts, arguments["method"])
     rows = rows[rows["size"] == arguments["experts"]]
     if rows.empty:
         sizes = sorted(set(counts["size"]))
@@ -36,12 +36,12 @@ def retained_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> F
     means = average_counts(rows, experts)
     value = float(means["normalized"].mean())
     rows = rows.assign(accuracy=rows["correct"] / rows["n"])
-    halves = [high - low for _, low, high in (average(one) for _, one in rows.groupby("subset"))]
-    own = float((experts["correct"] / experts["n"]).mean())
-    half = sum(halves) / len(halves) / 2 / own if own else math.nan
+    widths = [high - low for _, low, high in (average(one) for _, one in rows.groupby("subset"))]
+    expert_accuracy = float((experts["correct"] / experts["n"]).mean())
+    half_width = sum(widths) / len(widths) / 2 / expert_accuracy if expert_accuracy else math.nan
     n, notes = int(means["n"].sum()), measured.notes
     source = "one subset of experts" if len(means) == 1 else f"{len(means)} subsets of experts"
-    return Fact(value, PERCENT, value - half, value + half, n, str(notes["split"]), notes["seed"], source)
+    return Fact(value, PERCENT, value - half_width, value + half_width, n, str(notes["split"]), notes["seed"], source)
 
 
 def exemplars(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
@@ -53,19 +53,19 @@ def exemplars(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
     measured = context.find_measurement(EXEMPLARS)
     table = measured.table("accuracy")
-    rows = _rows_of_method(table, arguments["method"])
+    rows = _select_method_rows(table, arguments["method"])
     rows = rows[rows["exemplars"] == arguments["n"]]
     if rows.empty:
         numbers = sorted(set(table["exemplars"]))
         raise LessonError(f"n is one of {', '.join(map(str, numbers))}; got {arguments['n']!r}.")
     tasks = rows.groupby("task", sort=False).agg(accuracy=("accuracy", "mean"), n=("n", "first"))
     value, low, high = average(tasks)
-    draws = rows["seed"].nunique()
-    source = f"{draws} draws of exemplars"
+    sample_count = rows["seed"].nunique()
+    source = f"{sample_count} draws of exemplars"
     return Fact(value, PERCENT, low, high, int(tasks["n"].sum()), str(measured.notes["split"]), source=source)
 
 
-def _rows_of_method(table: pd.DataFrame, method: Any) -> pd.DataFrame:
+def _select_method_rows(table: pd.DataFrame, method: Any) -> pd.DataFrame:
     known = list(dict.fromkeys(table["method"]))
     if method not in known:
         near = did_you_mean(str(method), known)

@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
 DRIFT, PUT_BACK = "drift", "put_back"
 TASK, TENSOR = "task", "tensor"
-CLASS = "class"  # the token whose drift is reported
+CLASS = "class"  # the token whose drift the facts report
 CORRELATIONS = ("pearson", "spearman", "points")
 
 
 def drift(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """1 − cosine of the class token to that of the task's expert, of one data set or the mean over all.
+    """1 − cosine between the class tokens of the run and of the task's expert, on one data set or averaged over all.
 
-    ``at`` is a position in the network such as "block 3", by default the last. With ``name`` "task" the fact is the
-    title of the data set with the most drift there, with "tensor" the tensor with the largest own drift.
+    ``at`` is a position in the network such as "block 3", by default the last. With ``name`` "task", the fact is the
+    title of the data set with the largest drift there; with "tensor", the name of the tensor with the largest isolated
+    drift.
     """
     run = context.require_run(str(arguments["run"]))
     measured = context.find_measurement(DRIFT, run)
@@ -33,9 +34,9 @@ def drift(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     source, seed = f"drift of {run.name}", notes.get("exemplar_seed")
     if arguments.get("name") == TENSOR:
         rows = measured.table("isolated")
-        most = rows.groupby("tensor", sort=False)["relative"].mean()
-        return Fact(float(most.max()), "", half=half, seed=seed, source=source, name=str(most.idxmax()))
-    rows = _class_token_rows(measured.table("cumulative"), arguments.get("at"))
+        mean_drift = rows.groupby("tensor", sort=False)["relative"].mean()
+        return Fact(float(mean_drift.max()), "", half=half, seed=seed, source=source, name=str(mean_drift.idxmax()))
+    rows = _select_class_token_rows(measured.table("cumulative"), arguments.get("at"))
     if arguments.get("name") == TASK:
         by_task = rows.set_index("task")["cosine"]
         title = context.benchmark.task(str(by_task.idxmax())).title
@@ -43,16 +44,19 @@ def drift(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     if arguments.get("name") is not None:
         raise LessonError(f"name is {TASK} or {TENSOR}; got {arguments['name']!r}.")
     if task := arguments.get("task"):
-        rows = rows[rows["task"].isin(context.tasks(str(task), run.experts))]
+        rows = rows[rows["task"].isin(context.list_tasks(str(task), run.experts))]
     n = int(rows["n"].sum())
     return Fact(float(rows["cosine"].mean()), "", n=n, half=half, source=source, digits=3)
 
 
-def _class_token_rows(rows: pd.DataFrame, at: Any) -> pd.DataFrame:
-    """Rows of the merged model's class token at a position, by default the last; the embedding has no token kinds."""
+def _select_class_token_rows(rows: pd.DataFrame, requested_position: Any) -> pd.DataFrame:
+    """The rows of the merged model's class token at a position, by default the last.
+
+    At the embedding, tokens are not distinguished, and all rows are returned.
+    """
     rows = rows[rows["model"] == "merged"]
     positions = list(dict.fromkeys(rows["place"]))
-    position = positions[-1] if at is None else str(at)
+    position = positions[-1] if requested_position is None else str(requested_position)
     if position not in positions:
         raise LessonError(f"at is one of {', '.join(positions)}; got {position!r}.{did_you_mean(position, positions)}")
     rows = rows[rows["place"] == position]
@@ -60,7 +64,7 @@ def _class_token_rows(rows: pd.DataFrame, at: Any) -> pd.DataFrame:
 
 
 def correlation(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Pearson's r between the drift of final features and the accuracy lost against the expert, over runs and tasks.
+    """Pearson's r between the drift of final features and the accuracy lost to the expert, over runs and tasks.
 
     ``over`` "spearman" gives Spearman's ρ, "points" the number of points. Points share tasks and runs, so they are not
     independent, and there is no interval.
@@ -73,19 +77,21 @@ def correlation(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     if over not in CORRELATIONS:
         raise LessonError(f"over is one of {', '.join(CORRELATIONS)}; got {over!r}.")
     experts, _, _ = read_score_rows(context, "experts")
-    own = experts.set_index("task")["accuracy"].astype(float).to_dict()
-    x, y = [], []
+    expert_accuracies = experts.set_index("task")["accuracy"].astype(float).to_dict()
+    drifts, losses = [], []
     for alias in arguments["runs"]:
         run = context.require_run(str(alias))
-        final = _class_token_rows(context.find_measurement(DRIFT, run).table("cumulative"), None).set_index("task")[
-            "cosine"
-        ]
+        final_drift = _select_class_token_rows(
+            context.find_measurement(DRIFT, run).table("cumulative"), None
+        ).set_index("task")["cosine"]
         scores, inside, _ = read_score_rows(context, str(alias))
-        drops = accuracy_lost(scores, {str(task): own[task] for task in inside if task in own})
-        shared = [task for task in drops.index if task in final.index]
-        x += [float(final[task]) for task in shared]
-        y += [float(drops[task]) for task in shared]
-    fit = fit_line(np.array(x, np.float64), np.array(y, np.float64))
+        drops = accuracy_lost(
+            scores, {str(task): expert_accuracies[task] for task in inside if task in expert_accuracies}
+        )
+        shared = [task for task in drops.index if task in final_drift.index]
+        drifts += [float(final_drift[task]) for task in shared]
+        losses += [float(drops[task]) for task in shared]
+    fit = fit_line(np.array(drifts, np.float64), np.array(losses, np.float64))
     if over == "points":
         return Fact(float(fit.n), "points of data", digits=0, source="drift against accuracy lost")
     value = fit.pearson if over == "pearson" else fit.spearman
@@ -104,18 +110,18 @@ def restored_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> F
     scope = {"in": "in domain", "out": "out of domain"}.get(over, over)
     rows = rows[rows["over"] == scope]
     if rows.empty:
-        context.tasks(over, run.experts)
+        context.list_tasks(over, run.experts)
     level = str(arguments.get("name", "block"))
     if part := arguments.get("part"):
-        chosen = rows[rows["name"].astype(str) == str(part)]
-        if chosen.empty:
+        part_rows = rows[rows["name"].astype(str) == str(part)]
+        if part_rows.empty:
             known = rows["name"].astype(str).tolist()
             raise LessonError(f"The map has no part {str(part)!r}.{did_you_mean(str(part), known)}")
     else:
-        chosen = rows[rows["level"] == level].nlargest(1, "change")
-        if chosen.empty:
+        part_rows = rows[rows["level"] == level].nlargest(1, "change")
+        if part_rows.empty:
             raise LessonError(f"The map has no parts of level {level!r}; use tensor, block or kind.")
-    row, notes = chosen.iloc[0], measured.notes
+    row, notes = part_rows.iloc[0], measured.notes
     return Fact(
         float(row["change"]), POINTS, float(row["low"]), float(row["high"]), int(row["n"]),
         str(notes.get("split", "choosing")), notes.get("sample_seed"), f"map of {run.name}",

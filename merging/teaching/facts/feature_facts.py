@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from merging.teaching.lesson_context import LessonContext
 
 FEATURES, TSNE = "features", "tsne"
-TOGETHER = "all"
+ALL_DATA_SETS = "all"
 Z95 = 1.959963984540054
 
 
 def distance(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Mean distance of a run's features from the pretrained model's; with ``unit``, of features of unit length.
+    """The mean distance of a run's features from those of the pretrained model; with ``unit``, both have unit length.
 
     The interval is that of a mean over images.
     """
@@ -30,30 +30,37 @@ def distance(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
     alias = str(arguments["run"])
     measured = context.find_measurement(FEATURES, context.require_run(alias))
-    base = context.find_measurement(FEATURES, context.require_run("pretrained"))
-    images, before = measured.table("images"), base.table("images")
-    if images["image"].tolist() != before["image"].tolist():
+    pretrained_features = context.find_measurement(FEATURES, context.require_run("pretrained"))
+    images, pretrained_images = measured.table("images"), pretrained_features.table("images")
+    if images["image"].tolist() != pretrained_images["image"].tolist():
         raise StoreError("The features of the run and of the pretrained model are not of the same images.")
-    chosen = _select_task(images, arguments)
+    selection = _select_task(images, arguments)
     lengths = reference_distances(
-        measured.array("features")[chosen], base.array("features")[chosen], bool(arguments.get("unit", False))
+        measured.array("features")[selection],
+        pretrained_features.array("features")[selection],
+        bool(arguments.get("unit", False)),
     )
     mean, n = float(lengths.mean()), len(lengths)
-    half = Z95 * float(lengths.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    half_width = Z95 * float(lengths.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     notes = measured.notes
-    return Fact(mean, "", mean - half, mean + half, n, str(notes["split"]), notes["seed"], "distance to pretrained")
+    return Fact(
+        mean, "", mean - half_width, mean + half_width, n, str(notes["split"]), notes["seed"], "distance to pretrained"
+    )
 
 
 def neighbors(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The share of images with the class of most of their nearest neighbors; against another run, in points."""
+    """The share of images with the class of most of their nearest neighbors.
+
+    With ``against``, the fact is the difference from that run in points.
+    """
     from merging.images.benchmarks.metrics import wilson
 
-    row, notes = _numbers(context, arguments, str(arguments["run"]))
+    row, notes = _read_separability(context, arguments, str(arguments["run"]))
     n, seed = int(row["n"]), notes["seed"]
     value, (low, high) = row["correct"] / n, wilson(int(row["correct"]), n)
     if against := arguments.get("against"):
-        other, _ = _numbers(context, arguments, str(against))
-        share, (below, above) = other["correct"] / n, wilson(int(other["correct"]), n)
+        other_row, _ = _read_separability(context, arguments, str(against))
+        share, (below, above) = other_row["correct"] / n, wilson(int(other_row["correct"]), n)
         down, up = math.hypot(value - low, above - share), math.hypot(high - value, share - below)
         change = float(value - share)
         return Fact(change, POINTS, change - down, change + up, n, str(notes["split"]), seed, "assuming independence")
@@ -62,7 +69,7 @@ def neighbors(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 def separability(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The mean silhouette of the classes by cosine distance, from -1 to 1."""
-    row, notes = _numbers(context, arguments, str(arguments["run"]))
+    row, notes = _read_separability(context, arguments, str(arguments["run"]))
     n, half = int(row["n"]), str(notes["split"])
     return Fact(float(row["silhouette"]), "", n=n, half=half, seed=notes["seed"], source="silhouette", digits=3)
 
@@ -70,7 +77,7 @@ def separability(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 def map_trustworthiness(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The trustworthiness of a stored t-SNE map, from 0 to 1: how well its neighbors match those of the features."""
     measured = context.find_measurement(TSNE, context.require_run(str(arguments["run"])))
-    task = str(arguments.get("task", TOGETHER))
+    task = str(arguments.get("task", ALL_DATA_SETS))
     rows = measured.table("quality")
     rows = rows[(rows["map"] == task) & (rows["perplexity"] == arguments["perplexity"])]
     if rows.empty:
@@ -79,9 +86,11 @@ def map_trustworthiness(context: LessonContext, arguments: Mapping[str, Any]) ->
     return Fact(value, "", n=n, half=str(notes["split"]), seed=notes["seed"], source="trustworthiness", digits=3)
 
 
-def _numbers(context: LessonContext, arguments: Mapping[str, Any], alias: str) -> tuple[pd.Series, Mapping[str, Any]]:
+def _read_separability(
+    context: LessonContext, arguments: Mapping[str, Any], alias: str
+) -> tuple[pd.Series, Mapping[str, Any]]:
     measured = context.find_measurement(FEATURES, context.require_run(alias))
-    task = str(arguments.get("task", TOGETHER))
+    task = str(arguments.get("task", ALL_DATA_SETS))
     rows = measured.table("separability")
     rows = rows[rows["task"] == task]
     if rows.empty:
@@ -93,8 +102,8 @@ def _numbers(context: LessonContext, arguments: Mapping[str, Any], alias: str) -
 
 def _select_task(images: pd.DataFrame, arguments: Mapping[str, Any]) -> Any:
     """Booleans (n,) for the images of the data set ``task``, by default all. Raises LessonError."""
-    task = str(arguments.get("task", TOGETHER))
-    chosen = np.ones(len(images), bool) if task == TOGETHER else (images["task"] == task).to_numpy()
-    if not chosen.any():
+    task = str(arguments.get("task", ALL_DATA_SETS))
+    selection = np.ones(len(images), bool) if task == ALL_DATA_SETS else (images["task"] == task).to_numpy()
+    if not selection.any():
         raise LessonError(f"The features hold no data set {task!r}.")
-    return chosen
+    return selection

@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 DEPTHS = "depths"
 GROUPS = {"in": "in domain", "out": "out of domain"}
-H = "H-score"
+H_SCORE = "H-score"
 PRETRAINED = "pretrained"
 
 
 def lens(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Accuracy of the class token's answers at a depth (0 is before block 0), of the run or its reference.
+    """The accuracy of the class token's answers at a depth (0 is before block 0), for the run or its reference.
 
     ``of`` is "run", "reference", "turns" (the share of images whose answer is the final one from that depth on) or
     "parts" (the share whose answer differs from the reference's from that depth on).
     """
-    of = str(arguments.get("of", "run"))
-    if arguments["run"] == PRETRAINED and of == "run":
+    quantity = str(arguments.get("of", "run"))
+    if arguments["run"] == PRETRAINED and quantity == "run":
         return _pretrained_lens_accuracy(context, arguments)
-    name = of if of in ("turns", "parts") else "accuracy"
-    table, notes, title = _table(context, arguments, name)
+    name = quantity if quantity in ("turns", "parts") else "accuracy"
+    table, notes, title = _read_depth_table(context, arguments, name)
     if name == "accuracy":
-        if of not in ("run", "reference"):
-            raise LessonError(f"of is one of run, reference, turns, parts; got {of!r}.")
-        table = table[table["model"] == of]
-    return _row(context, table, arguments, "accuracy" if name == "accuracy" else "share", notes, title)
+        if quantity not in ("run", "reference"):
+            raise LessonError(f"of is one of run, reference, turns, parts; got {quantity!r}.")
+        table = table[table["model"] == quantity]
+    return _make_depth_fact(context, table, arguments, "accuracy" if name == "accuracy" else "share", notes, title)
 
 
 def _pretrained_lens_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
@@ -49,27 +49,29 @@ def _pretrained_lens_accuracy(context: LessonContext, arguments: Mapping[str, An
         table = measured.table("accuracy")
         inside = [GROUPS["in"], *run.experts]
         table = table[(table["model"] == "reference") & ~table["over"].isin(inside)]
-        return _row(context, table, arguments, "accuracy", measured.notes, "Pretrained")
-    raise NotMeasured("Answers by depth of the pretrained model come with those of any merge, and none is measured.")
+        return _make_depth_fact(context, table, arguments, "accuracy", measured.notes, "Pretrained")
+    raise NotMeasured(
+        "Answers by depth of the pretrained model are measured with those of any merge, and no merge is measured."
+    )
 
 
 def restored_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Of the images that only the run gets wrong, the share that is right with another model's tokens at a depth.
+    """The share of images that only the run gets wrong, but gets right with another model's tokens at a depth.
 
     The tokens are inserted before the block of that depth. ``tokens`` are "class", "patches" or "all"; ``donor``, the
     model that they come from, is "reference" or "pretrained".
     """
-    table, notes, title = _table(context, arguments, "mended")
+    table, notes, title = _read_depth_table(context, arguments, "mended")
     for name, default in (("tokens", "class"), ("donor", "reference")):
         value = str(arguments.get(name, default))
         known = list(dict.fromkeys(table[name]))
         if value not in known:
             raise LessonError(f"{name} is one of {', '.join(known)}; got {value!r}.")
         table = table[table[name] == value]
-    return _row(context, table, arguments, "share", notes, title)
+    return _make_depth_fact(context, table, arguments, "share", notes, title)
 
 
-def _table(
+def _read_depth_table(
     context: LessonContext, arguments: Mapping[str, Any], name: str
 ) -> tuple[pd.DataFrame, Mapping[str, Any], str]:
     run = context.require_run(str(arguments["run"]))
@@ -77,7 +79,7 @@ def _table(
     return measured.table(name), measured.notes, run.name
 
 
-def _row(
+def _make_depth_fact(
     context: LessonContext,
     table: pd.DataFrame,
     arguments: Mapping[str, Any],
@@ -88,7 +90,7 @@ def _row(
     over = str(arguments.get("over", "out"))
     rows = table[table["over"] == GROUPS.get(over, over)]
     if rows.empty:
-        context.tasks(over, ())
+        context.list_tasks(over, ())
         raise StoreError(f"The answers by depth hold no {over}.")
     depths = sorted(set(rows["depth"].tolist()))
     rows = rows[rows["depth"] == arguments["depth"]]
@@ -104,12 +106,12 @@ def preview(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     table = context.preview
     if table is None or not len(table):
         raise StoreError("The view shows no preview. Start one.")
-    over, of = str(arguments["over"]), str(arguments.get("of", "difference"))
-    rows = table[table["over"] == GROUPS.get(over, H if over == "h" else over)]
+    over, quantity = str(arguments["over"]), str(arguments.get("of", "difference"))
+    rows = table[table["over"] == GROUPS.get(over, H_SCORE if over == "h" else over)]
     if rows.empty:
         raise StoreError(f"The preview has no {over}.")
     row = rows.iloc[0]
-    if of == "accuracy":
+    if quantity == "accuracy":
         return Fact(float(row["accuracy"]), PERCENT, n=int(row["n"]), half="choosing", source="preview")
     ends = float(row["low"]), float(row["high"])
     return Fact(float(row["difference"]), POINTS, *ends, int(row["n"]), "choosing", source="preview")

@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from merging.study.runs.run import Run
     from merging.teaching.lesson_context import LessonContext
 
-TENSORS, SCALARS, CELLS = OF = ("tensors", "scalars", "cells")
+TENSORS, SCALARS, CELLS = UNITS = ("tensors", "scalars", "cells")
 
 
 def kept_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The share of tensors or scalars that a run keeps for any expert, or the cells that its experts keep.
+    """The share of tensors or scalars that a run keeps for at least one expert, or the cells (expert, tensor) it keeps.
 
-    ``ratio`` and ``shared`` replace the run's prune ratio and its choice of shared masks. With ``expert`` it is the
-    share that this expert keeps. The masks of a run that did not prune come from another run's saliency.
+    ``ratio`` and ``shared`` replace the run's prune ratio and its choice of shared masks. With ``expert``, the fact is
+    the share that is kept for this expert. The masks of a run that did not prune come from another run's saliency.
     """
     from merging.recipes.presets import settings_of
 
     run = context.require_run(str(arguments.get("run", "")))
     settings = settings_of(run.recipe)
     ratio, shared = arguments.get("ratio", settings.prune_ratio), arguments.get("shared", settings.shared)
-    return _share(find_masks(context, run, float(ratio), bool(shared)), arguments, run)
+    return _compute_share(find_masks(context, run, float(ratio), bool(shared)), arguments, run)
 
 
 def kept_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
@@ -44,9 +44,9 @@ def kept_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) -> 
     try:
         ratio = float(address.get("ratio", settings.prune_ratio))
     except ValueError:
-        raise StoreError("The prune ratio of the view is no number.") from None
+        raise StoreError("The prune ratio of the view is not a number.") from None
     shared = address.get("shared_mask", str(settings.shared)).casefold() == "true"
-    return _share(find_masks(context, run, ratio, shared), arguments, run)
+    return _compute_share(find_masks(context, run, ratio, shared), arguments, run)
 
 
 def painted_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
@@ -54,17 +54,17 @@ def painted_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) 
 
     If the context has no factors, they come from the rules in the address.
     """
-    factors = _painted_factors(context) if context.factors is None else context.factors
+    factors = _resolve_painted_factors(context) if context.factors is None else context.factors
     if not len(factors):
         raise StoreError("Nothing is painted in the view. Turn painting on.")
-    whole = factors.groupby("tensor", sort=False).agg(numel=("numel", "first"), factor=("factor", _has_nonzero))
-    whole = whole.rename(columns={"factor": "final"})
+    tensors = factors.groupby("tensor", sort=False).agg(numel=("numel", "first"), factor=("factor", _has_nonzero))
+    tensors = tensors.rename(columns={"factor": "final"})
     if arguments["of"] == "count":
-        return Fact(float(whole["final"].sum()), "tensors", n=len(whole), counted_unit="tensors", digits=0)
-    return _counted_share(whole, str(arguments["of"]), "the painted factors")
+        return Fact(float(tensors["final"].sum()), "tensors", n=len(tensors), counted_unit="tensors", digits=0)
+    return _count_share(tensors, str(arguments["of"]), "the painted factors")
 
 
-def _painted_factors(context: LessonContext) -> pd.DataFrame:
+def _resolve_painted_factors(context: LessonContext) -> pd.DataFrame:
     """The factors (tensor, numel, expert, factor) of the rules in the address. Raises StoreError, ParameterError."""
     import pandas as pd
 
@@ -80,8 +80,8 @@ def _painted_factors(context: LessonContext) -> pd.DataFrame:
     numels = facts.set_index("tensor")["numel"]
     rows = [
         (tensor, int(numels[tensor]), expert, float(factor))
-        for expert, own in zip(resolved.experts, resolved.values, strict=True)
-        for tensor, factor in zip(resolved.tensors, own, strict=True)
+        for expert, expert_factors in zip(resolved.experts, resolved.values, strict=True)
+        for tensor, factor in zip(resolved.tensors, expert_factors, strict=True)
     ]
     return pd.DataFrame(rows, columns=["tensor", "numel", "expert", "factor"])
 
@@ -92,27 +92,27 @@ def find_masks(context: LessonContext, run: Run, ratio: float, shared: bool) -> 
 
     if not (math.isfinite(ratio) and 0 <= ratio <= 1):
         raise LessonError(f"A prune ratio is a fraction in [0, 1]; got {ratio:g}.")
-    table = context.compute_once(("saliency", run.id), lambda: _saliency(context, run))
+    table = context.compute_once(("saliency", run.id), lambda: _find_saliency(context, run))
     return apply_ratio(table, ratio, shared)
 
 
-def _saliency(context: LessonContext, run: Run) -> pd.DataFrame:
+def _find_saliency(context: LessonContext, run: Run) -> pd.DataFrame:
     from merging.study.runs.edit_pairs import same_saliency
     from merging.study.runs.run import SALIENCY, merge_same_models
 
     if SALIENCY in run.tables:
         return run.table(SALIENCY)
-    others = [other for other in context.runs if SALIENCY in other.tables and merge_same_models(run, other)]
-    holder = same_saliency(run, others) or next(iter(others), None)
+    runs = [other for other in context.runs if SALIENCY in other.tables and merge_same_models(run, other)]
+    holder = same_saliency(run, runs) or next(iter(runs), None)
     if holder is None:
         raise StoreError("The saliency of these task vectors is not stored. Run LwPTV in front of any merge of them.")
     return holder.table(SALIENCY)
 
 
-def _share(table: pd.DataFrame, arguments: Mapping[str, Any], run: Run) -> Fact:
+def _compute_share(table: pd.DataFrame, arguments: Mapping[str, Any], run: Run) -> Fact:
     if arguments["of"] == CELLS:
         rows = zip(table["expert"].tolist(), table["tensor"].tolist(), table["kept"].tolist(), strict=True)
-        cells = tuple(Cell(str(expert), str(tensor), bool(own)) for expert, tensor, own in rows)
+        cells = tuple(Cell(str(expert), str(tensor), bool(is_kept)) for expert, tensor, is_kept in rows)
         share = sum(cell.holds for cell in cells) / max(len(cells), 1)
         return Fact(share, PERCENT, n=len(cells), counted_unit="cells", source=run.name, cells=cells)
     if expert := arguments.get("expert"):
@@ -120,18 +120,18 @@ def _share(table: pd.DataFrame, arguments: Mapping[str, Any], run: Run) -> Fact:
         if table.empty:
             raise LessonError(f"The run has no expert {str(expert)!r}.")
         table = table.assign(final=table["kept"])
-    whole = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
-    return _counted_share(whole, str(arguments["of"]), run.name)
+    tensors = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
+    return _count_share(tensors, str(arguments["of"]), run.name)
 
 
-def _counted_share(whole: pd.DataFrame, of: str, source: str) -> Fact:
-    """The share of tensors or scalars that are final in a table. All are counted, so there is no interval."""
-    if of not in (TENSORS, SCALARS):
-        raise LessonError(f"of is one of {', '.join(OF)}; got {of!r}.")
-    weights = whole["numel"] if of == SCALARS else whole["numel"] * 0 + 1
+def _count_share(tensors: pd.DataFrame, unit: str, source: str) -> Fact:
+    """The share of tensors or scalars whose ``final`` is true. All of them are counted, so there is no interval."""
+    if unit not in (TENSORS, SCALARS):
+        raise LessonError(f"of is one of {', '.join(UNITS)}; got {unit!r}.")
+    weights = tensors["numel"] if unit == SCALARS else tensors["numel"] * 0 + 1
     total = int(weights.sum())
-    share = float(weights[whole["final"].astype(bool)].sum()) / max(total, 1)
-    return Fact(share, PERCENT, n=total, counted_unit=of, source=source)
+    share = float(weights[tensors["final"].astype(bool)].sum()) / max(total, 1)
+    return Fact(share, PERCENT, n=total, counted_unit=unit, source=source)
 
 
 def _has_nonzero(factors: pd.Series[float]) -> bool:

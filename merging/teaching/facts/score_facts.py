@@ -51,7 +51,7 @@ def accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     from merging.images.benchmarks.metrics import average, wilson
 
     scores, inside, title = read_score_rows(context, str(arguments["run"]))
-    tasks = context.tasks(str(arguments["over"]), inside)
+    tasks = context.list_tasks(str(arguments["over"]), inside)
     rows = scores[scores["task"].isin(tasks)]
     n = int(rows["n"].sum())
     value, low, high = average(rows)
@@ -61,7 +61,7 @@ def accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def h_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The harmonic mean of both averages; its interval joins both lower and both upper ends, so it is rather wide."""
+    """The harmonic mean of both averages. Its ends are those of the two lower and the two upper ends: rather wide."""
     from merging.images.benchmarks.metrics import h_score as harmonic
     from merging.images.benchmarks.metrics import summarize
 
@@ -83,20 +83,20 @@ def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     except NotMeasured:
         pass
     score = h_score if over == "h" else accuracy
-    one, other = (score(context, {"run": alias, "over": over}) for alias in (run, against))
-    down = math.hypot(one.value - one.low, other.high - other.value)
-    up = math.hypot(one.high - one.value, other.value - other.low)
-    change = one.value - other.value
-    source = f"{one.source} and {other.source}, assuming independence"
-    return Fact(change, POINTS, change - down, change + up, one.n, SPLIT, source=source)
+    new, old = (score(context, {"run": alias, "over": over}) for alias in (run, against))
+    down = math.hypot(new.value - new.low, old.high - old.value)
+    up = math.hypot(new.high - new.value, old.value - old.low)
+    change = new.value - old.value
+    source = f"{new.source} and {old.source}, assuming independence"
+    return Fact(change, POINTS, change - down, change + up, new.n, SPLIT, source=source)
 
 
 def _paired_difference(context: LessonContext, run: str, against: str, over: str) -> Fact:
     """The difference by a paired bootstrap over images. Raises NotMeasured without the predictions of both runs."""
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE, SEED, differences
 
-    new, old = answers(context, run), answers(context, against)
-    inside = context.tasks("in", context.require_run(run).experts or tuple(context.benchmark.experts))
+    new, old = read_run_answers(context, run), read_run_answers(context, against)
+    inside = context.list_tasks("in", context.require_run(run).experts or tuple(context.benchmark.experts))
     right = {
         task: (old[task].is_right.astype(np.float64).mean(axis=0), new[task].is_right.astype(np.float64).mean(axis=0))
         for task in new
@@ -104,7 +104,7 @@ def _paired_difference(context: LessonContext, run: str, against: str, over: str
     }
     scope = {"in": INSIDE, "out": OUTSIDE, "h": H_SCORE}.get(over, over)
     if scope == over:
-        context.tasks(over, inside)
+        context.list_tasks(over, inside)
     table = differences(right, inside, [task for task in right if task not in inside])
     row = table[table["scope"] == scope].iloc[0]
     ends = float(row["low"]), float(row["high"])
@@ -112,7 +112,7 @@ def _paired_difference(context: LessonContext, run: str, against: str, over: str
     return Fact(float(row["difference"]), POINTS, *ends, int(row["n"]), SPLIT, SEED, source)
 
 
-def answers(context: LessonContext, alias: str) -> Mapping[str, RunAnswers]:
+def read_run_answers(context: LessonContext, alias: str) -> Mapping[str, RunAnswers]:
     """The stored predictions of a run, by data set. Raises NotMeasured."""
     from merging.study.measurements.predictions import read_answers
 

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from merging.study.sweeps.sweep import Sweep
     from merging.teaching.lesson_context import LessonContext
 
-COLUMNS = {"in": ("in_domain", "in_low", "in_high", "n_in"), "out": ("out_of_domain", "out_low", "out_high", "n_out")}
-BEST_BY = {"h": "h_score", "in": "in_domain", "out": "out_of_domain"}
+SCORE_COLUMNS = {
+    "in": ("in_domain", "in_low", "in_high", "n_in"),
+    "out": ("out_of_domain", "out_low", "out_high", "n_out"),
+}
+SCORE_COLUMN_BY = {"h": "h_score", "in": "in_domain", "out": "out_of_domain"}
 VALUE, SCORE, REPORTED, FALLEN, POINTS_OF, METHOD, CERTAINTY = POINT_PARTS = (
     "value", "score", "reported", "fallen", "points", "method", "certainty",
 )  # fmt: skip
@@ -34,7 +37,7 @@ class StoredSweep(NamedTuple):
 def swept_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The score, over in, out, h or a data set, of a sweep's first recipe or an alias's recipe at one value."""
     stored = _read_stored_sweep(context, str(arguments["sweep"]))
-    averages = _recipe_points(context, stored, arguments)
+    averages = _select_recipe_points(context, stored, arguments)
     at = arguments["at"]
     if isinstance(at, bool) or not isinstance(at, (int, float)):
         raise LessonError(f"at is a value of the axis; got {at!r}.")
@@ -42,49 +45,51 @@ def swept_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     if rows.empty:
         values = ", ".join(f"{value:g}" for value in sorted(set(averages["x"])))
         raise StoreError(f"The sweep has no point at {at:g}; it has {values}.")
-    return _score(context, stored, rows.iloc[0], str(arguments["over"]))
+    return _read_score(context, stored, rows.iloc[0], str(arguments["over"]))
 
 
 def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The best point of a sweep ``by`` h, in or out; with a bound (``subject``, ``least``), the best that meets it.
 
     ``of`` selects a property of the point: its "value" on the axis, its "score" on the sweep's images, the "reported"
-    score of its run on the reporting half, the change from the one to the other ("fallen"), its "method", the number of
-    "points" compared, or the "certainty" that it meets the bound. ``over`` is the kind of score, by default ``by``.
+    score of its run on the reporting half, the change from "score" to "reported" ("fallen"), its "method", the number
+    of "points" compared, or the "certainty" that it meets the bound. ``over`` is the kind of score, by default ``by``.
     """
     from merging.study.sweeps.requirement import Requirement, best_point, judge_points
 
     stored, by = _read_stored_sweep(context, str(arguments["sweep"])), str(arguments["by"])
-    if by not in BEST_BY:
-        raise LessonError(f"by is one of {', '.join(BEST_BY)}; got {by!r}.")
-    averages = _recipe_points(context, stored, arguments) if "run" in arguments else stored.averages
+    if by not in SCORE_COLUMN_BY:
+        raise LessonError(f"by is one of {', '.join(SCORE_COLUMN_BY)}; got {by!r}.")
+    averages = _select_recipe_points(context, stored, arguments) if "run" in arguments else stored.averages
     if "subject" in arguments or "least" in arguments:
         requirement = Requirement(str(arguments.get("subject", "out")), float(arguments.get("least", 0)))
         averages = judge_points(stored.rows, averages, requirement)
-    point, met = best_point(averages, BEST_BY[by])
-    if not met:
+    point, is_met = best_point(averages, SCORE_COLUMN_BY[by])
+    if not is_met:
         raise StoreError("No point of the sweep meets the bound.")
     row = averages[averages["point"] == point].iloc[0]
-    of, source = str(arguments.get("of", SCORE)), f"the best of {len(averages)} points"
-    if of not in POINT_PARTS:
-        raise LessonError(f"of is one of {', '.join(POINT_PARTS)}; got {of!r}.{did_you_mean(of, POINT_PARTS)}")
-    if of in (SCORE, REPORTED, FALLEN):
-        return _point_fact(context, stored, row, str(arguments.get("over", by)), of, source)
-    if of == METHOD:
+    part, source = str(arguments.get("of", SCORE)), f"the best of {len(averages)} points"
+    if part not in POINT_PARTS:
+        raise LessonError(f"of is one of {', '.join(POINT_PARTS)}; got {part!r}.{did_you_mean(part, POINT_PARTS)}")
+    if part in (SCORE, REPORTED, FALLEN):
+        return _make_point_fact(context, stored, row, str(arguments.get("over", by)), part, source)
+    if part == METHOD:
         return Fact(source=source, name=stored.sweep.recipes[int(row["line"])].title or "the recipe")
-    if of == CERTAINTY:
+    if part == CERTAINTY:
         return Fact(float(row.get("certainty", math.nan)), PERCENT, seed=0, source=f"{source}, 2,000 draws", digits=0)
-    number = float(row["x"] if of == VALUE else len(averages))
-    return Fact(number, source=source, digits=_digits(number))
+    number = float(row["x"] if part == VALUE else len(averages))
+    return Fact(number, source=source, digits=_count_digits(number))
 
 
-def _point_fact(context: LessonContext, stored: StoredSweep, row: pd.Series, over: str, of: str, source: str) -> Fact:
+def _make_point_fact(
+    context: LessonContext, stored: StoredSweep, row: pd.Series, over: str, part: str, source: str
+) -> Fact:
     """A point's score on the images of its sweep or on the reporting half, or the difference of the two."""
-    chosen = _score(context, stored, row, over)
-    if of == SCORE:
+    chosen = _read_score(context, stored, row, over)
+    if part == SCORE:
         return chosen
-    reported = _reported_score(context, stored, row, over)
-    if of == REPORTED:
+    reported = _read_reported_score(context, stored, row, over)
+    if part == REPORTED:
         return reported
     change = reported.value - chosen.value
     down = math.hypot(reported.value - reported.low, chosen.high - chosen.value)
@@ -94,7 +99,7 @@ def _point_fact(context: LessonContext, stored: StoredSweep, row: pd.Series, ove
 
 
 def _read_stored_sweep(context: LessonContext, alias: str) -> StoredSweep:
-    """A sweep with its stored points. Raises StoreError if the sweep or all its points are missing."""
+    """A sweep with its stored points. Raises StoreError if the sweep is not stored, or none of its points is."""
     return context.compute_once(("swept", alias), lambda: _read_fresh_sweep(context, alias))
 
 
@@ -103,23 +108,23 @@ def _read_fresh_sweep(context: LessonContext, alias: str) -> StoredSweep:
     from merging.study.sweeps.sweep_session import plan_sweep
     from merging.study.sweeps.sweep_tables import average_rows, sweep_table
 
-    sweep = context.sweep(alias)
+    sweep = context.find_sweep(alias)
     if sweep is None:
         axes = context.lesson.runs[alias]["sweep"]
         raise StoreError(f"There is no sweep over {axes} on this machine. Start one on Sweeps.")
     planned, sample = plan_sweep(sweep, context.benchmark), sweep.sample.normalize_on(context.benchmark)
     points = KnownPoints(planned, context.store, context.benchmark, sample).read_points()
     if not points:
-        raise StoreError("None of the sweep's points is stored. Open it on Sweeps and go on with it.")
+        raise StoreError("None of the sweep's points is stored. Open it on Sweeps and continue it.")
     rows = sweep_table(sweep, planned, points)
     return StoredSweep(sweep, rows, average_rows(rows))
 
 
-def _recipe_points(context: LessonContext, stored: StoredSweep, arguments: Mapping[str, Any]) -> pd.DataFrame:
+def _select_recipe_points(context: LessonContext, stored: StoredSweep, arguments: Mapping[str, Any]) -> pd.DataFrame:
     """The points of the recipe that the alias ``run`` names; without it, those of the first recipe."""
     number = 0
     if alias := arguments.get("run"):
-        digest = context.recipe(str(alias)).chain_digest
+        digest = context.build_recipe(str(alias)).chain_digest
         chains = [recipe.chain_digest for recipe in stored.sweep.recipes]
         if digest not in chains:
             raise LessonError(f"The sweep has no recipe that is the run {str(alias)!r}.")
@@ -127,7 +132,7 @@ def _recipe_points(context: LessonContext, stored: StoredSweep, arguments: Mappi
     return stored.averages[stored.averages["line"] == number]
 
 
-def _score(context: LessonContext, stored: StoredSweep, row: pd.Series, over: str) -> Fact:
+def _read_score(context: LessonContext, stored: StoredSweep, row: pd.Series, over: str) -> Fact:
     """One score of a point, on the images of its sweep."""
     from merging.images.benchmarks.metrics import h_score
 
@@ -137,16 +142,16 @@ def _score(context: LessonContext, stored: StoredSweep, row: pd.Series, over: st
         ends = (h_score(row["in_low"], row["out_low"]), h_score(row["in_high"], row["out_high"]))
         n = int(row["n_in"] + row["n_out"])
         return Fact(float(row["h_score"]), PERCENT, *ends, n, half, seed, source)
-    if over in COLUMNS:
-        value, low, high, n = (row[name] for name in COLUMNS[over])
+    if over in SCORE_COLUMNS:
+        value, low, high, n = (row[name] for name in SCORE_COLUMNS[over])
         return Fact(float(value), PERCENT, float(low), float(high), int(n), half, seed, source)
-    context.tasks(over, ())
+    context.list_tasks(over, ())
     task_row = stored.rows[(stored.rows["point"] == row["point"]) & (stored.rows["task"] == over)].iloc[0]
     ends = float(task_row["low"]), float(task_row["high"])
     return Fact(float(task_row["accuracy"]), PERCENT, *ends, int(task_row["n"]), half, seed, source)
 
 
-def _reported_score(context: LessonContext, stored: StoredSweep, row: pd.Series, over: str) -> Fact:
+def _read_reported_score(context: LessonContext, stored: StoredSweep, row: pd.Series, over: str) -> Fact:
     """The score of the point's run on the reporting half. Raises StoreError if the run is not stored."""
     from merging.images.benchmarks.metrics import average, summarize
     from merging.teaching.facts.score_facts import SPLIT
@@ -161,11 +166,11 @@ def _reported_score(context: LessonContext, stored: StoredSweep, row: pd.Series,
         means = summarize(scores, run.experts)
         ends = (h_score(means.in_low, means.out_low), h_score(means.in_high, means.out_high))
         return Fact(means.h_score, PERCENT, *ends, means.n_in + means.n_out, SPLIT, source=run.name)
-    rows = scores[scores["task"].isin(context.tasks(over, run.experts))]
+    rows = scores[scores["task"].isin(context.list_tasks(over, run.experts))]
     value, low, high = average(rows)
     return Fact(value, PERCENT, low, high, int(rows["n"].sum()), SPLIT, source=run.name)
 
 
-def _digits(value: float) -> int:
+def _count_digits(value: float) -> int:
     """The number of digits after the point in the shortest form of a value."""
     return len(f"{value:g}".partition(".")[2])
