@@ -58,7 +58,7 @@ def load_modules() -> None:
 def _prepare(spare: SpareProcess) -> None:
     load_modules()
     if modes.is_allowed(VisitorAction.MERGE):  # otherwise it would use memory for nothing
-        spare.keep_one()
+        spare.keep_ready()
 
 
 def _freeze() -> None:

@@ -61,9 +61,9 @@ def server_status() -> dict[str, Any]:
         "queue": {
             "running": sum(job.state == State.RUNNING for job in live),
             "waiting": sum(job.state == State.QUEUED for job in live),
-            "longest_wait": round(max((job.starts_in or 0.0 for job in live), default=0.0)),
+            "longest_wait": round(max((job.seconds_until_start or 0.0 for job in live), default=0.0)),
         },
-        "bench": {"running": bool(preview_pid), "waiting": previews.preview_process().count_waiting},
+        "bench": {"running": bool(preview_pid), "waiting": previews.preview_process().waiting_count},
         "memory": {
             "server": process.memory_info().rss,
             "children": sum(_read_resident_bytes(child) for child in process.children(recursive=True)),

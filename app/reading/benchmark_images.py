@@ -42,7 +42,7 @@ def clear_images() -> None:
 def _read_images(digest: str, task: str, split: str) -> Images:
     import numpy as np
 
-    pictures = page_data.benchmark().unlabeled(task, split)
+    pictures = page_data.benchmark().load_unlabeled(task, split)
     if isinstance(pictures, np.ndarray):
         pictures.flags.writeable = False  # sessions share it
     return pictures
@@ -50,6 +50,6 @@ def _read_images(digest: str, task: str, split: str) -> Images:
 
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _read_labels(digest: str, task: str, split: str) -> np.ndarray[Any, Any]:
-    classes = page_data.benchmark().labels(task, split)
+    classes = page_data.benchmark().load_labels(task, split)
     classes.flags.writeable = False  # sessions share it
     return classes

@@ -94,7 +94,7 @@ def list_models(typed_path: str = "") -> ListedModels:
         for entry, file_facts in entries_with_facts
         if not entry.has_model_name and file_facts.kind in {"unreadable", "other"}
     }
-    others = [name for listing in listings for name in listing.others]
+    others = [name for listing in listings for name in listing.other_files]
     others += [entry.listed_path for entry in entries if entry.reference in unknown]
     data_sets = tuple(data_set.listed_path for data_set in list_data_sets(typed_path))
     return ListedModels(

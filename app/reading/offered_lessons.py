@@ -142,7 +142,7 @@ def step_view(lesson: Lesson, view: Mapping[str, str]) -> tuple[dict[str, str], 
     if context is None:
         return {}, []
     aliases = [part[1:] for value in view.values() for part in value.split(",") if part.startswith("@")]
-    return context.view(view), [alias for alias in dict.fromkeys(aliases) if not context.id(alias)]
+    return context.resolve_view(view), [alias for alias in dict.fromkeys(aliases) if not context.find_id(alias)]
 
 
 def step_with_view(lesson: Lesson, number: int) -> int:

@@ -318,7 +318,7 @@ def _find_misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tu
     from merging.models.formats.model_sources import ModelRef
 
     try:
-        return _load_benchmark(folder, state).misfit(ModelRef(pretrained).open("pretrained"))
+        return _load_benchmark(folder, state).describe_misfit(ModelRef(pretrained).open("pretrained"))
     except MergingError as error:
         return str(error)
 

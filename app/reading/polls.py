@@ -26,9 +26,9 @@ def class_code() -> str:
 def count_answer(lesson: str, step: int, values: Sequence[float], *, any_order: bool = False) -> None:
     """Count this session's guess or answer, if it is in a class."""
     if poll := class_code():
-        server_polls().answer(poll, f"{lesson}/{step}", session_name(), values, any_order=any_order)
+        server_polls().count_answer(poll, f"{lesson}/{step}", session_name(), values, any_order=any_order)
 
 
 def answer_counts(lesson: str, step: int) -> list[dict[float, int]]:
     """For each position in the answers at a step, {number: sessions that gave it}."""
-    return server_polls().counts(class_code(), f"{lesson}/{step}")
+    return server_polls().count_answers(class_code(), f"{lesson}/{step}")

@@ -56,7 +56,7 @@ def preview_state(request: Request, key: str) -> PreviewState | None:
 @requires(VisitorAction.PREVIEW)
 def request_preview(request: Request, key: str) -> None:
     """Replace the last request under ``key``. Raises ModeError in a mode without previews."""
-    preview_process().request(_session_key(key), request)
+    preview_process().send_request(_session_key(key), request)
 
 
 def cancel_preview(key: str) -> None:

@@ -87,10 +87,10 @@ def program_table(results: ProgramResults) -> pd.DataFrame:
 
     sweep = results.sweep
     rows = []
-    for row in score_rows(results.every, results.points):
+    for row in score_rows(results.planned_points, results.points):
         task = f"{row['task']}, {row['split']}" if row["split"] else str(row["task"])
         rows.append({**row, "label": _series_label(sweep, row, task), "mean": False})
-    for row in score_means(results.every, results.points):
+    for row in score_means(results.planned_points, results.points):
         name = "Mean" if row["mean"] == MEAN else str(row["mean"])[:1].upper() + str(row["mean"])[1:]
         words = f"{name} of {plural(row['tasks'], 'task')}"
         missing = dict.fromkeys(("low", "high", "n"), float("nan")) | {"better": "", "proportion": True, "mean": True}
@@ -108,7 +108,7 @@ def _series_label(sweep: Sweep, row: Mapping[str, Any], words: str) -> str:
 
 def program_note(results: ProgramResults) -> str:
     """The note under the chart: the program that measured, and that these are not scores of the benchmark."""
-    domains = any(row["mean"] != MEAN for row in score_means(results.every, results.points))
+    domains = any(row["mean"] != MEAN for row in score_means(results.planned_points, results.points))
     in_domain = " In domain are tasks named like an expert." if domains else ""
     return (
         f"Measured by {page_text.plain_text(results.program)}, {len(results.points)} of "

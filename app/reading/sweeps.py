@@ -45,13 +45,13 @@ class SweepPoints:
     """A sweep with every planned point, and the computed ones by name."""
 
     sweep: Sweep
-    every: Sequence[NamedPoint]
+    planned_points: Sequence[NamedPoint]
     points: Mapping[str, Point]
 
     @cached_property
     def total(self) -> int:
         """The number of planned points."""
-        return len({point.name for point in self.every})
+        return len({point.name for point in self.planned_points})
 
     @property
     def complete(self) -> bool:
@@ -71,7 +71,7 @@ class SweepResults(SweepPoints):
         """A row for each point and each task."""
         return self._make_task_table(self.shown)
 
-    def tasks_beside(self, point: str) -> pd.DataFrame:
+    def tasks_at_same_y(self, point: str) -> pd.DataFrame:
         """The rows of ``tasks`` for points with the same value of the second axis as ``point``."""
         y = self.scores[point]["y"]
         return self._make_task_table([shown_point for shown_point in self.shown if shown_point.row["y"] == y])
@@ -105,14 +105,14 @@ class SweepResults(SweepPoints):
 
     @cached_property
     def _by_name(self) -> dict[str, NamedPoint]:
-        return {planned.name: planned for planned in reversed(self.every)}
+        return {planned.name: planned for planned in reversed(self.planned_points)}
 
     @cached_property
     def names(self) -> dict[str, str]:
         """The name of each computed point in pickers."""
         return {one.planned.name: one.words for one in reversed(self.shown)}
 
-    def planned(self, point: str) -> NamedPoint:
+    def find_plan(self, point: str) -> NamedPoint:
         """The plan of a point."""
         return self._by_name[point]
 
@@ -262,7 +262,7 @@ def input_digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
 def sweep_job(sweep: Sweep) -> Job | None:
     """The job that computes a sweep, None if the queue has none."""
     job_id = name_job(SWEEP, sweep.id)
-    return next((job for job in page_data.job_queue().jobs_here() if job.id == job_id), None)
+    return next((job for job in page_data.job_queue().list_benchmark_jobs() if job.id == job_id), None)
 
 
 def recipe_titles(sweep: Sweep) -> list[str]:

@@ -58,13 +58,13 @@ def draw_costs(recipe: Recipe, stored: Sequence[Run]) -> None:
     data_needed = f"It needs {page_text.join_words(needs)}." if needs else "It needs no data."
     estimate = recipes_reading.estimate_recipe(recipe, stored)
     evaluated = "" if page_data.why_not_evaluated(recipe.pretrained) else " with evaluation"
-    source = estimate_basis(estimate.learned, "run")
+    source = estimate_basis(estimate.is_from_own_runs, "run")
     st.markdown(
         f":material/timer: About **{duration_text(estimate.seconds)}** of computing{evaluated} ({source}), after a few "
         f"seconds to start; up to **{size_text(estimate.anonymous_bytes)}** of memory, "
         f"{size_text(estimate.reads_bytes)} to read. {data_needed}"
     )
-    if memory_problem := estimate.find_too_large(free_memory(), recipe):
+    if memory_problem := estimate.explain_too_large(free_memory(), recipe):
         st.error(page_text.safe_text(memory_problem, 900), icon=":material/memory:")
 
 

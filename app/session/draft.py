@@ -58,7 +58,7 @@ class Draft:
     family: str = ""  # as in a recipe
     adapt: DraftStep | None = None
     test_data: dict[str, Any] = field(default_factory=dict)  # the images to learn from, for chains that need them
-    given_data: DataFiles = field(default_factory=DataFiles)  # files of data from an opened recipe file
+    data_files: DataFiles = field(default_factory=DataFiles)  # files of data from an opened recipe file
 
     @classmethod
     def from_recipe(cls, recipe: Recipe) -> Self:
@@ -77,7 +77,7 @@ class Draft:
         draft.family = recipe.family
         draft.adapt = DraftStep.from_step(recipe.adapt) if recipe.adapt else None
         draft.test_data = recipe.test_data.values() if recipe.test_data else {}
-        draft.given_data = recipe.data_files
+        draft.data_files = recipe.data_files
         draft.title_of_chain = draft.chain()
         return draft
 
@@ -145,12 +145,12 @@ class Draft:
             title=self.title if self.chain() == self.title_of_chain else "",
             adapt=(self.adapt.key, self.adapt.values) if self.adapt else None,
             test_data=self.test_data,
-            **self.given_data.of_experts(self.experts).to_plain(),
+            **self.data_files.of_experts(self.experts).to_plain(),
         )
 
     def forget_model_choices(self) -> None:
         """Forget the choices made for the previous models."""
-        self.vocabulary, self.family, self.given_data = COMMON, "", DataFiles()
+        self.vocabulary, self.family, self.data_files = COMMON, "", DataFiles()
 
     def move(self, uid: int, offset: int) -> None:
         """Move an edit up (-1) or down (+1) the chain."""

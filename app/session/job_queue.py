@@ -70,12 +70,12 @@ class SessionQueue:
     def measure(self, key: str, run_id: str = "") -> Job:
         """Submit a measurement on this benchmark."""
         run = self.store.get_run(run_id) if run_id else None
-        return self.runner.measure(key, run_id, str(self.folder), run, self.session)
+        return self.runner.submit_measurement(key, run_id, str(self.folder), run, self.session)
 
     @requires(VisitorAction.SWEEP)
     def sweep(self, sweep_id: str, title: str) -> Job:
         """Submit the missing points of a sweep, on this benchmark."""
-        return self.runner.sweep(sweep_id, title, str(self.folder), self.session)
+        return self.runner.submit_sweep(sweep_id, title, str(self.folder), self.session)
 
     def command(
         self, kind: str, subject: str, title: str, words: Sequence[str], next_recipe: Recipe | None = None
@@ -83,7 +83,7 @@ class SessionQueue:
         """Submit a command, with this benchmark unless the command needs none; ``next_recipe`` is merged after it."""
         permissions.require(VisitorAction.EXPORT if words[0] == "export" else VisitorAction.COMMAND)
         folder = "" if words[0] in COMMANDS_WITHOUT_BENCHMARK and next_recipe is None else str(self.folder)
-        return self.runner.command(kind, subject, title, words, next_recipe, folder, self.session)
+        return self.runner.submit_command(kind, subject, title, words, next_recipe, folder, self.session)
 
     @requires(VisitorAction.MANAGE)
     def submit_again(self, job_id: str) -> Job:
@@ -97,18 +97,18 @@ class SessionQueue:
 
     def own_jobs(self) -> list[Job]:
         """The jobs that this session submitted or follows, newest first; all jobs if the queue is not shared."""
-        return self.runner.list_jobs(self.runner.list_asked(self.session) | self.followed if self.session else None)
+        return self.runner.list_jobs(self.runner.list_awaited_jobs(self.session) | self.followed if self.session else None)
 
     def may_stop(self, job_id: str) -> bool:
         """Whether this session may stop or leave a job: in a shared queue, only a job that it submitted."""
-        return not self.session or job_id in self.runner.list_asked(self.session)
+        return not self.session or job_id in self.runner.list_awaited_jobs(self.session)
 
     def _require_own(self, job_id: str) -> None:
         """Raises ModeError if the job is another session's."""
         if not self.may_stop(job_id):
             raise ModeError(OTHER_SESSIONS_JOB)
 
-    def jobs_here(self) -> list[Job]:
+    def list_benchmark_jobs(self) -> list[Job]:
         """The jobs that work on this benchmark, or on none, newest first."""
         return [job for job in self.list_jobs() if not self.is_on_other_benchmark(job)]
 
@@ -127,7 +127,7 @@ class SessionQueue:
 
     def details(self, job_id: str) -> list[str]:
         """The latest progress messages of a job, oldest first."""
-        return self.runner.details(job_id)
+        return self.runner.list_details(job_id)
 
     @click_errors.guard_callback
     def cancel(self, job_id: str) -> None:
@@ -140,7 +140,7 @@ class SessionQueue:
     def pause(self, job_id: str) -> None:
         """Ask a job that can pause to stop at its next point or step."""
         self._require_own(job_id)
-        if self.session and self.runner.others_wait(job_id, self.session):
+        if self.session and self.runner.is_awaited_by_others(job_id, self.session):
             raise ModeError(OTHER_SESSIONS_WAIT)
         self.runner.pause(job_id)
 

@@ -70,7 +70,7 @@ class _Figures:
         """The figure of a step, counted from 1, with further values in its address."""
         page, view = self.lesson.page_and_view(number)
         position = f"Lesson {self.lesson.key}, step {number}"
-        address = PageAddress(page, tuple(self.context.view({**view, **extra}).items()))
+        address = PageAddress(page, tuple(self.context.resolve_view({**view, **extra}).items()))
         chart = self.lesson.chart(number)
         if (address, chart, control) not in self.figures:
             name = f"figure-{len(self.figures) + 1}"
@@ -140,7 +140,7 @@ def _check_slider_values(step: Step, number: int, figure: StaticFigure, context:
     """Whether each value of the figure's slider reaches the goal; empty without slider or goal."""
     if step.goal is None or figure.slider is None:
         return ()
-    view, slider = context.view(context.lesson.page_and_view(number)[1]), figure.slider
+    view, slider = context.resolve_view(context.lesson.page_and_view(number)[1]), figure.slider
     return tuple(bool(is_met(step.goal, context, {**view, slider.key: value})) for value in slider.values)
 
 

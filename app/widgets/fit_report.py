@@ -93,7 +93,7 @@ def draw_report(
     """
     report = check_models(pretrained, experts, family, vocabulary)
     if activation:
-        report = report.drop_kind("activation")
+        report = report.remove_kind("activation")
     draw_verdict(report)
     with st.expander("Fit report: what matches, what is merged, what is left out", icon=":material/fact_check:"):
         _draw_groups(report)

@@ -48,8 +48,8 @@ class MemoryWatch:
     ``looks`` is how many samples count: two if the last one may be taken after the kill, one if samples are far apart.
     """
 
-    def __init__(self, looks: int = 2) -> None:
-        self._samples = deque([MemorySample(False, _count_kills())], maxlen=looks)
+    def __init__(self, sample_count: int = 2) -> None:
+        self._samples = deque([MemorySample(False, _count_kills())], maxlen=sample_count)
 
     def sample(self) -> None:
         """Record how much memory is free now, and how many processes were killed for memory so far."""

@@ -31,7 +31,7 @@ class Unit(Generic[T]):
     name: str
     work: int
     nbytes: int
-    kept: int
+    result_bytes: int
     run: Callable[[Report], T]
     group: Hashable = None
 
@@ -52,7 +52,7 @@ class _RunningUnit(Generic[T]):
 
     @property
     def nbytes(self) -> int:
-        return self.unit.kept if self.future.done() else self.unit.nbytes
+        return self.unit.result_bytes if self.future.done() else self.unit.nbytes
 
     @property
     def done(self) -> int:

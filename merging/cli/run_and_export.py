@@ -136,7 +136,7 @@ def measure_by_program(run: Run, store: Store, context: Context) -> None:
 
 def print_estimate(estimate: Estimate) -> None:
     """Print on stderr the expected time of a merge that learns, or the time and memory of a long merge of matrices."""
-    source = "from runs on this machine" if estimate.learned else "a guess for a slow core"
+    source = "from runs on this machine" if estimate.is_from_own_runs else "a guess for a slow core"
     if estimate.matrices:
         if estimate.seconds >= LONG_MERGE_SECONDS:
             memory = size_text(estimate.anonymous_bytes)

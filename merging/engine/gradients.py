@@ -155,7 +155,7 @@ class _GradientTower:
                 meter.advance(count * self._numel, PHASE, name)
         for key, total in sums.items():
             if not torch.isfinite(total.div_(len(task.images)).sum()).cpu():
-                check_fit(self._inputs.pretrained, self._inputs.experts, values=True).raise_if_bad()
+                check_fit(self._inputs.pretrained, self._inputs.experts, values=True).raise_if_unfit()
                 raise MergingError(f"The gradients of {name!r} in tensor {key!r} are not finite; check its head.")
         return sums
 

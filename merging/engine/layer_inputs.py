@@ -227,7 +227,7 @@ class CapturedInputs:
             with self._report_lock:
                 on_detail(expert)
             batch = slice(start, start + size)
-            outputs = encoder.run(section, inputs[batch], add_rows if record else None)
+            outputs = encoder.run_section(section, inputs[batch], add_rows if record else None)
             if move and section == 0 and start == 0:
                 self._tokens[expert] = outputs.new_empty((len(inputs), *outputs.shape[1:]))
             if move and section < encoder.sections - 1:

@@ -67,7 +67,7 @@ class MergedInputs(CapturedInputs):
 
     def _section_tower(self, encoder: Encoder, section: int, read: Callable[[str], Tensor]) -> Encoder:
         """A tower with the tensors of one section only; ``read`` returns a stored tensor by its name."""
-        names = {name: stored for name, stored in encoder.names.items() if encoder.section_of(name) == section}
+        names = {name: stored for name, stored in encoder.names.items() if encoder.find_section(name) == section}
         tensors = {
             name: assemble(name, stored, [read(part).to(self._device, self._dtype) for part in stored])
             for name, stored in names.items()

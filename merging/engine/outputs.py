@@ -147,14 +147,14 @@ class Output:
             description = (p.name, p.order, p.section, str(p.role), p.part, numel, self._infos[p.name].dtype.itemsize)
             (*_, kept_by_any), (*squared, pretrained) = tallies[p.name]
             rows.append((*description, kept_by_any, (sum(squared) / len(squared)) ** 0.5, pretrained**0.5))
-        tables = {"tensors": Columns.of_rows((*TENSOR_COLUMNS, "kept_numel", "change_norm", "pretrained_norm"), rows)}
+        tables = {"tensors": Columns.from_rows((*TENSOR_COLUMNS, "kept_numel", "change_norm", "pretrained_norm"), rows)}
         if per_task:
             expert_rows = [
                 (expert, name, kept[index], squared[index] ** 0.5)
                 for index, expert in enumerate(inputs.names)
                 for name, (kept, squared) in tallies.items()
             ]
-            tables["task_tensors"] = Columns.of_rows(("expert", "tensor", "kept_numel", "change_norm"), expert_rows)
+            tables["task_tensors"] = Columns.from_rows(("expert", "tensor", "kept_numel", "change_norm"), expert_rows)
         return tables
 
     def _host_tallies(self) -> dict[str, HostTally]:

@@ -168,7 +168,7 @@ class RoutedNetwork:
         rows = [batch.images for batch in batches]
         for section in range(batches[0].encoder.sections):  # all batches share one architecture
             for k, batch in enumerate(batches):
-                rows[k] = batch.encoder.run(section, rows[k])
+                rows[k] = batch.encoder.run_section(section, rows[k])
                 self.check_cancel()
         losses = [batch.compute_loss(features) for batch, features in zip(batches, rows, strict=True)]
         leaves = [leaf for batch in batches for leaf in batch.leaves.values()]

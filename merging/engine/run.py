@@ -115,7 +115,7 @@ def run_recipe(
         raise TypeError(f"A merge takes no argument {', '.join(sorted(unknown))}.")
     layer_inputs, gradients = data.get("layer_inputs"), data.get("gradients")
     report = check_fit(pretrained, experts, values=False)
-    report.raise_if_bad()
+    report.raise_if_unfit()
     check_kind(recipe, pretrained, layer_inputs, gradients)
     task_exemplars = check_exemplars(data.get("exemplars"))
     task_images = check_test_data(data.get("test_data"))
@@ -248,7 +248,7 @@ class SingleTensors:
     def __init__(
         self, recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], device: str = "auto"
     ) -> None:
-        check_fit(pretrained, experts, values=False).raise_if_bad()
+        check_fit(pretrained, experts, values=False).raise_if_unfit()
         dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
         self._inputs = RunInputs(pretrained, experts, None, choose_device(device), dead)
         with limit_to_one_thread(self._inputs.device):
@@ -346,4 +346,4 @@ def edited_tensors(
 
 def _fit_warnings(report: FitReport) -> tuple[str, ...]:
     """A sentence per checkpoint and kind of problem, without the doubts that the caller states before a merge."""
-    return tuple(group.sentence() for group in report.groups if not group.doubt())
+    return tuple(group.sentence() for group in report.groups if not group.describe_doubt())

@@ -290,7 +290,7 @@ class RunInputs:
 
     def _raise_not_finite(self, name: str) -> None:
         """Raise an error that names every tensor with NaN or infinity in all files, not only this one."""
-        check_fit(self.pretrained, self.experts, values=True).raise_if_bad()
+        check_fit(self.pretrained, self.experts, values=True).raise_if_unfit()
         raise CheckpointError(
             f"The difference between an expert and the pretrained model overflows in tensor {name!r}, although all its "
             "numbers are finite. Are these checkpoints of one family?"

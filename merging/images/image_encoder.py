@@ -92,7 +92,7 @@ class Encoder:
         """Features (n, embed_dim) of normalized images (n, 3, h, w), not normalized to unit length."""
         x = images
         for section in range(self.sections):
-            x = self.run(section, x, record)
+            x = self.run_section(section, x, record)
         return x
 
     @property
@@ -100,7 +100,7 @@ class Encoder:
         """The number of sections: the stem, every block, and the head."""
         return self.architecture.layers + 2
 
-    def run(self, section: int, x: Tensor, record: Record | None = None) -> Tensor:
+    def run_section(self, section: int, x: Tensor, record: Record | None = None) -> Tensor:
         """The output of a section for ``x``, the output of the section before; section 0 takes images (n, 3, h, w).
 
         The output is tokens (n, 1 + patches, width), or features (n, embed_dim) for the last section.
@@ -130,7 +130,7 @@ class Encoder:
         contributions = self.linear(block + "attn.out_proj.weight", None, values)
         return AttendedTokens(x, attention, contributions.norm(dim=-1))
 
-    def section_of(self, name: str) -> int:
+    def find_section(self, name: str) -> int:
         """The section to which a tensor of this name belongs."""
         if name.startswith("transformer.resblocks."):
             return int(name.split(".")[2]) + 1
@@ -138,7 +138,7 @@ class Encoder:
 
     def load_section(self, section: int) -> Self:
         """The same tower with the tensors of one section only, in memory."""
-        section_names = [name for name in self.tensors if self.section_of(name) == section]
+        section_names = [name for name in self.tensors if self.find_section(name) == section]
         return replace(self, tensors={name: self.tensors[name] for name in section_names})
 
     def stem(self, images: Tensor, record: Record | None = None) -> Tensor:

@@ -55,7 +55,7 @@ class Checkpoint(ABC):
         parts = [self.read_flat(name, start, stop) for start, stop in spans]
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
-    def state(self) -> tuple[int, ...] | None:
+    def file_fingerprint(self) -> tuple[int, ...] | None:
         """Numbers that change when the stored bytes may have changed; None if the checkpoint is not in a file."""
         return None
 
@@ -73,7 +73,7 @@ class Checkpoint(ABC):
     def parameters(self) -> tuple[Parameter, ...]:
         """Every tensor with its role and block, in forward order."""
         title = self.name
-        if self.state() is not None:  # the name of the file is more specific
+        if self.file_fingerprint() is not None:  # the name of the file is more specific
             title = f"{self.name} ({printable(strip_folders(self.label))})"
         return describe_parameters(self.infos, title, self.family)
 

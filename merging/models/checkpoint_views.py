@@ -100,8 +100,8 @@ class CheckpointView(Checkpoint):
         source_spans = tuple((part.start + start, part.start + stop) for start, stop in spans)
         return part.source.read_spans(part.name, source_spans)
 
-    def state(self) -> tuple[int, ...] | None:
-        return self.inner.state()
+    def file_fingerprint(self) -> tuple[int, ...] | None:
+        return self.inner.file_fingerprint()
 
     def content_digest(self, on_bytes: BytesCallback = ignore_bytes) -> str:
         if self._keeps_digest:

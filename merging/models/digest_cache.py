@@ -61,7 +61,7 @@ class DigestCache:
 
     def digest(self, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
         """The checkpoint's digest, cached until its file changes; ``meter`` counts its bytes in both cases."""
-        fingerprint = checkpoint.state()
+        fingerprint = checkpoint.file_fingerprint()
         if fingerprint is None:
             digest = checkpoint.digest
         else:
@@ -74,7 +74,7 @@ class DigestCache:
 
     def _compute(self, checkpoint: Checkpoint, meter: Meter | None) -> str:
         """The digest of a checkpoint in a file, which another process may be computing."""
-        on_bytes, fingerprint = _make_bytes_callback(checkpoint, meter), checkpoint.state()
+        on_bytes, fingerprint = _make_bytes_callback(checkpoint, meter), checkpoint.file_fingerprint()
         digest = ""
         if self._await_digest is not None and fingerprint is not None:
             digest = self._await_digest(fingerprint, on_bytes)
@@ -96,9 +96,9 @@ class DigestCache:
 
     def store(self, root: Path, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
         """The digest of a checkpoint, stored for other processes; a store that cannot be written is ignored."""
-        fingerprint = checkpoint.state()
+        fingerprint = checkpoint.file_fingerprint()
         digest = self.digest(checkpoint, meter)
-        if fingerprint == checkpoint.state():
+        if fingerprint == checkpoint.file_fingerprint():
             _store_digest(root, fingerprint, digest)
         return digest
 

@@ -43,7 +43,7 @@ def refuse_head(checkpoint: Checkpoint) -> Checkpoint:
     if not is_head(checkpoint.infos):
         return checkpoint
     subject = f"{checkpoint.name} is"
-    if checkpoint.state() is not None:  # it is in a file
+    if checkpoint.file_fingerprint() is not None:  # it is in a file
         kind = "holds only" if locate(checkpoint.label).is_dir() else "is"
         subject = f"{checkpoint.name}: {printable(strip_folders(checkpoint.label))} {kind}"
     raise CheckpointError(

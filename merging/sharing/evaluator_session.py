@@ -75,9 +75,9 @@ class ProgramSession(SweepSession):
 
     def plan_sweep(self, sweep: Sweep) -> list[NamedPoint]:
         """Every point of a sweep, named by its run and the program. Raises CheckpointError as ``open_inputs``."""
-        return [self.plan(point) for point in sweep.points]
+        return [self.plan_point(point) for point in sweep.points]
 
-    def plan(self, point: SweepPoint) -> NamedPoint:
+    def plan_point(self, point: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id."""
         opened_recipe = self.open_checkpoints(point.recipe)
         run_id = opened_recipe.run_id(self._digests(opened_recipe))

@@ -85,7 +85,7 @@ def _measure_and_store(measurement_kind: Measurement, name: str, subject: Subjec
 
     key, store = measurement_kind.key, subject.store
     measurement_results(store).sweep()
-    atomic.require_writable(measurement_results(store).own, "The measurement")
+    atomic.require_writable(measurement_results(store).own_folder, "The measurement")
     started, stored_answers = time.monotonic(), StoredAnswers(store, name)
 
     def measure_other(other_key: str, part_context: Context) -> StoredMeasurement:

@@ -166,7 +166,7 @@ class SeveralMeasurements:
     def _read_measurement(self, task: WorkerTask, _answer: Plain) -> StoredMeasurement:
         """The measurement that a worker wrote. Raises StoreError if this process cannot read it."""
         if (stored := measurement_results(self.store).find(task.name)) is None:
-            title = find_measurement(task.ask()["measurement"]).title
+            title = find_measurement(task.make_request()["measurement"]).title
             raise StoreError(f"{title} was measured by a worker, but cannot be read. Measure it again.")
         return stored
 

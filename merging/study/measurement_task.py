@@ -31,7 +31,7 @@ def open_store(request: Request) -> StoreAndBenchmark:
 def name_measurement(inputs: StoreAndBenchmark, request: Request) -> str:
     """The name of the entry of a request. Raises WorkerError or CheckpointError if this process does not see a file."""
     store, run_id = inputs.store, str(request["run"])
-    store.find_promised(run_id)
+    store.find_on_shared_disk(run_id)
     name = require_entry_name(find_measurement(str(request["measurement"])), store, inputs.benchmark, run_id)
     if name == request["name"] and (recipe := store.get_run(run_id).recipe):  # none for a model that was not merged
         open_with_digests(recipe, None, None, request["digests"])
@@ -44,4 +44,4 @@ def compute_measurement(inputs: StoreAndBenchmark, request: Request, context: Co
     return {"name": stored.path.name}
 
 
-KIND = TaskKind("measurement", open_store, compute_measurement, name_measurement, stored=True, in_store=True)
+KIND = TaskKind("measurement", open_store, compute_measurement, name_measurement, stored=True, writes_to_store=True)

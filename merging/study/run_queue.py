@@ -75,7 +75,7 @@ class RunQueue(JobQueue):
 
         self.submit(Recipe.from_yaml(recipe_yaml), benchmark=Benchmark.load(Path(benchmark)) if benchmark else None)
 
-    def measure(
+    def submit_measurement(
         self, key: str, run_id: str = "", benchmark: str = "", run: Run | None = None, session: str = ""
     ) -> Job:
         """The job of a measurement of a stored run, or of the benchmark: the live one, or a new one.
@@ -85,17 +85,17 @@ class RunQueue(JobQueue):
             ModeError: the job takes too long for this server, or the session has used up its quota.
         """
         title = find_measurement(key).title + (f": {(run or self.store.get_run(run_id)).title}" if run_id else "")
-        return self.command(key, run_id, title, benchmark=benchmark, session=session)
+        return self.submit_command(key, run_id, title, benchmark=benchmark, session=session)
 
-    def sweep(self, sweep_id: str, title: str, benchmark: str = "", session: str = "") -> Job:
+    def submit_sweep(self, sweep_id: str, title: str, benchmark: str = "", session: str = "") -> Job:
         """The job that computes the missing points of a stored sweep: the live one, or a new one.
 
         Raises:
             StoreError: the sweep is running on another benchmark.
         """
-        return self.command(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark, session=session)
+        return self.submit_command(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark, session=session)
 
-    def command(
+    def submit_command(
         self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
         benchmark: str = "", session: str = "",
     ) -> Job:  # fmt: skip

@@ -64,9 +64,9 @@ class TaskKind:
     open_inputs: Callable[[Request], Any]
     compute: Callable[[Any, Request, Context], Plain | bytes]
     name_task: Callable[[Any, Request], str] | None = None
-    shared: tuple[str, ...] = ()
+    shared_keys: tuple[str, ...] = ()
     stored: bool = False
-    in_store: bool = False
+    writes_to_store: bool = False
 
 
 def find_kind(key: str) -> TaskKind:

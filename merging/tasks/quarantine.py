@@ -29,13 +29,13 @@ class Damage:
     kind: str
     name: str
     reason: str
-    place: Path
+    path: Path
     origin: Path
 
     @property
     def is_moved(self) -> bool:
         """Whether it was moved."""
-        return self.place != self.origin
+        return self.path != self.origin
 
     @property
     def is_replaced(self) -> bool:
@@ -109,8 +109,8 @@ class Quarantine:
 
     def remove(self, damage: Damage) -> None:
         """Delete an entry that was set aside. Raises StoreError if it cannot be removed."""
-        if damage.place.parent == self._folder:
-            atomic.retire(damage.place, f"{damage.kind.capitalize()} {damage.name}")
+        if damage.path.parent == self._folder:
+            atomic.retire(damage.path, f"{damage.kind.capitalize()} {damage.name}")
 
     def _read_note(self, folder: Path) -> Damage:
         """A damaged entry with its note; one whose note could not be written counts as a run."""

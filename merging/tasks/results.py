@@ -54,8 +54,8 @@ class ResultKind:
 
     noun: str
     folder: str
-    facts: str
-    again: str
+    facts_file: str
+    recovery_hint: str
     table: str = ""
     large: bool = False
 
@@ -70,7 +70,7 @@ class Result:
 
     kind: ResultKind
     path: Path
-    own: bool
+    is_own: bool
     facts: Mapping[str, Any] = field(repr=False)
     manifest: Manifest = field(repr=False)
     damaged: Callable[[DamagedError], None] = field(repr=False, compare=False)
@@ -121,9 +121,9 @@ class Result:
             with contextlib.suppress(DamagedError):
                 manifest = read_manifest(self.path)
         if not self.path.exists():
-            raise StoreError(f"{self._sentence_name} was deleted meanwhile. {self.kind.again}")
+            raise StoreError(f"{self._sentence_name} was deleted meanwhile. {self.kind.recovery_hint}")
         self.damaged(damage)
-        raise StoreError(f"{self._sentence_name} is damaged ({damage}) and counts as absent. {self.kind.again}")
+        raise StoreError(f"{self._sentence_name} is damaged ({damage}) and counts as absent. {self.kind.recovery_hint}")
 
     @property
     def _sentence_name(self) -> str:
@@ -147,8 +147,8 @@ class Results(Generic[T]):
         self, kind: ResultKind, view: Callable[[Result], T | None], root: Path, libraries: Sequence[Path],
         damaged: Quarantine,
     ) -> None:  # fmt: skip
-        self.kind, self.own = kind, root / kind.folder
-        self.folders = (self.own, *libraries)
+        self.kind, self.own_folder = kind, root / kind.folder
+        self.folders = (self.own_folder, *libraries)
         self._view, self._root, self._damaged = view, root, damaged
 
     def find(self, name: str) -> T | None:
@@ -174,9 +174,9 @@ class Results(Generic[T]):
         for is_last_attempt in (False, True):
             try:
                 manifest = read_manifest(path)
-                for name in (self.kind.facts,) if self.kind.large else manifest:
+                for name in (self.kind.facts_file,) if self.kind.large else manifest:
                     verify_file(path, manifest, name)
-                facts = json.loads((path / self.kind.facts).read_bytes())
+                facts = json.loads((path / self.kind.facts_file).read_bytes())
                 result = Result(self.kind, path, is_own, facts, manifest, set_aside)
                 return self._view(result) if isinstance(result.schemas, dict) else None
             except DamagedError as damage:
@@ -184,7 +184,7 @@ class Results(Generic[T]):
             except StoreError:  # the result was deleted meanwhile
                 return None
             except READ_ERRORS as error:
-                reason = DamagedError(f"{self.kind.facts} cannot be read: {error!r}")
+                reason = DamagedError(f"{self.kind.facts_file} cannot be read: {error!r}")
             if is_last_attempt and path.is_dir():
                 set_aside(reason)
         return None
@@ -222,12 +222,12 @@ class Results(Generic[T]):
         def is_complete(existing: Path) -> bool:
             return not replace and self.read(existing) is not None
 
-        with atomic.write_folder(root or self.own, name, is_complete, what or f"The {self.kind.noun}") as folder:
+        with atomic.write_folder(root or self.own_folder, name, is_complete, what or f"The {self.kind.noun}") as folder:
             schemas = {key: write_table(folder, key, table) for key, table in tables.items()}
             for key, array in (arrays or {}).items():
                 np.save(folder / f"{key}.npy", array, allow_pickle=False)
             table_facts = schemas if self.kind.table else {"tables": schemas}
-            records.write_json(folder / self.kind.facts, {**facts, **table_facts})
+            records.write_json(folder / self.kind.facts_file, {**facts, **table_facts})
 
     @contextmanager
     def publish_partial(self) -> Iterator[Path]:
@@ -236,7 +236,7 @@ class Results(Generic[T]):
         ``find_partial`` reads them. ``sweep`` removes the folder if this process dies.
         """
         with explain_os_errors(f"The {self.kind.noun}", OTHER_STORE):
-            folder = atomic.make_temporary(self.own)
+            folder = atomic.make_temporary(self.own_folder)
         try:
             yield folder
         finally:
@@ -244,12 +244,12 @@ class Results(Generic[T]):
 
     def find_partial(self, name: str) -> T | None:
         """The partial result of a task that is being computed; None if it has published none."""
-        for path in self.own.glob(f"*/{name}"):
+        for path in self.own_folder.glob(f"*/{name}"):
             with contextlib.suppress(*READ_ERRORS, StoreError, DamagedError):  # the result is being replaced
-                facts, manifest = json.loads((path / self.kind.facts).read_bytes()), read_manifest(path)
+                facts, manifest = json.loads((path / self.kind.facts_file).read_bytes()), read_manifest(path)
                 return self._view(Result(self.kind, path, True, facts, manifest, lambda damage: None))
         return None
 
     def sweep(self) -> None:
         """Remove the temporary folders that dead writers left behind."""
-        atomic.sweep(self.own)
+        atomic.sweep(self.own_folder)

@@ -55,7 +55,7 @@ def compute_task(key: str, request: Request) -> Plain | bytes:
     if kind.name_task is None:
         return kind.compute(None, request, context)
     with _task_lock:
-        if kind.in_store:
+        if kind.writes_to_store:
             context = replace(context, cancel=watch_for_end(request.get("probe")))
         answer = kind.compute(_open_inputs(key, kind, request), request, context)
     return answer if isinstance(answer, bytes) else {**answer, "warnings": list(warnings)}
@@ -64,7 +64,7 @@ def compute_task(key: str, request: Request) -> Plain | bytes:
 def _open_inputs(key: str, kind: TaskKind, request: Request) -> Any:
     """The inputs of a task, after checking that this worker computes the same name for it as the request has."""
     assert kind.name_task is not None
-    shared = json.dumps([request[name] for name in kind.shared])
+    shared = json.dumps([request[name] for name in kind.shared_keys])
     if _has_last_inputs(key, kind, shared, request):
         return last_inputs[0][2]
     last_inputs.clear()  # the last task had other inputs, or their files have changed since they were opened
@@ -74,7 +74,7 @@ def _open_inputs(key: str, kind: TaskKind, request: Request) -> Any:
             f"Worker {platform.node()} sees other checkpoints or images than the program that requested this "
             f"{kind.noun}. Copy the files there again, or put them where all workers read."
         )
-    if kind.shared:
+    if kind.shared_keys:
         last_inputs.append((key, shared, inputs))
     return inputs
 

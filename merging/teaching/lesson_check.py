@@ -79,7 +79,7 @@ def _check_shape(lesson: Lesson) -> Iterator[str]:
 def _check_runs(lesson: Lesson, context: LessonContext) -> Iterator[str]:
     for alias in lesson.runs:
         try:
-            if not context.id(alias):
+            if not context.find_id(alias):
                 yield f"The run {alias} is not stored. Run its recipe, or check with --compute."
         except MergingError as error:
             yield f"The run {alias}: {error}"
@@ -114,12 +114,12 @@ def _check_goal(step: LessonStep, number: int, lesson: Lesson, context: LessonCo
     """The problems of a goal that holds before the learner acts, or does not hold after "Show me"."""
     if step.goal is None:
         return
-    opened_view = context.view(lesson.page_and_view(number)[1])
+    opened_view = context.resolve_view(lesson.page_and_view(number)[1])
     if is_met(step.goal, context, opened_view):
         yield f"its goal ({describe_goal(step.goal)}) holds as soon as the step opens. Open it with another view."
     if not step.show:
         yield "it has no show, the values of the address that fulfil its goal."
-    elif is_met(step.goal, context, opened_view | context.view(step.show)) is False:
+    elif is_met(step.goal, context, opened_view | context.resolve_view(step.show)) is False:
         yield f"its goal ({describe_goal(step.goal)}) does not hold with the values of show."
 
 

@@ -99,7 +99,7 @@ class LessonContext:
         except MergingError as error:
             raise LessonError(f"The run {alias} of the lesson {self.lesson.key}: {error}") from None
 
-    def run(self, alias: str) -> Run | None:
+    def find_alias_run(self, alias: str) -> Run | None:
         """The stored run of an alias or of a reference model; None if there is none. Raises LessonError."""
         if alias in REFERENCES:
             return self.references.get(alias)
@@ -114,7 +114,7 @@ class LessonContext:
 
     def require_run(self, alias: str) -> Run:
         """The stored run of an alias or of a reference model; raises StoreError if it is not stored."""
-        if (run := self.run(alias)) is None:
+        if (run := self.find_alias_run(alias)) is None:
             what = (
                 f"the recipe “{self.build_recipe(alias).title or alias}”"
                 if alias not in REFERENCES
@@ -125,7 +125,7 @@ class LessonContext:
 
     def list_missing_runs(self) -> list[str]:
         """The aliases of recipes without a stored run."""
-        return [alias for alias, parts in self.lesson.runs.items() if "sweep" not in parts and self.run(alias) is None]
+        return [alias for alias, parts in self.lesson.runs.items() if "sweep" not in parts and self.find_alias_run(alias) is None]
 
     def _run_parts(self, alias: str) -> Mapping[str, Any]:
         if alias not in self.lesson.runs:
@@ -153,16 +153,16 @@ class LessonContext:
         sweeps.sort(key=lambda sweep: (sweep_storage.is_own(self.store, sweep.id), -len(sweep.recipes)))
         return sweeps[0] if sweeps else None
 
-    def id(self, alias: str) -> str:
+    def find_id(self, alias: str) -> str:
         """The id of the run or sweep of an alias; empty if it is not stored."""
-        result = self.find_sweep(alias) if "sweep" in self.lesson.runs.get(alias, {}) else self.run(alias)
+        result = self.find_sweep(alias) if "sweep" in self.lesson.runs.get(alias, {}) else self.find_alias_run(alias)
         return "" if result is None else result.id
 
-    def view(self, view: Mapping[str, str]) -> dict[str, str]:
+    def resolve_view(self, view: Mapping[str, str]) -> dict[str, str]:
         """A view with ids in place of aliases, without keys whose run or sweep is not stored."""
         resolved = {}
         for key, value in view.items():
-            pieces = [self.id(part[1:]) if part.startswith("@") else part for part in value.split(",")]
+            pieces = [self.find_id(part[1:]) if part.startswith("@") else part for part in value.split(",")]
             if all(pieces) or not value:
                 resolved[key] = ",".join(pieces)
         return resolved

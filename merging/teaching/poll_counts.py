@@ -79,7 +79,7 @@ class Polls:
         with self._lock:
             return self._find_poll(code) is not None
 
-    def answer(self, code: str, step: str, session: str, values: Sequence[float], *, any_order: bool = False) -> bool:
+    def count_answer(self, code: str, step: str, session: str, values: Sequence[float], *, any_order: bool = False) -> bool:
         """Count a session's answer at a step, LESSON/N, in place of its earlier answer; returns whether it was counted.
 
         With ``any_order`` the numbers are a set, such as marked cells, and are all counted at one position.
@@ -111,7 +111,7 @@ class Polls:
             self._store_poll(code)
             return True
 
-    def counts(self, code: str, step: str) -> list[dict[float, int]]:
+    def count_answers(self, code: str, step: str) -> list[dict[float, int]]:
         """For each position of the answers at a step, {number: sessions that answered it}; empty without answers."""
         with self._lock:
             poll = self._find_poll(code)

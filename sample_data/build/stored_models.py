@@ -113,8 +113,8 @@ class StoredModels:
         encoder = Encoder(self._architecture, {name.removeprefix("visual."): v for name, v in weights.items()})
         found = {}
         for key in keys:
-            images, labels = self.benchmark.images(key, half)
-            classes = predict(compute_features(encoder, self.benchmark.preprocess(images)), self.benchmark.head(key))
+            images, labels = self.benchmark.load_images(key, half)
+            classes = predict(compute_features(encoder, self.benchmark.preprocess(images)), self.benchmark.load_head(key))
             found[key] = classes == labels
         return found
 
@@ -127,7 +127,7 @@ class StoredModels:
             block.register_forward_hook(lambda _module, _inputs, out: seen.append(out[:, 0].clone()))
             for block in self._tower.transformer["resblocks"]
         ]
-        images, _ = self.benchmark.images(key, "choosing")
+        images, _ = self.benchmark.load_images(key, "choosing")
         seen.append(self._tower(self.benchmark.preprocess(images)))
         for hook in hooks:
             hook.remove()

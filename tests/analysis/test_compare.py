@@ -101,8 +101,8 @@ def test_margins_are_of_the_right_class(store: Store, benchmark: Benchmark) -> N
         assert ((answers.margin > 0) == answers.is_right)[clear].all()
     task = benchmark.tasks[0]
     model = Encoder.from_checkpoint(open_checkpoint(benchmark.pretrained), fallback=benchmark.pretrained_tower)
-    images, labels = benchmark.images(task.key, SPLIT)
-    rows, head = compute_features(model, benchmark.preprocess(images)), benchmark.head(task.key)
+    images, labels = benchmark.load_images(task.key, SPLIT)
+    rows, head = compute_features(model, benchmark.preprocess(images)), benchmark.load_head(task.key)
     table = cosines(rows, head).numpy()
     plain = [table[i, label] - max(np.delete(table[i], label)) for i, label in enumerate(labels)]
     np.testing.assert_allclose(cosine_margins(rows, head, torch.from_numpy(labels)), plain, atol=1e-6)

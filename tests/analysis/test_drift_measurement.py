@@ -194,8 +194,8 @@ def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, 
     store = Store(tmp_path / "store", libraries=(folder,))
     runner = RunQueue(store, device="cpu")
     try:
-        job = runner.measure("drift", run_id)
-        assert runner.measure("drift", run_id).id == job.id
+        job = runner.submit_measurement("drift", run_id)
+        assert runner.submit_measurement("drift", run_id).id == job.id
         assert (job.kind, job.subject, job.is_live) == ("drift", run_id, True)
         assert job.title == f"Feature drift: {store.get_run(run_id).title}"
         done = wait_for_end(runner, job.id)
@@ -203,10 +203,10 @@ def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, 
         assert measurement_store.find_measurement_result("drift", store, Benchmark.load(), run_id) is not None
         assert [found.id for found in runner.list_jobs()] == [job.id]
         with pytest.raises(StoreError, match="There is no run"):
-            runner.measure("drift", "0" * 12)
+            runner.submit_measurement("drift", "0" * 12)
         with pytest.raises(StoreError, match="There is no measurement"):
-            runner.measure("drfit", run_id)
-        whole = runner.measure("exemplars")
+            runner.submit_measurement("drfit", run_id)
+        whole = runner.submit_measurement("exemplars")
         assert (whole.subject, whole.title) == ("", "Exemplar sensitivity")
         runner.cancel(whole.id)
         assert wait_for_end(runner, whole.id).state == State.CANCELLED

@@ -221,7 +221,7 @@ def test_images_are_balanced_by_class_and_out_of_domain() -> None:
     assert not set(drawn) & set(benchmark.experts)
     assert 1000 <= sum(map(len, drawn.values())) <= features.MAX_IMAGES
     for key, places in drawn.items():
-        counts = np.bincount(benchmark.images(key, features.SPLIT)[1][places])
+        counts = np.bincount(benchmark.load_images(key, features.SPLIT)[1][places])
         assert counts.min() == counts.max() > 1
         assert len(set(places)) == len(places)
     assert all(np.array_equal(places, drawn[key]) for key, places in features.sample_images(benchmark).items())
@@ -245,7 +245,7 @@ def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, li
     assert rows.dtype == np.float16  # half the room on the disk
     assert rows.shape == (len(tables[0]), tiny.EMBED)
     place = int(tables[0]["image"][3].split(":")[1])
-    images, _ = benchmark.images("letters", features.SPLIT)
+    images, _ = benchmark.load_images("letters", features.SPLIT)
     alone = Encoder.from_checkpoint(tiny.checkpoint(tiny.family()[0]))(benchmark.preprocess(images[place : place + 1]))
     np.testing.assert_allclose(rows[3], alone[0].numpy(), rtol=2e-2, atol=2e-2)  # the file has half precision
     numbers = found[2].table("separability").set_index("task")

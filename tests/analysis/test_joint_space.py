@@ -239,7 +239,7 @@ def stored_run(folder: Path, store: Store) -> Run:
 
 def test_a_run_gives_the_matrices_of_its_experts(tiny_folder: Path, tmp_path: Path) -> None:
     run = stored_run(tiny_folder, Store(tmp_path / "store", libraries=()))
-    read = TaskMatrices.of_run(run).layer("visual.proj")
+    read = TaskMatrices.from_run(run).layer("visual.proj")
     benchmark = Benchmark.load(tiny_folder)
     base = load_file(benchmark.pretrained)["visual.proj"].float()
     expected = [load_file(benchmark.experts[name])["visual.proj"].float() - base for name in run.experts]
@@ -253,7 +253,7 @@ def test_a_run_with_other_files_gives_no_matrices(tiny_folder: Path, tmp_path: P
     first, second, *_ = (folder / "models" / f"{name}.safetensors" for name in run.experts)
     shutil.copy(second, first)
     with pytest.raises(CheckpointError, match="not the ones that this run merged"):
-        TaskMatrices.of_run(run)
+        TaskMatrices.from_run(run)
     evaluation: Any = SimpleNamespace(id="abc", recipe=None)
     with pytest.raises(StoreError, match="is not a merge"):
-        TaskMatrices.of_run(evaluation)
+        TaskMatrices.from_run(evaluation)

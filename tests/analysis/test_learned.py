@@ -40,11 +40,11 @@ def run_of(store: Store, benchmark: Benchmark, merge: str, params: Any, edits: A
 
 def plain(model: Any, benchmark: Benchmark, task: str) -> tuple[float, float, float]:
     """Entropy, loss and accuracy of a model on the choosing half, from plain softmax."""
-    images, labels = benchmark.images(task, "choosing")
+    images, labels = benchmark.load_images(task, "choosing")
     encoder = Encoder.from_checkpoint(open_checkpoint(model, "model"), CPU, fallback=benchmark.pretrained_tower)
     rows = compute_features(encoder, benchmark.preprocess(images)).double().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    logits = benchmark.logit_scale * unit @ benchmark.head(task).double().numpy().T
+    logits = benchmark.logit_scale * unit @ benchmark.load_head(task).double().numpy().T
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
     surprise = -np.log(shares[np.arange(len(labels)), labels])
@@ -59,7 +59,7 @@ def assert_plain(measured: StoredMeasurement, step: int, model: Any, benchmark: 
     for task, row in rows.iterrows():
         expected = plain(model, benchmark, str(task))
         np.testing.assert_allclose(row[["entropy", "loss", "accuracy"]].to_numpy(float), expected, rtol, 1e-5)
-        assert row["n"] == benchmark.count(str(task), "choosing")
+        assert row["n"] == benchmark.count_images(str(task), "choosing")
 
 
 @pytest.mark.parametrize("granularity", ["tensor", "task"])
@@ -87,7 +87,7 @@ def test_losses_are_those_of_the_coefficients_of_each_step(granularity: str, sto
 def test_edits_come_first_and_no_reporting_image_is_read(store: Store, tiny_benchmark, monkeypatch) -> None:
     learned = run_of(store, tiny_benchmark, "adamerging", LEARNING, TRIM)
     start = run_of(store, tiny_benchmark, "task_arithmetic", {"scaling": 0.3}, TRIM)
-    read, images = set(), Benchmark.images
+    read, images = set(), Benchmark.load_images
 
     def watched(self: Benchmark, key: str, split: str) -> Any:
         read.add(split)

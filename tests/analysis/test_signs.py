@@ -189,7 +189,7 @@ def test_equal_experts_agree_and_nobody_loses() -> None:
     found = inspect_layer(same, (0.2,))
     for counts in found.votes.values():
         assert mean_agreement(counts).mean == 1
-    np.testing.assert_array_equal(found.elections[0.2].survivors(0), found.elections[0.2].kept)
+    np.testing.assert_array_equal(found.elections[0.2].count_survivors(0), found.elections[0.2].kept)
 
 
 def test_experts_that_changed_nothing_have_no_votes() -> None:
@@ -216,9 +216,9 @@ def test_the_sign_of_the_sum_is_elected() -> None:
     values = torch.tensor(WORKED, dtype=torch.float64)  # sums 2, 0, 3, -2, 0, 0: two exact ties with entries
     found = count_election(values)
     assert found.kept.tolist() == [3, 3, 3, 3] and found.votes == 1
-    assert found.survivors(0).tolist() == [1, 1, 1, 2]
-    assert found.survivors(1).tolist() == [2, 2, 2, 2]
-    assert found.survivors(-1).tolist() == [2, 2, 1, 3]
+    assert found.count_survivors(0).tolist() == [1, 1, 1, 2]
+    assert found.count_survivors(1).tolist() == [2, 2, 2, 2]
+    assert found.count_survivors(-1).tolist() == [2, 2, 1, 3]
 
 
 @pytest.mark.parametrize("density", [1.0, 0.7, 0.29])
@@ -234,5 +234,5 @@ def test_what_ties_merges_is_what_survives(density: float, tie_sign: float) -> N
     kept = next(trim_each(vectors, [density]))
     survivors = kept * (kept * elect_sign(kept, tie_sign) > 0)
     torch.testing.assert_close(merged, survivors.sum(dim=0))
-    assert found.survivors(tie_sign).tolist() == (survivors != 0).flatten(1).sum(dim=1).tolist()
+    assert found.count_survivors(tie_sign).tolist() == (survivors != 0).flatten(1).sum(dim=1).tolist()
     assert found.tied.any()

@@ -182,9 +182,9 @@ def test_the_link_names_the_image_and_the_pickers_follow(show: Any) -> None:
 
 
 def test_next_stays_within_the_class_and_random_is_repeatable(show: Any, measured: Path) -> None:
-    labels = Benchmark.load(measured).images("letters", "reporting")[1]
+    labels = Benchmark.load(measured).load_images("letters", "reporting")[1]
     at = show()
-    name = Benchmark.load(measured).task("letters").class_names[1]
+    name = Benchmark.load(measured).find_task("letters").class_names[1]
     at.selectbox(key="image_class").set_value(name).run()
     press(at, "Next")
     assert labels[at.number_input(key="image_number").value] == 1

@@ -258,7 +258,7 @@ def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_p
     lesson = lesson_files.parse_lesson(header + written, tmp_path / "mine.yaml")
     assert lesson.page_and_view(1) == ("masks", {"run": "@a", "ratio": "0.35"}) and lesson.chart(1) == "saliency_matrix"
     known = LessonContext(Store(libraries=(library / "runs",)), Benchmark.load(library), lesson)
-    assert known.view(lesson.page_and_view(1)[1]) == {"run": run_id, "ratio": "0.35"}
+    assert known.resolve_view(lesson.page_and_view(1)[1]) == {"run": run_id, "ratio": "0.35"}
 
 
 @pytest.mark.parametrize("key", [KEYS[0], *(pytest.param(key, marks=pytest.mark.full) for key in KEYS[1:])])

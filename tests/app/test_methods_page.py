@@ -205,8 +205,8 @@ def test_costs_are_work_that_is_the_same_everywhere(look: Any, library: Path) ->
     assert costs.loc["WEMoE", "needs"] == "unlabeled test data, heads" and costs.loc["MASS", "needs"] == "nothing"
     images = {title: costs.loc[title, "images"] for title in ("Surgery", "WEMoE", "Twin-Merging", "MASS")}
     assert images["WEMoE"].endswith(" both ways") and pd.isna(images["MASS"])
-    choosing = sum(benchmark.count(name, "choosing") for name in benchmark.experts)
-    shown = sum(min(64, benchmark.count(name, "exemplars")) for name in benchmark.experts)
+    choosing = sum(benchmark.count_images(name, "choosing") for name in benchmark.experts)
+    shown = sum(min(64, benchmark.count_images(name, "exemplars")) for name in benchmark.experts)
     assert images["Surgery"] == f"{2 * choosing:,} forward" and images["Twin-Merging"] == f"{shown:,} forward"
     assert costs.loc["MASS", "reads"] > costs.loc["Task Arithmetic", "reads"]
     assert costs["ratio"].isna().all()

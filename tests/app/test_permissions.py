@@ -117,7 +117,7 @@ def test_a_command_asks_by_what_it_does(server: str, queues: Callable[[str], Ses
 @pytest.mark.parametrize("server", ["switch", "class"], indirect=True)
 def test_the_job_of_another_session_is_left_alone(server: str, queues: Callable[[str], SessionQueue]) -> None:
     mine, theirs = queues("mine"), queues("theirs")
-    job = mine.runner.command("kind", "x", "title", ["digest", "x"], session="mine")
+    job = mine.runner.submit_command("kind", "x", "title", ["digest", "x"], session="mine")
     wait_until(lambda: mine.get(job.id).state == "running")
     for change in (theirs.cancel, theirs.pause, theirs.dismiss):
         change(job.id)

@@ -41,7 +41,7 @@ def test_a_class_from_its_code_to_the_reveal(open_app: Any, library: Path) -> No
         code in words(at) and f"?class={code}" in at.code[0].value and "End the class" in [b.label for b in at.button]
     )
     for session in range(59):
-        polls.server_polls().answer(code, STEP, f"session {session}", [20.0 if session < 30 else 60.0])
+        polls.server_polls().count_answer(code, STEP, f"session {session}", [20.0 if session < 30 else 60.0])
 
     student = AppTest.from_file(at._script_path, default_timeout=60)
     student.query_params.update({"class": code})
@@ -51,7 +51,7 @@ def test_a_class_from_its_code_to_the_reveal(open_app: Any, library: Path) -> No
     student.switch_page("screens/masks.py").run()
     student.slider(key="lesson_small_2_guess").set_value(40.0).run()
     press(student, "Lock in")
-    assert polls.server_polls().counts(code, STEP) == [{20.0: 30, 40.0: 1, 60.0: 29}]
+    assert polls.server_polls().count_answers(code, STEP) == [{20.0: 30, 40.0: 1, 60.0: 29}]
     assert "guess_number" in chart(student) and "The class" not in words(student)
     press(student, "Reveal")
     assert "The class: **30 % \\(the median of 60 sessions\\)**" in words(student)
@@ -116,7 +116,7 @@ def test_the_median_of_a_class_is_called_its_own(open_app: Any, library: Path) -
     assert "guess_curve" in chart(at) and f"Class {code}: no session has answered yet" in chart(at)
     assert "Your guess" not in chart(at) and not guessed(at)
     for session in range(5):
-        polls.server_polls().answer(code, f"{KEY}/5", f"session {session}", [10.0 * session, 50.0, 20.0])
+        polls.server_polls().count_answer(code, f"{KEY}/5", f"session {session}", [10.0 * session, 50.0, 20.0])
     at.run()
     assert f"Class {code}: median of 5 sessions" in chart(at) and "Your guess" not in chart(at)
     assert guessed(at) == [20.0, 50.0, 20.0]

@@ -136,7 +136,7 @@ def test_files_that_were_moved_are_named_and_found_again(
     assert not at.exception and not at.error and "one of 10 images" in words(at)
     assert (
         Benchmark.load(benchmark_folders.own_folder("mine", tmp_path / "store"))
-        .unlabeled("fruit", "reporting")[0]
+        .load_unlabeled("fruit", "reporting")[0]
         .shape[2]
         == 3
     )

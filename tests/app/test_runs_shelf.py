@@ -101,7 +101,7 @@ def test_a_run_is_exported_dropped_and_deleted(
     at.segmented_control(key="export_to").set_value("file").run()
     press(at, "Export the model")
     at = run_until_idle(at)
-    (single,) = [found for found in stored_exports.exports(page_data.store().root) if found.to == "file"]
+    (single,) = [found for found in stored_exports.exports(page_data.store().root) if found.target_key == "file"]
     assert set(load_file(single.folder / "model.safetensors")) == set(tiny.shapes())
 
     at.text_input(key="export_folder").set_value(str(own_models)).run()

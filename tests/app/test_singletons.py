@@ -28,10 +28,10 @@ def test_queue_and_processes_are_those_from_before_caches_were_cleared(open_app:
 def test_an_answer_that_is_changed_after_caches_were_cleared_counts_once(open_app: Any, library: Path) -> None:
     open_app("home", library)
     code = polls.server_polls().begin()
-    polls.server_polls().answer(code, "lesson/1", "a session", [20.0])
+    polls.server_polls().count_answer(code, "lesson/1", "a session", [20.0])
     clear()
-    polls.server_polls().answer(code, "lesson/1", "a session", [40.0])
-    assert polls.server_polls().counts(code, "lesson/1") == [{40.0: 1}]
+    polls.server_polls().count_answer(code, "lesson/1", "a session", [40.0])
+    assert polls.server_polls().count_answers(code, "lesson/1") == [{40.0: 1}]
 
 
 def test_what_could_not_be_made_is_tried_again() -> None:

@@ -32,7 +32,7 @@ RATIO, MORE = 1.3, 1.0
 
 def wait_for_spare(runner: RunQueue) -> None:
     """Have a spare process that has loaded everything."""
-    runner.spare.keep_one()
+    runner.spare.keep_ready()
     idle, last = 0, 0.0
     while idle < IDLE:
         time.sleep(1)

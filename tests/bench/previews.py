@@ -119,7 +119,7 @@ def memory(benchmark: Benchmark, sample: PreviewSample) -> dict[str, float]:
     )
 
     def resident(request: PreviewRequest) -> int:
-        bench.request("bench", request)
+        bench.send_request("bench", request)
         while not (state := bench.find_state("bench", request)) or not state.done:
             time.sleep(0.05)
         assert not state.error, state.error

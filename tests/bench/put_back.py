@@ -73,14 +73,14 @@ def ratios(benchmark: Benchmark, rounds: int) -> None:
         with torch.inference_mode():
             tokens = batches
             for section in range(one.first_section):
-                tokens = [tower.encoder.run(section, x) for x in tokens]
+                tokens = [tower.encoder.run_section(section, x) for x in tokens]
 
         def run() -> None:
             encoder = tower.put_back(one.tensors)
             with torch.inference_mode():
                 rest = tokens
                 for section in range(one.first_section, encoder.sections):
-                    rest = [encoder.run(section, x) for x in rest]
+                    rest = [encoder.run_section(section, x) for x in rest]
 
         return run
 

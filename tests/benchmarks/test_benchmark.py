@@ -59,8 +59,8 @@ def test_arrays_that_do_not_belong_together_are_refused(
 ) -> None:
     changed = change(folder, "circles", **arrays)
     with pytest.raises(TaskError, match=rf"circles\.npz: 'choosing' .*{problem}"):
-        changed.images("circles", "choosing")
-    assert len(changed.images("circles", "reporting")[0]) == tiny.REPORTING
+        changed.load_images("circles", "choosing")
+    assert len(changed.load_images("circles", "reporting")[0]) == tiny.REPORTING
 
 
 def test_the_digest_follows_tasks_images_and_heads(folder: Path) -> None:
@@ -76,9 +76,9 @@ def test_the_digest_follows_tasks_images_and_heads(folder: Path) -> None:
 
 def test_a_model_of_other_sizes_is_no_fit(tiny_benchmark: Benchmark) -> None:
     state = tiny.pretrained()
-    assert tiny_benchmark.misfit(tiny.checkpoint(state)) == ""
+    assert tiny_benchmark.describe_misfit(tiny.checkpoint(state)) == ""
     wide = state | {"visual.proj": torch.zeros(tiny.WIDTH, 9)}
-    assert "gives 9 features" in tiny_benchmark.misfit(tiny.checkpoint(wide))
+    assert "gives 9 features" in tiny_benchmark.describe_misfit(tiny.checkpoint(wide))
     tall = state | {"visual.positional_embedding": torch.zeros(10, tiny.WIDTH)}
     assert "takes images of 24 × 24" in tiny_benchmark.misfit(tiny.checkpoint(tall))
 
@@ -87,7 +87,7 @@ def test_a_head_has_a_row_for_every_class(folder: Path) -> None:
     heads = load_file(folder / "heads.safetensors")
     save_file(heads | {"digits": heads["digits"][:4].contiguous()}, folder / "heads.safetensors")
     with pytest.raises(TaskError, match=r"head of 'digits' is \(4, 8\); expected 5 rows"):
-        Benchmark.load(folder).head("digits")
+        Benchmark.load(folder).load_head("digits")
 
 
 # Evaluation
@@ -106,9 +106,9 @@ def test_scores_count_the_right_answers_of_every_split(tiny_benchmark: Benchmark
     model = tiny.checkpoint(tiny.family()[1]["flags"])
     table = evaluate(model, tiny_benchmark, tasks=["flags", "tiles"], context=Context(device="cpu"))
     for row in table.to_dict("records"):
-        images, labels = tiny_benchmark.images(row["task"], row["split"])
+        images, labels = tiny_benchmark.load_images(row["task"], row["split"])
         rows = torch.cat([Encoder.from_checkpoint(model)(tiny_benchmark.preprocess(image[None])) for image in images])
-        correct = int((predict(rows, tiny_benchmark.head(row["task"])) == labels).sum())
+        correct = int((predict(rows, tiny_benchmark.load_head(row["task"])) == labels).sum())
         assert (row["correct"], row["n"], row["classes"]) == (correct, len(labels), tiny.CLASSES)
         assert row["accuracy"] == correct / len(labels)
     assert [(row["task"], row["split"]) for row in table.to_dict("records")] == [

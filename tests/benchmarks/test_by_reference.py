@@ -69,7 +69,7 @@ def moved(base: Path, tmp_path: Path) -> tuple[Benchmark, Path]:
 
 
 def rows(benchmark: Benchmark, split: str) -> list[tuple[bytes, int]]:
-    images, labels = benchmark.images("fruit", split)
+    images, labels = benchmark.load_images("fruit", split)
     return [(np.asarray(image).tobytes(), int(label)) for image, label in zip(images, labels, strict=True)]
 
 
@@ -86,7 +86,7 @@ def test_pixels_and_scores_are_those_of_stored_images(base: Path, tmp_path: Path
 
 
 def test_an_index_gives_what_an_array_would_give(base: Path, tmp_path: Path) -> None:
-    images = made(base, tmp_path / "bench", images=0).images("fruit", "reporting")[0]
+    images = made(base, tmp_path / "bench", images=0).load_images("fruit", "reporting")[0]
     assert isinstance(images, ReferencedImages)
     whole = images[:]
     assert whole.shape == images.shape == (9, tiny.SIZE, tiny.SIZE, 3)
@@ -105,7 +105,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
     monkeypatch.setattr(image_decoding, "count_threads", lambda: workers)
     monkeypatch.setattr(image_decoding, "CHUNK_SIZE", 2)
     benchmark = made(base, tmp_path / "bench", images=0)
-    images = benchmark.images("fruit", "reporting")[0]
+    images = benchmark.load_images("fruit", "reporting")[0]
     assert isinstance(images, ReferencedImages)
     with images.batches(5, benchmark.preprocess) as batches:
         found = list(batches)
@@ -145,7 +145,7 @@ def test_files_that_are_gone_are_named_and_can_be_found(
     benchmark, data = moved
     before, digest = rows(benchmark, "reporting"), benchmark.digest
     (data / "data").rename(tmp_path / "elsewhere")
-    assert len(benchmark.labels("fruit", "reporting")) == 4, "labels need no images"
+    assert len(benchmark.load_labels("fruit", "reporting")) == 4, "labels need no images"
     with pytest.raises(TaskError, match=r"missing: .*parquet.*benchmark find /.*/bench FOLDER"):
         evaluate(benchmark.pretrained, benchmark, context=Context(device="cpu"))
     assert main(["benchmark", "check", str(benchmark.folder)]) == 1
@@ -201,7 +201,7 @@ def test_files_of_a_hub_s_cache_are_found_by_their_names(
     hashed: list[Path] = []
     monkeypatch.setattr(data_set_locations, "file_hash", lambda path: hashed.append(path) or file_hash(path))
     steps: list[str] = []
-    assert benchmark.find_files(tmp_path / "moved", Meter(0, lambda step: steps.append(step.phase))) == []
+    assert benchmark.relink_files(tmp_path / "moved", Meter(0, lambda step: steps.append(step.phase))) == []
     assert not hashed and set(steps) == {"Comparing files"} and len(rows(benchmark, "reporting")) == 4
 
 
@@ -213,7 +213,7 @@ def test_a_file_that_has_changed_is_not_used(moved: tuple[Benchmark, Path]) -> N
     assert len(rows(benchmark, "reporting")) == 4, "only its time has changed, and the digest says so"
     file.write_bytes(content[:-9] + bytes(9))
     with pytest.raises(TaskError, match=f"changed since: {file.name}"):
-        benchmark.images("fruit", "reporting")
+        benchmark.load_images("fruit", "reporting")
     file.write_bytes(content + b"x")
     with pytest.raises(TaskError, match="changed since"):
         benchmark.check_images(["fruit"])
@@ -225,7 +225,7 @@ def test_files_of_the_hub_are_fetched_again_in_a_command(base: Path, tmp_path: P
     benchmark = made(base, tmp_path / "bench", str(snapshot))
     (snapshot / "data").rename(tmp_path / "gone")
     with pytest.raises(TaskError, match="hf download --repo-type dataset someone/fruit --revision abc123"):
-        benchmark.unlabeled("fruit", "choosing")
+        benchmark.load_unlabeled("fruit", "choosing")
 
 
 def test_places_outside_of_the_files_are_refused(base: Path, tmp_path: Path) -> None:
@@ -235,10 +235,10 @@ def test_places_outside_of_the_files_are_refused(base: Path, tmp_path: Path) -> 
     arrays = dict(np.load(path))
     np.savez(path, **arrays | {"choosing_places": arrays["choosing_places"] + [9, 0, 0]})
     with pytest.raises(TaskError, match="outside of its 4 files"):
-        benchmark.unlabeled("fruit", "choosing")
+        benchmark.load_unlabeled("fruit", "choosing")
     np.savez(path, **arrays | {"choosing_places": arrays["choosing_places"] + [0, 99, 0]})
     with pytest.raises(TaskError, match="has no row"):
-        benchmark.unlabeled("fruit", "choosing")[:]
+        benchmark.load_unlabeled("fruit", "choosing")[:]
 
 
 def test_images_without_a_place_of_their_own_are_refused(base: Path, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_damaged_images_are_left_out_as_stored_ones_are(base: Path, tmp_path: Pa
     bad = tmp_path / "data" / "test" / "bear" / "00511.png"
     bad.write_bytes(bad.read_bytes()[:40])
     found = made(base, tmp_path / "bench", str(tmp_path / "data"), images="all", exemplars="all")
-    assert found.count("fruit", "choosing") + found.count("fruit", "reporting") == 29
+    assert found.count_images("fruit", "choosing") + found.count_images("fruit", "reporting") == 29
     assert json.loads((found.folder / "manifest.json").read_text())["tasks"]["fruit"]["damaged"] == 1
 
 
@@ -270,13 +270,13 @@ def test_a_balanced_draw_takes_all_classes_alike() -> None:
 
 def test_whole_test_sets_are_reported_on(base: Path, tmp_path: Path) -> None:
     benchmark = made(base, tmp_path / "bench", images="all", whole=True)
-    assert benchmark.count("fruit", "reporting") == 18 and benchmark.task("fruit").splits == ("reporting",)
+    assert benchmark.count_images("fruit", "reporting") == 18 and benchmark.find_task("fruit").splits == ("reporting",)
     assert evaluate(benchmark.pretrained, benchmark, context=Context(device="cpu"))["split"].tolist() == ["reporting"]
     with pytest.raises(TaskError, match="has no choosing half: its whole test set is for reporting"):
-        benchmark.images("fruit", "choosing")
+        benchmark.load_images("fruit", "choosing")
     assert draws(benchmark.folder)["fruit"].text == "all 18"
     some = made(base, tmp_path / "some", images=6, whole=True, balanced=True, seed=3)
-    assert np.bincount(some.labels("fruit", "reporting")).tolist() == [2, 2, 2]
+    assert np.bincount(some.load_labels("fruit", "reporting")).tolist() == [2, 2, 2]
     assert draws(some.folder)["fruit"].text == "6 of 18 drawn with seed 3, class-balanced"
 
 

@@ -49,7 +49,7 @@ def test_the_next_images_are_prepared_before_anybody_waits_for_features(
     tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_sizes, "GPU_TOKENS", 8 * tiny.TOKENS)
-    images, _ = tiny_benchmark.images("digits", "choosing")
+    images, _ = tiny_benchmark.load_images("digits", "choosing")
     model = open_checkpoint(tiny_benchmark.pretrained)
     expected = compute_features(Encoder.from_checkpoint(model), images, prepare=tiny_benchmark.preprocess)
     read = []

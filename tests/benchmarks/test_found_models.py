@@ -75,7 +75,7 @@ def test_a_search_that_ends_early_leaves_no_other_model_in_place(
     while not recorded_path(expert) and stopped < 1000:
         answers = chain([False] * stopped, repeat(True, 1000))
         try:
-            assert benchmark.find_files(tmp_path / "place", Meter(0, None, answers.__next__)) == []
+            assert benchmark.relink_files(tmp_path / "place", Meter(0, None, answers.__next__)) == []
         except Cancelled:
             stopped += 3
     assert recorded_path(expert) == str(right) and stopped > 10
@@ -89,7 +89,7 @@ def test_an_error_while_a_model_is_compared_leaves_no_other_model_in_place(
 
     monkeypatch.setattr(model_search, "open_checkpoint", broken)
     with pytest.raises(KeyError):
-        benchmark.find_files(away, Meter(0))
+        benchmark.relink_files(away, Meter(0))
     assert not recorded_path(expert)
 
 
@@ -109,7 +109,7 @@ def test_only_the_pretrained_model_is_named_where_the_others_need_its_names(
     benchmark: Benchmark, tmp_path: Path
 ) -> None:
     (tmp_path / "home" / "clip.safetensors").unlink()
-    problem, *others = benchmark.find_files(tmp_path, Meter(0))
+    problem, *others = benchmark.relink_files(tmp_path, Meter(0))
     assert problem.startswith("The model pretrained is not stored") and not others
 
 
@@ -141,7 +141,7 @@ def test_a_damaged_reference_is_a_sentence(
     benchmark: Benchmark, expert: Path, tmp_path: Path, content: Any, sentence: str
 ) -> None:
     expert.write_text(json.dumps(content).replace("SELF", str(expert)), "utf-8")
-    for problems in (describe_missing_models(benchmark.folder), benchmark.find_files(tmp_path / "home", Meter(0))):
+    for problems in (describe_missing_models(benchmark.folder), benchmark.relink_files(tmp_path / "home", Meter(0))):
         assert len(problems) == 1 and problems[0].startswith(sentence), problems
 
 
@@ -154,7 +154,7 @@ def test_the_progress_counts_bytes_and_the_folders_are_walked_once(
     walk = os.walk
     monkeypatch.setattr(model_search.os, "walk", lambda below: walks.append(below) or walk(below))
     steps: list[Progress] = []
-    benchmark.find_files(tmp_path / "away", Meter(0, steps.append))
+    benchmark.relink_files(tmp_path / "away", Meter(0, steps.append))
     models = [tmp_path / "away" / "clip.safetensors", tmp_path / "away" / "experts" / FLAGS]
     assert steps[-1].done == steps[-1].total >= sum(model.stat().st_size for model in models)
     shares = [step.fraction for step in steps]
@@ -174,17 +174,17 @@ def test_paths_that_are_not_utf_8_are_left_out(benchmark: Benchmark, expert: Pat
         data_set_locations.find_moved_files([replace(file, file=tmp_path / FLAGS)], odd, Meter(0))[0].problem
         == "is missing"
     )
-    problems = benchmark.find_files(tmp_path / "odd", Meter(0))
+    problems = benchmark.relink_files(tmp_path / "odd", Meter(0))
     assert "The model fruit is not" in problems[-1] and not recorded_path(expert)
     right = copied(away / FLAGS, tmp_path / "odd" / "z")
-    benchmark.find_files(tmp_path / "odd", Meter(0))
+    benchmark.relink_files(tmp_path / "odd", Meter(0))
     assert recorded_path(expert) == str(right)
 
 
 def test_a_path_of_windows_is_known_by_its_last_part(benchmark: Benchmark, expert: Path, away: Path) -> None:
     changed(expert, model=rf"C:\m\experts\{FLAGS}")
     assert describe_missing_models(benchmark.folder)
-    assert benchmark.find_files(away, Meter(0)) == [] and recorded_path(expert) == str(away / FLAGS)
+    assert benchmark.relink_files(away, Meter(0)) == [] and recorded_path(expert) == str(away / FLAGS)
 
 
 def test_the_command_that_is_advised_holds_the_whole_path(benchmark: Benchmark, expert: Path, away: Path) -> None:

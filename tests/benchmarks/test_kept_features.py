@@ -61,7 +61,7 @@ def test_the_second_time_nothing_is_computed_and_nothing_differs(
 
 def test_classes_are_those_from_before_the_rounding(tiny_benchmark: Benchmark, tmp_path: Path) -> None:
     key, kept = tiny_benchmark.tasks[0].key, StoredFeatures(tmp_path, "near")
-    n = tiny_benchmark.count(key, "reporting")
+    n = tiny_benchmark.count_images(key, "reporting")
     head = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     rows = torch.tensor([[1.0, 1.0 + 1e-5]]).repeat(n, 1)  # equal in half precision, where the first class would win
     known = answer_features(rows, head, torch.ones(n, dtype=torch.int64))

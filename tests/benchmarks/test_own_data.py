@@ -343,7 +343,7 @@ def test_the_steps_of_the_documents_do_what_they_say(tmp_path, monkeypatch, caps
         assert main(words[3:]) == 0, command
     found = Benchmark.load(tmp_path / "mine")
     assert list(found.experts) == ["eurosat", "pets"] and found.mean == (0.5, 0.4, 0.3)
-    assert found.task("eurosat").class_names == ("forest", "river", "lake or sea")
-    assert found.task("shapes").title == "Drawn shapes" and found.logit_scale == pytest.approx(54.6, rel=1e-3)
+    assert found.find_task("eurosat").class_names == ("forest", "river", "lake or sea")
+    assert found.find_task("shapes").title == "Drawn shapes" and found.logit_scale == pytest.approx(54.6, rel=1e-3)
     shown = capsys.readouterr().out
     assert "test 18, train 12 images, 3 classes" in shown and "There is no test part" in shown

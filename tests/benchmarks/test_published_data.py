@@ -46,7 +46,7 @@ def test_what_was_chosen_and_assumed_is_in_the_manifest(base, tmp_path):
     assert {key: (one["prompts"], one["wording"]) for key, one in facts.items() if one["wording"] == "hub"} == {
         "pets": ("oxford_pets", "hub")
     }
-    assert made.task("pets").class_names[1] == "american_bulldog" and made.task("fer").class_names[4] == "neutral"
+    assert made.find_task("pets").class_names[1] == "american_bulldog" and made.find_task("fer").class_names[4] == "neutral"
     assert "test images from part 'validation'; part 'test' is not used" in facts["pcam"]["split"]
     assert facts["pcam"]["cautions"] == [
         "Labels of column 'label' are false and true, taken as 0 and 1.",
@@ -56,7 +56,7 @@ def test_what_was_chosen_and_assumed_is_in_the_manifest(base, tmp_path):
         "Column 'label' gives the labels; label_column can name label_cat_dog instead."
     ]
     assert facts["eurosat"]["images"] == f"tanganke/eurosat@{layouts.COMMIT[:12]}" and not facts["eurosat"]["cautions"]
-    assert facts["fer"]["kind"] == "WebDataset" and made.count("fer", "reporting") == 4
+    assert facts["fer"]["kind"] == "WebDataset" and made.count_images("fer", "reporting") == 4
 
 
 def test_plain_names_are_the_default_and_another_wording_changes_names_alone(base):

@@ -57,7 +57,7 @@ def test_files_whose_pretrained_model_is_told_by_its_numbers(root: Path) -> None
     tiny.write(root / "stranger.safetensors", tiny.pretrained(seed=5), torch.float32)
     group = only_group(find_groups(recognize_folder(root)))
     assert group.is_guessed and group.pretrained is not None and group.pretrained.name == "x"
-    assert set(group.experts) == set(tuned) and group.unrelated == ("stranger",)
+    assert set(group.experts) == set(tuned) and group.unrelated_names == ("stranger",)
 
 
 def test_no_pretrained_model_is_made_up(root: Path) -> None:

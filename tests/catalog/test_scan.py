@@ -113,7 +113,7 @@ def test_shards_belong_to_their_model(root: Path) -> None:
         "clip/listed",
         "clip/named/mine.safetensors.index.json",
     }
-    assert found.others == ["clip/listed/training_args.bin"]
+    assert found.other_files == ["clip/listed/training_args.bin"]
     assert all(recognize_model(item).tensors == 2 for item in found.items if item.has_model_name)
 
 

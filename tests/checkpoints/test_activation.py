@@ -152,7 +152,7 @@ def test_points_of_sweeps_have_it_and_are_others(silent, tiny_benchmark):
     for terms in (None, ((0.5, "circles"),)):
         for named in ("", "gelu"):
             place = SweepPoint(0, (), recipe(silent, named, "task_arithmetic"), terms)
-            names.add(session.plan(place).name)
+            names.add(session.plan_point(place).name)
             opened = session.open_checkpoints(place.recipe)
             assert all(Architecture.from_checkpoint(checkpoint).quick_gelu == (not named) for checkpoint in opened)
     assert len(names) == 4

@@ -28,7 +28,7 @@ def test_a_digest_tells_what_was_read_and_stops_when_asked(tmp_path, monkeypatch
     digest_cache.DIGESTS.clear()
     with pytest.raises(Cancelled):
         digest_cache.DIGESTS.digest(opened, Meter(opened.nbytes, None, lambda: True))
-    assert digest_cache.DIGESTS.find(opened.state()) == ""
+    assert digest_cache.DIGESTS.find(opened.file_fingerprint()) == ""
 
 
 def test_digests_are_remembered_between_processes(tmp_path: Path, tiny_family: tiny.Family) -> None:
@@ -37,11 +37,11 @@ def test_digests_are_remembered_between_processes(tmp_path: Path, tiny_family: t
     assert main(["digest", str(path), "--store", str(tmp_path / "store"), "--json"]) == 0
     opened = open_checkpoint(path)
     digest_cache.DIGESTS.clear()
-    assert digest_cache.DIGESTS.find(opened.state()) == ""
+    assert digest_cache.DIGESTS.find(opened.file_fingerprint()) == ""
     digest_cache.DIGESTS.load(tmp_path / "store")
-    assert digest_cache.DIGESTS.find(opened.state()) == opened.content_digest()
+    assert digest_cache.DIGESTS.find(opened.file_fingerprint()) == opened.content_digest()
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
-    assert digest_cache.DIGESTS.find(open_checkpoint(path).state()) == ""
+    assert digest_cache.DIGESTS.find(open_checkpoint(path).file_fingerprint()) == ""
 
 
 DAMAGED = ["", "[]", '{"state": "x"}', '{"state": STATE}', '{"state": STATE, "digest": 7}',
@@ -50,7 +50,7 @@ DAMAGED = ["", "[]", '{"state": "x"}', '{"state": STATE}', '{"state": STATE, "di
 
 @pytest.mark.parametrize("text", DAMAGED)
 def test_damaged_digests_are_no_digests(text: str, tmp_path: Path) -> None:
-    state = open_checkpoint(tiny.write_family(tmp_path / "family", experts=()).pretrained).state()
+    state = open_checkpoint(tiny.write_family(tmp_path / "family", experts=()).pretrained).file_fingerprint()
     (tmp_path / "digests").mkdir()
     begun = f'{{"version": {digest_cache.VERSION}, '
     (tmp_path / "digests" / "a.json").write_text(text.replace("STATE", str(list(state))).replace("{", begun))
@@ -67,7 +67,7 @@ def test_a_digest_of_a_file_that_changed_meanwhile_is_not_kept(tmp_path: Path) -
 
     def touched(progress: object) -> None:
         os.utime(path, ns=(1, len(states)))
-        states.append(opened.state())
+        states.append(opened.file_fingerprint())
 
     states: list[object] = []
     digest_cache.DIGESTS.clear()

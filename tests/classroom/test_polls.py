@@ -69,9 +69,9 @@ def test_they_outlive_a_restart_and_end_after_a_day(polls, tmp_path, clock):
     polls.answer(code, STEP, "a", [1.0])
     (tmp_path / FOLDER / "BCDFGH.json").write_text('{"until": 1e12, "counts": {"x/1": [{"a name": 1}]}}', "utf-8")
     again = Polls(tmp_path, clock)
-    assert again.counts(code, STEP) == [{1.0: 1}] and not again.is_open("BCDFGH")
+    assert again.count_answers(code, STEP) == [{1.0: 1}] and not again.is_open("BCDFGH")
     clock.now += LIFETIME_SECONDS
-    assert not again.is_open(code) and again.counts(code, STEP) == []
+    assert not again.is_open(code) and again.count_answers(code, STEP) == []
     assert not (tmp_path / FOLDER / f"{code}.json").exists()
 
 
@@ -93,7 +93,7 @@ def test_a_store_that_cannot_be_written_to_keeps_them_in_memory(tmp_path, clock)
     (tmp_path / FOLDER).write_text("in the way", "utf-8")
     polls = Polls(tmp_path, clock)
     code = polls.begin()
-    assert polls.answer(code, STEP, "a", [5.0]) and polls.counts(code, STEP) == [{5.0: 1}]
+    assert polls.count_answer(code, STEP, "a", [5.0]) and polls.count_answers(code, STEP) == [{5.0: 1}]
 
 
 def test_the_median_guess():

@@ -141,7 +141,7 @@ def test_a_section_runs_with_only_its_own_tensors(tower, section):
     held = encoder.load_section(section)
     assert len(held.tensors) < len(encoder.tensors)
     with torch.inference_mode():
-        assert torch.equal(held.run(section, x), encoder.run(section, x))
+        assert torch.equal(held.run_section(section, x), encoder.run_section(section, x))
 
 
 def test_a_checkpoint_without_tower_says_so():

@@ -83,9 +83,9 @@ def test_another_order_is_matched_or_refused_with_both_lists():
     turned = [*prompts("cifar10").class_names[1:], "airplane"]
     classes = name_classes(_Data(turned), None, prompts("cifar10"))
     assert list(classes.names) == turned
-    assert "lists first differ at label 0: the data set has 'automobile', CIFAR-10 'airplane'" in classes.how
+    assert "lists first differ at label 0: the data set has 'automobile', CIFAR-10 'airplane'" in classes.origin
     same = name_classes(_Data([*turned[-1:], *turned[:-1]]), None, prompts("cifar10"))
-    assert same.how == "those of CIFAR-10, matched by name"
+    assert same.origin == "those of CIFAR-10, matched by name"
     wrong = [*prompts("cifar10").class_names[:3], "catt", *prompts("cifar10").class_names[4:]]
     with pytest.raises(TaskError, match=r"differ at label 3: the data set has 'catt', CIFAR-10 'cat'\. Give `classes`"):
         name_classes(_Data(wrong), None, prompts("cifar10"))

@@ -160,7 +160,7 @@ def test_hugging_face_columns_are_found_or_asked_for(tmp_path):
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"img": cells, "label": labels, "text": ["x"] * 6}), path)
     data = open_data(path)
-    assert data.class_names is None and data.classes == 3 and set(data.parts) == {"whole"}
+    assert data.class_names is None and data.class_count == 3 and set(data.parts) == {"whole"}
     assert {image.mode for _, image in data.read_images("whole", [1, 4])} == {"RGB"}
     features = {name: {"_type": "ClassLabel", "names": ["a", "b", "c"]} for name in ("fine_label", "coarse_label")}
     schema = {"huggingface": json.dumps({"info": {"features": features | {"img": {"_type": "Image"}}}})}

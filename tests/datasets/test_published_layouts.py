@@ -45,7 +45,7 @@ def test_every_published_set_is_read_with_its_prompts(key, written):
         assert classes.names == known.class_names
     assert bool(classes.cautions) == (key in {"emnist", "pcam"}), "labels without names are assumed to be in order"
     assert not any("Only" in note for note in data.notes)
-    places = [data.reference(test, index) for index in (0, 3, 39)]
+    places = [data.find_reference(test, index) for index in (0, 3, 39)]
     shown = dict(data.read_images(test, [0, 3, 39]))
     first = layouts.encoded(key, 0 if test == "test" else 1000, labels[0], "JPEG" if places[0].row is None else
                             shown[0].format)  # fmt: skip
@@ -58,7 +58,7 @@ def test_neutral_is_fifth_in_fer2013_and_the_converted_files_need_the_list(writt
     data = open_data(written["fer2013"])
     classes = name_classes(data, None, prompts("fer2013"))
     assert classes.names[4] == "neutral" and prompts("fer2013").class_names[4] == "sad"
-    assert "lists first differ at label 4: the data set has 'neutral', FER2013 'sad'" in classes.how
+    assert "lists first differ at label 4: the data set has 'neutral', FER2013 'sad'" in classes.origin
     converted = layouts.fer2013_converted(tmp_path)
     bare = open_data(converted)
     assert bare.class_names is None and bare.parts["test"].tolist() == data.parts["test"].tolist()
@@ -78,11 +78,11 @@ def test_one_configuration_is_taken_and_several_are_listed(written, tmp_path):
         open_data(home)
     chosen = open_data(home, configuration="full_numbers")
     assert chosen.notes == ("The configuration 'full_numbers' was chosen; there is also cropped_digits.",)
-    assert chosen.reference("test", 0).file.parent.name == "full_numbers"
+    assert chosen.find_reference("test", 0).file.parent.name == "full_numbers"
     with pytest.raises(TaskError, match=r"no configuration 'croped_digits'. Did you mean 'cropped_digits'"):
         open_data(home, configuration="croped_digits")
     shutil.copytree(home / "full_numbers", home / "data")  # what is there without a configuration is not taken for it
-    assert open_data(home, configuration="full_numbers").reference("test", 0).file.parent.name == "full_numbers"
+    assert open_data(home, configuration="full_numbers").find_reference("test", 0).file.parent.name == "full_numbers"
     with pytest.raises(TaskError, match="fer2013 has no configurations"):
         open_data(written["fer2013"], configuration="default")
 
@@ -97,7 +97,7 @@ def test_a_column_called_label_wins_and_is_named(written):
 
 def test_truth_values_are_0_and_1_and_said(written):
     data = open_data(written["pcam"])
-    assert data.classes == 2 and data.notes == ("Labels of column 'label' are false and true, taken as 0 and 1.",)
+    assert data.class_count == 2 and data.notes == ("Labels of column 'label' are false and true, taken as 0 and 1.",)
     assert name_classes(data, None, prompts("pcam")).names[1] == "lymph node containing metastatic tumor tissue"
 
 
@@ -143,7 +143,7 @@ def test_single_rows_are_read_without_their_neighbors(written, monkeypatch):
     assert len(list(data.read_images("test", [1, 3, 33]))) == 3 and groups == [0, 4]
     groups.clear()
     monkeypatch.setattr("merging.images.data_sets.table_files.BATCH_ROWS", 2)
-    backward = [data.reference("test", index) for index in (33, 3, 1)]
+    backward = [data.find_reference("test", index) for index in (33, 3, 1)]
     expected = [layouts.encoded("mnist", n, n % 10, layouts.PNG) for n in (33, 3, 1)]
     assert list(read_encoded(backward)) == expected and groups == [4, 0, 0]
 
@@ -155,8 +155,8 @@ def test_a_damaged_cell_is_named_by_file_and_row(tmp_path):
     data = open_data(tmp_path)
     problems = [str(picture) for _, picture in data.read_images("test", [0, 1, 2])]
     assert "test.parquet, row 0 is not an image" in problems[0] and "test.parquet, row 1 holds no image" in problems[1]
-    assert "row 2 holds no image" in str(next(read_encoded([data.reference("test", 2)])))
-    places = [data.reference("test", 0), data.reference("test", 1)]
+    assert "row 2 holds no image" in str(next(read_encoded([data.find_reference("test", 2)])))
+    places = [data.find_reference("test", 0), data.find_reference("test", 1)]
     (tmp_path / "test.parquet").write_bytes(b"PAR1")
     assert all("test.parquet is damaged" in str(problem) for problem in read_encoded(places))
     (tmp_path / "test.parquet").unlink()
@@ -169,7 +169,7 @@ def test_a_damaged_cell_is_named_by_file_and_row(tmp_path):
 def test_a_repository_in_the_hubs_cache_is_its_snapshot_of_main(written, tmp_path):
     other = "f" * 40
     home = layouts.hub_cache(written["eurosat"], "tanganke/eurosat", tmp_path)
-    assert open_data(home).reference("test", 0).file.relative_to(home).parts[:2] == ("snapshots", layouts.COMMIT)
+    assert open_data(home).find_reference("test", 0).file.relative_to(home).parts[:2] == ("snapshots", layouts.COMMIT)
     assert (title(home), title(snapshot(home))) == ("tanganke/eurosat", f"tanganke/eurosat@{layouts.COMMIT[:12]}")
     assert all(isinstance(picture, Image.Image) for _, picture in open_data(home).read_images("test", range(40)))
     layouts.hub_cache(written["mnist"], "tanganke/eurosat", tmp_path, commit=other, main=None)
@@ -205,7 +205,7 @@ def test_the_cache_of_the_datasets_library_is_read(shards, tmp_path):
     for path in (home, home / "mnist", home / "mnist" / "0.0.0" / layouts.COMMIT):
         data = open_data(path)
         assert set(data.parts) == TRAINED and data.class_names == tuple("0123456789") and data.notes == ()
-    assert data.parts["test"].tolist() == layouts.labels(10, "test") and data.reference("test", 0) is None
+    assert data.parts["test"].tolist() == layouts.labels(10, "test") and data.find_reference("test", 0) is None
     shown = dict(data.read_images("test", [2, 17, 39]))
     assert shown[17].tobytes() == read_image(layouts.encoded("mnist", 17, 7, layouts.PNG), "x").tobytes()
     layouts.datasets_cache(tmp_path, layout, "other")

@@ -30,7 +30,7 @@ def test_samples_are_grouped_by_name_and_found_in_the_file(tmp_path):
     data = open_data(layouts.tar(tmp_path / "x.tar", files))
     assert data.parts["whole"].tolist() == [0, 1, 2] and data.class_names is None and data.kind == "WebDataset"
     raw = (tmp_path / "x.tar").read_bytes()
-    places = [data.reference("whole", index) for index in range(3)]
+    places = [data.find_reference("whole", index) for index in range(3)]
     assert all(raw[place.offset : place.offset + place.size] == IMAGE for place in places)
     assert list(read_encoded(places)) == [IMAGE] * 3
     assert {image.size for _, image in data.read_images("whole", [0, 2])} == {(28, 28)}
@@ -61,7 +61,7 @@ def test_an_ending_can_be_chosen(tmp_path):
     other = layouts.encoded("fer2013", 1, 1, layouts.PNG)
     path = layouts.tar(tmp_path / "x.tar", [*GOOD[:2], ("s0.png", other), ("s0.class.txt", b"0")])
     data = open_data(path, image="png", label="class.txt")
-    assert next(read_encoded([data.reference("whole", 0)])) == other
+    assert next(read_encoded([data.find_reference("whole", 0)])) == other
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE])
@@ -131,7 +131,7 @@ def test_labels_beyond_the_list_are_refused(tmp_path):
 
 def test_an_image_that_the_file_no_longer_holds_is_said(tmp_path):
     data = open_data(layouts.tar(tmp_path / "x.tar", GOOD))
-    place = data.reference("whole", 1)
+    place = data.find_reference("whole", 1)
     with place.file.open("r+b") as file:
         file.truncate(place.offset + 10)
     assert "the file ends within this image" in str(next(read_encoded([place])))

@@ -115,7 +115,7 @@ def test_memory_does_not_grow_with_the_number_of_exemplars(count, monkeypatch):
 def test_a_batch_of_exemplars_is_all_that_runs_at_a_time(monkeypatch):
     monkeypatch.setattr(batch_sizes, "CPU_TOKENS", 4 * tiny.TOKENS)
     base, states = tiny.family(("a", "b"))
-    experts, ran, original = {n: tiny.checkpoint(s) for n, s in states.items()}, [], Encoder.run
+    experts, ran, original = {n: tiny.checkpoint(s) for n, s in states.items()}, [], Encoder.run_section
 
     def run(self, section, x, record=None):
         ran.append(len(x))
@@ -130,7 +130,7 @@ def test_a_batch_of_exemplars_is_all_that_runs_at_a_time(monkeypatch):
 
 def test_every_section_runs_once_per_expert_and_pass(monkeypatch):
     base, states = tiny.family()
-    experts, ran, original = {n: tiny.checkpoint(s) for n, s in states.items()}, [], Encoder.run
+    experts, ran, original = {n: tiny.checkpoint(s) for n, s in states.items()}, [], Encoder.run_section
 
     def run(self, section, x, record=None):
         ran.append((section, record is not None))

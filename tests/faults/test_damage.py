@@ -56,7 +56,7 @@ def test_what_a_damaged_measurement_was_of_is_known_unless_that_is_damaged(
     assert stored_measurements.find_measurement_result("signs", store, Benchmark.load(library), filled.id) is None
     (damage,) = store.damaged.list_damage()
     expected = None if name == "measured.json" else ("signs", filled.id)
-    assert stored_measurements.damaged_subject(damage.place) == expected
+    assert stored_measurements.damaged_subject(damage.path) == expected
 
 
 def test_a_sweep(store: Store) -> None:
@@ -135,17 +135,17 @@ def test_a_benchmark_that_was_made_here(tmp_path: Path) -> None:
     def use() -> tuple[Any, ...]:
         DIGESTS.clear()
         found = Benchmark.load(made.folder)
-        images = [found.images("flags", split)[1].tolist() for split in SPLITS]
+        images = [found.load_images("flags", split)[1].tolist() for split in SPLITS]
         opened = open_inputs(Recipe.build("ties", {}, [], found.pretrained, {"a": found.pretrained}), benchmark=found)
         texts = [tower.digest for tower in find_text_tower_beside(open_checkpoint(found.pretrained))]
-        return found.digest, images, found.head("flags").tolist(), opened.digests(), texts
+        return found.digest, images, found.load_head("flags").tolist(), opened.digests(), texts
 
     before, unnoticed = use(), []
     pixels = made.folder / "data" / "flags.npz"
     whole = pixels.read_bytes()
     pixels.write_bytes(whole.replace(bytes(whole[400:404]), bytes(4), 1))
     with pytest.raises(TaskError, match=r"mine is damaged: data/flags\.npz does not have the sha-256"):
-        Benchmark.load(made.folder).images("flags", SPLITS[0])
+        Benchmark.load(made.folder).load_images("flags", SPLITS[0])
     pixels.write_bytes(whole)
     for what, path in damage_each_file(made.folder):
         try:

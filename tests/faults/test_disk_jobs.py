@@ -193,6 +193,6 @@ def test_times_of_a_clock_that_was_set_back(runner: RunQueue, child: Child, monk
     hours = iter(range(1000, 0, -1))
     monkeypatch.setattr(time, "time", lambda: 3600.0 * next(hours))
     for subject in ("a", "b"):
-        job = wait_for_end(runner, runner.command("digest", subject, subject, ["digest"]).id)
+        job = wait_for_end(runner, runner.submit_command("digest", subject, subject, ["digest"]).id)
         assert job.state == State.DONE and (job.seconds_left or 0) >= 0
     assert len(runner.list_jobs()) == 2

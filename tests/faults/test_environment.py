@@ -180,7 +180,7 @@ def test_files_from_another_time(filled: Run, library: Path, year: float) -> Non
     assert store.has_run(filled.id) and store.get_run(filled.id).scores is not None
     assert sweep_storage.list_sweeps(store) and points.point_results(store).list_locations()
     DIGESTS.load(root)
-    assert DIGESTS.find(open_checkpoint(Benchmark.load(library).pretrained).state())
+    assert DIGESTS.find(open_checkpoint(Benchmark.load(library).pretrained).file_fingerprint())
     assert not dead.exists()
 
 

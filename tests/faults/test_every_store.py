@@ -151,11 +151,11 @@ def test_every_fault_of_a_result_is_seen_and_set_aside_once(
         try:
             assert read_result(found.find(ID)) == ABSENT, what
         except StoreError as error:
-            assert "is damaged" in str(error) and kind.again in str(error), what
+            assert "is damaged" in str(error) and kind.recovery_hint in str(error), what
         assert found.find(ID) is None and not entry.exists(), what
         (damage,) = store.damaged.list_damage()
         assert (damage.kind, damage.name, damage.is_moved) == (noun, ID, True) and damage.reason, what
-        assert damage.place.parent == aside and [record.message for record in caplog.records] == [damage.sentence]
+        assert damage.path.parent == aside and [record.message for record in caplog.records] == [damage.sentence]
         shutil.copytree(tmp_path / "whole", entry)
         assert read_result(found.find(ID)) == OLD and damage.is_replaced, what
         store.damaged.remove(damage)
@@ -167,7 +167,7 @@ def test_every_fault_of_a_result_is_seen_and_set_aside_once(
 def test_damage_in_a_library_is_told_and_left_there(tmp_path: Path, noun: str) -> None:
     kind, library = KINDS[noun], tmp_path / "library"
     write_result(library, kind, OLD)
-    facts = library / kind.folder / ID / kind.facts
+    facts = library / kind.folder / ID / kind.facts_file
     whole = facts.read_bytes()
     facts.write_bytes(whole[:-2])
     store = Store(tmp_path / "store", libraries=(library / "runs",))

@@ -16,7 +16,7 @@ from merging.base.files.records import JsonRecords
 
 @pytest.fixture
 def folder(tmp_path: Path) -> JsonRecords:
-    return JsonRecords(tmp_path / "records", version=2, most=3)
+    return JsonRecords(tmp_path / "records", version=2, max_records=3)
 
 
 def title(record: Any) -> str:

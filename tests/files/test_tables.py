@@ -165,8 +165,8 @@ def test_columns_are_written_as_pandas_writes_them(more: dict[str, str], tmp_pat
 
 
 def test_rows_become_columns_also_where_there_are_none() -> None:
-    assert Columns.of_rows(("a", "b"), [("x", 1), ("y", 2)]).frame().to_dict("list") == {"a": ["x", "y"], "b": [1, 2]}
-    assert list(Columns.of_rows(("a", "b"), []).frame()) == ["a", "b"]
+    assert Columns.from_rows(("a", "b"), [("x", 1), ("y", 2)]).frame().to_dict("list") == {"a": ["x", "y"], "b": [1, 2]}
+    assert list(Columns.from_rows(("a", "b"), []).frame()) == ["a", "b"]
 
 
 def test_frames_are_a_dictionary_of_data_frames() -> None:

@@ -241,7 +241,7 @@ def test_tied_embeddings_are_replaced_alike_or_not_at_all(saved, peft, tmp_path)
     model.save_pretrained(tmp_path / "base")
     adapted(peft, model, tmp_path / "a", target_modules=["q_proj"], modules_to_save=saved)
     with pytest.raises(CheckpointError, match=r"a has its own .* shares one tensor among its input and output"):
-        check_fit(tmp_path / "base", {"a": tmp_path / "a"}).raise_if_bad()
+        check_fit(tmp_path / "base", {"a": tmp_path / "a"}).raise_if_unfit()
     if len(saved) == 1:
         return
     file = tmp_path / "a" / "adapter_model.safetensors"

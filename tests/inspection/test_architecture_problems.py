@@ -59,7 +59,7 @@ def test_an_expert_of_another_activation_is_refused() -> None:
         merging.merge(below, experts)
     for named in ("gelu", "quick_gelu"):  # the user's word for all
         assert merging.merge(below, experts, activation=named).state_dict
-    assert report.drop_kind("activation").ok
+    assert report.remove_kind("activation").ok
 
 
 @pytest.mark.parametrize(("own", "others"), [({}, {"quick_gelu": False}), ({"quick_gelu": False}, {})])

@@ -43,7 +43,7 @@ def wait(condition) -> bool:
 
 
 def answered(bench: PreviewProcess, session: str, asked: PreviewRequest) -> PreviewState:
-    bench.request(session, asked)
+    bench.send_request(session, asked)
     assert wait(lambda: bench.find_state(session, asked).done)
     return bench.find_state(session, asked)
 
@@ -112,7 +112,7 @@ def test_one_warm_process_answers_and_ends_when_idle(tiny_benchmark, tmp_path):
         assert sum(images for session, images in charged if session == "a") == state.preview.n > 0
         expected = Previewer(tiny_benchmark, "cpu").begin(Recipe.from_yaml(asked.recipe), PreviewSample()).finish()
         assert state.error == "" and state.preview.changes.equals(expected.changes)
-        assert bench.request("a", asked) is state  # nothing is computed again
+        assert bench.send_request("a", asked) is state  # nothing is computed again
         pid = bench.pid
         against = replace(request(tiny_benchmark, 0.5, run=run.id), store=str(tmp_path))
         assert answered(bench, "b", against).preview.reference == "λ 0.3" and bench.pid in (pid, 0)
@@ -132,7 +132,7 @@ def test_a_killed_process_is_started_again_and_then_given_up(tiny_benchmark):
     bench = PreviewProcess("cpu")
     try:
         first = request(tiny_benchmark, per_task=2)
-        bench.request("a", first)
+        bench.send_request("a", first)
         killed = set()
 
         def kill() -> None:
@@ -148,7 +148,7 @@ def test_a_killed_process_is_started_again_and_then_given_up(tiny_benchmark):
         thread.join()
         assert len(killed) == 2 and "The process of previews was killed" in bench.find_state("a", first).error
         assert bench.find_state("a", first).preview is None
-        assert not bench.request("a", first).error and bench.count_waiting == 1  # asked again, it is sent again
+        assert not bench.send_request("a", first).error and bench.waiting_count == 1  # asked again, it is sent again
     finally:
         bench.close()
 
@@ -158,5 +158,5 @@ def test_a_process_that_cannot_start_is_an_error(tiny_benchmark, monkeypatch):
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    state = PreviewProcess("cpu").request("a", request(tiny_benchmark))
+    state = PreviewProcess("cpu").send_request("a", request(tiny_benchmark))
     assert state.done and "cannot be started: Resource temporarily unavailable" in state.error

@@ -150,7 +150,7 @@ def test_the_process_sends_tables_as_they_are_made(tiny_benchmark, run):
     bench = PreviewProcess("cpu", idle=2.0, charge=lambda session, images: charged.append((session, images)))
     asked = request(tiny_benchmark, run, ("lens", run.id, ""), ("restore", run.id, "pretrained"))
     try:
-        state: PreviewState | None = bench.request("a", asked)
+        state: PreviewState | None = bench.send_request("a", asked)
         limit = time.monotonic() + 120
         while state is not None and not state.done and time.monotonic() < limit:
             time.sleep(0.02)

@@ -29,7 +29,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LoopbackHub
 
 
 def fetch(runner: RunQueue) -> Job:
-    return runner.command(PUBLISHED, "smoke", "Fetching smoke", ["published", "fetch", "smoke", "--yes"])
+    return runner.submit_command(PUBLISHED, "smoke", "Fetching smoke", ["published", "fetch", "smoke", "--yes"])
 
 
 def fetching(runner: RunQueue, job_id: str) -> Job:

@@ -36,7 +36,7 @@ def light(monkeypatch):
 @pytest.fixture
 def spare(light):
     made = SpareProcess()
-    made.keep_one()
+    made.keep_ready()
     yield made
     made.close()
     assert made.pid == 0
@@ -134,14 +134,14 @@ def test_an_order_longer_than_a_pipe_holds_is_read_or_given_to_another_process(s
 def test_after_the_process_of_previews_another_one_follows_by_itself(light, monkeypatch):
     monkeypatch.setattr(spare_module, "WATCH_SECONDS", 0.02)
     made = SpareProcess()
-    made.keep_one()
+    made.keep_ready()
     first = made.pid
     try:
         process = made.start_answering({"device": "cpu", "idle": 0.01, "nice": 0})
         assert process.pid == first
         wait_until(lambda: made.pid not in (0, first))
         assert list(process.answers()) == [] and process.process.wait(60) == 0
-        process.leave()
+        process.close_pipes()
     finally:
         made.close()
 
@@ -165,7 +165,7 @@ def test_there_is_none_where_memory_is_short(light, monkeypatch):
     monkeypatch.setattr(spare_module, "WATCH_SECONDS", 0.02)
     monkeypatch.setattr(spare_module, "free_memory", lambda: spare_module.START_FREE_BYTES - 1)
     made = SpareProcess()
-    made.keep_one()
+    made.keep_ready()
     assert made.pid == 0
     monkeypatch.setattr(spare_module, "free_memory", lambda: 1 << 40)
     made.renew()
@@ -248,7 +248,7 @@ def test_a_real_merge_and_a_preview_in_spare_processes(runner, store, tiny_bench
     recipe, folder = plain_recipe(tiny_benchmark).to_yaml(), str(tiny_benchmark.folder)
     asked = PreviewRequest(recipe=recipe, benchmark=folder, store="s", per_task=2)
     try:
-        bench.request("a", asked)
+        bench.send_request("a", asked)
         assert bench.pid == waiting
         wait_until(lambda: bench.find_state("a", asked).done)
         assert bench.find_state("a", asked).preview.n == 12

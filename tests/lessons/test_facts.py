@@ -146,7 +146,7 @@ def exemplars(context: Context) -> float:
 
 def points(context: Context) -> list[dict[str, float]]:
     """Line, value, means in and out of domain of every point of the sweep over λ."""
-    sweep = sweep_storage.find_sweep(context.store, context.id("lam"))
+    sweep = sweep_storage.find_sweep(context.store, context.find_id("lam"))
     rows, every = [], sweeping.plan_sweep(sweep, context.benchmark)
     known = KnownPoints(
         every, context.store, context.benchmark, sweep.sample.normalize_on(context.benchmark)
@@ -254,25 +254,25 @@ def test_the_best_on_new_images_is_held_against_the_choosing_half(small: Context
 def test_what_is_not_stored_says_what_to_measure(small: Context) -> None:
     unmeasured = fact(small, "put_back", run="lw", over="out")
     assert unmeasured.text == "not measured here"
-    assert (unmeasured.measure, unmeasured.run) == ("put_back", small.id("lw"))
+    assert (unmeasured.measure, unmeasured.run) == ("put_back", small.find_id("lw"))
     assert "Run its recipe" in fact(small, "accuracy", run="nowhere", over="in").missing
     assert "Did you mean 'kana'?" in fact(small, "accuracy", run="ta", over="kanna").missing
     assert "has no point at 0.25" in fact(small, "swept", sweep="lam", at=0.25, over="in").missing
 
 
 def test_runs_are_found_by_their_recipes(small: Context) -> None:
-    assert small.id("chained") == small.id("lw") != small.id("ta")
+    assert small.find_id("chained") == small.find_id("lw") != small.find_id("ta")
     assert small.list_missing_runs() == ["nowhere"]
-    shown = small.view({"runs": "@ta,@lw", "sweep": "@lam", "run": "@nowhere", "ratio": "0.7"})
+    shown = small.resolve_view({"runs": "@ta,@lw", "sweep": "@lam", "run": "@nowhere", "ratio": "0.7"})
     assert shown == {
-        "runs": f"{small.id('ta')},{small.id('lw')}",
-        "sweep": small.id("lam"),
+        "runs": f"{small.find_id('ta')},{small.find_id('lw')}",
+        "sweep": small.find_id("lam"),
         "ratio": "0.7",
     }
 
 
 def test_the_view_decides_what_is_kept_now(small: Context) -> None:
-    view = {"run": small.id("lw"), "ratio": "0.9", "shared_mask": "true"}
+    view = {"run": small.find_id("lw"), "ratio": "0.9", "shared_mask": "true"}
     shared = fact(small.with_view(view), "kept_now", of="tensors").value
     assert shared == pytest.approx(kept(small, 0.9, False))
     assert (
@@ -291,7 +291,7 @@ def test_a_preview_and_painted_factors_are_read_from_the_view(small: Context) ->
     assert fact(seen, "preview", over="out").long_text == "+10.0 points (+5.0 to +15.0, n = 224, choosing half)"
     assert fact(seen, "painted_now", of="scalars").value == 0.25
     assert fact(seen, "painted_now", of="count").value == 1
-    rules = {"run": small.id("lw"), "painted_factors": "r.shift=0+r.norm_scale=0"}
+    rules = {"run": small.find_id("lw"), "painted_factors": "r.shift=0+r.norm_scale=0"}
     tensors = small.require_run("lw").table("tensors")
     share = 1 - tensors["role"].isin(["shift", "norm_scale"]).mean()
     assert fact(small.with_view(rules), "painted_now", of="tensors").value == pytest.approx(share)

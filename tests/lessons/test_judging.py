@@ -53,15 +53,15 @@ def test_a_goal_is_judged_from_the_address(small: LessonContext) -> None:
     assert is_met(Goal(key="density", equal=0.2), small, {"density": "0.20"})
     assert is_met(Goal(key="criterion", equal="in domain"), small, {"criterion": "in domain"})
     run = Goal(key="run", equal="@lw")
-    assert is_met(run, small, {"run": small.id("lw")}) and is_met(run, small, {"run": small.id("lw")[:6]})
-    assert not is_met(run, small, {"run": small.id("ta")}) and not is_met(run, small, {})
+    assert is_met(run, small, {"run": small.find_id("lw")}) and is_met(run, small, {"run": small.find_id("lw")[:6]})
+    assert not is_met(run, small, {"run": small.find_id("ta")}) and not is_met(run, small, {})
     assert not is_met(Goal(key="run", equal="@nowhere"), small, {"run": ""})
 
 
 def test_a_goal_is_judged_from_facts(small: LessonContext) -> None:
     goal = small.lesson.steps[0].goal
     assert goal is not None
-    view = small.view(small.lesson.steps[0].view)
+    view = small.resolve_view(small.lesson.steps[0].view)
     assert [is_met(goal, small, view | {"ratio": ratio}) for ratio in ("0.7", "0.9")] == [False, True]
     assert is_met(goal, small, {}) is None
     unknown = Goal(FactSpec("put_back", {"run": "lw", "over": "out"}), low=0)

@@ -214,7 +214,7 @@ def test_cat_depends_on_the_order_of_experts_only_when_sequential():
 def test_cat_looks_at_the_exemplars_once_however_often_its_result_is_streamed(monkeypatch):
     """Ties streams the trimmed task vectors several times; the network runs only in cat's own survey."""
     base, states = tiny.family()
-    experts, ran, original = {n: tiny.checkpoint(s) for n, s in states.items()}, [], Encoder.run
+    experts, ran, original = {n: tiny.checkpoint(s) for n, s in states.items()}, [], Encoder.run_section
 
     def run(self, section, x, record=None):
         ran.append(section)

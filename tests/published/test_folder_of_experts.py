@@ -63,7 +63,7 @@ def test_what_is_printed_of_other_files_is_not_said_of_a_folder_s(folder: Path) 
     values = list(MANY.printed.experts.values())
     table = made(MANY, of(MANY, folder), individual=values)
     assert not table.gate.known and "No source prints these experts' own accuracies" in table.notes[0]
-    assert table.rows[0].inside.verdict.word == NOT_COMPARABLE and table.rows[0].inside.printed is None
+    assert table.rows[0].in_domain.verdict.word == NOT_COMPARABLE and table.rows[0].in_domain.printed is None
 
 
 def test_the_gate_decides_whether_a_folder_is_the_papers(folder: Path) -> None:
@@ -73,13 +73,13 @@ def test_the_gate_decides_whether_a_folder_is_the_papers(folder: Path) -> None:
                 if one.experts == ILHARCO and one.model == tower and one.printed.tasks][:1]  # fmt: skip
     same = made(EIGHT, choice, **{PRETRAINED: plain, INDIVIDUAL: own})
     assert same.gate.passed and same.models == f"experts in the folder ViT-B-32 (compared with those of {ILHARCO})"
-    assert all(row.inside.verdict.word != NOT_COMPARABLE for row in same.rows)
+    assert all(row.in_domain.verdict.word != NOT_COMPARABLE for row in same.rows)
     other = made(EIGHT, choice, **{PRETRAINED: plain, INDIVIDUAL: [x - 5 for x in own]})
-    assert [row.inside.verdict.text for row in other.rows] == ["not comparable: other experts"] * 2
+    assert [row.in_domain.verdict.text for row in other.rows] == ["not comparable: other experts"] * 2
     hub = made(
         EIGHT, make_choice(EIGHT, images="all"), **{PRETRAINED: [63.2, 59.8, 60.7, 46.0, 31.6, 32.5, 48.2, 43.9]}
     )
-    assert hub.rows[0].inside.verdict.word == REPRODUCED  # that of the Hub needs no experts to be known
+    assert hub.rows[0].in_domain.verdict.word == REPRODUCED  # that of the Hub needs no experts to be known
 
 
 def test_a_folder_without_an_expert_names_the_file(folder: Path) -> None:

@@ -41,7 +41,7 @@ def keep(place: ExperimentFolders, measured_on: Lock) -> None:
 
 
 def verdict(table: PublishedTable) -> str:
-    return table.rows[0].inside.verdict.word
+    return table.rows[0].in_domain.verdict.word
 
 
 @pytest.mark.parametrize(("first", "then"), [(NEWER, CATALOGUE), (CATALOGUE, NEWER)], ids=["newer", "catalogue"])

@@ -80,7 +80,7 @@ def test_neither_images_nor_models_are_stored_again(hub: LoopbackHub, capsys: An
     assert not list((tmp_path / "store" / "runs").rglob("*.safetensors"))  # merged weights went after their scores
     benchmark = Benchmark.load(folder)
     expert = open_checkpoint(benchmark.experts["mnist"])
-    assert "visual.proj" in expert.infos and benchmark.task("mnist").splits == ("reporting",)
+    assert "visual.proj" in expert.infos and benchmark.find_task("mnist").splits == ("reporting",)
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
     assert manifest["digests"]["mnist"] == expert.digest
     licenses = manifest["licenses"]

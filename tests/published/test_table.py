@@ -137,8 +137,8 @@ def test_rows_split_qkv_where_a_method_can() -> None:
 def test_a_whole_table_is_reproduced_and_says_where_from() -> None:
     table = made(EIGHT, MeasuredRow(PRETRAINED, scored(EIGHT, PLAIN)), experts(EIGHT),
                  MeasuredRow(variant("averaging"), scored(EIGHT, AVERAGING), run="abc"))  # fmt: skip
-    assert [row.inside.verdict.word for row in table.rows] == [REPRODUCED] * 3
-    assert [row.inside.printed for row in table.rows] == [48.2, 90.3, 66.5]
+    assert [row.in_domain.verdict.word for row in table.rows] == [REPRODUCED] * 3
+    assert [row.in_domain.printed for row in table.rows] == [48.2, 90.3, 66.5]
     assert table.gate.passed and "8 of 8 experts" in table_sentences(table)[1]
     assert [line.printed for line in table.rows[2].tasks] == AVERAGING and table.rows[2].run == "abc"
 
@@ -146,45 +146,45 @@ def test_a_whole_table_is_reproduced_and_says_where_from() -> None:
 def test_other_experts_are_never_reproduced() -> None:
     own = experts(EIGHT).scores | scored(EIGHT, [60.0] * 8)
     table = made(EIGHT, MeasuredRow(INDIVIDUAL, own), MeasuredRow(variant("averaging"), scored(EIGHT, AVERAGING)))
-    assert [row.inside.verdict.word for row in table.rows] == [NOT_COMPARABLE] * 2
-    assert table.rows[1].inside.verdict.reason == "other experts" and "Other experts" in table.notes[0]
+    assert [row.in_domain.verdict.word for row in table.rows] == [NOT_COMPARABLE] * 2
+    assert table.rows[1].in_domain.verdict.reason == "other experts" and "Other experts" in table.notes[0]
     pretrained = made(EIGHT, MeasuredRow(PRETRAINED, scored(EIGHT, PLAIN)), MeasuredRow(INDIVIDUAL, own)).rows[0]
-    assert pretrained.inside.verdict.word == REPRODUCED  # it has no experts
+    assert pretrained.in_domain.verdict.word == REPRODUCED  # it has no experts
     alone = made(EIGHT, MeasuredRow(variant("averaging"), scored(EIGHT, AVERAGING)))
-    assert alone.rows[0].inside.verdict.word == NOT_COMPARABLE  # their own accuracies are not known
+    assert alone.rows[0].in_domain.verdict.word == NOT_COMPARABLE  # their own accuracies are not known
 
 
 def test_a_drawn_part_agrees_and_another_split_is_within_it() -> None:
     part = made(
         EIGHT, experts(EIGHT, 1000), MeasuredRow(variant("averaging"), scored(EIGHT, AVERAGING, 1000)), images="1000"
     )
-    assert part.rows[1].inside.verdict.text == f"{AGREES}: on 1,000 of each"
+    assert part.rows[1].in_domain.verdict.text == f"{AGREES}: on 1,000 of each"
     papers = [65.3, 63.4, 71.4, 71.7, 64.2, 52.8, 87.5, 50.1]
     split = made(
         DRIVE, experts(DRIVE), MeasuredRow(variant("averaging", DRIVE), scored(DRIVE, [x + 1 for x in papers]))
     )
-    assert split.rows[1].inside.verdict.word == WITHIN_SPLIT
-    assert "SUN397, RESISC45, EuroSAT" in split.rows[1].inside.verdict.reason
+    assert split.rows[1].in_domain.verdict.word == WITHIN_SPLIT
+    assert "SUN397, RESISC45, EuroSAT" in split.rows[1].in_domain.verdict.reason
     far = made(DRIVE, experts(DRIVE), MeasuredRow(variant("averaging", DRIVE), scored(DRIVE, [x + 3 for x in papers])))
-    assert far.rows[1].inside.verdict.word == DIFFERS
+    assert far.rows[1].in_domain.verdict.word == DIFFERS
 
 
 def test_newer_files_than_the_catalogue_s_are_not_judged() -> None:
     table = made(
         EIGHT, experts(EIGHT), MeasuredRow(variant("averaging"), scored(EIGHT, AVERAGING)), latest=["tanganke/dtd"]
     )
-    assert {row.inside.verdict.reason for row in table.rows} == {"not the catalogue's files"}
+    assert {row.in_domain.verdict.reason for row in table.rows} == {"not the catalogue's files"}
     assert "not the catalogue's files: tanganke/dtd" in table.notes
 
 
 def test_references_of_other_tasks_are_compared_over_those_tasks() -> None:
     table = made(SMOKE, MeasuredRow(PRETRAINED, scored(SMOKE, [48.2, 46.0])), experts(SMOKE))
-    assert [(row.inside.printed, row.inside.computed) for row in table.rows] == [
+    assert [(row.in_domain.printed, row.in_domain.computed) for row in table.rows] == [
         (pytest.approx(47.1), True), (pytest.approx(99.3), True),
     ]  # fmt: skip
-    assert [row.inside.verdict.word for row in table.rows] == [REPRODUCED] * 2
+    assert [row.in_domain.verdict.word for row in table.rows] == [REPRODUCED] * 2
     many = read_experiment("clip-b32-20")
-    assert made(many, experts(many)).rows[0].inside.verdict.word == REPRODUCED
+    assert made(many, experts(many)).rows[0].in_domain.verdict.word == REPRODUCED
 
 
 def test_out_of_domain_is_compared_over_the_same_sets_with_its_chance() -> None:
@@ -192,7 +192,7 @@ def test_out_of_domain_is_compared_over_the_same_sets_with_its_chance() -> None:
     outside = {one.key: TaskScore(one.key, 0.5, 10_000) for one in DRIVE.outside if one.key != "imagenet"}
     row = MeasuredRow(variant("task_arithmetic", DRIVE), scored(DRIVE, [69.1] * 8) | outside)
     table = made(DRIVE, experts(DRIVE), row, chosen=chosen)
-    out = table.rows[1].outside
+    out = table.rows[1].out_of_domain
     printed = [76.3, 41.9, 28.5, 63.9, 26.3, 49.4, 55.8, 9.0, 75.4, 54.0, 53.4, 87.8]
     assert out is not None and out.printed == pytest.approx(sum(printed) / 12) and out.computed
     assert table.rows[1].h_score == (pytest.approx(2 / (1 / 69.1 + 1 / 50)), pytest.approx(59.218, abs=0.001))

@@ -219,7 +219,7 @@ def test_a_row_is_read_as_it_is_written(tmp_path: Path) -> None:
         ("lwptv", {"prune_ratio": 0.7, "shared": False, "score": "mean_abs"}),
         ("wudi", {"steps": 300}),
     )
-    assert (figure.source, figure.exemplars, figure.unstated) == ("LOT, Tables 1 and 2", 64, False)
+    assert (figure.source, figure.exemplars, figure.uses_unstated_values) == ("LOT, Tables 1 and 2", 64, False)
     assert figure.printed.tasks[:2] == (67.7, 67.5) and figure.printed.outside == (50.0,) * len(OUTSIDE)
 
 

@@ -164,7 +164,7 @@ def test_a_damaged_draft_is_set_aside(drafts: Drafts, store: Store, damage: Call
     with pytest.raises(StoreError, match=r"draft of the report .* is damaged"):
         drafts.read("report", token)
     (noted,) = store.damaged.list_damage()
-    assert (noted.kind, noted.is_moved) == ("draft", True) and noted.place.parent == store.root / FOLDER
+    assert (noted.kind, noted.is_moved) == ("draft", True) and noted.path.parent == store.root / FOLDER
     assert token not in noted.sentence
     with pytest.raises(StoreError, match="no report"):
         drafts.read("report", token)

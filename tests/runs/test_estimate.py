@@ -18,19 +18,19 @@ def test_the_estimate_learns_from_own_runs(recipe, run_it, store, tiny_benchmark
     opened = open_inputs(recipe)
     first = estimate_run(opened, tiny_benchmark, device="cpu")
     assert first.seconds == sum(first.phases.values()) > 0
-    assert first.anonymous_bytes > 0 and not first.learned
+    assert first.anonymous_bytes > 0 and not first.is_from_own_runs
     assert first.reads_bytes >= opened.nbytes
     run = run_it(recipe)
     learned = estimate_run(opened, tiny_benchmark, store.list_runs(), "cpu")
-    assert learned.phases[MERGING] == pytest.approx(run.seconds[MERGING]) and learned.learned
+    assert learned.phases[MERGING] == pytest.approx(run.seconds[MERGING]) and learned.is_from_own_runs
     other = open_inputs(Recipe.build("ties", {}, [], recipe.pretrained, dict(recipe.experts)))
-    assert not estimate_run(other, tiny_benchmark, store.list_runs(), "cpu").learned  # no run of its chain
+    assert not estimate_run(other, tiny_benchmark, store.list_runs(), "cpu").is_from_own_runs  # no run of its chain
     precomputed = [replace(run, provenance=PRECOMPUTED)]
-    assert not estimate_run(opened, tiny_benchmark, precomputed, "cpu").learned
+    assert not estimate_run(opened, tiny_benchmark, precomputed, "cpu").is_from_own_runs
     assert estimate_run(opened, None, store.list_runs(), "cpu").seconds < learned.seconds
     with pretend_device():  # runs on one device say nothing of another
-        assert not estimate_run(opened, tiny_benchmark, [run], NAME).learned
-        assert estimate_run(opened, tiny_benchmark, [replace(run, device=NAME.upper())], NAME).learned
+        assert not estimate_run(opened, tiny_benchmark, [run], NAME).is_from_own_runs
+        assert estimate_run(opened, tiny_benchmark, [replace(run, device=NAME.upper())], NAME).is_from_own_runs
 
 
 def test_the_estimate_knows_what_methods_compute_beyond_passes_over_the_scalars(tiny_benchmark):

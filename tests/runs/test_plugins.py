@@ -39,7 +39,7 @@ def run(edits: Edits, merge: str = "ties", params: dict[str, Any] | None = None,
 
 
 def found(*runs: Any) -> list[tuple[str, str]]:
-    return [(pair.plain.title, pair.plugged.title) for pair in edit_pairs.find_pairs(runs)]
+    return [(pair.without_edit.title, pair.with_edit.title) for pair in edit_pairs.find_pairs(runs)]
 
 
 PLUGGED = run([("lwptv", {})])
@@ -47,7 +47,7 @@ PLUGGED = run([("lwptv", {})])
 
 def test_one_edit_more_in_front_makes_a_pair() -> None:
     (pair,) = edit_pairs.find_pairs([PLUGGED, run([])])
-    assert (pair.plain.title, pair.plugged.title) == ("ties", "lwptv → ties")
+    assert (pair.without_edit.title, pair.with_edit.title) == ("ties", "lwptv → ties")
     assert pair.leading_edit == LeadingEdit(Step("lwptv", registry.find_edit("lwptv").params()))
     longer = run([("lwptv", {}), ("magnitude", {})])
     assert found(run([("magnitude", {})]), longer) == [("magnitude → ties", "lwptv → magnitude → ties")]
@@ -96,15 +96,15 @@ def test_exemplars_are_the_same_draw_or_the_edits_own() -> None:
     assert not found(other, run([("lwptv", {})], "lot"))
     few, many = (run([("cat", {})], exemplars={"per_task": number}) for number in (2, 64))
     pairs = edit_pairs.find_pairs([run([]), few, many, lot, run([("cat", {})], "lot")])
-    assert [pair.leading_edit.draw for pair in pairs] == [Exemplars(per_task=2), Exemplars(per_task=64), None]
+    assert [pair.leading_edit.exemplars for pair in pairs] == [Exemplars(per_task=2), Exemplars(per_task=64), None]
     fronts = edit_pairs.leading_edits(pairs)
-    assert [front.draw for front in fronts] == [Exemplars(per_task=2), Exemplars(per_task=64)]
+    assert [front.exemplars for front in fronts] == [Exemplars(per_task=2), Exemplars(per_task=64)]
     assert [sum(pair.belongs_to(front) for pair in pairs) for front in fronts] == [2, 2]
 
 
 def test_the_first_run_of_a_chain_counts() -> None:
     own, stored = run([], id="own"), run([], id="stored")
-    assert [pair.plain.id for pair in edit_pairs.find_pairs([own, stored, PLUGGED])] == ["own"]
+    assert [pair.without_edit.id for pair in edit_pairs.find_pairs([own, stored, PLUGGED])] == ["own"]
 
 
 def test_a_run_of_another_version_is_left_out() -> None:

@@ -189,7 +189,7 @@ def classes(data: bytes) -> None:
 def read_tar(data: bytes) -> None:
     path = written(data, "fuzzed.tar")
     data_set = check_labels(TarData(Tars(path.name, path.parent, {"whole": [path]})), path.name)
-    places = (data_set.reference("whole", index) for index in range(len(data_set.parts["whole"])))
+    places = (data_set.find_reference("whole", index) for index in range(len(data_set.parts["whole"])))
     list(read_encoded(place for place in places if place))
 
 

@@ -167,20 +167,20 @@ def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: 
 
 def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Benchmark) -> None:
     def shown(images: int, seed: int) -> Any:
-        return SampledBenchmark.from_benchmark(tiny_benchmark, PointSample(images=images, seed=seed)).images(
+        return SampledBenchmark.from_benchmark(tiny_benchmark, PointSample(images=images, seed=seed)).load_images(
             "circles", "choosing"
         )
 
     few, labels = shown(7, 0)
     assert len(few) == len(labels) == 7
     assert np.array_equal(shown(7, 0)[0], few) and not np.array_equal(shown(7, 1)[0], few)
-    whole, every = tiny_benchmark.images("circles", "choosing")
+    whole, every = tiny_benchmark.load_images("circles", "choosing")
     places = [int(np.flatnonzero((whole == image).all(axis=(1, 2, 3)))[0]) for image in few]
     assert [every[place] for place in places] == list(labels)
     assert (
         len(shown(500, 0)[0])
         == tiny.CHOOSING
-        == SampledBenchmark.from_benchmark(tiny_benchmark, PointSample()).count("circles", "choosing")
+        == SampledBenchmark.from_benchmark(tiny_benchmark, PointSample()).count_images("circles", "choosing")
     )
     assert (
         PointSample(images=500, seed=3).normalize_on(tiny_benchmark) == PointSample()

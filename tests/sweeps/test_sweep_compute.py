@@ -78,7 +78,7 @@ def test_the_budget_learns_from_points(tiny_benchmark: Benchmark, store: Store) 
     learned = sweep_tables.estimate_cost(made, store, tiny_benchmark)
     (took,) = (facts["seconds"] for facts in points.read_latest_times(store))
     assert (learned.stored, learned.known) == (1, True)
-    assert learned.each == pytest.approx(sum(took.values()), rel=0.02)
+    assert learned.seconds_per_point == pytest.approx(sum(took.values()), rel=0.02)
 
 
 def test_models_that_do_not_fit_the_benchmark_are_refused(tiny_benchmark: Benchmark, store: Store) -> None:
@@ -129,9 +129,9 @@ def test_a_job_computes_a_sweep_and_pauses(
 ) -> None:
     made = sweep(tiny_benchmark, axes=(Axis(RATIO.target, tuple(round(i / 90, 4) for i in range(90))),))
     sweep_storage.store_sweep(made, store)
-    job = runner.sweep(made.id, "mine")
+    job = runner.submit_sweep(made.id, "mine")
     assert (job.title, job.kind, job.subject) == ("Sweep: mine", SWEEP, made.id)
-    assert runner.sweep(made.id, "mine").submitted == job.submitted
+    assert runner.submit_sweep(made.id, "mine").submitted == job.submitted
     wait_until(lambda: points.points_folder(store).is_dir() and len(names(store)) >= 2)
     runner.pause(job.id)
     wait_until(lambda: not runner.get(job.id).is_live)
@@ -141,8 +141,8 @@ def test_a_job_computes_a_sweep_and_pauses(
     monkeypatch.setattr(JobFiles, "start", lambda *_: subprocess.Popen(wait, start_new_session=True))
     other = replace(made, seed=1)
     sweep_storage.store_sweep(other, store)
-    runner.sweep(made.id, "mine")
-    waiting = runner.sweep(other.id, "other")
+    runner.submit_sweep(made.id, "mine")
+    waiting = runner.submit_sweep(other.id, "other")
     runner.pause(waiting.id)
     assert runner.get(waiting.id).state == State.PAUSED
     runner.cancel(job.id)
@@ -173,7 +173,7 @@ def test_every_point_has_the_warnings_of_its_merge(tiny_benchmark: Benchmark, mo
     for made, merges in ((line, 1), (sweep(tiny_benchmark), 3)):
         answers.clear()
         session = sweep_compute.SweepSession(tiny_benchmark, made.sample, Context("cpu"))
-        facts = [session.compute(session.plan(place), session.context)[1] for place in made.points]
+        facts = [session.compute(session.plan_point(place), session.context)[1] for place in made.points]
         assert len(answers) == merges and all(about["warnings"] == ["!"] for about in facts)
 
 

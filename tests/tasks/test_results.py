@@ -37,10 +37,10 @@ def test_an_own_result_goes_first_and_a_library_is_read(tmp_path: Path) -> None:
     write(results(tmp_path / "shared"), "of the library")
     both = results(tmp_path / "own", tmp_path / "shared" / "notes")
     found = both.find(NAME)
-    assert found is not None and found.facts["text"] == "of the library" and not found.own
+    assert found is not None and found.facts["text"] == "of the library" and not found.is_own
     write(both, "own")
     found = both.find(NAME)
-    assert found is not None and found.facts["text"] == "own" and found.own
+    assert found is not None and found.facts["text"] == "own" and found.is_own
     assert found.columns("t").frame().equals(TABLE) and found.array("n").tolist() == [0, 1, 2]
     assert {name: place.folder for name, place in both.list_locations().items()} == {NAME: tmp_path / "own" / "notes"}
     with pytest.raises(StoreError, match=r"^Note 0123456789ab has no table 'tt'\. Did you mean 't'\? It has: t\.$"):
@@ -69,7 +69,7 @@ def test_a_damaged_result_of_a_library_stays_where_it_is(tmp_path: Path, inside:
     store = Store(tmp_path / "store", libraries=(folder / "runs",))
     assert store.list_runs() == [] and run.path.is_dir()
     (damage,) = store.damaged.list_damage()
-    assert damage.place == damage.origin == run.path
+    assert damage.path == damage.origin == run.path
 
 
 def test_a_result_so_far_is_there_as_long_as_it_is_computed(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_result_so_far_is_there_as_long_as_it_is_computed(tmp_path: Path) -> N
         assert notes.find(NAME) is None
         (folder / NAME / "note.json").write_text("[]", "utf-8")
         assert notes.find_partial(NAME) is None and folder.is_dir()
-    assert notes.find_partial(NAME) is None and not list(notes.own.iterdir())
+    assert notes.find_partial(NAME) is None and not list(notes.own_folder.iterdir())
 
 
 def test_files_that_are_as_written_but_no_table_and_no_array_are_damage(tmp_path: Path) -> None:
@@ -103,6 +103,6 @@ def test_a_result_that_was_deleted_meanwhile_says_so(tmp_path: Path) -> None:
     write(notes, "a")
     found = notes.find(NAME)
     assert found is not None
-    notes.own.rename(tmp_path / "away")
+    notes.own_folder.rename(tmp_path / "away")
     with pytest.raises(StoreError, match=r"^Note 0123456789ab was deleted meanwhile\. Write it again\.$"):
         found.columns("t")

@@ -118,7 +118,7 @@ def test_what_another_sweep_has_stored_meanwhile_is_not_computed_again(
 def asked(benchmark: Benchmark) -> dict[str, Any]:
     made = sweep(benchmark)
     session = sweep_compute.SweepSession(benchmark, made.sample, Context("cpu"))
-    return session.request(session.plan(made.points[0]))
+    return session.request(session.plan_point(made.points[0]))
 
 
 def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,9 +131,9 @@ def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypat
         inode, size, changed = given["file"]
         for other in ([inode + 1, size, changed], [inode, size + 1, changed], [inode, size, changed + 1]):
             files_on_workers.check_handed_digest(checkpoint, given | {"file": other})
-            assert fresh.find(checkpoint.state()) == ""
+            assert fresh.find(checkpoint.file_fingerprint()) == ""
         files_on_workers.check_handed_digest(checkpoint, given)
-        assert fresh.find(checkpoint.state()) == given["digest"] == checkpoint.digest
+        assert fresh.find(checkpoint.file_fingerprint()) == given["digest"] == checkpoint.digest
 
 
 # The command, and the job of the app
@@ -148,7 +148,7 @@ def test_a_job_computes_on_the_workers_of_its_server(
     made, runner = many(tiny_benchmark), RunQueue(store, device="cpu")
     sweep_storage.store_sweep(made, store)
     phases, end = set[str](), time.monotonic() + 60
-    job = runner.sweep(made.id, "on two")
+    job = runner.submit_sweep(made.id, "on two")
     while job.is_live and time.monotonic() < end:
         time.sleep(0.02)
         job = runner.get(job.id)

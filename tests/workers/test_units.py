@@ -80,7 +80,7 @@ def test_inputs_stay_for_the_next_task_of_a_kind_and_for_no_other(monkeypatch: A
 
         return kinds.TaskKind(
             key, open_inputs, lambda inputs, _request, _context: {"inputs": inputs}, lambda _, request: request["name"],
-            shared=("file",),
+            shared_keys=("file",),
         )  # fmt: skip
 
     monkeypatch.setattr(worker, "find_kind", kind)

@@ -112,7 +112,7 @@ def match_rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[PaperRow]
 def _find_same_chain(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | None:
     """The run of the same chain with every value that the paper states, preferably with defaults for the others."""
     for figure in figures.values():
-        if not figure.unstated:
+        if not figure.uses_unstated_values:
             keys = tuple(key for key, _ in figure.chain)
             ranked = [(rank, run) for run in runs if run.chain == keys and (rank := _rank_run(figure, run)) is not None]
             if ranked:

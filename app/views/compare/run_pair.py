@@ -219,7 +219,7 @@ def _compare_images(path_a: str, path_b: str, _pair: RunPair) -> pd.DataFrame:
     answers_a, answers_b, frames = read_predictions(_pair.measured_a), read_predictions(_pair.measured_b), []
     for task in (task for task in answers_a if task in answers_b):
         a, b = answers_a[task], answers_b[task]
-        names = np.array(page_data.benchmark().task(task).class_names, dtype=object)
+        names = np.array(page_data.benchmark().find_task(task).class_names, dtype=object)
         share = cells(a.is_right, b.is_right, a.models == b.models)
         margins: list[Any] = [side.margin.mean(axis=0) for side in (a, b)]
         frame = pd.DataFrame(dict(zip(CELLS, share, strict=True)))

@@ -110,7 +110,7 @@ def read_published_accuracies() -> dict[str, float]:
 
     accuracies = {}
     for figure in FROM_DRM:
-        if figure.model == published_rows.main_tower() and not figure.unstated:
+        if figure.model == published_rows.main_tower() and not figure.uses_unstated_values:
             *edits, (merge, parameters) = figure.chain
             accuracies[Recipe.build(merge, parameters, edits).text()] = figure.printed.in_domain
     return accuracies

@@ -57,7 +57,7 @@ def find_middle_layer(run: Run) -> str:
 def _open_task_matrices(run_id: str) -> TaskMatrices:
     from merging.study.analysis.drm_joint_space import TaskMatrices
 
-    return TaskMatrices.of_run(page_data.store().get_run(run_id))
+    return TaskMatrices.from_run(page_data.store().get_run(run_id))
 
 
 @st.cache_resource(max_entries=2, show_spinner="Reading the layer …")

@@ -62,7 +62,7 @@ def draw_offer(run: Run) -> None:
     measure_button.draw_missing(measurements.PUT_BACK, [run], NOT_MEASURED)
     if any(
         job.is_live and (job.kind, job.subject) == (measurements.PUT_BACK, run.id)
-        for job in page_data.job_queue().jobs_here()
+        for job in page_data.job_queue().list_benchmark_jobs()
     ):
         guarded_fragment(draw_partial_map, POLL_SECONDS)(run)
 

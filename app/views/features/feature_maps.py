@@ -69,7 +69,7 @@ def pick_classes(task: str) -> list[str]:
     """Draw the picker of classes of one data set; returns the chosen classes, or an empty list for all."""
     if task == ALL_DATA_SETS:
         return []
-    names = page_data.benchmark().task(task).class_names
+    names = page_data.benchmark().find_task(task).class_names
     return st.multiselect(
         "Classes", names, key=address.CLASSES, bind=address.BIND, placeholder="All classes", width=320
     )

@@ -58,7 +58,7 @@ def read_image(name: str) -> ShownImage:
         st.session_state[_TASK_KEY] = task
         view_state.pick_value(address.LABEL_SET, task)
     head = view_state.picked_value(address.LABEL_SET, list(tasks), task)
-    truth, pixels = benchmark.task(task).class_names[int(labels[number])], images[number]
+    truth, pixels = benchmark.find_task(task).class_names[int(labels[number])], images[number]
     return ShownImage(
         f"{task}:{split}:{number}",
         head,
@@ -79,7 +79,7 @@ def draw_picker(image: ShownImage) -> None:
         on_change=_show_first_of_data_set, width=180,
     )  # fmt: skip
     labels = benchmark_images.split_labels(task, split)
-    classes = [ALL_CLASSES, *reading.benchmark().task(task).class_names]
+    classes = [ALL_CLASSES, *reading.benchmark().find_task(task).class_names]
     if st.session_state.get("image_class") not in classes:
         st.session_state["image_class"] = ALL_CLASSES
     chosen_class = st.selectbox(
@@ -119,7 +119,7 @@ def _find_numbers(labels: np.ndarray[Any, Any], class_name: str, task: str) -> n
     """The numbers of the images of a class, (images of the class,), of ``labels`` (images,)."""
     if class_name == ALL_CLASSES:
         return np.arange(len(labels))
-    return np.flatnonzero(labels == reading.benchmark().task(task).class_names.index(class_name))
+    return np.flatnonzero(labels == reading.benchmark().find_task(task).class_names.index(class_name))
 
 
 def _find_next_number(numbers: np.ndarray[Any, Any], number: int) -> int:

@@ -34,7 +34,7 @@ def draw_view(run: Run) -> None:
         digest = page_data.benchmark().digest
         images, labels = benchmark_images.split_images(task, SPLIT), benchmark_images.split_labels(task, SPLIT)
         number = int(st.number_input("Image", 0, len(labels) - 1, 0, key=f"routed_image_{task}", width=160))
-    truth = page_data.benchmark().task(task).class_names[int(labels[number])]
+    truth = page_data.benchmark().find_task(task).class_names[int(labels[number])]
     picture, weights = st.columns([1, 4], vertical_alignment="top")
     with picture:
         st.image(images[number], width=120, alt=f"An image of {clean_text(truth, 60)}")

@@ -32,7 +32,7 @@ def draw_live() -> None:
     """Draw each job that is learning or paused, with its progress, its losses and its coefficients so far."""
     jobs = [
         job
-        for job in page_data.job_queue().jobs_here()
+        for job in page_data.job_queue().list_benchmark_jobs()
         if (job.is_live or job.state == State.PAUSED) and _is_learning(job)
     ]
     if not jobs:
@@ -53,7 +53,7 @@ def _is_learning(job: Job) -> bool:
 
 
 def _draw_jobs(job_ids: list[str]) -> None:
-    jobs = {job.id: job for job in page_data.job_queue().jobs_here()}
+    jobs = {job.id: job for job in page_data.job_queue().list_benchmark_jobs()}
     for job in [jobs[job_id] for job_id in job_ids if job_id in jobs]:
         with st.container(border=True, key=f"learning_job_{job.id}"):
             tray.draw_job(job, "learning")

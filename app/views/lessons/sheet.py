@@ -64,7 +64,7 @@ def build_sheet(lesson: Lesson) -> Report:
     views = report_sources.finish_report()
     context = offered_lessons.lesson_context(lesson)
     aliases = [alias for alias, parts in lesson.runs.items() if "sweep" not in parts] if context else []
-    runs = [run for alias in aliases if context and (run := context.run(alias)) is not None]
+    runs = [run for alias in aliases if context and (run := context.find_alias_run(alias)) is not None]
     sources = {source.id: source for source in (*views.sources, *map(report_sources.source_of, runs))}
     return Report(
         lesson.title, lesson.question, views.views, tuple(sources.values()), views.made_with,

@@ -47,7 +47,7 @@ def pick_vocabulary(current: Draft) -> None:
 
 def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
     """Draw fields for the paths of layer inputs and gradients that the chain reads; returns whether they are valid."""
-    files = {"layer_inputs": dict(current.given_data.layer_inputs), "gradients": dict(current.given_data.gradients)}
+    files = {"layer_inputs": dict(current.data_files.layer_inputs), "gradients": dict(current.data_files.gradients)}
     is_valid = True
     for key in current.data_files_read:
         label, writer = FILE_FIELDS[key]
@@ -70,7 +70,7 @@ def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
         ):
             st.error(PATH_RULE, icon=":material/error:")
             is_valid, files[key] = False, {}
-    current.given_data = DataFiles.build(files["layer_inputs"], files["gradients"])
+    current.data_files = DataFiles.build(files["layer_inputs"], files["gradients"])
     return is_valid
 
 

@@ -33,10 +33,10 @@ def draw_paper_lines(rows: Sequence[PaperRow], runs: Sequence[Run]) -> None:
 
 def _find_base_figure(figure: Figure) -> Figure | None:
     """Task Arithmetic alone in the same tables as a figure of another chain; None if there is none."""
-    if figure.unstated or _is_base(figure):
+    if figure.uses_unstated_values or _is_base(figure):
         return None
     figures_of_table = (other for other in FIGURES if (other.source, other.model) == (figure.source, figure.model))
-    return next((other for other in figures_of_table if _is_base(other) and not other.unstated), None)
+    return next((other for other in figures_of_table if _is_base(other) and not other.uses_unstated_values), None)
 
 
 def _is_base(figure: Figure) -> bool:

@@ -81,7 +81,7 @@ def _draw_contents() -> None:
     """Draw the tasks, images and experts of the current benchmark in a few lines."""
     try:
         benchmark = page_data.benchmark()
-        counts = [benchmark.count(task.key, page_data.SPLIT) for task in benchmark.tasks]
+        counts = [benchmark.count_images(task.key, page_data.SPLIT) for task in benchmark.tasks]
         digest = benchmark.digest
     except (MergingError, OSError) as error:
         st.error(page_text.safe_text(error, 600), icon=":material/error:")
@@ -106,7 +106,7 @@ def _draw_contents() -> None:
     )
     if sampling_note := samples.sampling_in_words():
         lines.append(f"To report on: {sampling_note}.")
-    if any(task.referenced for task in benchmark.tasks):
+    if any(task.is_referenced for task in benchmark.tasks):
         lines.append("The images stay in the files of the data sets and are decoded when a page needs them.")
     st.markdown("  \n".join(lines))
     _draw_missing()
@@ -158,7 +158,7 @@ def _find_files() -> None:
         progress_bar.progress(progress.fraction, f"{FINDING_NOTE} {page_text.safe_text(progress.detail)}")
 
     try:
-        problems = page_data.benchmark().find_files(folder.resolve(), Meter(0, show_progress))
+        problems = page_data.benchmark().relink_files(folder.resolve(), Meter(0, show_progress))
     finally:
         progress_bar.empty()
     benchmark_images.clear_images()

@@ -74,14 +74,14 @@ def _inspect_cached(reference: str, configuration: str | None, state: tuple[int,
 
     try:
         data_set = open_data(locate(reference), configuration=configuration)
-        referable = all(data_set.reference(part, 0) is not None for part in data_set.parts)
+        referable = all(data_set.find_reference(part, 0) is not None for part in data_set.parts)
     except (MergingError, OSError) as error:
         return DataSetFacts("", (), str(error))
     counts = ", ".join(f"{part} {len(data_set.parts[part]):,}" for part in PART_ORDER if part in data_set.parts)
     names = data_set.class_names or ()
     classes_in_words = first_few(names, 5) if names else "classes are numbers, so type their names"
     kind = data_set.kind[0].upper() + data_set.kind[1:]
-    sentence = f"{kind}; images: {counts}; {data_set.classes} classes: {classes_in_words}."
+    sentence = f"{kind}; images: {counts}; {data_set.class_count} classes: {classes_in_words}."
     return DataSetFacts(sentence, tuple(names), referable=referable)
 
 
@@ -152,14 +152,14 @@ def _summarize_plan(description_yaml: str, states: tuple[tuple[int, ...], ...], 
                 "For merges": "in domain" if task.source.expert else "out of domain",
                 "Classes": len(task.classes.names),
                 "Class names": first_few(task.classes.names, 4),
-                "Source of names": task.classes.how,
+                "Source of names": task.classes.origin,
                 "Head": "released" if task.head is not None else f"built, {plural(len(task.templates), 'prompt')}",
                 "Split": task.split.rule,
             }
         )
         cautions += [f"{task.source.key}: {line}" for line in (*task.data.notes, *task.classes.cautions)]
         cautions += [f"{task.source.key}: {line}" for line in task.split.cautions if task.source.expert]
-    return PlanSummary(rows, plan.images, plan.prompts, plan.nbytes, cautions)
+    return PlanSummary(rows, plan.image_count, plan.prompt_count, plan.nbytes, cautions)
 
 
 @requires(VisitorAction.COMMAND)

@@ -89,7 +89,7 @@ def _find_recompute_source(damage: Damage) -> object:
 
     if damage.kind == RUN:
         return read_damaged_recipe(damage)
-    return damaged_subject(damage.place) if damage.kind == "measurement" else None
+    return damaged_subject(damage.path) if damage.kind == "measurement" else None
 
 
 @click_errors.guard_callback

@@ -223,7 +223,7 @@ def _list_exports(runs: Sequence[Run]) -> list[tuple[StoredExport, Job | None]]:
         for job in reversed(page_data.job_queue().list_jobs())
         if job.kind.startswith(JOB_KIND_PREFIX) and job.subject in ids
     }
-    finished = {(export.run_id, export.to): export for export in stored_exports.exports(page_data.store().root)}
+    finished = {(export.run_id, export.target_key): export for export in stored_exports.exports(page_data.store().root)}
     queued = {key: StoredExport(*key, _find_target_folder(job)) for key, job in jobs.items()}
     exports_by_key = {key: export for key, export in (finished | queued).items() if key[0] in ids}
     return [(export, jobs.get(key)) for key, export in exports_by_key.items()]
@@ -238,7 +238,7 @@ def _find_target_folder(job: Job) -> Path:
 def _draw_export(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:
     """Draw one export: its progress, or its files, card and download."""
     title = next(run.name for run in runs if run.id == export.run_id)
-    key = f"{export.run_id}_{export.to}"
+    key = f"{export.run_id}_{export.target_key}"
     if job is not None and (job.is_live or job.state != "done"):
         tray.draw_job(job, f"export_{key}")
         if job.is_live:
@@ -249,7 +249,7 @@ def _draw_export(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> 
     total = sum(size for _, size in files)
     with st.container(border=True, key=f"export_{key}"):
         st.markdown(
-            f":material/check_circle: **{page_text.safe_text(title, 60)}** for {LIBRARY_NAMES[export.to]}, "
+            f":material/check_circle: **{page_text.safe_text(title, 60)}** for {LIBRARY_NAMES[export.target_key]}, "
             f"{plural(len(files), 'file')}, {size_text(total)}."
         )
         if listed_models.is_local():
@@ -259,7 +259,7 @@ def _draw_export(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> 
                 st.caption(f"Larger than {size_text(MAX_ZIP_BYTES)}: copy it from the folder.")
             elif permissions.is_allowed(VisitorAction.EXPORT):
                 st.download_button(
-                    "Download (zip)", lambda: zip_export(export), f"{export.run_id}-{export.to}.zip", "application/zip",
+                    "Download (zip)", lambda: zip_export(export), f"{export.run_id}-{export.target_key}.zip", "application/zip",
                     key=f"zip_{key}", on_click="ignore", icon=":material/download:",
                 )  # fmt: skip
             is_in_store = export.folder.parent == page_data.store().root.absolute() / stored_exports.FOLDER
@@ -279,7 +279,7 @@ def zip_export(export: StoredExport) -> bytes:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name, _ in export.files:
-            archive.write(export.folder / name, f"{export.run_id}-{export.to}/{name}")
+            archive.write(export.folder / name, f"{export.run_id}-{export.target_key}/{name}")
     return target.getvalue()
 
 
@@ -290,5 +290,5 @@ def _delete(export: StoredExport) -> None:
     root = page_data.store().root
     stored_exports.delete_export(root, export)
     for job in page_data.job_queue().list_jobs():
-        if job.subject == export.run_id and job.kind == f"{JOB_KIND_PREFIX}{export.to}" and not job.is_live:
+        if job.subject == export.run_id and job.kind == f"{JOB_KIND_PREFIX}{export.target_key}" and not job.is_live:
             page_data.job_queue().dismiss(job.id)

@@ -75,7 +75,7 @@ def build_means_table(
     rows, groups, passes = [], [], []
     for member in members:
         stated, unstated_figures = (
-            {f.model: f for f in member.figures if f.unstated == unstated} for unstated in (False, True)
+            {f.model: f for f in member.figures if f.uses_unstated_values == unstated} for unstated in (False, True)
         )
         if unstated_figures:
             rows.append(PaperRow(f"{member.title.split(',')[0]}, paper", unstated_figures, None))

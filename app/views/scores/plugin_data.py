@@ -67,13 +67,13 @@ def find_leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
 def write_edit(edit: LeadingEdit) -> str:
     """An edit as text in a link, after the settings of its exemplars."""
     text = step_text(registry.find_edit(edit.step.key), edit.step.params.values())
-    return f"{exemplars_text(edit.draw.values())};{text}" if edit.draw else text
+    return f"{exemplars_text(edit.exemplars.values())};{text}" if edit.exemplars else text
 
 
 def edit_in_words(edit: LeadingEdit) -> str:
     """An edit in words with the values that are not its defaults, and with its numbers if it has only a few."""
     numbers = [bound for bound in edit.step.params.bounds().values() if bound.kind in page_text.NUMBERS]
-    exemplars = f", {plural(edit.draw.per_task, 'exemplar')} per task" if edit.draw else ""
+    exemplars = f", {plural(edit.exemplars.per_task, 'exemplar')} per task" if edit.exemplars else ""
     return page_text.step_words(edit.step, numbers=len(numbers) <= MAX_NUMBERS) + exemplars
 
 
@@ -87,7 +87,7 @@ def find_edit_pairs(runs: Sequence[Run], edit: LeadingEdit) -> list[EditPairRow]
     recipe = next((known_recipe for run in runs if (known_recipe := edit_pairs.read_recipe(run))), None)
     if recipe is None:
         return []
-    if edit.draw is None and _needs_exemplars(edit.step):
+    if edit.exemplars is None and _needs_exemplars(edit.step):
         edit = LeadingEdit(edit.step, Exemplars())
     rows = edit_pairs.plugin_matrix(runs, edit, make_edit_name(edit), large=page_data.is_large(recipe.pretrained))
     titles = [row.title for row in rows]
@@ -194,6 +194,6 @@ def _find_printed_figure(run: Run | None) -> Figure | None:
     steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe and not recipe.adapt else []
     tower = published_tables.main_tower()
     for figure in FIGURES:
-        if figure.model == tower and not figure.unstated and figure.printed.h_score and figure.matches_chain(steps):
+        if figure.model == tower and not figure.uses_unstated_values and figure.printed.h_score and figure.matches_chain(steps):
             return figure
     return None

@@ -47,7 +47,7 @@ def draw_panel(results: SweepResults, best_point: BestPoint, point_name: str, st
                       on_click=view_state.pick_point, args=("",))  # fmt: skip
         draw_verdict(best_point, point_name)
         _draw_scores(results.scores[point_name], f"On the {samples.scored_part(results.sweep.split)}, as in the charts")
-        _draw_run(results.planned(point_name), stored_runs)
+        _draw_run(results.find_plan(point_name), stored_runs)
 
 
 def _draw_scores(row: Mapping[str, Any], heading: str) -> None:
@@ -130,7 +130,7 @@ def list_known_models(results: SweepResults) -> list[Mark]:
 
 def _find_merge_point(results: SweepResults) -> Point | None:
     """The computed merge of both experts of a plane, which is the planned point without coordinates; None so far."""
-    planned = next((point for point in results.every if not point.point.values), None)
+    planned = next((point for point in results.planned_points if not point.point.values), None)
     return results.points.get(planned.name) if planned is not None else None
 
 

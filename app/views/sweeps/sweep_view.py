@@ -200,7 +200,7 @@ def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> 
 def _draw_tasks(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
     """Draw every task along the first axis; for a map, in the row of the chosen point."""
     is_map = len(results.sweep.axes) == 2
-    rows = results.tasks_beside(point_name) if is_map else results.tasks
+    rows = results.tasks_at_same_y(point_name) if is_map else results.tasks
     axis_label, caption, note = results.sweep.labels[0], "", sweeps.images_note(results) + best_point.note
     if best_point.requirement is not None:
         requirement_table = best_point.averages.drop_duplicates("point").set_index("point")

@@ -25,7 +25,7 @@ def draw_missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> 
     """The box of recipes without a run: those in the queue, those that failed, and a button for the others."""
     if not recipes:
         return
-    jobs = {job.recipe_yaml: job for job in reversed(page_data.job_queue().jobs_here()) if job.kind == MERGE}
+    jobs = {job.recipe_yaml: job for job in reversed(page_data.job_queue().list_benchmark_jobs()) if job.kind == MERGE}
 
     def draw_running(live: list[Recipe], queued: list[Job]) -> None:
         st.markdown(f":material/hourglass_top: In the queue: {_titles_in_words(live)}. {GO_ON_NOTE}")
@@ -48,9 +48,9 @@ def _draw_offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> N
         return
     seconds = duration_text(sum(estimate.seconds for estimate in estimates))
     memory = size_text(max(estimate.anonymous_bytes for estimate in estimates))
-    is_serial = page_data.job_queue().runner.at_once == 1
+    is_serial = page_data.job_queue().runner.max_running == 1
     order, per_run = ("one after the other ", "") if is_serial else ("", " each")
-    source = estimate_basis(all(estimate.learned for estimate in estimates), "run")
+    source = estimate_basis(all(estimate.is_from_own_runs for estimate in estimates), "run")
     st.markdown(
         f":material/timer: About **{seconds}** of computing with evaluation ({source}), {order}in the background; up "
         f"to {memory} of memory{per_run}."

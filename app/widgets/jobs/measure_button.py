@@ -73,7 +73,7 @@ def draw_missing_benchmark(key: str, reason: str) -> None:
 
     draw_box(
         key,
-        [("", next((job for job in page_data.job_queue().jobs_here() if job.kind == key), None))],
+        [("", next((job for job in page_data.job_queue().list_benchmark_jobs() if job.kind == key), None))],
         draw_running,
         draw_offer,
     )
@@ -88,7 +88,7 @@ def _draw_button(key: str, run_ids: Sequence[str]) -> None:
 def _find_job(key: str, run: Run) -> Job | None:
     """The newest job with this measurement of the run, or of another run with the same result."""
     shared = find_measurement(key).subject == SubjectKind.EXPERTS
-    for job in page_data.job_queue().jobs_here():
+    for job in page_data.job_queue().list_benchmark_jobs():
         if job.kind == key and (job.subject == run.id or (shared and _same_experts(job.subject, run))):
             return job
     return None

@@ -121,7 +121,7 @@ def draw_job(job: Job, position: str) -> None:
             if job.halted_pid:
                 st.caption(f":material/front_hand: {HALTED_NOTE.format(job.halted_pid)}")
         elif job.state == "queued":
-            start_time = f", starts in about {duration_text(job.starts_in)}" if job.starts_in is not None else ""
+            start_time = f", starts in about {duration_text(job.seconds_until_start)}" if job.seconds_until_start is not None else ""
             st.caption(f":material/schedule: queued, position {job.position}{start_time}{_job_location(job)}")
         else:
             st.caption(f":material/{STATE_ICONS.get(job.state, 'info')}: {job.state}{_job_location(job)}")

@@ -90,7 +90,7 @@ class JsonRecords:
 
     folder: Path
     version: int
-    most: int = 5000
+    max_records: int = 5000
 
     def write(self, name: str, record: Mapping[str, Any]) -> None:
         """Store a record, replacing any record of that name.
@@ -116,7 +116,7 @@ class JsonRecords:
             for path in self.folder.glob("*.json"):
                 with contextlib.suppress(OSError):  # the record was removed meanwhile
                     change_times[path.stem] = path.stat().st_mtime_ns
-        return sorted(change_times, key=lambda name: (-change_times[name], name))[: self.most]
+        return sorted(change_times, key=lambda name: (-change_times[name], name))[: self.max_records]
 
     def remove(self, name: str) -> None:
         """Remove a record; do nothing if it does not exist. Raises OSError if it cannot be removed."""

@@ -42,7 +42,7 @@ class Columns(Mapping[str, NDArray[Any]]):
         self._arrays = {name: _column_array(values, rows) for name, values in columns.items()}
 
     @classmethod
-    def of_rows(cls, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Self:
+    def from_rows(cls, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Self:
         """The table with columns ``names`` and these rows, each as long as ``names``."""
         return cls(dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True)))
 

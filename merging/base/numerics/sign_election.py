@@ -27,7 +27,7 @@ class Election(NamedTuple):
     tied: Counts
     votes: int
 
-    def survivors(self, tie_sign: float) -> Counts:
+    def count_survivors(self, tie_sign: float) -> Counts:
         """Numbers of kept entries that survive (K,) if exact ties elect ``tie_sign``; 0 elects none."""
         at_ties: Counts = self.tied[int(tie_sign > 0)] if tie_sign else np.zeros_like(self.agreeing)
         return np.add(self.agreeing, at_ties)

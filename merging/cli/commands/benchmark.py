@@ -73,10 +73,10 @@ def check(call: Call, folder: Path) -> int:
     checked_benchmark = Benchmark.load(folder.resolve())
     problems = [f"{name} differs from the file in the manifest." for name in altered(folder)]
     for task in checked_benchmark.tasks:
-        for split in (*task.splits, *(["exemplars"] if checked_benchmark.count(task.key, "exemplars") else [])):
+        for split in (*task.splits, *(["exemplars"] if checked_benchmark.count_images(task.key, "exemplars") else [])):
             try:
-                checked_benchmark.images(task.key, split)
-                checked_benchmark.head(task.key)
+                checked_benchmark.load_images(task.key, split)
+                checked_benchmark.load_head(task.key)
             except TaskError as error:
                 problems.append(str(error))
     problems = list(dict.fromkeys(problems))
@@ -96,7 +96,7 @@ def find(call: Call, folder: Path, files_folder: Path) -> int:
     from merging.images.benchmarks.benchmark import Benchmark
 
     with report_progress(None) as progress:
-        problems = Benchmark.load(folder.resolve()).find_files(files_folder.resolve(), call.context(progress).meter(0))
+        problems = Benchmark.load(folder.resolve()).relink_files(files_folder.resolve(), call.context(progress).meter(0))
     if call.json:
         print(encode_json({"problems": problems}))
     else:
@@ -117,7 +117,7 @@ def _print_benchmark(call: Call, benchmark: Benchmark, folder: Path) -> None:
         return
     rows: list[tuple[str, ...]] = [("task", "classes", "exemplars", "choosing", "reporting", "expert")]
     for task in benchmark.tasks:
-        counts = (str(benchmark.count(task.key, split)) for split in ("exemplars", "choosing", "reporting"))
+        counts = (str(benchmark.count_images(task.key, split)) for split in ("exemplars", "choosing", "reporting"))
         rows.append((task.key, str(len(task.class_names)), *counts, "yes" if task.has_expert else ""))
     print(format_columns(rows))
     for key, draw in draws(benchmark.folder).items():
@@ -147,11 +147,11 @@ def look(call: Call, path: Path, image_column: str | None, label_column: str | N
     data = open_data(path, image=image_column, label=label_column, configuration=configuration)
     counts = {part: len(labels) for part, labels in data.parts.items()}
     if call.json:
-        facts = {"kind": data.kind, "parts": counts, "classes": data.classes, "class_names": data.class_names}
+        facts = {"kind": data.kind, "parts": counts, "classes": data.class_count, "class_names": data.class_names}
         print(encode_json({**facts, "notes": data.notes}))
         return DONE
     counts_text = ", ".join(f"{part} {count:,}" for part, count in counts.items())
-    print(f"{data.kind}: {counts_text} images, {data.classes} classes")
+    print(f"{data.kind}: {counts_text} images, {data.class_count} classes")
     classes = first_few(data.class_names, 10) if data.class_names else "Classes are numbers; provide their names."
     print("\n".join((classes, *data.notes)))
     return DONE

@@ -30,7 +30,7 @@ def evaluate(call: Call, checkpoint: ModelRef, activation: str | None, architect
 
     stated_architecture, benchmark = StatedArchitecture.parse(architecture), Benchmark.load()
     model = with_activation(with_architecture(refuse_head(checkpoint.open()), stated_architecture), activation or "")
-    if reason := benchmark.misfit(model):
+    if reason := benchmark.describe_misfit(model):
         raise MergingError(f"{model.name} cannot be evaluated: {reason}")
     with report_progress(None) as progress:
         scores = score(model, benchmark, context=call.context(progress, device))

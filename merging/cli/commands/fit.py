@@ -78,7 +78,7 @@ def fit(
             vocabulary=vocabulary,
             context=context,
         )
-    printed_report = report.drop_kind("activation") if activation else report  # --activation applies to all models
+    printed_report = report.remove_kind("activation") if activation else report  # --activation applies to all models
     print(encode_json(_collect_facts(printed_report)) if call.json else "\n".join(_format_report(printed_report)))
     if keep:  # after printing the report, as the store may refuse it
         root = Store(store or store_root(), libraries=()).root  # its runs know checkpoints by their digests

@@ -131,7 +131,7 @@ def _collect_facts(
     return {
         "image": subject.name, "head": task, "class": label, "run": run.id, "model": key, "reference": reference,
         "sentence": image_tables.sentence(subject, key, reference),
-        "first_past": image_tables.first_past(subject, key, reference),
+        "first_past": image_tables.find_first_depths(subject, key, reference),
         "tables": {name: table_builders[name]().to_dict("records") for name in table_names},
     }  # fmt: skip
 

@@ -37,7 +37,7 @@ class DataFile:
     def __init__(self, path: str | os.PathLike[str], expected: str) -> None:
         self.name = printable(Path(path).name, 80)
         self._file = SafetensorsCheckpoint(open_regular(Path(path)), self.name, self.name)
-        self._state = self._file.state()
+        self._state = self._file.file_fingerprint()
         actual = self._file.metadata.get("format", "")
         if actual != expected:
             content = f"it holds {TITLES[actual]}" if actual in TITLES else "its metadata names another format"
@@ -58,7 +58,7 @@ class DataFile:
 
     def has_changed(self) -> bool:
         """Whether the file has been overwritten since it was opened."""
-        return self._file.state() != self._state
+        return self._file.file_fingerprint() != self._state
 
     def digest(self, meter: Meter | None = None) -> str:
         """A digest of the tensors and of the metadata, except the model's digest."""

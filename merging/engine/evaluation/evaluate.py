@@ -157,13 +157,13 @@ def compute_answers(
     Memory holds one model at a time. If images are in files, it holds as many models as fit, so that each image is
     decoded only once.
     """
-    counts = {(key, split): benchmark.count(key, split) for model in work for key in model.tasks for split in splits}
+    counts = {(key, split): benchmark.count_images(key, split) for model in work for key in model.tasks for split in splits}
     meter = context.meter(sum(counts[key, split] for model in work for key in model.tasks for split in splits))
     benchmark.check_images(dict.fromkeys(key for model in work for key in model.tasks))
     image_cache = _BenchmarkImages(benchmark)
     for group in _group_models(work, benchmark, choose_device(context.device)):
         runners = [_ModelRunner(model, benchmark, context.device) for model in group]
-        for task in [benchmark.task(key) for key in dict.fromkeys(key for model in group for key in model.tasks)]:
+        for task in [benchmark.find_task(key) for key in dict.fromkeys(key for model in group for key in model.tasks)]:
             task_runners = [runner for runner in runners if task.key in runner.model.tasks]
             for split in splits:
                 if split in task.splits:
@@ -181,7 +181,7 @@ def _predict_split(
     """The predictions of models for a split: stored ones, and the others from one pass over the split's images."""
     stored = {model.name: entry for model in models if (entry := model.read(task.key, split))}
     computed = [model for model in models if model.name not in stored]
-    images, labels = image_cache.read(task.key, split) if computed else (None, benchmark.labels(task.key, split))
+    images, labels = image_cache.read(task.key, split) if computed else (None, benchmark.load_labels(task.key, split))
     names = ", ".join(model.name for model in computed if model.name)
     detail = f"{task.title}, model of {names}" if names else task.title
     features: Iterator[Tensor] = iter(())
@@ -190,7 +190,7 @@ def _predict_split(
         features = iter(features_together(towers, images, meter, "Evaluating", detail, benchmark.preprocess))
     for model in models:
         if (prediction := stored.get(model.name)) is None:
-            prediction = answer_features(next(features), benchmark.head(task.key), torch.from_numpy(labels))
+            prediction = answer_features(next(features), benchmark.load_head(task.key), torch.from_numpy(labels))
             model.store(task.key, split, prediction)
         else:
             meter.advance(len(labels), "Evaluating", detail)
@@ -206,7 +206,7 @@ def _group_models(
     groups: list[list[EvaluatedModel]] = []
     free_bytes = 0
     for model in models:
-        decodes_images = any(benchmark.task(key).referenced for key in model.tasks)
+        decodes_images = any(benchmark.find_task(key).is_referenced for key in model.tasks)
         size = _count_model_bytes(model) if decodes_images else 0
         if groups and decodes_images and size <= free_bytes:
             groups[-1].append(model)
@@ -233,7 +233,7 @@ class _BenchmarkImages:
         """The images and the labels (n,) of a split of the task ``key``."""
         if (key, split) in self._cached:
             return self._cached[key, split]
-        images_and_labels = self._benchmark.images(key, split)
+        images_and_labels = self._benchmark.load_images(key, split)
         self._free_bytes -= images_and_labels[0].nbytes
         if self._free_bytes >= 0:
             self._cached[key, split] = images_and_labels

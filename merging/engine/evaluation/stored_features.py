@@ -70,7 +70,7 @@ class StoredFeatures:
                 features, predicted, margins = (archive.read(name) for name in ("features", "predicted", "margins"))
         except TaskError:
             return None
-        if not len(features) == len(predicted) == len(margins) == benchmark.count(key, split):
+        if not len(features) == len(predicted) == len(margins) == benchmark.count_images(key, split):
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # marks the entry as recently used

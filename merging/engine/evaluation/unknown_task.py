@@ -67,13 +67,13 @@ def _choose_batch(modules: Modules, batch: Tensor, heads: Mapping[str, Tensor]) 
 
 def _score_splits(modules: Modules, benchmark: Benchmark, splits: Sequence[str], context: Context) -> pd.DataFrame:
     """The table of ``evaluate_unknown_task``, on the device of the modules."""
-    heads = {task: benchmark.head(task) for task in modules.tasks}
-    meter = context.meter(sum(benchmark.count(task, split) for task in modules.tasks for split in splits))
+    heads = {task: benchmark.load_head(task) for task in modules.tasks}
+    meter = context.meter(sum(benchmark.count_images(task, split) for task in modules.tasks for split in splits))
     rows, size = [], limit_batch(BATCH, modules.architecture, modules.device)
     for number, key in enumerate(modules.tasks):
-        task = benchmark.task(key)
+        task = benchmark.find_task(key)
         for split in (split for split in splits if split in task.splits):
-            images, labels = benchmark.images(key, split)
+            images, labels = benchmark.load_images(key, split)
             right_head, correct, n = 0, 0, len(labels)
             batches = [slice(start, start + size) for start in range(0, n, size)]
             choices = (partial(_choose_batch, modules, benchmark.preprocess(images[batch]), heads) for batch in batches)

@@ -203,8 +203,8 @@ class ModuleTower:
                 captured[name] = rows
 
         x = images
-        for section in range(self.merged.section_of(weight) + 1):
-            x = self.merged.run(section, x, record)
+        for section in range(self.merged.find_section(weight) + 1):
+            x = self.merged.run_section(section, x, record)
         return captured[weight][:: x.shape[1]]  # the first of each image's tokens
 
     def stored_parts(self, name: str) -> list[Mapping[str, Tensor]]:

@@ -50,7 +50,7 @@ class Task:
     source: str
     license: str
     has_expert: bool
-    referenced: bool = False  # whether its images stay in the data set's files and are decoded on demand
+    is_referenced: bool = False  # whether its images stay in the data set's files and are decoded on demand
     splits: tuple[str, ...] = SPLITS  # of its test images; ("reporting",) if the whole test set is for reporting
 
 
@@ -85,7 +85,7 @@ class Benchmark:
         except (ValueError, KeyError, TypeError) as error:
             raise TaskError(f"{path.name} of {folder.name}/ is malformed: {error!r}.") from None
 
-    def task(self, key: str) -> Task:
+    def find_task(self, key: str) -> Task:
         """The task with that key; raises TaskError for an unknown key and suggests the nearest one."""
         for task in self.tasks:
             if task.key == key:
@@ -128,13 +128,13 @@ class Benchmark:
             return BUNDLED_PREFIX + name
         return reference_to(model_file(self.folder, name))
 
-    def images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
+    def load_images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
         """Images (n, h, w, 3) as uint8 and labels (n,) of a split: exemplars, choosing or reporting.
 
         Raises:
             TaskError: there is no such file or split, its arrays do not belong together, or the file has changed.
         """
-        images, labels = self.unlabeled(key, split), self.labels(key, split)
+        images, labels = self.load_unlabeled(key, split), self.load_labels(key, split)
         if len(images) != len(labels):
             raise TaskError(
                 f"{key}.npz: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
@@ -142,24 +142,24 @@ class Benchmark:
             )
         return images, labels
 
-    def labels(self, key: str, split: str) -> NDArray[np.int64]:
+    def load_labels(self, key: str, split: str) -> NDArray[np.int64]:
         """The labels (n,) of a split; its images are not read. Raises TaskError as ``images``."""
         with self._archive(key, split) as arrays:
             labels = arrays.read(_array_name(split, "labels"))
             if labels.ndim != 1 or labels.dtype.kind not in "iu":
                 raise TaskError(f"labels are n whole numbers; got {labels.dtype} {labels.shape}.")
-        classes = len(self.task(key).class_names)
+        classes = len(self.find_task(key).class_names)
         if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
             raise TaskError(f"{key}.npz: {split!r} has labels outside 0 … {classes - 1}.")
         return labels.astype(np.int64)
 
-    def unlabeled(self, key: str, split: str) -> Images:
+    def load_unlabeled(self, key: str, split: str) -> Images:
         """Images (n, h, w, 3) of a split as uint8; its labels are not read. Raises TaskError as ``images``.
 
         The images of a referenced task are decoded on demand.
         """
-        task = self.task(key)
-        if task.referenced:
+        task = self.find_task(key)
+        if task.is_referenced:
             files = self._files(task)
             with self._archive(key, split) as arrays:
                 positions = arrays.read(_array_name(split, POSITIONS_ARRAY))
@@ -176,14 +176,14 @@ class Benchmark:
     @contextlib.contextmanager
     def _archive(self, key: str, split: str) -> Iterator[Npz]:
         """The open npz of a task, for reading a split."""
-        self.require(key, split)
+        self.require_split(key, split)
         path = checked_path(self.folder, f"data/{key}.npz")
         with _name_split_in_errors(path, split), Npz(path) as arrays:
             yield arrays
 
-    def require(self, key: str, split: str) -> None:
+    def require_split(self, key: str, split: str) -> None:
         """Raise TaskError if a task does not have this half of its test set, because all of it is for reporting."""
-        task = self.task(key)
+        task = self.find_task(key)
         if split in SPLITS and split not in task.splits:
             raise TaskError(
                 f"{task.title} has no {split} half: its whole test set is for reporting. Use the reporting images, or "
@@ -192,17 +192,17 @@ class Benchmark:
 
     def check_images(self, keys: Iterable[str]) -> None:
         """Raise TaskError if files that these tasks refer to are missing or have changed."""
-        for task in map(self.task, keys):
-            if task.referenced:
+        for task in map(self.find_task, keys):
+            if task.is_referenced:
                 self._files(task)
 
-    def find_files(self, search_folder: Path, meter: Meter) -> list[str]:
+    def relink_files(self, search_folder: Path, meter: Meter) -> list[str]:
         """Search a folder for the missing files and models that the benchmark refers to, and store their new paths.
 
         Returns sentences on files and models that are still missing. Raises Cancelled as the meter does.
         """
         problems = []
-        for task in [task for task in self.tasks if task.referenced]:
+        for task in [task for task in self.tasks if task.is_referenced]:
             locations = data_set_locations.find_moved_files(self._locations(task), search_folder, meter)
             data_set_locations.write_locations(self.folder / "data" / f"{task.key}.npz", locations)
             problems.append(data_set_locations.describe_missing(self.folder, task.title, locations))
@@ -220,7 +220,7 @@ class Benchmark:
             digests, sizes = arrays.read(DIGESTS_ARRAY), arrays.read(SIZES_ARRAY)
         return data_set_locations.read_locations(self.folder, task.key, digests, sizes)
 
-    def count(self, key: str, split: str) -> int:
+    def count_images(self, key: str, split: str) -> int:
         """Number of images of a split, without reading them; 0 if it cannot be read."""
         try:
             return read_array_infos(self.folder / "data" / f"{key}.npz")[_array_name(split, "labels")].shape[0]
@@ -241,10 +241,10 @@ class Benchmark:
         """{task: exemplars}: the images of ``exemplars`` with their labels and the task's head."""
         sampled = {}
         for key in self.experts:
-            images, labels = self.images(key, EXEMPLARS)
+            images, labels = self.load_images(key, EXEMPLARS)
             indices = sample_indices(len(images), per_task, seed)
             preprocessed, classes = self.preprocess(images[indices]), torch.from_numpy(labels[indices])
-            sampled[key] = TaskExemplars(preprocessed, classes, self.head(key), self.logit_scale)
+            sampled[key] = TaskExemplars(preprocessed, classes, self.load_head(key), self.logit_scale)
         return sampled
 
     def test_data(
@@ -257,9 +257,9 @@ class Benchmark:
         keys, sampled = {task.key for task in self.tasks}, {}
         for key in tasks:
             if key in keys:
-                images = self.unlabeled(key, split)
+                images = self.load_unlabeled(key, split)
                 indices = sample_indices(len(images), per_task, seed)
-                sampled[key] = TaskExemplars(self.preprocess(images[indices]), None, self.head(key), self.logit_scale)
+                sampled[key] = TaskExemplars(self.preprocess(images[indices]), None, self.load_head(key), self.logit_scale)
         return sampled
 
     @cached_property
@@ -271,13 +271,13 @@ class Benchmark:
         """The factor that turns cosines into logits."""
         return float(self._heads.read("logit_scale"))
 
-    def head(self, key: str) -> Tensor:
+    def load_head(self, key: str) -> Tensor:
         """The frozen zero-shot classifier of a task: unit rows (classes, embed_dim), float32.
 
         Raises:
             TaskError: the head is missing, or does not have one row per class.
         """
-        task = self.task(key)
+        task = self.find_task(key)
         if key not in self._heads.infos:
             raise TaskError(f"heads.safetensors has no head for task {key!r}.")
         head = self._heads.read(key).to(torch.float32)
@@ -300,7 +300,7 @@ class Benchmark:
                     digest.update(piece)
         return digest.hexdigest()
 
-    def misfit(self, checkpoint: Checkpoint) -> str:
+    def describe_misfit(self, checkpoint: Checkpoint) -> str:
         """The reason why a checkpoint cannot be evaluated on this benchmark; empty if it can."""
         if checkpoint.network:
             return f"images pass through CLIP towers; this is {checkpoint.network}."
@@ -311,7 +311,7 @@ class Benchmark:
         if tower.image_size != self.image_size:
             model_side, side = tower.image_size, self.image_size
             return f"the model takes images of {model_side} × {model_side}, the benchmark has {side} × {side}."
-        width = self.head(self.tasks[0].key).shape[1]
+        width = self.load_head(self.tasks[0].key).shape[1]
         if tower.embed_dim != width:
             return f"the model gives {tower.embed_dim} features, the benchmark's heads take {width}."
         return ""
@@ -352,6 +352,6 @@ def _parse_task(entry: Mapping[str, Any], folder: Path) -> Task:
         source=str(entry.get("source", "")),
         license=str(entry.get("license", "")),
         has_expert=model_file(folder, key).is_file(),
-        referenced=bool(entry.get("referenced", False)),
+        is_referenced=bool(entry.get("referenced", False)),
         splits=tuple(split for split in SPLITS if split in entry.get("splits", SPLITS)) or SPLITS,
     )

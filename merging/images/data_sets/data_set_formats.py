@@ -79,21 +79,21 @@ def check_labels(data: DataSet, name: str) -> DataSet:
     if not any(len(labels) for labels in data.parts.values()):
         raise TaskError(f"{name} holds no images.")
     for part, labels in data.parts.items():
-        if len(labels) and (labels.min() < 0 or labels.max() >= data.classes):
+        if len(labels) and (labels.min() < 0 or labels.max() >= data.class_count):
             hint = " Labels count from 0; are these from 1?" if labels.min() == 1 else ""
             raise TaskError(
                 f"{name}: labels of part {part!r} are in {labels.min()} … {labels.max()}, and there are {data.classes} "
                 f"classes.{hint}"
             )
-    if data.classes > MAX_CLASSES:
-        raise TaskError(f"{name}: labels reach {data.classes - 1:,}; at most {MAX_CLASSES:,} classes are read.")
-    counts = np.sum([np.bincount(labels, minlength=data.classes) for labels in data.parts.values()], axis=0)
+    if data.class_count > MAX_CLASSES:
+        raise TaskError(f"{name}: labels reach {data.class_count - 1:,}; at most {MAX_CLASSES:,} classes are read.")
+    counts = np.sum([np.bincount(labels, minlength=data.class_count) for labels in data.parts.values()], axis=0)
     if empty := np.flatnonzero(counts == 0).tolist():
         names = [data.class_names[number] if data.class_names else str(number) for number in empty]
         if not data.lists_classes:
             count = f" ({len(names)} such classes)" * (len(names) > 1)
             raise TaskError(f"{name}: class {names[0]!r} has no image{count}.")
         data.notes += (
-            f"{len(names)} of its {data.classes} classes have no image in these files, such as {first_few(names, 3)}.",
+            f"{len(names)} of its {data.class_count} classes have no image in these files, such as {first_few(names, 3)}.",
         )
     return data

@@ -102,7 +102,7 @@ class TableData(DataSet):
                 ):
                     yield index, self._read_cell(cell, f"{table.file.name}, row {row}")
 
-    def reference(self, part: str, index: int) -> ImageReference | None:
+    def find_reference(self, part: str, index: int) -> ImageReference | None:
         firsts = self._first_indices[part]
         number = bisect_right(firsts, index) - 1
         table = self._files[part][number]

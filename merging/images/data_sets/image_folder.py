@@ -101,7 +101,7 @@ class FolderData(DataSet):
             except TaskError as error:
                 yield index, error
 
-    def reference(self, part: str, index: int) -> ImageReference:
+    def find_reference(self, part: str, index: int) -> ImageReference:
         file = Path(os.path.realpath(self._root / self._files[part][index]))
         is_readable = file.is_relative_to(self._root) and file.is_file()
         return ImageReference(file, size=file.stat().st_size if is_readable else 0)  # size 0 counts as damaged

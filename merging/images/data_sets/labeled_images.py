@@ -40,7 +40,7 @@ class DataSet(ABC):
     def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
         """(index, image) for increasing indices of a part; a damaged image gives its error instead."""
 
-    def reference(self, part: str, index: int) -> ImageReference | None:
+    def find_reference(self, part: str, index: int) -> ImageReference | None:
         """The reference to an encoded image, which is not read; None if single images cannot be referenced.
 
         ``image_references.read_encoded`` reads its bytes. Arrays of pixels and arrow streams have no references.
@@ -48,7 +48,7 @@ class DataSet(ABC):
         return None
 
     @property
-    def classes(self) -> int:
+    def class_count(self) -> int:
         """Number of classes: of the names, or of the labels up to the largest one if there are no names."""
         if self.class_names is not None:
             return len(self.class_names)

@@ -98,7 +98,7 @@ class TarData(DataSet):
             except TaskError as error:
                 yield index, error
 
-    def reference(self, part: str, index: int) -> ImageReference | None:
+    def find_reference(self, part: str, index: int) -> ImageReference | None:
         return self._references[part][index]
 
 

@@ -45,7 +45,7 @@ class AdapterCheckpoint(Checkpoint):
         self.changes = find_changes(weights, config)
 
     @property
-    def kind(self) -> str:
+    def title(self) -> str:
         """The kind of adapter as a noun with its article, as messages call it."""
         return "a LoRA adapter" if self.config["peft_type"] == "LORA" else "an (IA)³ adapter"
 
@@ -53,8 +53,8 @@ class AdapterCheckpoint(Checkpoint):
         """Scalars [start, stop) of a factor, flat (n,): n = stop - start."""
         return self.weights.read_flat(name, start, stop)
 
-    def state(self) -> tuple[int, ...] | None:
-        state = self.weights.state()
+    def file_fingerprint(self) -> tuple[int, ...] | None:
+        state = self.weights.file_fingerprint()
         return None if state is None else (*state, zlib.crc32(self._config_bytes()))
 
     def _config_bytes(self) -> bytes:
@@ -113,7 +113,7 @@ class AdaptedCheckpoint(Checkpoint):
         for name, target in self._targets.items():
             self._check(name, target)
         count = len(self._targets) + len(self._whole_tensors)
-        description = f"A{adapter.kind[1:]} of {plural(count, 'tensor')}"
+        description = f"A{adapter.title[1:]} of {plural(count, 'tensor')}"
         self.notes = (*adapter.notes, *name_notes, f"{description}; the others are pretrained.")
         if ignored:
             ignored_count = plural(len(ignored), "of its tensors is", "of its tensors are")
@@ -163,8 +163,8 @@ class AdaptedCheckpoint(Checkpoint):
         factors = LowRank(change.scale * up, down)
         return factors.mT if change.fan_in_fan_out else factors
 
-    def state(self) -> tuple[int, ...] | None:
-        return self._adapter.state()
+    def file_fingerprint(self) -> tuple[int, ...] | None:
+        return self._adapter.file_fingerprint()
 
     def content_digest(self, on_bytes: BytesCallback = ignore_bytes) -> str:
         return self._adapter.content_digest(on_bytes)

@@ -19,7 +19,7 @@ FINGERPRINT_LENGTH = 4  # numbers in the fingerprint of a single file: device, i
 
 def digest_for_request(checkpoint: Checkpoint) -> dict[str, Any]:
     """The digest of a checkpoint and the fingerprint of its file, for a request; empty for a checkpoint in memory."""
-    fingerprint = checkpoint.state()
+    fingerprint = checkpoint.file_fingerprint()
     if fingerprint is None:
         return {}
     return {"digest": DIGESTS.digest(checkpoint), "file": list(_without_device(fingerprint))}
@@ -27,7 +27,7 @@ def digest_for_request(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def check_handed_digest(checkpoint: Checkpoint, request: Mapping[str, Any]) -> None:
     """Remember the digest that a request states, if its file has the same size, time and inode in this process."""
-    fingerprint = checkpoint.state()
+    fingerprint = checkpoint.file_fingerprint()
     if fingerprint is not None and list(_without_device(fingerprint)) == request.get("file"):
         DIGESTS.remember({fingerprint: str(request["digest"])})
 

@@ -44,9 +44,9 @@ class ReferencedModel(CheckpointView):
         super().__init__(inner, rename_tensors(inner, names), keeps_digest=False)
         self.metadata, self._crc = dict(metadata), zlib.crc32(raw)
 
-    def state(self) -> tuple[int, ...] | None:
+    def file_fingerprint(self) -> tuple[int, ...] | None:
         """The numbers of the model's file and a checksum of the reference, as both determine the tensors."""
-        state = self.inner.state()
+        state = self.inner.file_fingerprint()
         return None if state is None else (*state, self._crc)
 
 

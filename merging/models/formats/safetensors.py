@@ -292,7 +292,7 @@ class SafetensorsCheckpoint(Checkpoint):
         """The scalars in the spans of a tensor, joined and flat (n,)."""
         return read_spans(self._descriptor, self._offsets[name], spans, self.infos[name].dtype, self._file)
 
-    def state(self) -> tuple[int, ...]:
+    def file_fingerprint(self) -> tuple[int, ...]:
         return file_fingerprint(self._descriptor)
 
 

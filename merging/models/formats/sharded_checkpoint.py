@@ -60,8 +60,8 @@ class ShardedCheckpoint(Checkpoint):
         """Scalars [start, stop) of a tensor, flat (n,): n = stop - start, from its shard."""
         return self._shards[self._file_by_tensor[name]].read_flat(name, start, stop)
 
-    def state(self) -> tuple[int, ...]:
-        return (self._index_crc, *(number for shard in self._shards.values() for number in shard.state()))
+    def file_fingerprint(self) -> tuple[int, ...]:
+        return (self._index_crc, *(number for shard in self._shards.values() for number in shard.file_fingerprint()))
 
 
 def _read_weight_map(index: dict[str, Any], label: str) -> dict[str, str]:

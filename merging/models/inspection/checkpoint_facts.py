@@ -53,7 +53,7 @@ def inspect(source: str | Path | Checkpoint, *, digest: bool = True, context: Co
     architecture, no_architecture = (None, "") if adapter else _read_architecture(opened)
     return {
         "file": printable(strip_folders(opened.label)),
-        "format": _describe_format(weights) + (f" of {adapter.kind}" if adapter else ""),
+        "format": _describe_format(weights) + (f" of {adapter.title}" if adapter else ""),
         "names": _describe_names(stored),
         **_read_family(opened),
         "architecture": architecture,

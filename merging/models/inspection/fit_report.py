@@ -120,7 +120,7 @@ class ProblemGroup:
         """``text`` after the checkpoint's name."""
         return f"{self.checkpoint}{'' if self.problem in SENTENCE_KINDS else ':'} {self.text()}"
 
-    def doubt(self) -> str:
+    def describe_doubt(self) -> str:
         """The sentence of ``DOUBT_TEMPLATES`` with the checkpoint's name; empty if this kind has no template."""
         first_problem, template = self.problems[0], DOUBT_TEMPLATES.get(self.problem, "")
         names = first_few(problem.tensor for problem in self.problems)
@@ -164,7 +164,7 @@ class FitReport:
     def doubt_texts(self) -> tuple[str, ...]:
         """The doubts as plain sentences, one per checkpoint and kind."""
         groups = (group for group in self.groups if group.severity == "warning")
-        return tuple(sentence for group in groups if (sentence := group.doubt()))
+        return tuple(sentence for group in groups if (sentence := group.describe_doubt()))
 
     @property
     def ok(self) -> bool:
@@ -189,7 +189,7 @@ class FitReport:
             grouped.setdefault((problem.severity, problem.checkpoint, problem.problem), []).append(problem)
         return tuple(ProblemGroup(*key, tuple(problems)) for key, problems in grouped.items())
 
-    def drop_kind(self, kind: str) -> FitReport:
+    def remove_kind(self, kind: str) -> FitReport:
         """The report without the problems of one kind."""
         return replace(self, problems=tuple(p for p in self.problems if p.problem != kind))
 
@@ -207,7 +207,7 @@ class FitReport:
         columns = list(Problem.__slots__)
         return pd.DataFrame([asdict(p) for p in self.problems], columns=columns)
 
-    def raise_if_bad(self) -> None:
+    def raise_if_unfit(self) -> None:
         """Raise CompatibilityError if there are errors."""
         if not self.ok:
             raise CompatibilityError(self.text(), self)

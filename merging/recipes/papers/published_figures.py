@@ -93,9 +93,9 @@ class Figure:
     experts: str = ILHARCO
     exemplars: int | None = None
     note: str = ""
-    unstated: bool = False
+    uses_unstated_values: bool = False
     normalized_by_source: float | None = None
-    computed: frozenset[str] = frozenset()
+    computed_averages: frozenset[str] = frozenset()
     seconds: float | None = None  # duration of the merge, on a device that the source may not state
 
     @property
@@ -110,7 +110,7 @@ class Figure:
     def is_printed(self, average: str) -> bool:
         """Whether the source prints a value of AVERAGES or NORMALIZED, which otherwise is computed or not known."""
         values = {NORMALIZED: self.normalized_by_source, **self.printed._asdict()}
-        return values[average] is not None and average not in self.computed
+        return values[average] is not None and average not in self.computed_averages
 
     def matches_chain(
         self, steps: Iterable[tuple[str, Mapping[str, Any]]], adapt: Iterable[tuple[str, Mapping[str, Any]]] = ()
@@ -170,9 +170,9 @@ def _parse_figure(row: Row) -> Figure:
         experts=row["experts"],
         exemplars=_parse_count(row, "exemplars"),
         note=row["note"],
-        unstated=_parse_choice(row, "unstated", ("", "yes")) == "yes",
+        uses_unstated_values=_parse_choice(row, "unstated", ("", "yes")) == "yes",
         normalized_by_source=_parse_percent(row, NORMALIZED),
-        computed=_parse_computed(row),
+        computed_averages=_parse_computed(row),
         seconds=parse_number(row, "seconds", math.inf),
     )
 

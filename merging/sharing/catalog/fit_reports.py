@@ -68,7 +68,7 @@ def _open_records(root: Path) -> JsonRecords:
 def _compute_report_name(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> str | None:
     """The name of the report on these files and tokenizers; None if changes of one of them cannot be detected."""
     checkpoints = {"": pretrained, **experts}
-    states = {name: checkpoint.state() for name, checkpoint in checkpoints.items()}
+    states = {name: checkpoint.file_fingerprint() for name, checkpoint in checkpoints.items()}
     if None in states.values():
         return None
     content = json.dumps(

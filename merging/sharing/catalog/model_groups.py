@@ -40,7 +40,7 @@ class ModelGroup:
     pretrained: CatalogEntry | None
     experts: Mapping[str, CatalogEntry]
     heads: Mapping[str, CatalogEntry] = field(default_factory=dict)
-    unrelated: tuple[str, ...] = ()  # names of members that do not seem to come from the pretrained model
+    unrelated_names: tuple[str, ...] = ()  # names of members that do not seem to come from the pretrained model
     is_guessed: bool = False  # whether the pretrained model was recognized by its weights, not by its name
 
 

@@ -200,7 +200,7 @@ def _find_expert(
             f"{printable(name)} holds several models, {', '.join(unclear_folders[name])}; name one with "
             f"--expert {name}=FILE."
         )
-    if name in group.unrelated:
+    if name in group.unrelated_names:
         raise CheckpointError(
             f"{printable(name)} was not trained from the pretrained model, judged by its weights. To use it, name it "
             f"with --expert {printable(name)}=FILE."
@@ -235,7 +235,7 @@ def _explain_exclusion(item: CatalogEntry, kind: str, problem: str, group: Model
         return problem.rstrip(".")
     if kind not in {MODEL, ADAPTER}:
         return "not a model"
-    if item.name in group.unrelated or item.listed_path.rpartition("/")[0].rpartition("/")[2] in group.unrelated:
+    if item.name in group.unrelated_names or item.listed_path.rpartition("/")[0].rpartition("/")[2] in group.unrelated_names:
         return "not trained from the pretrained model, judged by its weights"
     is_copy = group.pretrained is not None and PRETRAINED_NAME.fullmatch(item.name)
     return "another copy of the pretrained model" if is_copy else "of another architecture or group"

@@ -70,7 +70,7 @@ class Listing:
 
     items: list[CatalogEntry] = field(default_factory=list)
     benchmarks: list[CatalogEntry] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
+    other_files: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -123,7 +123,7 @@ class _ScannedFolder:
                 *configs.COMPANIONS,
             }
             other_files = {name for name in files if OTHER_FILE_PATTERN.fullmatch(name)} - standard_files - shards
-            listing.others += [f"{self.listed_path}/{name}" for name in sorted(other_files)]
+            listing.other_files += [f"{self.listed_path}/{name}" for name in sorted(other_files)]
             used_files |= other_files | (files & standard_files)
         is_benchmark = {BENCHMARK, HEADS} <= files
         if is_benchmark:

@@ -86,7 +86,7 @@ def _read_facts(entry: CatalogEntry) -> ModelFacts:
         base=(facts["adapter"] or {}).get("base", ""),
         signature=_compute_signature(checkpoint, facts, kind),
         notes=(*facts["notes"], *facts["cautions"]),
-        state=checkpoint.state(),
+        state=checkpoint.file_fingerprint(),
         sample=sample_model(checkpoint) if kind == MODEL else None,
     )
 

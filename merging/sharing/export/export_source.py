@@ -85,7 +85,7 @@ def open_run(
         base=None,
         parents=find_parents(run, recipe, hub_ids),
         metadata=collect_merge_metadata(run, recipe),
-        states={subfolder: model.state() for subfolder, model in models.items()},
+        states={subfolder: model.file_fingerprint() for subfolder, model in models.items()},
         text_sources=(first_model, *text_sources),
         no_text_reason=no_text_reason,
         recipe=anonymize_recipe(recipe),
@@ -135,7 +135,7 @@ def open_single_checkpoint(
         [] if base_checkpoint is None else [(PRETRAINED, base_checkpoint)]
     )
     check_hub_ids(hub_ids, [name for name, _ in named_checkpoints])
-    state = checkpoint.state()
+    state = checkpoint.file_fingerprint()
     meter = context.meter(sum(checkpoint.nbytes for _, checkpoint in named_checkpoints))
     meter.report_part(0, READING)
     parents = [_describe_parent(name, checkpoint, hub_ids, meter) for name, checkpoint in named_checkpoints]
@@ -166,7 +166,7 @@ def open_with_base(source: Source, base: Source | None) -> tuple[Checkpoint, Che
     checkpoint = open_checkpoint(source, like=base_checkpoint)
     if isinstance(checkpoint, AdapterCheckpoint):
         raise CheckpointError(
-            f"{checkpoint.name} is {checkpoint.kind}; name the model that it changes as the base (convert --base)."
+            f"{checkpoint.name} is {checkpoint.title}; name the model that it changes as the base (convert --base)."
         )
     return checkpoint, base_checkpoint
 

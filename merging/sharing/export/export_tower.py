@@ -155,7 +155,7 @@ def _choose_normalization(tower: Checkpoint, stated: Mapping[str, Any]) -> tuple
         benchmark = Benchmark.load()
     except TaskError:
         return MEAN, STD
-    return (MEAN, STD) if benchmark.misfit(tower) else (benchmark.mean, benchmark.std)
+    return (MEAN, STD) if benchmark.describe_misfit(tower) else (benchmark.mean, benchmark.std)
 
 
 def _find_main_dtype(tower: Checkpoint) -> str:

@@ -322,7 +322,7 @@ def export_file(
 def _check_unchanged(source: ExportSource, subfolder: str) -> None:
     """Raise CheckpointError if a model's file was overwritten since it was opened."""
     model = source.models[subfolder]
-    if model.state() != source.states[subfolder]:
+    if model.file_fingerprint() != source.states[subfolder]:
         raise CheckpointError(f"{model.name} was changed while it was being read; export again.")
 
 

@@ -29,7 +29,7 @@ class StoredExport:
     """A folder with an export of the run ``run_id`` for the target ``to``."""
 
     run_id: str
-    to: str
+    target_key: str
     folder: Path
 
     @property

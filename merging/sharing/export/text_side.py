@@ -137,7 +137,7 @@ def choose_text_side(
 
 def _name_file(checkpoint: Checkpoint) -> str:
     """A checkpoint's name for messages: its file's name, or its own name if it has no file."""
-    return checkpoint.name if checkpoint.state() is None else strip_folders(checkpoint.label)
+    return checkpoint.name if checkpoint.file_fingerprint() is None else strip_folders(checkpoint.label)
 
 
 def compute_mlp_ratio(hidden: int, width: int) -> float:

@@ -92,8 +92,8 @@ class TableRow:
 
     key: str
     title: str
-    inside: ComparedAverage
-    outside: ComparedAverage | None
+    in_domain: ComparedAverage
+    out_of_domain: ComparedAverage | None
     h_score: tuple[float, float | None] | None
     change: tuple[float, float, float] | None
     tasks: tuple[TaskLine, ...]
@@ -120,7 +120,7 @@ class PublishedTable:
     @property
     def verdicts(self) -> tuple[RowVerdict, ...]:
         """The verdicts of all rows, in domain and out of it."""
-        averages = [(row.inside, row.outside) for row in self.rows]
+        averages = [(row.in_domain, row.out_of_domain) for row in self.rows]
         return tuple(one.verdict for pair in averages for one in pair if one is not None)
 
 
@@ -206,8 +206,8 @@ def _build_row(judged: _JudgedExperiment, measured_row: MeasuredRow, previous_ro
     return TableRow(
         key=key,
         title=title,
-        inside=in_domain,
-        outside=out_of_domain,
+        in_domain=in_domain,
+        out_of_domain=out_of_domain,
         h_score=_compute_h_scores(in_domain, out_of_domain),
         change=_compute_change(measured_row, previous_row, [each.key for each in in_domain_sets]),
         tasks=tuple(

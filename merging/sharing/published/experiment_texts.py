@@ -126,14 +126,14 @@ def _format_size(part: PlannedPart) -> str:
 
 def table_rows(table: PublishedTable) -> list[tuple[str, ...]]:
     """The head and a row for each row of the table: averages, printed values, differences and verdicts."""
-    outside = any(row.outside for row in table.rows)
+    outside = any(row.out_of_domain for row in table.rows)
     head = ["row", "ours [95%]", "printed", "difference", "verdict", "relative to the row above"]
     head += ["out of domain [95%]", "printed", "difference", "verdict", "H-score", "printed"] if outside else []
     rows = [(*head, "source")]
     for row in table.rows:
-        cells = [row.title, *_format_average_cells(row.inside), _format_change(row)]
+        cells = [row.title, *_format_average_cells(row.in_domain), _format_change(row)]
         if outside:
-            cells += _format_average_cells(row.outside) if row.outside else [""] * 4
+            cells += _format_average_cells(row.out_of_domain) if row.out_of_domain else [""] * 4
             ours, printed = row.h_score or (None, None)
             cells += ["" if ours is None else f"{ours:.1f}", "" if printed is None else f"{printed:.1f}"]
         rows.append((*cells, row.source))
@@ -183,7 +183,7 @@ def table_csv(table: PublishedTable) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(("row", "over", "ours", "low", "high", "n", "printed", "difference", "verdict", "reason", "source"))
     for row in table.rows:
-        for over, compared in (("in domain", row.inside), ("out of domain", row.outside)):
+        for over, compared in (("in domain", row.in_domain), ("out of domain", row.out_of_domain)):
             if compared:
                 ours, verdict = compared.ours, compared.verdict
                 writer.writerow(
@@ -212,7 +212,7 @@ def table_data(table: PublishedTable) -> dict[str, Any]:
 def _collect_row_data(row: TableRow) -> dict[str, Any]:
     return {
         "key": row.key, "title": row.title, "run": row.run, "source": row.source, "compared": row.compared,
-        "in_domain": _collect_average_data(row.inside), "out_of_domain": _collect_average_data(row.outside),
+        "in_domain": _collect_average_data(row.in_domain), "out_of_domain": _collect_average_data(row.out_of_domain),
         "h_score": None if row.h_score is None else {"ours": row.h_score[0], "printed": row.h_score[1]},
         "change": None if row.change is None else dict(zip(("points", "low", "high"), row.change, strict=True)),
         "tasks": [_collect_task_data(line) for line in row.tasks],

@@ -96,6 +96,6 @@ def _is_same_reference(key: str, earlier_ids: Mapping[str, str], ids: Mapping[st
 
 def store_encoding_rate(run: ExperimentRun, benchmark: Benchmark, models: list[EvaluatedModel], seconds: float) -> None:
     """Store the encoding rate of this tower on this device, for the next plan."""
-    passes = sum(benchmark.count(key, split) for part in models for key in part.tasks for split in SPLITS)
+    passes = sum(benchmark.count_images(key, split) for part in models for key in part.tasks for split in SPLITS)
     name = encoding_rate_name(find_models(run.experiment, run.choice).tower, choose_device(run.device).type)
     store_rate(run.folders.rates_folder, name, passes, seconds)

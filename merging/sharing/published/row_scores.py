@@ -66,5 +66,5 @@ def read_right_answers(benchmark: Benchmark, features: StoredFeatures) -> RightA
     for task in benchmark.tasks:
         if (known := features.read(benchmark, task.key, REPORTING)) is None:
             return None
-        right[task.key] = known.predicted == benchmark.labels(task.key, REPORTING)
+        right[task.key] = known.predicted == benchmark.load_labels(task.key, REPORTING)
     return right

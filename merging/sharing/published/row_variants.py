@@ -137,7 +137,7 @@ def _compare_figure(figure: Figure, grouping: str, authors: str, exemplars: int,
     reasons = {
         f"on other experts ({figure.experts})": figure.experts != authors,
         "the figure is for the papers' eight tasks": not same_tasks,
-        "the source does not state all values": figure.unstated,
+        "the source does not state all values": figure.uses_unstated_values,
         f"the source used {figure.exemplars} exemplars": bool(
             figure.exemplars and exemplars and figure.exemplars != exemplars
         ),

@@ -39,7 +39,7 @@ class TaskMatrices:
     inputs: RunInputs
 
     @classmethod
-    def of_run(cls, run: Run) -> TaskMatrices:
+    def from_run(cls, run: Run) -> TaskMatrices:
         """The task vectors that a run merged.
 
         Raises:

@@ -154,6 +154,6 @@ def find_job_kind(key: str) -> JobKind:
     return JobKind(
         title=measurement.title,
         command=("measure", "{kind}", "{subject}"),
-        timed=measurement.is_timed,
+        computes_alone=measurement.is_timed,
         expected_seconds="merging.study.analysis.measurement_store:expect_seconds",
     )

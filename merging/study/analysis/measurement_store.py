@@ -76,7 +76,7 @@ def measurement_results(store: Store) -> Results[StoredMeasurement]:
 
 def _read_measurement(result: Result) -> StoredMeasurement:
     facts = result.facts
-    provenance = THIS_MACHINE if result.own else PRECOMPUTED
+    provenance = THIS_MACHINE if result.is_own else PRECOMPUTED
     return StoredMeasurement(
         facts["key"], facts["run"], provenance, facts["device"], facts["seconds"], facts["notes"], result
     )  # fmt: skip

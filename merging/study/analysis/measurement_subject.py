@@ -155,7 +155,7 @@ class Subject:
         opened = open_inputs(self.recipe, benchmark=self.benchmark)
         if opened.run_id() != self.run_id:
             raise CheckpointError(CHANGED_INPUTS_MESSAGE)
-        if reason := self.benchmark.misfit(opened.pretrained):
+        if reason := self.benchmark.describe_misfit(opened.pretrained):
             raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         if unknown := [name for name in opened.experts if name not in self.benchmark.experts]:
             raise TaskError(f"The benchmark has no exemplars for {first_few(unknown, 3)}; name experts like its tasks.")

@@ -112,7 +112,7 @@ def score_task(
     network: LearnedNetwork, task: SampledTask, benchmark: Benchmark, meter: Meter
 ) -> tuple[float, float, float]:
     """Mean entropy and mean cross-entropy with the labels, in nats, and accuracy (a fraction) on a task's images."""
-    head, scale = network.to_device(benchmark.head(task.key)), benchmark.logit_scale
+    head, scale = network.to_device(benchmark.load_head(task.key)), benchmark.logit_scale
     scalars = sum(weight.numel() for weight in network.weights.values())
     totals = np.zeros(3)
     for batch in np.array_split(np.arange(len(task.labels)), -(-len(task.labels) // network.micro_batch)):

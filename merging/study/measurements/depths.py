@@ -103,7 +103,7 @@ def _count_work(subject: Subject) -> int:
     """Passes of images: one through the run and one through the reference."""
     per_task = subject.store.get_run(subject.run_id).per_task
     keys = [task.key for task in subject.benchmark.tasks if not per_task or task.key in subject.checkpoints.experts]
-    return 2 * sum(subject.benchmark.count(key, SPLIT) for key in keys)
+    return 2 * sum(subject.benchmark.count_images(key, SPLIT) for key in keys)
 
 
 def _measure_tasks(
@@ -115,10 +115,10 @@ def _measure_tasks(
     pretrained, merged = Encoder.from_checkpoint(opened.pretrained, device), None
     for task in benchmark.tasks:
         model = models.get("merged") or models.get(task.key)
-        images, labels = benchmark.images(task.key, SPLIT)
+        images, labels = benchmark.load_images(task.key, SPLIT)
         if model is None or not len(labels):
             continue
-        if reason := benchmark.misfit(model):
+        if reason := benchmark.describe_misfit(model):
             raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         if merged is None or len(models) > 1:
             merged = Encoder.from_checkpoint(model, device, fallback=opened.pretrained)
@@ -128,7 +128,7 @@ def _measure_tasks(
                 opened.experts[task.key], device, fallback=opened.pretrained
             )
         reference = list(donors)[-1]
-        options = (benchmark.head(task.key), benchmark.preprocess, meter, task.title)
+        options = (benchmark.load_head(task.key), benchmark.preprocess, meter, task.title)
         answers = compute_images_by_depth(merged, donors[reference], images, labels, *options)
         is_broken = find_broken_images(answers)
         restored = {
@@ -269,7 +269,7 @@ def read_depths(
     table = stored.table("images")
     return {
         str(task): StoredDepths(
-            benchmark.labels(str(task), SPLIT),
+            benchmark.load_labels(str(task), SPLIT),
             *(array[int(start) : int(start) + int(n)] for array in arrays.values()),
         )
         for task, start, n in zip(table["task"], table["first"], table["n"], strict=True)

@@ -101,7 +101,7 @@ def measure_drift(subject: Subject, context: Context) -> MeasurementResult:
 
 def sample_choosing_images(benchmark: Benchmark, task: str) -> Tensor:
     """Preprocessed images (n, 3, h, w) of a task's choosing half: all of them, or a seeded sample of ``MAX_IMAGES``."""
-    images, _ = benchmark.images(task, SPLIT)
+    images, _ = benchmark.load_images(task, SPLIT)
     order = np.random.default_rng(SEED).permutation(len(images))[:MAX_IMAGES]
     return benchmark.preprocess(images[np.sort(order)])
 
@@ -174,7 +174,7 @@ def _tokens_by_depth(
     """Tokens (n, tokens, width) after the stem and after each block, then the embedding as one token (n, 1, d)."""
     x = images
     for section in range(encoder.sections):
-        x = encoder.run(section, x)
+        x = encoder.run_section(section, x)
         yield x if x.ndim == 3 else (x if embed is None else embed(images))[:, None]
 
 

@@ -30,12 +30,12 @@ def measure_bank(subject: Subject, context: Context) -> MeasurementResult:
     benchmark, stages = subject.benchmark, subject.split_context(context, {EXTRACTING: 1.0})
     keys = [task.key for task in benchmark.tasks]
     with subject.open_models(stages) as models:
-        if reason := benchmark.misfit(models["merged"]):
+        if reason := benchmark.describe_misfit(models["merged"]):
             raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         encoder = Encoder.from_checkpoint(
             models["merged"], choose_device(context.device), fallback=benchmark.pretrained_tower
         )
-        counts = [benchmark.count(key, SPLIT) for key in keys]
+        counts = [benchmark.count_images(key, SPLIT) for key in keys]
         meter = stages[EXTRACTING].meter(sum(counts))
         bank = compute_bank(encoder, benchmark, keys, meter)
     first_indices = np.cumsum([0, *counts[:-1]])

@@ -46,9 +46,9 @@ def sample_images(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
     keys = out_of_domain_keys(benchmark)
     indices_by_task = {}
     for key in keys:
-        labels = benchmark.labels(key, SPLIT)
+        labels = benchmark.load_labels(key, SPLIT)
         order = np.random.default_rng(SEED).permutation(len(labels))
-        per_class = max(1, MAX_IMAGES // len(keys) // len(benchmark.task(key).class_names))
+        per_class = max(1, MAX_IMAGES // len(keys) // len(benchmark.find_task(key).class_names))
         by_class = [order[labels[order] == label][:per_class] for label in np.unique(labels)]
         indices_by_task[key] = np.sort(np.concatenate(by_class)) if by_class else np.empty(0, np.intp)
     return indices_by_task
@@ -96,7 +96,7 @@ def _open_single_model(subject: Subject, stages: Mapping[str, Context]) -> Itera
     if run.per_task:
         raise TaskError("This run has one model per task, so there is no single model to measure out of domain.")
     with subject.open_models(stages) as models:
-        if reason := subject.benchmark.misfit(models["merged"]):
+        if reason := subject.benchmark.describe_misfit(models["merged"]):
             raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         yield models["merged"]
 
@@ -117,13 +117,13 @@ def _extract_features(
     meter = context.meter(sum(map(len, positions_by_task.values())))
     feature_rows, tables = [], []
     for key, positions in positions_by_task.items():
-        images, labels = benchmark.images(key, SPLIT)
-        task = benchmark.task(key)
+        images, labels = benchmark.load_images(key, SPLIT)
+        task = benchmark.find_task(key)
         rows = compute_features(
             encoder, benchmark.preprocess(images[positions]), meter, "Extracting features", task.title
         )
         names = np.array(task.class_names, dtype=object)
-        predicted = predict(rows, benchmark.head(key))
+        predicted = predict(rows, benchmark.load_head(key))
         feature_rows.append(rows.numpy())
         tables.append(
             pd.DataFrame(

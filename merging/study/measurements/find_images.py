@@ -148,7 +148,7 @@ def _build_rows(
     frames = [pd.DataFrame(columns=list(COLUMNS))]
     for task, values in numbers.items():
         indices = np.flatnonzero(np.isfinite(values))
-        names = np.array(benchmark.task(task).class_names, dtype=object)
+        names = np.array(benchmark.find_task(task).class_names, dtype=object)
         columns = (
             [f"{task}:{SPLIT}:{number}" for number in indices], task, indices, names[labels[task][indices]],
             names[answers[task][indices]], values[indices],

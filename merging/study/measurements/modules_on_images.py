@@ -68,7 +68,7 @@ def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
             tables |= routing_tables(weights, modules.tasks)
         if modules.method.exclusive:
             tables[ORACLE_TABLE] = _build_oracle_table(reporting_half, experts)
-    notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
+    notes = {"split": SPLIT, "images": sum(benchmark.count_images(task.key, SPLIT) for task in benchmark.tasks)}
     return MeasurementResult(tables, notes)
 
 
@@ -95,7 +95,7 @@ class _ReportingHalf:
     def map_images(self, compute: Callable[[Tensor], Tensor], task: str) -> Tensor:
         """The results (n, d) of a function of images (b, 3, h, w) for all n images of a data set."""
         model = _ModuleInputs(self.modules.device, self.modules.architecture, compute)
-        images, prepare = self.benchmark.images(task, SPLIT)[0], self.benchmark.preprocess
+        images, prepare = self.benchmark.load_images(task, SPLIT)[0], self.benchmark.preprocess
         return compute_features(model, images, self.meter, "Asking modules", task, prepare)
 
     def compute_routing(self, images: Tensor) -> Tensor:
@@ -111,14 +111,14 @@ class _ReportingHalf:
 
     def measure_accuracy(self, rows: Tensor, task: str) -> float:
         """The share of a data set's images whose class features (n, e) predict correctly."""
-        labels = self.benchmark.labels(task, SPLIT)
-        return float((predict(rows.float(), self.benchmark.head(task)) == labels).mean())
+        labels = self.benchmark.load_labels(task, SPLIT)
+        return float((predict(rows.float(), self.benchmark.load_head(task)) == labels).mean())
 
 
 def _count_images(modules: Modules, benchmark: Benchmark) -> int:
     """The number of passes of images through models."""
-    merged_images = sum(benchmark.count(task, SPLIT) for task in modules.tasks)
-    all_images = sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)
+    merged_images = sum(benchmark.count_images(task, SPLIT) for task in modules.tasks)
+    all_images = sum(benchmark.count_images(task.key, SPLIT) for task in benchmark.tasks)
     return (
         merged_images * (3 * modules.method.needs_task + 4 * modules.method.exclusive)
         + all_images * (modules.method.routing is not None)

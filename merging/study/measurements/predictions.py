@@ -57,7 +57,7 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
             first_index += answer.n
     table = pd.DataFrame(rows, columns=["model", "task", "first", "n", "correct"])
     arrays = {"predicted": np.concatenate(predicted), "margin": np.concatenate(margins)}
-    notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
+    notes = {"split": SPLIT, "images": sum(benchmark.count_images(task.key, SPLIT) for task in benchmark.tasks)}
     return MeasurementResult({"answers": table}, {**notes, "differing": _count_differing(table, subject)}, arrays)
 
 
@@ -66,7 +66,7 @@ def list_evaluated_models(models: Mapping[str, Checkpoint], subject: Subject) ->
     from merging.engine.evaluation.evaluate import EvaluatedModel, per_task_parts
 
     benchmark = subject.benchmark
-    if reason := benchmark.misfit(next(iter(models.values()))):
+    if reason := benchmark.describe_misfit(next(iter(models.values()))):
         raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
     features = subject.store.features_folder(subject.run_id)
     if subject.store.get_run(subject.run_id).per_task:
@@ -120,7 +120,7 @@ def read_answers(stored: StoredMeasurement, benchmark: Benchmark) -> dict[str, R
             tuple(rows["model"].astype(str)),
             np.stack([predicted[span] for span in spans]).astype(np.int64),
             np.stack([margins[span] for span in spans]).astype(np.float64),
-            benchmark.labels(task.key, SPLIT),
+            benchmark.load_labels(task.key, SPLIT),
         )
     return answers_by_task
 
@@ -134,7 +134,7 @@ def score_rows(stored: StoredMeasurement, benchmark: Benchmark) -> pd.DataFrame:
     return score_table(
         (
             str(row["model"]) if has_several_models else "",
-            benchmark.task(str(row["task"])),
+            benchmark.find_task(str(row["task"])),
             SPLIT,
             row["correct"],
             row["n"],

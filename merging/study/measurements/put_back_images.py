@@ -40,7 +40,7 @@ SampleByTask = dict[str, SampleImages]  # by task
 def sample_images(benchmark: Benchmark) -> SampleByTask:
     """The sample of every task that has images."""
     return {
-        task.key: SampleImages(benchmark.preprocess(task.images[:]), task.labels, benchmark.head(task.key))
+        task.key: SampleImages(benchmark.preprocess(task.images[:]), task.labels, benchmark.load_head(task.key))
         for task in sample_tasks(benchmark, SAMPLE).values()
         if len(task.labels)
     }

@@ -136,4 +136,4 @@ class PutBackTower:
 
 def _run_batches(encoder: Encoder, section: int, x: Tensor) -> Tensor:
     with torch.inference_mode():
-        return encoder.run(section, x)
+        return encoder.run_section(section, x)

@@ -263,7 +263,7 @@ def build_election_rows(
         (order, density, *row)
         for order, layer in elections.items()
         for density, election in layer.items()
-        for row in zip(experts, election.kept, election.survivors(votes[density]), strict=True)
+        for row in zip(experts, election.kept, election.count_survivors(votes[density]), strict=True)
     ]
 
 

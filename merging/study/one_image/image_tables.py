@@ -101,7 +101,7 @@ class ImageTables:
 
         return self._get_table(image, key, "drift", (reference, scaled), compute_table)
 
-    def first_past(self, image: StudiedImage, key: str, reference: str) -> dict[str, int]:
+    def find_first_depths(self, image: StudiedImage, key: str, reference: str) -> dict[str, int]:
         """The first depths past the data set's 90 % quantile (``patch_drift.first_depths_past``)."""
         return patch_drift.first_depths_past(self.drift(image, key, reference), self.scale(image, key, reference).drift)
 
@@ -168,11 +168,11 @@ class ImageTables:
         benchmark = self.towers.benchmark
         if stored := self._find_stored_scale(key, reference, task):
             return stored
-        images, labels = benchmark.images(task, SPLIT)
+        images, labels = benchmark.load_images(task, SPLIT)
         encoder, reference_encoder = (self.towers(name).encoder for name in (key, reference))
         meter = self.towers.context.without_progress().meter(0)
         by_depth = compute_images_by_depth(
-            encoder, reference_encoder, images, labels, benchmark.head(task), benchmark.preprocess, meter
+            encoder, reference_encoder, images, labels, benchmark.load_head(task), benchmark.preprocess, meter
         )
         return DataSetScale(by_depth.accuracy(), by_depth.accuracy(by_depth.reference), by_depth.drift())
 
@@ -200,7 +200,7 @@ class ImageTables:
         """The mean patch of a data set's choosing half, preprocessed (3, p, p)."""
 
         def compute_patch() -> Tensor:
-            images = self.towers.benchmark.unlabeled(task, nearest_images.SPLIT)
+            images = self.towers.benchmark.load_unlabeled(task, nearest_images.SPLIT)
             mean: np.ndarray[Any, Any] = occlude.mean_patch(images, size)
             return self.towers.benchmark.preprocess(mean[None])[0]
 

@@ -77,7 +77,7 @@ def iterate_tokens(encoder: Encoder, images: Tensor) -> Iterator[Tensor]:
     """Tokens (n, T, d) of images (n, 3, h, w) before block 0 and after every block."""
     x = images.to(encoder.device)
     for section in range(encoder.sections - 1):
-        x = encoder.run(section, x)
+        x = encoder.run_section(section, x)
         yield x
 
 

@@ -155,13 +155,13 @@ class Towers:
             return self._build_tower(key, title, _choose_model(run, models, model))
 
     def _open_expert(self, key: str, task: str) -> NamedTower:
-        title = self.benchmark.task(task).title
+        title = self.benchmark.find_task(task).title
         if task not in self.benchmark.experts:
             raise TaskError(f"{title} has no expert in this benchmark; {first_few(self.benchmark.experts)} have one.")
         return self._build_tower(key, f"Expert for {title}", self.benchmark.models()[task].open(task))
 
     def _build_tower(self, key: str, title: str, checkpoint: Checkpoint) -> NamedTower:
-        if reason := self.benchmark.misfit(checkpoint):
+        if reason := self.benchmark.describe_misfit(checkpoint):
             raise TaskError(f"{title} does not fit the benchmark: {reason}")
         encoder = Encoder.from_checkpoint(
             checkpoint, choose_device(self.context.device), fallback=self.benchmark.pretrained_tower

@@ -57,7 +57,7 @@ def compute_bank(
     """The features of all images of these data sets' choosing halves, from one pass of each image."""
     rows = []
     for key in tasks:
-        images, title = benchmark.unlabeled(key, SPLIT), benchmark.task(key).title
+        images, title = benchmark.load_unlabeled(key, SPLIT), benchmark.find_task(key).title
         raw = compute_features(encoder, images, meter, "Reading features", title, benchmark.preprocess)
         rows.append(normalize(raw, dim=-1).numpy().astype(np.float16))
     return FeatureBank(np.concatenate(rows), list_images(benchmark, tasks))
@@ -67,8 +67,8 @@ def list_images(benchmark: Benchmark, tasks: Sequence[str]) -> pd.DataFrame:
     """All images of these data sets' choosing halves: task, number, class."""
     tables = []
     for key in tasks:
-        labels = benchmark.labels(key, SPLIT)
-        names = np.array(benchmark.task(key).class_names, dtype=object)[labels]
+        labels = benchmark.load_labels(key, SPLIT)
+        names = np.array(benchmark.find_task(key).class_names, dtype=object)[labels]
         tables.append(pd.DataFrame({"task": key, "number": np.arange(len(labels)), "class": names}))
     return pd.concat(tables, ignore_index=True)
 

@@ -49,7 +49,7 @@ def _restore_features(encoder: Encoder, own_tokens: Tensor, donor_tokens: Tensor
             own_at_depth, donor_at_depth = own_tokens[depth].to(encoder.device), donor_tokens[depth].to(encoder.device)
             x = torch.cat([x, torch.where(replaced, donor_at_depth, own_at_depth).flatten(0, 1)])
             if depth + 1 < depths:
-                x = encoder.run(depth + 1, x)
+                x = encoder.run_section(depth + 1, x)
         features: Tensor = encoder.head(x).cpu().unflatten(0, (depths, len(masks), n))
     return features
 

@@ -72,7 +72,7 @@ def find_image(benchmark: Benchmark, name: str, head: str = "") -> StudiedImage:
         TaskError: there is no such data set, split or image.
     """
     key, split, number = split_name(name)
-    images, labels = benchmark.images(key, split)
+    images, labels = benchmark.load_images(key, split)
     if number >= len(images):
         raise TaskError(f"{key} has {len(images)} images in the split {split!r}, numbered from 0; got {number}.")
     label = int(labels[number]) if head in ("", key) else None
@@ -101,6 +101,6 @@ def image_from_pixels(benchmark: Benchmark, pixels: NDArray[np.uint8], head: str
 def _build_image(
     benchmark: Benchmark, name: str, head: str, pixels: NDArray[np.uint8], label: int | None
 ) -> StudiedImage:
-    task = benchmark.task(head)
+    task = benchmark.find_task(head)
     inputs = benchmark.preprocess(np.ascontiguousarray(pixels)[None])
-    return StudiedImage(name, task, pixels, inputs, benchmark.head(head), benchmark.logit_scale, label)
+    return StudiedImage(name, task, pixels, inputs, benchmark.load_head(head), benchmark.logit_scale, label)

@@ -53,7 +53,7 @@ def trace_image(tower: NamedTower, image: StudiedImage) -> Trace:
     encoder = tower.encoder
     rows, contributions, rollouts = [], [], []
     with torch.inference_mode():
-        x = encoder.run(0, image.inputs.to(encoder.device))
+        x = encoder.run_section(0, image.inputs.to(encoder.device))
         tokens, rollout = [x[0].cpu()], torch.eye(x.shape[1], device=x.device)
         for section in range(1, encoder.sections - 1):
             attended = encoder.attend(section, x)

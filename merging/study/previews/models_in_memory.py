@@ -70,7 +70,7 @@ def load_model(
     encoder = Encoder.from_checkpoint(checkpoint, device, fallback=fallback)
     by_section: dict[int, list[str]] = {section: [] for section in range(encoder.sections)}
     for name in encoder.tensors:
-        by_section[encoder.section_of(name)].append(name)
+        by_section[encoder.find_section(name)].append(name)
     comparable = [model for model in cached_models if model.encoder.architecture == encoder.architecture]
     tower_tensors, sections = dict(encoder.tensors), []
     for section, names in by_section.items():

@@ -128,7 +128,7 @@ class PreviewProcess:
         self._number = 0
         self._requests: OrderedDict[str, _SessionRequest] = OrderedDict()  # by session
 
-    def request(self, session: str, request: Request) -> PreviewState:
+    def send_request(self, session: str, request: Request) -> PreviewState:
         """The state of a request; it is sent unless it equals the session's last one.
 
         A new request stops the work on the last one. A request that failed is sent again.
@@ -164,7 +164,7 @@ class PreviewProcess:
             return self._process.pid if self._process is not None else 0
 
     @property
-    def count_waiting(self) -> int:
+    def waiting_count(self) -> int:
         """The number of requests that are not done."""
         with self._lock:
             return sum(not session_request.state.done for session_request in self._requests.values())
@@ -232,7 +232,7 @@ class PreviewProcess:
             memory.sample()
             self._note_answer(answer)
         code = process.process.wait()
-        process.leave()
+        process.close_pipes()
         self._handle_end(process, code, memory.ran_out())
 
 

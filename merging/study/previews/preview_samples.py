@@ -76,7 +76,7 @@ def sample_tasks(benchmark: Benchmark, sample: PreviewSample) -> dict[str, Sampl
     """
     tasks = {}
     for task in benchmark.tasks:
-        images, labels = benchmark.images(task.key, HALF)
+        images, labels = benchmark.load_images(task.key, HALF)
         positions = sample.sample_order(labels)
         tasks[task.key] = SampledTask(task.key, select_images(images, positions), labels[positions], positions)
     return tasks

@@ -114,7 +114,7 @@ class Previewer:
             Cancelled: the user cancelled.
         """
         opened = open_inputs(recipe, base, self.benchmark)
-        if reason := self.benchmark.misfit(opened.pretrained):
+        if reason := self.benchmark.describe_misfit(opened.pretrained):
             raise TaskError(f"The chain cannot be previewed on this benchmark: {reason}")
         reference_merge, reference_name = self.retry_on_oom(
             lambda: self._find_reference(reference, opened, base, context)
@@ -253,7 +253,7 @@ class Previewer:
 
     def _find_head(self, task: str) -> Tensor:
         if task not in self._heads:
-            self._heads[task] = self.benchmark.head(task)
+            self._heads[task] = self.benchmark.load_head(task)
         return self._heads[task]
 
 

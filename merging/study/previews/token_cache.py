@@ -89,7 +89,7 @@ class TokenCache:
             else:
                 x = prepare(batch.images)
             for section in range(start, encoder.sections):
-                pieces = [encoder.run(section, piece.to(encoder.device)) for piece in x.split(batch_size)]
+                pieces = [encoder.run_section(section, piece.to(encoder.device)) for piece in x.split(batch_size)]
                 x = pieces[0] if len(pieces) == 1 else torch.cat([piece.cpu() for piece in pieces])
                 if section + 1 < encoder.sections and resolution.is_cached(section + 1):
                     self._store((tuple(names[: section + 1]), batch.key), x, resolution.dtype)

@@ -24,20 +24,20 @@ class LeadingEdit:
     """
 
     step: Step
-    draw: Exemplars | None = None
+    exemplars: Exemplars | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EditPair:
     """Two runs on the same experts and benchmark: ``plain``, and ``plugged`` with one more edit in front."""
 
-    plain: Run
-    plugged: Run
+    without_edit: Run
+    with_edit: Run
     leading_edit: LeadingEdit
 
     def belongs_to(self, leading_edit: LeadingEdit) -> bool:
         """Whether this is a pair of an edit. If the chain behind the edit uses exemplars, the edit uses the same."""
-        return self.leading_edit.step == leading_edit.step and self.leading_edit.draw in (None, leading_edit.draw)
+        return self.leading_edit.step == leading_edit.step and self.leading_edit.exemplars in (None, leading_edit.exemplars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ def find_pairs(runs: Iterable[Run]) -> list[EditPair]:
 def leading_edits(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
     """The distinct edits that have pairs; an edit that alone uses exemplars occurs once per sample of them."""
     edits = list(dict.fromkeys(pair.leading_edit for pair in pairs))
-    with_exemplars = {edit.step for edit in edits if edit.draw}
-    return [edit for edit in edits if edit.draw or edit.step not in with_exemplars]
+    with_exemplars = {edit.step for edit in edits if edit.exemplars}
+    return [edit for edit in edits if edit.exemplars or edit.step not in with_exemplars]
 
 
 def plugin_matrix(
@@ -120,7 +120,7 @@ def plugin_matrix(
     for preset in bases(leading_edit.step.key):
         recipe_without = preset.recipe(pretrained, experts, large=large).with_architecture(*network_settings)
         preset_with_edit = preset.with_edit(
-            (leading_edit.step.key, leading_edit.step.params.values()), edit_name, leading_edit.draw
+            (leading_edit.step.key, leading_edit.step.params.values()), edit_name, leading_edit.exemplars
         )
         if reason := refusal(preset_with_edit):
             rows.append(
@@ -138,9 +138,9 @@ def plugin_matrix(
         rows.append(EditPairRow(preset.name_in_lists(large), run_without, run_with, missing))
     listed_ids = {row.plain.id for row in rows if row.plain}
     other_pairs = [
-        pair for pair in find_pairs(runs) if pair.belongs_to(leading_edit) and pair.plain.id not in listed_ids
+        pair for pair in find_pairs(runs) if pair.belongs_to(leading_edit) and pair.without_edit.id not in listed_ids
     ]
-    return rows + [EditPairRow(pair.plain.name, pair.plain, pair.plugged) for pair in other_pairs]
+    return rows + [EditPairRow(pair.without_edit.name, pair.without_edit, pair.with_edit) for pair in other_pairs]
 
 
 def index_by_chain(runs: Iterable[Run]) -> Mapping[Chain, Run]:

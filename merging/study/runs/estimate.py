@@ -58,11 +58,11 @@ class Estimate:
     reads_bytes: int
     phases: Mapping[str, float]
     work: Mapping[str, float]
-    learned: bool
+    is_from_own_runs: bool
     whole: Mapping[str, int] = field(default_factory=dict)  # memory for each tensor that cannot be merged in pieces
     matrices: int = 0  # tensors of a network other than CLIP that are decomposed or multiplied
 
-    def find_too_large(self, free_bytes: int, recipe: Recipe) -> str:
+    def explain_too_large(self, free_bytes: int, recipe: Recipe) -> str:
         """A sentence about the tensors that do not fit into ``free_bytes`` bytes of memory; empty if all do."""
         names = sorted(
             (name for name in self.whole if self.whole[name] > free_bytes), key=lambda name: -self.whole[name]
@@ -209,7 +209,7 @@ def learning_images(opened: OpenedRecipe, benchmark: Benchmark | None) -> list[i
         return []
     default_count = Exemplars().per_task
     available = [
-        default_count if benchmark is None else benchmark.count(name, split) or default_count for name in names
+        default_count if benchmark is None else benchmark.count_images(name, split) or default_count for name in names
     ]
     return [count if settings.per_task is None else min(count, settings.per_task) for count in available]
 
@@ -269,7 +269,7 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
         return 0.0
     models_out_of_domain = 1 + _count_extra_models(opened)
     models = {task.key: 1 if task.key in opened.experts else models_out_of_domain for task in benchmark.tasks}
-    images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
+    images = sum(models[key] * benchmark.count_images(key, split) for key in models for split in SPLITS)
     is_routed = opened.recipe.is_routed
     passes = 1 + MLP_SHARE * len(opened.experts) if is_routed else 1.0  # the model, and the MLPs of every expert
     return forward_flops(tower) / 2 * (images * passes + _count_unknown_task_images(opened, benchmark) * (1 + passes))
@@ -280,7 +280,7 @@ def _count_unknown_task_images(opened: OpenedRecipe, benchmark: Benchmark) -> in
     adapts = [method for method, _ in opened.recipe.stages if isinstance(method, Adapt)]
     if not any(adapt.names for adapt in adapts) or not set(opened.experts) <= {task.key for task in benchmark.tasks}:
         return 0
-    return sum(benchmark.count(name, split) for name in opened.experts for split in SPLITS)
+    return sum(benchmark.count_images(name, split) for name in opened.experts for split in SPLITS)
 
 
 def _find_speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run], quiet: bool) -> float | None:

@@ -113,7 +113,7 @@ def _plan_run(
 ) -> Estimate:  # fmt: skip
     """The estimated cost of the run. Raises MergingError, before files are read, if tensors do not fit into memory."""
     plan = estimate_run(opened, benchmark, store.list_runs(), device)
-    if (sentence := plan.find_too_large(free_memory(), opened.recipe)) and not _is_known(opened.recipe, store):
+    if (sentence := plan.explain_too_large(free_memory(), opened.recipe)) and not _is_known(opened.recipe, store):
         raise MergingError(sentence)
     if plan.matrices and not opened.recipe.learns and announce is not None:
         announce(plan)
@@ -143,9 +143,9 @@ def _learning_state(store: Store, run_id: str, pause: Cancel | None) -> Iterator
     except Paused:
         raise
     except Cancelled:
-        store.delete_learned(run_id)
+        store.delete_learned_state(run_id)
         raise
-    store.delete_learned(run_id)
+    store.delete_learned_state(run_id)
 
 
 def _compute(work: RunWork, announce: Callable[[Estimate], None] | None) -> None:
@@ -217,5 +217,5 @@ def find_fitting_benchmark(opened: OpenedRecipe, benchmark: Benchmark | None) ->
         candidate = benchmark or Benchmark.load()
     except TaskError as error:
         return None, f"{NOT_EVALUATED}: {error}"
-    reason = candidate.misfit(opened.pretrained)
+    reason = candidate.describe_misfit(opened.pretrained)
     return (None, f"{NOT_EVALUATED}: {reason}") if reason else (candidate, "")

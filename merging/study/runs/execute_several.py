@@ -137,7 +137,7 @@ class SeveralRuns:
         return run_id, make_request, plan.seconds
 
     def _read_run(self, run_id: str) -> Run:
-        if run := self.store.find_promised(run_id):
+        if run := self.store.find_on_shared_disk(run_id):
             return run
         raise StoreError(f"Run {run_id} was computed by a worker, but cannot be read. Run its recipe again.")
 

@@ -54,7 +54,7 @@ class OpenedRecipe:
     @property
     def unread_bytes(self) -> int:
         """Bytes that ``digests`` would have to read: files whose digests this process has not computed yet."""
-        unread = [checkpoint for checkpoint in self if not DIGESTS.find(checkpoint.state())]
+        unread = [checkpoint for checkpoint in self if not DIGESTS.find(checkpoint.file_fingerprint())]
         return sum(info.nbytes for checkpoint in unread for info in checkpoint.infos.values())
 
     def digests(self, context: Context = QUIET) -> dict[str, str]:
@@ -92,7 +92,7 @@ class OpenedRecipe:
         """
         report = check_fit(self.pretrained, self.experts, values=False, sample=True)
         if any(error.problem != "not finite" for error in report.errors):
-            report.raise_if_bad()
+            report.raise_if_unfit()
         return report
 
     @property
@@ -115,7 +115,7 @@ class OpenedRecipe:
     def raise_if_changed(self) -> None:
         """Raise CheckpointError if a file was overwritten after it was opened."""
         for checkpoint, state in zip(self, self.states, strict=True):
-            if checkpoint.state() != state:
+            if checkpoint.file_fingerprint() != state:
                 raise CheckpointError(
                     f"{checkpoint.name} was changed while it was being read; nothing was stored. Run the recipe again."
                 )
@@ -161,7 +161,7 @@ def with_checkpoints(
     pretrained = with_activation(pretrained, activation)
     experts = {name: with_activation(expert, activation) for name, expert in experts.items()}
     team = form_team(pretrained, experts, recipe.vocabulary, count_untouched=recipe.count_dead_params)
-    states = tuple(checkpoint.state() for checkpoint in (pretrained, *experts.values()))
+    states = tuple(checkpoint.file_fingerprint() for checkpoint in (pretrained, *experts.values()))
     return OpenedRecipe(recipe, team.pretrained, team.experts, states, benchmark)
 
 
@@ -171,4 +171,4 @@ def is_scored(opened: OpenedRecipe, runs: Sequence[Run]) -> bool:
         return any(run.is_evaluation_done for run in runs)
     if any(run.has_scores and run.benchmark == benchmark.digest for run in runs):
         return True
-    return any(run.is_evaluation_done for run in runs) and bool(benchmark.misfit(opened.pretrained))
+    return any(run.is_evaluation_done for run in runs) and bool(benchmark.describe_misfit(opened.pretrained))

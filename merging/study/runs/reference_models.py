@@ -94,7 +94,7 @@ def _write_reference(
         facts = run_facts(
             run_id=run_id,
             kind=kind,
-            title=titles.get(name) or f"Expert for {benchmark.task(name).title}",
+            title=titles.get(name) or f"Expert for {benchmark.find_task(name).title}",
             is_dated=store.dated,
             device=describe_device(choose_device(device)),
             seconds={EVALUATING: seconds},

@@ -100,7 +100,7 @@ class Run:
             id=facts["id"],
             kind=facts["kind"],
             title=facts["title"],
-            provenance=THIS_MACHINE if result.own else PRECOMPUTED,
+            provenance=THIS_MACHINE if result.is_own else PRECOMPUTED,
             device=facts["device"],
             seconds=facts["seconds"],
             created=facts["created"],

@@ -128,7 +128,7 @@ class Store:
         folders = (self._own_folder, *_list_folders(self._benchmark_folder), *self.libraries)
         return tuple(number for folder in folders for number in atomic.state_of(folder.parent, (folder.name,)) or (0,))
 
-    def find_promised(self, run_id: str) -> Run | None:
+    def find_on_shared_disk(self, run_id: str) -> Run | None:
         """The run or None; waits for a shared disk, where another computer may have stored the run a moment ago."""
         if (
             (run := self.find(run_id)) is None
@@ -140,7 +140,7 @@ class Store:
 
     def get_run(self, run_id: str) -> Run:
         """The run of an id; raises StoreError if there is none."""
-        if run := self.find_promised(run_id):
+        if run := self.find_on_shared_disk(run_id):
             return run
         raise StoreError(
             f"There is no run {run_id[:40]!r} on this machine. A link that carries the recipe can compute it again."
@@ -209,7 +209,7 @@ class Store:
         """The file with the state of a run that learns, until the run is done."""
         return self.root / LEARNING_FOLDER / f"{run_id}.safetensors"
 
-    def delete_learned(self, run_id: str) -> None:
+    def delete_learned_state(self, run_id: str) -> None:
         """Remove the learned state of a run, if there is one."""
         if SHORT_DIGEST.fullmatch(run_id):
             with contextlib.suppress(OSError):
@@ -289,14 +289,14 @@ class Store:
 def read_damaged_recipe(damage: Damage) -> Recipe | None:
     """The recipe of a damaged run; None if the recipe itself is damaged or cannot be read."""
     try:
-        files = json.loads((damage.place / atomic.MANIFEST).read_bytes())["files"]
-        atomic.verify_file(damage.place, files, RECIPE)
+        files = json.loads((damage.path / atomic.MANIFEST).read_bytes())["files"]
+        atomic.verify_file(damage.path, files, RECIPE)
     except DamagedError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the manifest is damaged; the recipe may be intact
     try:
-        return Recipe.from_yaml((damage.place / RECIPE).read_text("utf-8"))
+        return Recipe.from_yaml((damage.path / RECIPE).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, MergingError):
         return None
 

@@ -34,4 +34,4 @@ def compute_run(opened: OpenedRecipe, request: Request, context: Context) -> Pla
     return {"name": run.id}
 
 
-KIND = TaskKind("run", open_recipe, compute_run, name_run, stored=True, in_store=True)
+KIND = TaskKind("run", open_recipe, compute_run, name_run, stored=True, writes_to_store=True)

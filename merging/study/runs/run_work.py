@@ -292,7 +292,7 @@ class RunWork:
             MergingError: not enough memory. StoreError: not enough room on the disk.
         """
         needed, free = self.plan.anonymous_bytes, free_memory()
-        if sentence := self.plan.find_too_large(free, self.recipe):
+        if sentence := self.plan.explain_too_large(free, self.recipe):
             raise MergingError(sentence)
         if needed > free:
             raise MergingError(f"This merge needs about {size_text(needed)} of memory; {size_text(free)} are free.")

@@ -37,7 +37,7 @@ def store_answers_of_workers(
     model = open_checkpoint(path, MERGED)
     tower = Architecture.from_checkpoint(model, benchmark.pretrained_tower)
     pairs = [(task.key, split) for task in benchmark.tasks for split in SPLITS if split in task.splits]
-    counts = {pair: benchmark.count(*pair) for pair in pairs}
+    counts = {pair: benchmark.count_images(*pair) for pair in pairs}
     missing = [
         pair
         for pair in pairs
@@ -58,7 +58,7 @@ def store_answers_of_workers(
             name,
             partial(dict, request, name=name, task=task, split=split),
             work=counts[task, split],
-            detail=benchmark.task(task).title,
+            detail=benchmark.find_task(task).title,
         )
         for name, (task, split) in pairs_by_name.items()
     ]

@@ -53,4 +53,4 @@ def compute_tensor(inputs: OpenedMerge, request: Request, _context: Context) -> 
     return write_tensor_file(stored, rows)
 
 
-KIND = TaskKind("tensor", open_merge, compute_tensor, name_tensor, shared=("recipe", "base", "device", "digests"))
+KIND = TaskKind("tensor", open_merge, compute_tensor, name_tensor, shared_keys=("recipe", "base", "device", "digests"))

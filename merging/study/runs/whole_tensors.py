@@ -87,7 +87,7 @@ class TensorsOnWorkers:
             read_answer,
             handle_tensor,
             _raise_tensor_error,
-            say_lost=lambda: LOST_MESSAGE,
+            describe_remains=lambda: LOST_MESSAGE,
         )
         task_map.run(tasks, self.workers)
 

@@ -75,7 +75,7 @@ def compute_points(
             return Point.from_plain(answer), dict(answer["about"])
 
         task_map = TaskMap(POINT, context, read_answer, store_answer, total=total)
-        task_map.is_there = lambda task: points.find_point(store, task.name) is not None
+        task_map.is_stored = lambda task: points.find_point(store, task.name) is not None
         try:
             failures = task_map.run(tasks, workers)
         except Paused:  # its message states how many points are stored

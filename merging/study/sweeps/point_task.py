@@ -40,7 +40,7 @@ def _plan_point(session: SweepSession, request: Request) -> NamedPoint:
         raise explain_unseen(point.recipe.models().values(), error) from None
     for checkpoint, digest in zip(opened, request["digests"], strict=True):
         check_handed_digest(checkpoint, digest)
-    return session.plan(point)
+    return session.plan_point(point)
 
 
 KIND = TaskKind("point", open_session, compute_point, name_point, ("benchmark", "sample", "device"), stored=True)

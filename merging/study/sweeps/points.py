@@ -75,8 +75,8 @@ class PointSample:
         """The sample in normal form: ``images`` and ``seed`` are 0 if it has all images of a benchmark."""
         keys = self.tasks or tuple(task.key for task in benchmark.tasks)
         for key in keys:
-            benchmark.require(key, self.split)
-        largest = max((benchmark.count(key, self.split) for key in keys), default=0)
+            benchmark.require_split(key, self.split)
+        largest = max((benchmark.count_images(key, self.split) for key in keys), default=0)
         return self if 0 < self.images < largest else PointSample(self.split, 0, 0, self.tasks)
 
 
@@ -94,7 +94,7 @@ class SampledBenchmark(Benchmark):
         """``benchmark`` with the images of a sample."""
         return cls(**{f.name: getattr(benchmark, f.name) for f in fields(Benchmark)}, sample=sample)
 
-    def images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
+    def load_images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
         """The sampled images (n, s, s, 3) and labels (n,) of a task; exemplars are not sampled but whole."""
         if split == EXEMPLARS:
             return super().images(key, split)
@@ -107,7 +107,7 @@ class SampledBenchmark(Benchmark):
             self._cached[key, split] = images, labels
         return self._cached[key, split]
 
-    def count(self, key: str, split: str) -> int:
+    def count_images(self, key: str, split: str) -> int:
         """The number of sampled images of a task."""
         images = super().count(key, split)
         return min(images, self.sample.images) if self.sample.images and split != EXEMPLARS else images
@@ -194,7 +194,7 @@ def _read_point(result: Result) -> Point | None:
     if facts["name"] != result.path.name:
         return None
     optional_facts = {name: facts.get(name, {}) for name in ("notes", "versions")}
-    provenance = THIS_MACHINE if result.own else PRECOMPUTED
+    provenance = THIS_MACHINE if result.is_own else PRECOMPUTED
     table: Table = result.columns(SCORES)
     program = str(facts.get(PROGRAM, ""))
     if program or "metric" in table:

@@ -103,13 +103,13 @@ class SweepSession:
             CheckpointError: a checkpoint is missing or damaged. TaskError: the benchmark does not fit the models.
         """
         for recipe in sweep.recipes:
-            if reason := self.benchmark.misfit(self.open_checkpoints(recipe).pretrained):
+            if reason := self.benchmark.describe_misfit(self.open_checkpoints(recipe).pretrained):
                 raise MergingError(f"These models cannot be evaluated on the benchmark: {reason}")
         for key in sweep.sample.tasks:
-            self.benchmark.task(key)
-        return [self.plan(point) for point in sweep.points]
+            self.benchmark.find_task(key)
+        return [self.plan_point(point) for point in sweep.points]
 
-    def plan(self, point: SweepPoint) -> NamedPoint:
+    def plan_point(self, point: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id. Reads each checkpoint that this process has not read yet."""
         opened = self.open_checkpoints(point.recipe)
         digests = self._digests(opened)

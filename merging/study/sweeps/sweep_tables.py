@@ -42,7 +42,7 @@ class SweepCost:
     points: int
     stored: int
     seconds: float
-    each: float
+    seconds_per_point: float
     known: bool
 
 
@@ -61,7 +61,7 @@ def estimate_cost(
     if not missing:
         return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
     split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
-    images = sum(session.sampled.count(key, split) for key in keys)
+    images = sum(session.sampled.count_images(key, split) for key in keys)
     earlier_facts = [facts for facts in points.read_latest_times(store) if facts.get("device") == device_name]
     runs = store.list_runs()
     seconds, is_known = 0.0, True
@@ -93,7 +93,7 @@ def _seconds_per_point(
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             continue
     estimated = estimate_run(session.open_checkpoints(recipe), benchmark, runs, session.context.device).phases
-    count = sum(benchmark.count(task.key, split) for task in benchmark.tasks for split in SPLITS)
+    count = sum(benchmark.count_images(task.key, split) for task in benchmark.tasks for split in SPLITS)
     evaluating = statistics.median(rates) * images if rates else estimated[EVALUATING] * images / max(count, 1)
     merging = (
         statistics.median(merges)

@@ -27,7 +27,7 @@ class CombinedCheckpoint(Checkpoint):
     def __init__(self, base: Checkpoint, terms: Sequence[tuple[float, Checkpoint]], name: str = "combination") -> None:
         if terms:
             parts = {f"{number}: {part.name}": part for number, (_, part) in enumerate(terms, 1)}
-            check_fit(base, parts, values=False).raise_if_bad()
+            check_fit(base, parts, values=False).raise_if_unfit()
         self.name, self.label = name, "memory"
         self.infos, self.metadata = base.infos, base.metadata
         self._base = base

@@ -145,7 +145,7 @@ class Trials:
         TaskMap(
             TRIAL, self.context, lambda _, answer: answer,
             lambda task, answer: answers.update({task.name: answer}), raise_trial_error,
-            total=len(planned), say_lost=store_and_describe,
+            total=len(planned), describe_remains=store_and_describe,
         ).run(tasks, workers)  # fmt: skip
         return answers
 

@@ -73,7 +73,7 @@ def measure_counts(subject: Subject, context: Context) -> MeasurementResult:
     answers = subject.run_trials([*expert_trials, *(_plan_trial(benchmark, subset, key) for _, subset, key in merges)])
     images = [answer["n"][0] for answer in answers[: len(expert_trials)]]
     experts = [
-        (task, benchmark.task(task).title, answer["correct"][0], n)
+        (task, benchmark.find_task(task).title, answer["correct"][0], n)
         for task, answer, n in zip(names, answers[: len(expert_trials)], images, strict=True)
     ]
     counts = [
@@ -113,7 +113,7 @@ def _count_correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], con
     meter = context.meter(sum(len(task.labels) for task in images))
     correct = []
     for name, task in zip(tasks, images, strict=True):
-        feature_rows = compute_features(encoder, task.images, meter, "Evaluating", inputs.benchmark.task(name).title)
+        feature_rows = compute_features(encoder, task.images, meter, "Evaluating", inputs.benchmark.find_task(name).title)
         correct.append(int((predict(feature_rows, task.head) == task.labels).sum()))
     return {"correct": correct, "n": [len(task.labels) for task in images]}
 
@@ -122,9 +122,9 @@ def _load_task_images(inputs: TrialInputs, task: str) -> TaskImages:
     """The sampled images of a task, which stay in memory for the next model."""
     if task not in inputs.cache:
         benchmark = inputs.benchmark
-        images, labels = benchmark.images(task, SPLIT)
+        images, labels = benchmark.load_images(task, SPLIT)
         indices = np.sort(np.random.default_rng(SEED).permutation(len(images))[:MAX_IMAGES])
-        inputs.cache[task] = TaskImages(benchmark.preprocess(images[indices]), labels[indices], benchmark.head(task))
+        inputs.cache[task] = TaskImages(benchmark.preprocess(images[indices]), labels[indices], benchmark.load_head(task))
     cached: TaskImages = inputs.cache[task]
     return cached
 

@@ -54,4 +54,4 @@ def compute_trial(inputs: TrialInputs, request: Request, context: Context) -> Pl
     return {"trial": answer, "device": device, "memory": list(memory)}
 
 
-KIND = TaskKind("trial", open_inputs, compute_trial, name_trial, shared=("measurement", "benchmark"))
+KIND = TaskKind("trial", open_inputs, compute_trial, name_trial, shared_keys=("measurement", "benchmark"))

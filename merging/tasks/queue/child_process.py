@@ -116,7 +116,7 @@ class WorkerProcess:
         with self._output:
             yield from map(json.loads, filter(bytes.strip, self._output))  # an empty line acknowledges the order
 
-    def leave(self) -> None:
+    def close_pipes(self) -> None:
         """Close the input and output of the process."""
         self._lines.put(None)
         self._output.close()

@@ -40,7 +40,7 @@ class JobKind:
     in_store: bool = False
     remains_note: str = ""
     writes: str = ""
-    timed: bool = False
+    computes_alone: bool = False
     expected_seconds: str = ""
 
     def is_pausable(self, recipe_yaml: str) -> bool:

@@ -178,7 +178,7 @@ class JobQueue(KnownJobs, ABC):
     # The threads that work through the queue
 
     def _start_threads(self) -> None:
-        while len(self._threads) < self.at_once:
+        while len(self._threads) < self.max_running:
             self._threads.append(threading.Thread(target=self._work_through_queue, name="merge-queue", daemon=True))
             self._threads[-1].start()
 

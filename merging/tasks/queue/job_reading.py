@@ -46,7 +46,7 @@ def read_job(
         words=record.words,
         benchmark=record.benchmark,
         halted_pid=process.pid if process.is_halted() else 0,
-        starts_in=starts_in,
+        seconds_until_start=starts_in,
         is_remote=process.is_remote,
         is_resumable=state == State.PAUSED or (state != State.DONE and _has_resumable_state(files, record, store)),
     )

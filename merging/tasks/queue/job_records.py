@@ -101,7 +101,7 @@ class Job:
     words: tuple[str, ...] = ()
     benchmark: str = ""
     halted_pid: int = 0
-    starts_in: float | None = None
+    seconds_until_start: float | None = None
     is_remote: bool = False
     is_resumable: bool = False
 

@@ -23,7 +23,7 @@ class KnownJobs:
     """
 
     def __init__(self, store: JobStore, at_once: int = 1) -> None:
-        self.store, self.at_once = store, at_once
+        self.store, self.max_running = store, at_once
         self._root = store.root / "jobs"
         self._changed = threading.Condition()
         self._queue: deque[str] = deque()
@@ -44,17 +44,17 @@ class KnownJobs:
             return Job(job_id, run.name, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=job_id)
         raise StoreError(f"There is no job {job_id[:40]!r}.")
 
-    def details(self, job_id: str) -> list[str]:
+    def list_details(self, job_id: str) -> list[str]:
         """The details of a job's recent events, oldest first; events from long ago are left out."""
         events = self._files(job_id).read_events(DETAIL_BYTES)
         return [str(event["detail"]) for event in events if "detail" in event][::-1]
 
-    def list_asked(self, session: str) -> set[str]:
+    def list_awaited_jobs(self, session: str) -> set[str]:
         """The jobs that a session asked for and has not left."""
         with self._changed:
             return self._turns.list_awaited_jobs(session)
 
-    def others_wait(self, job_id: str, session: str) -> bool:
+    def is_awaited_by_others(self, job_id: str, session: str) -> bool:
         """Whether another session waits for a job."""
         with self._changed:
             return self._turns.is_awaited_by_others(job_id, session)
@@ -74,7 +74,7 @@ class KnownJobs:
         computing = self._running.union(running_anywhere)  # includes jobs of other servers on this computer
         if any(map(_is_timed, (job_id, *computing))):
             return not computing
-        return len(computing) < self.at_once
+        return len(computing) < self.max_running
 
     def _files(self, job_id: str) -> JobFiles:
         return JobFiles(self._root, job_id)
@@ -95,4 +95,4 @@ class KnownJobs:
 
 def _is_timed(job_id: str) -> bool:
     """Whether a job measures times, which are longer while other jobs compute."""
-    return find_job_kind(job_id.partition("-")[0]).timed
+    return find_job_kind(job_id.partition("-")[0]).computes_alone

@@ -49,11 +49,11 @@ class SpareProcess:
         """The number of the waiting process; 0 if there is none."""
         with self._lock:
             if self._process is not None and not self._process.pid:
-                self._process.leave()
+                self._process.close_pipes()
                 self._process = None
             return self._process.pid if self._process is not None else 0
 
-    def keep_one(self) -> None:
+    def keep_ready(self) -> None:
         """Have a process ready from now on, as long as there is memory for it."""
         if not self._wanted.is_set():
             self._wanted.set()
@@ -75,7 +75,7 @@ class SpareProcess:
         process = self._hand_out({"command": list(words), "environment": dict(environment), "output": output.name})
         if process is None:
             return start_command(words, environment, output)
-        process.leave()
+        process.close_pipes()
         return process.process
 
     def start_answering(self, order: Plain) -> WorkerProcess:
@@ -119,7 +119,7 @@ def _end_process(process: WorkerProcess | None) -> None:
     """End a process that is not needed."""
     if process is not None:
         stop_process(process.process)
-        process.leave()
+        process.close_pipes()
 
 
 def _read_threads(environment: Environment) -> list[str]:

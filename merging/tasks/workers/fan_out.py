@@ -40,7 +40,7 @@ class WorkerTask:
     """
 
     name: str
-    ask: Callable[[], Plain]
+    make_request: Callable[[], Plain]
     compute: Callable[[Context], Any] | None = None
     work: int = 1
     nbytes: int = 0
@@ -143,7 +143,7 @@ class FanOut:
             return None if self._submitted and self._is_suspect(self._postponed[0]) else self._postponed.popleft()
         for task in source:
             try:
-                return _SubmittedTask(task, encode_request(task.ask()))
+                return _SubmittedTask(task, encode_request(task.make_request()))
             except MergingError as error:  # its request cannot be made
                 self._fail(task, error)
         return None

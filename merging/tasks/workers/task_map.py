@@ -37,13 +37,13 @@ class TaskMap(Generic[A]):
 
     kind: str
     context: Context
-    read: Callable[[WorkerTask, Plain], A]
-    take: Callable[[WorkerTask, A], None]
-    fail: Callable[[WorkerTask, MergingError], None] | None = None
-    is_there: Callable[[WorkerTask], bool] = lambda task: False
+    read_reply: Callable[[WorkerTask, Plain], A]
+    on_answer: Callable[[WorkerTask, A], None]
+    on_error: Callable[[WorkerTask, MergingError], None] | None = None
+    is_stored: Callable[[WorkerTask], bool] = lambda task: False
     total: int = 0
     folder: Path | None = None
-    say_lost: Callable[[], str] | None = None
+    describe_remains: Callable[[], str] | None = None
     _failures: dict[str, MergingError] = field(default_factory=dict, init=False)
     _done: int = field(default=0, init=False)
     _paused: bool = field(default=False, init=False)
@@ -58,7 +58,7 @@ class TaskMap(Generic[A]):
             WorkersGone: there was no worker for a minute.
         """
         kind, self.total = find_kind(self.kind), self.total or len(tasks)
-        assert kind.in_store == (self.folder is not None)
+        assert kind.writes_to_store == (self.folder is not None)
         self._noun, self._stored, self._done = kind.noun, kind.stored, self.total - len(tasks)
         if not tasks or workers is None:
             self._compute_here(tasks)
@@ -80,18 +80,18 @@ class TaskMap(Generic[A]):
             if self._stored and self.context.is_pause_requested():
                 self._paused = True
                 return
-            if self.is_there(task):
+            if self.is_stored(task):
                 self._done += 1
             else:
                 yield task
 
     def _fail(self, task: WorkerTask, error: MergingError) -> None:
-        if self.fail is not None:
-            self.fail(task, error)
+        if self.on_error is not None:
+            self.on_error(task, error)
         self._failures[task.name] = error
 
     def _accept(self, task: WorkerTask, answer: A) -> None:
-        self.take(task, answer)
+        self.on_answer(task, answer)
         self._done += 1
 
     def _compute_here(self, tasks: Sequence[WorkerTask]) -> None:
@@ -112,7 +112,7 @@ class TaskMap(Generic[A]):
         """Let workers write into the store, or compute in this process if a worker does not see the store's folder."""
         with write_mark(folder) as mark:
             if all(facts["sees_store"] for facts in question_workers(workers, self.context.device, mark)):
-                self._compute_on(workers, [replace(task, ask=partial(_add_mark, task, mark)) for task in tasks], mark)
+                self._compute_on(workers, [replace(task, make_request=partial(_add_mark, task, mark)) for task in tasks], mark)
                 return
         self.context.warn(f"{describe_unseen_store(folder)}, or {self._noun}s are computed here.")
         self._compute_here(tasks)
@@ -128,7 +128,7 @@ class TaskMap(Generic[A]):
             try:
                 if (name := reply.get("name", task.name)) != task.name:
                     raise WorkerError(f"a worker answered with {self._noun} {name} instead of {task.name}.")
-                answer = self.read(task, reply)
+                answer = self.read_reply(task, reply)
             except MergingError as error:
                 self._fail(task, error)
             else:
@@ -139,8 +139,8 @@ class TaskMap(Generic[A]):
             fan.run(self._find_missing_tasks(tasks), sum(task.work for task in tasks))
         except WorkersGone as gone:
             stored = f"{self._describe_stored()} Resume when they are back." if self._stored else ""
-            raise WorkersGone(f"{gone} {self.say_lost() if self.say_lost else stored}".strip()) from None
+            raise WorkersGone(f"{gone} {self.describe_remains() if self.describe_remains else stored}".strip()) from None
 
 
 def _add_mark(task: WorkerTask, mark: Mark) -> dict[str, Any]:
-    return {**task.ask(), "probe": mark}
+    return {**task.make_request(), "probe": mark}

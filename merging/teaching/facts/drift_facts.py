@@ -39,7 +39,7 @@ def drift(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     rows = _select_class_token_rows(measured.table("cumulative"), arguments.get("at"))
     if arguments.get("name") == TASK:
         by_task = rows.set_index("task")["cosine"]
-        title = context.benchmark.task(str(by_task.idxmax())).title
+        title = context.benchmark.find_task(str(by_task.idxmax())).title
         return Fact(float(by_task.max()), "", half=half, source=source, name=title)
     if arguments.get("name") is not None:
         raise LessonError(f"name is {TASK} or {TENSOR}; got {arguments['name']!r}.")

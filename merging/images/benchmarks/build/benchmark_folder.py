@@ -121,7 +121,7 @@ class _Build:
     def _write_images(self) -> None:
         (self.folder / "data").mkdir()
         description, size = self.plan.description, self.plan.models.architecture.image_size
-        meter = self.contexts[IMAGES_PHASE].meter(self.plan.images)
+        meter = self.contexts[IMAGES_PHASE].meter(self.plan.image_count)
         for task in self.plan.tasks:
             path = self.folder / "data" / f"{task.source.key}.npz"
             self.written[task.source.key] = write_task(
@@ -220,7 +220,7 @@ class _Build:
             "split": task.split.rule,
             "counts": written.counts,
             "draws": draws,
-            "class_names": task.classes.how,
+            "class_names": task.classes.origin,
             **({"prompts": source.prompts, "wording": source.wording} if source.prompts else {}),
             "head": Path(source.head).name if source.head else {"templates": list(task.templates)},
             "damaged": len(written.problems),

@@ -55,7 +55,7 @@ class Plan:
     text_tower: CheckpointView | None  # the text tower in its file, which exports need
 
     @property
-    def prompts(self) -> int:
+    def prompt_count(self) -> int:
         """Number of prompts that are encoded for the heads that must be built."""
         return sum(len(task.classes.names) * len(task.templates) for task in self.tasks if task.head is None)
 
@@ -78,10 +78,10 @@ class Plan:
     @property
     def pixel_bytes(self) -> int:
         """The largest number of bytes of its images; 0 for referenced images, whose positions take few bytes."""
-        return 0 if self.description.by_reference else self.images * 3 * self.models.architecture.image_size**2
+        return 0 if self.description.by_reference else self.image_count * 3 * self.models.architecture.image_size**2
 
     @property
-    def images(self) -> int:
+    def image_count(self) -> int:
         """The largest number of images that the benchmark can hold."""
         return sum(self.limits.count_sampled(task.split) for task in self.tasks)
 
@@ -192,6 +192,6 @@ def check_room(plan: Plan, folder: Path) -> None:
     needed, free = plan.nbytes + plan.pixel_bytes, free_bytes(folder.absolute().parent)
     if needed > free:
         raise TaskError(
-            f"The benchmark needs up to {size_text(needed)} for {plan.images:,} images and the models; "
+            f"The benchmark needs up to {size_text(needed)} for {plan.image_count:,} images and the models; "
             f"{size_text(free)} are free. Ask for fewer images, or leave them in their files (--by-reference)."
         )

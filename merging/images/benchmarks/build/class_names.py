@@ -21,7 +21,7 @@ class Classes:
     """Class names in the order of labels; ``how`` is a phrase on their source."""
 
     names: tuple[str, ...]
-    how: str
+    origin: str
     cautions: tuple[str, ...] = ()  # assumptions about the labels
 
 
@@ -35,9 +35,9 @@ def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | No
     if isinstance(chosen, Mapping):
         classes = Classes(_map_names(data_set_names, chosen), "as given, by the data set's own names")
     elif chosen is not None:
-        classes = _match_list(data_set_names, tuple(chosen), data.classes)
+        classes = _match_list(data_set_names, tuple(chosen), data.class_count)
     elif prompts is not None:
-        classes = _match_published(data_set_names, prompts, data.classes)
+        classes = _match_published(data_set_names, prompts, data.class_count)
     elif data_set_names is not None:
         spaced = tuple(name.replace("_", " ") for name in data_set_names)
         classes = Classes(spaced, "the data set's own, with underscores as spaces")
@@ -45,7 +45,7 @@ def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | No
         raise TaskError("Labels are numbers and their meaning is not stated; give the class names in their order.")
     names = tuple(unicodedata.normalize("NFC", name).strip() for name in classes.names)
     _check_names(names, None if chosen is not None else prompts)
-    return Classes(names, classes.how, classes.cautions)
+    return Classes(names, classes.origin, classes.cautions)
 
 
 def _map_names(data_set_names: Sequence[str] | None, user_names: Mapping[str, str]) -> tuple[str, ...]:

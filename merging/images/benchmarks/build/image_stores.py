@@ -108,7 +108,7 @@ class ImageLocations(ImageStore):
             yield from zip(indices, (square for chunk in chunks for square in chunk), strict=True)
 
     def _reference(self, part: str, index: int) -> ImageReference:
-        reference = self.data.reference(part, index)
+        reference = self.data.find_reference(part, index)
         if reference is None:
             raise TaskError(
                 f"Image {index} of part {part!r} is not a file, a row of a parquet file or a member of a "

@@ -44,5 +44,5 @@ class PickledCheckpoint(Checkpoint):
             cached = self._last = (name, tensor.read_flat(0, tensor.info.numel))
         return cached[1][start:stop]
 
-    def state(self) -> tuple[int, ...]:
+    def file_fingerprint(self) -> tuple[int, ...]:
         return file_fingerprint(self._descriptor)
