@@ -173,7 +173,7 @@ def test_exemplar_sensitivity_merges_with_so_many_exemplars(store, tiny_benchmar
 
 def test_the_images_of_drift_are_never_the_reporting_half(tiny_benchmark, monkeypatch):
     asked = []
-    whole = type(tiny_benchmark).images
+    whole = type(tiny_benchmark).load_images
     monkeypatch.setattr(
         type(tiny_benchmark), "images", lambda self, key, split: asked.append(split) or whole(self, key, split)
     )

@@ -94,7 +94,7 @@ def test_edits_come_first_and_no_reporting_image_is_read(store: Store, tiny_benc
         return images(self, key, split)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Benchmark, "images", watched)
+        patch.setattr(Benchmark, "load_images", watched)
         measured = measure("along_steps", store, tiny_benchmark, learned.id, context=Context(device="cpu"))
     assert read == {"choosing"}
     for step, run in ((0, start), (15, learned)):  # the files of the models are in half precision
@@ -143,7 +143,7 @@ def test_modules_of_tasks_are_measured_on_images_that_they_have_not_seen(store: 
     modules = run.open_modules()
     for row in measured.table("feature_shift").to_dict("records"):
         task = str(row["task"])
-        images = tiny_benchmark.preprocess(tiny_benchmark.images(task, "reporting")[0])
+        images = tiny_benchmark.preprocess(tiny_benchmark.load_images(task, "reporting")[0])
         expert = Encoder.from_checkpoint(open_checkpoint(tiny_benchmark.experts[task], task), torch.device("cpu"))
         goal = compute_features(expert, images).double()
         for name, of_task in (("before", None), ("after", task)):
@@ -164,8 +164,8 @@ def test_a_router_is_asked_about_unseen_images_too_and_the_oracle_stays_a_table(
     assert (oracle["oracle"] == oracle["expert"]).all()  # at density 1 the true task's vector leads to its expert
     for row in oracle.to_dict("records"):
         model = open_checkpoint(run.model_paths["merged"], "merged")
-        images, labels = tiny_benchmark.images(str(row["task"]), "reporting")
+        images, labels = tiny_benchmark.load_images(str(row["task"]), "reporting")
         rows = compute_features(Encoder.from_checkpoint(model, torch.device("cpu")), tiny_benchmark.preprocess(images))
-        right = (rows @ tiny_benchmark.head(str(row["task"])).T).argmax(dim=1).numpy() == labels
+        right = (rows @ tiny_benchmark.load_head(str(row["task"])).T).argmax(dim=1).numpy() == labels
         np.testing.assert_allclose(row["merged"], right.mean(), rtol=1e-6)
     assert run.scores is None

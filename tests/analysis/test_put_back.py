@@ -98,9 +98,9 @@ def margins(state, benchmark, dtype=torch.float32):
     encoder = Encoder(Encoder.from_checkpoint(tiny.checkpoint(tiny.pretrained())).architecture, tensors)
     means = []
     for task in benchmark.tasks:
-        pixels, labels = benchmark.images(task.key, "choosing")
+        pixels, labels = benchmark.load_images(task.key, "choosing")
         features = torch.nn.functional.normalize(encoder(benchmark.preprocess(pixels).to(dtype)), dim=-1)
-        cosines = features @ benchmark.head(task.key).to(dtype).T
+        cosines = features @ benchmark.load_head(task.key).to(dtype).T
         rows = range(len(labels))
         own = cosines[rows, labels].clone()
         cosines[rows, labels] = -9.0
@@ -227,7 +227,7 @@ def test_the_sample_is_a_preview_s(tiny_benchmark, monkeypatch):
     sample = put_back_images.sample_images(tiny_benchmark)
     assert {len(task.labels) for task in sample.values()} == {5}
     assert [len(set(task.labels.tolist())) for task in sample.values()] == [
-        min(5, len(set(tiny_benchmark.images(key, "choosing")[1].tolist()))) for key in sample
+        min(5, len(set(tiny_benchmark.load_images(key, "choosing")[1].tolist()))) for key in sample
     ]
 
 

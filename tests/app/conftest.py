@@ -81,7 +81,7 @@ def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., App
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """The measurements that pages ask for, which nothing computes: key and run."""
     found: list[tuple[str, str]] = []
-    monkeypatch.setattr(RunQueue, "measure", lambda self, key, run_id, *on: found.append((key, run_id)))
+    monkeypatch.setattr(RunQueue, "submit_measurement", lambda self, key, run_id, *on: found.append((key, run_id)))
     return found
 
 

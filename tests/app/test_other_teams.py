@@ -150,11 +150,11 @@ def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
     field.set_value(f"{tmp_path}/{{expert}}.safetensors").run()
     assert "reads only files whose names start with models:" in words(at)
     draft, (first, second) = at.session_state["_draft"], NAMES  # as a recipe that is pasted states them
-    draft.given_data = DataFiles.build(
+    draft.data_files = DataFiles.build(
         {first: "models:folder/a.safetensors", second: f"{tmp_path}/{second}.safetensors"}
     )
     field.set_value("models:folder/a.safetensors").run()
-    assert at.session_state["_draft"].given_data == DataFiles()
+    assert at.session_state["_draft"].data_files == DataFiles()
     assert "reads only files whose names start with models:" in words(at)
     field.set_value(f"{tmp_path}/{{expert}}.safetensors").run()
     monkeypatch.setattr("app.reading.listed_models.is_local", lambda: True)

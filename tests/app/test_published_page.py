@@ -43,7 +43,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LoopbackHub
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Jobs that would have been queued."""
     queued: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(RunQueue, "command", lambda self, *words: queued.append(words))
+    monkeypatch.setattr(RunQueue, "submit_command", lambda self, *words: queued.append(words))
     return queued
 
 

@@ -80,7 +80,7 @@ def test_a_model_of_other_sizes_is_no_fit(tiny_benchmark: Benchmark) -> None:
     wide = state | {"visual.proj": torch.zeros(tiny.WIDTH, 9)}
     assert "gives 9 features" in tiny_benchmark.describe_misfit(tiny.checkpoint(wide))
     tall = state | {"visual.positional_embedding": torch.zeros(10, tiny.WIDTH)}
-    assert "takes images of 24 × 24" in tiny_benchmark.misfit(tiny.checkpoint(tall))
+    assert "takes images of 24 × 24" in tiny_benchmark.describe_misfit(tiny.checkpoint(tall))
 
 
 def test_a_head_has_a_row_for_every_class(folder: Path) -> None:

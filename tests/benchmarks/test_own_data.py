@@ -64,9 +64,9 @@ def test_a_benchmark_is_all_that_the_program_needs(base, tmp_path):
     tasks = {"flags": {"images": "folder", "expert": "experts/flags.safetensors", "title": "Fruit & fur"},
              "other": "arrow"}  # fmt: skip
     found = made(base, tmp_path / "bench", tasks)
-    assert list(found.experts) == ["flags"] and found.task("flags").title == "Fruit & fur"
-    assert found.task("flags").class_names == ("apple tree", "bear", "cat")
-    assert [found.count("flags", split) for split in ("exemplars", "choosing", "reporting")] == [5, 4, 4]
+    assert list(found.experts) == ["flags"] and found.find_task("flags").title == "Fruit & fur"
+    assert found.find_task("flags").class_names == ("apple tree", "bear", "cat")
+    assert [found.count_images("flags", split) for split in ("exemplars", "choosing", "reporting")] == [5, 4, 4]
     scores = evaluate(found.pretrained, found)
     assert len(scores) == 4 and set(scores["n"]) == {4}
     drawn = found.labeled_exemplars(3)["flags"]
@@ -97,7 +97,7 @@ def test_the_activation_can_be_named_and_one_that_is_assumed_is_told(base, tmp_p
     assert not any("--activation" in line for line in manifests[1]["cautions"])
     towers = [Architecture.from_checkpoint(open_checkpoint(found.pretrained)) for found in (assumed, named)]
     assert [tower.quick_gelu for tower in towers] == [True, False]
-    heads = [found.head("flags") for found in (assumed, named)]
+    heads = [found.load_head("flags") for found in (assumed, named)]
     assert not torch.equal(*heads)  # the text tower is of the same model
     with pytest.raises(TaskError, match="`activation` is quick_gelu or gelu; got 'relu'"):
         described(base, tasks, activation="relu")
@@ -111,12 +111,12 @@ def test_pixels_and_labels_are_those_of_the_data(base, tmp_path):
              for part, listed in PARTS.items() for number, label in listed}  # fmt: skip
     seen = {}
     for part, name in (("train", "exemplars"), ("test", "choosing"), ("test", "reporting")):
-        images, labels = found.images("fruit", name)
+        images, labels = found.load_images("fruit", name)
         seen[name] = [known[image.tobytes()] for image in images]
         assert seen[name] == [(part, label) for label in labels]
         assert len({image.tobytes() for image in images}) == len(images)
-    shown = {image.tobytes() for image in found.images("fruit", "choosing")[0]}
-    assert not shown & {image.tobytes() for image in found.images("fruit", "reporting")[0]}
+    shown = {image.tobytes() for image in found.load_images("fruit", "choosing")[0]}
+    assert not shown & {image.tobytes() for image in found.load_images("fruit", "reporting")[0]}
 
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
@@ -131,13 +131,13 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_another_draw(base, t
     one, two, three = (made(base, tmp_path / n, tasks, seed=s) for n, s in (("1", 0), ("2", 0), ("3", 1)))
     assert one.digest == two.digest != three.digest
     alone = made(base, tmp_path / "4", {"arrays": "arrays.npz"})
-    assert (alone.images("arrays", "choosing")[0] == one.images("arrays", "choosing")[0]).all(), "not by other tasks"
+    assert (alone.load_images("arrays", "choosing")[0] == one.load_images("arrays", "choosing")[0]).all(), "not by other tasks"
 
 
 def test_all_images_can_be_taken(base, tmp_path):
     found = made(base, tmp_path / "bench", {"fruit": "folder"}, images=0, exemplars=0)
-    assert [found.count("fruit", name) for name in ("exemplars", "choosing", "reporting")] == [12, 9, 9]
-    halves = [np.bincount(found.images("fruit", name)[1], minlength=3) for name in ("choosing", "reporting")]
+    assert [found.count_images("fruit", name) for name in ("exemplars", "choosing", "reporting")] == [12, 9, 9]
+    halves = [np.bincount(found.load_images("fruit", name)[1], minlength=3) for name in ("choosing", "reporting")]
     assert sum(halves).tolist() == [6, 6, 6] and min(map(min, halves)) > 0, "the halves are drawn at random"
 
 
@@ -157,11 +157,11 @@ def test_splits_are_stated_and_apart(parts, counts, rule, base, tmp_path):
     expert = str(base / "experts/flags.safetensors")
     task = {"images": str(tmp_path / "data"), "expert": expert}
     found = made(base, tmp_path / "bench", {"fruit": task}, images=0, exemplars=0, seed=3)
-    assert tuple(found.count("fruit", name) for name in ("exemplars", "choosing", "reporting")) == counts
+    assert tuple(found.count_images("fruit", name) for name in ("exemplars", "choosing", "reporting")) == counts
     said = json.loads((tmp_path / "bench" / "manifest.json").read_text())["tasks"]["fruit"]
     assert rule in said["split"] and bool(said["cautions"]) == (len(parts) == 1)
-    names = [name for name in ("exemplars", "choosing", "reporting") if found.count("fruit", name)]
-    images = [image.tobytes() for name in names for image in found.images("fruit", name)[0]]
+    names = [name for name in ("exemplars", "choosing", "reporting") if found.count_images("fruit", name)]
+    images = [image.tobytes() for name in names for image in found.load_images("fruit", name)[0]]
     assert len(set(images)) == len(images)
 
 
@@ -176,7 +176,7 @@ def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):
     found = made(base, tmp_path / "bench", {"fruit": "folder"}, images=0)
     encoder, (images, _) = (
         Encoder.from_checkpoint(open_checkpoint(found.pretrained)),
-        found.images("fruit", "reporting"),
+        found.load_images("fruit", "reporting"),
     )
     whole = compute_features(encoder, found.preprocess(images))
     monkeypatch.setattr("merging.engine.evaluation.image_features.BATCH", 4)
@@ -194,11 +194,11 @@ def test_a_damaged_image_is_named_and_another_one_is_taken(tmp_path, base):
     bad.write_bytes(bad.read_bytes()[:40])
     (tmp_path / "data" / "test" / "notes.txt").write_text("x")
     found = made(base, tmp_path / "bench", {"fruit": str(tmp_path / "data")}, images=0, exemplars=0)
-    assert found.count("fruit", "choosing") + found.count("fruit", "reporting") == 29
+    assert found.count_images("fruit", "choosing") + found.count_images("fruit", "reporting") == 29
     said = json.loads((found.folder / "manifest.json").read_text())["tasks"]["fruit"]
     assert said["damaged"] == 1 and "test/bear/00511.png is a damaged PNG" in said["damaged_images"][0]
     few = made(base, tmp_path / "few", {"fruit": str(tmp_path / "data")}, images=14)
-    assert few.count("fruit", "choosing") + few.count("fruit", "reporting") == 28, "replaced by the next of the draw"
+    assert few.count_images("fruit", "choosing") + few.count_images("fruit", "reporting") == 28, "replaced by the next of the draw"
 
 
 def test_more_than_a_tenth_damaged_stops_and_leaves_nothing(tmp_path, base):
@@ -238,10 +238,10 @@ def test_released_heads_keep_their_rows_with_their_classes(base, tmp_path):
         made(base, tmp_path / "bench", {"stl": task})
     (tmp_path / "data" / "bear").rename(tmp_path / "data" / "truck")
     found = made(base, tmp_path / "bench", {"stl": task})
-    names = found.task("stl").class_names
+    names = found.find_task("stl").class_names
     assert names == ("cat", "dog", "truck") and found.logit_scale == pytest.approx(100, rel=1e-4)
     expected = weight[[stl.class_names.index(name) for name in names]]
-    assert torch.allclose(found.head("stl"), expected, atol=1e-5)
+    assert torch.allclose(found.load_head("stl"), expected, atol=1e-5)
     torch.save({"weight": 20 * weight[:3]}, tmp_path / "other.pt")
     other = {"images": str(base / "folder"), "head": str(tmp_path / "other.pt")}
     with pytest.raises(TaskError, match=r"different logit scales .other 20, stl 100"):
@@ -260,7 +260,7 @@ def test_models_that_do_not_fit_are_refused(base, tmp_path):
         made(base, tmp_path / "bench", {"fruit": "folder"}, pretrained="experts/pretrained.safetensors")
     found = made(base, tmp_path / "bench", {"fruit": "folder"}, pretrained="experts/pretrained.safetensors",
                  text="clip.safetensors")  # fmt: skip
-    assert found.head("fruit").shape == (3, tiny.EMBED)
+    assert found.load_head("fruit").shape == (3, tiny.EMBED)
 
 
 def test_a_folder_is_never_overwritten_by_mistake_and_a_stop_leaves_nothing(base, tmp_path):
@@ -291,15 +291,15 @@ def test_a_disk_without_room_is_told_before_anything_is_written(base, tmp_path, 
 def test_cached_features_tell_the_accuracy_of_their_model_only(base, tmp_path, capsys):
     found = made(base, tmp_path / "bench", {"fruit": "folder"})
     model = open_checkpoint(found.pretrained)
-    images, labels = found.images("fruit", "reporting")
+    images, labels = found.load_images("fruit", "reporting")
     own = compute_features(Encoder.from_checkpoint(model), found.preprocess(images))
     cached = FeatureFile(own, torch.from_numpy(labels), model.digest)
     cached.save(tmp_path / "features.npz")
     scores = evaluate(model, found, splits=["reporting"]).iloc[0]
     assert (
-        FeatureFile.load(tmp_path / "features.npz").score(model, found.head("fruit"))["accuracy"] == scores["accuracy"]
+        FeatureFile.load(tmp_path / "features.npz").score(model, found.load_head("fruit"))["accuracy"] == scores["accuracy"]
     )
-    save(tmp_path / "head.safetensors", {"weight": found.head("fruit")})
+    save(tmp_path / "head.safetensors", {"weight": found.load_head("fruit")})
     asked = [
         "benchmark",
         "score",

@@ -55,12 +55,12 @@ def test_tasks_splits_and_heads_belong_together(benchmark):
         assert len(task.descriptions) == len(task.class_names) and task.license and task.source
         seen: set[bytes] = set()
         for split in (*SPLITS, *([EXEMPLARS] if task.has_expert else [])):
-            images, _ = benchmark.images(task.key, split)
+            images, _ = benchmark.load_images(task.key, split)
             assert len(images) >= (64 if split == EXEMPLARS else 200)
             hashes = {image.tobytes() for image in images}
             assert not seen & hashes, f"{task.key}: an image is in two splits"
             seen |= hashes
-        assert torch.allclose(benchmark.head(task.key).norm(dim=1), torch.ones(len(task.class_names)), atol=1e-5)
+        assert torch.allclose(benchmark.load_head(task.key).norm(dim=1), torch.ones(len(task.class_names)), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["pretrained", "fashion", "multitask"])
@@ -74,6 +74,6 @@ def test_the_towers_load_into_open_clips_own_class_and_give_the_same_features(na
     tower = _build_vision_tower(stated["embed_dim"], CLIPVisionCfg(**stated["vision_cfg"]), stated["quick_gelu"])
     state = {n.removeprefix("visual."): value.float() for n, value in checkpoint.state_dict().items()}
     tower.load_state_dict(state, strict=True)
-    images = benchmark.preprocess(benchmark.images("fashion", "choosing")[0][:16])
+    images = benchmark.preprocess(benchmark.load_images("fashion", "choosing")[0][:16])
     with torch.inference_mode():
         assert torch.allclose(tower.eval()(images), Encoder.from_checkpoint(checkpoint)(images), atol=1e-5)

@@ -30,15 +30,15 @@ def test_sixty_sessions_are_counted_once_each_and_may_change_their_minds(polls, 
     code = polls.begin()
     assert CODE.fullmatch(code)
     votes = [
-        threading.Thread(target=polls.answer, args=(code, STEP, f"session {n}", [float(n % 3)])) for n in range(60)
+        threading.Thread(target=polls.count_answer, args=(code, STEP, f"session {n}", [float(n % 3)])) for n in range(60)
     ]
     for vote in votes:
         vote.start()
     for vote in votes:
         vote.join()
-    assert polls.counts(code, STEP) == [{0.0: 20, 1.0: 20, 2.0: 20}]
-    assert polls.answer(code, STEP, "session 0", [1.0]) and polls.answer(code, STEP, "session 0", [1.0])
-    assert polls.counts(code, STEP) == [{0.0: 19, 1.0: 21, 2.0: 20}]
+    assert polls.count_answers(code, STEP) == [{0.0: 20, 1.0: 20, 2.0: 20}]
+    assert polls.count_answer(code, STEP, "session 0", [1.0]) and polls.count_answer(code, STEP, "session 0", [1.0])
+    assert polls.count_answers(code, STEP) == [{0.0: 19, 1.0: 21, 2.0: 20}]
     stored = json.loads((tmp_path / FOLDER / f"{code}.json").read_text("utf-8"))
     assert set(stored) == {"until", "counts"} and stored["counts"] == {STEP: [{"0": 19, "1": 21, "2": 20}]}
     assert "session" not in (tmp_path / FOLDER / f"{code}.json").read_text("utf-8")
@@ -46,27 +46,27 @@ def test_sixty_sessions_are_counted_once_each_and_may_change_their_minds(polls, 
 
 def test_every_place_of_an_answer_is_counted_and_cells_in_any_order(polls):
     code = polls.begin()
-    polls.answer(code, STEP, "a", [80.0, 60.5])
-    polls.answer(code, STEP, "b", [80.0, 40.0])
-    assert polls.counts(code, STEP) == [{80.0: 2}, {40.0: 1, 60.5: 1}]
-    polls.answer(code, "l/2", "a", [3.0, 1.0], any_order=True)
-    polls.answer(code, "l/2", "b", [1.0, 7.0], any_order=True)
-    assert polls.counts(code, "l/2") == [{1.0: 2, 3.0: 1, 7.0: 1}]
-    polls.answer(code, "l/2", "b", [7.0], any_order=True)
-    assert polls.counts(code, "l/2") == [{1.0: 1, 3.0: 1, 7.0: 1}]
+    polls.count_answer(code, STEP, "a", [80.0, 60.5])
+    polls.count_answer(code, STEP, "b", [80.0, 40.0])
+    assert polls.count_answers(code, STEP) == [{80.0: 2}, {40.0: 1, 60.5: 1}]
+    polls.count_answer(code, "l/2", "a", [3.0, 1.0], any_order=True)
+    polls.count_answer(code, "l/2", "b", [1.0, 7.0], any_order=True)
+    assert polls.count_answers(code, "l/2") == [{1.0: 2, 3.0: 1, 7.0: 1}]
+    polls.count_answer(code, "l/2", "b", [7.0], any_order=True)
+    assert polls.count_answers(code, "l/2") == [{1.0: 1, 3.0: 1, 7.0: 1}]
 
 
 def test_every_session_may_mark_other_cells_of_a_large_map(polls):
     code = polls.begin()
     for session in range(60):
         marked = [float(40 * session + place) for place in range(40)]
-        assert polls.answer(code, STEP, str(session), marked, any_order=True)
-    assert len(polls.counts(code, STEP)[0]) == 2400
+        assert polls.count_answer(code, STEP, str(session), marked, any_order=True)
+    assert len(polls.count_answers(code, STEP)[0]) == 2400
 
 
 def test_they_outlive_a_restart_and_end_after_a_day(polls, tmp_path, clock):
     code = polls.begin()
-    polls.answer(code, STEP, "a", [1.0])
+    polls.count_answer(code, STEP, "a", [1.0])
     (tmp_path / FOLDER / "BCDFGH.json").write_text('{"until": 1e12, "counts": {"x/1": [{"a name": 1}]}}', "utf-8")
     again = Polls(tmp_path, clock)
     assert again.count_answers(code, STEP) == [{1.0: 1}] and not again.is_open("BCDFGH")
@@ -77,11 +77,11 @@ def test_they_outlive_a_restart_and_end_after_a_day(polls, tmp_path, clock):
 
 def test_what_is_no_answer_is_not_counted(polls, monkeypatch):
     code = polls.begin()
-    assert not polls.answer("BCDFGH", STEP, "a", [1.0])
+    assert not polls.count_answer("BCDFGH", STEP, "a", [1.0])
     for step, values in ((STEP, []), (STEP, [math.nan]), (STEP, [1.0] * 41), ("../x", [1.0]), ("a/0", [1.0])):
-        assert not polls.answer(code, step, "a", values)
+        assert not polls.count_answer(code, step, "a", values)
     monkeypatch.setattr(polls_module, "MAX_DISTINCT_NUMBERS", 2)
-    assert [polls.answer(code, STEP, str(n), [float(n)]) for n in range(3)] == [True, True, False]
+    assert [polls.count_answer(code, STEP, str(n), [float(n)]) for n in range(3)] == [True, True, False]
     monkeypatch.setattr(polls_module, "MAX_POLLS", 1)
     with pytest.raises(StoreError, match="There are 1 polls already"):
         polls.begin()
@@ -106,7 +106,7 @@ def test_the_median_guess():
 def test_where_there_are_too_many_an_unused_one_makes_room_after_an_hour(polls, clock, monkeypatch):
     monkeypatch.setattr(polls_module, "MAX_POLLS", 2)
     used, unused = polls.begin(), polls.begin()
-    polls.answer(used, STEP, "session", [1.0])
+    polls.count_answer(used, STEP, "session", [1.0])
     with pytest.raises(StoreError, match="2 polls"):
         polls.begin()
     clock.now += 3601

@@ -119,7 +119,7 @@ def test_sixty_equal_presses_make_one_job_that_all_see_finish(runner, store, chi
         press.join()
     assert len({job.id for job in jobs}) == 1 and len(jobs) == 60
     assert len(list((store.root / "jobs").iterdir())) == 1
-    assert all(runner.list_asked(name) == {jobs[0].id} for name in names)
+    assert all(runner.list_awaited_jobs(name) == {jobs[0].id} for name in names)
     wait_until(lambda: runner.get(jobs[0].id).state == State.RUNNING)
     for name in names[:59]:
         runner.cancel(jobs[0].id, name)
@@ -140,7 +140,7 @@ def test_a_merge_over_the_limit_is_refused_before_it_is_queued(runner, store, ch
             runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark, session="one")
     assert runner.list_jobs() == [] and not (store.root / "jobs").exists()
     with pytest.raises(ModeError, match="30 s"):
-        runner.measure("task_counts", session="one")
+        runner.submit_measurement("task_counts", session="one")
 
 
 def test_where_two_compute_at_the_same_time_the_third_starts_when_the_first_place_is_free(clock):

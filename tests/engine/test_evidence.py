@@ -121,7 +121,7 @@ def test_a_batch_of_exemplars_is_all_that_runs_at_a_time(monkeypatch):
         ran.append(len(x))
         return original(self, section, x, record)
 
-    monkeypatch.setattr(Encoder, "run", run)
+    monkeypatch.setattr(Encoder, "run_section", run)
     engine.run_recipe(
         CHAINS["lot"], tiny.checkpoint(base), experts, exemplars=_images(states, 10), context=Context("cpu")
     )
@@ -136,7 +136,7 @@ def test_every_section_runs_once_per_expert_and_pass(monkeypatch):
         ran.append((section, record is not None))
         return original(self, section, x, record)
 
-    monkeypatch.setattr(Encoder, "run", run)
+    monkeypatch.setattr(Encoder, "run_section", run)
     engine.run_recipe(
         Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states), context=Context("cpu")
     )

@@ -76,7 +76,7 @@ def test_the_card_counts_the_images_that_there_were(tiny_benchmark, tmp_path):
                           exemplars={"per_task": 5000})  # fmt: skip
     store = Store(tmp_path / "runs", libraries=())
     run = execute(recipe, store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu"))
-    most = tiny_benchmark.count(run.experts[0], "exemplars")
+    most = tiny_benchmark.count_images(run.experts[0], "exemplars")
     assert run.images == {"exemplars": dict.fromkeys(run.experts, most)}
     export(run, tmp_path / "out")
     assert f"The methods used {most} training images" in (tmp_path / "out" / "README.md").read_text()

@@ -27,9 +27,9 @@ def test_a_run_is_not_done_before_it_is_scored_on_the_benchmark(
     job = runner.submit(plain_recipe(tiny_benchmark), benchmark=other_benchmark)
     assert job.is_live and job.benchmark == str(other_benchmark.folder)
     assert runner.submit(plain_recipe(tiny_benchmark), benchmark=other_benchmark).id == job.id
-    runner.measure("drift", job.id, str(other_benchmark.folder))
+    runner.submit_measurement("drift", job.id, str(other_benchmark.folder))
     for ask in (
-        lambda: runner.measure("drift", job.id, str(tiny_benchmark.folder)),
+        lambda: runner.submit_measurement("drift", job.id, str(tiny_benchmark.folder)),
         lambda: runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark),
     ):
         with pytest.raises(StoreError, match="on another benchmark"):

@@ -56,7 +56,7 @@ def test_nothing_is_kept_of_what_is_cancelled_or_dismissed(runner, store, child,
 
 def test_the_points_of_a_cancelled_sweep_are_kept_if_it_had_begun(runner, child):
     child(SLEEP)
-    first, second = (runner.sweep(digit * 12, "A sweep").id for digit in "ab")
+    first, second = (runner.submit_sweep(digit * 12, "A sweep").id for digit in "ab")
     wait_until(lambda: runner.get(first).state == State.RUNNING)
     runner.cancel(second)
     runner.cancel(first)

@@ -170,7 +170,7 @@ def test_the_child_gets_all_cores_once_and_starts_elsewhere(store, monkeypatch):
 def test_a_command_is_a_job_with_its_own_words(runner, store, child, monkeypatch):
     child("pass")
     words = ("export", "0" * 12, "--out", "/x")
-    job = runner.command("export-hf", "0" * 12, "An export", words)
+    job = runner.submit_command("export-hf", "0" * 12, "An export", words)
     assert (job.subject, job.kind, job.words) == ("0" * 12, "export-hf", words)
     assert wait_for_end(runner, job.id).state == State.DONE
     command, _ = child_command(JobFiles(store.root / "jobs", job.id), store, monkeypatch)
@@ -180,7 +180,7 @@ def test_a_command_is_a_job_with_its_own_words(runner, store, child, monkeypatch
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_recipe_follows_its_command_only_if_that_is_done(runner, child, tiny_benchmark, fails):
     child("raise SystemExit(1)" if fails else "pass")
-    job = runner.command("read", "a" * 12, "Reading", ["digest"], then=plain_recipe(tiny_benchmark))
+    job = runner.submit_command("read", "a" * 12, "Reading", ["digest"], then=plain_recipe(tiny_benchmark))
     assert wait_for_end(runner, job.id).state == (State.FAILED if fails else State.DONE)
     assert [job.title for job in runner.list_jobs() if job.kind == "merge"] == ([] if fails else ["task_arithmetic"])
 
@@ -188,7 +188,7 @@ def test_a_recipe_follows_its_command_only_if_that_is_done(runner, child, tiny_b
 def test_a_recipe_that_cannot_follow_says_why(runner, child, tmp_path):
     child("pass")
     gone = Recipe.build("ties", {}, [], str(tmp_path / "gone.safetensors"), {"a": "x"})
-    job = wait_for_end(runner, runner.command("read", "a" * 12, "Reading", ["digest"], then=gone).id)
+    job = wait_for_end(runner, runner.submit_command("read", "a" * 12, "Reading", ["digest"], then=gone).id)
     assert job.state == State.FAILED
     assert "gone.safetensors: not found" in job.error
 
@@ -197,7 +197,7 @@ def test_what_a_cancelled_export_leaves_is_removed(runner, store, child, tmp_pat
     out = tmp_path / "exports" / "model"
     leave = LEAVE.format(str(out.parent)).replace("print", "there = ")
     child(f"{leave}; (there / 'weights').write_text('half'); import time; time.sleep(60)")
-    job = runner.command("export-hf", "0" * 12, "An export", ["export", "0" * 12, "--out", str(out)])
+    job = runner.submit_command("export-hf", "0" * 12, "An export", ["export", "0" * 12, "--out", str(out)])
     wait_until(lambda: list(out.parent.glob("*/weights")))
     runner.cancel(job.id)
     assert wait_for_end(runner, job.id).state == State.CANCELLED

@@ -80,7 +80,7 @@ def test_two_run_and_the_third_takes_the_place_of_the_one_that_ends(several, tin
 
 
 def test_pause_asks_the_one_that_was_meant(several, store, tiny_benchmark):
-    sweeps = [several.sweep(digit * 12, "A sweep").id for digit in "abc"]
+    sweeps = [several.submit_sweep(digit * 12, "A sweep").id for digit in "abc"]
     running(several, *sweeps[:2])
     several.pause(sweeps[1])
     several.pause(sweeps[2])
@@ -126,7 +126,7 @@ def test_two_servers_on_one_store_share_the_places_and_never_compute_the_same(se
 def test_what_is_timed_computes_alone(several, tiny_benchmark):
     (first,) = submitted(several, tiny_benchmark, 1)
     running(several, first)
-    timed = several.measure("method_times").id
+    timed = several.submit_measurement("method_times").id
     last = several.submit(plain_recipe(tiny_benchmark, 0.9)).id
     time.sleep(1.2)
     assert {several.get(job_id).state for job_id in (timed, last)} == {State.QUEUED}

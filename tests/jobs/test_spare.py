@@ -205,7 +205,7 @@ def test_a_process_that_waits_or_answers_ends_with_its_server(start):
 
 def test_every_job_has_a_process_of_its_own(runner, store, light, monkeypatch, tiny_benchmark):
     jobs_of(monkeypatch, "pass")
-    runner.spare.keep_one()
+    runner.spare.keep_ready()
     first = runner.spare.pid
     ids = [runner.submit(plain_recipe(tiny_benchmark, 0.1 * n)).id for n in (1, 2)]  # as two sessions click at once
     for run_id in ids:
@@ -218,7 +218,7 @@ def test_every_job_has_a_process_of_its_own(runner, store, light, monkeypatch, t
 
 def test_a_job_in_it_is_cancelled_and_killed_as_any(runner, store, light, monkeypatch, tiny_benchmark):
     jobs_of(monkeypatch, SLEEP)
-    runner.spare.keep_one()
+    runner.spare.keep_ready()
     ends = {}
     for scaling, end in ((0.1, runner.cancel), (0.2, lambda run_id: os.kill(worker(store, run_id), signal.SIGKILL))):
         run_id = runner.submit(plain_recipe(tiny_benchmark, scaling)).id
@@ -237,7 +237,7 @@ def worker(store, run_id) -> int:
 
 @pytest.mark.full
 def test_a_real_merge_and_a_preview_in_spare_processes(runner, store, tiny_benchmark):
-    runner.spare.keep_one()
+    runner.spare.keep_ready()
     waiting = runner.spare.pid
     job = wait_for_end(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
     assert (job.state, worker(store, job.id)) == (State.DONE, waiting)

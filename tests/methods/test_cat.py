@@ -220,7 +220,7 @@ def test_cat_looks_at_the_exemplars_once_however_often_its_result_is_streamed(mo
         ran.append(section)
         return original(self, section, x, record)
 
-    monkeypatch.setattr(Encoder, "run", run)
+    monkeypatch.setattr(Encoder, "run_section", run)
     images = {n: torch.randn(2, 3, tiny.SIZE, tiny.SIZE) for n in states}
     chain = Recipe.build("ties", edits=["cat"])
     result = engine.run_recipe(chain, tiny.checkpoint(base), experts, exemplars=images, context=Context(device="cpu"))

@@ -101,8 +101,8 @@ def test_after_an_edit_the_information_is_still_the_experts(family, shown):
 def test_labels_belong_to_the_images_that_unlabeled_methods_see(tiny_benchmark):
     images, drawn = tiny_benchmark.exemplars(5, seed=3), tiny_benchmark.labeled_exemplars(5, seed=3)
     for key, task in drawn.items():
-        assert torch.equal(task.images, images[key]) and torch.equal(task.head, tiny_benchmark.head(key))
-        everything, labels = tiny_benchmark.images(key, "exemplars")
+        assert torch.equal(task.images, images[key]) and torch.equal(task.head, tiny_benchmark.load_head(key))
+        everything, labels = tiny_benchmark.load_images(key, "exemplars")
         pool = tiny_benchmark.preprocess(everything)
         at = [int((pool == image).flatten(1).all(dim=1).nonzero()) for image in task.images]
         assert task.labels.tolist() == labels[at].tolist() and task.logit_scale == 100.0

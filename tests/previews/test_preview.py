@@ -88,7 +88,7 @@ def test_without_a_reference_it_is_the_pretrained_model(tiny_benchmark):
 
 def test_the_reporting_half_is_never_read(tiny_benchmark, monkeypatch):
     read, asked = Benchmark.load_images, []
-    monkeypatch.setattr(Benchmark, "images", lambda own, key, split: asked.append(split) or read(own, key, split))
+    monkeypatch.setattr(Benchmark, "load_images", lambda own, key, split: asked.append(split) or read(own, key, split))
     merging.preview(recipe_of(tiny_benchmark, "lot"), benchmark=tiny_benchmark, device="cpu")
     assert set(asked) == {"choosing", "exemplars"}
 

@@ -57,7 +57,7 @@ def test_what_is_no_number_of_images_is_refused(bad):
 def test_only_the_choosing_half_is_read(tiny_benchmark, monkeypatch):
     asked = []
     read = Benchmark.load_images
-    monkeypatch.setattr(Benchmark, "images", lambda own, key, split: asked.append(split) or read(own, key, split))
+    monkeypatch.setattr(Benchmark, "load_images", lambda own, key, split: asked.append(split) or read(own, key, split))
     sampled = sample_tasks(tiny_benchmark, PreviewSample(3))
     assert set(asked) == {"choosing"} and preview_samples.HALF == "choosing"
     for key, task in sampled.items():

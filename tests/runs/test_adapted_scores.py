@@ -93,9 +93,9 @@ def test_scores_in_domain_go_through_the_module_of_the_task_itself(adapted, run_
     run = run_it(adapted("surgery"))
     modules, scores = run.open_modules(), run.scores.set_index(["task", "split"])
     for key in run.experts:
-        images, labels = tiny_benchmark.images(key, "reporting")
+        images, labels = tiny_benchmark.load_images(key, "reporting")
         features = modules.features(tiny_benchmark.preprocess(images), key)
-        right = (features @ tiny_benchmark.head(key).T).argmax(dim=1).numpy() == labels
+        right = (features @ tiny_benchmark.load_head(key).T).argmax(dim=1).numpy() == labels
         assert scores.loc[(key, "reporting"), "correct"] == right.sum()
 
 
@@ -125,7 +125,7 @@ def test_labels_of_test_data_are_not_even_read(chain, run_it, monkeypatch, split
     def labels(self, key, split):
         raise AssertionError("labels were read")
 
-    monkeypatch.setattr(Benchmark, "images", labels)
+    monkeypatch.setattr(Benchmark, "load_images", labels)
     for recipe in (chain(split=split), chain(adapt=("surgery", ADAPTS["surgery"]), split=split)):
         assert run_it(recipe, evaluate=False).adapted_on == split
 
@@ -137,7 +137,7 @@ def test_test_data_are_those_of_the_split_and_of_the_merged_tasks(tiny_benchmark
     assert {len(task.images) for task in drawn.values()} == {3}
     assert all(task.labels is None and task.head is not None for task in drawn.values())
     whole = tiny_benchmark.test_data(experts, "reporting")
-    assert len(whole[experts[0]].images) == tiny_benchmark.count(experts[0], "reporting")
+    assert len(whole[experts[0]].images) == tiny_benchmark.count_images(experts[0], "reporting")
 
 
 def test_experts_that_are_no_tasks_are_named(chain, run_it, tiny_benchmark):
@@ -171,9 +171,9 @@ def test_a_router_that_names_tasks_chooses_the_head(adapted, run_it, tiny_benchm
     run = run_it(adapted(key))
     modules, table = run.open_modules(), run.table("task_unknown")
     assert set(table["task"]) == set(run.experts) and set(table["split"]) == {"choosing", "reporting"}
-    heads = [tiny_benchmark.head(task) for task in modules.tasks]
+    heads = [tiny_benchmark.load_head(task) for task in modules.tasks]
     for row in table.itertuples():
-        images, labels = tiny_benchmark.images(row.task, row.split)
+        images, labels = tiny_benchmark.load_images(row.task, row.split)
         batch = tiny_benchmark.preprocess(images)
         correct = own = 0
         for feature, named, label in zip(modules.features(batch), modules.named_tasks(batch), labels, strict=True):

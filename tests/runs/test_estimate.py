@@ -79,6 +79,6 @@ def test_the_estimate_counts_the_updates_of_adapts_that_learn_on_features(tiny_b
 def test_the_estimate_counts_the_score_with_the_task_unknown(tiny_benchmark):
     plain = adapted_work(tiny_benchmark, None)[EVALUATING]
     named, unnamed = (adapted_work(tiny_benchmark, key)[EVALUATING] for key in ("mass", "wemoe"))
-    inside = sum(tiny_benchmark.count(name, split) for name in tiny_benchmark.experts for split in SPLITS)
-    every = sum(tiny_benchmark.count(task.key, split) for task in tiny_benchmark.tasks for split in SPLITS)
+    inside = sum(tiny_benchmark.count_images(name, split) for name in tiny_benchmark.experts for split in SPLITS)
+    every = sum(tiny_benchmark.count_images(task.key, split) for task in tiny_benchmark.tasks for split in SPLITS)
     assert named - unnamed == pytest.approx(inside * (plain + unnamed) / every)

@@ -96,8 +96,8 @@ def _pick_group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
     notes += [f"{plural(len(group.heads), 'zero-shot head')} for a benchmark"] if group.heads else []
     if group.is_guessed:
         notes.append("the pretrained model is a guess: of the listed models, it is the nearest to all experts")
-    if group.unrelated:
-        names = page_text.join_words([clean_text(name, 40) for name in group.unrelated[:5]])
+    if group.unrelated_names:
+        names = page_text.join_words([clean_text(name, 40) for name in group.unrelated_names[:5]])
         notes.append(f"left out, because they seem to come from another pretrained model: {names}")
     st.caption(page_text.safe_text(f"{'. '.join(note[0].upper() + note[1:] for note in notes)}.", 500))
     return group

@@ -82,7 +82,7 @@ def check_labels(data: DataSet, name: str) -> DataSet:
         if len(labels) and (labels.min() < 0 or labels.max() >= data.class_count):
             hint = " Labels count from 0; are these from 1?" if labels.min() == 1 else ""
             raise TaskError(
-                f"{name}: labels of part {part!r} are in {labels.min()} … {labels.max()}, and there are {data.classes} "
+                f"{name}: labels of part {part!r} are in {labels.min()} … {labels.max()}, and there are {data.class_count} "
                 f"classes.{hint}"
             )
     if data.class_count > MAX_CLASSES:

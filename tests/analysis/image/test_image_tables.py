@@ -33,7 +33,7 @@ def test_neighbors_are_those_of_all_cosines(made, towers, run, tiny_benchmark):
     encoder, cosines = towers(run.id).encoder, {}
     own = normalize(encoder(studied.inputs), dim=-1)[0]
     for task in tasks:
-        for number, x in enumerate(tiny_benchmark.preprocess(tiny_benchmark.unlabeled(task, "choosing"))):
+        for number, x in enumerate(tiny_benchmark.preprocess(tiny_benchmark.load_unlabeled(task, "choosing"))):
             cosines[f"{task}:choosing:{number}"] = float(normalize(encoder(x[None]), dim=-1)[0] @ own)
     del cosines[studied.name]  # the image itself
     expected = sorted(cosines, key=cosines.__getitem__, reverse=True)[:20]

@@ -71,7 +71,7 @@ def test_occluding_nothing_changes_nothing(made, towers, image, run):
 
 
 def test_the_mean_patch(tiny_benchmark):
-    images = tiny_benchmark.unlabeled("digits", "choosing")
+    images = tiny_benchmark.load_unlabeled("digits", "choosing")
     every = [im[y : y + 8, x : x + 8] for im in images.astype(float) for y in (0, 8) for x in (0, 8)]
     np.testing.assert_allclose(occlude.mean_patch(images, 8), np.mean(every, axis=0))
 
