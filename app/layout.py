@@ -22,7 +22,7 @@ from merging.base.errors import MergingError, StoreError
 
 ICON = Path(__file__).with_name("icon.png")
 # A recipe must not make the server download, unless its operator sets "on".
-os.environ.setdefault(settings.HUB_SWITCH, "cached")
+os.environ.setdefault(settings.HUB_VARIABLE, "cached")
 
 
 Sections = Mapping[str, Sequence[tuple[str, str, str, str]]]  # name, title, icon and help of each page
@@ -68,7 +68,7 @@ def _draw_in_turn(sections: Sections) -> None:
         st.error(safe_text(problem, 1000), icon=":material/error:")
     try:
         modes.server_mode()  # an unknown mode is an error on every page
-        settings.jobs_at_once()  # likewise
+        settings.max_running_jobs()  # likewise
         if missing := benchmark_choice.follow_link():
             benchmark_badge.draw_missing(missing)
         else:

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 MARKUP_PATTERN = re.compile(
     r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]"
 )  # what ``plain_text`` replaces
-NUMBERS = ("real", "integer")
+NUMBER_KINDS = ("real", "integer")
 ONE_PER_TASK, MODULE_PER_TASK = "one model per task", "a module per task"
 ADAPTING_WORDS = {  # images that a run learned from without labels -> sentence
     "choosing": "Adapted on other test images than the scored ones, without labels.",
     "reporting": "† Adapted on these images, the scored ones, without labels.",
     "exemplars": "Adapted on training images, without labels.",
 }
-PROTOCOLS = {  # origin of test data -> words
+TEST_DATA_WORDS = {  # origin of test data -> words
     "choosing": "other test images",
     "reporting": "† the scored images, as the papers do",
     "exemplars": "training images",
@@ -127,7 +127,7 @@ def step_words(step: Step, numbers: bool = True) -> str:
     parts = [
         value_in_words(value) if bounds[name].kind == TABLE else f"{bounds[name].label.lower()} {value_in_words(value)}"
         for name, value in step.params.effective_values().items()
-        if value != bounds[name].default or (numbers and value is not None and bounds[name].kind in NUMBERS)
+        if value != bounds[name].default or (numbers and value is not None and bounds[name].kind in NUMBER_KINDS)
     ]
     return f"{title} ({', '.join(parts)})" if parts else title
 

@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 def is_allowed(action: VisitorAction) -> bool:
     """Whether visitors of this server may do the action."""
-    return modes.is_allowed(action) and not (action in modes.FOR_ONE and has_others())
+    return modes.is_allowed(action) and not (action in modes.SINGLE_USER_ACTIONS and has_others())
 
 
 def has_others() -> bool:
@@ -34,7 +34,7 @@ def has_others() -> bool:
 def require(action: VisitorAction) -> None:
     """Raises ModeError if visitors of this server may not do the action."""
     if not is_allowed(action):
-        raise ModeError(modes.refusal(action).replace("`", ""))
+        raise ModeError(modes.explain_refusal(action).replace("`", ""))
 
 
 def requires(action: VisitorAction) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -42,7 +42,7 @@ def settings_problem() -> str:
     try:
         modes.server_mode()
         frames.frame_policy()
-        settings.jobs_at_once()
+        settings.max_running_jobs()
         root = settings.store_root()
         if not (settings.benchmark_folder() / "tasks.json").is_file():
             return NO_BENCHMARK.format(settings.benchmark_folder())

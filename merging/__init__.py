@@ -270,7 +270,7 @@ def _open(
         vocabulary=stated["vocabulary"],
         adapt=adapt,
     )
-    return base, opened_recipe.with_checkpoints(recipe, base, opened)
+    return base, opened_recipe.attach_checkpoints(recipe, base, opened)
 
 
 # Public names that load on first use -> the modules that define them.

@@ -35,7 +35,7 @@ from merging.base import settings
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import summarize
 from merging.models.model_references import PRETRAINED
-from merging.recipes.presets import LEARNING, PRESETS, Preset, find_preset, partners
+from merging.recipes.presets import LEARNING, PRESETS, Preset, find_preset, list_partners
 from merging.recipes.recipe import Recipe
 from merging.study import measure as measuring
 from merging.study.analysis import measurement_registry, measurement_store, measurement_subject
@@ -61,8 +61,8 @@ RELEARNED_PRESETS = {
     "e_wemoe",
     "adamerging_surgery",
 }  # whose modules would take long to learn again to be measured
-RUNS: tuple[Preset, ...] = tuple(one for one in (*PRESETS, *partners()) if one.key not in AWAITED_PRESETS)
-MEASURED = settings.LIBRARY.parent / measurement_subject.FOLDER
+RUNS: tuple[Preset, ...] = tuple(one for one in (*PRESETS, *list_partners()) if one.key not in AWAITED_PRESETS)
+MEASURED = settings.LIBRARY_FOLDER.parent / measurement_subject.FOLDER
 DRIFT = (  # presets whose feature drift is measured; the others' is on demand
     "weight_averaging",
     "task_arithmetic",
@@ -140,11 +140,11 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="with --only: compute it even if it is there")
     parser.add_argument("--from", dest="place", type=Path, metavar="STORE", help="take finished runs that learned")
     parser.add_argument(
-        "--workers", default=settings.workers(), metavar="SPEC", help="who computes (see docs/cluster.md)"
+        "--workers", default=settings.workers_setting(), metavar="SPEC", help="who computes (see docs/cluster.md)"
     )
     options = parser.parse_args()
     benchmark = Benchmark.load()
-    known = {one.key: one for one in (*PRESETS, *partners())}
+    known = {one.key: one for one in (*PRESETS, *list_partners())}
     if missing := [key for key in options.only or () if key not in known]:
         parser.error(f"no preset is called {', '.join(missing)}; known: {', '.join(known)}")
     if options.place is not None:
@@ -164,9 +164,9 @@ def main() -> None:
 
 def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None = None) -> None:
     """Build the library beside the old one, then swap; what learns is taken over."""
-    with tempfile.TemporaryDirectory(dir=settings.BUNDLED) as folder:
+    with tempfile.TemporaryDirectory(dir=settings.BUNDLED_FOLDER) as folder:
         store = Store(Path(folder) / "new", libraries=(), dated=False)
-        library = Store(Path(folder) / "none", libraries=(settings.LIBRARY,))
+        library = Store(Path(folder) / "none", libraries=(settings.LIBRARY_FOLDER,))
         old = library if keep else None
         print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
         runs = {PRETRAINED: find_references(store, benchmark)[PRETRAINED]}
@@ -179,7 +179,7 @@ def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None
         for number, preset in enumerate(RUNS):
             print(f"[{number + 1}/{len(RUNS)}] ", end="")
             run = build(preset, store, benchmark)
-            doubled = SALIENCY in run.tables and edit_pairs.same_saliency(run, runs.values())
+            doubled = SALIENCY in run.tables and edit_pairs.find_same_saliency(run, runs.values())
             runs[preset.key] = library_entries.without_saliency(run, store) if doubled else run
         measured = [(kind, runs[key] if key else None) for kind, key in MEASUREMENTS]
         timed = {kind for kind, run in measured if take_over_measurement(kind, store, benchmark, old, run)}
@@ -196,14 +196,14 @@ def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None
             points.FOLDER: points.FACTS,
         }.items():
             library_entries.remove_seconds(store.root / name, facts)
-        library_entries.swap_folder(store.root / "runs", settings.LIBRARY)
+        library_entries.swap_folder(store.root / "runs", settings.LIBRARY_FOLDER)
         for name in (measurement_subject.FOLDER, points.FOLDER, sweep_storage.FOLDER):
-            library_entries.swap_folder(store.root / name, settings.BUNDLED / name)
+            library_entries.swap_folder(store.root / name, settings.BUNDLED_FOLDER / name)
 
 
 def add(preset: Preset, benchmark: Benchmark, *, again: bool = False) -> None:
     """Put one preset's run into the library, computed in a store that outlasts an interruption."""
-    store = Store(settings.store_root() / OWN_STORE, libraries=() if again else (settings.LIBRARY,), dated=False)
+    store = Store(settings.store_root() / OWN_STORE, libraries=() if again else (settings.LIBRARY_FOLDER,), dated=False)
     run_id = open_inputs(preset.recipe(benchmark.pretrained, benchmark.experts)).run_id()
     if again and store.has_run(run_id):
         store.delete(run_id)
@@ -238,10 +238,10 @@ def copy_finished_runs(presets: Sequence[Preset], place: Store, benchmark: Bench
 
 def complete_learned(keys: Sequence[str], benchmark: Benchmark) -> None:
     """List presets that learn as computed, and measure of them what the library lacks."""
-    listing = settings.BUNDLED / LEARNED_LIST
+    listing = settings.BUNDLED_FOLDER / LEARNED_LIST
     having = {*listing.read_text("utf-8").split(), *keys} if listing.exists() else set(keys)
     listing.write_text("".join(f"{one.key}\n" for one in PRESETS if one.key in having & LEARNING), "utf-8")
-    store = Store(settings.store_root() / OWN_STORE, libraries=(settings.LIBRARY,), dated=False)
+    store = Store(settings.store_root() / OWN_STORE, libraries=(settings.LIBRARY_FOLDER,), dated=False)
     for kind, key in list_learned_measurements(keys):
         recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
         run = store.get_run(open_inputs(recipe).run_id())
@@ -249,7 +249,7 @@ def complete_learned(keys: Sequence[str], benchmark: Benchmark) -> None:
         found = measurement_store.find_measurement_result(kind, store, benchmark, run.id)
         if found is not None and found.provenance != PRECOMPUTED:
             library_entries.put_entry(
-                found.path, settings.LIBRARY.parent / measurement_subject.FOLDER, measurement_store.FACTS
+                found.path, settings.LIBRARY_FOLDER.parent / measurement_subject.FOLDER, measurement_store.FACTS
             )
 
 
@@ -330,7 +330,7 @@ def compute_sweep(
     """All points of a sweep."""
     started = time.monotonic()
     for name in {one.name for one in sweep_session.plan_sweep(wanted, benchmark)} if old else ():
-        if (kept := settings.BUNDLED / points.FOLDER / name).is_dir():
+        if (kept := settings.BUNDLED_FOLDER / points.FOLDER / name).is_dir():
             shutil.copytree(kept, points.points_folder(store) / name, dirs_exist_ok=True)
     print(f"Sweeping {' and '.join(wanted.labels)}: ", end="", flush=True)
     sweep_storage.store_sweep(wanted, store)

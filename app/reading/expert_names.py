@@ -40,7 +40,7 @@ def experts_in_words(keys: Sequence[str], limit: int = 100) -> str:
     return f"{plural(len(keys), 'expert')}: {clean_text(', '.join(map(expert_name, keys)), limit)}"
 
 
-def with_names(table: pd.DataFrame, options: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str]]:
+def show_names(table: pd.DataFrame, options: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str]]:
     """A chart's table and options with experts by name, and {name: key} to translate clicks on the chart."""
     names = _map_names(table)
     columns = {name: _replace_values(table[name], names) for name in EXPERT_COLUMNS if names and name in table}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import streamlit as st
 
-from app.reading.page_data import CACHED
+from app.reading.page_data import MAX_CACHED
 from merging.study.analysis.measurement_store import StoredMeasurement
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def fingerprint(table: pd.DataFrame) -> bytes:
     return digest.digest()
 
 
-@st.cache_resource(max_entries=CACHED, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
+@st.cache_resource(max_entries=MAX_CACHED, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
 def draw_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool = False) -> go.Figure:
     """A chart's figure on a light or a dark ground. Shared: do not change it."""
     from viz import draw
@@ -39,8 +39,8 @@ def draw_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bo
     return _encode_arrays(result, result.to_dict())
 
 
-@st.cache_resource(max_entries=CACHED, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
-def page_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool) -> go.Figure:
+@st.cache_resource(max_entries=MAX_CACHED, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
+def draw_page_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool) -> go.Figure:
     """The figure for pages, with space for its tool bar. Shared: do not change it. Its arrays are already encoded."""
     import plotly.graph_objects as go
 
@@ -77,7 +77,7 @@ def cache_table(make: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame
 
     Writing to a returned table does not change the cached one.
     """
-    cached = cache_shared(CACHED)(make)
+    cached = cache_shared(MAX_CACHED)(make)
 
     @wraps(make)
     def call_and_copy(*arguments: Any) -> pd.DataFrame:

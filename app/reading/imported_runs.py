@@ -25,7 +25,7 @@ CLIP_NAME, EXPERT_PREFIX = "CLIP", expert_key("")
 def find_scores(name: str) -> ScoreTable | None:
     """The imported scores of a run (by its id) or of a checkpoint (by its name); None if there are none."""
     root = page_data.store().root
-    state = atomic.state_of(root / stored_scores.FOLDER / name, (atomic.MANIFEST, stored_scores.FACTS))
+    state = atomic.fingerprint_files(root / stored_scores.FOLDER / name, (atomic.MANIFEST, stored_scores.FACTS))
     return _find_scores(root, name, state) if state else None
 
 

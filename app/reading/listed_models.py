@@ -162,7 +162,7 @@ def _known_facts() -> dict[tuple[str, tuple[int, ...]], ModelFacts]:
 
 def _inspect(entries: Sequence[CatalogEntry]) -> tuple[dict[str, ModelFacts], int]:
     """Facts on entries by reference, and the number of entries that remain for the next drawing of the page."""
-    from merging.base.files.paths import path_state
+    from merging.base.files.paths import path_fingerprint
     from merging.models import digest_cache
     from merging.sharing.catalog.model_recognition import recognize_model
 
@@ -170,7 +170,7 @@ def _inspect(entries: Sequence[CatalogEntry]) -> tuple[dict[str, ModelFacts], in
     started, known_facts, new_count = time.monotonic(), _known_facts(), 0
     facts: dict[str, ModelFacts] = {}
     for entry in entries:
-        key = entry.reference, path_state(entry.path)
+        key = entry.reference, path_fingerprint(entry.path)
         if key not in known_facts:
             if new_count and time.monotonic() - started > MAX_READ_SECONDS:
                 continue
@@ -230,7 +230,7 @@ def base_models(files: ListedModels, model_groups: Sequence[ModelGroup]) -> dict
 
 def _folder_in_words(entry: CatalogEntry) -> str:
     """The folder of an entry as the table shows it; the benchmark's name for models of the user's own benchmark."""
-    is_own_benchmark = is_bundled(entry) and benchmark_choice.benchmark_folder() != settings.BUNDLED
+    is_own_benchmark = is_bundled(entry) and benchmark_choice.benchmark_folder() != settings.BUNDLED_FOLDER
     return (
         benchmark_choice.benchmark_title(benchmark_choice.benchmark_folder())
         if is_own_benchmark

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from app import page_text
 from app.reading import page_data
 from app.reading.figures import cache_table
-from app.reading.score_tables import NAMES
+from app.reading.score_tables import REFERENCE_NAMES
 from merging.recipes.papers.claims import BY_EXEMPLARS
 from merging.study.analysis import measurement_store as stored_measurements
 from merging.study.analysis.measurement_store import StoredMeasurement
@@ -149,7 +149,7 @@ def _loss_spread_cached(
 ) -> pd.DataFrame:
     import pandas as pd
 
-    from merging.study.analysis.correlation import accuracy_lost, spread
+    from merging.study.analysis.correlation import accuracy_lost, accuracy_spread
 
     rows = []
     for run in _runs:
@@ -164,7 +164,7 @@ def _loss_spread_cached(
         rows.append(
             (
                 run.name,
-                100 * spread(losses),
+                100 * accuracy_spread(losses),
                 100 * losses.mean(),
                 task_titles.get(worst, ""),
                 100 * largest_drop,
@@ -261,4 +261,4 @@ def reference_accuracies(stored: Sequence[Run]) -> dict[str, float]:
     inside = {
         kind: rows[rows["task"].isin(list(benchmark.experts))]["accuracy"].mean() for kind, rows in tables.items()
     }
-    return {NAMES[kind]: float(mean) for kind, mean in inside.items()}
+    return {REFERENCE_NAMES[kind]: float(mean) for kind, mean in inside.items()}

@@ -12,7 +12,7 @@ import streamlit as st
 from app.reading import page_data
 from app.session import benchmark_choice as session_benchmark
 from merging.base.errors import LessonError, TaskError
-from merging.base.files.paths import path_state
+from merging.base.files.paths import path_fingerprint
 from merging.teaching import lesson_check, lesson_files
 from merging.teaching.fact import Fact
 from merging.teaching.facts.fact_computation import compute_fact
@@ -30,7 +30,7 @@ def lessons() -> dict[str, Lesson]:
     return {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=[]) if not _find_missing_page(lesson)}
 
 
-def problems() -> list[str]:
+def list_problems() -> list[str]:
     """Why files in the lessons' folders cannot be read; untrusted text."""
     refused: list[LessonError] = []
     readable = lesson_files.list_lessons(refused=refused)
@@ -79,7 +79,7 @@ def _find_facts(lesson: Lesson, folder: Path) -> LessonFacts | None:
         return None
     store = page_data.store()
     stored = (store.root, *store.state(), *_storage_times())
-    return _cached_facts(lesson.path, path_state(lesson.path), folder, path_state(folder), stored)
+    return _cached_facts(lesson.path, path_fingerprint(lesson.path), folder, path_fingerprint(folder), stored)
 
 
 def _storage_times() -> tuple[int, ...]:
@@ -108,7 +108,7 @@ def _cached_facts(
     return LessonFacts(LessonContext(page_data.store(), page_data.benchmark(), lesson_files.read_lesson(path)))
 
 
-def lesson_fact(lesson: Lesson, spec: FactSpec) -> Fact:
+def find_fact(lesson: Lesson, spec: FactSpec) -> Fact:
     """One fact of a lesson; a missing fact is looked up again."""
     lesson_facts = _find_session_facts(lesson)
     if lesson_facts is None:
@@ -121,10 +121,10 @@ def lesson_fact(lesson: Lesson, spec: FactSpec) -> Fact:
     return lesson_facts.facts[key]
 
 
-def fill_in(lesson: Lesson, text: str) -> str:
+def fill_in_facts(lesson: Lesson, text: str) -> str:
     """A text of the lesson with its facts filled in; Markdown."""
     return fill_facts(
-        text, {name: lesson_fact(lesson, spec) for name, spec in lesson.facts.items() if f"{{{name}" in text}
+        text, {name: find_fact(lesson, spec) for name, spec in lesson.facts.items() if f"{{{name}" in text}
     )
 
 
@@ -133,7 +133,7 @@ def measured_truths(lesson: Lesson, step: Step) -> list[Fact]:
     specs = step.truth
     if step.guess is not None and step.guess.kind == CELLS:
         specs = tuple(FactSpec(spec.fact, {**spec.arguments, "of": "cells"}) for spec in specs)
-    return [lesson_fact(lesson, spec) for spec in specs]
+    return [find_fact(lesson, spec) for spec in specs]
 
 
 def step_view(lesson: Lesson, view: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

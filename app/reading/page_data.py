@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from merging.sharing.catalog.model_set_store import ModelSet
     from merging.study.run_queue import RunQueue
 
-SPLIT = "reporting"  # scores on the other half, "choosing", serve only to choose values
-CACHED = 64  # entries of a cache; an entry is a table of a few hundred kilobytes
+SCORED_SPLIT = "reporting"  # scores on the other half, "choosing", serve only to choose values
+MAX_CACHED = 64  # entries of a cache; an entry is a table of a few hundred kilobytes
 
 
 def store() -> Store:
@@ -38,7 +38,7 @@ def store() -> Store:
     return _open_store(settings.store_root(), folder, state_of(folder))
 
 
-@lru_cache(maxsize=CACHED)  # a page needs it dozens of times, and Streamlit's caches are slower
+@lru_cache(maxsize=MAX_CACHED)  # a page needs it dozens of times, and Streamlit's caches are slower
 def _open_store(root: Path, folder: Path, state: tuple[int, ...]) -> Store:
     return Store(root, (folder / "runs",), benchmark=_find_digest(folder, state))
 
@@ -49,7 +49,7 @@ def current_digest() -> str:
     return _find_digest(folder, state_of(folder))
 
 
-@lru_cache(maxsize=CACHED)
+@lru_cache(maxsize=MAX_CACHED)
 def _find_digest(folder: Path, state: tuple[int, ...]) -> str:
     """The digest in the benchmark's library, which saves reading all images; without a library the computed one."""
     library = Store(folder / "nothing", libraries=(folder / "runs",))
@@ -95,7 +95,7 @@ def data_set_titles() -> Mapping[str, str]:
     return _cached_titles(folder, state_of(folder))
 
 
-@lru_cache(maxsize=CACHED)
+@lru_cache(maxsize=MAX_CACHED)
 def _cached_titles(folder: Path, state: tuple[int, ...]) -> Mapping[str, str]:
     return MappingProxyType(
         {task.key: page_text.data_set_title(task.title) for task in _load_benchmark(folder, state).tasks}
@@ -112,10 +112,10 @@ def _load_benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
 def stored_runs() -> list[Run]:
     """Every stored run for this session's benchmark, read from disk; a page calls it once for each drawing."""
     benchmark_digest = current_digest()
-    return [run for run in store().list_runs() if belongs_here(run, benchmark_digest)]
+    return [run for run in store().list_runs() if belongs_to_benchmark(run, benchmark_digest)]
 
 
-def belongs_here(run: Run, on: str = "") -> bool:
+def belongs_to_benchmark(run: Run, on: str = "") -> bool:
     """Whether a run may be shown with this session's benchmark, or with the one that has the digest ``on``.
 
     A run without scores may be shown with any benchmark.
@@ -123,7 +123,7 @@ def belongs_here(run: Run, on: str = "") -> bool:
     return not run.has_scores or not (on := on or current_digest()) or run.benchmark == on
 
 
-def merges_of(stored: Sequence[Run]) -> list[Run]:
+def list_merges(stored: Sequence[Run]) -> list[Run]:
     """The merges among the stored runs: the user's, newest first, then those of the library in the presets' order.
 
     A run that is also in the library has its position there.
@@ -145,12 +145,12 @@ def library_title(run: Run) -> str:
 
 def clip_runs(stored: Sequence[Run]) -> list[Run]:
     """The merges of CLIP, whose models can evaluate images."""
-    return [run for run in merges_of(stored) if not run.network]
+    return [run for run in list_merges(stored) if not run.network]
 
 
 def scored_runs(stored: Sequence[Run]) -> list[Run]:
     """The merges that were evaluated on the benchmark that most of them share."""
-    merges = [run for run in merges_of(stored) if run.has_scores]
+    merges = [run for run in list_merges(stored) if run.has_scores]
     digests = [run.benchmark for run in merges]
     common = max(set(digests), key=digests.count) if digests else None
     return [run for run in merges if run.benchmark == common]
@@ -161,11 +161,11 @@ def scores(run: Run) -> pd.DataFrame | None:
     return _cached_scores(run.id, run.benchmark).copy(deep=False) if run.has_scores else None
 
 
-@st.cache_resource(max_entries=CACHED, show_spinner=False)
+@st.cache_resource(max_entries=MAX_CACHED, show_spinner=False)
 def _cached_scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
     table = store().get_run(run_id).scores
     assert table is not None  # called for runs with scores only
-    return page_text.add_titles(table[table["split"] == SPLIT].reset_index(drop=True))
+    return page_text.add_titles(table[table["split"] == SCORED_SPLIT].reset_index(drop=True))
 
 
 def run_table(run_id: str, name: str) -> pd.DataFrame:
@@ -173,7 +173,7 @@ def run_table(run_id: str, name: str) -> pd.DataFrame:
     return _cached_table(run_id, name).copy(deep=False)  # writing to the copy does not change the cached table
 
 
-@st.cache_resource(max_entries=CACHED, show_spinner=False)
+@st.cache_resource(max_entries=MAX_CACHED, show_spinner=False)
 def _cached_table(run_id: str, name: str) -> pd.DataFrame:
     return store().get_run(run_id).table(name)
 
@@ -195,7 +195,7 @@ def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[s
     )
 
 
-@st.cache_data(max_entries=CACHED, show_spinner=False)
+@st.cache_data(max_entries=MAX_CACHED, show_spinner=False)
 def _cached_expert_scores(
     benchmark_digest: str | None, experts: Sequence[tuple[str, str]]
 ) -> dict[str, Mapping[str, Any]]:
@@ -210,12 +210,12 @@ def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
     return _cached_summary(run.id, run.benchmark, references_known, stored) if run.has_scores else None
 
 
-@st.cache_data(max_entries=4 * CACHED, show_spinner=False)
+@st.cache_data(max_entries=4 * MAX_CACHED, show_spinner=False)
 def _cached_summary(
     run_id: str, benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
 ) -> Summary:  # the underscore excludes the runs themselves from the cache's key
     experts = {task: row["accuracy"] for task, row in expert_scores(benchmark_digest, _stored).items()}
-    return summarize(_cached_scores(run_id, benchmark_digest), store().get_run(run_id).experts, experts, SPLIT)
+    return summarize(_cached_scores(run_id, benchmark_digest), store().get_run(run_id).experts, experts, SCORED_SPLIT)
 
 
 def reference_scores(
@@ -241,9 +241,9 @@ def saliency(run: Run, stored: Sequence[Run]) -> tuple[pd.DataFrame, bool]:
     Raises:
         CheckpointError: the saliency must be measured, and a checkpoint of the run is missing or has changed.
     """
-    from merging.study.runs.edit_pairs import same_saliency
+    from merging.study.runs.edit_pairs import find_same_saliency
 
-    holder = run if SALIENCY in run.tables else same_saliency(run, stored)
+    holder = run if SALIENCY in run.tables else find_same_saliency(run, stored)
     return (run_table(holder.id, SALIENCY), True) if holder else (measured_saliency(run.id), False)
 
 
@@ -275,7 +275,9 @@ def benchmark_models() -> ModelSet:
     from merging.sharing.catalog.model_set_store import ModelSet
 
     current = benchmark()
-    title = "Bundled miniature CLIP" if current.folder == settings.BUNDLED else f"Models of {current.folder.name}"
+    title = (
+        "Bundled miniature CLIP" if current.folder == settings.BUNDLED_FOLDER else f"Models of {current.folder.name}"
+    )
     return ModelSet(title, current.pretrained, tuple(current.experts.items()))
 
 
@@ -313,7 +315,7 @@ def why_not_evaluated(pretrained: str) -> str:
     return _find_misfit(pretrained, file_state(pretrained), folder, state_of(folder))
 
 
-@st.cache_data(max_entries=CACHED, show_spinner=False)
+@st.cache_data(max_entries=MAX_CACHED, show_spinner=False)
 def _find_misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[int, ...]) -> str:
     from merging.models.formats.model_sources import ModelRef
 
@@ -329,7 +331,7 @@ def file_state(reference: str) -> tuple[int, ...]:
     from merging.models.formats.model_sources import ModelRef
 
     try:
-        return paths.path_state(ModelRef(reference).path)
+        return paths.path_fingerprint(ModelRef(reference).path)
     except CheckpointError:
         return ()
 
@@ -344,7 +346,7 @@ def is_large(pretrained: str) -> bool:
     return _unused_and_large(pretrained, file_state(pretrained))[1]
 
 
-@st.cache_data(max_entries=CACHED, show_spinner=False)
+@st.cache_data(max_entries=MAX_CACHED, show_spinner=False)
 def _unused_and_large(pretrained: str, file: tuple[int, ...]) -> tuple[bool, bool]:
     """Whether it carries unused text tensors, and whether it is large; both False for files that cannot be opened."""
     from merging.models.architecture import Architecture

@@ -12,7 +12,7 @@ from app.reading import page_data
 from app.session.job_queue import session_name
 from merging.base.modes import VisitorAction
 from merging.study.previews.preview_process import PreviewProcess, PreviewRequest, PreviewState, Request
-from merging.study.previews.preview_samples import STAGES
+from merging.study.previews.preview_samples import STAGE_SIZES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ def preview_request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
         benchmark=str(page_data.job_queue().folder),
         store=str(page_data.store().root.absolute()),
         run=reference.id if reference is not None and reference.kind == "merge" else "",
-        per_task=STAGES[-1] if permissions.has_others() else None,
+        per_task=STAGE_SIZES[-1] if permissions.has_others() else None,
         base=str(Path.cwd()),
     )
 

@@ -38,7 +38,7 @@ def network_of_sweep(sweep: Sweep) -> str:
     return recipes.network_name(first.pretrained, first.family)
 
 
-def present_program() -> tuple[str, str]:
+def find_program() -> tuple[str, str]:
     """The digest of the command line that the app was started with, and its name; empty without a program."""
     try:
         program = find_evaluator()
@@ -53,7 +53,7 @@ def find_results(sweep: Sweep) -> list[ProgramResults]:
     Raises:
         CheckpointError: a file of the sweep is gone.
     """
-    command, name = present_program()
+    command, name = find_program()
     references = sorted(
         {path for recipe in sweep.recipes for path in (recipe.pretrained, *dict(recipe.experts).values())}
     )
@@ -74,7 +74,7 @@ def _known_points(sweep_id: str, files: str, command: str, store: Store, benchma
     return KnownPoints(planned, store, page_data.benchmark(), _sweep.sample)
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner="Reading the checkpoints …")
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner="Reading the checkpoints …")
 def _planned_points(sweep_id: str, files: str, _sweep: Sweep) -> list[NamedPoint]:
     """The planned points without a program; ``rename_points`` names them for a program."""
     session = ProgramSession(page_data.benchmark(), _sweep.sample, store=page_data.store(), program=Evaluator(()))

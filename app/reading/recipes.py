@@ -103,17 +103,17 @@ def estimate_recipes(recipes: Sequence[Recipe], stored: Sequence[Run]) -> list[E
 
 
 @st.cache_resource(  # a view may need dozens; valid for a minute, because digests of files may become known meanwhile
-    max_entries=4 * page_data.CACHED, ttl=60, show_spinner=False, hash_funcs={Recipe: hash}
+    max_entries=4 * page_data.MAX_CACHED, ttl=60, show_spinner=False, hash_funcs={Recipe: hash}
 )
 def _estimate_cached(
     recipe: Recipe, files: str, benchmark_digest: str, runs_known: str, device: str, misfit: str, _stored: Sequence[Run]
 ) -> Estimate:
     from merging.study.runs.estimate import estimate_run
-    from merging.study.runs.opened_recipe import with_checkpoints
+    from merging.study.runs.opened_recipe import attach_checkpoints
 
     images = None if misfit else page_data.benchmark()
     pretrained, experts = _open_models(recipe.pretrained, recipe.experts, recipe.family, files)
-    return estimate_run(with_checkpoints(recipe, pretrained, experts, images), images, _stored, device)
+    return estimate_run(attach_checkpoints(recipe, pretrained, experts, images), images, _stored, device)
 
 
 @st.cache_resource(max_entries=4, ttl=60, show_spinner=False)
@@ -128,7 +128,7 @@ def _open_models(
 
 def preset_runs(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
     """The stored runs of these presets on the models of the library; runs of the library come before others."""
-    groups = edit_pairs.by_subject(sorted(runs, key=lambda run: not page_data.library_title(run)))
+    groups = edit_pairs.group_by_subject(sorted(runs, key=lambda run: not page_data.library_title(run)))
     group = next(
         (candidates for candidates in groups if page_data.library_title(candidates[0])), groups[0] if groups else []
     )
@@ -148,7 +148,7 @@ def open_network_name() -> str:
         sets = page_data.model_sets()
     except TaskError:
         return ""
-    chosen, _ = view_state.picked_set(list(sets))
+    chosen, _ = view_state.resolve_set(list(sets))
     return network_name(sets[chosen].pretrained) if chosen else ""
 
 
@@ -162,7 +162,7 @@ def has_vocabulary(pretrained: str, family: str = "") -> bool:
     return _inspect_network(pretrained, family, page_data.file_state(pretrained))[1]
 
 
-def holds_clip(pretrained: str) -> bool:
+def contains_clip(pretrained: str) -> bool:
     """Whether a network other than CLIP contains a whole CLIP image encoder, which can be merged alone."""
     return (
         bool(network_name(pretrained)) and _inspect_network(pretrained, CLIP_KEY, page_data.file_state(pretrained))[2]

@@ -53,7 +53,7 @@ def list_sources(
     table: pd.DataFrame, options: Mapping[str, Any], chosen: ChartSources, view_address: str
 ) -> list[Source]:
     """The runs and sweeps that a chart shows, with the facts to compute them again."""
-    return [source_of(source) for source in shown_sources(table, options, chosen, view_address)]
+    return [make_source(source) for source in shown_sources(table, options, chosen, view_address)]
 
 
 def shown_sources(
@@ -81,7 +81,7 @@ def run_ids_in_address(view_address: str) -> list[str]:
     return [run] if run else [run_id for run_id in runs.split(",") if run_id]
 
 
-def source_of(run_or_sweep: Run | Sweep) -> Source:
+def make_source(run_or_sweep: Run | Sweep) -> Source:
     """A run or a sweep with the facts to compute it again, without names and paths of this machine."""
     if not isinstance(run_or_sweep, Run):
         from app.reading import sweeps  # loads torch, which Home does not need

@@ -23,7 +23,7 @@ MEANS_NOTE = (
     "the harmonic mean of the two averages."
 )
 IN_DOMAIN_NOTE = "In domain are the tasks of the merged experts ({}), for the reference models as for the merges."
-NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
+REFERENCE_NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
 
 
 def averages_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
@@ -32,7 +32,7 @@ def averages_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     return _averages_cached(ids, runs[0].benchmark, references_known, stored)
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _averages_cached(
     run_ids: tuple[str, ...], benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
 ) -> pd.DataFrame:
@@ -42,7 +42,9 @@ def _averages_cached(
     experts, benchmark = runs[0].experts, runs[0].benchmark
     expert_accuracies = {task: row["accuracy"] for task, row in page_data.expert_scores(benchmark, _stored).items()}
     rows = [
-        _make_row(kind, NAMES[kind], kind, summarize(table, experts, expert_accuracies, page_data.SPLIT))
+        _make_row(
+            kind, REFERENCE_NAMES[kind], kind, summarize(table, experts, expert_accuracies, page_data.SCORED_SPLIT)
+        )
         for kind, table in page_data.reference_scores(benchmark, experts, _stored).items()
         if _evaluates_same_models(kind, runs[0], page_data.references(benchmark, _stored))
     ]
@@ -97,7 +99,7 @@ def accuracies_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame
     return _accuracies_cached(ids, runs[0].benchmark, references_known, stored)
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _accuracies_cached(
     run_ids: tuple[str, ...], benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
 ) -> pd.DataFrame:

@@ -233,7 +233,7 @@ def _make_shown_point(
     )
 
 
-def checkpoint_doubts(sweep: Sweep) -> list[str]:
+def list_checkpoint_doubts(sweep: Sweep) -> list[str]:
     """Possible problems of the checkpoints of a sweep, in sentences."""
     models = {(recipe.pretrained, recipe.experts, recipe.architecture, recipe.activation) for recipe in sweep.recipes}
     references = sorted(
@@ -245,11 +245,11 @@ def checkpoint_doubts(sweep: Sweep) -> list[str]:
     )
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner="Comparing the checkpoints …")
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner="Comparing the checkpoints …")
 def _checkpoint_doubts_cached(
     models: str, files: str, learning_note: str, benchmark_digest: str, _sweep: Sweep
 ) -> list[str]:
-    return sweep_session.list_doubts(_sweep, SweepSession(page_data.benchmark(), _sweep.sample))
+    return sweep_session.list_sweep_doubts(_sweep, SweepSession(page_data.benchmark(), _sweep.sample))
 
 
 def input_digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:

@@ -58,7 +58,7 @@ def pick_run_b(runs: Sequence[Run]) -> tuple[Run | None, bool]:
 
 def draw_suggestions(a: Run, runs: Sequence[Run]) -> None:
     """Suggestions for B: the runs that differ least from A."""
-    suggestions = compare_recipes.nearest_runs(a, runs)[:MAX_SUGGESTIONS]
+    suggestions = compare_recipes.find_nearest_runs(a, runs)[:MAX_SUGGESTIONS]
     if not suggestions:
         st.info("Choose B above. No other run merges the same experts as A, so only a part can be compared.")
         return
@@ -93,7 +93,7 @@ def draw_recipe_lines(pair: RunPair) -> None:
     if pair.is_reference:
         st.markdown(REFERENCE_NOTE)
         return
-    lines = compare_recipes.recipe_differences(pair.a, pair.b)
+    lines = compare_recipes.list_differences(pair.a, pair.b)
     if unknown_runs := [run for run in pair.runs if not compare_recipes.has_known_methods(run)]:
         st.info(
             UNKNOWN_METHODS_NOTE.format(
@@ -114,7 +114,7 @@ def draw_recipe_lines(pair: RunPair) -> None:
 def main() -> None:
     """Both pickers, and the views of the pair."""
     stored = page_data.stored_runs()
-    runs = page_data.merges_of(stored)
+    runs = page_data.list_merges(stored)
     first_run = next(iter(recipes_reading.preset_runs(FIRST_RUN_PRESETS, runs)), None)
     if not runs:
         run_picker.pick_run(runs)
@@ -131,7 +131,7 @@ def main() -> None:
         draw_suggestions(a, runs)
         draw_tensor_picker(a)
         return
-    pair = compare_data.make_pair(a, b)
+    pair = compare_data.load_pair(a, b)
     if not pair.is_reference:  # a reference model cannot be A
         st.button("Swap A and B", icon=":material/swap_horiz:", on_click=run_choice.swap_runs, args=(a.id, b.id))
     if a.id == b.id:

@@ -42,7 +42,7 @@ def choose_first_run(runs: list[Run]) -> Run | None:
 
 def main() -> None:
     """The chosen view of the chosen experts."""
-    runs = page_data.merges_of(page_data.stored_runs())
+    runs = page_data.list_merges(page_data.stored_runs())
     view = st.segmented_control(
         "View", (*VIEWS, *BENCHMARK_VIEWS), default=next(iter(VIEWS)), key=address.CONFLICTS_VIEW, bind=address.BIND,
         required=True,

@@ -40,12 +40,12 @@ def choose_first_runs(runs: Sequence[Run]) -> list[str]:
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
     """The picker of runs, first of CLIP runs; warns of runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, missing = run_choice.picked_runs(
+    chosen, missing = run_choice.resolve_runs(
         list(by_id), choose_first_runs([run for run in runs if not run.network] or runs)
     )
     if missing:
-        run_picker.draw_missing_runs(missing, other_network_note=other_networks.ONE_OTHER)
-    run_picker.draw_several(by_id, chosen, "drifting")
+        run_picker.draw_missing_runs(missing, other_network_note=other_networks.OTHER_NETWORK_NOTE)
+    run_picker.draw_runs_picker(by_id, chosen, "drifting")
     if not chosen and not missing:
         st.info("Choose at least one run above.")
     return [by_id[run_id] for run_id in chosen]
@@ -98,7 +98,7 @@ def main() -> None:
         lot_cases.draw_cases()
     elif view == EXEMPLARS:
         lot_cases.draw_exemplars(stored)
-    elif not (runs := runs + (other_networks.offered_runs(stored) if view == LAYERS else [])):
+    elif not (runs := runs + (other_networks.list_offered_runs(stored) if view == LAYERS else [])):
         page_parts.draw_empty(
             "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
         )

@@ -42,10 +42,10 @@ def choose_first_runs(runs: Sequence[Run]) -> list[str]:
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
     """The picker of runs, with a warning about runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, missing = run_choice.picked_runs(list(by_id), choose_first_runs(runs))
+    chosen, missing = run_choice.resolve_runs(list(by_id), choose_first_runs(runs))
     if missing:
         run_picker.draw_missing_runs(missing, offers=WHAT_IS_OFFERED)
-    run_picker.draw_several(by_id, chosen, "featuring", MAX_RUNS)
+    run_picker.draw_runs_picker(by_id, chosen, "featuring", MAX_RUNS)
     if len(chosen) > MAX_RUNS:
         st.caption(f"Showing {MAX_RUNS} of the {len(chosen)} chosen runs; no more fit.")
     return [by_id[run_id] for run_id in chosen[:MAX_RUNS]]
@@ -68,7 +68,7 @@ def pick_reference_models(references: dict[str, Run]) -> list[Run]:
 def draw_download(models: Sequence[feature_data.Model]) -> None:
     """The download of the features."""
     st.download_button(
-        "Features (npz)", lambda: feature_data.npz_bytes(models), "features.npz", "application/octet-stream",
+        "Features (npz)", lambda: feature_data.make_npz(models), "features.npz", "application/octet-stream",
         on_click="ignore", type="tertiary", icon=":material/download:",
         help="Raw features of all models shown, with names, data sets and classes of the images.",
     )  # fmt: skip
@@ -76,7 +76,7 @@ def draw_download(models: Sequence[feature_data.Model]) -> None:
 
 def draw_view(view: str, chosen: Sequence[Run], references: Sequence[Run]) -> None:
     """The chosen view of the models with features, and the offer to extract the features of the others."""
-    models, without_features = feature_data.split_by_features([*references, *chosen])
+    models, without_features = feature_data.find_models_with_features([*references, *chosen])
     if without_features:
         measure_button.draw_missing(
             measurements.FEATURES, without_features, NOT_EXTRACTED, [model.measurement for model in models]
@@ -114,7 +114,7 @@ def main() -> None:
         return
     if without_module := [page_text.title_with_note(run) for run in chosen if run.needs_task]:
         st.caption(NO_MODULE.format(page_text.safe_text(page_text.join_words(without_module), 300)))
-    references = pick_reference_models(dict(feature_data.reference_runs(stored)))
+    references = pick_reference_models(dict(feature_data.find_references(stored)))
     if not any(run.kind == "pretrained" for run in references):
         st.info(NO_PRETRAINED)
     groups = run_picker.group_by_models(chosen)

@@ -24,7 +24,7 @@ page_parts.draw_heading(
 )
 
 stored = page_data.stored_runs()
-runs = page_data.merges_of(stored)
+runs = page_data.list_merges(stored)
 if lesson := offered_lessons.lessons().get("why_merging_hurts"):
     FIRST_CARD = (
         "Guess first, then see what merging does to accuracy and to features, and read why: a lesson of "
@@ -128,7 +128,7 @@ def draw_list_controls(runs: list[Run]) -> list[Run]:
     counts = {ALL_RUNS: len(runs), OWN_RUNS: own_count, LIBRARY_RUNS: len(runs) - own_count}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         search_words = st.text_input("Find a run", type="search", live=True, key="find_run", max_chars=80, width=220)
-        order_name = st.selectbox("Order by", run_order.ORDERS, key="order_by", width=180)
+        order_name = st.selectbox("Order by", run_order.ORDER_FIELDS, key="order_by", width=180)
         source = ALL_RUNS
         if own_count and own_count < len(runs):
             source = st.segmented_control(
@@ -166,7 +166,7 @@ def draw_column_heads(sortable: bool) -> None:
         ordered = st.session_state.get("order_by") == order
         column.button(
             f"{head} ↓" if ordered else head, key=f"order_{order}", type="tertiary", on_click=order_by,
-            args=(next(iter(run_order.ORDERS)) if ordered else order,), help=None if ordered else "Best first",
+            args=(next(iter(run_order.ORDER_FIELDS)) if ordered else order,), help=None if ordered else "Best first",
         )  # fmt: skip
 
 

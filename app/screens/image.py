@@ -14,7 +14,7 @@ from app.widgets import page_parts
 def main() -> None:
     """The image with its description, the pickers, and the chosen view."""
     stored = page_data.stored_runs()
-    image = image_picker.picked_image()
+    image = image_picker.find_picked_image()
     top = st.container(border=True)
     with st.container(gap="small"):
         image_page.draw_image_pickers(image)

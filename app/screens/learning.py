@@ -26,7 +26,7 @@ COEFFICIENTS, LOSSES, MODULES, MASKS, STORAGE = "coefficients", "loss and gain",
 VIEW_TABLES = {  # view -> tables, at least one of which a run must have
     COEFFICIENTS: {learning.STEPS},
     LOSSES: {learning.TRACE, learning.SHIFT},
-    MODULES: {learning.SHIFT, learning.ROUTING, learning.PARTS},
+    MODULES: {learning.SHIFT, learning.ROUTING, learning.MODULE_PARTS},
     MASKS: {learning.LOCALIZATION},
     STORAGE: set(learning.LEARNED_TABLES),
 }
@@ -46,7 +46,7 @@ def open_view(name: str) -> None:
 def choose_first_run(learned: Sequence[Run]) -> Run:
     """The run that is shown if none is chosen: one with the view in the link, of the library if possible."""
     tables = VIEW_TABLES.get(st.query_params.get(address.LEARNING_VIEW, ""), set(learning.LEARNED_TABLES))
-    candidates = [run for run in learned if tables & learning.table_names(run)] or learned
+    candidates = [run for run in learned if tables & learning.list_table_names(run)] or learned
     return next((run for run in candidates if page_data.library_title(run)), candidates[0])
 
 
@@ -54,10 +54,10 @@ def main() -> None:
     """The jobs that learn, and the chosen view of a run."""
     live_learning.draw_live()
     stored = page_data.stored_runs()
-    runs = page_data.merges_of(stored)
+    runs = page_data.list_merges(stored)
     learned = [run for run in runs if learning.has_learned(run)]
     if not learned:
-        key = start_runs.learning_method()
+        key = start_runs.find_learning_method()
         page_parts.draw_empty(
             NO_LEARNED_RUN, "Merge with a method that learns", pages.MERGE, **({"chain": key} if key else {})
         )
@@ -72,13 +72,13 @@ def main() -> None:
         first = choose_first_run(learned)
         st.button(f"Show {page_text.run_label(first)}", on_click=run_choice.pick_run, args=(first.id,), type="primary")
         return
-    available_views = [name for name, tables in VIEW_TABLES.items() if tables & learning.table_names(run)]
+    available_views = [name for name, tables in VIEW_TABLES.items() if tables & learning.list_table_names(run)]
     if fresh or address.LEARNING_VIEW not in {*st.session_state, *st.query_params}:
         st.session_state[address.LEARNING_VIEW] = available_views[0]
     chosen = st.segmented_control(
         "View", list(VIEW_TABLES), default=COEFFICIENTS, key=address.LEARNING_VIEW, bind=address.BIND, required=True
     )
-    draw_view(run, chosen, available_views, [run for run in learned if page_data.belongs_here(run)], stored)
+    draw_view(run, chosen, available_views, [run for run in learned if page_data.belongs_to_benchmark(run)], stored)
 
 
 def draw_view(
@@ -90,7 +90,7 @@ def draw_view(
         for name in available_views:
             st.button(name.capitalize(), key=f"open_{name}", on_click=open_view, args=(name,), type="tertiary")
         return
-    comparable = learning.comparable_runs(run, learned)
+    comparable = learning.find_comparable_runs(run, learned)
     views: dict[str, Callable[[], None]] = {
         COEFFICIENTS: lambda: coefficients.draw_view(run, comparable),
         LOSSES: lambda: losses.draw_view(run, stored),

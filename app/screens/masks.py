@@ -32,7 +32,7 @@ page_parts.draw_heading(
 
 def choose_cell() -> None:
     """Callback of a click: choose the cell's expert and tensor."""
-    if cell := chart_view.clicked_mark("saliency_matrix"):
+    if cell := chart_view.read_clicked_mark("saliency_matrix"):
         selection.choose_value(address.TENSOR, cell["tensor"])
         selection.choose_value(address.EXPERT, cell.get("expert"))  # the final mask belongs to no expert
 
@@ -41,9 +41,9 @@ def choose_cell() -> None:
 def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
     """The live chart: a change of the ratio redraws the masks from the stored saliency, without a new merge."""
     from merging.methods.shared.saliency import apply_ratio, join_thirds
-    from merging.recipes.presets import settings_of
+    from merging.recipes.presets import read_settings
 
-    ratio, shared = settings_of(run.recipe)
+    ratio, shared = read_settings(run.recipe)
     try:
         stored, masked = page_data.saliency(run, candidate_runs)
     except CheckpointError as error:
@@ -84,17 +84,17 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
         name, cell, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.claim_lines("masks/saliency")
         chart_view.draw_chart(
             "saliency_matrix", shown, name=name, on_click=choose_cell, selected=cell, group=order,
-            guides=painting, description=f"{words} {paper}", of=[run],
+            guides=painting, description=f"{words} {paper}", sources=[run],
         )  # fmt: skip
         paper_line.draw_lines(paper, [run])
     if painting:
         with painting_area:
             run_mask = join_thirds(apply_ratio(stored, ratio, shared)) if masked else None
-            paint.draw_painting(run, shown, chosen, run_mask, order, thirds=len(shown) < len(table))
+            paint.draw_painting(run, shown, chosen, run_mask, order, qkv_separate=len(shown) < len(table))
     if tensor:
         draw_tensor(run, shown[shown["tensor"] == tensor], tensor, expert, experts)
     put_back_panel.draw_panel(run, tensor, "masks")
-    draw_kept_shares(kept_share.kept_by_masks(table), run, chosen)
+    draw_kept_shares(kept_share.list_tensors_by_masks(table), run, chosen)
 
 
 def draw_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, experts: list[str]) -> None:
@@ -109,7 +109,7 @@ def draw_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, e
     st.markdown(words)
     chart_view.draw_chart(
         "saliency_tensor", rows, name="saliency_tensor", tensor=tensor, selected=expert, experts=experts,
-        description=words, of=[run],
+        description=words, sources=[run],
     )  # fmt: skip
     st.dataframe(
         rows[["expert", "saliency", "threshold", "kept", "final"]].replace({"expert": expert_names.data_set_titles()}),
@@ -144,12 +144,12 @@ def draw_kept_shares(table: pd.DataFrame, run: Run, ratio: float) -> None:
         )
     rule = f"Counted from the masks at prune ratio {ratio:g}."
     if source == "weights":
-        table, rule = kept_share.kept_by_weights(run)
+        table, rule = kept_share.list_tensors_by_weights(run)
         st.caption(rule)
     kept_share.draw_kept_share(table, run, group, rule)
 
 
-runs = page_data.merges_of(page_data.stored_runs())
+runs = page_data.list_merges(page_data.stored_runs())
 painting_state.note_painted_text()
 first = recipes.preset_runs(FIRST_RUN_PRESETS, runs) or [run for run in runs if "saliency" in run.tables]
 if picked := run_picker.pick_run(runs, next(iter(first), None)):

@@ -16,7 +16,7 @@ from app.views.merge import merge_result, recipe_builder
 from app.views.models import model_sets
 from app.widgets import fit_report, page_parts, preview_panel
 from app.widgets.jobs import refused_action, tray
-from app.widgets.parameter_controls import filled_formula
+from app.widgets.parameter_controls import fill_formula
 from merging.base.errors import MergingError, StoreError
 from merging.base.free_memory import free_memory
 from merging.base.text import duration_text, estimate_basis, size_text
@@ -34,7 +34,7 @@ page_parts.draw_heading(
 def draw_formulas(recipe: Recipe) -> None:
     """The formulas of the chain, with the chosen values."""
     for method, step in recipe.stages:
-        formula, without_symbol = filled_formula(method.formula, step.params.bounds(), step.params.values())
+        formula, without_symbol = fill_formula(method.formula, step.params.bounds(), step.params.values())
         st.markdown(f"**{method.title}**: {method.summary}")
         st.latex(formula)
         if without_symbol:
@@ -126,7 +126,7 @@ registry.list_methods()  # loads torch, after the heading is on the page
 models = recipe_builder.choose_models()
 experts = dict(models.experts)
 stored = page_data.stored_runs()
-draft = recipe_builder.current_draft(models)
+draft = recipe_builder.find_current_draft(models)
 recipe_builder.draw_presets(draft, experts)
 with st.grid(2, min_column_width=400, gap="large"):
     with st.container():

@@ -31,7 +31,7 @@ def draw_models() -> None:
 
 def draw_benchmark() -> None:
     """The current benchmark, and the form that makes one."""
-    items, folders = model_files.list_names(benchmark_form.typed_path())
+    items, folders = model_files.list_names(benchmark_form.read_typed_path())
     benchmark_picker.draw_chooser(folders)
     benchmark_form.draw_make_again()
     source = st.segmented_control(

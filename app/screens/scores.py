@@ -84,7 +84,9 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
     averages = score_tables.averages_table(runs, stored)
     sentence = score_tables.averages_in_words(averages)
     paper = paper_line.claim_lines("scores/runs")
-    chart_view.draw_chart("id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper}", of=runs)
+    chart_view.draw_chart(
+        "id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper}", sources=runs
+    )
     paper_line.draw_lines(paper, runs)
     run_picker.draw_other_groups(groups)
     chart_view.draw_question("task_accuracy")
@@ -99,7 +101,7 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
         normalized=relative,
         runs=colors,
         description=score_tables.accuracies_in_words(accuracies),
-        of=runs,
+        sources=runs,
     )
     unknown_task.draw_unknown_task(runs)
     draw_numbers(averages)
@@ -110,10 +112,10 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
 def pick_runs(scored: list[Run], stored: list[Run]) -> None:
     """The picker of runs, and their scores."""
     by_id = {run.id: run for run in scored}
-    chosen, missing = run_choice.picked_runs(list(by_id), list(by_id)[:MAX_FIRST_RUNS])
+    chosen, missing = run_choice.resolve_runs(list(by_id), list(by_id)[:MAX_FIRST_RUNS])
     if missing:
         run_picker.draw_missing_runs(missing, offers=WHAT_IS_OFFERED)
-    run_picker.draw_several(by_id, chosen, "compare")
+    run_picker.draw_runs_picker(by_id, chosen, "compare")
     if chosen:
         groups = run_picker.group_by_models([by_id[run_id] for run_id in chosen])
         experts = page_text.safe_text(expert_names.experts_in_words(groups[0][0].experts), 120)
@@ -133,7 +135,7 @@ page_parts.draw_heading(
 )
 stored = page_data.stored_runs()
 experiment_link.draw_link()
-if imported_runs := imported_chart.runs_of_link(stored):
+if imported_runs := imported_chart.find_linked_runs(stored):
     imported_chart.draw_linked(imported_runs)
 elif scored := page_data.scored_runs(stored):
     view = st.segmented_control(
@@ -145,7 +147,7 @@ elif scored := page_data.scored_runs(stored):
         ablation_views.draw_view(scored, stored)
     else:
         pick_runs(scored, stored)
-    if other_count := sum(run.has_scores for run in page_data.merges_of(stored)) - len(scored):
+    if other_count := sum(run.has_scores for run in page_data.list_merges(stored)) - len(scored):
         st.caption(f"{plural(other_count, 'run')} left out: evaluated on another version of the benchmark.")
 else:
     sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."

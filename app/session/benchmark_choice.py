@@ -47,12 +47,12 @@ def current_key() -> str:
 
 def benchmark_title(folder: Path) -> str:
     """A benchmark's title; untrusted text."""
-    return "Bundled benchmark" if folder == settings.BUNDLED else folder.name
+    return "Bundled benchmark" if folder == settings.BUNDLED_FOLDER else folder.name
 
 
 def is_bundled() -> bool:
     """Whether this session works on the benchmark that comes with the program."""
-    return benchmark_folder() == settings.BUNDLED
+    return benchmark_folder() == settings.BUNDLED_FOLDER
 
 
 def benchmark_in_words() -> str:

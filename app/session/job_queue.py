@@ -97,7 +97,9 @@ class SessionQueue:
 
     def own_jobs(self) -> list[Job]:
         """The jobs that this session submitted or follows, newest first; all jobs if the queue is not shared."""
-        return self.runner.list_jobs(self.runner.list_awaited_jobs(self.session) | self.followed if self.session else None)
+        return self.runner.list_jobs(
+            self.runner.list_awaited_jobs(self.session) | self.followed if self.session else None
+        )
 
     def may_stop(self, job_id: str) -> bool:
         """Whether this session may stop or leave a job: in a shared queue, only a job that it submitted."""

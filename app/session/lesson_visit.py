@@ -36,7 +36,7 @@ def current_visit() -> Visit:
     return visit
 
 
-def moved_in_history() -> bool:
+def has_moved_in_history() -> bool:
     """Whether the browser went back or forward in its history, to another step of the lesson on the same page."""
     visit, query = current_visit(), st.query_params
     return (

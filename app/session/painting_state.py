@@ -85,7 +85,7 @@ def follow_address(
     return stored.painting, problem
 
 
-def painting() -> Painting | None:
+def current_painting() -> Painting | None:
     """The session's painting, for callbacks; None if there is none."""
     stored = st.session_state.get(PAINTING_KEY)
     return stored.painting if isinstance(stored, StoredPainting) else None

@@ -132,7 +132,7 @@ def open_report(token: str) -> None:
     show_token()
 
 
-def earlier_reports() -> list[drafts.Draft]:
+def list_earlier_reports() -> list[drafts.Draft]:
     """The stored reports other than this one, newest first; empty for visitors who may not read the whole store."""
     keeper = current_keeper()
     return [draft for draft in keeper.drafts.list_drafts(DRAFT_KIND) if draft.token != keeper.token]

@@ -205,7 +205,7 @@ def _resolve_many(key: str, name: str, available: Sequence[str], first: Sequence
     return available_ids, [run_id for run_id in ids if run_id not in available]
 
 
-def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
+def resolve_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs to compare, the chosen one first, and the ids among them that are not available.
 
     Each page has its own ``default``, which does not follow the visitor to other pages. The address leaves the default
@@ -241,7 +241,7 @@ def pick_runs_from(widget: str) -> None:
     pick_runs(st.session_state[widget])
 
 
-def selected_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:
+def resolve_selected_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs selected for an action, and the ids in the link that this machine lacks."""
     return _resolve_many(address.SELECTED_RUNS, _SELECTED_RUNS, available, ())
 

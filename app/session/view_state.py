@@ -118,7 +118,7 @@ def _resolve_available(key: str, session_key: str, available: Sequence[str], fir
     return chosen, "" if requested in available else requested
 
 
-def picked_value(key: str, available: Sequence[str], first: str) -> str:
+def resolve_value(key: str, available: Sequence[str], first: str) -> str:
     """The value from the link or the session, else ``first``, which the address leaves out."""
     session_key = f"{_PICKED_PREFIX}{key}"
     requested = value_from_link(key) or st.session_state.get(session_key, first)
@@ -129,7 +129,7 @@ def picked_value(key: str, available: Sequence[str], first: str) -> str:
 
 
 def pick_value(key: str, value: str) -> None:
-    """Show this value from now on; see ``picked_value``."""
+    """Show this value from now on; see ``resolve_value``."""
     st.session_state[f"{_PICKED_PREFIX}{key}"] = value
 
 
@@ -138,7 +138,7 @@ def pick_value_from(key: str, widget: str) -> None:
     pick_value(key, st.session_state[widget])
 
 
-def picked_set(set_ids: Sequence[str]) -> tuple[str, str]:
+def resolve_set(set_ids: Sequence[str]) -> tuple[str, str]:
     """The user's set of models from the link or the session, "" for the bundled models.
 
     The second text is the requested set if it does not exist, else empty.
@@ -210,7 +210,7 @@ def pick_point_from(widget: str) -> None:
         pick_point(st.session_state[widget])
 
 
-def picked_edit(edits: Sequence[str], first: str) -> tuple[str, str]:
+def resolve_edit(edits: Sequence[str], first: str) -> tuple[str, str]:
     """The leading edit from the link or the session, else ``first``; and the requested edit if no merge has it.
 
     An edit is written as in a chain.
@@ -241,7 +241,7 @@ def draft() -> Draft | None:
     return stored if isinstance(stored, Draft) else None
 
 
-def keep_draft(new: Draft) -> None:
+def store_draft(new: Draft) -> None:
     """Store this recipe as the one under construction."""
     st.session_state[_DRAFT_KEY] = new
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from app.snapshot.headless import SnapshotError
 from app.snapshot.site import PLOTLY_FILE
 from merging.base import settings
-from merging.base.files.temporary import OLD, temporary_name
+from merging.base.files.temporary import OLD_KIND, temporary_name
 from viz.report import private_names
 from viz.report.report_contents import ReportError
 
@@ -55,7 +55,7 @@ def check_privacy(files: Mapping[str, bytes], private: private_names.PrivateName
 
 def _replace_folder(new_folder: Path, out: Path) -> None:
     """Replace the old folder by the new one; the old one is deleted last."""
-    old_folder = out.parent / temporary_name(OLD)
+    old_folder = out.parent / temporary_name(OLD_KIND)
     if out.exists():
         out.rename(old_folder)
     try:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Gesture(NamedTuple):
     """A way to choose marks, and the callback after it.
 
-    ``area`` is "lasso" to choose many marks, which ``circled_marks`` returns; "box" to draw a rectangle, which
-    ``drawn_boxes`` returns; or empty for clicks on single marks.
+    ``area`` is "lasso" to choose many marks, which ``read_circled_marks`` returns; "box" to draw a rectangle, which
+    ``read_boxes`` returns; or empty for clicks on single marks.
     """
 
     area: str
@@ -50,12 +50,12 @@ def draw_chart(
     caption: str = "",
     description: str = "",
     heading: str = "",
-    of: report_sources.ChartSources = None,
+    sources: report_sources.ChartSources = None,
     **options: Any,
 ) -> None:
     """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
 
-    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked_mark``.
+    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``read_clicked_mark``.
     ``caption`` is the text under the chart; in the report it follows ``description``, the page's other text about the
     chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not distinguish.
     ``of`` are the runs and sweeps in the chart, if neither its table nor the address names them.
@@ -66,11 +66,11 @@ def draw_chart(
         return
     if not headed and not presenting:
         draw_question(key)
-    table, options, keys_by_name = expert_names.with_names(table, options)
+    table, options, keys_by_name = expert_names.show_names(table, options)
     st.session_state[f"names_{key}"] = keys_by_name
     words = f"{description} {caption}"
     chart = ShownChart(
-        key, table, options, keys_by_name, name, words, view_state.relative_address(), page_cautions(), of, heading
+        key, table, options, keys_by_name, name, words, view_state.relative_address(), page_cautions(), sources, heading
     )
     chart_recorder.note_chart(chart)
     gesture = on_click if isinstance(on_click, Gesture) else Gesture("", on_click)
@@ -100,7 +100,7 @@ def draw_live_chart(
         return
     draw_question(key)
     chart = ShownChart(
-        key, *expert_names.with_names(table, options), name, caption, view_state.relative_address(), sources=()
+        key, *expert_names.show_names(table, options), name, caption, view_state.relative_address(), sources=()
     )
     suffix = f"{key}_{job_id}"
     _draw_picture(chart, Gesture("", None), f"chart_{suffix}")
@@ -120,7 +120,7 @@ def _draw_picture(
     if stage:
         figure = stage.fit_figure(figures.draw_figure(chart.key, chart.table, options, dark))
     else:
-        figure = figures.page_figure(chart.key, chart.table, options, dark)
+        figure = figures.draw_page_figure(chart.key, chart.table, options, dark)
     config = theme.config(chart.name, clicks=bool(gesture.callback and not gesture.area), camera=not dark)
     selection_options: dict[str, Any] = {"on_select": gesture.callback, "selection_mode": gesture.area or "points"}
     st.plotly_chart(
@@ -142,7 +142,7 @@ def _draw_presented(chart: ShownChart, gesture: Gesture) -> None:
         st.caption(page_text.safe_text(provenance.provenance_line(chart), 300))
 
 
-def clicked_mark(key: str) -> dict[str, str] | None:
+def read_clicked_mark(key: str) -> dict[str, str] | None:
     """The fields of the mark last clicked on the chart ``key``; None for the empty selection after a redraw."""
     from viz.chart_registry import find
 
@@ -150,12 +150,12 @@ def clicked_mark(key: str) -> dict[str, str] | None:
     return None if picked is None else expert_names.keys_of_mark(picked, st.session_state[f"names_{key}"])
 
 
-def drawn_boxes(key: str) -> list[dict[str, Any]]:
+def read_boxes(key: str) -> list[dict[str, Any]]:
     """The rectangles last drawn on the chart ``key``, each with its axes and ranges; empty after a redraw."""
     return [dict(box) for box in st.session_state[f"chart_{key}"].selection.box]
 
 
-def circled_marks(key: str) -> list[dict[str, str]]:
+def read_circled_marks(key: str) -> list[dict[str, str]]:
     """The fields of each mark in the last selection on the chart ``key``; empty after a redraw."""
     from viz.chart_registry import find
 

@@ -55,7 +55,7 @@ def _last_report_time() -> int:
         return 0
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner="Comparing the checkpoints …")
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner="Comparing the checkpoints …")
 def _check_cached(
     pretrained: str,
     experts: tuple[tuple[str, str], ...],

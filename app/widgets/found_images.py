@@ -24,7 +24,7 @@ def remembered_images() -> tuple[str, list[str]]:
     return str(title), list(images)
 
 
-def draw_walk(image: str) -> None:
+def draw_neighbor_buttons(image: str) -> None:
     """Draw the position of ``image`` among the remembered images, with buttons that open its neighbors.
 
     Draws nothing if ``image`` is not among them.

@@ -24,7 +24,7 @@ MARKS_HELP = (
     "names others."
 )
 HEADING, PARAGRAPH_BREAK = "**Paper and here.**", "\n\n"
-ON_PAGE = "here"  # origin of facts that a page has just computed
+PAGE_ORIGIN = "here"  # origin of facts that a page has just computed
 
 
 def claim_lines(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
@@ -35,7 +35,7 @@ def claim_lines(view: str, shown: Mapping[str, Comparison] | None = None) -> str
     facts = shown or {}
     return _join_lines(
         [
-            claim_in_words(claim, facts[claim.fact], ON_PAGE)
+            claim_in_words(claim, facts[claim.fact], PAGE_ORIGIN)
             if claim.fact in facts
             else claim_in_words(claim, paper_facts.compare_claim(claim))
             for claim in claims.claims_of_view(view)

@@ -13,7 +13,7 @@ import streamlit as st
 from app.page_text import value_in_words
 from app.session import view_state
 from merging.base.errors import ParameterError
-from merging.methods.factor_rules import LARGEST, ROLES, SECTIONS, SELECTORS, FactorRule
+from merging.methods.factor_rules import MAX_FACTOR, ROLES, SECTIONS, SELECTOR_PREFIXES, FactorRule
 from merging.methods.params import TABLE, Bound, Params, is_effective
 
 if TYPE_CHECKING:
@@ -112,8 +112,10 @@ def _draw_table(bound: Bound, rules: Sequence[FactorRule], key: str, experts: Se
 
     start_key = f"{key}.start"  # the widget stores later edits
     if key not in st.session_state:
-        rows = [{name: list(getattr(rule, name)) for name in COLUMN_WIDTHS if name in SELECTORS} for rule in rules]
-        table = pd.DataFrame(rows, columns=[name for name in COLUMN_WIDTHS if name in SELECTORS], dtype=object)
+        rows = [
+            {name: list(getattr(rule, name)) for name in COLUMN_WIDTHS if name in SELECTOR_PREFIXES} for rule in rules
+        ]
+        table = pd.DataFrame(rows, columns=[name for name in COLUMN_WIDTHS if name in SELECTOR_PREFIXES], dtype=object)
         table["blocks"] = pd.Series([", ".join((*rule.blocks, *rule.sections)) for rule in rules], dtype=object)
         table.insert(0, "factor", pd.Series([rule.factor for rule in rules], dtype=float))
         st.session_state[start_key] = table
@@ -154,7 +156,12 @@ def _make_columns(table: pd.DataFrame, experts: Sequence[str]) -> dict[str, Any]
         for name, names in offered.items()
     }
     columns["factor"] = config.NumberColumn(
-        "×", min_value=-LARGEST, max_value=LARGEST, format="plain", width=COLUMN_WIDTHS["factor"], help="The factor."
+        "×",
+        min_value=-MAX_FACTOR,
+        max_value=MAX_FACTOR,
+        format="plain",
+        width=COLUMN_WIDTHS["factor"],
+        help="The factor.",
     )
     columns["blocks"] = config.TextColumn(
         "Blocks",
@@ -197,7 +204,7 @@ def _latex_number(value: float) -> str:
     return {"1": power, "-1": f"-{power}"}.get(digits, rf"{digits} \cdot {power}")
 
 
-def filled_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[str, Any]) -> tuple[str, list[str]]:
+def fill_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The formula with the chosen numbers for its symbols, and the parameters without a symbol in it, in words."""
     without_symbol = []
     for name, bound in bounds.items():

@@ -16,7 +16,7 @@ from app.widgets.chart_view import draw_chart
 from app.widgets.jobs import refused_action
 from merging.base.modes import VisitorAction
 from merging.recipes.recipe import Recipe
-from merging.study.previews.bootstrap import AVERAGE, DRAWS
+from merging.study.previews.bootstrap import AVERAGE, RESAMPLES
 from merging.study.runs.run import Run
 from viz.figure_text import count, percent
 
@@ -124,7 +124,9 @@ def _draw_result(preview: Preview, reference: Run | None, key: str, running: boo
     if st.session_state.setdefault(_OPEN_KEY, key) == key:
         caption = _caption(preview)
         table = previews.preview_table(preview)
-        draw_chart(CHART_KEY, table, name=CHART_KEY, caption=caption, of=[reference] if reference is not None else [])
+        draw_chart(
+            CHART_KEY, table, name=CHART_KEY, caption=caption, sources=[reference] if reference is not None else []
+        )
     elif st.button("Draw it by data set", key=f"preview_open_{key}", type="tertiary", icon=":material/bar_chart:"):
         st.session_state[_OPEN_KEY] = key
         st.rerun()  # the whole page, to remove the other chart
@@ -150,5 +152,5 @@ def _caption(preview: Preview) -> str:
     return (
         f"Preview (sampled) of “{title}” against “{reference}”: "
         f"{images} of the {preview.half} half, n = {count(preview.n)}, seed {preview.seed}, on "
-        f"{page_text.safe_text(preview.device, 40)}; 95% intervals from {DRAWS:,} paired bootstrap draws{rounded}."
+        f"{page_text.safe_text(preview.device, 40)}; 95% intervals from {RESAMPLES:,} paired bootstrap draws{rounded}."
     )

@@ -11,8 +11,8 @@ from app.reading import expert_names, page_data, recipes
 from app.session import address, pages
 from app.widgets import page_parts, preview_panel
 from merging.base.errors import MergingError
-from merging.methods.factor_rules import LARGEST
-from merging.models.families import whole_name
+from merging.methods.factor_rules import MAX_FACTOR
+from merging.models.families import stored_tensor_name
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run import Run, read_parameters
 from viz.figure_text import clean_text, percent, plural, role_name
@@ -48,7 +48,7 @@ def draw_panel(run: Run, tensor: str | None, key_suffix: str) -> None:
         st.caption(NOT_CLIP_NOTE.format(page_text.safe_text(run.network, 60)))
         return
     rows = page_data.run_table(run.id, "tensors")
-    packed_name = whole_name(tensor or "")
+    packed_name = stored_tensor_name(tensor or "")
     chosen = rows[rows["tensor"] == packed_name]
     if tensor is None or chosen.empty:
         st.caption("Choose a tensor above: then you can put it, its block or its kind back, and see the accuracy.")
@@ -99,7 +99,7 @@ def _change_recipe(run: Run, recipe: Recipe, layer: ChosenLayer, action: str, ro
             recipe, layer, expert, f"{title}, {clean_text(scope)} as {expert_title}'s"
         )
         full_factor = layer_changes.single_factor(recipe)
-        factor = min(full_factor, LARGEST)
+        factor = min(full_factor, MAX_FACTOR)
         result = (
             "the expert's own weights"
             if factor == full_factor

@@ -14,7 +14,7 @@ from app.session.pages import MASKS, MERGE, MODELS
 from app.widgets.page_parts import draw_empty, draw_page_link
 from merging.base.files.short_digest import match_prefix
 from merging.base.text import duration_text, first_few
-from merging.study.runs.run import PRECOMPUTED, Run, merge_same_models
+from merging.study.runs.run import PRECOMPUTED, Run, have_same_models
 from viz.figure_text import plural
 
 OTHER_EXPERTS_NOTE = (
@@ -51,7 +51,7 @@ def _draw_run_picker(
     )  # fmt: skip
 
 
-def draw_several(
+def draw_runs_picker(
     by_id: Mapping[str, Run],
     chosen: Sequence[str],
     key: str,
@@ -103,7 +103,7 @@ def group_by_models(runs: Sequence[Run]) -> list[list[Run]]:
     """Groups of runs that merge the same models, whatever their order; the first run's group comes first."""
     groups: list[list[Run]] = []
     for run in runs:
-        if group := next((one for one in groups if merge_same_models(one[0], run)), None):
+        if group := next((one for one in groups if have_same_models(one[0], run)), None):
             group.append(run)
         else:
             groups.append([run])
@@ -199,7 +199,7 @@ def _report_missing_runs(run_ids: Sequence[str], forget_runs: Callable[[], None]
         draw_page_link(MASKS, "Masks of this run", "grid_on", run=other_networks[0].id)
         st.button("Show an available run", on_click=forget_runs, type="primary")
         return
-    if any((run := page_data.store().find(run_id)) and not page_data.belongs_here(run) for run_id in run_ids):
+    if any((run := page_data.store().find(run_id)) and not page_data.belongs_to_benchmark(run) for run_id in run_ids):
         st.warning(
             f"This link names {quoted_ids}, {'a run' if len(run_ids) == 1 else 'runs'} of another benchmark than the "
             "current one. Scores are compared on one benchmark only; choose the benchmark on Models & runs, data.",

@@ -11,7 +11,7 @@ from app import page_text
 from app.reading import expert_names
 from app.session import address, pages, run_choice, selection
 from app.widgets import page_parts
-from merging.models.families import whole_name
+from merging.models.families import stored_tensor_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ SELECTION_VIEWS = {  # title -> page, icon, kinds that the view shows, query of 
 
 def pick_selected(
     kind: str, names: Sequence[str], label: str, *, first: str | None = None, placeholder: str = "None",
-    width: Any = "stretch", what: str = "",
+    width: Any = "stretch", plural_noun: str = "",
 ) -> str | None:  # fmt: skip
     """A picker of one of ``names``, which begins with the selection, else with ``first``.
 
@@ -57,7 +57,7 @@ def pick_selected(
         )  # fmt: skip
         if chosen and not matching_name:
             st.caption(
-                f"{page_text.safe_text(_name_of(kind, chosen), 80)} is not among these {what or label.lower() + 's'}."
+                f"{page_text.safe_text(_name_of(kind, chosen), 80)} is not among these {plural_noun or label.lower() + 's'}."
             )
     return picked
 
@@ -69,8 +69,8 @@ def _find_among(kind: str, chosen: str, names: Sequence[str]) -> str:
     """
     if chosen in names or kind != address.TENSOR:
         return chosen if chosen in names else ""
-    packed_name = whole_name(chosen)
-    return next((name for name in names if chosen and packed_name in (name, whole_name(name))), "")
+    packed_name = stored_tensor_name(chosen)
+    return next((name for name in names if chosen and packed_name in (name, stored_tensor_name(name))), "")
 
 
 def draw_view_links(current_title: str, kind: str, **query: str) -> None:

@@ -85,7 +85,7 @@ def free_bytes(device: torch.device) -> int:
     return free
 
 
-def free_for_models(device: torch.device) -> int:
+def bytes_for_models(device: torch.device) -> int:
     """Bytes of a device's memory that models evaluated together may take."""
     return (int(psutil.virtual_memory().available) if is_host(device) else free_bytes(device)) // FREE_MEMORY_DIVISOR
 

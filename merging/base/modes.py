@@ -10,7 +10,7 @@ from merging.base.text import did_you_mean, printable
 
 MODE_VARIABLE = "MERGESCOPE_MODE"
 SHARED_VARIABLE = "MERGESCOPE_SHARED"  # set where several people use a server in full mode
-MOST_SECONDS = 30.0  # longest estimated computing time of a job in class mode
+MAX_JOB_SECONDS = 30.0  # longest estimated computing time of a job in class mode
 
 
 class Mode(StrEnum):
@@ -44,7 +44,7 @@ ALLOWED_ACTIONS = {
     ),  # of at most MOST_SECONDS, within a session's share
     Mode.READ: frozenset(),
 }
-FOR_ONE = frozenset(
+SINGLE_USER_ACTIONS = frozenset(
     {VisitorAction.UPLOAD, VisitorAction.PATH, VisitorAction.DELETE}
 )  # not where several people share a server
 LOCAL_ALTERNATIVES = {
@@ -80,10 +80,10 @@ def is_shared() -> bool:
 
 def is_allowed(action: VisitorAction) -> bool:
     """Whether visitors of this server may start an action."""
-    return action in ALLOWED_ACTIONS[server_mode()] and not (action in FOR_ONE and is_shared())
+    return action in ALLOWED_ACTIONS[server_mode()] and not (action in SINGLE_USER_ACTIONS and is_shared())
 
 
-def refusal(action: VisitorAction) -> str:
+def explain_refusal(action: VisitorAction) -> str:
     """Why visitors of this server may not start an action, and how to do it on their own machine; Markdown."""
     alternative = LOCAL_ALTERNATIVES.get(action, DEFAULT_ALTERNATIVE)
     if action in ALLOWED_ACTIONS[server_mode()]:

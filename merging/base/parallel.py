@@ -15,7 +15,7 @@ from merging.base.errors import Cancelled
 
 T = TypeVar("T")
 
-WAKE = 0.2  # seconds between two checks whether to stop while waiting
+POLL_SECONDS = 0.2  # seconds between two checks whether to stop while waiting
 # Called with the share of a unit that is done, in [0, 1] (None: no change), and a detail; may raise Cancelled.
 Report = Callable[[float | None, str], None]
 
@@ -114,9 +114,9 @@ def run_units(
 def _relay_progress(
     reports: SimpleQueue[Any], started: Iterable[_RunningUnit[Any]], on_progress: Callable[[int, str, str], None]
 ) -> None:
-    """Wait for a report of a unit, for ``WAKE`` seconds at most, and pass the progress to ``on_progress``."""
+    """Wait for a report of a unit, for ``POLL_SECONDS`` seconds at most, and pass the progress to ``on_progress``."""
     try:
-        running, share, detail = reports.get(timeout=WAKE)
+        running, share, detail = reports.get(timeout=POLL_SECONDS)
     except Empty:
         running, share, detail = None, None, ""
     if running is not None and share is not None:

@@ -8,21 +8,21 @@ from pathlib import Path
 from merging.base.errors import StoreError
 from merging.base.text import printable
 
-BUNDLED = Path(__file__).resolve().parents[2] / "sample_data"
-LIBRARY = BUNDLED / "runs"
+BUNDLED_FOLDER = Path(__file__).resolve().parents[2] / "sample_data"
+LIBRARY_FOLDER = BUNDLED_FOLDER / "runs"
 STORE_VARIABLE = "MERGESCOPE_STORE"
-WORKERS = "MERGESCOPE_WORKERS"  # empty (this process), 4 (processes), gpus, an address, module:function
-CERTIFICATES = "MERGESCOPE_CERTIFICATES"  # the folder of the certificates for TLS connections to workers
-EVALUATOR = "MERGESCOPE_EVALUATOR"  # the program that measures exported models; only from the environment
+WORKERS_VARIABLE = "MERGESCOPE_WORKERS"  # empty (this process), 4 (processes), gpus, an address, module:function
+CERTIFICATES_VARIABLE = "MERGESCOPE_CERTIFICATES"  # the folder of the certificates for TLS connections to workers
+EVALUATOR_VARIABLE = "MERGESCOPE_EVALUATOR"  # the program that measures exported models; only from the environment
 JOBS_VARIABLE = "MERGESCOPE_JOBS"  # how many jobs run at a time if they share workers
 DEFAULT_JOBS, MAX_JOBS = 4, 64
-HUB_SWITCH = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either
+HUB_VARIABLE = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either
 
 
 def benchmark_folder() -> Path:
     """The folder of the default benchmark: $MERGESCOPE_BENCHMARK, else the bundled one."""
     folder = os.environ.get("MERGESCOPE_BENCHMARK")
-    return Path(folder).resolve() if folder else BUNDLED
+    return Path(folder).resolve() if folder else BUNDLED_FOLDER
 
 
 def store_root() -> Path:
@@ -42,12 +42,12 @@ def store_root() -> Path:
         ) from None
 
 
-def workers() -> str:
+def workers_setting() -> str:
     """The text of $MERGESCOPE_WORKERS that names the workers, as ``merging.tasks.workers.pools`` reads it."""
-    return os.environ.get(WORKERS, "").strip()
+    return os.environ.get(WORKERS_VARIABLE, "").strip()
 
 
-def jobs_at_once() -> int:
+def max_running_jobs() -> int:
     """How many jobs a server runs at a time: one, or $MERGESCOPE_JOBS (4) if jobs share the workers of a scheduler.
 
     Each job starts worker processes of this machine anew, so one job uses them all. Whether jobs share the
@@ -56,7 +56,7 @@ def jobs_at_once() -> int:
     Raises:
         StoreError: the variable is not a valid number of jobs.
     """
-    spec, setting = workers(), os.environ.get(JOBS_VARIABLE, "").strip()
+    spec, setting = workers_setting(), os.environ.get(JOBS_VARIABLE, "").strip()
     if setting and not (setting.isdecimal() and 1 <= int(setting) <= MAX_JOBS):
         raise StoreError(
             f"{JOBS_VARIABLE} says how many jobs run at a time, 1 to {MAX_JOBS}; got {printable(setting, 40)!r}. Set "
@@ -68,7 +68,7 @@ def jobs_at_once() -> int:
     return int(setting or (DEFAULT_JOBS if shared_by_jobs else 1))
 
 
-def store_words() -> list[str]:
+def store_arguments() -> list[str]:
     """The command-line option that selects this program's store, as words; empty for the default store."""
     return ["--store", str(store_root().absolute())] if os.environ.get(STORE_VARIABLE) else []
 

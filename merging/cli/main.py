@@ -25,7 +25,7 @@ from merging.cli.call import Call
 from merging.cli.command_table import CommandTable
 from merging.cli.exit_codes import CANCELLED, FAILED, PAUSED, USAGE, join_errors
 from merging.cli.output import Bar, write_last_event
-from merging.tasks.queue.events import GOES_ON
+from merging.tasks.queue.events import RESUME_HINT
 
 PROGRAM = "python -m merging"
 COMPLETION_VARIABLE = "_MERGESCOPE_COMPLETE"  # set by a shell to complete words; see docs/own_checkpoints.md
@@ -98,7 +98,7 @@ def _explain_error(error: BaseException) -> tuple[int, str]:
     from merging.base.errors import Cancelled, MergingError, Paused, WorkersGone
 
     if isinstance(error, Paused):
-        return PAUSED, str(error) if isinstance(error, WorkersGone) else f"{error}{GOES_ON}"
+        return PAUSED, str(error) if isinstance(error, WorkersGone) else f"{error}{RESUME_HINT}"
     if isinstance(error, Cancelled | KeyboardInterrupt):
         return CANCELLED, str(error) or "Cancelled; nothing was stored."
     if isinstance(error, MergingError):

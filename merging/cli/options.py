@@ -242,7 +242,9 @@ def _choose_workers(worker_options: Mapping[str, Any]) -> str:
     from merging.base import settings
     from merging.tasks.workers.worker_choice import parse_choice
 
-    choice = parse_choice(settings.workers() if worker_options["workers"] is None else worker_options["workers"])
+    choice = parse_choice(
+        settings.workers_setting() if worker_options["workers"] is None else worker_options["workers"]
+    )
     if (worker_options.get("only") or worker_options.get("mixed")) and not choice.spec:
         raise UsageError(["--only and --mixed choose among workers. Name some with --workers, or MERGESCOPE_WORKERS."])
     only = tuple(name.strip() for name in (worker_options.get("only") or "").split(",") if name.strip())

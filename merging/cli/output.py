@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from merging.base.files.processes import this_process
 from merging.base.progress import Progress, ProgressCallback, watch_progress
 from merging.base.text import duration_text, percent_with_interval, printable
-from merging.tasks.queue.events import CODE, ERROR, WORKER
+from merging.tasks.queue.events import CODE_KEY, ERROR_KEY, WORKER_KEY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,7 @@ class Bar:
 
 def write_last_event(path: Path, code: int, error: str = "") -> None:
     """Append the exit code and the error to a file of events; a file that cannot be written is ignored."""
-    event = {CODE: code} | ({ERROR: error} if error else {})
+    event = {CODE_KEY: code} | ({ERROR_KEY: error} if error else {})
     with contextlib.suppress(OSError), path.open("ab+") as file:
         if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
             file.write(b"\n")  # the last event is incomplete: the disk was full
@@ -83,7 +83,7 @@ class Events:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._phase, self._last_time = "", 0.0
-        self._write({WORKER: asdict(this_process())})
+        self._write({WORKER_KEY: asdict(this_process())})
 
     def __call__(self, progress: Progress) -> None:
         """Write progress, unless the last event was a moment ago."""

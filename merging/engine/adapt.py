@@ -13,7 +13,7 @@ from torch import Tensor
 
 from merging.base.devices import choose_device, is_host, retry_on_oom
 from merging.base.errors import MergingError
-from merging.base.files.tables import Frames, plain_tables
+from merging.base.files.tables import Frames, unconverted_tables
 from merging.base.progress import Meter
 from merging.base.text import first_few
 from merging.base.threads import limit_to_one_thread, run_in_threads
@@ -67,7 +67,10 @@ class AdaptResult:
         tables = {f"{name}_adapt" if name in result.tables else name: table for name, table in self.tables.items()}
         warnings = tuple(dict.fromkeys((*result.warnings, *self.warnings)))  # each sentence once
         return replace(
-            result, modules=self.modules, tables=Frames({**plain_tables(result.tables), **tables}), warnings=warnings
+            result,
+            modules=self.modules,
+            tables=Frames({**unconverted_tables(result.tables), **tables}),
+            warnings=warnings,
         )
 
 

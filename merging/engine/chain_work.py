@@ -13,7 +13,7 @@ from merging.engine.learning.learning_work import FORWARD_AND_BACKWARD, learning
 from merging.engine.run_inputs import sum_of_ranks
 from merging.methods.method import Edit, Merge, Needs
 from merging.methods.slot import Gradients
-from merging.methods.split_qkv import is_split, packed_tensors
+from merging.methods.split_qkv import find_packed_tensors, is_split
 from merging.models.architecture import Architecture
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import EMBEDDINGS, LINEAR_MAPS, UNMERGED, Role
@@ -98,7 +98,7 @@ def chain_work(
     )
 
 
-def separable_tensors(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> list[str]:
+def list_separable_tensors(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> list[str]:
     """The tensors that a chain decomposes, each of which can be computed alone on any machine; the largest first.
 
     There are none if a method needs images, counts over all tensors, or gives one model per task.
@@ -112,7 +112,7 @@ def separable_tensors(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> lis
         return []
     roles = frozenset[Role]()
     for method, params in pairs:
-        if any(method.algebra(params, matrix) for matrix in linear_maps(pretrained, tasks, method.algebra_on)):
+        if any(method.algebra(params, matrix) for matrix in list_linear_maps(pretrained, tasks, method.algebra_on)):
             roles |= method.algebra_on
     names = [parameter.name for parameter in pretrained.parameters if parameter.role in roles]
     return sorted(names, key=lambda name: -pretrained.infos[name].nbytes)
@@ -161,7 +161,7 @@ def _count_flops(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, C
     total = 0.0
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
         split = is_split(step.params)
-        ranks = thin_ranks(recipe, pretrained, experts) if method.role == "merge" else {}
+        ranks = sum_thin_ranks(recipe, pretrained, experts) if method.role == "merge" else {}
         for name, matrix in _named_maps(pretrained, len(experts), method.algebra_on, images=per_task, split_qkv=split):
             rank = int(min(ranks.get(name, math.inf), matrix.short))
             is_thin = rank < matrix.short
@@ -171,7 +171,7 @@ def _count_flops(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, C
     return total
 
 
-def thin_ranks(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> dict[str, float]:
+def sum_thin_ranks(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> dict[str, float]:
     """{tensor: the sum of its factors' ranks over the experts}, for tensors that a merge takes as low-rank factors.
 
     Empty if an edit comes before the merge, because edited task vectors have full rank.
@@ -186,10 +186,12 @@ def thin_ranks(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Che
 
 def _gram_flops(pretrained: Checkpoint, roles: frozenset[Role]) -> float:
     """Floating-point operations, per image, of the Gram matrices of the rows that enter tensors of these roles."""
-    return sum(symmetric_product(matrix.inputs, matrix.rows) for matrix in linear_maps(pretrained, 1, roles, images=1))
+    return sum(
+        symmetric_product(matrix.inputs, matrix.rows) for matrix in list_linear_maps(pretrained, 1, roles, images=1)
+    )
 
 
-def linear_maps(
+def list_linear_maps(
     pretrained: Checkpoint,
     tasks: int,
     roles: frozenset[Role] = LINEAR_MAPS,
@@ -213,11 +215,11 @@ def _named_maps(
     images: int | None = None,
     split_qkv: bool = False,
 ) -> list[tuple[str, LinearMap]]:
-    """The maps of ``linear_maps``, each with the name of its tensor."""
+    """The maps of ``list_linear_maps``, each with the name of its tensor."""
     maps, tower = [], find_tower(pretrained) if images is not None else None
     tokens = count_tokens(tower) if tower else math.inf
     rows = {Role.CONV: tokens - 1, Role.PROJECTION: 1}  # per image, where they differ from the number of tokens
-    packed = packed_tensors(pretrained.parameters, pretrained.infos) if split_qkv else {}
+    packed = find_packed_tensors(pretrained.parameters, pretrained.infos) if split_qkv else {}
     for parameter in pretrained.parameters:
         if parameter.role in roles and block in (None, parameter.block):
             outputs, *input_sides = pretrained.infos[parameter.name].shape

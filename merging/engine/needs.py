@@ -14,7 +14,7 @@ from merging.base.text import first_few, plural
 from merging.images.exemplars import TaskExemplars, describe_value
 from merging.methods.method import Method, Needs
 from merging.methods.params import Params
-from merging.models.families import UNMERGED, WEIGHTS, Role
+from merging.models.families import UNMERGED, WEIGHT_ROLES, Role
 from merging.models.network_facts import title_of
 from merging.recipes.chain_rules import describe_unused
 
@@ -28,7 +28,7 @@ EXAMPLE_ARGUMENTS = {
     Needs.LABELED_EXEMPLARS: "exemplars={expert: merging.TaskExemplars(images, labels, head)}",
     Needs.TEST_DATA: "test_data={expert: merging.TaskExemplars(images, head=head)}",
 }
-MATRIX_ROLES = WEIGHTS | {Role.EMBEDDING}
+MATRIX_ROLES = WEIGHT_ROLES | {Role.EMBEDDING}
 MIN_MATRIX_SHARE = 0.5  # share of all scalars in matrices, below which a warning states it
 TaskImages = Mapping[str, TaskExemplars]  # by expert
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from merging.base.errors import MergingError
 from merging.base.files.tables import Columns
 from merging.base.numerics.finite import all_finite
-from merging.base.numerics.linear_algebra import on_float64_device
+from merging.base.numerics.linear_algebra import move_to_float64_device
 from merging.engine.run_inputs import RunInputs
 from merging.methods.slot import Slot
 from merging.models.checkpoint import Checkpoint
@@ -220,7 +220,7 @@ def _make_overflow_error(name: str, values: Tensor, dtype: torch.dtype) -> Mergi
 
 
 def _squared_norm(values: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(on_float64_device(values), dtype=torch.float64)
+    norm: Tensor = torch.linalg.vector_norm(move_to_float64_device(values), dtype=torch.float64)
     return norm**2
 
 

@@ -45,7 +45,7 @@ from merging.engine.stream import Stage, Stream
 from merging.images.exemplars import TaskExemplars
 from merging.methods.method import Merge, Needs
 from merging.methods.slot import Survey
-from merging.methods.split_qkv import packed_tensors, split_method
+from merging.methods.split_qkv import find_packed_tensors, split_method
 from merging.models.checkpoint import Checkpoint, UnusedText
 from merging.models.inspection.fit_check import check_fit
 from merging.models.inspection.fit_report import FitReport
@@ -241,7 +241,7 @@ def _add_gradients(
 class SingleTensors:
     """A merge that computes single tensors, in any order, with the same numbers as the whole merge.
 
-    Only chains for which ``merging.engine.chain_work.separable_tensors`` finds tensors can do this. Their surveys run
+    Only chains for which ``merging.engine.chain_work.list_separable_tensors`` finds tensors can do this. Their surveys run
     in the constructor.
     """
 
@@ -291,7 +291,7 @@ def _run_surveys(
     stages: tuple[Stage, ...] = ()
     tables: dict[str, Table] = {}
     warnings: tuple[str, ...] = ()
-    packed = packed_tensors(inputs.parameters, inputs.pretrained.infos)
+    packed = find_packed_tensors(inputs.parameters, inputs.pretrained.infos)
     for registered_method, step in zip(recipe.methods, recipe.steps, strict=True):
         method, statistics = split_method(registered_method, step.params, packed), None
         learns = method.learns(step.params)

@@ -15,7 +15,7 @@ from torch import Tensor
 from merging.base.devices import describe_device, is_host, limit_bytes, move_tensor
 from merging.base.errors import CheckpointError, MergingError
 from merging.base.numerics.finite import all_finite
-from merging.base.numerics.linear_algebra import NO_DOUBLES
+from merging.base.numerics.linear_algebra import DEVICES_WITHOUT_FLOAT64
 from merging.base.numerics.low_rank import LowRank, ThinFactor
 from merging.engine.layer_inputs import LayerInputSource, OnDetail, ignore_detail
 from merging.engine.merged_inputs import MergedInputs
@@ -29,7 +29,7 @@ from merging.models.tensor_info import TensorInfo
 BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
 BLOCK_GPU = 1 << 24  # the same on a device with much memory
 BLOCK_COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and temporaries of formulas
-LAYER_COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
+TASK_VECTOR_COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
 DECOMPOSITION_MATRICES = 4  # float64 matrices (side, side) that the decomposition of a layer holds in memory
 MAX_THRESHOLD_BYTES = 31 << 20  # the largest allocation whose release raises glibc's threshold for reusing memory
 PIECE_CPU = 1 << 15  # scalars per expert that are processed at a time: K + 1 such pieces stay in the cache
@@ -59,16 +59,16 @@ def layer_bytes(
     matrix = (height + width) * ranks if ranks < min(height, width) else side**2
     decomposition_bytes = int(DECOMPOSITION_MATRICES * matrix * torch.float64.itemsize) if decomposes else 0
     inputs = width * min(rows * torch.float32.itemsize, width * torch.float64.itemsize)
-    return LAYER_COPIES * (experts + 1) * info.numel * itemsize + decomposition_bytes + int(experts * inputs)
+    return TASK_VECTOR_COPIES * (experts + 1) * info.numel * itemsize + decomposition_bytes + int(experts * inputs)
 
 
 def sum_of_ranks(parameter: Parameter, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> float:
     """The sum of the ranks of all task vectors' thin factors; infinity if an expert's task vector has none."""
-    factors = thin_task_vectors(parameter, pretrained, experts)
+    factors = find_thin_factors(parameter, pretrained, experts)
     return math.inf if factors is None else sum(factor.rank for factor in factors)
 
 
-def thin_task_vectors(
+def find_thin_factors(
     parameter: Parameter, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]
 ) -> list[ThinFactor] | None:
     """Every expert's task vector of a matrix as thin factors; None if an expert has none."""
@@ -106,7 +106,7 @@ class RunInputs:
     def __post_init__(self) -> None:
         merged = tuple(p for p in self.pretrained.parameters if p.role not in UNMERGED)
         has_doubles = any(self.pretrained.infos[p.name].dtype == torch.float64 for p in merged)
-        if has_doubles and self.device.type in NO_DOUBLES:
+        if has_doubles and self.device.type in DEVICES_WITHOUT_FLOAT64:
             name = describe_device(self.device)
             raise MergingError(
                 f"These checkpoints hold float64, which {name} cannot compute with; use the device 'cpu'."
@@ -245,7 +245,7 @@ class RunInputs:
 
     def _read_factors(self, parameter: Parameter) -> tuple[LowRank, ...] | None:
         """Thin factors of every expert's task vector (d_out, d_in); None if an expert has none."""
-        thin_factors = thin_task_vectors(parameter, self.pretrained, self.experts)
+        thin_factors = find_thin_factors(parameter, self.pretrained, self.experts)
         if thin_factors is None:
             return None
         factors = (factor.read().to(self.device) for factor in thin_factors)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from merging.base.parallel import WAKE, Report, Unit, map_in_threads, prefetch, run_units
+from merging.base.parallel import POLL_SECONDS, Report, Unit, map_in_threads, prefetch, run_units
 from merging.base.progress import Meter
 from merging.base.threads import ONE_THREAD, limit_to_one_thread, parallel_pieces, piece_memory
 from merging.engine.layer_inputs import OnDetail, ignore_detail
@@ -357,7 +357,7 @@ class _Turns:
         """
         with self._changed:
             while self._next < position:
-                self._changed.wait(WAKE)
+                self._changed.wait(POLL_SECONDS)
                 check()
 
     def finish(self, position: int) -> None:

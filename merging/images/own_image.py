@@ -13,23 +13,23 @@ from merging.base.errors import TaskError
 from merging.base.text import printable, size_text
 from merging.images.preprocess import crop_square, read_image
 
-MOST_BYTES = 2_000_000
+MAX_BYTES = 2_000_000
 JPEG, PNG, WEBP = "JPEG", "PNG", "WEBP"
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 SAVE_ADVICE = "Save it again as PNG, JPEG or WebP with an image program."
 
 
-def own_image(data: bytes, file_name: str, size: int) -> NDArray[np.uint8]:
+def read_own_image(data: bytes, file_name: str, size: int) -> NDArray[np.uint8]:
     """The pixels (size, size, 3) of a picture, resized and cropped as the images of a benchmark are.
 
     Raises:
         TaskError: the file is too large, not a PNG, JPEG or WebP, damaged, animated, or has data after the picture.
     """
     label = printable(file_name or "the image", 60)
-    if len(data) > MOST_BYTES:
+    if len(data) > MAX_BYTES:
         raise TaskError(
-            f"{label} is {size_text(len(data))}; at most {size_text(MOST_BYTES)} are accepted. Make it smaller."
+            f"{label} is {size_text(len(data))}; at most {size_text(MAX_BYTES)} are accepted. Make it smaller."
         )
     image = read_image(data, label)
     if image.format not in (JPEG, PNG, WEBP):

@@ -133,14 +133,14 @@ def _parse_numbers(names: Sequence[str], classes: Sequence[str]) -> list[int]:
     return []
 
 
-def prompt_keys() -> tuple[str, ...]:
+def list_prompt_keys() -> tuple[str, ...]:
     """Keys of all data sets, in alphabetical order."""
     return tuple(sorted(path.stem for path in PROMPTS_FOLDER.glob("*.json") if path.name != MANIFEST_FILE))
 
 
-def prompts(key: str) -> Prompts:
+def read_prompts(key: str) -> Prompts:
     """The prompts of a data set; raises TaskError for an unknown key and suggests the nearest one."""
-    keys = prompt_keys()
+    keys = list_prompt_keys()
     if key not in keys:
         raise TaskError(f"There are no prompts called {key[:40]!r}.{did_you_mean(key, keys)} {', '.join(keys)}.")
     data = json.loads((PROMPTS_FOLDER / f"{key}.json").read_text("utf-8"))

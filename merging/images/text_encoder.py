@@ -19,7 +19,7 @@ from torch import Tensor
 from merging.base.errors import CheckpointError, TaskError
 from merging.images.batch_sizes import VECTORS_PER_TOKEN
 from merging.images.image_encoder import EPS, Encoder
-from merging.models.architecture import Architecture, architecture_in_metadata, with_activation
+from merging.models.architecture import Architecture, add_stated_activation, architecture_in_metadata
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
 from merging.models.checkpoint_views import to_open_clip_names
 from merging.models.formats.model_sources import ModelRef, Source, open_stored
@@ -56,7 +56,9 @@ class TextTower:
         if isinstance(source, Mapping):
             return cls._from_checkpoint(MappingCheckpoint(source, "the state dict"), device)
         model = source if isinstance(source, ModelRef) else ModelRef(str(os.fspath(source)), base)
-        return cls._from_checkpoint(with_activation(open_stored(model, strip_folders(model.text)), activation), device)
+        return cls._from_checkpoint(
+            add_stated_activation(open_stored(model, strip_folders(model.text)), activation), device
+        )
 
     @classmethod
     def _from_checkpoint(cls, checkpoint: Checkpoint, device: torch.device | str) -> Self:

@@ -29,12 +29,12 @@ if TYPE_CHECKING:  # numpy takes a while to import, and reading recipes does not
     import numpy as np
     from numpy.typing import NDArray
 
-LARGEST = 10.0  # the largest absolute value of a factor
+MAX_FACTOR = 10.0  # the largest absolute value of a factor
 MAX_RULES, MAX_TEXT_BYTES = 200, 20_000  # of one table of rules
 ROLES = tuple(str(role) for role in Role if role not in UNMERGED | INFERRED_ROLES)
 SECTIONS = (EMBEDDINGS, OUTPUT)
 # {field of a rule: prefix of its selectors in text}
-SELECTORS = {"blocks": "b", "roles": "r.", "sections": "s.", "tensors": "t.", "experts": "e."}
+SELECTOR_PREFIXES = {"blocks": "b", "roles": "r.", "sections": "s.", "tensors": "t.", "experts": "e."}
 EVERYTHING = "all"  # the selector of a rule for everything, in text
 MAX_TITLE_RULES, MAX_TITLE_CHARACTERS = 2, 60  # of rules that a title states one by one
 BLOCK_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")  # "3" or "0-1"
@@ -62,9 +62,9 @@ class FactorRule:
     def __post_init__(self) -> None:
         factor = self.factor
         is_number = isinstance(factor, int | float) and not isinstance(factor, bool)
-        if not is_number or not math.isfinite(factor) or abs(factor) > LARGEST:
+        if not is_number or not math.isfinite(factor) or abs(factor) > MAX_FACTOR:
             raise ParameterError(
-                f"the factor must be a number in [-{LARGEST:g}, {LARGEST:g}], got {reprlib.repr(factor)}"
+                f"the factor must be a number in [-{MAX_FACTOR:g}, {MAX_FACTOR:g}], got {reprlib.repr(factor)}"
             )
         object.__setattr__(self, "factor", float(factor) + 0.0)  # -0 is 0
         object.__setattr__(self, "blocks", tuple(map(_normalize_range, self.blocks)))
@@ -84,16 +84,18 @@ class FactorRule:
             return entry
         if not isinstance(entry, Mapping):
             raise ParameterError(f'a rule is written as {{blocks: "0-1", factor: 0}}, got {reprlib.repr(entry)}')
-        fields = (*SELECTORS, "factor")
+        fields = (*SELECTOR_PREFIXES, "factor")
         for name in entry:
             if name not in fields:
                 hint = did_you_mean(str(name), fields)
                 raise ParameterError(
-                    f"a rule has no {reprlib.repr(name)}.{hint} It takes {', '.join(SELECTORS)} and factor"
+                    f"a rule has no {reprlib.repr(name)}.{hint} It takes {', '.join(SELECTOR_PREFIXES)} and factor"
                 )
         if "factor" not in entry:
             raise ParameterError("the factor is missing")
-        return cls(factor=entry["factor"], **{name: _parse_selector(name, entry.get(name)) for name in SELECTORS})
+        return cls(
+            factor=entry["factor"], **{name: _parse_selector(name, entry.get(name)) for name in SELECTOR_PREFIXES}
+        )
 
     def to_plain(self) -> dict[str, Any]:
         """The rule as plain data, which ``from_plain`` reads back."""
@@ -103,7 +105,9 @@ class FactorRule:
 
     def selector_text(self) -> str:
         """The rule's selectors as text: 'b0-1/r.norm_scale'."""
-        texts = [prefix + _escape_word(word) for name, prefix in SELECTORS.items() for word in getattr(self, name)]
+        texts = [
+            prefix + _escape_word(word) for name, prefix in SELECTOR_PREFIXES.items() for word in getattr(self, name)
+        ]
         return "/".join(texts) or EVERYTHING
 
     def text(self) -> str:
@@ -121,7 +125,7 @@ class FactorRule:
 
     def _selectors(self) -> dict[str, tuple[str, ...]]:
         """{field: its words}, of the selectors that are not empty."""
-        return {name: words for name in SELECTORS if (words := getattr(self, name))}
+        return {name: words for name in SELECTOR_PREFIXES if (words := getattr(self, name))}
 
 
 def _parse_selector(name: str, value: Any) -> tuple[str, ...]:
@@ -220,15 +224,17 @@ def _parse_rule(text: str) -> FactorRule:
     selectors, equals, factor = (piece.strip() for piece in text.partition("="))
     if not equals:
         raise ParameterError(f"write a rule as b0-1=0, got {text[:80]!r}")
-    words: dict[str, list[str]] = {name: [] for name in SELECTORS}
+    words: dict[str, list[str]] = {name: [] for name in SELECTOR_PREFIXES}
     for selector in [] if selectors == EVERYTHING else selectors.split("/"):
-        name = next((name for name, sign in SELECTORS.items() if selector.startswith(sign) and selector != sign), "")
+        name = next(
+            (name for name, sign in SELECTOR_PREFIXES.items() if selector.startswith(sign) and selector != sign), ""
+        )
         if not name:
             raise ParameterError(
                 f"{selector[:80]!r} selects nothing; write b0-1 (blocks), r.ROLE, s.SECTION, t.PATTERN, e.EXPERT or all"
             )
         try:
-            words[name].append(unquote(selector.removeprefix(SELECTORS[name]), errors="strict"))
+            words[name].append(unquote(selector.removeprefix(SELECTOR_PREFIXES[name]), errors="strict"))
         except UnicodeDecodeError:
             raise ParameterError(f"{selector[:80]!r} is no text in UTF-8 after its %XX are read") from None
     try:

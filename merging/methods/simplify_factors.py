@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.methods.factor_rules import SECTIONS, SELECTORS, FactorRule, canonical_name, resolve, rules_text
+from merging.methods.factor_rules import SECTIONS, SELECTOR_PREFIXES, FactorRule, canonical_name, resolve, rules_text
 from merging.models.families import UNMERGED, Parameter
 
 Table = NDArray[np.float64]
@@ -207,7 +207,7 @@ def _join_rules(rules: Sequence[FactorRule]) -> list[FactorRule]:
 
 def _join_two(first: FactorRule, second: FactorRule) -> FactorRule | None:
     """One rule for both; None if they differ in more than one selector, or one of them selects everything by it."""
-    different = [name for name in SELECTORS if getattr(first, name) != getattr(second, name)]
+    different = [name for name in SELECTOR_PREFIXES if getattr(first, name) != getattr(second, name)]
     if len(different) != 1:
         return None
     (name,) = different

@@ -78,7 +78,7 @@ def is_split(params: Params) -> bool:
     return bool(params.effective_values().get(SPLIT_QKV))
 
 
-def packed_tensors(parameters: Sequence[Parameter], infos: Mapping[str, TensorInfo]) -> dict[str, PackedTensor]:
+def find_packed_tensors(parameters: Sequence[Parameter], infos: Mapping[str, TensorInfo]) -> dict[str, PackedTensor]:
     """The packed tensors of a model, by name, without empty tensors and those whose rows three does not divide."""
     packed = {}
     for parameter in parameters:

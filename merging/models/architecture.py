@@ -108,7 +108,7 @@ def architecture_in_metadata(checkpoint: Checkpoint) -> dict[str, Any]:
     return architecture
 
 
-def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
+def add_stated_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
     """The checkpoint with ``activation`` stated in its metadata; unchanged if ``activation`` is empty."""
     if not activation:
         return checkpoint
@@ -118,7 +118,7 @@ def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
     return view
 
 
-def with_architecture(
+def add_stated_architecture(
     checkpoint: Checkpoint, stated_architecture: StatedArchitecture, *, sizes: bool = True
 ) -> Checkpoint:
     """The checkpoint with the stated architecture in its metadata; unchanged if nothing is stated.

@@ -41,12 +41,12 @@ UNMERGED = frozenset({Role.STATISTIC, Role.BUFFER, Role.HEAD})  # roles of tenso
 ROWWISE_ROLES = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which methods do not treat as matrices
 INFERRED_ROLES = ROWWISE_ROLES | {Role.STATISTIC, Role.HEAD}  # roles that no tensor of CLIP has
 LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
-WEIGHTS = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
+WEIGHT_ROLES = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
 EMBEDDINGS, OUTPUT, NOT_MERGED = "embeddings", "output", "not merged"
 UNUSED_TEXT = "unused text"  # the part of the text tensors in an image encoder's checkpoint
 TEXT_TOWER = "text tower"
 UNKNOWN = "unknown"
-PACKED = "attn.in_proj"  # the part of a tensor that holds q, k and v of an attention layer in thirds of its rows
+PACKED_QKV = "attn.in_proj"  # the part of a tensor that holds q, k and v of an attention layer in thirds of its rows
 QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # parts of three tensors, in the order of a packed one
 QKV_WORDS = ("query", "key", "value")  # names of the thirds of a packed tensor, in that order
 CLIP_KEY, INFERRED_KEY = FAMILY_KEYS = ("clip", "inferred")  # kinds of models that a recipe may state
@@ -127,8 +127,8 @@ def _open_clip_rules() -> tuple[Rule, ...]:
         Rule(r"conv1\.weight", Role.CONV, "conv1", EMBEDDINGS),
         *_weight_and_bias("ln_pre", Role.NORM_SCALE, "ln_pre", EMBEDDINGS),
         *_weight_and_bias(block + "ln_1", Role.NORM_SCALE, "ln_1"),
-        Rule(attention + "in_proj_weight", Role.LINEAR, PACKED),
-        Rule(attention + "in_proj_bias", Role.SHIFT, PACKED),
+        Rule(attention + "in_proj_weight", Role.LINEAR, PACKED_QKV),
+        Rule(attention + "in_proj_bias", Role.SHIFT, PACKED_QKV),
         *_weight_and_bias(attention + "out_proj", Role.LINEAR, "attn.out_proj"),
         *_weight_and_bias(block + "ln_2", Role.NORM_SCALE, "ln_2"),
         *_weight_and_bias(block + r"mlp\.c_fc", Role.LINEAR, "mlp.c_fc"),
@@ -255,19 +255,19 @@ def qkv_parameters(parameter: Parameter) -> tuple[Parameter, ...]:
 
     They have the position of the packed tensor in forward order, and the parts of files that store three tensors.
     """
-    if parameter.part != PACKED:
+    if parameter.part != PACKED_QKV:
         return ()
     pairs = zip(QKV_WORDS, QKV, strict=True)
     return tuple(replace(parameter, name=f"{parameter.name}[{word}]", part=part) for word, part in pairs)
 
 
-def whole_name(name: str) -> str:
+def stored_tensor_name(name: str) -> str:
     """The name of the stored tensor: the packed tensor's for its query, key or value, else the name itself."""
     stem, bracket, word = name.removesuffix("]").rpartition("[")
     return stem if bracket and name.endswith("]") and word in QKV_WORDS else name
 
 
-def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
+def guess_parameters(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
     """Parameters of a model of no known family, with roles from dtypes alone, to compare checkpoints."""
     rows = []
     for order, (name, info) in enumerate(infos.items()):

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from merging.base.errors import CheckpointError, StoreError
-from merging.base.settings import BUNDLED, models_folders, store_root
+from merging.base.settings import BUNDLED_FOLDER, models_folders, store_root
 
 BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
 MODELS_PREFIX = "models:"  # "models:clip/cars.pt" is cars.pt in the folder called clip of $MERGESCOPE_MODELS
@@ -102,7 +102,7 @@ def locate(reference: str, base: Path | None = None) -> Path:
         )
     if reference.startswith(BUNDLED_PREFIX):
         name = reference.removeprefix(BUNDLED_PREFIX)
-        return BUNDLED / "models" / f"{Path(name).name}.safetensors"
+        return BUNDLED_FOLDER / "models" / f"{Path(name).name}.safetensors"
     path = Path(reference)
     if reference.startswith("~/"):
         path = path.expanduser()

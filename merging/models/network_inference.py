@@ -20,7 +20,7 @@ from merging.models.network_facts import Facts, facts_of, title_of
 if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
     from merging.models.tensor_info import TensorInfo
 
-INFERENCE = 3  # version; raised whenever a role, a block or an order changes; part of the ids of runs
+INFERENCE_VERSION = 3  # version; raised whenever a role, a block or an order changes; part of the ids of runs
 BUFFER_WORDS = re.compile(
     r"position_ids|token_type_ids|num_batches_tracked|relative_position_index|relative_coords_table|inv_freq|"
     r"masked_bias|logit_scale|logit_bias|final_logits_bias"

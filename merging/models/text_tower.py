@@ -113,7 +113,7 @@ def text_heads(checkpoint: Checkpoint, width: int, stated_heads: int = 0) -> int
     Raises:
         CheckpointError: no source states the number, or it does not divide the width.
     """
-    heads = stated_text(checkpoint).get("heads") or stated_heads or None
+    heads = stated_text_fields(checkpoint).get("heads") or stated_heads or None
     if heads is None and width in PUBLISHED_WIDTHS:
         return width // HEAD_WIDTH
     if type(heads) is not int or heads < 1 or width % heads:
@@ -124,7 +124,7 @@ def text_heads(checkpoint: Checkpoint, width: int, stated_heads: int = 0) -> int
     return heads
 
 
-def stated_text(checkpoint: Checkpoint) -> Mapping[str, object]:
+def stated_text_fields(checkpoint: Checkpoint) -> Mapping[str, object]:
     """open_clip's fields of the text tower in a checkpoint's metadata; empty if the metadata has none."""
     text = architecture_in_metadata(checkpoint).get("text_cfg")
     return text if isinstance(text, dict) else {}

@@ -17,7 +17,7 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.families import (
     HUGGING_FACE,
     OPEN_CLIP_TOWER,
-    PACKED,
+    PACKED_QKV,
     QKV,
     Parameter,
     Role,
@@ -88,7 +88,7 @@ def tensor_of_rule(rule: Rule, block: int | None) -> TowerTensor | None:
         return None
     prefix = "" if block is None else f"transformer.resblocks.{block}."
     kind = "bias" if rule.role == Role.SHIFT else "weight"
-    if rule.part in (PACKED, *QKV):
+    if rule.part in (PACKED_QKV, *QKV):
         return TowerTensor(f"{prefix}attn.in_proj_{kind}", QKV.index(rule.part) if rule.part in QKV else None)
     bare = rule.role in {Role.EMBEDDING, Role.PROJECTION}
     return TowerTensor(rule.part if bare else f"{prefix}{rule.part}.{kind}")

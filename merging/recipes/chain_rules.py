@@ -109,7 +109,7 @@ def shorten(value: Any) -> str:
     return reprlib.repr(value)
 
 
-def keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
+def parse_step_entry(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
     """('ties', {...}) from 'ties' or {'ties': {...}}. Raises RecipeError for anything else."""
     if isinstance(entry, str):
         return entry, {}

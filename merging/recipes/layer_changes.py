@@ -15,7 +15,7 @@ import numpy as np
 from merging.base.errors import RecipeError
 from merging.methods import registry
 from merging.methods.edits.manual import AFTER, BEFORE, MERGED
-from merging.methods.factor_rules import LARGEST, FactorRule, resolve
+from merging.methods.factor_rules import MAX_FACTOR, FactorRule, resolve
 from merging.methods.simplify_factors import simplify
 from merging.models.families import EMBEDDINGS, OUTPUT, Parameter
 from merging.recipes.recipe import Recipe
@@ -84,7 +84,7 @@ def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: s
     if expert not in names:
         raise RecipeError(f"The recipe does not merge {expert!r}.")
     step, before = _split_last_edit(recipe)
-    rules = [layer.rule(min(single_factor(recipe), LARGEST), [expert])]
+    rules = [layer.rule(min(single_factor(recipe), MAX_FACTOR), [expert])]
     if other_experts := [name for name in names if name != expert]:
         rules.insert(0, layer.rule(0.0, other_experts))
     after = () if step is None else (step,)

@@ -112,7 +112,7 @@ def list_offered(network: str) -> tuple[Preset, ...]:
     return reported + general
 
 
-def bases(edit: str) -> list[Preset]:
+def list_bases(edit: str) -> list[Preset]:
     """The presets that an edit can be put in front of.
 
     Presets that already contain the edit are left out. So are the comparisons of such combinations (presets with
@@ -128,7 +128,7 @@ def bases(edit: str) -> list[Preset]:
     ]
 
 
-def refusal(preset: Preset) -> str:
+def explain_refusal(preset: Preset) -> str:
     """The reason why a preset's chain is meaningless; empty if it is valid."""
     try:
         preset.recipe("", {})
@@ -137,11 +137,11 @@ def refusal(preset: Preset) -> str:
     return ""
 
 
-def partners() -> list[Preset]:
+def list_partners() -> list[Preset]:
     """Every valid combination of a base with ``PLUGIN`` in front that is not yet a preset."""
     keys = {preset.key for preset in PRESETS}
-    plugged = [base.with_edit() for base in bases(PLUGIN[0])]
-    return [partner for partner in plugged if partner.key not in keys and not refusal(partner)]
+    plugged = [base.with_edit() for base in list_bases(PLUGIN[0])]
+    return [partner for partner in plugged if partner.key not in keys and not explain_refusal(partner)]
 
 
 class Settings(NamedTuple):
@@ -151,7 +151,7 @@ class Settings(NamedTuple):
     shared: bool = True
 
 
-def settings_of(recipe: Recipe | None) -> Settings:
+def read_settings(recipe: Recipe | None) -> Settings:
     """The settings of a recipe's first edit that prunes by saliency; the papers' if there is none."""
     for step in recipe.edits if recipe else ():
         values = step.params.values()

@@ -310,7 +310,7 @@ class Recipe:
     def from_plain(cls, data: Any) -> Self:
         """A recipe from plain data, as ``to_plain`` writes it."""
         data = check_fields(data, "recipe", FIELDS, VERSION)
-        merge, params = chain_rules.keyed(data.get("merge"), "merge")
+        merge, params = chain_rules.parse_step_entry(data.get("merge"), "merge")
         edits, adapt = data.get("edits") or [], data.get("adapt")
         experts, exemplars, test_data = (data.get(name) or {} for name in ("experts", "exemplars", "test_data"))
         if not isinstance(edits, list) or not all(isinstance(d, dict) for d in (experts, exemplars, test_data)):
@@ -322,7 +322,7 @@ class Recipe:
         recipe = cls.build(
             merge=merge,
             params=params,
-            edits=[chain_rules.keyed(entry, "edits") for entry in edits],
+            edits=[chain_rules.parse_step_entry(entry, "edits") for entry in edits],
             pretrained=read_text_field(data.get("pretrained", ""), "pretrained"),
             experts={
                 read_text_field(n, "an expert's name"): read_text_field(r, "an expert's file")
@@ -332,7 +332,7 @@ class Recipe:
             exemplars=exemplars,
             count_dead_params=data.get("count_dead_params", False),
             **{name: data.get(name, "") for name in STATED_FIELDS},
-            adapt=None if adapt is None else chain_rules.keyed(adapt, "adapt"),
+            adapt=None if adapt is None else chain_rules.parse_step_entry(adapt, "adapt"),
             test_data=test_data,
             vocabulary=data.get("vocabulary", COMMON),
             layer_inputs=dict(files.layer_inputs),

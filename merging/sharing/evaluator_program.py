@@ -18,7 +18,7 @@ from merging.base import modes, settings
 from merging.base.errors import EvaluatorError, MergingError
 from merging.base.files.short_digest import short_digest
 from merging.base.text import first_few, printable
-from merging.study.score_files import MOST_BYTES
+from merging.study.score_files import MAX_BYTES
 from merging.study.score_table import PROGRAM, ScoreTable, check_scores
 from merging.tasks.context import QUIET, Context
 
@@ -56,15 +56,15 @@ class Evaluator:
             try:
                 while process.poll() is None:
                     meter.report_part(0, f"Measuring with {self.name}")
-                    if os.fstat(output.fileno()).st_size > MOST_BYTES:
+                    if os.fstat(output.fileno()).st_size > MAX_BYTES:
                         break
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(timeout=POLL_SECONDS)
             finally:
                 _stop_group(process)
             output.seek(0)
-            raw = output.read(MOST_BYTES + 1)
-            if len(raw) > MOST_BYTES:
+            raw = output.read(MAX_BYTES + 1)
+            if len(raw) > MAX_BYTES:
                 raise EvaluatorError(
                     f"{self.name} printed more than 1 MB. It must print one line of JSON for each score."
                 )
@@ -81,7 +81,9 @@ class Evaluator:
             )  # fmt: skip
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise EvaluatorError(f"{self.name} cannot be started: {reason}. Correct {settings.EVALUATOR}.") from None
+            raise EvaluatorError(
+                f"{self.name} cannot be started: {reason}. Correct {settings.EVALUATOR_VARIABLE}."
+            ) from None
 
 
 def find_evaluator() -> Evaluator | None:
@@ -90,13 +92,13 @@ def find_evaluator() -> Evaluator | None:
     Raises:
         EvaluatorError: the variable is not a command line.
     """
-    if modes.is_shared() or not (command_line := os.environ.get(settings.EVALUATOR, "").strip()):
+    if modes.is_shared() or not (command_line := os.environ.get(settings.EVALUATOR_VARIABLE, "").strip()):
         return None
     try:
         words = shlex.split(command_line)
     except ValueError as error:
         raise EvaluatorError(
-            f"{settings.EVALUATOR} is not a command line: {error}. Write it as in a shell: python my_eval.py."
+            f"{settings.EVALUATOR_VARIABLE} is not a command line: {error}. Write it as in a shell: python my_eval.py."
         ) from None
     return Evaluator(tuple(words)) if words else None
 

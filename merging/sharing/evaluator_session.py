@@ -10,7 +10,7 @@ from typing import Any
 
 from merging.base.errors import CheckpointError, RecipeError
 from merging.base.files import atomic
-from merging.base.files.disk import OTHER_STORE, explain_os_errors
+from merging.base.files.disk import STORE_REMEDY, explain_os_errors
 from merging.base.files.records import JsonRecords
 from merging.base.files.short_digest import short_digest
 from merging.base.text import printable
@@ -25,11 +25,11 @@ from merging.study.runs.execute import execute
 from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 from merging.study.runs.run import THIS_MACHINE
 from merging.study.runs.run_store import Store
-from merging.study.score_table import MOST_NAME, PROGRAM
+from merging.study.score_table import MAX_ORIGIN_CHARACTERS, PROGRAM
 from merging.study.sweeps.point_computation import STAGES
 from merging.study.sweeps.points import VERSION, Point
 from merging.study.sweeps.sweep import VALUES, NamedPoint, Sweep, SweepPoint
-from merging.study.sweeps.sweep_session import EVERYTHING, SweepOutcome, SweepSession, run_sweep
+from merging.study.sweeps.sweep_session import WHOLE_SWEEP, SweepOutcome, SweepSession, run_sweep
 from merging.tasks.context import QUIET, Context
 
 PROGRAMS_FOLDER = "programs"  # of a store: the name of each program that has measured points
@@ -116,16 +116,16 @@ def list_programs(store: Store) -> dict[str, str]:
     """{digest of the command line: name} of the programs that have measured points, the latest first."""
     records = JsonRecords(store.root / PROGRAMS_FOLDER, VERSION)
     names = {command: records.read(command, lambda record: str(record["name"])) for command in records.names()}
-    return {command: printable(name, MOST_NAME) for command, name in names.items() if name}
+    return {command: printable(name, MAX_ORIGIN_CHARACTERS) for command, name in names.items() if name}
 
 
 def run_program_sweep(
-    sweep: Sweep, session: ProgramSession, *, context: Context = QUIET, share: tuple[int, int] = EVERYTHING
+    sweep: Sweep, session: ProgramSession, *, context: Context = QUIET, share: tuple[int, int] = WHOLE_SWEEP
 ) -> SweepOutcome:
     """Let a program measure the missing points, or a share of them. Returns and raises the same as ``run_sweep``."""
     store, program = session.store, session.program
-    atomic.sweep(store.root / EVALUATION_FOLDER)
-    with explain_os_errors("The name of the program", OTHER_STORE):
+    atomic.remove_leftovers(store.root / EVALUATION_FOLDER)
+    with explain_os_errors("The name of the program", STORE_REMEDY):
         JsonRecords(store.root / PROGRAMS_FOLDER, VERSION).write(program.command_digest, {"name": program.name})
     session = replace(session, context=context)
     return run_sweep(sweep, store, session.benchmark, context=context.without_workers(), share=share, session=session)

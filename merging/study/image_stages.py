@@ -20,7 +20,7 @@ from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
 from merging.study.one_image.image_tables import ImageTables
 from merging.study.one_image.named_towers import Towers
-from merging.study.one_image.nearest_images import same_domain
+from merging.study.one_image.nearest_images import list_same_domain
 from merging.study.one_image.studied_image import StudiedImage, find_image, image_from_pixels
 from merging.study.previews.models_in_memory import merge_in_memory
 from merging.study.previews.moments_in_memory import MomentsInMemory, refuse_learning
@@ -113,7 +113,7 @@ def _make_table(tables: ImageTables, image: StudiedImage, name: str, model: str,
 
     def neighbor_data_sets() -> list[str]:
         """The data sets whose images are searched for neighbors: those of the image's domain."""
-        return same_domain(benchmark, image.task.key, list(benchmark.experts))
+        return list_same_domain(benchmark, image.task.key, list(benchmark.experts))
 
     calls: Mapping[str, Callable[[], pd.DataFrame]] = {
         "lens": lambda: tables.lens(image, model),

@@ -7,7 +7,7 @@ from pathlib import Path
 from merging.base.files import atomic
 from merging.base.files.tables import SCORES
 from merging.base.text import printable
-from merging.study.score_table import MOST_NAME, ScoreTable, read_score_table
+from merging.study.score_table import MAX_ORIGIN_CHARACTERS, ScoreTable, read_score_table
 from merging.tasks.quarantine import Quarantine
 from merging.tasks.results import Result, ResultKind, Results
 
@@ -37,13 +37,13 @@ def store_scores(root: Path, name: str, table: ScoreTable) -> None:
     Raises:
         StoreError: the disk cannot be written to.
     """
-    facts = {"source": table.source, "origin": printable(table.origin, MOST_NAME), SCORES: {}}
+    facts = {"source": table.source, "origin": printable(table.origin, MAX_ORIGIN_CHARACTERS), SCORES: {}}
     imported_scores(root).write(name, facts, {SCORES: table.columns}, what="The scores", replace=True)
 
 
-def forget_scores(root: Path, name: str) -> None:
+def delete_scores(root: Path, name: str) -> None:
     """Remove the imported scores of a run, if it has any. Raises StoreError if they cannot be removed."""
-    atomic.retire(root / FOLDER / name, "The scores")
+    atomic.remove_entry(root / FOLDER / name, "The scores")
 
 
 def _read_table(result: Result) -> ScoreTable | None:

@@ -19,7 +19,7 @@ from merging.base.errors import StoreError, TaskError
 from merging.base.files import atomic
 from merging.study.analysis.measurement_registry import Measurement, find_measurement, find_refusal
 from merging.study.analysis.measurement_store import (
-    MEMORY,
+    MEMORY_NOTE,
     StoredMeasurement,
     entry_name,
     find_measurement_result,
@@ -113,7 +113,7 @@ def _measure_and_store(measurement_kind: Measurement, name: str, subject: Subjec
             HOST if workers is not None else choose_device(context.device), measure_on
         )
     if warnings:
-        result = result._replace(notes={**result.notes, MEMORY: " ".join(warnings)})
+        result = result._replace(notes={**result.notes, MEMORY_NOTE: " ".join(warnings)})
     write_measurement(
         store, name, result, device_facts, started, replace=measurement_kind.is_timed or bool(subject.layer_inputs)
     )

@@ -31,7 +31,7 @@ from merging.tasks.workers.workers import Workers
 STEPS_PER_SECOND = 1000  # of progress
 
 
-class WantedMeasurement(NamedTuple):
+class RequestedMeasurement(NamedTuple):
     """The key of a measurement, and the id of the run to measure; the id is empty for the benchmark."""
 
     key: str
@@ -39,7 +39,7 @@ class WantedMeasurement(NamedTuple):
 
 
 def measure_several(
-    requests: Sequence[WantedMeasurement], store: Store, benchmark: Benchmark, *, context: Context = QUIET
+    requests: Sequence[RequestedMeasurement], store: Store, benchmark: Benchmark, *, context: Context = QUIET
 ) -> list[StoredMeasurement | MergingError]:
     """The stored measurement of each request, in the order of the requests; the error instead if one fails.
 
@@ -58,11 +58,11 @@ def measure_several(
 class SeveralMeasurements:
     """Measurements to compute in a context; ``_results`` is {request: its measurement or error}."""
 
-    requests: Sequence[WantedMeasurement]
+    requests: Sequence[RequestedMeasurement]
     store: Store
     benchmark: Benchmark
     context: Context
-    _results: dict[WantedMeasurement, StoredMeasurement | MergingError] = field(default_factory=dict)
+    _results: dict[RequestedMeasurement, StoredMeasurement | MergingError] = field(default_factory=dict)
 
     def measure_all(self, workers: Workers | None) -> list[StoredMeasurement | MergingError]:
         """The measurement or error of each request.
@@ -91,15 +91,19 @@ class SeveralMeasurements:
         return [self._results[request] for request in self.requests]
 
     @cached_property
-    def distinct_requests(self) -> list[WantedMeasurement]:
+    def distinct_requests(self) -> list[RequestedMeasurement]:
         """Every request once."""
         return list(dict.fromkeys(self.requests))
 
     def _measure_requests(
-        self, requests: Sequence[WantedMeasurement], workers: Workers | None, context: Context
+        self, requests: Sequence[RequestedMeasurement], workers: Workers | None, context: Context
     ) -> None:
         """Measure on workers, or in this process if there are none; equal measurements are computed once."""
-        names, tasks, results = dict[WantedMeasurement, str](), dict[str, WorkerTask](), dict[str, StoredMeasurement]()
+        names, tasks, results = (
+            dict[RequestedMeasurement, str](),
+            dict[str, WorkerTask](),
+            dict[str, StoredMeasurement](),
+        )
         for request in requests:
             try:
                 name = require_entry_name(find_measurement(request.key), self.store, self.benchmark, request.run_id)
@@ -125,7 +129,7 @@ class SeveralMeasurements:
         for request, name in names.items():
             self._results[request] = failures.get(name) or results[name]
 
-    def _make_task(self, request: WantedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
+    def _make_task(self, request: RequestedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
         make_request = dict if workers is None else partial(self.make_request, request, name, workers)
         return WorkerTask(
             name,
@@ -134,13 +138,13 @@ class SeveralMeasurements:
             max(1, round(STEPS_PER_SECOND * find_measurement(request.key).seconds)),
         )
 
-    def _measure(self, request: WantedMeasurement, context: Context) -> StoredMeasurement:
+    def _measure(self, request: RequestedMeasurement, context: Context) -> StoredMeasurement:
         part_context = context.with_title(
             f"Measurement {self.distinct_requests.index(request) + 1} of {len(self.distinct_requests)}"
         )
         return measure(request.key, self.store, self.benchmark, request.run_id, context=part_context)
 
-    def make_request(self, request: WantedMeasurement, name: str, workers: Workers) -> Plain:
+    def make_request(self, request: RequestedMeasurement, name: str, workers: Workers) -> Plain:
         """The request to a worker for one measurement, whose entry has this ``name``.
 
         Raises:
@@ -171,6 +175,6 @@ class SeveralMeasurements:
         return stored
 
 
-def _estimate_seconds(requests: Iterable[WantedMeasurement]) -> float:
+def _estimate_seconds(requests: Iterable[RequestedMeasurement]) -> float:
     """The estimated seconds of measurements."""
     return sum(find_measurement(request.key).seconds for request in requests)

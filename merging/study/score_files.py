@@ -16,7 +16,7 @@ from merging.study.score_table import GIVEN, ScoreTable, check_scores
 
 COLUMNS = ("task", "metric", "value", "split", "n")
 METRIC_NAMES = {"acc": "accuracy", "acc_norm": "accuracy_norm"}  # lm-eval's short names of metrics
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 LM_EVAL_METRIC = re.compile(r"([^,]+),([^,]+)")  # a metric and its filter, as in acc,none
 
 
@@ -29,7 +29,7 @@ def read_scores(path: Path) -> ScoreTable:
     name = printable(path.name, 80)
     try:
         with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+            raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise MergingError(f"{name} cannot be read: {error.strerror}.") from None
     return parse_scores(raw, name)
@@ -38,7 +38,7 @@ def read_scores(path: Path) -> ScoreTable:
 def parse_scores(raw: bytes, file: str) -> ScoreTable:
     """The scores in the content of a file for ``read_scores``. Raises MergingError for the same reasons."""
     name = printable(file, 80)
-    if len(raw) > MOST_BYTES:
+    if len(raw) > MAX_BYTES:
         raise MergingError(f"{name} is larger than a file of scores, of which 1 MB is read.")
     try:
         text = raw.decode("utf-8-sig")

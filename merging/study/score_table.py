@@ -20,7 +20,7 @@ COLUMNS = ("task", "metric", "value", "split", "n", "better")
 PROPORTION_METRICS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are shares of examples
 DIRECTIONS = ("", "higher", "lower")
 # Limits of scores, and of characters of a text and of an origin.
-MAX_ROWS, MAX_TEXT_CHARACTERS, MOST_NAME = 10_000, 200, 80
+MAX_ROWS, MAX_TEXT_CHARACTERS, MAX_ORIGIN_CHARACTERS = 10_000, 200, 80
 MAX_EXAMPLES = 10**12  # limit of n of a score
 
 
@@ -128,7 +128,7 @@ def check_scores(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str, ori
 
 def read_score_table(table: Table, source: str, origin: str) -> ScoreTable | None:
     """The scores in a stored table, which another program may have written; None if one of them is wrong."""
-    name = printable(origin, MOST_NAME)
+    name = printable(origin, MAX_ORIGIN_CHARACTERS)
     rows = (dict(zip(COLUMNS, row, strict=True)) for row in zip(*(table[column] for column in COLUMNS), strict=True))
     try:
         return check_scores(((name, {**row, "n": _read_count(row["n"])}) for row in rows), source, name)

@@ -110,7 +110,7 @@ class Quarantine:
     def remove(self, damage: Damage) -> None:
         """Delete an entry that was set aside. Raises StoreError if it cannot be removed."""
         if damage.path.parent == self._folder:
-            atomic.retire(damage.path, f"{damage.kind.capitalize()} {damage.name}")
+            atomic.remove_entry(damage.path, f"{damage.kind.capitalize()} {damage.name}")
 
     def _read_note(self, folder: Path) -> Damage:
         """A damaged entry with its note; one whose note could not be written counts as a run."""

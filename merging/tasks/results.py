@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 from merging.base.errors import StoreError
 from merging.base.files import atomic, records
 from merging.base.files.atomic import DamagedError, Manifest, read_manifest, verify_file
-from merging.base.files.disk import OTHER_STORE, explain_os_errors
+from merging.base.files.disk import STORE_REMEDY, explain_os_errors
 from merging.base.files.short_digest import SHORT_DIGEST
 from merging.base.files.tables import (
-    PACKED,
+    PACKED_SUFFIX,
     SCORES,
     Columns,
     Table,
+    find_table_file,
     read_columns,
     read_unpacked,
-    stored_table,
     write_table,
 )
 from merging.base.text import did_you_mean
@@ -90,11 +90,13 @@ class Result:
             raise StoreError(
                 f"{self._sentence_name} has no table {name!r}.{hint} It has: {', '.join(known) or 'none'}."
             )
-        return self.read_checked(stored_table(self.manifest, name), lambda path: read_columns(path, self.schemas[name]))
+        return self.read_checked(
+            find_table_file(self.manifest, name), lambda path: read_columns(path, self.schemas[name])
+        )
 
     def array(self, name: str) -> NDArray[Any]:
         """One of its arrays (*S), of any shape, plain or packed. Raises StoreError also if it has no such array."""
-        plain_file, packed_file = f"{name}.npy", f"{name}.npy{PACKED}"
+        plain_file, packed_file = f"{name}.npy", f"{name}.npy{PACKED_SUFFIX}"
         if plain_file in self.manifest:
             return self.read_checked(plain_file, lambda path: np.load(path, allow_pickle=False))
         if packed_file in self.manifest:
@@ -235,7 +237,7 @@ class Results(Generic[T]):
 
         ``find_partial`` reads them. ``sweep`` removes the folder if this process dies.
         """
-        with explain_os_errors(f"The {self.kind.noun}", OTHER_STORE):
+        with explain_os_errors(f"The {self.kind.noun}", STORE_REMEDY):
             folder = atomic.make_temporary(self.own_folder)
         try:
             yield folder
@@ -252,4 +254,4 @@ class Results(Generic[T]):
 
     def sweep(self) -> None:
         """Remove the temporary folders that dead writers left behind."""
-        atomic.sweep(self.own_folder)
+        atomic.remove_leftovers(self.own_folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import WorkerError
-from merging.base.files.disk import OTHER_STORE, explain_os_errors
+from merging.base.files.disk import STORE_REMEDY, explain_os_errors
 from merging.base.files.temporary import temporary_name
 
 CHECK_SECONDS = 0.5  # between two checks whether the requesting program still waits
@@ -24,7 +24,7 @@ Mark = Mapping[str, str]  # the file's "path" and its "text"
 def write_mark(folder: Path) -> Iterator[Mark]:
     """A mark in ``folder`` while the block runs. Raises StoreError if it cannot be written."""
     path, text = folder.absolute() / temporary_name(), uuid.uuid4().hex
-    with explain_os_errors("The store", OTHER_STORE):
+    with explain_os_errors("The store", STORE_REMEDY):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
     try:

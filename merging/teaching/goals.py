@@ -34,7 +34,9 @@ def is_met(goal: Goal, context: LessonContext, address: Mapping[str, str] | None
 
 def _is_met_by_address(goal: Goal, value: str, context: LessonContext) -> bool:
     if isinstance(goal.equal, str):
-        expected = context.resolve_view({goal.key: goal.equal}).get(goal.key) if goal.equal.startswith("@") else goal.equal
+        expected = (
+            context.resolve_view({goal.key: goal.equal}).get(goal.key) if goal.equal.startswith("@") else goal.equal
+        )
         return expected is not None and value in (expected, *_list_accepted_prefixes(value, expected))
     try:
         return _is_within(goal, float(value))

@@ -107,9 +107,9 @@ class LessonContext:
 
     def find_run(self, recipe: Recipe) -> Run | None:
         """The stored run of a recipe on all experts, whatever the paths of its files; None if there is none."""
-        from merging.study.runs.edit_pairs import by_subject, find_run
+        from merging.study.runs.edit_pairs import find_run, group_by_subject
 
-        runs = (find_run(recipe, group) for group in by_subject(self.merges))
+        runs = (find_run(recipe, group) for group in group_by_subject(self.merges))
         return next((run for run in runs if run is not None), None)
 
     def require_run(self, alias: str) -> Run:
@@ -125,7 +125,11 @@ class LessonContext:
 
     def list_missing_runs(self) -> list[str]:
         """The aliases of recipes without a stored run."""
-        return [alias for alias, parts in self.lesson.runs.items() if "sweep" not in parts and self.find_alias_run(alias) is None]
+        return [
+            alias
+            for alias, parts in self.lesson.runs.items()
+            if "sweep" not in parts and self.find_alias_run(alias) is None
+        ]
 
     def _run_parts(self, alias: str) -> Mapping[str, Any]:
         if alias not in self.lesson.runs:

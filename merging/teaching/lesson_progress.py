@@ -17,7 +17,7 @@ from merging.teaching import lesson as kinds
 if TYPE_CHECKING:
     from merging.teaching.lesson import LessonStep
 
-MOST_CHARACTERS = 120  # in a text of answers
+MAX_CHARACTERS = 120  # in a text of answers
 MAX_STEPS = 64  # bits of the number of finished steps
 DIGITS = "0123456789abcdefghijklmnopqrstuv"
 NUMBER = re.compile(r"-?(\d{1,9})(\.\d{1,6})?")
@@ -41,7 +41,7 @@ def parse_finished_steps(text: str, count: int = MAX_STEPS) -> frozenset[int]:
     return frozenset(step for step in range(1, min(count, MAX_STEPS) + 1) if bits >> (step - 1) & 1)
 
 
-def format_answers(values: Mapping[int, Sequence[float]], max_characters: int = MOST_CHARACTERS) -> str:
+def format_answers(values: Mapping[int, Sequence[float]], max_characters: int = MAX_CHARACTERS) -> str:
     """Guesses and answers by step as a text of at most ``max_characters``; the earliest steps are dropped if needed."""
     parts = [
         "_".join([str(step), *map(_format_number, numbers)])
@@ -53,7 +53,7 @@ def format_answers(values: Mapping[int, Sequence[float]], max_characters: int = 
     return "~".join(parts)
 
 
-def parse_answers(text: str, max_characters: int = MOST_CHARACTERS) -> dict[int, tuple[float, ...]]:
+def parse_answers(text: str, max_characters: int = MAX_CHARACTERS) -> dict[int, tuple[float, ...]]:
     """Guesses and answers by step in the first ``max_characters`` of a text, without malformed parts."""
     values: dict[int, tuple[float, ...]] = {}
     for part in text[:max_characters].split("~"):

@@ -24,8 +24,8 @@ from merging.base.files.records import write_json
 from merging.teaching.lesson_steps import MAX_CELLS
 
 CODE_LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # without vowels, so that no code is a word
-LENGTH = 6
-CODE = re.compile(f"[{CODE_LETTERS}]{{{LENGTH}}}")
+CODE_LENGTH = 6
+CODE_PATTERN = re.compile(f"[{CODE_LETTERS}]{{{CODE_LENGTH}}}")
 LIFETIME_SECONDS = 24 * 3600.0  # of a poll
 UNUSED_SECONDS = 3600.0  # a poll without answers may be dropped after this time, to make room for a new one
 MAX_POLLS, MAX_QUESTIONS = 200, 500  # at a time; of one poll
@@ -69,7 +69,7 @@ class Polls:
                 raise StoreError(FULL_MESSAGE.format(MAX_POLLS))
             code = ""
             while not code or code in self._polls:
-                code = "".join(secrets.choice(CODE_LETTERS) for _ in range(LENGTH))
+                code = "".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH))
             self._polls[code] = Poll(self._clock() + LIFETIME_SECONDS)
             self._store_poll(code)
             return code
@@ -79,7 +79,9 @@ class Polls:
         with self._lock:
             return self._find_poll(code) is not None
 
-    def count_answer(self, code: str, step: str, session: str, values: Sequence[float], *, any_order: bool = False) -> bool:
+    def count_answer(
+        self, code: str, step: str, session: str, values: Sequence[float], *, any_order: bool = False
+    ) -> bool:
         """Count a session's answer at a step, LESSON/N, in place of its earlier answer; returns whether it was counted.
 
         With ``any_order`` the numbers are a set, such as marked cells, and are all counted at one position.
@@ -165,7 +167,7 @@ class Polls:
                 counts = {
                     step: [Counter(_parse_counts(one)) for one in answers] for step, answers in plain["counts"].items()
                 }
-                if CODE.fullmatch(path.stem):
+                if CODE_PATTERN.fullmatch(path.stem):
                     self._polls[path.stem] = Poll(float(plain["until"]), counts)
         self._drop_expired()
 

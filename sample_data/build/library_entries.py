@@ -12,7 +12,7 @@ from pathlib import Path
 from merging.base import settings
 from merging.base.files.atomic import MANIFEST, seal
 from merging.base.files.records import write_json
-from merging.base.files.tables import PACKED, read_table, stored_table, write_table
+from merging.base.files.tables import PACKED_SUFFIX, find_table_file, read_table, write_table
 from merging.study.runs import edit_pairs
 from merging.study.runs.run import FACTS, SALIENCY, Run
 from merging.study.runs.run_store import Store
@@ -29,8 +29,8 @@ def copy_into_library(run: Run) -> Path:
     Raises:
         StoreError: a file of the run is damaged.
     """
-    with tempfile.TemporaryDirectory(dir=settings.BUNDLED) as folder:
-        aside = Store(Path(folder), libraries=(settings.LIBRARY,), dated=False)
+    with tempfile.TemporaryDirectory(dir=settings.BUNDLED_FOLDER) as folder:
+        aside = Store(Path(folder), libraries=(settings.LIBRARY_FOLDER,), dated=False)
         with aside.write_run(run.id) as own:
             for name in {*run.files} - {*run.models.values(), *run.modules}:
                 (own / name).parent.mkdir(exist_ok=True)
@@ -39,16 +39,16 @@ def copy_into_library(run: Run) -> Path:
             nothing = {"models": {}, "modules": []}
             write_json(own / FACTS, {name: nothing.get(name, value) for name, value in facts.items()})
         copied = aside.get_run(run.id)
-        if SALIENCY in copied.tables and edit_pairs.same_saliency(copied, aside.list_runs()):
+        if SALIENCY in copied.tables and edit_pairs.find_same_saliency(copied, aside.list_runs()):
             copied = without_saliency(copied, aside)
-        place = settings.LIBRARY / run.id
-        put_entry(copied.path, settings.LIBRARY, FACTS)
+        place = settings.LIBRARY_FOLDER / run.id
+        put_entry(copied.path, settings.LIBRARY_FOLDER, FACTS)
         return place
 
 
 def put_entry(entry: Path, place: Path, facts: str) -> None:
     """Put a copy of one entry into a folder of the library; ``facts`` is the name of its file of facts."""
-    with tempfile.TemporaryDirectory(dir=settings.BUNDLED) as folder:
+    with tempfile.TemporaryDirectory(dir=settings.BUNDLED_FOLDER) as folder:
         shutil.copytree(entry, Path(folder) / entry.name)
         remove_seconds(Path(folder), facts)
         place.mkdir(exist_ok=True)
@@ -85,7 +85,7 @@ def remove_seconds(root: Path, facts: str) -> None:
 
 def table_path(folder: Path, name: str) -> Path:
     """The file of a table in the folder of a run."""
-    return folder / stored_table({path.relative_to(folder).as_posix() for path in folder.rglob("*")}, name)
+    return folder / find_table_file({path.relative_to(folder).as_posix() for path in folder.rglob("*")}, name)
 
 
 def shorten(folder: Path, name: str, schema: Mapping[str, str]) -> None:
@@ -97,7 +97,7 @@ def shorten(folder: Path, name: str, schema: Mapping[str, str]) -> None:
         column: [float(f"{value:.{digits}g}") for value in short[column]] for column in short.select_dtypes("float")
     }
     short = short.assign(**rounded)
-    if place.suffix == PACKED and table.equals(short):
+    if place.suffix == PACKED_SUFFIX and table.equals(short):
         return
     place.unlink()
     write_table(folder, name, short)
@@ -122,7 +122,7 @@ def pack(folder: Path) -> None:
         content = path.read_bytes()
         packed = gzip.compress(content, 9, mtime=0) if len(content) > PACK_ABOVE else content
         if len(packed) < SMALLER * len(content):
-            path.with_name(path.name + PACKED).write_bytes(packed)
+            path.with_name(path.name + PACKED_SUFFIX).write_bytes(packed)
             path.unlink()
 
 

@@ -10,8 +10,8 @@ from merging.base.progress import Progress, ProgressCallback
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.analysis.measurement_registry import find_measurement
-from merging.study.measure_several import WantedMeasurement, measure_several
-from merging.study.runs.execute_several import WantedRun, execute_several
+from merging.study.measure_several import RequestedMeasurement, measure_several
+from merging.study.runs.execute_several import RequestedRun, execute_several
 from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
@@ -20,7 +20,7 @@ from merging.tasks.workers.workers import Workers
 
 def compute_runs(recipes: Sequence[Recipe], store: Store, benchmark: Benchmark, workers: Workers) -> None:
     """Compute the runs that are missing; all that can be computed before a failure ends the program."""
-    wanted = [WantedRun(recipe) for recipe in recipes]
+    wanted = [RequestedRun(recipe) for recipe in recipes]
     context = Context(progress=_make_phase_printer(), warn=print_warning, workers=workers)
     _exit_on_failures(execute_several(wanted, store, benchmark=benchmark, context=context, keep_model=False))
 
@@ -29,7 +29,9 @@ def compute_measurements(
     measured: Sequence[tuple[str, Run | None]], store: Store, benchmark: Benchmark, workers: Workers
 ) -> None:
     """Measure what is missing, but what is timed: kinds, and the runs that they are of, None for the benchmark."""
-    wanted = [WantedMeasurement(key, of.id if of else "") for key, of in measured if not find_measurement(key).is_timed]
+    wanted = [
+        RequestedMeasurement(key, of.id if of else "") for key, of in measured if not find_measurement(key).is_timed
+    ]
     context = Context(progress=_make_phase_printer(), warn=print_warning, workers=workers)
     _exit_on_failures(measure_several(wanted, store, benchmark, context=context))
 

@@ -114,7 +114,9 @@ class StoredModels:
         found = {}
         for key in keys:
             images, labels = self.benchmark.load_images(key, half)
-            classes = predict(compute_features(encoder, self.benchmark.preprocess(images)), self.benchmark.load_head(key))
+            classes = predict(
+                compute_features(encoder, self.benchmark.preprocess(images)), self.benchmark.load_head(key)
+            )
             found[key] = classes == labels
         return found
 

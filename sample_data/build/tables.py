@@ -134,9 +134,9 @@ def main() -> None:
     """Print the tables."""
     benchmark = Benchmark.load()
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder), libraries=(settings.LIBRARY,))
+        store = Store(Path(folder), libraries=(settings.LIBRARY_FOLDER,))
         stored = StoredScores(store, benchmark)
-        tables = single_models(stored), merges(stored, scalings.read(settings.BUNDLED)), drift(store, benchmark)
+        tables = single_models(stored), merges(stored, scalings.read(settings.BUNDLED_FOLDER)), drift(store, benchmark)
         for lines in tables:
             print(*lines, sep="\n", end="\n\n")
 

@@ -16,7 +16,7 @@ from scipy.stats import binomtest
 from merging.base import settings
 from merging.base.errors import TaskError
 from merging.engine.evaluation.evaluate import evaluate
-from merging.engine.evaluation.image_features import FARTHEST, compute_features, cosine_margins, cosines
+from merging.engine.evaluation.image_features import MAX_MARGIN, compute_features, cosine_margins, cosines
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
 from merging.models.formats.model_sources import open_checkpoint
@@ -107,7 +107,7 @@ def test_margins_are_of_the_right_class(store: Store, benchmark: Benchmark) -> N
     plain = [table[i, label] - max(np.delete(table[i], label)) for i, label in enumerate(labels)]
     np.testing.assert_allclose(cosine_margins(rows, head, torch.from_numpy(labels)), plain, atol=1e-6)
     assert (
-        cosine_margins(rows, head[:1], torch.zeros(len(labels), dtype=torch.int64)).max() == FARTHEST
+        cosine_margins(rows, head[:1], torch.zeros(len(labels), dtype=torch.int64)).max() == MAX_MARGIN
     )  # no other class
 
 
@@ -149,7 +149,7 @@ def test_cells_are_what_loops_count(models_a: int, models_b: int, matched: bool)
     for i, j in pairs:
         for image in range(50):
             expected[{(1, 1): 0, (1, 0): 1, (0, 1): 2, (0, 0): 3}[int(a[i, image]), int(b[j, image])], image] += 1
-    shares = agreement.cells(a, b, matched)
+    shares = agreement.compute_cells(a, b, matched)
     np.testing.assert_allclose(shares, expected / len(pairs), atol=1e-12)
     np.testing.assert_allclose(shares.sum(axis=0), 1)
     assert shares.min() >= 0
@@ -161,7 +161,7 @@ def test_cells_are_what_loops_count(models_a: int, models_b: int, matched: bool)
 def test_a_run_agrees_with_itself() -> None:
     for models in (1, 4):
         right = RNG.random((models, 40)) < 0.5
-        shares = agreement.cells(right, right, is_matched=True)
+        shares = agreement.compute_cells(right, right, is_matched=True)
         assert not shares[1].any() and not shares[2].any()
 
 
@@ -184,12 +184,12 @@ def test_intervals_are_those_of_drawing_images_again() -> None:
         draws = np.random.default_rng(seed).integers(0, 120, (2000, 120))
         ends.append(np.quantile((b - a)[draws].mean(axis=1), [0.025, 0.975]))
     plain = np.mean(ends, axis=0)
-    table = agreement.differences({"t": (a, b)}, ["t"], [])
+    table = agreement.compare_accuracies({"t": (a, b)}, ["t"], [])
     row = table[table["scope"] == "t"].iloc[0]
     assert row["difference"] == pytest.approx(b.mean() - a.mean())
     np.testing.assert_allclose([row["low"], row["high"]], plain, atol=1.5 / 120)
-    assert table.equals(agreement.differences({"t": (a, b)}, ["t"], []))
-    other = agreement.differences({"t": (a, b)}, ["t"], [], seed=1)
+    assert table.equals(agreement.compare_accuracies({"t": (a, b)}, ["t"], []))
+    other = agreement.compare_accuracies({"t": (a, b)}, ["t"], [], seed=1)
     assert not table.equals(other)
 
 
@@ -197,7 +197,7 @@ def test_intervals_hold_95_of_100_and_draw_as_many_images_as_there_are() -> None
     """Against the normal distribution, which 900 images come near to; and of five right answers, all five are right."""
     rng = np.random.default_rng(0)
     a, b = (rng.random((2, 900)) < [[0.6], [0.7]]).astype(float)
-    row = agreement.differences({"t": (a, b)}, ["t"], [], h=False, resamples=20_000).iloc[0]
+    row = agreement.compare_accuracies({"t": (a, b)}, ["t"], [], with_h_score=False, resamples=20_000).iloc[0]
     half = 1.96 * (b - a).std() / 30
     assert (row["low"], row["high"]) == pytest.approx(
         (row["difference"] - half, row["difference"] + half), abs=half / 12
@@ -211,7 +211,7 @@ def test_averages_are_over_data_sets_and_the_h_score_is_of_the_averages() -> Non
         f"t{k}": ((RNG.random(n) < 0.5).astype(float), (RNG.random(n) < 0.6).astype(float))
         for k, n in enumerate((20, 60, 40, 0))
     }
-    table = agreement.differences(right, ["t0", "t1"], ["t2", "t3"]).set_index("scope")
+    table = agreement.compare_accuracies(right, ["t0", "t1"], ["t2", "t3"]).set_index("scope")
     for place, side in enumerate(("a", "b")):
         inside = np.mean([right["t0"][place].mean(), right["t1"][place].mean()])
         outside = right["t2"][place].mean()
@@ -219,14 +219,14 @@ def test_averages_are_over_data_sets_and_the_h_score_is_of_the_averages() -> Non
         assert table.loc["h_score", side] == pytest.approx(2 * inside * outside / (inside + outside))
     assert list(table["n"]) == [80, 40, 120, 20, 60, 40]  # no images, no row
     assert (table["low"] <= table["difference"]).all() and (table["difference"] <= table["high"]).all()
-    assert "h_score" not in set(agreement.differences(right, ["t0"], ["t2"], h=False)["scope"])
-    alone = agreement.differences(right, ["t0"], [])
+    assert "h_score" not in set(agreement.compare_accuracies(right, ["t0"], ["t2"], with_h_score=False)["scope"])
+    alone = agreement.compare_accuracies(right, ["t0"], [])
     assert list(alone["scope"]) == ["in_domain", "t0", "t1", "t2"]
 
 
 def test_the_same_answers_differ_by_nothing() -> None:
     a = (RNG.random(50) < 0.5).astype(float)
-    table = agreement.differences({"t": (a, a)}, ["t"], [])
+    table = agreement.compare_accuracies({"t": (a, a)}, ["t"], [])
     assert not table[["difference", "low", "high"]].to_numpy().any()
 
 
@@ -235,7 +235,7 @@ def test_the_same_answers_differ_by_nothing() -> None:
 
 @pytest.mark.parametrize("key", PREDICTIONS)
 def test_kept_predictions_give_the_stored_scores(key: str, tmp_path: Path) -> None:
-    benchmark, store = Benchmark.load(), Store(tmp_path, libraries=(settings.LIBRARY,))
+    benchmark, store = Benchmark.load(), Store(tmp_path, libraries=(settings.LIBRARY_FOLDER,))
     title = "Pretrained" if key == PRETRAINED else find_preset(key).title
     run = next(run for run in store.list_runs() if run.title == title)
     one = stored_measurements.find_measurement_result("predictions", store, benchmark, run.id)

@@ -8,7 +8,7 @@ import pytest
 import tiny
 import torch
 
-from merging.engine.evaluation.image_features import BATCH
+from merging.engine.evaluation.image_features import HEAD_BATCH
 from merging.engine.layer_inputs import CapturedInputs
 from merging.study.measurements.drift import MergeModels, cumulative_drift, isolated_drift
 
@@ -133,7 +133,7 @@ def test_isolated_drift_is_that_of_a_forward_with_one_replaced_layer(states, ima
 def test_isolated_drift_from_gram_matrices(states):
     """Of more rows than are kept and images than run at once, so that only products are left; in square layers, too."""
     draw = torch.Generator().manual_seed(7)
-    many = {task: torch.randn(BATCH + 12, 3, tiny.SIZE, tiny.SIZE, generator=draw) for task in TASK_NAMES}
+    many = {task: torch.randn(HEAD_BATCH + 12, 3, tiny.SIZE, tiny.SIZE, generator=draw) for task in TASK_NAMES}
     models = _models(states)
     captured = CapturedInputs(models.experts, many, torch.device("cpu"), like=models.pretrained)
     at = "vision_model.encoder.layers.1."

@@ -175,7 +175,7 @@ def test_the_images_of_drift_are_never_the_reporting_half(tiny_benchmark, monkey
     asked = []
     whole = type(tiny_benchmark).load_images
     monkeypatch.setattr(
-        type(tiny_benchmark), "images", lambda self, key, split: asked.append(split) or whole(self, key, split)
+        type(tiny_benchmark), "load_images", lambda self, key, split: asked.append(split) or whole(self, key, split)
     )
     assert len(drift.sample_choosing_images(tiny_benchmark, "circles")) == tiny.CHOOSING
     monkeypatch.setattr(drift, "MAX_IMAGES", 5)

@@ -217,7 +217,7 @@ def test_the_same_seed_gives_the_same_map() -> None:
 def test_images_are_balanced_by_class_and_out_of_domain() -> None:
     benchmark = Benchmark.load()
     drawn = features.sample_images(benchmark)
-    assert list(drawn) == features.out_of_domain_keys(benchmark)
+    assert list(drawn) == features.list_out_of_domain_keys(benchmark)
     assert not set(drawn) & set(benchmark.experts)
     assert 1000 <= sum(map(len, drawn.values())) <= features.MAX_IMAGES
     for key, places in drawn.items():
@@ -230,7 +230,7 @@ def test_images_are_balanced_by_class_and_out_of_domain() -> None:
 def test_a_benchmark_of_experts_only_has_nothing_outside(tiny_benchmark: Benchmark) -> None:
     inside = tuple(task for task in tiny_benchmark.tasks if task.has_expert)
     with pytest.raises(TaskError, match="none is out of domain"):
-        features.out_of_domain_keys(Benchmark(tiny_benchmark.folder, inside, tiny.SIZE, (0.5,) * 3, (0.5,) * 3))
+        features.list_out_of_domain_keys(Benchmark(tiny_benchmark.folder, inside, tiny.SIZE, (0.5,) * 3, (0.5,) * 3))
 
 
 def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, library: Path) -> None:

@@ -27,10 +27,10 @@ from merging.study.analysis.drm_joint_space import (
     TaskMatrices,
     algorithm_steps,
     block_means,
+    compute_joint_space,
     dropped_shares,
     energy_by_direction,
     estimated_seconds,
-    joint_space,
     spectrum,
 )
 from merging.study.runs.execute import execute
@@ -49,7 +49,7 @@ def vectors(shape: tuple[int, int], seed: int = 0) -> Tensor:
 
 
 def space_of(shape: tuple[int, int], vertical: bool) -> JointSpace:
-    return joint_space(EXPERTS, vectors(shape), vertical)
+    return compute_joint_space(EXPERTS, vectors(shape), vertical)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -90,7 +90,7 @@ def test_the_rank_cut_is_a_share_of_the_largest_value() -> None:
 @pytest.mark.parametrize("ratio", [0.1, 0.5, 0.8])
 @pytest.mark.parametrize("vertical", [False, True])
 def test_on_average_the_prune_ratio_is_dropped(ratio: float, vertical: bool) -> None:
-    space = joint_space(EXPERTS, vectors((40, 30)), vertical)
+    space = compute_joint_space(EXPERTS, vectors((40, 30)), vertical)
     numel = space.entries[0].numel()
     alone = dropped_shares(space, ratio).groupby(["renorm", "expert"])["dropped"].mean()
     assert len(alone) == 6
@@ -104,7 +104,7 @@ def test_renormalization_spreads_what_is_dropped() -> None:
     for expert in range(3):  # every expert moves outputs of its own
         own[expert, 13 * expert : 13 * (expert + 1)] = 1.0
     given = torch.randn(3, 39, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    table = dropped_shares(joint_space(EXPERTS, own * given, False), 0.5)
+    table = dropped_shares(compute_joint_space(EXPERTS, own * given, False), 0.5)
     spread = table.groupby("renorm")["dropped"].std()
     assert spread[True] < 0.6 * spread[False]
 
@@ -154,7 +154,7 @@ def test_block_means_are_means_of_even_blocks() -> None:
 def test_pictures_stay_small() -> None:
     big = torch.randn(8, 300, 200, generator=torch.Generator().manual_seed(0))
     names = [f"expert {k}" for k in range(8)]
-    space = joint_space(names, big, False)
+    space = compute_joint_space(names, big, False)
     table, _ = algorithm_steps(space, 0.5, True)
     for _, rows in table.groupby("step"):
         width = rows.groupby("expert")["column"].nunique().sum()
@@ -164,7 +164,7 @@ def test_pictures_stay_small() -> None:
 
 
 def test_nothing_moved() -> None:
-    space = joint_space(EXPERTS, torch.zeros(3, 4, 5), False)
+    space = compute_joint_space(EXPERTS, torch.zeros(3, 4, 5), False)
     assert len(space.values) == 0
 
 

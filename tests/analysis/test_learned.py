@@ -17,7 +17,7 @@ from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.measure import measure
-from merging.study.measurements.along_steps import group_by_tensor, mark_steps, turning_points
+from merging.study.measurements.along_steps import find_turning_points, group_by_tensor, mark_steps
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
@@ -121,7 +121,7 @@ def test_a_task_turns_where_its_loss_is_least() -> None:
     }
     frames = [pd.DataFrame({"step": steps, "task": task, "entropy": entropy, "loss": loss})
               for task, (entropy, loss) in of_task.items()]  # fmt: skip
-    rows = turning_points(pd.concat(frames).iloc[::-1])
+    rows = find_turning_points(pd.concat(frames).iloc[::-1])
     assert rows.to_dict("records") == [{"task": "turned", "step": 10, "entropy": -2, "loss": 4}]
 
 

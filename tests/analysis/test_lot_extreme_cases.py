@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from merging.study.analysis.lot_extreme_cases import ENERGIES, RANK, TASKS, extreme_case, task_vectors
+from merging.study.analysis.lot_extreme_cases import ENERGIES, RANK, TASKS, solve_extreme_case, task_vectors
 
 
 def _of(table, merge):
@@ -13,7 +13,7 @@ def _of(table, merge):
 
 
 def test_orthogonal_feature_spaces_drift_from_neither_expert():
-    weights, found = extreme_case(shared_directions=0, energy=3.0, agreement=-0.5)
+    weights, found = solve_extreme_case(shared_directions=0, energy=3.0, agreement=-0.5)
     assert set(weights["weight"]) == {0.0, 1.0}
     np.testing.assert_allclose(_of(found, "LOT"), 0, atol=1e-12)
     assert (_of(found, "mean of both") > 0).all()
@@ -22,18 +22,20 @@ def test_orthogonal_feature_spaces_drift_from_neither_expert():
 
 def test_shared_feature_spaces_give_an_average_weighted_by_energy():
     for energy in (0.25, 1.0, 4.0):
-        weights, found = extreme_case(shared_directions=RANK, energy=energy)
+        weights, found = solve_extreme_case(shared_directions=RANK, energy=energy)
         of_b = weights[weights["task"] == TASKS[1]]["weight"]
         np.testing.assert_allclose(of_b, energy / (1 + energy))
         assert _of(found, "LOT").sum() <= _of(found, "mean of both").sum() + 1e-12
         assert _of(found, "LOT").sum() > 0.01
-    np.testing.assert_allclose(_of(extreme_case(RANK, 1.0)[1], "LOT"), _of(extreme_case(RANK, 1.0)[1], "mean of both"))
-    assert _of(extreme_case(RANK, 2.0, 1.0)[1], "LOT").sum() < 1e-12  # task vectors that agree do not conflict
+    np.testing.assert_allclose(
+        _of(solve_extreme_case(RANK, 1.0)[1], "LOT"), _of(solve_extreme_case(RANK, 1.0)[1], "mean of both")
+    )
+    assert _of(solve_extreme_case(RANK, 2.0, 1.0)[1], "LOT").sum() < 1e-12  # task vectors that agree do not conflict
 
 
 def test_with_orthogonal_inputs_the_sum_of_trained_task_vectors_has_no_drift():
     """By plain arithmetic: task A has inputs along e1 to e4, B along e5 to e8, and no vector acts on the other's."""
-    trained, anywhere = (extreme_case(0, 2.0, 0.4, trained).drift for trained in (True, False))
+    trained, anywhere = (solve_extreme_case(0, 2.0, 0.4, trained).drift for trained in (True, False))
     np.testing.assert_allclose(_of(trained, "sum of both"), 0, atol=1e-15)
     np.testing.assert_allclose(_of(trained, "LOT"), 0, atol=1e-15)
     # The mean takes half of every vector: a quarter of the squared drift stays.
@@ -47,9 +49,9 @@ def test_with_orthogonal_inputs_the_sum_of_trained_task_vectors_has_no_drift():
 
 def test_in_shared_directions_the_sum_of_trained_task_vectors_drifts():
     """One shared direction, e4: A's weakest (0.4), B's strongest (1). There the sum is off by the other's vector."""
-    drift = extreme_case(1, 1.0, 0.0).drift
+    drift = solve_extreme_case(1, 1.0, 0.0).drift
     np.testing.assert_allclose(_of(drift, "sum of both"), np.array([0.4, 1.0]) / (2 * ENERGIES.sum()))
-    weights = extreme_case(1, 1.0, 0.0).weights
+    weights = solve_extreme_case(1, 1.0, 0.0).weights
     assert weights[weights["direction"] == RANK]["weight"].tolist() == pytest.approx([0.4 / 1.4, 1 / 1.4])
 
 
@@ -58,7 +60,7 @@ def test_in_shared_directions_the_sum_of_trained_task_vectors_drifts():
 def test_the_illustration_solves_the_least_squares_problem(shared, trained):
     """The drift that is drawn is that of numpy's own solution for inputs of those energies."""
     energy, agreement = 2.0, 0.3
-    weights, found = extreme_case(shared, energy, agreement, trained)
+    weights, found = solve_extreme_case(shared, energy, agreement, trained)
     wide = weights.pivot(index="direction", columns="task", values="energy")
     grams = wide[list(TASKS)].to_numpy().T
     assert grams[0].sum() == pytest.approx(ENERGIES.sum())

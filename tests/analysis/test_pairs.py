@@ -123,7 +123,7 @@ def test_chance_is_what_independent_experts_have() -> None:
 
 def test_tables_and_back(found: PairSums) -> None:
     tables = analysis.build_tables(found)
-    back = analysis.from_tables(tables)
+    back = analysis.read_tables(tables)
     assert back.experts == found.experts
     pd.testing.assert_frame_equal(back.tensors, found.tensors)
     for name in ("dot", "both"):

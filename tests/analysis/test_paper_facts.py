@@ -157,7 +157,7 @@ MASKS = pd.DataFrame(
 
 
 def test_masks_by_component_and_their_overlap() -> None:
-    assert list(network_facts.component_of_tensors(MASKS)) == ["Attention"] * 2 + ["MLP"] * 2 + ["Other"] * 2
+    assert list(network_facts.find_components(MASKS)) == ["Attention"] * 2 + ["MLP"] * 2 + ["Other"] * 2
     kept = network_facts.compare_components(MASKS)
     assert (kept.first, kept.second, kept.sample) == (50, 100, "3 tensors of 2 experts")
     both = network_facts.compare_mask_overlap(MASKS, 0.5)
@@ -166,7 +166,7 @@ def test_masks_by_component_and_their_overlap() -> None:
 
 def test_swing_is_how_far_the_shares_are_apart() -> None:
     table = pd.DataFrame({"renorm": [True, True, False, False], "dropped": [0.45, 0.55, 0.29, 0.68]})
-    swing = network_facts.dropped_share_range(table)
+    swing = network_facts.compare_dropped_ranges(table)
     assert swing.texts == ("29 to 68%", "45 to 55%")
     assert (swing.first, swing.second, swing.low, swing.high) == pytest.approx((39, 10, 29, 29))
     assert judge(1, swing) == Verdict.SAME

@@ -21,10 +21,10 @@ from merging.models.families import LINEAR_MAPS
 from merging.recipes.recipe import Recipe
 from merging.study import measure
 from merging.study.analysis import measurement_store, measurement_subject
-from merging.study.analysis.measurement_store import StoredMeasurement, share_measurements
+from merging.study.analysis.measurement_store import StoredMeasurement, have_same_measurements
 from merging.study.measurements.signs import DENSITIES, SPACES, inspect_layer, mean_agreement
 from merging.study.runs.execute import execute
-from merging.study.runs.run import merge_same_models
+from merging.study.runs.run import have_same_models
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
@@ -56,8 +56,8 @@ def test_runs_on_the_same_experts_share_what_is_measured(
     assert measurement_store.find_measurement_result("signs", store, tiny_benchmark, fewer) is None
     assert measurement_store.find_measurement_result("signs", store, tiny_benchmark, "0" * 12) is None
     run, other, less = map(store.get_run, (first, second, fewer))
-    assert share_measurements(run, other) and merge_same_models(run, other)
-    assert not share_measurements(run, less) and not merge_same_models(run, less)
+    assert have_same_measurements(run, other) and have_same_models(run, other)
+    assert not have_same_measurements(run, less) and not have_same_models(run, less)
 
 
 def test_runs_of_the_same_experts_in_another_order_can_be_compared(
@@ -66,7 +66,7 @@ def test_runs_of_the_same_experts_in_another_order_can_be_compared(
     store, (first, second, _), _ = measured
     run = store.get_run(first)
     turned = replace(run, inputs=dict(reversed(run.inputs.items())), experts=run.experts[::-1])
-    assert merge_same_models(turned, store.get_run(second)) and not share_measurements(turned, store.get_run(second))
+    assert have_same_models(turned, store.get_run(second)) and not have_same_measurements(turned, store.get_run(second))
 
 
 def test_the_tables_are_those_of_every_layer(

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from merging.base.numerics.linear_algebra import left_basis
-from merging.base.numerics.sign_election import count_election, elect_sign, trim_each
+from merging.base.numerics.sign_election import count_election, elect_sign, trim_at_densities
 from merging.methods import registry
 from merging.methods.merges.ties import ties
 from merging.methods.shared.trimming import TrimThresholds
 from merging.methods.slot import Slot
 from merging.models.families import Parameter, Role
-from merging.study.analysis.drm_joint_space import joint_space
+from merging.study.analysis.drm_joint_space import compute_joint_space
 from merging.study.measurements import signs
 from merging.study.measurements.signs import (
     agreement_histogram,
@@ -76,7 +76,7 @@ def test_random_signs_at_a_density(tasks: int, density: float, null: float) -> N
         counts[votes, votes] = round(1e9 * chance)
     assert round(mean_agreement(counts).null, 3) == null
     noise = torch.randn(tasks, 400, 400, generator=torch.Generator().manual_seed(1))
-    found = mean_agreement(count_votes(next(trim_each(noise, [density]))))
+    found = mean_agreement(count_votes(next(trim_at_densities(noise, [density]))))
     assert found.null == pytest.approx(null, abs=1.5e-3)
     assert found.density == pytest.approx(density, abs=1e-4)
     assert found.excess == pytest.approx(0, abs=2e-3)
@@ -84,7 +84,7 @@ def test_random_signs_at_a_density(tasks: int, density: float, null: float) -> N
 
 def test_the_histogram_puts_edges_where_they_belong() -> None:
     values = torch.randn(5, 3000, generator=torch.Generator().manual_seed(2)) + 0.2
-    values = next(trim_each(values, [0.7]))
+    values = next(trim_at_densities(values, [0.7]))
     _, each = naive(values.numpy())
     edges = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
     places = np.clip(np.searchsorted(edges - 1e-9, each, side="right") - 1, 0, 4)  # 3 of 5 votes are in [0.6, 0.7)
@@ -116,7 +116,7 @@ def test_every_space_is_what_its_definition_says(shape: tuple[int, int]) -> None
             assert said.density == pytest.approx(np.mean(np.array(values) != 0))
         assert found.ranks["hv".index(way)] == left.shape[1]
     assert mean_agreement(found.votes["weights", density]).mean == pytest.approx(
-        naive(next(trim_each(vectors, [density])).numpy())[0]
+        naive(next(trim_at_densities(vectors, [density])).numpy())[0]
     )
 
 
@@ -146,9 +146,9 @@ def test_in_single_precision_rounding_is_no_vote() -> None:
 
 def test_spaces_that_are_there_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = drawn()
-    spaces = [joint_space("abcd", vectors, vertical) for vertical in (False, True)]
+    spaces = [compute_joint_space("abcd", vectors, vertical) for vertical in (False, True)]
     expected = inspect_layer(vectors, (0.3,), 0.05)
-    monkeypatch.delattr(signs, "joint_space")
+    monkeypatch.delattr(signs, "compute_joint_space")
     found = inspect_layer(vectors, (0.3,), 0.05, spaces=spaces)
     assert found.ranks == expected.ranks
     for key, counts in found.votes.items():
@@ -205,7 +205,9 @@ def test_experts_that_changed_nothing_have_no_votes() -> None:
 
 def test_the_trim_keeps_what_ties_keeps() -> None:
     for vectors in (drawn(3, 11, 9), drawn(3, 11, 9).round()):  # round numbers tie with each other
-        for density, kept in zip((1.0, 0.7, 0.29, 0.05), trim_each(vectors, (1.0, 0.7, 0.29, 0.05)), strict=True):
+        for density, kept in zip(
+            (1.0, 0.7, 0.29, 0.05), trim_at_densities(vectors, (1.0, 0.7, 0.29, 0.05)), strict=True
+        ):
             for own, left in zip(vectors, kept, strict=True):
                 sizes = own.abs().flatten().sort(descending=True).values
                 limit = sizes[int(density * 99)] if density < 1 else 0.0
@@ -231,7 +233,7 @@ def test_what_ties_merges_is_what_survives(density: float, tie_sign: float) -> N
     slot = Slot(Parameter("w", Role.LINEAR, "w", "block 0", 0, 0), tuple("abcd"), torch.zeros_like(vectors[0]), vectors)
     merged = ties(slot, params, TrimThresholds(None, tie_sign))
     found = inspect_layer(vectors, (density,)).elections[density]
-    kept = next(trim_each(vectors, [density]))
+    kept = next(trim_at_densities(vectors, [density]))
     survivors = kept * (kept * elect_sign(kept, tie_sign) > 0)
     torch.testing.assert_close(merged, survivors.sum(dim=0))
     assert found.count_survivors(tie_sign).tolist() == (survivors != 0).flatten(1).sum(dim=1).tolist()

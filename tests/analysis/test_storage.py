@@ -267,7 +267,7 @@ def test_unused_text_tensors_count_for_a_dense_vector(run_it, tiny_folder, tmp_p
 @pytest.mark.full
 def test_the_library_knows_its_sizes(tmp_path):
     """Rebuild it with `make library` if it does not."""
-    runs = [run for run in Store(tmp_path, libraries=(settings.LIBRARY,)).list_runs() if run.kind == "merge"]
+    runs = [run for run in Store(tmp_path, libraries=(settings.LIBRARY_FOLDER,)).list_runs() if run.kind == "merge"]
     assert runs
     assert [run.title for run in runs if storage_table(run)["bytes"].isna().any()] == []
 
@@ -317,7 +317,7 @@ def test_unknown_sizes_are_left_out():
 
 
 def test_what_modules_replace_is_left_out_of_the_model_at_its_own_precision():
-    run = next(run for run in Store(libraries=(settings.LIBRARY,)).list_runs() if run.title == "WEMoE, quick")
+    run = next(run for run in Store(libraries=(settings.LIBRARY_FOLDER,)).list_runs() if run.title == "WEMoE, quick")
     modules, tensors = run.table("modules"), run.table("tensors")
     mlps = modules.loc[modules["part"] == "pretrained tensors"].iloc[0]
     assert set(tensors["itemsize"]) == {2} and mlps["bytes"] == 4 * mlps["numel"]

@@ -18,7 +18,7 @@ from app.widgets import page_parts
 
 NAMES = {value: name for name, value in vars(address).items() if name.isupper() and isinstance(value, str)}
 FIRST = (  # take a key first
-    view_state.value_from_link, view_state.picked_value, view_state.pick_value, view_state.write_parameter,
+    view_state.value_from_link, view_state.resolve_value, view_state.pick_value, view_state.write_parameter,
     view_state.imply_parameter,
 )  # fmt: skip
 READERS = {function.__name__ for function in FIRST}

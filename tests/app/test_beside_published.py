@@ -19,7 +19,7 @@ from merging.recipes.papers.published_figures import B16, B32, FIGURES, H14, L14
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE
 
-MODELS = published_rows.MODELS.values()
+MODELS = published_rows.TOWER_HEADS.values()
 ALL = [*FIGURES, *(figure for figures in REFERENCES.values() for figure in figures)]
 
 
@@ -34,11 +34,11 @@ def test_every_figure_agrees_with_itself() -> None:
     for figure in ALL:
         printed, name = figure.printed, named(figure)
         assert figure.source.split(",")[0] in published_figures.SOURCES, name
-        assert figure.model in published_figures.TOWERS, name
+        assert figure.model in published_figures.TOWER_NAMES, name
         known = (figure.experts, figure.model) in published_figures.EXPERTS
         assert known or figure.normalized == figure.normalized_by_source, name
         if printed.tasks:
-            assert len(printed.tasks) == len(published_figures.TASKS), name
+            assert len(printed.tasks) == len(published_figures.IN_DOMAIN_TASKS), name
             agrees = sum(printed.tasks) / len(printed.tasks) == pytest.approx(printed.in_domain, abs=0.09)
             assert agrees != (figure.note == published_figures.AVERAGE_DIFFERS), name
         if printed.h_score is not None:
@@ -102,7 +102,7 @@ def test_a_cell_is_marked_if_its_value_is_computed() -> None:
     )
     for place, figure in enumerate(FIGURES):
         for head, average in heads:
-            column = (published_rows.MODELS[figure.model], head)
+            column = (published_rows.TOWER_HEADS[figure.model], head)
             cell = table[column].iloc[place] if column in table.columns else ""
             assert bool(cell) == (value_of(figure, average) is not None), (figure, average)
             assert cell.endswith(" *") == (bool(cell) and not figure.is_printed(average)), (figure, average)
@@ -192,7 +192,7 @@ def test_every_tower_has_columns_of_its_own() -> None:
     table = published_rows.paper_table(
         published_rows.match_rows([f for f in FIGURES if f.name == "LOT Merging"], []), []
     )
-    shown = {tower: table[published_rows.MODELS[tower], "In"].tolist() for tower in (B32, L14, B16)}
+    shown = {tower: table[published_rows.TOWER_HEADS[tower], "In"].tolist() for tower in (B32, L14, B16)}
     assert shown == {B32: ["82.7%", "48.0%", "90.5%", "88.9%"], L14: ["90.5%", "64.5%", "94.2%", "93.5%"],
                      B16: ["85.7%", "55.0%", "92.9%", ""]}  # fmt: skip
     assert table[published_rows.SOURCE].tolist()[:2] == [
@@ -212,7 +212,9 @@ def test_a_printed_time_names_its_tower() -> None:
 
 @pytest.mark.parametrize("key", ["drm", "ties", "lot"])
 def test_both_heads_of_every_column_fit(key: str) -> None:
-    table = published_rows.paper_table(published_rows.match_rows(published_figures.with_method("merge", key), []), [])
+    table = published_rows.paper_table(
+        published_rows.match_rows(published_figures.list_figures_with_method("merge", key), []), []
+    )
     widths = [column["width"] for _, column in sorted(published_rows.column_settings(table).items())]
     for group in {group for group, _ in table.columns}:
         together = sum(width for width, (other, _) in zip(widths, table.columns, strict=True) if other == group)

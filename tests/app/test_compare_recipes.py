@@ -37,8 +37,8 @@ def stored(store: Store, benchmark: Benchmark, merge: str, **rest: Any) -> Run:
 def test_only_lines_that_differ_are_listed(store: Store, benchmark: Benchmark) -> None:
     ties = stored(store, benchmark, "ties")
     other = stored(store, benchmark, "ties", params={"density": 0.3, "aggregation": "mean"}, edits=["dare"])
-    assert recipe_lines.recipe_differences(ties, ties) == []
-    found = {(line.step, line.setting): (line.a, line.b) for line in recipe_lines.recipe_differences(ties, other)}
+    assert recipe_lines.list_differences(ties, ties) == []
+    found = {(line.step, line.setting): (line.a, line.b) for line in recipe_lines.list_differences(ties, other)}
     assert found["Edit", "Method"][0] == "—" and found["Edit", "Method"][1].startswith("DARE")
     (density,) = [cells for cells in found.values() if cells == ("0.2", "0.3")]
     (aggregation,) = [cells for cells in found.values() if cells == ("sum", "mean")]
@@ -77,12 +77,12 @@ def test_a_sentence_says_what_b_does_otherwise(
     store: Store, benchmark: Benchmark, a: tuple[Any, ...], b: tuple[Any, ...], said: str
 ) -> None:
     one, other = (stored(store, benchmark, merge, params=params, edits=edits) for merge, params, edits in (a, b))
-    assert recipe_lines.differences_in_words(recipe_lines.recipe_differences(one, other)) == said
+    assert recipe_lines.differences_in_words(recipe_lines.list_differences(one, other)) == said
 
 
 def test_a_setting_that_names_itself_needs_no_step(store: Store, benchmark: Benchmark) -> None:
     few, more = (stored(store, benchmark, "lot", exemplars={"per_task": count}) for count in (4, 8))
-    assert recipe_lines.differences_in_words(recipe_lines.recipe_differences(few, more)) == "Exemplars per task 4 → 8"
+    assert recipe_lines.differences_in_words(recipe_lines.list_differences(few, more)) == "Exemplars per task 4 → 8"
 
 
 def test_experts_order_and_digests_are_listed(store: Store, benchmark: Benchmark, tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_experts_order_and_digests_are_listed(store: Store, benchmark: Benchmark
     turned = stored(store, benchmark, "task_arithmetic", experts=dict(reversed(experts.items())))
     replaced = tiny.write(tmp_path / "circles.safetensors", tiny.expert(tiny.pretrained(), 99))
     changed = stored(store, benchmark, "task_arithmetic", experts=experts | {"circles": str(replaced)})
-    (line,) = recipe_lines.recipe_differences(whole, some)
+    (line,) = recipe_lines.list_differences(whole, some)
     assert (line.step, line.a, line.b) == ("Experts", "leaves", "—")
-    (line,) = recipe_lines.recipe_differences(whole, turned)
+    (line,) = recipe_lines.list_differences(whole, turned)
     assert line.setting == "Order" and line.b.startswith("leaves")
-    (line,) = recipe_lines.recipe_differences(whole, changed)
+    (line,) = recipe_lines.list_differences(whole, changed)
     assert (line.step, line.setting) == ("Checkpoint", "circles") and line.a != line.b
     assert any("different experts" in sentence for sentence in recipe_lines.incomparable_in_words(whole, some))
     assert recipe_lines.incomparable_in_words(whole, changed) == []
@@ -105,7 +105,7 @@ def test_experts_order_and_digests_are_listed(store: Store, benchmark: Benchmark
 def test_exemplars_are_listed(store: Store, benchmark: Benchmark) -> None:
     few = stored(store, benchmark, "lot", exemplars={"per_task": 4})
     more = stored(store, benchmark, "lot", exemplars={"per_task": 8, "seed": 3})
-    assert [(line.setting, line.a, line.b) for line in recipe_lines.recipe_differences(few, more)] == [
+    assert [(line.setting, line.a, line.b) for line in recipe_lines.list_differences(few, more)] == [
         ("Exemplars per task", "4", "8"), ("Exemplar seed", "0", "3"),
     ]  # fmt: skip
 
@@ -116,13 +116,13 @@ def test_images_to_learn_from_are_listed_in_words(store: Store, benchmark: Bench
         stored(store, benchmark, "adamerging", params=short, test_data={"split": split})
         for split in ("choosing", "reporting")
     )
-    (line,) = recipe_lines.recipe_differences(held_out, scored)
+    (line,) = recipe_lines.list_differences(held_out, scored)
     assert (line.a, line.b) == ("other test images", "† the scored images, as the papers do")
 
 
 def test_another_activation_is_listed(store: Store, benchmark: Benchmark) -> None:
     one, other = (stored(store, benchmark, "ties", activation=named) for named in ("", "gelu"))
-    (line,) = recipe_lines.recipe_differences(one, other)
+    (line,) = recipe_lines.list_differences(one, other)
     assert (line.step, line.setting, line.a, line.b) == ("Models", "Activation", "from the files", "gelu")
 
 
@@ -131,7 +131,7 @@ def test_the_nearest_runs_come_first(store: Store, benchmark: Benchmark) -> None
     near = stored(store, benchmark, "ties", params={"density": 0.4})
     far = stored(store, benchmark, "pcb", edits=["dare"])
     alien = stored(store, benchmark, "ties", experts=dict(list(benchmark.experts.items())[:2]))
-    found = recipe_lines.nearest_runs(ties, [far, alien, ties, near])
+    found = recipe_lines.find_nearest_runs(ties, [far, alien, ties, near])
     assert [run.id for run, _ in found] == [near.id, far.id]
     assert len(found[0][1]) == 1
 
@@ -141,4 +141,4 @@ def test_a_recipe_of_another_version_is_no_error(store: Store, benchmark: Benchm
     unknown = replace(ties)
     unknown.__dict__["recipe_yaml"] = "version: 1\nmerge: of_tomorrow\n"
     assert recipe_lines.has_known_methods(ties) and not recipe_lines.has_known_methods(unknown)
-    assert recipe_lines.recipe_differences(ties, unknown) == []
+    assert recipe_lines.list_differences(ties, unknown) == []

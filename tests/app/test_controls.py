@@ -114,10 +114,10 @@ def test_a_wrong_value_is_refused_under_its_control() -> None:
 def test_formulas_take_the_chosen_values() -> None:
     for method in registry.list_methods():
         params = method.params()
-        filled, rest = parameter_controls.filled_formula(method.formula, params.bounds(), params.values())
+        filled, rest = parameter_controls.fill_formula(method.formula, params.bounds(), params.values())
         for name, bound in params.bounds().items():
             named = any(words.startswith(bound.label.lower()) for words in rest)
-            assert named or parameter_controls.filled_formula(bound.symbol, {name: bound}, params.values())[0] in filled
+            assert named or parameter_controls.fill_formula(bound.symbol, {name: bound}, params.values())[0] in filled
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_formulas_take_the_chosen_values() -> None:
 )
 def test_formulas_write_exponents_as_powers(value: float, says: str) -> None:
     bound = Bound(kind="real", default=0.0, label="X", help="X.", symbol=r"\lambda")
-    assert parameter_controls.filled_formula(r"\lambda x", {"x": bound}, {"x": value})[0].endswith(f"{says} x")
+    assert parameter_controls.fill_formula(r"\lambda x", {"x": bound}, {"x": value})[0].endswith(f"{says} x")

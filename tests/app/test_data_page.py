@@ -57,7 +57,9 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Commands that would have been run."""
     found: list[tuple[str, ...]] = []
-    monkeypatch.setattr(RunQueue, "submit_command", lambda self, key, subject, title, words, *more: found.append(tuple(words)))
+    monkeypatch.setattr(
+        RunQueue, "submit_command", lambda self, key, subject, title, words, *more: found.append(tuple(words))
+    )
     return found
 
 

@@ -21,7 +21,7 @@ from app.widgets.run_picker import group_by_models
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.run import merge_same_models
+from merging.study.runs.run import have_same_models
 from merging.study.runs.run_store import Store
 from viz import draw
 from viz.chart import ChartError
@@ -103,11 +103,11 @@ def test_compare_and_merge_find_the_same_runs_of_the_same_experts(
     at = open_app("compare", compared, run=run.id)
     suggested = {str(button.key).removeprefix("beside_") for button in at.button if button.label == "Compare"}
     assert runs(compared)[TIES].id in suggested and "No other run merges" not in words(at)
-    alike = [one for one in page_data.stored_runs() if merge_same_models(run, one) and one.id != run.id]
-    assert {other.id for other, _ in recipe_lines.nearest_runs(run, page_data.merges_of(page_data.stored_runs()))} == {
-        one.id for one in alike
-    }
-    assert {one.id for one in group_by_models([run, *page_data.merges_of(page_data.stored_runs())])[0]} == {
+    alike = [one for one in page_data.stored_runs() if have_same_models(run, one) and one.id != run.id]
+    assert {
+        other.id for other, _ in recipe_lines.find_nearest_runs(run, page_data.list_merges(page_data.stored_runs()))
+    } == {one.id for one in alike}
+    assert {one.id for one in group_by_models([run, *page_data.list_merges(page_data.stored_runs())])[0]} == {
         run.id,
         *(one.id for one in alike),
     }
@@ -170,7 +170,7 @@ def test_drift_shows_one_set(open_app: Any, compared: Path) -> None:
 def test_features_shows_one_set(open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[list[str]] = []
     monkeypatch.setattr(
-        "app.views.features.feature_tables.split_by_features",
+        "app.views.features.feature_tables.find_models_with_features",
         lambda runs: (drawn.append([run.title for run in runs]), ([], []))[1],
     )
     known = runs(compared)

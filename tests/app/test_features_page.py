@@ -289,7 +289,7 @@ def test_histograms_count_every_image_in_the_same_bins(extracted: Path, monkeypa
 def test_features_can_be_taken_away(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
     some = models(extracted)
-    with np.load(io.BytesIO(feature_tables.npz_bytes(some)), allow_pickle=False) as taken:
+    with np.load(io.BytesIO(feature_tables.make_npz(some)), allow_pickle=False) as taken:
         assert list(taken["models"]) == [model.run.id for model in some]
         assert taken["image"].shape == (IMAGES,)
         for model in some:

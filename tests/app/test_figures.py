@@ -16,7 +16,7 @@ OPTIONS: dict[str, Any] = {"unit": "Loss", "experts": ["a", "b"], "window": 2, "
 @pytest.mark.parametrize("dark", [False, True])
 def test_what_pages_show_holds_no_second_copy_of_the_data(dark: bool) -> None:
     themed = figures.draw_figure("learning_loss", TABLE, OPTIONS, dark)
-    shown = figures.page_figure("learning_loss", TABLE, OPTIONS, dark)
+    shown = figures.draw_page_figure("learning_loss", TABLE, OPTIONS, dark)
     assert themed is figures.draw_figure("learning_loss", TABLE, OPTIONS, dark)
     assert shown.to_dict()["data"] is themed.to_dict()["data"]
     assert shown.to_dict()["layout"]["height"] > themed.to_dict()["layout"]["height"]

@@ -30,12 +30,12 @@ def pictures(at: Any) -> int:
 @pytest.mark.parametrize("page", VIEWS)
 def test_every_view_opens_with_a_picture(open_app: Any, page: str) -> None:
     control = VIEWS[page]
-    at = open_app(page, settings.BUNDLED)
+    at = open_app(page, settings.BUNDLED_FOLDER)
     names = at.button_group(key=control).options if control else [""]
     assert len(names) > 1 or not control
     without = []
     for name in names:
-        at = open_app(page, settings.BUNDLED, **({control: name} if control else {}))
+        at = open_app(page, settings.BUNDLED_FOLDER, **({control: name} if control else {}))
         assert not at.exception and not at.error
         offered = "Measure" in labels(at, "button") and page != "methods"  # where it times this machine, too
         if not pictures(at) or offered:
@@ -44,16 +44,16 @@ def test_every_view_opens_with_a_picture(open_app: Any, page: str) -> None:
 
 
 def test_every_comparison_has_a_picture_for_a_run_that_is_suggested(open_app: Any) -> None:
-    at = open_app("compare", settings.BUNDLED)
+    at = open_app("compare", settings.BUNDLED_FOLDER)
     suggested = [str(button.key).removeprefix("beside_") for button in at.button if button.label == "Compare"]
     assert len(suggested) == 3
     for view in COMPARED:
-        opened = [open_app("compare", settings.BUNDLED, run_b=other, compare_view=view) for other in suggested]
+        opened = [open_app("compare", settings.BUNDLED_FOLDER, run_b=other, compare_view=view) for other in suggested]
         assert not any(at.exception for at in opened) and any(pictures(at) for at in opened), view
 
 
 def test_what_one_page_opens_on_does_not_follow_to_another(open_app: Any) -> None:
-    at = open_app("drift", settings.BUNDLED)
+    at = open_app("drift", settings.BUNDLED_FOLDER)
     for page in ("features", "image", "drift"):
         at.query_params.clear()
         at.switch_page(f"screens/{page}.py").run()
@@ -61,10 +61,10 @@ def test_what_one_page_opens_on_does_not_follow_to_another(open_app: Any) -> Non
 
 
 def test_putting_back_opens_on_a_run_that_is_measured_also_after_masks(open_app: Any) -> None:
-    at = open_app("masks", settings.BUNDLED)  # whose run is one that is not measured, and that nobody chose
+    at = open_app("masks", settings.BUNDLED_FOLDER)  # whose run is one that is not measured, and that nobody chose
     at.query_params.clear()
     at.query_params["drift_view"] = "put back"
     at.switch_page("screens/drift.py").run()
     assert charts(at) == 3 and "Measure" not in labels(at, "button")
-    at = open_app("drift", settings.BUNDLED, drift_view="put back")
+    at = open_app("drift", settings.BUNDLED_FOLDER, drift_view="put back")
     assert charts(at) == 3 and "Measure" not in labels(at, "button")

@@ -15,7 +15,7 @@ def page() -> None:
         st.session_state["set"] = True
         found_images.remember_images("three of them", ["a:reporting:1", "b:reporting:0", "a:reporting:7"])
         selection.choose_value(selection.IMAGE, "b:reporting:0")
-    found_images.draw_walk(selection.chosen_value(selection.IMAGE))
+    found_images.draw_neighbor_buttons(selection.chosen_value(selection.IMAGE))
 
 
 def test_next_and_previous_go_around() -> None:

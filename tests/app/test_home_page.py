@@ -81,7 +81,7 @@ def test_a_click_on_a_scores_head_puts_the_best_first_and_another_one_takes_that
 
 
 def test_names_that_differ_by_capitals_alone_say_what_they_merge(open_app: Any) -> None:
-    at = open_app("home", settings.BUNDLED)
+    at = open_app("home", settings.BUNDLED_FOLDER)
     shown = [name.replace("\\", "") for name in listed(at)]
     assert shown[2:4] == ["TIES (sum, λ 0.3)", "TIES-Merging (mean, λ 1)"] and "Ties" not in shown
 

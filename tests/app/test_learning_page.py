@@ -194,12 +194,12 @@ def run_of(folder: Path, *chain: str) -> str:
 
 def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_kind(open_app: Any) -> None:
     learned, computed = (
-        next(run.id for run in Store(libraries=(settings.LIBRARY,)).list_runs() if run.title == title)
+        next(run.id for run in Store(libraries=(settings.LIBRARY_FOLDER,)).list_runs() if run.title == title)
         for title in ("LW AdaMerging", "Model Stock, across tasks")
     )
     at = open_app(
         "learning",
-        settings.BUNDLED,
+        settings.BUNDLED_FOLDER,
         run=learned,
         learning_view="coefficients",
         learning_step="120",
@@ -207,7 +207,7 @@ def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_
     )
     assert not at.exception and not at.error
     assert chart_keys(at) == ["coefficient_map", "coefficient_steps", "coefficient_sums"]
-    assert "learned nothing" in words(open_app("learning", settings.BUNDLED, run=computed))
+    assert "learned nothing" in words(open_app("learning", settings.BUNDLED_FOLDER, run=computed))
 
 
 def test_without_any_learned_run_the_page_says_what_it_would_show(look: Any, library: Path) -> None:
@@ -334,10 +334,10 @@ def test_compare_and_home_carry_the_marks(look: Any, learned: Path) -> None:
 
 
 def test_what_authors_logged_of_surgery_stands_behind_both_ends_of_ours(open_app: Any) -> None:
-    runs = {run.title: run.id for run in Store(libraries=(settings.LIBRARY,)).list_runs()}
-    at = open_app("learning", settings.BUNDLED, run=runs["Surgery Merging"], learning_view="loss and gain")
+    runs = {run.title: run.id for run in Store(libraries=(settings.LIBRARY_FOLDER,)).list_runs()}
+    at = open_app("learning", settings.BUNDLED_FOLDER, run=runs["Surgery Merging"], learning_view="loss and gain")
     assert not at.exception
     assert chart_keys(at) == ["learning_loss", "accuracy_steps", "learning_arrows"]
     assert "scored only at both ends" in words(at) and "log of" in at.get("plotly_chart")[1].proto.spec
-    other = open_app("learning", settings.BUNDLED, run=runs["Surgery & TATR"], learning_view="loss and gain")
+    other = open_app("learning", settings.BUNDLED_FOLDER, run=runs["Surgery & TATR"], learning_view="loss and gain")
     assert "accuracy_steps" not in chart_keys(other)

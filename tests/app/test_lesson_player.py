@@ -267,7 +267,7 @@ def test_every_step_of_bundled_lessons_stands_beside_its_page(
 ) -> None:
     monkeypatch.setattr(lesson_files, "BUNDLED_LESSONS", BUNDLED)
     lesson = lesson_files.read_lesson(BUNDLED / f"{key}.yaml")
-    open_app("lessons", settings.BUNDLED)
+    open_app("lessons", settings.BUNDLED_FOLDER)
     for number in range(1, len(lesson.steps) + 1):
         at = AppTest.from_file(str(MAIN), default_timeout=SLOW).run()
         at.switch_page(f"screens/{lesson.page_and_view(number)[0]}.py")

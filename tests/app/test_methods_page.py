@@ -153,7 +153,11 @@ def test_published_figures_stand_beside_ours(look: Any, library: Path) -> None:
 
 
 def test_every_printed_figure_says_where_before_what() -> None:
-    printed = [figures for method in METHODS if (figures := published_figures.with_method(method.role, method.key))]
+    printed = [
+        figures
+        for method in METHODS
+        if (figures := published_figures.list_figures_with_method(method.role, method.key))
+    ]
     assert len(printed) > 9
     for figures in printed:
         table = published_rows.paper_table(published_rows.match_rows(figures, []), [])

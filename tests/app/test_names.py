@@ -19,7 +19,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_chart_shows_titles_and_hands_back_keys() -> None:
     table = pd.DataFrame({"expert": ["land", "mine"], "tensor": ["land", "x"]})
-    shown, options, back = expert_names.with_names(
+    shown, options, back = expert_names.show_names(
         table, {"selected": ("land", "x"), "experts": ["mine", "land"], "name": "land"}
     )
     assert shown["expert"].tolist() == ["Land use", "mine"] and shown["tensor"].tolist() == ["land", "x"]
@@ -32,7 +32,7 @@ def test_a_chart_shows_titles_and_hands_back_keys() -> None:
 
 def test_names_that_would_be_the_same_stay_keys() -> None:
     table = pd.DataFrame({"first": ["land"], "second": ["Land use"]})
-    shown, _, back = expert_names.with_names(table, {})
+    shown, _, back = expert_names.show_names(table, {})
     assert shown.iloc[0].tolist() == ["land", "Land use"] and not back
 
 

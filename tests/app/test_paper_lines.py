@@ -80,7 +80,7 @@ def test_a_line_says_what_is_read_off_counted_or_missing() -> None:
     said = paper_line.claim_in_words(claim("drm_swing"), swing).replace("\\", "")
     assert said.startswith("**Same direction.**") and "0 to 100%" in said and "read off the figure" in said
     assert "Bundled library: 29 to 68% against 41 to 59%, +21.0 (counted in full; 571 vectors)." in said
-    assert "● Here: 29 to 68%" in paper_line.claim_in_words(claim("drm_swing"), swing, paper_line.ON_PAGE).replace(
+    assert "● Here: 29 to 68%" in paper_line.claim_in_words(claim("drm_swing"), swing, paper_line.PAGE_ORIGIN).replace(
         "\\", ""
     )
     missing = paper_line.claim_in_words(claim("drm_swing"), None)
@@ -133,9 +133,9 @@ def test_sweeps_of_the_library_show_their_stored_points(
 ) -> None:
     from app.reading import page_data, sweeps
 
-    at = open_app("sweeps", settings.BUNDLED)
+    at = open_app("sweeps", settings.BUNDLED_FOLDER)
     (sweep,) = (one for one in sweep_storage.list_sweeps(page_data.store()).values() if one.title == title)
-    at = open_app("sweeps", settings.BUNDLED, sweep=sweep.id)
+    at = open_app("sweeps", settings.BUNDLED_FOLDER, sweep=sweep.id)
     assert not at.exception
     said = next(text for text in words(at).replace("\\", "").split("Paper and here.") if says in text)
     assert "Not measured" not in said and "n = 1,024 images, choosing half" in said
@@ -156,28 +156,28 @@ def folded(at: Any) -> list[str]:
 def test_under_a_run_of_ones_own_the_librarys_lines_are_folded_and_say_whose_they_are(
     open_app: Any, tmp_path: Path
 ) -> None:
-    models = Benchmark.load(settings.BUNDLED)
+    models = Benchmark.load(settings.BUNDLED_FOLDER)
     recipe = Recipe.build("ties", {"density": 0.35}, ["lwptv"], models.pretrained, models.experts, "Mine")
     run = execute(recipe, Store(tmp_path / "store", libraries=()), keep_model=False, context=Context(device="cpu"))
-    at = open_app("masks", settings.BUNDLED, run=run.id)
+    at = open_app("masks", settings.BUNDLED_FOLDER, run=run.id)
     assert not at.exception
     assert folded(at) == ["Paper and here: the bundled library, none of what is shown above"] * 2
     assert "● Bundled library: " in words(at).replace("\\", "")
     library = next(
-        one for one in Store(tmp_path / "none", libraries=(settings.LIBRARY,)).list_runs() if one.kind == "merge"
+        one for one in Store(tmp_path / "none", libraries=(settings.LIBRARY_FOLDER,)).list_runs() if one.kind == "merge"
     )
-    at = open_app("masks", settings.BUNDLED, run=library.id)
+    at = open_app("masks", settings.BUNDLED_FOLDER, run=library.id)
     assert not at.exception
     assert folded(at) == [] and "Paper and here." in words(at) and "● Bundled library: " in words(at).replace("\\", "")
 
 
 def test_on_the_bundled_benchmark_the_users_runs_and_sweeps_are_no_source(open_app: Any, tmp_path: Path) -> None:
     """A sweep of the user's goes before the library's in lists, and is not what lines call the bundled library."""
-    store = Store(tmp_path / "store", libraries=(settings.LIBRARY,))
+    store = Store(tmp_path / "store", libraries=(settings.LIBRARY_FOLDER,))
     (sweep,) = (one for one in sweep_storage.list_sweeps(store).values() if one.title.startswith("LOT Fig. 3b"))
     own = replace(sweep, axes=(replace(sweep.axes[0], values=(1.0, 1.5)),), title="Mine")
     sweep_storage.store_sweep(own, store)
-    at = open_app("sweeps", settings.BUNDLED, sweep=own.id)
+    at = open_app("sweeps", settings.BUNDLED_FOLDER, sweep=own.id)
     assert not at.exception
     assert len(folded(at)) == 1 and "n = 1,024 images, choosing half" in words(at).replace("\\", "")
     assert not paper_facts.may_be_source(own) and paper_facts.may_be_source(sweep)

@@ -18,7 +18,7 @@ from app import page_text
 from app.reading import page_data
 from merging.base.errors import MergingError
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import bases, find_preset
+from merging.recipes.presets import find_preset, list_bases
 from merging.recipes.recipe import Recipe
 from merging.study.runs import execute
 from merging.study.runs.run_store import Store
@@ -73,7 +73,7 @@ def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path,
     at = open_app("scores", library, scores_view=MATRIX)
     said = words(at)
     assert "Not computed yet" in said and "About **" in said
-    lacking = [base.title for base in bases("lwptv") if base.key != "task_arithmetic"]
+    lacking = [base.title for base in list_bases("lwptv") if base.key != "task_arithmetic"]
     assert all(page_text.safe_text(f"{title} w/ LwPTV") in said for title in lacking)
     compute(at, "plugin")
     assert not at.exception and not at.error

@@ -13,7 +13,7 @@ from smoke_files import add_smoke
 from streamlit.testing.v1 import AppTest
 
 from merging.base.errors import TaskError
-from merging.base.settings import HUB_SWITCH
+from merging.base.settings import HUB_VARIABLE
 from merging.cli.main import main
 from merging.sharing.published.accuracy_verdicts import TaskScore
 from merging.sharing.published.choice import make_choice
@@ -72,17 +72,17 @@ def rows_of(at: AppTest, alt: str) -> Any:
 def test_a_server_that_may_not_download_shows_the_command(
     open_app: Any, library: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(HUB_SWITCH, "cached")
+    monkeypatch.setenv(HUB_VARIABLE, "cached")
     at = open_app("models", library, **HERE)
     assert not at.exception and not at.error
     needs = rows_of(at, "Repositories")
     assert list(needs["License"]) == ["none stated"] * 3 + ["not read yet", "none stated"]
     assert needs["Size"].iloc[0] == "≈ 605 MB"
     said = words(at)
-    assert f"started with `{HUB_SWITCH}=cached`" in said and "On the disk: nothing" in said
+    assert f"started with `{HUB_VARIABLE}=cached`" in said and "On the disk: nothing" in said
     at.number_input(key="pub_images_smoke").set_value(12)
     at.multiselect(key="pub_rows_smoke").set_value(["ties"]).run()
-    command = f"{HUB_SWITCH}=on python -m merging published run smoke --images 12 --rows ties"
+    command = f"{HUB_VARIABLE}=on python -m merging published run smoke --images 12 --rows ties"
     assert f"{command} --store {tmp_path / 'store'}" in [block.value for block in at.code]  # which is not the usual one
     monkeypatch.delenv("MERGESCOPE_STORE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "usual"))

@@ -88,7 +88,7 @@ def test_a_run_is_exported_dropped_and_deleted(
     press(at, "Export the model")
     at = run_until_idle(at)
     assert not at.exception and not at.error
-    (export,) = stored_exports.exports(page_data.store().root)
+    (export,) = stored_exports.list_exports(page_data.store().root)
     assert {"model.safetensors", "config.json", "README.md", "recipe.yaml"} <= {name for name, _ in export.files}
     assert any("library_name: transformers" in block.value for block in at.code)
     archive = zipfile.ZipFile(io.BytesIO(run_export.zip_export(export)))
@@ -101,7 +101,7 @@ def test_a_run_is_exported_dropped_and_deleted(
     at.segmented_control(key="export_to").set_value("file").run()
     press(at, "Export the model")
     at = run_until_idle(at)
-    (single,) = [found for found in stored_exports.exports(page_data.store().root) if found.target_key == "file"]
+    (single,) = [found for found in stored_exports.list_exports(page_data.store().root) if found.target_key == "file"]
     assert set(load_file(single.folder / "model.safetensors")) == set(tiny.shapes())
 
     at.text_input(key="export_folder").set_value(str(own_models)).run()

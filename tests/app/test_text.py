@@ -16,7 +16,7 @@ from merging.base.files import tables
 from merging.base.text import duration_text
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.measurement_store import KIND, MEMORY, StoredMeasurement
+from merging.study.analysis.measurement_store import KIND, MEMORY_NOTE, StoredMeasurement
 from merging.study.runs.run import THIS_MACHINE
 from merging.tasks.results import Result
 
@@ -116,7 +116,7 @@ def test_the_origin_of_a_measurement_says_where_memory_ran_out() -> None:
         THIS_MACHINE,
         "GPU",
         1.0,
-        {MEMORY: "GPU ran out of memory."},
+        {MEMORY_NOTE: "GPU ran out of memory."},
         Result(KIND, Path(), True, {}, {}, print),
     )
     assert origin_in_words([short]) == "Measured on this machine on GPU. GPU ran out of memory."

@@ -15,7 +15,7 @@ from app.widgets import page_parts
 from app.widgets.jobs import tray
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.measurement_registry import MEASURES
+from merging.study.analysis.measurement_registry import MEASUREMENTS
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
 from merging.tasks.queue.job_records import Job, name_job
@@ -55,7 +55,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     return opened
 
 
-@pytest.mark.parametrize("measurement", MEASURES)
+@pytest.mark.parametrize("measurement", MEASUREMENTS)
 def test_a_finished_measurement_links_to_its_view_and_names_its_run(measurement: str, links: Any) -> None:
     tray.draw_measurement_link(finished(measurement))
     path, query = PAGES[measurement]

@@ -111,7 +111,7 @@ def merging(store: Path, busy: bool) -> Iterator[None]:
     def work() -> None:
         from merging.images.benchmarks.benchmark import Benchmark
 
-        benchmark = Benchmark.load(settings.BUNDLED)
+        benchmark = Benchmark.load(settings.BUNDLED_FOLDER)
         for number in range(1000):
             recipe = find_preset("ties").recipe(
                 benchmark.pretrained, dict(list(benchmark.experts.items())[: 2 + number % 6])
@@ -185,7 +185,7 @@ def main() -> int:
         if asked.server:
             rows = measure(asked.server, asked, place)
         else:
-            with serve(settings.BUNDLED, place, {"MERGESCOPE_MODE": "class"}, entry="app/serve.py") as url:
+            with serve(settings.BUNDLED_FOLDER, place, {"MERGESCOPE_MODE": "class"}, entry="app/serve.py") as url:
                 rows = measure(url.removeprefix("http://"), asked, place)
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1), "utf-8")

@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--in-process", action="store_true", help="compute in this process, print nothing")
     options = parser.parse_args()
     keys = [key for key in options.only.split(",") if key] or list(KEYS)
-    benchmark, store = Benchmark.load(), Store(options.store, libraries=(settings.LIBRARY,), dated=False)
+    benchmark, store = Benchmark.load(), Store(options.store, libraries=(settings.LIBRARY_FOLDER,), dated=False)
     if options.in_process:
         for key in keys:
             compute(key, options.split, store, benchmark)

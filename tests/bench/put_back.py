@@ -29,7 +29,7 @@ from merging.base.progress import Meter
 from merging.engine.evaluation.evaluate import EvaluatedModel
 from merging.engine.run_inputs import RunInputs
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import PRESETS, find_preset, partners
+from merging.recipes.presets import PRESETS, find_preset, list_partners
 from merging.study import measure
 from merging.study.measurements import first_order, put_back_images
 from merging.study.measurements.put_back_variants import TENSOR, PutBackTower, list_variants
@@ -103,7 +103,7 @@ def _seconds(work: Callable[[], None]) -> float:
 def gains(benchmark: Benchmark, keys: list[str], store: Store) -> pd.DataFrame:
     """The ``MOST`` tensors of every run that gain most out of domain if they are put back, and the best block."""
     frames = []
-    for number, one in enumerate(known for known in (*PRESETS, *partners()) if not keys or known.key in keys):
+    for number, one in enumerate(known for known in (*PRESETS, *list_partners()) if not keys or known.key in keys):
         run_id = open_inputs(one.recipe(benchmark.pretrained, benchmark.experts)).run_id()
         if store.find(run_id) is None:
             print(f"{one.key}: the library has no such run", file=sys.stderr)
@@ -136,7 +136,7 @@ def main() -> None:
         ratios(benchmark, options.rounds)
         return
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(options.store or Path(folder), libraries=(settings.LIBRARY,))
+        store = Store(options.store or Path(folder), libraries=(settings.LIBRARY_FOLDER,))
         table = gains(benchmark, [key for key in options.runs.split(",") if key], store)
     print(table.to_string(index=False))
     if options.out is not None:

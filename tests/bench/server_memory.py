@@ -81,7 +81,7 @@ def merge(place: Path) -> None:
     """A merge with its evaluation in a process of its own, as jobs have."""
     from merging.images.benchmarks.benchmark import Benchmark
 
-    benchmark = Benchmark.load(settings.BUNDLED)
+    benchmark = Benchmark.load(settings.BUNDLED_FOLDER)
     recipe = find_preset("task_arithmetic").recipe(benchmark.pretrained, dict(list(benchmark.experts.items())[:4]))
     (place / "recipe.yaml").write_text(recipe.to_yaml(), "utf-8")
     words = [sys.executable, "-m", "merging", "run", str(place / "recipe.yaml"), "--store", str(place / "merged")]
@@ -100,7 +100,7 @@ def main() -> None:
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        with serve(settings.BUNDLED, place, {"MERGESCOPE_MODE": asked.mode}, entry="app/serve.py") as url:
+        with serve(settings.BUNDLED_FOLDER, place, {"MERGESCOPE_MODE": asked.mode}, entry="app/serve.py") as url:
             port = url.rpartition(":")[2]
             server = next(one for one in psutil.Process().children() if one.cmdline()[-1] == port)
             watch = Watch(server)

@@ -23,7 +23,7 @@ import torch
 from random_towers import shapes, tower
 from safetensors.torch import save_file
 
-from merging.engine.chain_work import separable_tensors
+from merging.engine.chain_work import list_separable_tensors
 from merging.engine.run import SingleTensors
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
@@ -55,7 +55,7 @@ def alone(recipe: Recipe) -> dict[str, float]:
     """{tensor: CPU seconds on one thread}, the largest first."""
     opened = open_inputs(recipe)
     merge, taken = SingleTensors(recipe, opened.pretrained, opened.experts, "cpu"), dict[str, float]()
-    for name in separable_tensors(recipe, opened.pretrained, len(opened.experts)):
+    for name in list_separable_tensors(recipe, opened.pretrained, len(opened.experts)):
         started = time.process_time()
         merge.compute(name)
         taken[name] = time.process_time() - started

@@ -25,7 +25,7 @@ from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.images.benchmarks.build.benchmark_description import Description
 from merging.images.benchmarks.build.benchmark_folder import write_benchmark
 from merging.images.benchmarks.build.data_set_split import order_evenly
-from merging.images.benchmarks.image_draws import ImageDraw, describe_draws, draws
+from merging.images.benchmarks.image_draws import ImageDraw, describe_draws, read_draws
 from merging.images.benchmarks.model_search import describe_missing_models
 from merging.images.benchmarks.referenced_images import ReferencedImages, select_images
 from merging.models.formats.model_sources import open_checkpoint
@@ -274,10 +274,10 @@ def test_whole_test_sets_are_reported_on(base: Path, tmp_path: Path) -> None:
     assert evaluate(benchmark.pretrained, benchmark, context=Context(device="cpu"))["split"].tolist() == ["reporting"]
     with pytest.raises(TaskError, match="has no choosing half: its whole test set is for reporting"):
         benchmark.load_images("fruit", "choosing")
-    assert draws(benchmark.folder)["fruit"].text == "all 18"
+    assert read_draws(benchmark.folder)["fruit"].text == "all 18"
     some = made(base, tmp_path / "some", images=6, whole=True, balanced=True, seed=3)
     assert np.bincount(some.load_labels("fruit", "reporting")).tolist() == [2, 2, 2]
-    assert draws(some.folder)["fruit"].text == "6 of 18 drawn with seed 3, class-balanced"
+    assert read_draws(some.folder)["fruit"].text == "6 of 18 drawn with seed 3, class-balanced"
 
 
 @pytest.mark.parametrize(

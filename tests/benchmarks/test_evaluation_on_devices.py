@@ -16,7 +16,7 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
 from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.measurement_store import MEMORY
+from merging.study.analysis.measurement_store import MEMORY_NOTE
 from merging.study.measure import measure
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
@@ -83,7 +83,7 @@ def test_runs_and_measurements_keep_what_was_told(tiny_benchmark: Benchmark, lim
         run = execute(recipe, store, benchmark=tiny_benchmark, context=Context(device=NAME))
         assert run.warnings == (SMALLER,)
         measured = measure("predictions", store, tiny_benchmark, run.id, context=Context(device=NAME))
-    assert measured.notes[MEMORY] == SMALLER and measured.device == NAME.upper()
+    assert measured.notes[MEMORY_NOTE] == SMALLER and measured.device == NAME.upper()
     with pretend_device(largest=limit >> 10):
         measured = measure("features", store, tiny_benchmark, run.id, context=Context(device=NAME))
-    assert measured.notes[MEMORY] == ON_CPU and measured.device == "CPU"
+    assert measured.notes[MEMORY_NOTE] == ON_CPU and measured.device == "CPU"

@@ -12,8 +12,8 @@ import torch
 
 from merging.engine.evaluation import evaluate as evaluation
 from merging.engine.evaluation import stored_features
-from merging.engine.evaluation.evaluate import EvaluatedModel, compute_answers, evaluate
-from merging.engine.evaluation.image_features import answer_features
+from merging.engine.evaluation.evaluate import EvaluatedModel, evaluate, predict_splits
+from merging.engine.evaluation.image_features import predict_classes
 from merging.engine.evaluation.stored_features import StoredFeatures
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.architecture import Architecture
@@ -35,7 +35,7 @@ def given(
     checkpoint = tiny.checkpoint(tiny.family()[1][name])
     keys = [task.key for task in benchmark.tasks]
     return list(
-        compute_answers([EvaluatedModel("", checkpoint, keys, None, StoredFeatures(folder, model))], benchmark, SPLIT)
+        predict_splits([EvaluatedModel("", checkpoint, keys, None, StoredFeatures(folder, model))], benchmark, SPLIT)
     )
 
 
@@ -43,7 +43,7 @@ def test_the_second_time_nothing_is_computed_and_nothing_differs(
     tiny_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = given(tiny_benchmark, tmp_path)
-    monkeypatch.setattr(evaluation, "features_together", None)  # calling it would fail
+    monkeypatch.setattr(evaluation, "compute_features_of_models", None)  # calling it would fail
     for before, after in zip(first, given(tiny_benchmark, tmp_path), strict=True):
         assert (
             before.predicted.tolist() == after.predicted.tolist() and before.margins.tolist() == after.margins.tolist()
@@ -64,7 +64,7 @@ def test_classes_are_those_from_before_the_rounding(tiny_benchmark: Benchmark, t
     n = tiny_benchmark.count_images(key, "reporting")
     head = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     rows = torch.tensor([[1.0, 1.0 + 1e-5]]).repeat(n, 1)  # equal in half precision, where the first class would win
-    known = answer_features(rows, head, torch.ones(n, dtype=torch.int64))
+    known = predict_classes(rows, head, torch.ones(n, dtype=torch.int64))
     kept.store(tiny_benchmark, key, "reporting", known, TOWER)
     again = kept.read(tiny_benchmark, key, "reporting")
     assert again is not None and again.predicted.tolist() == [1] * n and (again.margins > 0).all()
@@ -93,6 +93,6 @@ def test_damaged_and_oldest_entries_are_computed_again(
 
 
 def test_what_half_precision_cannot_hold_is_not_kept(tiny_benchmark: Benchmark, tmp_path: Path) -> None:
-    known = stored_features.FeatureAnswers(torch.full((3, 2), 1e6), np.zeros(3, np.int64), np.zeros(3, np.float32))
+    known = stored_features.FeaturePredictions(torch.full((3, 2), 1e6), np.zeros(3, np.int64), np.zeros(3, np.float32))
     StoredFeatures(tmp_path, "x").store(tiny_benchmark, tiny_benchmark.tasks[0].key, "reporting", known, TOWER)
     assert not list(tmp_path.iterdir())

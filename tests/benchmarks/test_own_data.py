@@ -26,7 +26,7 @@ from merging.images.benchmarks.build.benchmark_folder import write_benchmark
 from merging.images.benchmarks.manifest import altered
 from merging.images.data_sets.data_set_formats import open_data
 from merging.images.image_encoder import Encoder
-from merging.images.prompt_sets import prompts
+from merging.images.prompt_sets import read_prompts
 from merging.models.architecture import Architecture, architecture_in_metadata
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import save
@@ -131,7 +131,9 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_another_draw(base, t
     one, two, three = (made(base, tmp_path / n, tasks, seed=s) for n, s in (("1", 0), ("2", 0), ("3", 1)))
     assert one.digest == two.digest != three.digest
     alone = made(base, tmp_path / "4", {"arrays": "arrays.npz"})
-    assert (alone.load_images("arrays", "choosing")[0] == one.load_images("arrays", "choosing")[0]).all(), "not by other tasks"
+    assert (alone.load_images("arrays", "choosing")[0] == one.load_images("arrays", "choosing")[0]).all(), (
+        "not by other tasks"
+    )
 
 
 def test_all_images_can_be_taken(base, tmp_path):
@@ -179,7 +181,7 @@ def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):
         found.load_images("fruit", "reporting"),
     )
     whole = compute_features(encoder, found.preprocess(images))
-    monkeypatch.setattr("merging.engine.evaluation.image_features.BATCH", 4)
+    monkeypatch.setattr("merging.engine.evaluation.image_features.HEAD_BATCH", 4)
     assert torch.allclose(compute_features(encoder, images, prepare=found.preprocess), whole, atol=1e-6)
     monkeypatch.setattr("merging.engine.evaluation.evaluate.CACHED_BYTES", 0)
     assert evaluate(found.pretrained, found)["n"].tolist() == [9, 9]
@@ -198,7 +200,9 @@ def test_a_damaged_image_is_named_and_another_one_is_taken(tmp_path, base):
     said = json.loads((found.folder / "manifest.json").read_text())["tasks"]["fruit"]
     assert said["damaged"] == 1 and "test/bear/00511.png is a damaged PNG" in said["damaged_images"][0]
     few = made(base, tmp_path / "few", {"fruit": str(tmp_path / "data")}, images=14)
-    assert few.count_images("fruit", "choosing") + few.count_images("fruit", "reporting") == 28, "replaced by the next of the draw"
+    assert few.count_images("fruit", "choosing") + few.count_images("fruit", "reporting") == 28, (
+        "replaced by the next of the draw"
+    )
 
 
 def test_more_than_a_tenth_damaged_stops_and_leaves_nothing(tmp_path, base):
@@ -228,7 +232,7 @@ def test_released_heads_keep_their_rows_with_their_classes(base, tmp_path):
     (tmp_path / "data").mkdir()
     tiny_data.folder(tmp_path / "data", {"": tiny_data.rows(4)})
     (tmp_path / "data" / "apple_tree").rename(tmp_path / "data" / "dog")
-    stl = prompts("stl10")
+    stl = read_prompts("stl10")
     weight = torch.nn.functional.normalize(
         torch.randn(10, tiny.EMBED, generator=torch.Generator().manual_seed(0)), dim=1
     )
@@ -297,7 +301,8 @@ def test_cached_features_tell_the_accuracy_of_their_model_only(base, tmp_path, c
     cached.save(tmp_path / "features.npz")
     scores = evaluate(model, found, splits=["reporting"]).iloc[0]
     assert (
-        FeatureFile.load(tmp_path / "features.npz").score(model, found.load_head("fruit"))["accuracy"] == scores["accuracy"]
+        FeatureFile.load(tmp_path / "features.npz").score(model, found.load_head("fruit"))["accuracy"]
+        == scores["accuracy"]
     )
     save(tmp_path / "head.safetensors", {"weight": found.load_head("fruit")})
     asked = [
@@ -331,7 +336,7 @@ def test_the_steps_of_the_documents_do_what_they_say(tmp_path, monkeypatch, caps
     np.savez(tmp_path / "data" / "pets.npz", images=tiny_data.same_size(listed), labels=[label for _, label in listed],
              class_names=["abyssinian", "beagle", "pug"])  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    section = (settings.BUNDLED.parent / "docs" / "own_benchmark.md").read_text("utf-8")
+    section = (settings.BUNDLED_FOLDER.parent / "docs" / "own_benchmark.md").read_text("utf-8")
     yaml = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1]
     (tmp_path / "tasks.yaml").write_text(textwrap.dedent("   " + yaml).strip() + "\n")
     commands = re.findall(r"^ +((?:MERGESCOPE_\w+=\w+ )?python -m merging .*)$", section, re.MULTILINE)

@@ -46,7 +46,10 @@ def test_what_was_chosen_and_assumed_is_in_the_manifest(base, tmp_path):
     assert {key: (one["prompts"], one["wording"]) for key, one in facts.items() if one["wording"] == "hub"} == {
         "pets": ("oxford_pets", "hub")
     }
-    assert made.find_task("pets").class_names[1] == "american_bulldog" and made.find_task("fer").class_names[4] == "neutral"
+    assert (
+        made.find_task("pets").class_names[1] == "american_bulldog"
+        and made.find_task("fer").class_names[4] == "neutral"
+    )
     assert "test images from part 'validation'; part 'test' is not used" in facts["pcam"]["split"]
     assert facts["pcam"]["cautions"] == [
         "Labels of column 'label' are false and true, taken as 0 and 1.",

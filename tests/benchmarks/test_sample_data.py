@@ -17,7 +17,7 @@ from merging.images.image_encoder import Encoder
 from merging.models.formats.model_sources import open_checkpoint
 from sample_data.build import notices
 
-MANIFEST = json.loads((settings.BUNDLED / "manifest.json").read_text("utf-8"))
+MANIFEST = json.loads((settings.BUNDLED_FOLDER / "manifest.json").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +27,13 @@ def benchmark():
 
 @pytest.mark.parametrize("name", sorted(MANIFEST["files"]))
 def test_every_file_is_the_one_in_the_manifest(name):
-    content = (settings.BUNDLED / name).read_bytes()
+    content = (settings.BUNDLED_FOLDER / name).read_bytes()
     assert len(content) == MANIFEST["files"][name]["bytes"]
     assert hashlib.sha256(content).hexdigest() == MANIFEST["files"][name]["sha256"]
 
 
 def test_the_text_of_every_license_has_an_address():
-    notice = (settings.BUNDLED / "NOTICE").read_text("utf-8")
+    notice = (settings.BUNDLED_FOLDER / "NOTICE").read_text("utf-8")
     license_names = re.findall(r"^  license: +(.+)$", notice, re.MULTILINE)
     assert len(license_names) > 45 and notices.list_without_text(license_names) == []
     assert notices.list_without_text(["OFL-1.1 or WTFPL"]) == ["WTFPL"]
@@ -42,10 +42,10 @@ def test_the_text_of_every_license_has_an_address():
 
 
 def test_the_manifest_names_every_model_and_data_set():
-    found = {path.relative_to(settings.BUNDLED).as_posix() for kind in ("models", "data")
-             for path in (settings.BUNDLED / kind).iterdir()}  # fmt: skip
+    found = {path.relative_to(settings.BUNDLED_FOLDER).as_posix() for kind in ("models", "data")
+             for path in (settings.BUNDLED_FOLDER / kind).iterdir()}  # fmt: skip
     assert found <= set(MANIFEST["files"])
-    total = sum(path.stat().st_size for path in settings.BUNDLED.rglob("*") if path.is_file())
+    total = sum(path.stat().st_size for path in settings.BUNDLED_FOLDER.rglob("*") if path.is_file())
     assert total < 80_000_000
 
 

@@ -18,7 +18,7 @@ from sample_data.build import scalings, tables
 from sample_data.build.measure import LOT, MASKED, RECIPES, TASK_ARITHMETIC
 from sample_data.build.stored_models import StoredModels, relative_size
 
-README = (settings.BUNDLED / "README.md").read_text("utf-8")
+README = (settings.BUNDLED_FOLDER / "README.md").read_text("utf-8")
 BY_TITLE = {recipe.title: recipe for recipe in RECIPES}
 
 
@@ -29,7 +29,7 @@ def benchmark():
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"), libraries=(settings.LIBRARY,))
+    return Store(tmp_path_factory.mktemp("store"), libraries=(settings.LIBRARY_FOLDER,))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def stored(store, benchmark):
 
 @pytest.fixture(scope="module")
 def tried():
-    return scalings.read(settings.BUNDLED)
+    return scalings.read(settings.BUNDLED_FOLDER)
 
 
 def rows_under(head):
@@ -75,7 +75,7 @@ def test_the_table_of_drift(store, benchmark):
 def test_what_is_said_of_single_models(stored):
     rows = measured()
     assert {name: rows[name] for name in tables.bounds(stored)} == tables.bounds(stored)
-    bench = StoredModels(settings.BUNDLED)
+    bench = StoredModels(settings.BUNDLED_FOLDER)
     sizes = [f"{key} {relative_size(bench.pretrained, model):.1f}" for key, model in bench.experts.items()]
     assert rows["relative size of task vectors, %"] == ", ".join(sizes)
 

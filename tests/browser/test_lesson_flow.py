@@ -29,7 +29,7 @@ FOCUSED = """() => {
 @pytest.fixture(scope="module")
 def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The app on the bundled benchmark, with an empty store."""
-    with serve(settings.BUNDLED, tmp_path_factory.mktemp("lessons")) as url:
+    with serve(settings.BUNDLED_FOLDER, tmp_path_factory.mktemp("lessons")) as url:
         yield url
 
 

@@ -17,7 +17,12 @@ from merging.base.errors import CompatibilityError, RecipeError
 from merging.cli.main import main
 from merging.engine.evaluation.evaluate import evaluate
 from merging.images.image_encoder import Encoder
-from merging.models.architecture import Architecture, activation_in_metadata, architecture_in_metadata, with_activation
+from merging.models.architecture import (
+    Architecture,
+    activation_in_metadata,
+    add_stated_activation,
+    architecture_in_metadata,
+)
 from merging.models.checkpoint import MappingCheckpoint
 from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
@@ -55,16 +60,16 @@ def recipe(files, activation, merge="lot"):
 
 def test_an_activation_is_stated_beside_what_is_known():
     known = tiny.checkpoint(tiny.pretrained())
-    gelu = with_activation(known, "gelu")
+    gelu = add_stated_activation(known, "gelu")
     assert (
         not Architecture.from_checkpoint(gelu).quick_gelu
         and Architecture.from_checkpoint(gelu).heads == Architecture.from_checkpoint(known).heads
     )
-    assert Architecture.from_checkpoint(known).quick_gelu and with_activation(known, "") is known
+    assert Architecture.from_checkpoint(known).quick_gelu and add_stated_activation(known, "") is known
     assert (
         gelu.digest == known.digest and architecture_in_metadata(gelu)["vision_cfg"] == tiny.ARCHITECTURE["vision_cfg"]
     )
-    bare = with_activation(MappingCheckpoint(tiny.pretrained(), "bare"), "gelu")
+    bare = add_stated_activation(MappingCheckpoint(tiny.pretrained(), "bare"), "gelu")
     assert Architecture.from_checkpoint(bare, fallback=known) == Architecture.from_checkpoint(gelu)
 
 
@@ -73,7 +78,7 @@ def test_it_does_not_hide_the_heads_of_published_towers():
     shapes = {"class_embedding": (1280,), "positional_embedding": (5, 1280), "conv1.weight": (1280, 3, 2, 2)}
     bare = MappingCheckpoint({f"visual.{name}": torch.zeros(shape) for name, shape in shapes.items()}, "h14")
     assert (
-        Architecture.from_checkpoint(with_activation(bare, "gelu")).heads
+        Architecture.from_checkpoint(add_stated_activation(bare, "gelu")).heads
         == Architecture.from_checkpoint(bare).heads
         == 16
     )
@@ -123,12 +128,13 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
     with safe_open(runs[2].model_path, "pt") as file:
         assert json.loads(file.metadata()["recipe"])["activation"] == "gelu"
     expected = evaluate(
-        with_activation(MappingCheckpoint(gelu.state_dict(), "m"), "gelu"), tiny_benchmark, context=Context("cpu")
+        add_stated_activation(MappingCheckpoint(gelu.state_dict(), "m"), "gelu"), tiny_benchmark, context=Context("cpu")
     )
     assert runs[2].scores.equals(expected)
     images = torch.randn(3, 3, tiny.SIZE, tiny.SIZE)
     assert not torch.allclose(
-        Encoder.from_checkpoint(gelu)(images), Encoder.from_checkpoint(with_activation(gelu, "quick_gelu"))(images)
+        Encoder.from_checkpoint(gelu)(images),
+        Encoder.from_checkpoint(add_stated_activation(gelu, "quick_gelu"))(images),
     )
 
 

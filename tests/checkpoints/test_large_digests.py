@@ -53,9 +53,9 @@ def test_values_of_a_small_checkpoint_enter_as_they_are(tiny_family: tiny.Family
 
 
 def test_the_bundled_models_are_small() -> None:
-    from merging.base.settings import BUNDLED
+    from merging.base.settings import BUNDLED_FOLDER
 
-    for path in (BUNDLED / "models").iterdir():
+    for path in (BUNDLED_FOLDER / "models").iterdir():
         assert open_checkpoint(path).nbytes <= content_digest.DIRECT_HASH_BYTES // 2, (
             "their digests are in links and recipes"
         )

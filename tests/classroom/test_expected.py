@@ -17,7 +17,7 @@ COUNTS = "task_counts"  # a measurement that takes minutes
 
 @pytest.mark.parametrize(("took", "share"), [(0.4, 0.25), (None, 1.0)])
 def test_a_record_of_a_smaller_benchmark_does_not_open_the_limit(tmp_path, took, share):
-    store, stated = Store(tmp_path), measurement_registry.MEASURES[COUNTS].seconds
+    store, stated = Store(tmp_path), measurement_registry.MEASUREMENTS[COUNTS].seconds
     if took is not None:
         folder = measurements_folder(store) / "0123456789ab"
         folder.mkdir(parents=True)

@@ -31,7 +31,7 @@ def test_where_several_people_share_a_server_in_full_mode_nothing_is_uploaded_ty
     refused = {act for act in VisitorAction if not modes.is_allowed(act)}
     assert refused == {VisitorAction.UPLOAD, VisitorAction.PATH, VisitorAction.DELETE}
     for act in refused:
-        assert modes.refusal(act).startswith(f"Several people use this server, so it has no {act}. ")
+        assert modes.explain_refusal(act).startswith(f"Several people use this server, so it has no {act}. ")
     monkeypatch.setenv(modes.SHARED_VARIABLE, "off")
     assert all(map(modes.is_allowed, VisitorAction))
 
@@ -45,5 +45,5 @@ def test_a_wrong_value_names_the_right_ones(monkeypatch):
 @pytest.mark.parametrize("act", VisitorAction)
 def test_a_refusal_names_the_mode_and_a_way(act, monkeypatch):
     monkeypatch.setenv(modes.MODE_VARIABLE, "read")
-    assert modes.refusal(act).startswith(f"This server is in read mode, which has no {act}. ")
-    assert "own machine" in modes.refusal(act)
+    assert modes.explain_refusal(act).startswith(f"This server is in read mode, which has no {act}. ")
+    assert "own machine" in modes.explain_refusal(act)

@@ -11,7 +11,7 @@ from clock import Clock
 
 from merging.base.errors import StoreError
 from merging.teaching import poll_counts as polls_module
-from merging.teaching.poll_counts import CODE, FOLDER, LIFETIME_SECONDS, Polls, median
+from merging.teaching.poll_counts import CODE_PATTERN, FOLDER, LIFETIME_SECONDS, Polls, median
 
 STEP = "masks_by_hand/1"
 
@@ -28,9 +28,10 @@ def polls(tmp_path, clock):
 
 def test_sixty_sessions_are_counted_once_each_and_may_change_their_minds(polls, tmp_path):
     code = polls.begin()
-    assert CODE.fullmatch(code)
+    assert CODE_PATTERN.fullmatch(code)
     votes = [
-        threading.Thread(target=polls.count_answer, args=(code, STEP, f"session {n}", [float(n % 3)])) for n in range(60)
+        threading.Thread(target=polls.count_answer, args=(code, STEP, f"session {n}", [float(n % 3)]))
+        for n in range(60)
     ]
     for vote in votes:
         vote.start()

@@ -299,11 +299,11 @@ def test_small_things():
 
 
 def test_the_help_names_every_measurement(capsys):
-    from merging.study.analysis.measurement_registry import MEASURES
+    from merging.study.analysis.measurement_registry import MEASUREMENTS
 
     assert main(["measure", "--help"]) == 0
     said = capsys.readouterr().out
-    assert all(key in said for key in MEASURES)
+    assert all(key in said for key in MEASUREMENTS)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from torch import nn
 
 from merging.base.errors import CheckpointError, MergingError, TaskError
 from merging.base.open_clip_import import prepare_torchvision
-from merging.images.prompt_sets import MANIFEST_FILE, PROMPTS_FOLDER, prompt_keys, prompts, simplify_name
+from merging.images.prompt_sets import MANIFEST_FILE, PROMPTS_FOLDER, list_prompt_keys, read_prompts, simplify_name
 from merging.images.text_encoder import TextTower
 from merging.images.zero_shot_heads import Head, build_head, fill_template, read_head, tokenize_for_clip
 from merging.models.checkpoint import MappingCheckpoint
@@ -242,14 +242,14 @@ def test_the_prompts_are_what_their_hashes_say():
     said = json.loads((PROMPTS_FOLDER / MANIFEST_FILE).read_text("utf-8"))
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in PROMPTS_FOLDER.glob("*.json")}
     found.pop(MANIFEST_FILE)
-    assert found == said and set(prompt_keys()) == set(SETS)
+    assert found == said and set(list_prompt_keys()) == set(SETS)
 
 
 def test_the_notice_holds_the_terms_of_every_source():
     notice = (PROMPTS_FOLDER / "NOTICE").read_text("utf-8")
     sections = {part.split(",")[0]: part for part in notice.split("\n\n") if "copyright:" in part}
     for key in SETS:
-        repository = "nik-dim/tall_masks" if "tall_masks" in prompts(key).source else "openai/CLIP"
+        repository = "nik-dim/tall_masks" if "tall_masks" in read_prompts(key).source else "openai/CLIP"
         assert re.search(rf"\b{key}\b", sections[repository]), key
     assert all("Copyright (c)" in part for part in sections.values())
     assert "Permission is hereby granted, free of charge" in notice
@@ -257,7 +257,7 @@ def test_the_notice_holds_the_terms_of_every_source():
 
 @pytest.mark.parametrize("key", SETS)
 def test_every_set_has_its_classes_and_templates(key):
-    found = prompts(key)
+    found = read_prompts(key)
     assert (len(found.class_names), len(found.templates)) == SETS[key]
     assert len(set(found.templates)) == len(found.templates)
     assert all(template.count("{}") == 1 for template in found.templates)
@@ -276,23 +276,27 @@ def test_every_set_has_its_classes_and_templates(key):
 
 
 def test_the_papers_sets_are_eight_and_thirteen():
-    domains = [prompts(key).papers for key in SETS]
+    domains = [read_prompts(key).papers for key in SETS]
     assert domains == ["in domain"] * 8 + ["out of domain"] * 13
 
 
 def test_names_of_folders_are_matched():
-    assert prompts("eurosat").match(["River", "SeaLake", "AnnualCrop"]) == ["river", "lake or sea", "annual crop land"]
-    assert prompts("sun397").match(["a_abbey", "airplane_cabin"]) == ["abbey", "airplane cabin"]
-    assert prompts("gtsrb").match([f"{n:05}" for n in range(43)]) == list(prompts("gtsrb").class_names)
-    flowers = prompts("flowers102")
+    assert read_prompts("eurosat").match(["River", "SeaLake", "AnnualCrop"]) == [
+        "river",
+        "lake or sea",
+        "annual crop land",
+    ]
+    assert read_prompts("sun397").match(["a_abbey", "airplane_cabin"]) == ["abbey", "airplane cabin"]
+    assert read_prompts("gtsrb").match([f"{n:05}" for n in range(43)]) == list(read_prompts("gtsrb").class_names)
+    flowers = read_prompts("flowers102")
     ones = sorted(str(n) for n in range(1, 103))  # "1", "10", "100", "101", …
     assert flowers.match(ones)[1] == flowers.class_names[9]
-    assert prompts("imagenet").match(["n01443537", "n01440764"]) == ["goldfish", "tench"]
-    assert prompts("fer2013").match(["angry", "disgust", "neutral"]) == ["angry", "disgusted", "neutral"]
-    assert prompts("mnist").match(["3 - three"]) == ["3"]
+    assert read_prompts("imagenet").match(["n01443537", "n01440764"]) == ["goldfish", "tench"]
+    assert read_prompts("fer2013").match(["angry", "disgust", "neutral"]) == ["angry", "disgusted", "neutral"]
+    assert read_prompts("mnist").match(["3 - three"]) == ["3"]
     with pytest.raises(TaskError, match=r"'rivre' is not a class of EuroSAT. Did you mean 'river'\? The lists first"):
-        prompts("eurosat").match(["rivre"])
+        read_prompts("eurosat").match(["rivre"])
     with pytest.raises(TaskError, match="Two classes of the data set mean 'river'"):
-        prompts("eurosat").match(["river", "River"])
+        read_prompts("eurosat").match(["river", "River"])
     with pytest.raises(TaskError, match="Did you mean 'cifar100'"):
-        prompts("cifar-100")
+        read_prompts("cifar-100")

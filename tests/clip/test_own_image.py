@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from merging.base.errors import TaskError
-from merging.images.own_image import MOST_BYTES, own_image
+from merging.images.own_image import MAX_BYTES, read_own_image
 from merging.images.preprocess import crop_square, read_image
 
 SIZE = 32
@@ -74,7 +74,7 @@ REFUSED = {
     "JPEG and archive": (lambda: encoded("JPEG") + b"PK\3\4" + bytes(range(1, 60)), "other data after the picture"),
     "JPEG and JPEG": (lambda: 2 * encoded("JPEG"), "other data after the picture"),
     "WebP and archive": (lambda: encoded("WEBP") + b"PK\3\4archive", "other data after the picture"),
-    "large": (lambda: encoded("PNG") + bytes(MOST_BYTES), "at most 2 MB"),
+    "large": (lambda: encoded("PNG") + bytes(MAX_BYTES), "at most 2 MB"),
     "empty": (lambda: b"", "empty"),
     "cut": (lambda: encoded("JPEG")[:300], "damaged"),
 }
@@ -83,7 +83,7 @@ REFUSED = {
 @pytest.mark.parametrize("kind", TAKEN)
 def test_pictures_are_prepared_as_the_benchmark_s_are(kind):
     data = TAKEN[kind]()
-    pixels = own_image(data, kind, SIZE)
+    pixels = read_own_image(data, kind, SIZE)
     assert pixels.shape == (SIZE, SIZE, 3)
     np.testing.assert_array_equal(pixels, crop_square(read_image(data, kind), SIZE))
 
@@ -92,5 +92,5 @@ def test_pictures_are_prepared_as_the_benchmark_s_are(kind):
 def test_other_files_are_refused_in_words(kind):
     make, words = REFUSED[kind]
     with pytest.raises(TaskError, match=words) as refusal:
-        own_image(make(), "cat\u202e.png", SIZE)
+        read_own_image(make(), "cat\u202e.png", SIZE)
     assert "cat\\u202e.png" in str(refusal.value)

@@ -8,16 +8,16 @@ import pytest
 
 from merging.base.errors import TaskError
 from merging.images.benchmarks.build.class_names import name_classes
-from merging.images.prompt_sets import CLIP, HUB, PROMPTS_FOLDER, prompt_keys, prompts, simplify_name
+from merging.images.prompt_sets import CLIP, HUB, PROMPTS_FOLDER, list_prompt_keys, read_prompts, simplify_name
 
 DIFFERENT = {  # names that differ from CLIP's, of how many
     "cifar100": 10, "fashion_mnist": 1, "flowers102": 3, "imagenet": 622, "kmnist": 10, "oxford_pets": 19,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("key", prompt_keys())
+@pytest.mark.parametrize("key", list_prompt_keys())
 def test_every_name_of_every_wording_means_its_own_class(key):
-    data, known = json.loads((PROMPTS_FOLDER / f"{key}.json").read_text("utf-8")), prompts(key)
+    data, known = json.loads((PROMPTS_FOLDER / f"{key}.json").read_text("utf-8")), read_prompts(key)
     lists = [data["class_names"], data.get("folders", []), *known.wordings.values()]
     lists += [[alias] for every in data.get("aliases", {}).values() for alias in every]
     for names in known.wordings.values():
@@ -38,14 +38,14 @@ def test_every_name_of_every_wording_means_its_own_class(key):
 
 def test_what_the_hub_writes_in_another_way_is_counted():
     different = {}
-    for key in prompt_keys():
-        known = prompts(key)
+    for key in list_prompt_keys():
+        known = read_prompts(key)
         if HUB in known.wordings and (n := sum(a != b for a, b in zip(*known.wordings.values(), strict=True))):
             different[key] = n
     assert different == DIFFERENT
-    assert [key for key in prompt_keys() if HUB not in prompts(key).wordings] == ["emnist"]
+    assert [key for key in list_prompt_keys() if HUB not in read_prompts(key).wordings] == ["emnist"]
     with pytest.raises(TaskError, match=r"no wording 'hub' of EMNIST \(digits\): no source states its class names"):
-        prompts("emnist").with_wording(HUB)
+        read_prompts("emnist").with_wording(HUB)
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_what_the_hub_writes_in_another_way_is_counted():
     ],
 )  # fmt: skip
 def test_names_as_published_are_matched_and_offered(key, published, name):
-    known = prompts(key)
+    known = read_prompts(key)
     assert known.match([published]) == [name]
     if key != "mnist" and name != "missile":  # which two classes of ImageNet are called
         assert known.with_wording(HUB).match([name]) == [published]
 
 
 def test_digits_are_names_and_are_not_counted_from_one():
-    assert prompts("svhn").match([str(n) for n in range(10)][::-1])[0] == "9"
+    assert read_prompts("svhn").match([str(n) for n in range(10)][::-1])[0] == "9"
     with pytest.raises(TaskError, match="'10' is not a class of SVHN"):
-        prompts("svhn").match([str(n) for n in range(1, 11)])
+        read_prompts("svhn").match([str(n) for n in range(1, 11)])
 
 
 class _Data:
@@ -80,15 +80,15 @@ class _Data:
 
 
 def test_another_order_is_matched_or_refused_with_both_lists():
-    turned = [*prompts("cifar10").class_names[1:], "airplane"]
-    classes = name_classes(_Data(turned), None, prompts("cifar10"))
+    turned = [*read_prompts("cifar10").class_names[1:], "airplane"]
+    classes = name_classes(_Data(turned), None, read_prompts("cifar10"))
     assert list(classes.names) == turned
     assert "lists first differ at label 0: the data set has 'automobile', CIFAR-10 'airplane'" in classes.origin
-    same = name_classes(_Data([*turned[-1:], *turned[:-1]]), None, prompts("cifar10"))
+    same = name_classes(_Data([*turned[-1:], *turned[:-1]]), None, read_prompts("cifar10"))
     assert same.origin == "those of CIFAR-10, matched by name"
-    wrong = [*prompts("cifar10").class_names[:3], "catt", *prompts("cifar10").class_names[4:]]
+    wrong = [*read_prompts("cifar10").class_names[:3], "catt", *read_prompts("cifar10").class_names[4:]]
     with pytest.raises(TaskError, match=r"differ at label 3: the data set has 'catt', CIFAR-10 'cat'\. Give `classes`"):
-        name_classes(_Data(wrong), None, prompts("cifar10"))
+        name_classes(_Data(wrong), None, read_prompts("cifar10"))
     given = ["cat", "dog", "bear"]
     assert name_classes(_Data(["bear", "cat", "dog"]), given).names == ("bear", "cat", "dog")
     assert name_classes(_Data(["n1", "n2", "n3"]), given).names == tuple(given)
@@ -98,7 +98,7 @@ def test_another_order_is_matched_or_refused_with_both_lists():
 
 
 def test_what_is_assumed_of_numbers_is_said():
-    (caution,) = name_classes(_Data(None), None, prompts("emnist")).cautions
+    (caution,) = name_classes(_Data(None), None, read_prompts("emnist")).cautions
     assert caution.endswith("it was assumed that they count in this order: the digit.")
     (caution,) = name_classes(_Data(None), [f"class {n}" for n in range(10)]).cautions
     assert caution.endswith("in this order: the list that was given.")

@@ -15,7 +15,7 @@ from merging.base.files.npz import Npz
 from merging.images.benchmarks.build.benchmark_description import Description, read_classes
 from merging.images.benchmarks.build.class_names import name_classes
 from merging.images.data_sets.data_set_formats import open_data
-from merging.images.prompt_sets import prompts
+from merging.images.prompt_sets import read_prompts
 
 PARTS = {"train": tiny_data.rows(4), "test": tiny_data.rows(6, 100)}
 
@@ -221,7 +221,7 @@ def test_class_names_are_matched_never_guessed(tmp_path):
         "bear",
         "kitten",
     )
-    assert name_classes(numbers, None, prompts("mnist")).names == tuple("0123456789")
+    assert name_classes(numbers, None, read_prompts("mnist")).names == tuple("0123456789")
     for given, published, problem in (
         (["a", "b"], None, "2 class names are given; the data set has 3"),
         ({"cat": "x"}, None, "No class name is given for 'apple_tree', 'bear'"),
@@ -231,14 +231,14 @@ def test_class_names_are_matched_never_guessed(tmp_path):
         (None, "cifar10", "'apple_tree' is not a class of CIFAR-10"),
     ):
         with pytest.raises(TaskError, match=problem):
-            name_classes(data, given, prompts(published) if published else None)
+            name_classes(data, given, read_prompts(published) if published else None)
     with pytest.raises(TaskError, match="their meaning is not stated"):
         name_classes(numbers)
     with pytest.raises(TaskError, match="files of FER2013 differ in what they mean"):
-        name_classes(numbers, None, prompts("fer2013"))
+        name_classes(numbers, None, read_prompts("fer2013"))
     few = open_data(arrays(tmp_path / "y.npz", images=grays(3), labels=np.arange(3)))
     with pytest.raises(TaskError, match="EuroSAT has 10 classes; the data set has 3"):
-        name_classes(few, None, prompts("eurosat"))
+        name_classes(few, None, read_prompts("eurosat"))
 
 
 def test_class_names_come_from_files(tmp_path):

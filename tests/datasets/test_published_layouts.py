@@ -14,10 +14,10 @@ from merging.base.errors import TaskError
 from merging.images.benchmarks.build.class_names import name_classes
 from merging.images.benchmarks.build.data_set_split import split_data_set
 from merging.images.data_sets.data_set_formats import open_data
-from merging.images.data_sets.hub_cache import snapshot, title
+from merging.images.data_sets.hub_cache import find_snapshot, title
 from merging.images.data_sets.image_references import read_encoded
 from merging.images.preprocess import read_image
-from merging.images.prompt_sets import prompts
+from merging.images.prompt_sets import read_prompts
 
 TRAINED = {"train", "test"}
 PARTS = {
@@ -34,7 +34,7 @@ def written(tmp_path_factory):
 
 @pytest.mark.parametrize("key", layouts.WRITERS)
 def test_every_published_set_is_read_with_its_prompts(key, written):
-    data, known = open_data(written[key]), prompts(key)
+    data, known = open_data(written[key]), read_prompts(key)
     assert set(data.parts) == PARTS.get(key, TRAINED)
     test = split_data_set(data, key, 0).test[0]
     assert test == ("validation" if key == "food101" else "test")
@@ -56,16 +56,16 @@ def test_every_published_set_is_read_with_its_prompts(key, written):
 
 def test_neutral_is_fifth_in_fer2013_and_the_converted_files_need_the_list(written, tmp_path):
     data = open_data(written["fer2013"])
-    classes = name_classes(data, None, prompts("fer2013"))
-    assert classes.names[4] == "neutral" and prompts("fer2013").class_names[4] == "sad"
+    classes = name_classes(data, None, read_prompts("fer2013"))
+    assert classes.names[4] == "neutral" and read_prompts("fer2013").class_names[4] == "sad"
     assert "lists first differ at label 4: the data set has 'neutral', FER2013 'sad'" in classes.origin
     converted = layouts.fer2013_converted(tmp_path)
     bare = open_data(converted)
     assert bare.class_names is None and bare.parts["test"].tolist() == data.parts["test"].tolist()
     with pytest.raises(TaskError, match="files of FER2013 differ in what they mean"):
-        name_classes(bare, None, prompts("fer2013"))
+        name_classes(bare, None, read_prompts("fer2013"))
     shutil.copy(written["fer2013"] / "classnames.txt", converted)
-    assert name_classes(open_data(converted), None, prompts("fer2013")).names == classes.names
+    assert name_classes(open_data(converted), None, read_prompts("fer2013")).names == classes.names
     assert open_data(converted / "default" / "test").parts.keys() == {"test"}
 
 
@@ -98,7 +98,7 @@ def test_a_column_called_label_wins_and_is_named(written):
 def test_truth_values_are_0_and_1_and_said(written):
     data = open_data(written["pcam"])
     assert data.class_count == 2 and data.notes == ("Labels of column 'label' are false and true, taken as 0 and 1.",)
-    assert name_classes(data, None, prompts("pcam")).names[1] == "lymph node containing metastatic tumor tissue"
+    assert name_classes(data, None, read_prompts("pcam")).names[1] == "lymph node containing metastatic tumor tissue"
 
 
 def test_another_split_is_tested_on_when_asked(written, tmp_path):
@@ -170,17 +170,17 @@ def test_a_repository_in_the_hubs_cache_is_its_snapshot_of_main(written, tmp_pat
     other = "f" * 40
     home = layouts.hub_cache(written["eurosat"], "tanganke/eurosat", tmp_path)
     assert open_data(home).find_reference("test", 0).file.relative_to(home).parts[:2] == ("snapshots", layouts.COMMIT)
-    assert (title(home), title(snapshot(home))) == ("tanganke/eurosat", f"tanganke/eurosat@{layouts.COMMIT[:12]}")
+    assert (title(home), title(find_snapshot(home))) == ("tanganke/eurosat", f"tanganke/eurosat@{layouts.COMMIT[:12]}")
     assert all(isinstance(picture, Image.Image) for _, picture in open_data(home).read_images("test", range(40)))
     layouts.hub_cache(written["mnist"], "tanganke/eurosat", tmp_path, commit=other, main=None)
-    assert snapshot(home).name == layouts.COMMIT, "refs/main says so"
+    assert find_snapshot(home).name == layouts.COMMIT, "refs/main says so"
     assert open_data(home / "snapshots" / other).class_names[3] == "3"
     (home / "refs" / "main").unlink()
     with pytest.raises(TaskError, match=f"tanganke/eurosat has several snapshots .*: {layouts.COMMIT}, {other}"):
         open_data(home)
     shutil.rmtree(home / "snapshots" / layouts.COMMIT)
     (home / "refs" / "main").write_text("../../../elsewhere")
-    assert snapshot(home).name == other, "the only one"
+    assert find_snapshot(home).name == other, "the only one"
     shutil.rmtree(home / "snapshots" / other)
     with pytest.raises(TaskError, match="tanganke/eurosat is in the cache without any snapshot"):
         open_data(home)

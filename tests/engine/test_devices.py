@@ -194,7 +194,7 @@ def test_rows_that_share_memory_are_copied_before_they_are_pinned(monkeypatch: p
 
 
 def test_a_device_without_float64_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_inputs, "NO_DOUBLES", {NAME})
+    monkeypatch.setattr(run_inputs, "DEVICES_WITHOUT_FLOAT64", {NAME})
     with pretend_device(), pytest.raises(MergingError, match="float64, which PRETEND cannot compute with"):
         merging.merge(*common_checks.family(torch.float64, 1), "weight_averaging", device=NAME)
 

@@ -12,7 +12,7 @@ from merging.engine.run_inputs import RunInputs
 from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
 from merging.sharing.export.model_export import export
-from merging.study.runs.opened_recipe import with_checkpoints
+from merging.study.runs.opened_recipe import attach_checkpoints
 
 INFERRED = list(other_kinds.KINDS)
 
@@ -143,6 +143,6 @@ def test_the_rules_enter_the_id_of_a_run(monkeypatch):
     one = MappingCheckpoint(base, "pretrained")
     others = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
     recipe = Recipe.build("ties", experts=dict.fromkeys(experts, "memory"))
-    before = with_checkpoints(recipe, one, others).run_id()
+    before = attach_checkpoints(recipe, one, others).run_id()
     monkeypatch.setattr("merging.study.runs.opened_recipe.INFERENCE", 99)
-    assert with_checkpoints(recipe, one, others).run_id() != before
+    assert attach_checkpoints(recipe, one, others).run_id() != before

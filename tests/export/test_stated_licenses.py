@@ -46,8 +46,8 @@ def test_cards_and_reports_state_what_was_read(licensed, run, store, tmp_path):
     for name, stated in list(STATED.items())[:2]:
         assert f"| {name} | {stated} |" in plain
     assert "\n# y" not in text and "](http" not in text and "\u202e" not in text and "<b>" not in text
-    facts = dict(report_sources.source_of(made).facts)
+    facts = dict(report_sources.make_source(made).facts)
     assert facts["Licenses"] == "; ".join(f"{name}: {stated}" for name, stated in STATED.items())
     export(run, tmp_path / "other")
     assert "Its license follows from those of its parents, which were not read." in front(tmp_path / "other")[1]
-    assert "Licenses" not in dict(report_sources.source_of(run).facts)
+    assert "Licenses" not in dict(report_sources.make_source(run).facts)

@@ -56,7 +56,7 @@ def test_what_a_damaged_measurement_was_of_is_known_unless_that_is_damaged(
     assert stored_measurements.find_measurement_result("signs", store, Benchmark.load(library), filled.id) is None
     (damage,) = store.damaged.list_damage()
     expected = None if name == "measured.json" else ("signs", filled.id)
-    assert stored_measurements.damaged_subject(damage.path) == expected
+    assert stored_measurements.read_damaged_subject(damage.path) == expected
 
 
 def test_a_sweep(store: Store) -> None:

@@ -90,11 +90,11 @@ def test_a_home_folder_that_cannot_be_written_to(
 
 @pytest.mark.full
 def test_a_checkout_that_cannot_be_written_to(open_app: Any, tmp_path: Path) -> None:
-    store = Store(tmp_path / "other", libraries=(settings.LIBRARY,))
+    store = Store(tmp_path / "other", libraries=(settings.LIBRARY_FOLDER,))
     recipe = Recipe.build("ties", {}, [], "bundled:pretrained", {"flags": "bundled:flags", "digits": "bundled:digits"})
     with fail_writing(CHECKOUT, errno.EROFS) as disk:
         assert execute(recipe, store, evaluate=False, context=Context(device="cpu")).has_model
-        at = open_app("scores", settings.BUNDLED)
+        at = open_app("scores", settings.BUNDLED_FOLDER)
     assert not at.exception and not at.error and disk.calls == []
 
 

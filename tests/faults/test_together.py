@@ -162,7 +162,7 @@ def test_whoever_waits_says_for_whom_and_stops_when_asked(shared: Shared) -> Non
 
 def test_a_wait_has_an_end(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with hold_lock(path) as first, hold_lock(path, longest=0.2) as second:
+    with hold_lock(path) as first, hold_lock(path, max_seconds=0.2) as second:
         assert (first, second) == (True, False)
-    with hold_lock(path, longest=0.0) as third:
+    with hold_lock(path, max_seconds=0.0) as third:
         assert third

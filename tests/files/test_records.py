@@ -86,7 +86,7 @@ def test_a_failed_write_leaves_the_record_and_nothing_else(folder: JsonRecords, 
 def test_a_small_file_has_room_on_a_full_disk_as_often_as_was_reserved(tmp_path: Path) -> None:
     place = tmp_path / "state.json"
     place.write_text("first")
-    records.reserve(tmp_path)
+    records.write_reserve_files(tmp_path)
     assert all((tmp_path / name).stat().st_blocks for name in records.RESERVE_FILES)
     with fail_writing(tmp_path, in_place=True):
         with pytest.raises(OSError, match="No space"):
@@ -100,8 +100,8 @@ def test_a_small_file_has_room_on_a_full_disk_as_often_as_was_reserved(tmp_path:
         with pytest.raises(OSError, match="No space"):
             records.write_reserved(place, b"fourth")
     assert place.read_bytes() == b"third" and [path.name for path in tmp_path.iterdir()] == ["state.json"]
-    records.reserve(tmp_path)
+    records.write_reserve_files(tmp_path)
     records.write_reserved(place, b"fifth")  # which has room
     assert all((tmp_path / name).exists() for name in records.RESERVE_FILES)
-    records.release(tmp_path)
+    records.remove_reserve_files(tmp_path)
     assert place.read_bytes() == b"fifth" and [path.name for path in tmp_path.iterdir()] == ["state.json"]

@@ -77,14 +77,14 @@ def test_nothing_stays_aside_where_another_writer_is_first(
 def test_the_sweep_puts_back_what_a_dead_process_had_put_aside(final: Path, late: bool, text: str) -> None:
     die(final, late)
     assert (final.exists(), len(list(final.parent.iterdir()))) == (late, 2 if late else 1)
-    atomic.sweep(final.parent)
+    atomic.remove_leftovers(final.parent)
     assert there(final) == (text, 1)
 
 
 def test_what_another_one_has_written_since_is_kept(final: Path) -> None:
     die(final)
     folder(final, "newer")
-    atomic.sweep(final.parent)
+    atomic.remove_leftovers(final.parent)
     assert there(final) == ("newer", 1)
 
 
@@ -96,6 +96,6 @@ def test_what_cannot_be_put_back_now_stays_aside(final: Path, monkeypatch: pytes
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", refuse)
-        atomic.sweep(final.parent)
-    atomic.sweep(final.parent)
+        atomic.remove_leftovers(final.parent)
+    atomic.remove_leftovers(final.parent)
     assert there(final) == ("old", 1)

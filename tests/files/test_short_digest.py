@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_stored_reference_models_bear_the_names_that_their_content_gives():
-    records = [json.loads(path.read_bytes()) for path in settings.LIBRARY.glob("*/run.json")]
+    records = [json.loads(path.read_bytes()) for path in settings.LIBRARY_FOLDER.glob("*/run.json")]
     names = {
         record["id"]: {short_digest(f"{digest} on {record['benchmark']}") for digest in record["inputs"].values()}
         for record in records
@@ -28,7 +28,7 @@ def test_stored_reference_models_bear_the_names_that_their_content_gives():
 
 
 def test_stored_sweeps_bear_the_names_that_their_content_gives():
-    paths = sorted((settings.LIBRARY.parent / "sweeps").glob("*.yaml"))
+    paths = sorted((settings.LIBRARY_FOLDER.parent / "sweeps").glob("*.yaml"))
     assert paths and all(Sweep.from_yaml(path.read_text()).id == path.stem for path in paths)
 
 

@@ -20,11 +20,11 @@ from merging.base.files.tables import (
     Columns,
     Frames,
     csv_bytes,
-    plain_tables,
+    find_table_file,
     read_columns,
     read_table,
-    stored_table,
     table_file,
+    unconverted_tables,
     write_table,
 )
 
@@ -89,13 +89,13 @@ def packed(tmp_path: Path) -> Packed:
 
 def test_a_packed_table_reads_as_the_plain_one(packed: Packed) -> None:
     folder, schema, table = packed
-    assert stored_table(files_in(folder), "numbers") == "tables/numbers.csv.gz"
+    assert find_table_file(files_in(folder), "numbers") == "tables/numbers.csv.gz"
     pd.testing.assert_frame_equal(
-        read_table(folder / stored_table(files_in(folder), "numbers"), schema), table, check_exact=True
+        read_table(folder / find_table_file(files_in(folder), "numbers"), schema), table, check_exact=True
     )
     write_table(folder, "numbers", table)
-    assert stored_table(files_in(folder), "numbers") == "tables/numbers.csv"  # what was computed here comes first
-    assert stored_table(files_in(folder), "others") == "tables/others.csv"
+    assert find_table_file(files_in(folder), "numbers") == "tables/numbers.csv"  # what was computed here comes first
+    assert find_table_file(files_in(folder), "others") == "tables/others.csv"
 
 
 def test_a_table_is_packed_on_request_unless_it_could_not_be_read_back(
@@ -104,12 +104,12 @@ def test_a_table_is_packed_on_request_unless_it_could_not_be_read_back(
     _, schema, table = packed
     for name in ("one", "other"):
         assert write_table(tmp_path, name, table, packed=True) == schema
-    paths = [tmp_path / stored_table(files_in(tmp_path), name) for name in ("one", "other")]
+    paths = [tmp_path / find_table_file(files_in(tmp_path), name) for name in ("one", "other")]
     assert {path.suffix for path in paths} == {".gz"} and paths[0].read_bytes() == paths[1].read_bytes()
     pd.testing.assert_frame_equal(read_table(paths[0], schema), table, check_exact=True)
     monkeypatch.setattr(tables, "UNPACKED_LIMIT", 100)
     write_table(tmp_path, "large", table, packed=True)
-    assert stored_table(files_in(tmp_path), "large") == "tables/large.csv"
+    assert find_table_file(files_in(tmp_path), "large") == "tables/large.csv"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +183,6 @@ def test_frames_are_a_dictionary_of_data_frames() -> None:
     )
     asked = frames()
     assert asked["a"] is asked["a"] and isinstance(asked, dict) and list(asked) == ["a", "b"]
-    assert isinstance(plain_tables(frames())["a"], Columns) and plain_tables({"b": frame})["b"] is frame
+    assert isinstance(unconverted_tables(frames())["a"], Columns) and unconverted_tables({"b": frame})["b"] is frame
     with pytest.raises(KeyError):
         frames()["c"]

@@ -41,10 +41,10 @@ def test_neither_computer_removes_what_the_other_is_writing(tmp_path: Path, be: 
     be(ONE)
     folder = atomic.make_temporary(tmp_path)
     be(OTHER)
-    atomic.sweep(tmp_path)
+    atomic.remove_leftovers(tmp_path)
     own = atomic.make_temporary(tmp_path)
     be(ONE)
-    atomic.sweep(tmp_path)
+    atomic.remove_leftovers(tmp_path)
     assert sorted(left(tmp_path)) == sorted([folder.name, own.name])
     assert ONE in folder.name and OTHER in own.name
 
@@ -59,7 +59,7 @@ def test_what_the_other_computer_left_goes_when_nothing_in_it_has_changed_for_a_
     for ages, names in (((young, old, old), [folder.name]), ((old, old, old), [])):
         for path, age in zip((folder / "inner" / "file", folder / "inner", folder), ages, strict=True):
             os.utime(path, (time.time() - age,) * 2)
-        atomic.sweep(tmp_path)
+        atomic.remove_leftovers(tmp_path)
         assert left(tmp_path) == names
 
 
@@ -103,7 +103,7 @@ def test_small_files_and_deletions_survive_a_lost_answer(tmp_path: Path, monkeyp
     (tmp_path / "entry").mkdir()
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", lost(Path.rename))
-        atomic.retire(tmp_path / "entry")
+        atomic.remove_entry(tmp_path / "entry")
     assert left(tmp_path) == ["file"]
 
 
@@ -122,8 +122,8 @@ def test_a_lock_of_another_computer_does_not_stop_anybody_for_ever(tmp_path: Pat
     be(OTHER)
     with locks.hold_lock(path) as first:
         be(ONE)
-        with locks.hold_lock(path, on_holder=seen.append, longest=0.1) as second:
+        with locks.hold_lock(path, on_holder=seen.append, max_seconds=0.1) as second:
             assert (first, second) == (True, False)
     assert {(holder.host, holder.is_remote) for holder in seen} <= {(OTHER, True)}
-    with locks.hold_lock(path, longest=0.1) as free:  # a computer that is gone holds no lock
+    with locks.hold_lock(path, max_seconds=0.1) as free:  # a computer that is gone holds no lock
         assert free

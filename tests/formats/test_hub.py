@@ -66,7 +66,7 @@ def test_a_fetched_model_is_found_without_a_network(there: LoopbackHub, monkeypa
     path = hub_models.fetch("hf-hub:tiny/clip")
     commit = path.parent.name
     there.stop()
-    monkeypatch.setenv(settings.HUB_SWITCH, setting)
+    monkeypatch.setenv(settings.HUB_VARIABLE, setting)
     assert hub_models.fetch("hf-hub:tiny/clip") == hub_models.fetch(f"hf-hub:tiny/clip@{commit}") == path
     assert Architecture.from_checkpoint(open_checkpoint("hf-hub:tiny/clip")).width == tiny.WIDTH
 
@@ -136,15 +136,15 @@ def test_what_is_not_there_is_said(there: LoopbackHub, monkeypatch: pytest.Monke
 
 
 def test_it_can_be_switched_off_and_held_to_the_cache(there: LoopbackHub, monkeypatch) -> None:
-    monkeypatch.setenv(settings.HUB_SWITCH, "cached")
+    monkeypatch.setenv(settings.HUB_VARIABLE, "cached")
     with pytest.raises(CheckpointError, match="MERGESCOPE_HUB=cached"):
         open_checkpoint("hf-hub:tiny/clip")
     assert not there.requests
-    monkeypatch.delenv(settings.HUB_SWITCH)
+    monkeypatch.delenv(settings.HUB_VARIABLE)
     open_checkpoint("hf-hub:tiny/clip")
-    monkeypatch.setenv(settings.HUB_SWITCH, "cached")
+    monkeypatch.setenv(settings.HUB_VARIABLE, "cached")
     open_checkpoint("hf-hub:tiny/clip")
-    monkeypatch.setenv(settings.HUB_SWITCH, "off")
+    monkeypatch.setenv(settings.HUB_VARIABLE, "off")
     with pytest.raises(CheckpointError, match="MERGESCOPE_HUB=off"):
         open_checkpoint("hf-hub:tiny/clip")
     assert there.count("/api/") == 1

@@ -13,7 +13,12 @@ from safetensors.torch import save_file
 from merging.base.errors import CheckpointError
 from merging.models.formats import referenced_model
 from merging.models.formats.model_sources import open_checkpoint
-from merging.models.formats.referenced_model import MOST, VERSION_KEY, resolve_model_path, write_reference
+from merging.models.formats.referenced_model import (
+    MAX_REFERENCE_BYTES,
+    VERSION_KEY,
+    resolve_model_path,
+    write_reference,
+)
 
 STATE = tiny.pretrained()
 
@@ -143,8 +148,10 @@ def test_it_counts_in_a_folder_called_models_and_if_it_is_small(
     elsewhere.write_bytes(reference.read_bytes())
     assert "refers to" not in refused(elsewhere) and resolve_model_path(str(elsewhere)) == str(elsewhere)
     raw = reference.read_bytes()
-    monkeypatch.setattr(referenced_model, "MOST", len(raw) - 1)
-    assert referenced_model.MOST < MOST and not referenced_model.is_reference(reference, raw)
+    monkeypatch.setattr(referenced_model, "MAX_REFERENCE_BYTES", len(raw) - 1)
+    assert referenced_model.MAX_REFERENCE_BYTES < MAX_REFERENCE_BYTES and not referenced_model.is_reference(
+        reference, raw
+    )
 
 
 def test_a_name_with_odd_characters_fakes_no_line(reference: Path) -> None:

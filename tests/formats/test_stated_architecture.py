@@ -12,7 +12,7 @@ import torch
 import merging
 from merging.base.errors import CheckpointError, RecipeError
 from merging.cli.main import main
-from merging.models.architecture import Architecture, architecture_in_metadata, with_architecture
+from merging.models.architecture import Architecture, add_stated_architecture, architecture_in_metadata
 from merging.models.checkpoint import MappingCheckpoint
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.named_architecture import named_architecture
@@ -93,23 +93,23 @@ def test_a_folder_of_experts_that_is_called_like_a_model_is_not_a_configuration(
 
 def test_what_a_file_states_stays_and_what_it_contradicts_is_refused_with_both_values():
     known = tiny.checkpoint(tiny.pretrained())
-    same = with_architecture(known, StatedArchitecture(heads=2, width=16, activation="quick_gelu", text_heads=4))
+    same = add_stated_architecture(known, StatedArchitecture(heads=2, width=16, activation="quick_gelu", text_heads=4))
     assert Architecture.from_checkpoint(same) == Architecture.from_checkpoint(known) and architecture_in_metadata(same)[
         "text_cfg"
     ] == {"heads": 4}
-    assert same.digest == known.digest and with_architecture(known, NOTHING_STATED) is known
+    assert same.digest == known.digest and add_stated_architecture(known, NOTHING_STATED) is known
     with pytest.raises(CheckpointError) as refused:
-        with_architecture(known, StatedArchitecture(heads=4, patch_size=16, activation="gelu"))
+        add_stated_architecture(known, StatedArchitecture(heads=4, patch_size=16, activation="gelu"))
     for given, own in (("heads=4", "heads=2"), ("patch_size=16", "patch_size=8"),
                        ("activation=gelu", "activation=quick_gelu")):  # fmt: skip
         assert f"{given} was stated, and its file has {own}" in str(refused.value)
     bare = MappingCheckpoint(tiny.pretrained(), "bare")
     with pytest.raises(CheckpointError, match="width 16, which 3 heads cannot share"):
-        with_architecture(bare, StatedArchitecture(heads=3))
-    assert Architecture.from_checkpoint(with_architecture(bare, StatedArchitecture(heads=4))).heads == 4
+        add_stated_architecture(bare, StatedArchitecture(heads=3))
+    assert Architecture.from_checkpoint(add_stated_architecture(bare, StatedArchitecture(heads=4))).heads == 4
     odd = tiny.checkpoint(tiny.pretrained())
     odd.metadata = {"architecture": json.dumps({"vision_cfg": {"head_width": "8"}, "text_cfg": [], "embed_dim": None})}
-    with_architecture(odd, StatedArchitecture(text_heads=2))
+    add_stated_architecture(odd, StatedArchitecture(text_heads=2))
 
 
 def test_a_recipe_keeps_it_and_it_names_another_run():

@@ -17,7 +17,7 @@ from loopback_hub import STORAGE, LoopbackHub
 from merging.base.errors import Cancelled, HubError
 from merging.base.progress import Progress
 from merging.models.hub import download
-from merging.models.hub.blob_cache import count_cached_bytes, repository_folder, snapshot
+from merging.models.hub.blob_cache import count_cached_bytes, find_snapshot, repository_folder
 from merging.models.hub.fetch import fetch
 from merging.models.hub.repository import Repository, RepositoryFile
 from merging.tasks.context import Context
@@ -80,7 +80,7 @@ def test_after_five_tries_without_a_byte_it_gives_up_and_says_what_is_kept(loopb
     with pytest.raises(HubError, match=r"broke off again and again while model.safetensors of tiny/clip") as error:
         fetch(model, [FILE])
     assert "250 kB of 1.02 MB are kept, and the next download goes on from there" in str(error.value)
-    assert len(ranges(loopback)) == 6 and error.value.later and snapshot(model) is None
+    assert len(ranges(loopback)) == 6 and error.value.later and find_snapshot(model) is None
     loopback.recover()
     assert (fetch(model, [FILE]) / FILE.name).read_bytes() == BYTES and ranges(loopback)[-1] == "bytes=250000-"
 
@@ -197,7 +197,7 @@ def test_cancelled_before_a_byte_came(loopback: LoopbackHub, model: Repository) 
 
 def test_the_rate_is_limited(loopback: LoopbackHub, model: Repository) -> None:
     start = time.monotonic()
-    fetch(model, [FILE], limit_rate=1e6)
+    fetch(model, [FILE], bytes_per_second=1e6)
     assert time.monotonic() - start >= 0.9 * len(BYTES) / 1e6
 
 
@@ -224,7 +224,7 @@ def test_two_processes_fetch_a_file_once(loopback: LoopbackHub, model: Repositor
     ends = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], ends
     assert ends[0][0] == ends[1][0] and ranges(loopback) == [""]
-    assert snapshot(model)
+    assert find_snapshot(model)
 
 
 @pytest.mark.full

@@ -11,8 +11,8 @@ from loopback_hub import ACCEPTED, HUB, OWN_STORAGE, STORAGE, LoopbackHub
 
 from merging.base.errors import HubError
 from merging.base.progress import Progress
-from merging.base.settings import HUB_SWITCH
-from merging.models.hub.blob_cache import count_cached_bytes, read_ref, repository_folder, snapshot
+from merging.base.settings import HUB_VARIABLE
+from merging.models.hub.blob_cache import count_cached_bytes, find_snapshot, read_ref, repository_folder
 from merging.models.hub.fetch import fetch
 from merging.models.hub.repository import Repository, RepositoryFile
 from merging.models.hub.repository_facts import fetch_facts
@@ -59,10 +59,10 @@ def test_a_second_call_asks_for_nothing(loopback: LoopbackHub, monkeypatch: pyte
     assert all(count == 1 for count in loopback.fetched().values())
     loopback.stop()
     assert fetch(repository, files) == fetch(MODEL, files) == folder
-    monkeypatch.setenv(HUB_SWITCH, "cached")
+    monkeypatch.setenv(HUB_VARIABLE, "cached")
     assert fetch(repository, files) == folder and cached(MODEL, "config.json") == folder / "config.json"
-    monkeypatch.setenv(HUB_SWITCH, "off")
-    assert snapshot(MODEL) is None
+    monkeypatch.setenv(HUB_VARIABLE, "off")
+    assert find_snapshot(MODEL) is None
     with pytest.raises(HubError, match="MERGESCOPE_HUB=off"):
         fetch(repository, files)
 
@@ -161,11 +161,11 @@ def test_a_pinned_file_may_lie_at_another_commit_if_it_is_the_same(loopback: Loo
 def test_other_folders_get_the_same_layout(loopback: LoopbackHub, tmp_path: Path, monkeypatch) -> None:
     repository, files = pinned(loopback)
     other = tmp_path / "carried"
-    folder = fetch(repository, files, into=other)
+    folder = fetch(repository, files, separate_cache=other)
     assert folder == other / "models--tiny--clip" / "snapshots" / str(repository.revision)
     assert cached(repository, "config.json") is None and cached(repository, "config.json", other)
-    monkeypatch.setenv(HUB_SWITCH, "off")
-    assert fetch(repository, files, into=other) == folder, "a folder of one's own is not the Hub's cache"
+    monkeypatch.setenv(HUB_VARIABLE, "off")
+    assert fetch(repository, files, separate_cache=other) == folder, "a folder of one's own is not the Hub's cache"
     assert cached(repository, "config.json", other) == folder / "config.json"
 
 

@@ -13,7 +13,7 @@ from faulty_disk import FULL, fail_writing
 from loopback_hub import ACCEPTED, HUB, STORAGE, STRANGER, LoopbackHub
 
 from merging.base.errors import HUB_REASONS, HubError
-from merging.base.settings import HUB_SWITCH
+from merging.base.settings import HUB_VARIABLE
 from merging.models.hub import client, hub_errors
 from merging.models.hub import fetch as fetch_module
 from merging.models.hub.blob_cache import repository_folder
@@ -97,7 +97,7 @@ def test_without_a_connection_the_host_is_named(loopback: LoopbackHub, monkeypat
 
 @pytest.mark.parametrize("setting", ["cached", "off"])
 def test_a_setting_is_named_and_nothing_asked(loopback: LoopbackHub, monkeypatch, setting: str) -> None:
-    monkeypatch.setenv(HUB_SWITCH, setting)
+    monkeypatch.setenv(HUB_VARIABLE, setting)
     sentence, reason = failure_of(Repository("model", "tiny/clip"))
     assert sentence == (
         f"tiny/clip is on {loopback.host}, which is not contacted here (MERGESCOPE_HUB={setting}); download it and "

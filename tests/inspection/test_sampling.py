@@ -13,7 +13,7 @@ from torch import Tensor
 
 from merging.base.errors import Cancelled
 from merging.base.progress import Progress
-from merging.base.settings import BUNDLED
+from merging.base.settings import BUNDLED_FOLDER
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint, Spans
 from merging.models.checkpoint_views import convert_naming
 from merging.models.formats.model_sources import open_checkpoint
@@ -86,7 +86,7 @@ def test_runs_do_not_fall_into_step_with_rows() -> None:
 
 @pytest.mark.full
 def test_estimates_are_within_a_tenth_on_every_bundled_expert() -> None:
-    paths = {path.stem for path in (BUNDLED / "models").glob("*.safetensors")}
+    paths = {path.stem for path in (BUNDLED_FOLDER / "models").glob("*.safetensors")}
     assert paths == {*EXPERTS, "pretrained"}
     base, experts = open_checkpoint("bundled:pretrained"), {n: open_checkpoint(f"bundled:{n}") for n in EXPERTS}
     report = sampled(base, **experts)

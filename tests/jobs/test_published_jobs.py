@@ -12,7 +12,7 @@ from loopback_hub import LoopbackHub
 from smoke_files import LARGE, add_smoke
 from stand_in_jobs import wait_for_end, wait_until
 
-from merging.base.settings import HUB_SWITCH
+from merging.base.settings import HUB_VARIABLE
 from merging.study.run_queue import RunQueue
 from merging.tasks.queue.job_kinds import PUBLISHED
 from merging.tasks.queue.job_records import Job
@@ -86,9 +86,9 @@ def test_a_busy_hub_pauses_the_job_and_says_so(hub: LoopbackHub, runner: RunQueu
 
 
 def test_a_server_that_may_not_download_says_so(hub: LoopbackHub, runner: RunQueue, monkeypatch: Any) -> None:
-    monkeypatch.setenv(HUB_SWITCH, "cached")
+    monkeypatch.setenv(HUB_VARIABLE, "cached")
     job = wait_for_end(runner, fetch(runner).id)
-    assert job.state == "failed" and f"{HUB_SWITCH}=cached" in job.error and hub.requests == []
+    assert job.state == "failed" and f"{HUB_VARIABLE}=cached" in job.error and hub.requests == []
 
 
 @pytest.mark.full

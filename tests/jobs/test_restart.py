@@ -159,7 +159,9 @@ def test_another_server_cancels(runner, store, child, tiny_benchmark):
 
 def test_again(runner, store, child, tiny_benchmark):
     child("raise SystemExit(1)")
-    first = wait_for_end(runner, runner.submit_command("export-hf", "0" * 12, "An export", ["export", "x"], benchmark="/b").id)
+    first = wait_for_end(
+        runner, runner.submit_command("export-hf", "0" * 12, "An export", ["export", "x"], benchmark="/b").id
+    )
     child(SLEEP)
     job = runner.submit_again(first.id)
     assert job.is_live and runner.submit_again(first.id).submitted == job.submitted

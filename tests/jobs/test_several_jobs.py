@@ -21,7 +21,7 @@ from merging.tasks.queue.job_records import JobFiles, State
 def several(store, child, monkeypatch, tiny_folder):
     """Gives a runner of two jobs at a time."""
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
-    monkeypatch.setenv(settings.WORKERS, "tls://far:8786")
+    monkeypatch.setenv(settings.WORKERS_VARIABLE, "tls://far:8786")
     monkeypatch.setenv(settings.JOBS_VARIABLE, "2")
     child(SLEEP)
     made = RunQueue(store, device="cpu")
@@ -52,16 +52,16 @@ def running(runner, *ids):
     ],
 )
 def test_only_jobs_that_share_workers_run_at_the_same_time(monkeypatch, spec, written, count):
-    monkeypatch.setenv(settings.WORKERS, spec)
+    monkeypatch.setenv(settings.WORKERS_VARIABLE, spec)
     monkeypatch.setenv(settings.JOBS_VARIABLE, written)
-    assert settings.jobs_at_once() == count
+    assert settings.max_running_jobs() == count
 
 
 @pytest.mark.parametrize("written", ["0", "65", "two", "-1", "1.5"])
 def test_a_wrong_number_of_jobs_is_refused_in_a_sentence(monkeypatch, written):
     monkeypatch.setenv(settings.JOBS_VARIABLE, written)
     with pytest.raises(StoreError, match=f"MERGESCOPE_JOBS says how many .* 1 to 64; got '{written}'. Set another"):
-        settings.jobs_at_once()
+        settings.max_running_jobs()
 
 
 def test_two_run_and_the_third_takes_the_place_of_the_one_that_ends(several, tiny_benchmark):

@@ -13,7 +13,7 @@ from lesson_text import LESSON
 
 from merging.base.files import atomic
 from merging.base.files.plain_yaml import read_plain_yaml
-from merging.base.settings import LIBRARY
+from merging.base.settings import LIBRARY_FOLDER
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.runs.run_store import Store
 from merging.teaching import lesson_check, paper_verdict
@@ -172,7 +172,7 @@ def test_a_changed_table_changes_the_text(small: LessonContext, benchmark_bundle
     (folder / "scores.csv").write_text("\n".join(",".join(row) for row in rows) + "\n", "utf-8")
     (folder / atomic.MANIFEST).unlink()
     atomic.seal(folder)
-    store = Store(tmp_path / "store", (tmp_path / "runs", LIBRARY), benchmark=benchmark_bundled.digest)
+    store = Store(tmp_path / "store", (tmp_path / "runs", LIBRARY_FOLDER), benchmark=benchmark_bundled.digest)
     changed = LessonContext(store, benchmark_bundled, small.lesson)
     texts = [lesson_check.fill_texts(one.lesson, one)[0][1] for one in (small, changed)]
     assert "69.4 %" in texts[0] and "it is 0.0 %" in texts[1]

@@ -10,7 +10,7 @@ from merging.base.errors import LessonError
 from merging.teaching.fact import Fact
 from merging.teaching.fill import fill_facts
 from merging.teaching.lesson_progress import (
-    MOST_CHARACTERS,
+    MAX_CHARACTERS,
     format_answers,
     format_finished_steps,
     parse_answers,
@@ -65,6 +65,6 @@ def test_progress_is_read_back() -> None:
 def test_what_was_said_fits_the_address() -> None:
     many = dict.fromkeys(range(1, 13), (12.345, 99.875, -3.5, 1.0, 2.0))
     text = format_answers(many)
-    assert len(text) <= MOST_CHARACTERS and max(parse_answers(text)) == 12
+    assert len(text) <= MAX_CHARACTERS and max(parse_answers(text)) == 12
     assert parse_answers(text)[12] == many[12]
     assert format_answers({1: (math.inf,), 2: ()}) == ""

@@ -23,8 +23,8 @@ import merging
 from merging.methods import registry
 from merging.methods.method import Adapt
 from merging.methods.slot import Slot
-from merging.methods.split_qkv import SPLIT_QKV, SplitBlend, is_split, packed_tensors
-from merging.models.families import classify_parameters, qkv_parameters, whole_name
+from merging.methods.split_qkv import SPLIT_QKV, SplitBlend, find_packed_tensors, is_split
+from merging.models.families import classify_parameters, qkv_parameters, stored_tensor_name
 
 METHODS = {method.key: method for method in merging.list_methods() if not isinstance(method, Adapt)}
 HAVING = [key for key, method in METHODS.items() if SPLIT_QKV in method.params.bounds()]
@@ -126,7 +126,7 @@ def slot_of(height: int = 6, width: int = 2, **more: Any) -> tuple[Slot, Any]:
     (parameter,) = classify_parameters(["visual.transformer.resblocks.3.attn.in_proj_weight"])
     checkpoint = common_checks.MappingCheckpoint({parameter.name: values}, "x")
     slot = Slot(parameter, ("a", "b"), values, torch.stack([values, -values]), **more)
-    return slot, packed_tensors([parameter], checkpoint.infos).get(parameter.name)
+    return slot, find_packed_tensors([parameter], checkpoint.infos).get(parameter.name)
 
 
 def test_thirds_are_rows_with_names_of_their_own() -> None:
@@ -144,8 +144,12 @@ def test_thirds_are_rows_with_names_of_their_own() -> None:
     parts[2].note("table", share=1)
     assert ticks == [2.5 / 3]
     assert notes == [("table", {"tensor": parts[2].name, "part": "attn.v_proj", "numel": 4, "share": 1})]
-    assert {whole_name(part.name) for part in parts} == {stem}
-    assert whole_name("x[1]") == "x[1]" and whole_name("[query") == "[query" and whole_name("query]") == "query]"
+    assert {stored_tensor_name(part.name) for part in parts} == {stem}
+    assert (
+        stored_tensor_name("x[1]") == "x[1]"
+        and stored_tensor_name("[query") == "[query"
+        and stored_tensor_name("query]") == "query]"
+    )
     assert qkv_parameters(replace(slot.parameter, part="mlp.c_fc")) == ()
 
 

@@ -21,7 +21,7 @@ import merging
 from merging.base.errors import CheckpointError, StoreError
 from merging.engine.modules.modules import Modules
 from merging.engine.modules.reading_modules import read_modules
-from merging.engine.modules.writing_modules import file_names, merged_tower
+from merging.engine.modules.writing_modules import choose_file_names, convert_to_tower
 from merging.models.checkpoint import MappingCheckpoint
 
 IMAGES = golden_adapt.images()[TASKS[0]].images
@@ -84,14 +84,14 @@ def test_the_card_loads_it(modules: Modules, folder: Path) -> None:
     assert torch.equal(names["f"], modules.features(IMAGES, TASKS[0]))
     assert len(codes) == (2 if modules.key == "surgery" else 1)
     if modules.key == "surgery":
-        own = load_file(folder / file_names(TASKS)[TASKS[0]])
+        own = load_file(folder / choose_file_names(TASKS)[TASKS[0]])
         names = {"visual": modules.features, "x": IMAGES, "relu": torch.relu, "scale": 1.0, **own}
         exec(codes[1].splitlines()[0] + "\n" + codes[1].splitlines()[1], names)
         assert torch.allclose(names["f"], modules.features(IMAGES, TASKS[0]), atol=1e-12)
 
 
 def test_names_of_tasks_cannot_leave_the_folder_or_meet() -> None:
-    names = file_names(("../../etc/passwd", "a", "A", "router", "base", "", "ä" * 300, "."))
+    names = choose_file_names(("../../etc/passwd", "a", "A", "router", "base", "", "ä" * 300, "."))
     stems = [name.removeprefix("modules/").removesuffix(".safetensors") for name in names.values()]
     assert all("/" not in stem and stem not in {"", ".", "..", "router", "base"} for stem in stems)
     assert len({stem.casefold() for stem in stems}) == len(names) and max(map(len, stems)) <= 110
@@ -99,7 +99,7 @@ def test_names_of_tasks_cannot_leave_the_folder_or_meet() -> None:
 
 def test_the_digest_is_of_the_model_under_any_names(modules: Modules) -> None:
     tower = {name.removeprefix("visual."): value for name, value in modules.merged.state_dict().items()}
-    assert merged_tower(MappingCheckpoint(tower, "bare")).digest == merged_tower(modules.merged).digest
+    assert convert_to_tower(MappingCheckpoint(tower, "bare")).digest == convert_to_tower(modules.merged).digest
 
 
 def test_modules_of_another_model_are_refused(modules: Modules, folder: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import merging
 from merging.base.errors import Cancelled, CheckpointError, NeedsError, StoreError, TaskError
 from merging.engine import run as engine
-from merging.engine.evaluation.evaluate import compute_answers, evaluate, per_task_parts
+from merging.engine.evaluation.evaluate import evaluate, list_task_models, predict_splits
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.previews import moments_in_memory
@@ -54,8 +54,8 @@ def test_its_answers_are_those_of_a_stored_run(chain, tiny_benchmark, tmp_path):
     assert (table.groupby("task")["right"].mean() - scores["accuracy"]).abs().max() < 1e-12
     assert preview.n == scores["n"].sum() and preview.half == "choosing"
     if not run.per_task:
-        parts = per_task_parts({"merged": run.model_path}, tiny_benchmark)
-        for answer in compute_answers(parts, tiny_benchmark, ("choosing",), Context(device="cpu")):
+        parts = list_task_models({"merged": run.model_path}, tiny_benchmark)
+        for answer in predict_splits(parts, tiny_benchmark, ("choosing",), Context(device="cpu")):
             rows = table[table["task"] == answer.task.key]
             assert (rows["predicted"].to_numpy() == answer.predicted[rows["place"].to_numpy()]).all()
             assert (rows["label"].to_numpy() == answer.labels[rows["place"].to_numpy()]).all()

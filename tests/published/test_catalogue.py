@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from merging.base.errors import TaskError
-from merging.images.prompt_sets import prompts
-from merging.recipes.papers.published_figures import FIGURES, OUTSIDE, TASKS
+from merging.images.prompt_sets import read_prompts
+from merging.recipes.papers.published_figures import FIGURES, IN_DOMAIN_TASKS, OUT_OF_DOMAIN_TASKS
 from merging.recipes.presets import find_preset
 from merging.sharing.published.catalogue_parts import (
     CATALOGUE,
@@ -57,7 +57,9 @@ def test_an_experiment_has_the_tasks_of_its_key_and_rows_of_presets(one: Experim
     for row in one.rows:
         find_preset(row.preset)
     if len(one.tasks) == 8:
-        assert [each.column for each in one.outside] == list(OUTSIDE) and one.off_by_default == ("imagenet",)
+        assert [each.column for each in one.outside] == list(OUT_OF_DOMAIN_TASKS) and one.off_by_default == (
+            "imagenet",
+        )
 
 
 @pytest.mark.parametrize("one", list_experiments(), ids=lambda one: one.key)
@@ -82,9 +84,9 @@ def test_the_gate_has_a_printed_accuracy_for_every_expert(one: Experiment) -> No
 
 def test_test_sets_have_prompts_and_the_papers_columns() -> None:
     sets = read_shared_parts().test_sets
-    assert {one.column for one in sets.values()} - {None} == {*TASKS, *OUTSIDE}
+    assert {one.column for one in sets.values()} - {None} == {*IN_DOMAIN_TASKS, *OUT_OF_DOMAIN_TASKS}
     for one in sets.values():
-        names = prompts(one.prompts).class_names if one.prompts else one.classes
+        names = read_prompts(one.prompts).class_names if one.prompts else one.classes
         assert len(names) > 1 and read_shared_parts().repositories[one.repository].kind == DATA_SET
     assert sets["emnist_letters"].prompts is None and len(sets["emnist_letters"].classes) == 26
 

@@ -11,7 +11,7 @@ import pytest
 from loopback_hub import LoopbackHub
 from published_calls import accuracies, keys, row, run
 
-from merging.images.prompt_sets import HUB, prompts
+from merging.images.prompt_sets import HUB, read_prompts
 from merging.recipes.papers.published_figures import ILHARCO
 from merging.sharing.published.accuracy_verdicts import NOT_COMPARABLE
 from merging.sharing.published.experiment_catalogue import read_experiment
@@ -59,7 +59,7 @@ def test_test_sets_out_of_domain_with_class_names_of_either_kind(hub: LoopbackHu
     names = class_names(tmp_path)
     worded = run(capsys, *words, "--wording", "hub", key="clip-b32-8")
     others = class_names(tmp_path)
-    known = {one.key: prompts(str(one.prompts)) for one in EIGHT.outside}
+    known = {one.key: read_prompts(str(one.prompts)) for one in EIGHT.outside}
     hubs = {
         key: list((each.with_wording(HUB) if HUB in each.wordings else each).class_names) for key, each in known.items()
     }

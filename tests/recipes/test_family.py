@@ -11,7 +11,7 @@ import merging
 from merging.base.errors import FamilyError, RecipeError
 from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
-from merging.study.runs.opened_recipe import open_inputs, with_checkpoints
+from merging.study.runs.opened_recipe import attach_checkpoints, open_inputs
 
 TOWER = "vision_tower.vision_model."
 
@@ -62,4 +62,4 @@ def test_recipes_hold_the_family_and_run_ids_without_it_stay(files):
     ids = [open_inputs(recipe).run_id() for recipe in (plain, clip)]
     assert ids[0] != ids[1] and not open_inputs(clip).pretrained.is_inferred
     models = [MappingCheckpoint(state, name) for name, state in states.items()]
-    assert with_checkpoints(plain, models[0], dict(zip("ab", models[1:], strict=True))).run_id() == ids[0]
+    assert attach_checkpoints(plain, models[0], dict(zip("ab", models[1:], strict=True))).run_id() == ids[0]

@@ -20,9 +20,9 @@ from merging.recipes.papers.published_figures import (
     COLUMNS,
     EXPERTS,
     FIGURES,
-    OUTSIDE,
+    IN_DOMAIN_TASKS,
+    OUT_OF_DOMAIN_TASKS,
     PUBLISHED_FILE,
-    TASKS,
     read_figures,
 )
 from merging.recipes.presets import NETWORK_PRESETS, PRESETS, Preset, find_preset
@@ -173,8 +173,8 @@ def test_a_figure_with_an_adapt_is_of_no_chain_without_it() -> None:
     assert (surgery.chain, surgery.adapt) == ((("task_arithmetic", {"scaling": 0.3}),), (("surgery", {}),))
     assert surgery.matches_chain(steps, above) and plain.matches_chain(steps)
     assert not surgery.matches_chain(steps) and not plain.matches_chain(steps, above)
-    assert surgery in published_figures.with_method("adapt", "surgery")
-    assert plain not in published_figures.with_method("adapt", "surgery")
+    assert surgery in published_figures.list_figures_with_method("adapt", "surgery")
+    assert plain not in published_figures.list_figures_with_method("adapt", "surgery")
 
 
 def test_presets_that_learn_do_so_on_images_that_are_not_scored_unless_told() -> None:
@@ -191,7 +191,7 @@ def test_averages_of_experts_are_those_of_their_accuracies() -> None:
     assert len(EXPERTS) == sum(map(len, (published_figures.REFERENCES["individual"], read_figures()["experts"])))
     for printed in EXPERTS.values():
         if printed.tasks:
-            assert sum(printed.tasks) / len(TASKS) == pytest.approx(printed.in_domain, abs=0.09)
+            assert sum(printed.tasks) / len(IN_DOMAIN_TASKS) == pytest.approx(printed.in_domain, abs=0.09)
 
 
 def test_every_source_of_figures_is_used() -> None:
@@ -214,13 +214,15 @@ def changed_figures(folder: Path, **fields: str) -> Path:
 
 def test_a_row_is_read_as_it_is_written(tmp_path: Path) -> None:
     chain = "lwptv:prune_ratio=0.7,shared=false,score=mean_abs;wudi:steps=300"
-    (figure,) = read_figures(changed_figures(tmp_path, chain=chain, **dict.fromkeys(OUTSIDE, "50")))["merge"]
+    (figure,) = read_figures(changed_figures(tmp_path, chain=chain, **dict.fromkeys(OUT_OF_DOMAIN_TASKS, "50")))[
+        "merge"
+    ]
     assert figure.chain == (
         ("lwptv", {"prune_ratio": 0.7, "shared": False, "score": "mean_abs"}),
         ("wudi", {"steps": 300}),
     )
     assert (figure.source, figure.exemplars, figure.uses_unstated_values) == ("LOT, Tables 1 and 2", 64, False)
-    assert figure.printed.tasks[:2] == (67.7, 67.5) and figure.printed.outside == (50.0,) * len(OUTSIDE)
+    assert figure.printed.tasks[:2] == (67.7, 67.5) and figure.printed.outside == (50.0,) * len(OUT_OF_DOMAIN_TASKS)
 
 
 @pytest.mark.parametrize(

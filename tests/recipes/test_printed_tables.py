@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from merging.recipes.papers import published_figures
-from merging.recipes.papers.published_figures import OUTSIDE, PUBLISHED_FILE, TASKS, Figure, read_figures
+from merging.recipes.papers.published_figures import (
+    IN_DOMAIN_TASKS,
+    OUT_OF_DOMAIN_TASKS,
+    PUBLISHED_FILE,
+    Figure,
+    read_figures,
+)
 
 TABLES = Path(__file__).with_name("printed_tables.txt")
 # Sources of which rows are one average, so that nothing in them can be swapped.
@@ -44,7 +50,9 @@ def values(figure: Figure) -> dict[str, float]:
     printed = figure.printed
     averages = zip(published_figures.AVERAGES, printed[: len(published_figures.AVERAGES)], strict=True)
     row = {name: value for name, value in averages if value is not None}
-    row |= dict(zip(TASKS, printed.tasks, strict=False)) | dict(zip(OUTSIDE, printed.outside, strict=False))
+    row |= dict(zip(IN_DOMAIN_TASKS, printed.tasks, strict=False)) | dict(
+        zip(OUT_OF_DOMAIN_TASKS, printed.outside, strict=False)
+    )
     return row if figure.seconds is None else row | {"seconds": figure.seconds}
 
 

@@ -9,7 +9,7 @@ import pytest
 import tiny_library
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import LWPTV, PRESETS, find_preset, name_of, partners
+from merging.recipes.presets import LWPTV, PRESETS, find_preset, list_partners, name_of
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
@@ -43,7 +43,7 @@ def test_a_runs_name_is_of_its_recipe_and_its_title_and_id_stay(tmp_path: Path) 
 
 
 def test_no_two_names_in_lists_are_alike_but_for_capitals() -> None:
-    names = [one.name_in_lists() for one in (*PRESETS, *partners())]
+    names = [one.name_in_lists() for one in (*PRESETS, *list_partners())]
     assert len({name.casefold() for name in names}) == len(names)
     assert find_preset("ties").name_in_lists(large=True) == "TIES (sum, λ 0.4)"
     assert find_preset("ties_mean").with_edit(LWPTV).name_in_lists() == "TIES-Merging (mean, λ 1) w/ LwPTV"

@@ -55,10 +55,10 @@ def test_exports_are_found_by_their_folders(tmp_path: Path) -> None:
     (place / "README.md").write_text("card")
     (place / "tables" / "a.csv").write_text("x")
     (tmp_path / "exports" / "something else").mkdir()
-    (found,) = stored_exports.exports(tmp_path)
+    (found,) = stored_exports.list_exports(tmp_path)
     assert (found.run_id, found.target_key, found.read_card(), found.nbytes) == ("0123456789ab", "hf", "card", 5)
     assert [name for name, _ in found.files] == ["README.md", "tables/a.csv"]
     stored_exports.delete_export(tmp_path, stored_exports.StoredExport("x", "hf", tmp_path))
     assert place.exists()
     stored_exports.delete_export(tmp_path, found)
-    assert list(stored_exports.exports(tmp_path)) == [] == list(stored_exports.exports(tmp_path / "nowhere"))
+    assert list(stored_exports.list_exports(tmp_path)) == [] == list(stored_exports.list_exports(tmp_path / "nowhere"))

@@ -13,9 +13,9 @@ from merging.base import settings
 from merging.base.errors import StoreError
 from merging.base.files.atomic import is_whole, seal
 from merging.base.files.records import write_json
-from merging.base.files.tables import PACKED, read_table, write_table
+from merging.base.files.tables import PACKED_SUFFIX, read_table, write_table
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import LEARNING, PRESETS, find_preset, partners
+from merging.recipes.presets import LEARNING, PRESETS, find_preset, list_partners
 from merging.study.analysis import measurement_store as stored_measurements
 from merging.study.runs import edit_pairs
 from merging.study.runs.execute import execute
@@ -39,7 +39,7 @@ from sample_data.library import (
 )
 
 FACTS = {RUN_FACTS, stored_measurements.FACTS, points.FACTS}
-POINTS = settings.BUNDLED / points.FOLDER
+POINTS = settings.BUNDLED_FOLDER / points.FOLDER
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +49,14 @@ def benchmark():
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path / "store", libraries=(settings.LIBRARY,))
+    return Store(tmp_path / "store", libraries=(settings.LIBRARY_FOLDER,))
 
 
 @pytest.mark.full
 def test_every_preset_is_there_with_its_partner_and_not_stale(benchmark, store):
     """A changed method, parameter, checkpoint or test image changes an id or a digest: run `make library`."""
     assert {one.key for one in PRESETS} - AWAITED_PRESETS < {one.key for one in RUNS}
-    assert {one.key for one in (*PRESETS, *partners())} >= AWAITED_PRESETS
+    assert {one.key for one in (*PRESETS, *list_partners())} >= AWAITED_PRESETS
     assert list(LEARNED) == [one.key for one in PRESETS if one.key in LEARNED] and set(LEARNED) <= LEARNING
     for one in RUNS:
         run = store.get_run(open_inputs(one.recipe(benchmark.pretrained, benchmark.experts)).run_id())
@@ -67,9 +67,9 @@ def test_every_preset_is_there_with_its_partner_and_not_stale(benchmark, store):
 
 def test_saliency_is_left_out_only_where_another_run_has_it(store):
     runs = store.list_runs()
-    pruned = [run for run in runs if edit_pairs.same_saliency(run, runs)]
+    pruned = [run for run in runs if edit_pairs.find_same_saliency(run, runs)]
     assert len(pruned) > 20
-    holders = {edit_pairs.same_saliency(run, runs).id for run in pruned if SALIENCY not in run.tables}
+    holders = {edit_pairs.find_same_saliency(run, runs).id for run in pruned if SALIENCY not in run.tables}
     assert holders and all(SALIENCY in store.get_run(run_id).tables for run_id in holders)
 
 
@@ -99,19 +99,19 @@ def test_every_reference_is_there(benchmark, store):
 
 
 def test_the_library_holds_no_weights_and_nothing_of_a_machine():
-    for path in (*settings.LIBRARY.rglob("*"), *MEASURED.rglob("*"), *POINTS.rglob("*")):
+    for path in (*settings.LIBRARY_FOLDER.rglob("*"), *MEASURED.rglob("*"), *POINTS.rglob("*")):
         assert path.suffix != ".safetensors"
         if path.name in FACTS:
             assert not json.loads(path.read_bytes())["seconds"]  # nor its speed
         if path.is_file():
-            content = gzip.decompress(path.read_bytes()) if path.suffix == PACKED else path.read_bytes()
+            content = gzip.decompress(path.read_bytes()) if path.suffix == PACKED_SUFFIX else path.read_bytes()
             assert b"/home/" not in content and b"/root/" not in content and b"/tmp/" not in content
 
 
 def test_large_tables_are_packed_and_equal_ones_give_equal_files(tmp_path):
-    folders = (settings.LIBRARY, MEASURED, POINTS)
+    folders = (settings.LIBRARY_FOLDER, MEASURED, POINTS)
     plain = [path for root in folders for path in root.rglob("*.csv") if path.stat().st_size > PACK_ABOVE]
-    packed = [path for root in folders for path in root.rglob(f"*.csv{PACKED}")]
+    packed = [path for root in folders for path in root.rglob(f"*.csv{PACKED_SUFFIX}")]
     assert plain == [] and len(packed) > 100
     for number, path in enumerate(packed[:3]):
         folder = tmp_path / str(number)
@@ -163,8 +163,8 @@ def test_many_steps_are_thinned_out_but_for_the_last(tmp_path):
 def shelf(tmp_path, monkeypatch):
     """An empty library, and a store of our own beside it."""
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "own"))
-    monkeypatch.setattr(settings, "LIBRARY", tmp_path / "runs")
-    monkeypatch.setattr(settings, "BUNDLED", tmp_path)
+    monkeypatch.setattr(settings, "LIBRARY_FOLDER", tmp_path / "runs")
+    monkeypatch.setattr(settings, "BUNDLED_FOLDER", tmp_path)
     (tmp_path / "runs").mkdir()
     return tmp_path
 

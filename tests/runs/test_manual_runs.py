@@ -117,12 +117,14 @@ def test_rules_that_give_the_same_factors_are_one_edit_in_pairs(tiny_benchmark: 
 
     runs = [run("ties"), run("ties", "b1=0.5+b0=0"), run("task_arithmetic"), run("task_arithmetic", "b0-1=0+b1=0.5")]
     first, other = edit_pairs.find_pairs(runs)
-    assert first.leading_edit == other.leading_edit and edit_pairs.leading_edits([first, other]) == [first.leading_edit]
+    assert first.leading_edit == other.leading_edit and edit_pairs.list_leading_edits([first, other]) == [
+        first.leading_edit
+    ]
     assert other.belongs_to(first.leading_edit)
     again = Recipe.build("ties", {}, [("manual", {"rules": "b0=0+b1=0.5"})], "elsewhere", tiny_benchmark.experts)
     assert edit_pairs.find_run(again, runs) is runs[1]
-    rows = edit_pairs.plugin_matrix(runs, first.leading_edit, "Manual")
+    rows = edit_pairs.build_plugin_matrix(runs, first.leading_edit, "Manual")
     assert {row.plugged.id for row in rows if row.plugged} == {runs[1].id, runs[3].id}
     for rules, when in (("b0-1=0", "before"), ("b0=0+b1=0.5", "after")):
         different = edit_pairs.find_pairs([*runs[:3], run("task_arithmetic", rules, when=when)])
-        assert len(edit_pairs.leading_edits(different)) == 2
+        assert len(edit_pairs.list_leading_edits(different)) == 2

@@ -11,8 +11,8 @@ import viz_tables
 import viz
 from merging.methods import registry
 from merging.recipes.papers.ablations import LWPTV_FAMILY
-from merging.recipes.papers.published_figures import B32, FIGURES, OUTSIDE
-from merging.recipes.presets import PLUGIN, PRESETS, bases, find_preset, partners, refusal
+from merging.recipes.papers.published_figures import B32, FIGURES, OUT_OF_DOMAIN_TASKS
+from merging.recipes.presets import PLUGIN, PRESETS, explain_refusal, find_preset, list_bases, list_partners
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.step import Step
 from merging.study.runs import edit_pairs
@@ -97,7 +97,7 @@ def test_exemplars_are_the_same_draw_or_the_edits_own() -> None:
     few, many = (run([("cat", {})], exemplars={"per_task": number}) for number in (2, 64))
     pairs = edit_pairs.find_pairs([run([]), few, many, lot, run([("cat", {})], "lot")])
     assert [pair.leading_edit.exemplars for pair in pairs] == [Exemplars(per_task=2), Exemplars(per_task=64), None]
-    fronts = edit_pairs.leading_edits(pairs)
+    fronts = edit_pairs.list_leading_edits(pairs)
     assert [front.exemplars for front in fronts] == [Exemplars(per_task=2), Exemplars(per_task=64)]
     assert [sum(pair.belongs_to(front) for pair in pairs) for front in fronts] == [2, 2]
 
@@ -121,9 +121,9 @@ def test_the_matrix_holds_every_base_and_says_what_is_missing() -> None:
     rest = run([("magnitude", {"prune_ratio": 0.1}), ("lines", {})])
     both = [rest, run([("lwptv", {}), ("magnitude", {"prune_ratio": 0.1}), ("lines", {})])]
     front = LeadingEdit(Step("lwptv", registry.find_edit("lwptv").params()))
-    entries = edit_pairs.plugin_matrix([plain, *both], front, "LwPTV")
+    entries = edit_pairs.build_plugin_matrix([plain, *both], front, "LwPTV")
     titles = [entry.title for entry in entries]
-    assert titles == [*(base.name_in_lists() for base in bases("lwptv")), rest.title]
+    assert titles == [*(base.name_in_lists() for base in list_bases("lwptv")), rest.title]
     ties, last = entries[titles.index("TIES (sum, λ 0.3)")], entries[-1]
     assert ties.plain is plain and ties.plugged is None
     assert [recipe.text() for recipe in ties.missing] == ["lwptv → ties"]
@@ -134,7 +134,7 @@ def test_the_matrix_holds_every_base_and_says_what_is_missing() -> None:
 
 def test_a_merge_that_refuses_the_edit_says_why() -> None:
     front = LeadingEdit(Step("dare", registry.find_edit("dare").params()))
-    entries = {entry.title: entry for entry in edit_pairs.plugin_matrix([PLUGGED], front, "DARE")}
+    entries = {entry.title: entry for entry in edit_pairs.build_plugin_matrix([PLUGGED], front, "DARE")}
     stock = entries["Model Stock, across tasks"]
     assert "are random after" in stock.refused and not stock.missing
     assert "DARE-TIES (mean, λ 1)" not in entries  # it holds the edit already
@@ -142,29 +142,29 @@ def test_a_merge_that_refuses_the_edit_says_why() -> None:
 
 def test_an_edits_own_exemplars_are_those_of_its_pairs() -> None:
     front = LeadingEdit(Step("cat", registry.find_edit("cat").params()), Exemplars(per_task=2))
-    entries = {entry.title: entry for entry in edit_pairs.plugin_matrix([PLUGGED], front, "CAT")}
+    entries = {entry.title: entry for entry in edit_pairs.build_plugin_matrix([PLUGGED], front, "CAT")}
     assert [recipe.exemplars for recipe in entries["TIES (sum, λ 0.3)"].missing] == [None, Exemplars(per_task=2)]
     assert [recipe.exemplars for recipe in entries["LOT Merging"].missing] == [Exemplars(), Exemplars()]
 
 
 def test_saliency_is_looked_for_where_the_first_edit_is_the_same() -> None:
     bare, holder = run([("lwptv", {})], "lot"), run([("lwptv", {})], tables=("saliency",))
-    assert edit_pairs.same_saliency(bare, [run([]), holder]) is holder
+    assert edit_pairs.find_same_saliency(bare, [run([]), holder]) is holder
     others = (
         run([("lwptv", {"prune_ratio": 0.5})], tables=("saliency",)),
         run([("magnitude", {}), ("lwptv", {})], tables=("saliency",)),
         run([("lwptv", {})], content="others", tables=("saliency",)),
         run([("lwptv", {})]),
     )
-    assert edit_pairs.same_saliency(bare, others) is None
-    assert edit_pairs.same_saliency(run([]), [holder]) is None
+    assert edit_pairs.find_same_saliency(bare, others) is None
+    assert edit_pairs.find_same_saliency(run([]), [holder]) is None
 
 
 # Presets
 
 
 def test_partners_are_new_and_make_sense() -> None:
-    known, made = {found.key for found in PRESETS}, partners()
+    known, made = {found.key for found in PRESETS}, list_partners()
     assert len({found.key for found in made} | known) == len(made) + len(known)
     assert len({found.title for found in (*made, *PRESETS)}) == len(made) + len(PRESETS)
     for found in made:
@@ -174,8 +174,8 @@ def test_partners_are_new_and_make_sense() -> None:
 
 
 def test_every_merge_that_has_a_preset_has_a_partner() -> None:
-    plugged = {found.merge for found in (*partners(), *PRESETS) if found.edits[:1] == (PLUGIN,)}
-    refused = {found.merge for found in bases(PLUGIN[0]) if refusal(found.with_edit())}
+    plugged = {found.merge for found in (*list_partners(), *PRESETS) if found.edits[:1] == (PLUGIN,)}
+    refused = {found.merge for found in list_bases(PLUGIN[0]) if explain_refusal(found.with_edit())}
     masks = {"localize_and_stitch"}  # masks of its own; the papers put none in front
     assert {found.merge for found in PRESETS} == plugged | refused | masks
 
@@ -199,8 +199,8 @@ def test_published_accuracies_out_of_domain_average_to_the_printed_mean() -> Non
     several = [figure for figure in FIGURES if figure.printed.outside and figure.model == B32]
     assert len(several) >= len(LWPTV_FAMILY.keys)
     for figure in several:
-        assert len(figure.printed.outside) == len(OUTSIDE)
-        mean = sum(figure.printed.outside) / len(OUTSIDE)
+        assert len(figure.printed.outside) == len(OUT_OF_DOMAIN_TASKS)
+        mean = sum(figure.printed.outside) / len(OUT_OF_DOMAIN_TASKS)
         assert mean == pytest.approx(figure.printed.out_of_domain, abs=0.07), figure.name
 
 

@@ -79,7 +79,7 @@ def test_a_run_that_is_swapped_while_it_is_looked_at_is_not_set_aside(store, mon
     def swapped_meanwhile(path):
         found = whole(path)
         if good.exists():  # just behind the first look
-            atomic.retire(run.path)
+            atomic.remove_entry(run.path)
             good.rename(run.path)
         return found
 

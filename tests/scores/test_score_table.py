@@ -13,7 +13,7 @@ from merging.base.files.records import JsonRecords
 from merging.base.files.tables import SCORES, Columns
 from merging.images.benchmarks.metrics import wilson
 from merging.sharing.evaluator_session import PROGRAMS_FOLDER, list_programs
-from merging.study.imported_scores import FOLDER, find_scores, forget_scores, imported_scores, store_scores
+from merging.study.imported_scores import FOLDER, delete_scores, find_scores, imported_scores, store_scores
 from merging.study.runs.run_store import Store
 from merging.study.score_table import GIVEN, H_SCORE, INSIDE, MEAN, MEASURED, OUTSIDE, PROGRAM, Score, ScoreTable
 from merging.study.sweeps import points
@@ -66,8 +66,8 @@ def test_scores_are_stored_replaced_and_forgotten(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("0.3", "0.9"))
     assert find_scores(tmp_path, RUN) is None  # damaged, so it is set aside
     store_scores(tmp_path, RUN, one)
-    forget_scores(tmp_path, RUN)
-    forget_scores(tmp_path, RUN)
+    delete_scores(tmp_path, RUN)
+    delete_scores(tmp_path, RUN)
     assert find_scores(tmp_path, RUN) is None
 
 

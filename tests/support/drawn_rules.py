@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from merging.methods.factor_rules import LARGEST, ROLES, SECTIONS, FactorRule
+from merging.methods.factor_rules import MAX_FACTOR, ROLES, SECTIONS, FactorRule
 
 # Every character that YAML can carry at all, and often those that lines, links and patterns are made of.
 SIGNS = st.one_of(
@@ -21,7 +21,7 @@ def some(words: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
 
 RULES = st.builds(
     FactorRule,
-    factor=st.floats(-LARGEST, LARGEST),
+    factor=st.floats(-MAX_FACTOR, MAX_FACTOR),
     blocks=some(BLOCKS),
     roles=some(st.sampled_from(ROLES)),
     sections=some(st.sampled_from(SECTIONS)),

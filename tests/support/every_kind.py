@@ -16,9 +16,9 @@ from merging.engine.evaluation import stored_features
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.measure import measure
-from merging.study.measure_several import WantedMeasurement, measure_several
+from merging.study.measure_several import RequestedMeasurement, measure_several
 from merging.study.runs.execute import execute
-from merging.study.runs.execute_several import WantedRun, execute_several
+from merging.study.runs.execute_several import RequestedRun, execute_several
 from merging.study.runs.run_store import Store
 from merging.study.sweeps.sweep import LINE, PLANE, Axis
 from merging.study.sweeps.sweep_session import run_sweep
@@ -71,7 +71,7 @@ def _scores(benchmark: Benchmark, store: Store, workers: Workers | None, context
 
 def _runs(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     merges = ("task_arithmetic", "ties", "weight_averaging", "tsv_m")
-    wanted = [WantedRun(_recipe(benchmark, merge)) for merge in merges]
+    wanted = [RequestedRun(_recipe(benchmark, merge)) for merge in merges]
     _raise_first(execute_several(wanted, store, benchmark=benchmark, context=use_workers(workers, context)))
 
 
@@ -86,7 +86,7 @@ def _measurements(benchmark: Benchmark, store: Store, workers: Workers | None, c
         )
         for merge in ("ties", "task_arithmetic")
     ]
-    wanted = [WantedMeasurement(key, run.id) for key in ("drift", "signs", "predictions") for run in made]
+    wanted = [RequestedMeasurement(key, run.id) for key in ("drift", "signs", "predictions") for run in made]
     _raise_first(measure_several(wanted, store, benchmark, context=use_workers(workers, context)))
 
 

@@ -127,5 +127,5 @@ def leftovers(root: Path) -> list[str]:
 
 def check_locks_are_free(root: Path) -> None:
     for path in (root / "locks").glob("*"):
-        with hold_lock(path, longest=0.0) as got:
+        with hold_lock(path, max_seconds=0.0) as got:
             assert got, path.name

@@ -92,7 +92,7 @@ def bundled_ids() -> dict[str, str]:
     """{stored id: id computed anew} of the bundled merges, from recipes and inputs' digests."""
     parameters = open_checkpoint("bundled:pretrained").parameters
     found = {}
-    for folder in sorted(settings.LIBRARY.iterdir()):
+    for folder in sorted(settings.LIBRARY_FOLDER.iterdir()):
         facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         if facts["kind"] == "merge":
             recipe, inputs = Recipe.load(folder / "recipe.yaml"), facts["inputs"]

@@ -52,9 +52,9 @@ def _help(context: click.Context) -> Iterator[str]:
 
 def recipes() -> Iterator[str]:
     """Every preset on two experts: its steps in words, and a digest of its recipe file."""
-    from merging.recipes.presets import NETWORK_PRESETS, PRESETS, partners
+    from merging.recipes.presets import NETWORK_PRESETS, PRESETS, list_partners
 
-    for one in (*PRESETS, *partners(), *NETWORK_PRESETS):
+    for one in (*PRESETS, *list_partners(), *NETWORK_PRESETS):
         recipe = one.recipe("base", {"a": "one", "b": "two"})
         yield f"{one.key}: {recipe.text()} {hashlib.sha256(recipe.to_yaml().encode()).hexdigest()[:16]}"
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from merging.images.prompt_sets import HUB, prompts
+from merging.images.prompt_sets import HUB, read_prompts
 
 IMAGES = 40  # of every split
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -50,7 +50,7 @@ def labels(classes: int, split: str) -> list[int]:
 
 def published_names(key: str) -> list[str]:
     """Class names as the Hub's data sets write them, where that is known; else as CLIP's prompts do."""
-    known = prompts(key)
+    known = read_prompts(key)
     return list(known.with_wording(HUB).class_names if HUB in known.wordings else known.class_names)
 
 
@@ -76,7 +76,7 @@ class Layout:
 
 def table(layout: Layout, split: str, numbers: Sequence[int]) -> pa.Table:
     """Some rows of a split, with the features in the metadata as the ``datasets`` library writes them."""
-    own = labels(len(prompts(layout.key).class_names), split)
+    own = labels(len(read_prompts(layout.key).class_names), split)
     start, form = 0 if split == "test" else 1000, layout.form
     cells = [
         {"bytes": encoded(layout.key, start + number, own[number], form), "path": f"{number}.{form.lower()}"}
@@ -198,7 +198,9 @@ def fer2013(root: Path) -> Path:
 
 
 def imagenet(root: Path) -> Path:
-    return tars(root, "clip-benchmark/wds_imagenet1k", "imagenet", prompts("imagenet").class_names, splits=("test",))
+    return tars(
+        root, "clip-benchmark/wds_imagenet1k", "imagenet", read_prompts("imagenet").class_names, splits=("test",)
+    )
 
 
 def tars(

@@ -11,10 +11,10 @@ import pytest
 from merging.base.errors import ParameterError
 from merging.images.benchmarks.metrics import wilson
 from merging.study.sweeps.requirement import (
-    DRAWS,
+    RESAMPLES,
     Requirement,
-    best_point,
     estimate_certainty,
+    find_best_point,
     is_uncertain,
     judge_points,
     parse_requirement,
@@ -68,7 +68,7 @@ def test_a_task_is_judged_by_its_own_accuracy_and_interval() -> None:
 
 def test_the_best_of_those_that_meet_it_or_else_the_nearest() -> None:
     def chosen(text: str, by: str) -> tuple[str, bool]:
-        return best_point(table_under(text).reset_index(), by)
+        return find_best_point(table_under(text).reset_index(), by)
 
     assert chosen("out=0", "in_domain") == ("high", True)
     assert chosen("out=0.8", "in_domain") == ("mid", True)
@@ -82,8 +82,11 @@ def test_without_scores_out_of_domain_no_point_meets_a_bound_there() -> None:
     inside = rows()[rows()["in_domain"]]
     table = judge_points(inside, average_rows(inside), Requirement("out", 0.0))
     assert not table["meets"].any() and table["certainty"].isna().all()
-    assert best_point(table, "h_score") == ("low", False)
-    assert best_point(judge_points(inside, average_rows(inside), Requirement("in", 0.5)), "h_score") == ("high", True)
+    assert find_best_point(table, "h_score") == ("low", False)
+    assert find_best_point(judge_points(inside, average_rows(inside), Requirement("in", 0.5)), "h_score") == (
+        "high",
+        True,
+    )
 
 
 def test_certainty_is_the_share_of_all_draws_with_replacement() -> None:
@@ -96,7 +99,7 @@ def test_certainty_is_the_share_of_all_draws_with_replacement() -> None:
     ]
     for at_least in (1 / 6, 1 / 3, 0.5, 2 / 3, 5 / 6):
         exact = sum(mean >= at_least - 1e-9 for mean in means) / len(means)
-        spread = math.sqrt(exact * (1 - exact) / DRAWS)
+        spread = math.sqrt(exact * (1 - exact) / RESAMPLES)
         assert abs(estimate_certainty([2, 1], [3, 3], at_least) - exact) < 4 * spread
 
 

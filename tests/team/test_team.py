@@ -15,11 +15,11 @@ from merging.base.files.tables import SCORES
 from merging.models.checkpoint import MappingCheckpoint
 from merging.models.inspection.fit_check import check_fit
 from merging.models.network_facts import facts_of
-from merging.models.team.task_heads_file import FILE, read_heads
-from merging.models.team.tokenizers import tokens
+from merging.models.team.task_heads_file import HEADS_FILE, read_heads
+from merging.models.team.tokenizers import read_tokens
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.opened_recipe import with_checkpoints
+from merging.study.runs.opened_recipe import attach_checkpoints
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
@@ -257,7 +257,7 @@ def test_heads_are_stored_with_the_run_and_the_vocabulary_enters_its_id(tmp_path
     recipe = Recipe.build("weight_averaging", pretrained=str(paths["pretrained"]), experts=experts)
     run = execute(recipe, Store(tmp_path / "store", libraries=()), evaluate=False, context=Context(device="cpu"))
     assert not run.has_scores and SCORES not in run.files
-    heads = read_heads(run.file(FILE))
+    heads = read_heads(run.file(HEADS_FILE))
     assert torch.equal(heads["b/c"]["classifier.weight"], states["b/c"]["classifier.weight"])
     assert list(heads) == ["a", "b/c"]
     kept = Recipe.from_yaml(Recipe.build("ties", vocabulary="pretrained").to_yaml())
@@ -265,7 +265,7 @@ def test_heads_are_stored_with_the_run_and_the_vocabulary_enters_its_id(tmp_path
     one = MappingCheckpoint(base, "pretrained")
     other = {"a": MappingCheckpoint(states["a"], "a")}
     ids = [
-        with_checkpoints(Recipe.build("ties", experts={"a": "memory"}, vocabulary=rows), one, other).run_id()
+        attach_checkpoints(Recipe.build("ties", experts={"a": "memory"}, vocabulary=rows), one, other).run_id()
         for rows in ("common", "pretrained")
     ]
     assert ids[0] != ids[1]
@@ -286,11 +286,11 @@ def test_statistics_are_measured_anew():
 )
 def test_a_damaged_tokenizer_is_as_none(tmp_path, stated):
     (tmp_path / "tokenizer.json").write_text(stated, "utf-8")
-    assert tokens(tmp_path) is None
+    assert read_tokens(tmp_path) is None
 
 
 @pytest.mark.parametrize("heads", ["x", "[1]", '{"a": ["b"]}', '{"a": 1}'])
 def test_a_damaged_file_of_heads_is_refused(tmp_path, heads):
-    save_file({"a/c": torch.ones(2)}, tmp_path / FILE, {"heads": heads})
+    save_file({"a/c": torch.ones(2)}, tmp_path / HEADS_FILE, {"heads": heads})
     with pytest.raises(CheckpointError, match="of the run is damaged"):
-        read_heads(tmp_path / FILE)
+        read_heads(tmp_path / HEADS_FILE)

@@ -105,14 +105,14 @@ def test_a_large_tokenizer_is_read(tmp_path):
     pairs = [["a", "b"]] * MAX_VALUES
     stated = {"model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": pairs}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(stated), "utf-8")
-    assert tokenizers.tokens(tmp_path) == {"a": 0, "b": 1, "ab": 2}
+    assert tokenizers.read_tokens(tmp_path) == {"a": 0, "b": 1, "ab": 2}
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
 def test_lines_of_words_end_at_line_feeds_alone(tmp_path, end):
     words = ["[PAD]", "a\u2028b", "\x85", "", "z"]
     (tmp_path / "vocab.txt").write_bytes(((end or "\n").join(words) + end).encode())
-    assert tokenizers.tokens(tmp_path) == {word: at for at, word in enumerate(words)}
+    assert tokenizers.read_tokens(tmp_path) == {word: at for at, word in enumerate(words)}
 
 
 def test_a_tokenizer_that_is_put_right_is_read_again(team, tmp_path):

@@ -13,7 +13,7 @@ from dask_cluster import Cluster, end_process, make_certificates
 from every_kind import ALL_KINDS, Bytes, stored_bytes
 from torch_threads import torch_threads
 
-from merging.base.settings import CERTIFICATES
+from merging.base.settings import CERTIFICATES_VARIABLE
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.runs.run_store import Store
 from merging.study.trials import drm_ablations, exemplar_sensitivity, task_counts
@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     pytest.importorskip("distributed", reason="Dask is not installed; pip install -r requirements-workers.txt")
     folder = tmp_path_factory.mktemp("cluster")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CERTIFICATES, make_certificates(folder))
+        patch.setenv(CERTIFICATES_VARIABLE, make_certificates(folder))
         made = Cluster(folder)
         try:
             made.start()

@@ -17,12 +17,12 @@ from dask_cluster import ROOT, Cluster, end_process, make_certificates, start_co
 from small_sweeps import RATIO, names, recipe, run, sweep
 
 from merging.base.errors import Cancelled, WorkerError, WorkersGone
-from merging.base.settings import CERTIFICATES
+from merging.base.settings import CERTIFICATES_VARIABLE
 from merging.cli import exit_codes
 from merging.cli.commands.worker_amounts import LIFETIME, MEMORY
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.runs.execute_several import WantedRun, execute_several
+from merging.study.runs.execute_several import RequestedRun, execute_several
 from merging.study.runs.run_store import Store
 from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
@@ -56,7 +56,7 @@ def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
         with pytest.raises(Cancelled):
             threading.Timer(3.0, stop.set).start()
             execute_several(
-                [WantedRun(long)], store, benchmark=tiny_benchmark,
+                [RequestedRun(long)], store, benchmark=tiny_benchmark,
                 context=Context("cpu", cancel=stop, workers=workers),
             )  # fmt: skip
         wait_until(lambda: not list(store.root.rglob("*tmp-*")), 10)  # what the worker was writing
@@ -83,7 +83,7 @@ def test_nothing_listens_to_others_and_memory_is_kept(
     wait_until(lambda: main(["workers", "--workers", str(cluster.file), "--device", "cpu"]) == exit_codes.DONE)
     assert " of work at a time." in capsys.readouterr().out
     if stranger := make_certificates(tmp_path):
-        monkeypatch.setenv(CERTIFICATES, stranger)
+        monkeypatch.setenv(CERTIFICATES_VARIABLE, stranger)
         monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECT_SECONDS", 2.0)
         with pytest.raises(WorkersGone, match="No scheduler answers at tls://"), open_pool(str(cluster.file)):
             pass
@@ -168,14 +168,14 @@ def test_amounts(type_: Any, text: str, value: int | None) -> None:
 
 
 def test_an_address_of_others_needs_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(CERTIFICATES, raising=False)
+    monkeypatch.delenv(CERTIFICATES_VARIABLE, raising=False)
     for text, words in (
         ("tcp://10.0.0.1:8786", "run code of anyone"), ("tls://10.0.0.1:8786", "needs certificates"),
         ("http://127.0.0.1:1", "An address is tls://"),
     ):  # fmt: skip
         with pytest.raises(WorkerError, match=words), open_pool(text):
             pass
-    monkeypatch.setenv(CERTIFICATES, str(tmp_path))
+    monkeypatch.setenv(CERTIFICATES_VARIABLE, str(tmp_path))
     with pytest.raises(WorkerError, match=r"ca\.pem, cert\.pem, key\.pem is missing"), open_pool("tls://10.0.0.1:8786"):
         pass
     for name in ("ca.pem", "cert.pem", "key.pem"):

@@ -22,7 +22,7 @@ from merging.study import measurement_task
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.analysis.measurement_subject import MeasurementResult
 from merging.study.measure import measure
-from merging.study.measure_several import WantedMeasurement, measure_several
+from merging.study.measure_several import RequestedMeasurement, measure_several
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
@@ -68,13 +68,13 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
     monkeypatch.setattr(several, "measure", here)
     each = [("method_times", ""), ("signs", first), ("task_counts", ""), ("drift", first), ("signs", "0" * 12)]
     found = measure_several(
-        [WantedMeasurement(*one) for one in each], store, tiny_benchmark, context=Context("cpu", workers=threads)
+        [RequestedMeasurement(*one) for one in each], store, tiny_benchmark, context=Context("cpu", workers=threads)
     )
     assert sorted(began[:2]) == ["drift", "signs"] and began[2:] == ["task_counts here", "method_times here"]
     assert isinstance(found[1], StoredMeasurement) and str(found[3]) == "The features overflow."
     assert "There is no run" in str(found[4])
     threads.memory = 1000
-    asked = [WantedMeasurement("pairs", first)]
+    asked = [RequestedMeasurement("pairs", first)]
     (refused,) = measure_several(asked, store, tiny_benchmark, context=Context(workers=threads))
     assert str(refused).startswith("A measurement needs about ")
 
@@ -92,7 +92,7 @@ def test_what_is_stored_is_read_once_and_what_is_measured_here_is_not_read_again
 
     monkeypatch.setattr(Results, "read", counted)
     monkeypatch.setattr(several, "measure", lambda *_said, **_more: new)
-    each = [WantedMeasurement("signs", first), WantedMeasurement("task_counts")]
+    each = [RequestedMeasurement("signs", first), RequestedMeasurement("task_counts")]
     found = measure_several(each, store, tiny_benchmark, context=Context("cpu"))
     assert isinstance(found[0], StoredMeasurement) and found[1] is new and reads.count(stored.path) == 1
 

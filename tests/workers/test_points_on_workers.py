@@ -130,9 +130,9 @@ def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypat
     ):
         inode, size, changed = given["file"]
         for other in ([inode + 1, size, changed], [inode, size + 1, changed], [inode, size, changed + 1]):
-            files_on_workers.check_handed_digest(checkpoint, given | {"file": other})
+            files_on_workers.remember_received_digest(checkpoint, given | {"file": other})
             assert fresh.find(checkpoint.file_fingerprint()) == ""
-        files_on_workers.check_handed_digest(checkpoint, given)
+        files_on_workers.remember_received_digest(checkpoint, given)
         assert fresh.find(checkpoint.file_fingerprint()) == given["digest"] == checkpoint.digest
 
 

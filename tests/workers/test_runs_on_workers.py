@@ -18,7 +18,7 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.runs import execute_several as several
 from merging.study.runs import run_task
-from merging.study.runs.execute_several import WantedRun, execute_several
+from merging.study.runs.execute_several import RequestedRun, execute_several
 from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
 from merging.tasks import store_mark
@@ -30,11 +30,11 @@ MERGES = ("task_arithmetic", "ties", "weight_averaging", "tsv_m")
 NOT_COMPARED = ("seconds", "threads", "created", "work")  # work: bytes that this process had not read before
 
 
-def wanted(benchmark: Benchmark, *merges: str) -> list[WantedRun]:
+def wanted(benchmark: Benchmark, *merges: str) -> list[RequestedRun]:
     def recipe(merge: str) -> Recipe:
         return Recipe.build(merge, {}, ("lwptv",), benchmark.pretrained, benchmark.experts, title=f"Own {merge}")
 
-    return [WantedRun(recipe(merge)) for merge in merges or MERGES]
+    return [RequestedRun(recipe(merge)) for merge in merges or MERGES]
 
 
 def ran(benchmark: Benchmark, store: Store, *merges: str, **said: Any) -> list[Run | MergingError]:
@@ -69,7 +69,7 @@ def test_what_is_stored_is_not_asked_for_and_one_failure_does_not_stop_others(
 
 def test_a_run_that_cannot_be_planned_is_not_counted(tiny_benchmark: Benchmark, store: Store, threads: Workers) -> None:
     said, (fine,) = list[str](), wanted(tiny_benchmark, "ties")
-    each = [WantedRun(replace(fine.recipe, pretrained="gone.safetensors")), fine]
+    each = [RequestedRun(replace(fine.recipe, pretrained="gone.safetensors")), fine]
     context = Context("cpu", lambda now: said.append(now.phase), workers=threads)
     failed, made = execute_several(each, store, benchmark=tiny_benchmark, evaluate=False, context=context)
     assert isinstance(failed, CheckpointError) and isinstance(made, Run) and said[-1] == "Run 1 of 1, on 2 workers"

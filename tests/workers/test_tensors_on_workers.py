@@ -17,10 +17,10 @@ from contexts import context_of
 from merging.base.errors import WorkerError
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.engine.chain_work import separable_tensors
+from merging.engine.chain_work import list_separable_tensors
 from merging.engine.outputs import StoredSlot, Tally
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.formats.safetensors import file_bytes
+from merging.models.formats.safetensors import encode_tensor
 from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Recipe
 from merging.study.measure import measure
@@ -50,7 +50,7 @@ def ran(recipe: Recipe, benchmark: Benchmark, folder: Path, **said: Any) -> Run:
 def alone(recipe: Recipe) -> int:
     """How many tensors of a chain can be computed alone."""
     opened = open_inputs(recipe)
-    return len(separable_tensors(recipe, opened.pretrained, len(opened.experts)))
+    return len(list_separable_tensors(recipe, opened.pretrained, len(opened.experts)))
 
 
 def digest(run: Run) -> str:
@@ -145,7 +145,7 @@ def test_what_is_another_tensor_is_refused() -> None:
     for name, other in (("b", info), ("a", TensorInfo((3, 2), torch.float32)), ("a", TensorInfo((2, 3), torch.int32))):
         with pytest.raises(WorkerError, match=r"answered with a \[2, 3\] instead of"):
             tensor_file.read_tensor_file(raw, name, other)
-    for wrong in (b"", raw[:-1], file_bytes("a", values, {}), b"\0" * 64):
+    for wrong in (b"", raw[:-1], encode_tensor("a", values, {}), b"\0" * 64):
         with pytest.raises(WorkerError, match="something else than a tensor"):
             tensor_file.read_tensor_file(wrong, "a", info)
 

@@ -26,7 +26,7 @@ TASK_HOVER = (
 )
 HIGHEST_TEXT = "{score:percent} at {first:plain 40} {x:general}, {second:plain 40} {y:general}"
 KNOWN_HOVER = "<b>{label}</b><br>at ({x:real}, {y:real})"
-Mark = tuple[str, float, float, str]  # label, x, y, kind
+KnownModel = tuple[str, float, float, str]  # label, x, y, kind
 
 
 def _scores_hover(plotted: str, detailed: bool) -> str:
@@ -198,7 +198,7 @@ def sweep_contour(
     value: str = "in_domain",
     titles: tuple[str, str] = ("First value", "Second value"),
     values: tuple[list[float], list[float]] | None = None,
-    marks: Sequence[Mark] = (),
+    marks: Sequence[KnownModel] = (),
     selected: str | None = None,
     required: tuple[str, float] | None = None,
     note: str = "",

@@ -43,10 +43,10 @@ def compare_claim(claim: Claim) -> Comparison | None:
 def _store_state() -> tuple[int, ...]:
     """A state that changes when this machine stores a run, a measurement or a point."""
     root = page_data.store().root
-    return tuple(number for name in STATE_FOLDERS for number in atomic.state_of(root, (name,)) or (0,))
+    return tuple(number for name in STATE_FOLDERS for number in atomic.fingerprint_files(root, (name,)) or (0,))
 
 
-@st.cache_data(max_entries=4 * page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=4 * page_data.MAX_CACHED, show_spinner=False)
 def _compare_cached(key: str, digest: str, state: tuple[int, ...], _claim: Claim) -> Comparison | None:
     fact = FACTS.get(_claim.fact)
     try:
@@ -80,7 +80,7 @@ def _list_full_merges() -> list[Run]:
     """The evaluated merges of all experts of the benchmark, of one subject."""
     experts = set(page_data.benchmark().experts)
     runs = [run for run in page_data.scored_runs(_stored_runs()) if set(run.experts) == experts]
-    return edit_pairs.by_subject(runs)[0] if runs else []
+    return edit_pairs.group_by_subject(runs)[0] if runs else []
 
 
 def find_preset_run(key: str, runs: Sequence[Run]) -> Run | None:
@@ -208,13 +208,13 @@ def _compare_with_whole(table: pd.DataFrame, method: str, chosen: pd.Series[bool
 
 
 def _compare_ablation(preset: str, kind: str) -> Comparison | None:
-    from merging.study.measurements.parameter_kinds import NOTHING
+    from merging.study.measurements.parameter_kinds import NOTHING_RESET
 
     measured = _find_preset_measurement(measurements.ABLATION, preset)
     if measured is None:
         return None
     rows = measurements.measured_table(measured, measurements.ABLATION)
-    return accuracy_facts.compare_means(rows[rows["kind"] == NOTHING], rows[rows["kind"] == kind])
+    return accuracy_facts.compare_means(rows[rows["kind"] == NOTHING_RESET], rows[rows["kind"] == kind])
 
 
 def _compute_masks(ratio: float) -> pd.DataFrame | None:
@@ -222,7 +222,7 @@ def _compute_masks(ratio: float) -> pd.DataFrame | None:
 
     runs = _list_full_merges()
     return (
-        apply_ratio(page_data.saliency(runs[0], page_data.merges_of(page_data.stored_runs()))[0], ratio, True)
+        apply_ratio(page_data.saliency(runs[0], page_data.list_merges(page_data.stored_runs()))[0], ratio, True)
         if runs
         else None
     )
@@ -254,7 +254,7 @@ def _correlate_drift_and_loss() -> Comparison | None:
         if (measurement := measurements.find_measurement(measurements.DRIFT, run.id))
     ]
     points = measurements.drift_and_accuracy(pairs, page_data.stored_runs())
-    return network_facts.drift_and_loss(points) if len(points) else None
+    return network_facts.correlate_drift_with_loss(points) if len(points) else None
 
 
 def _compare_spread(first: str, second: str) -> Comparison | None:

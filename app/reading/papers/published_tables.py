@@ -13,13 +13,13 @@ import streamlit as st
 
 from app import page_text
 from app.reading import page_data
-from app.reading.score_tables import NAMES
+from app.reading.score_tables import REFERENCE_NAMES
 from app.session import benchmark_choice, view_state
 from merging.base.errors import MergingError
 from merging.images.benchmarks.benchmark_folders import state_of
 from merging.images.benchmarks.metrics import Summary, summarize
 from merging.recipes.papers.published_figures import AVERAGES as PRINTED_AVERAGES
-from merging.recipes.papers.published_figures import B32, L14, NORMALIZED, REFERENCES, TOWERS, Figure
+from merging.recipes.papers.published_figures import B32, L14, NORMALIZED, REFERENCES, TOWER_NAMES, Figure
 from merging.study.runs.run import PRECOMPUTED, Run
 from viz import theme
 from viz.figure_text import clean_text, percent
@@ -40,11 +40,11 @@ COLUMN_HELP = {
 # Published figures and figures measured here never share a mark.
 PUBLISHED, OURS = "◇ published", "● measured here"
 COMPUTED_MARK = "*"
-COMPUTED = (
+COMPUTED_NOTE = (
     "Marked *: not printed in the source, but computed by us from printed accuracies. Normalized accuracy is the mean "
     "over tasks of the printed accuracy relative to the printed accuracy of the task's expert."
 )
-MODELS = {model: f"{PUBLISHED}, {model}" for model in TOWERS}
+TOWER_HEADS = {model: f"{PUBLISHED}, {model}" for model in TOWER_NAMES}
 COMPARED_TOWERS = (B32, L14)  # towers whose columns come before ours; columns of other towers follow
 AVERAGES = ("In", "Out", "H", "Norm.")
 INTERVALS = ("In, 95%", "Out, 95%")
@@ -74,7 +74,7 @@ def benchmark_tower() -> str:
     return _find_tower(folder, state_of(folder))
 
 
-@lru_cache(maxsize=page_data.CACHED)
+@lru_cache(maxsize=page_data.MAX_CACHED)
 def _find_tower(folder: Path, state: tuple[int, ...]) -> str:
     from merging.models.architecture import Architecture
     from merging.models.inspection.checkpoint_facts import published_tower
@@ -161,7 +161,7 @@ def paper_table(rows: Sequence[PaperRow], stored: Sequence[Run]) -> pd.DataFrame
     cells = [_make_printed_line(row.name, row.figures) | _make_measured_line(row.run, stored) for row in rows]
     references = _list_references(rows, stored)
     frame = pd.DataFrame(cells + references).fillna("")
-    printed = {tower: [(model, name) for name in AVERAGES] for tower, model in MODELS.items()}
+    printed = {tower: [(model, name) for name in AVERAGES] for tower, model in TOWER_HEADS.items()}
     before = [column for tower, columns in printed.items() if tower in COMPARED_TOWERS for column in columns]
     after = [column for tower, columns in printed.items() if tower not in COMPARED_TOWERS for column in columns]
     measured = [(OURS, name) for name in (*AVERAGES, *INTERVALS, "Images", "Setting")]
@@ -176,7 +176,7 @@ def paper_table(rows: Sequence[PaperRow], stored: Sequence[Run]) -> pd.DataFrame
 def _make_printed_line(name: str, figures: Mapping[str, Figure]) -> Line:
     cells = {CHAIN: clean_text(name)}
     for model, figure in figures.items():
-        cells |= {(MODELS[model], head): cell for head, cell in _format_printed(figure).items()}
+        cells |= {(TOWER_HEADS[model], head): cell for head, cell in _format_printed(figure).items()}
     if not figures:
         return cells
     sources = dict.fromkeys(figure.source for figure in figures.values())
@@ -240,21 +240,23 @@ def _list_references(rows: Sequence[PaperRow], stored: Sequence[Run]) -> list[Li
     lines = []
     for kind, figures in REFERENCES.items():
         first_figures = {figure.model: figure for figure in reversed(figures)}  # the first of each tower in the file
-        shown_figures = {tower: first_figures[tower] for tower in MODELS if tower in first_figures and tower in towers}
-        line = _make_printed_line(NAMES[kind], shown_figures) | measured.get(kind, {})
+        shown_figures = {
+            tower: first_figures[tower] for tower in TOWER_HEADS if tower in first_figures and tower in towers
+        }
+        line = _make_printed_line(REFERENCE_NAMES[kind], shown_figures) | measured.get(kind, {})
         if len(line) > 1:
             lines.append(line)
     return lines
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _reference_lines(
     benchmark: str | None, experts: tuple[str, ...], stored_known: int, _stored: Sequence[Run]
 ) -> dict[str, Line]:
     tables = page_data.reference_scores(benchmark, experts, _stored)
     expert_accuracies = {task: row["accuracy"] for task, row in page_data.expert_scores(benchmark, _stored).items()}
     return {
-        kind: _format_summary(summarize(scores, experts, expert_accuracies, page_data.SPLIT))
+        kind: _format_summary(summarize(scores, experts, expert_accuracies, page_data.SCORED_SPLIT))
         for kind, scores in tables.items()
     }
 

@@ -14,7 +14,7 @@ from app.views.conflicts import expert_pairs as conflict_pairs
 from app.views.conflicts import sign_agreement as conflict_signs
 from merging.base.errors import CheckpointError
 from merging.study.analysis.measurement_store import StoredMeasurement
-from merging.study.runs.edit_pairs import same_saliency
+from merging.study.runs.edit_pairs import find_same_saliency
 from merging.study.runs.run import SALIENCY, Run
 from viz.figure_text import clean_text
 
@@ -60,7 +60,7 @@ def _expert_cells(run: Run, table: pd.DataFrame, value: str) -> ChartCells:
 def mask_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
     """The masks that the run applied to whole tensors."""
     stored = page_data.stored_runs()
-    if SALIENCY not in run.tables and same_saliency(run, stored) is None:
+    if SALIENCY not in run.tables and find_same_saliency(run, stored) is None:
         return ChartCells(
             None, "has no masks of tensors. Chains with LwPTV have them; the chart of kept shares needs none"
         )

@@ -22,7 +22,7 @@ from app.views.compare.score_changes import make_file_suffix
 from app.widgets import chart_view, page_parts
 from app.widgets.jobs import measure_button
 from merging.study.analysis.measurement_store import StoredMeasurement
-from merging.study.runs.run import Run, merge_same_models
+from merging.study.runs.run import Run, have_same_models
 from viz.figure_text import plural
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def draw_view(pair: RunPair) -> None:
 
 def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> None:
     """Draw three heat maps and the largest differences, or a notice of what is missing for them."""
-    if comparison.depends_on_experts_only and merge_same_models(pair.a, pair.b):
+    if comparison.depends_on_experts_only and have_same_models(pair.a, pair.b):
         st.info("Both runs merge the same experts, and this chart depends only on these, so it shows no difference.")
         return
     measurable = (pair.a,) if pair.is_reference else pair.runs
@@ -193,7 +193,7 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
     )
     chart_view.draw_chart(
         "compare_cells", table, name=f"{name}_{make_file_suffix(pair)}", labels=pair.labels,
-        what=comparison.value_title, limits=limits, caption=caption, of=pair.runs,
+        what=comparison.value_title, limits=limits, caption=caption, sources=pair.runs,
         heading=f"{name[0].upper()}{name[1:]}: where do the two runs differ?", **options,
     )  # fmt: skip
     draw_largest(table, comparison)

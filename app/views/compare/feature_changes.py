@@ -33,12 +33,12 @@ def find_ready_models(pair: RunPair) -> list[Model]:
     if any(run.per_task for run in pair.runs):
         st.info(ONE_MODEL)
         return []
-    references = feature_data.reference_runs(page_data.stored_runs())
+    references = feature_data.find_references(page_data.stored_runs())
     if "pretrained" not in references:
         st.info(NO_PRETRAINED)
         return []
     runs = {run.id: run for run in (references["pretrained"], *pair.runs)}
-    models, unextracted = feature_data.split_by_features(list(runs.values()))
+    models, unextracted = feature_data.find_models_with_features(list(runs.values()))
     if unextracted:
         measure_button.draw_missing(
             measurements.FEATURES, unextracted, NOT_EXTRACTED, [model.measurement for model in models]
@@ -79,7 +79,7 @@ def draw_distance(pair: RunPair) -> None:
     paper = paper_line.claim_lines("compare/features")
     chart_view.draw_chart(
         "compare_distance", table, name=f"distance_{make_file_suffix(pair)}", labels=pair.labels, what=axis_title,
-        caption=caption, description=paper, of=pair.runs,
+        caption=caption, description=paper, sources=pair.runs,
     )  # fmt: skip
     paper_line.draw_lines(paper, pair.runs)
 

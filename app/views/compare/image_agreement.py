@@ -46,7 +46,7 @@ def draw_view(pair: RunPair) -> None:
 
 def choose_cell() -> None:
     """Callback of a click: set the picker to the cell."""
-    if cell := chart_view.clicked_mark("compare_agreement"):
+    if cell := chart_view.read_clicked_mark("compare_agreement"):
         pair = (cell["a"], cell["b"])
         st.session_state[address.RIGHT_RUNS] = next(
             name for name, (_, *sides) in OUTCOMES.items() if tuple(sides) == pair
@@ -73,7 +73,7 @@ def draw_pictures(pair: RunPair) -> None:
         chart_view.draw_chart(
             "compare_agreement", count_agreement(images), name=f"agreement_{make_file_suffix(pair)}",
             on_click=choose_cell,
-            labels=pair.labels, selected=tuple(sides), description=mcnemar_in_words(images), of=pair.runs,
+            labels=pair.labels, selected=tuple(sides), description=mcnemar_in_words(images), sources=pair.runs,
             caption=f"{caption}{score_changes.differing_in_words(pair.predictions)}{samples.sampling_sentence()}",
         )  # fmt: skip
         st.markdown(mcnemar_in_words(images))

@@ -18,7 +18,7 @@ from app.widgets import chart_view, put_back_panel, selection_pickers
 from app.widgets.jobs import measure_button
 from merging.base.errors import CheckpointError, MergingError
 from merging.study.analysis.measurement_store import StoredMeasurement
-from merging.study.runs.run import Run, merge_same_models
+from merging.study.runs.run import Run, have_same_models
 from viz.figure_text import plural, span
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def draw_drift_and_accuracy(pair: RunPair) -> None:
     images = "" if points.empty else by_depth.HALVES_NOTE.format(span(points["n"]), span(points["n_scored"]))
     chart_view.draw_chart(
         "drift_accuracy", points, name=f"drift_against_accuracy_{make_file_suffix(pair)}", value=distance, arrows=True,
-        runs=list(measured_by_run), tasks=list(measurements.titles_by_task()), of=pair.runs,
+        runs=list(measured_by_run), tasks=list(measurements.titles_by_task()), sources=pair.runs,
         caption=f"Every arrow points from A to B on one task. {images} "
         f"{measure_button.origin_in_words(list(measured_by_run.values()))}",
         heading="Drift against accuracy: where do the two runs differ?",
@@ -141,7 +141,7 @@ def draw_tensor(pair: RunPair) -> None:
     table = compare_tensor(*(rows[rows["tensor"] == tensor] for rows in saliency_tables))
     chart_view.draw_chart(
         "compare_tensor", table, name=f"tensor_{make_file_suffix(pair)}", tensor=tensor, labels=pair.labels,
-        of=pair.runs, description=page_text.safe_text(tensor, 200), caption=TENSOR_CAPTION,
+        sources=pair.runs, description=page_text.safe_text(tensor, 200), caption=TENSOR_CAPTION,
     )  # fmt: skip
     if len(table) and not table["difference"].any():
         st.markdown("Both runs give this tensor the same score for every expert.")
@@ -194,7 +194,7 @@ def draw_joint_space(pair: RunPair) -> None:
         st.info(TOO_FEW_EXPERTS)
         return
     try:
-        if merge_same_models(pair.a, pair.b):
+        if have_same_models(pair.a, pair.b):
             st.info(SAME_SPACE)
             joint_space.draw_view(pair.a)
         else:
@@ -225,7 +225,7 @@ def draw_spectra(pair: RunPair) -> None:
     counts = " and ".join(str(len(run.experts)) for run in pair.runs)
     chart_view.draw_chart(
         "compare_spectrum", table.assign(difference=table["b"] - table["a"]), name=f"spectra_{make_file_suffix(pair)}",
-        labels=pair.labels, of=pair.runs, description=page_text.safe_text(layer, 200),
+        labels=pair.labels, sources=pair.runs, description=page_text.safe_text(layer, 200),
         caption=f"Singular values of the matrices of {counts} experts of A and B, "
         f"{'stacked vertically' if vertical else 'side by side'}, in the same axes.",
     )  # fmt: skip

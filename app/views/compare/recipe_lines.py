@@ -13,7 +13,7 @@ from merging.models.model_references import EXPERTS, PRETRAINED, expert_key
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.recipes.step import Step
 from merging.study.runs.edit_pairs import read_recipe
-from merging.study.runs.run import Run, merge_same_models
+from merging.study.runs.run import Run, have_same_models
 
 ABSENT, METHOD = "—", "Method"
 MAX_NAMED_DIFFERENCES = 3  # in a sentence
@@ -36,7 +36,7 @@ def has_known_methods(run: Run) -> bool:
     return read_recipe(run) is not None
 
 
-def recipe_differences(a: Run, b: Run) -> list[RecipeDifference]:
+def list_differences(a: Run, b: Run) -> list[RecipeDifference]:
     """All differences between two merges: steps, parameters, exemplars, checkpoints, benchmark.
 
     Recipes with methods that this version does not know are skipped; see ``has_known_methods``.
@@ -90,12 +90,12 @@ def _title_without_values(step: str) -> str:
     return step.partition(" (")[0]
 
 
-def nearest_runs(run: Run, candidates: Sequence[Run]) -> list[tuple[Run, list[RecipeDifference]]]:
+def find_nearest_runs(run: Run, candidates: Sequence[Run]) -> list[tuple[Run, list[RecipeDifference]]]:
     """Other runs on the same experts with their differences, the nearest first."""
     pairs = [
-        (candidate, recipe_differences(run, candidate))
+        (candidate, list_differences(run, candidate))
         for candidate in candidates
-        if candidate.id != run.id and merge_same_models(run, candidate)
+        if candidate.id != run.id and have_same_models(run, candidate)
     ]
     return sorted(pairs, key=lambda pair: (pair[0].per_task != run.per_task, measure_distance(pair[1])))
 
@@ -140,7 +140,7 @@ def _setting_differences(a: Recipe, b: Recipe, run_a: Run, run_b: Run) -> Iterat
     for name, bound in TestData.bounds().items():
         values = [recipe.test_data.values()[name] if recipe.test_data else ABSENT for recipe in (a, b)]
         yield from _value_difference(
-            "Images to learn from", bound.label, *(page_text.PROTOCOLS.get(v, v) for v in values)
+            "Images to learn from", bound.label, *(page_text.TEST_DATA_WORDS.get(v, v) for v in values)
         )
     yield from _value_difference("Models", "Activation", *(recipe.activation or "from the files" for recipe in (a, b)))
     yield from _value_difference(

@@ -73,7 +73,7 @@ class RunPair:
         return DOMAIN_GROUPS[is_inside, is_inside if self.is_reference else task in self.b.experts]
 
 
-def make_pair(a: Run, b: Run) -> RunPair:
+def load_pair(a: Run, b: Run) -> RunPair:
     """Both runs with their stored predictions."""
     return RunPair(a, b, *(measurements.find_measurement(measurements.PREDICTIONS, run.id) for run in (a, b)))
 
@@ -136,9 +136,9 @@ def _common_groups(pair: RunPair, tasks: Sequence[str]) -> Groups:
     return inside, outside
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _compare_predictions(path_a: str, path_b: str, groups: Groups, with_h_score: bool, _pair: RunPair) -> pd.DataFrame:
-    from merging.study.analysis.agreement import differences
+    from merging.study.analysis.agreement import compare_accuracies
 
     assert _pair.measured_a is not None  # called only with both
     assert _pair.measured_b is not None
@@ -148,7 +148,7 @@ def _compare_predictions(path_a: str, path_b: str, groups: Groups, with_h_score:
         for task in answers_a
         if task in answers_b
     }
-    return differences(right_by_task, *groups, h=with_h_score)
+    return compare_accuracies(right_by_task, *groups, with_h_score=with_h_score)
 
 
 def _compare_accuracies(
@@ -206,12 +206,12 @@ def _score_with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tupl
 # Image by image
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _compare_images(path_a: str, path_b: str, _pair: RunPair) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    from merging.study.analysis.agreement import CELLS, cells
+    from merging.study.analysis.agreement import CELLS, compute_cells
     from merging.study.measurements.features import image_name
 
     assert _pair.measured_a is not None  # called only with both
@@ -220,7 +220,7 @@ def _compare_images(path_a: str, path_b: str, _pair: RunPair) -> pd.DataFrame:
     for task in (task for task in answers_a if task in answers_b):
         a, b = answers_a[task], answers_b[task]
         names = np.array(page_data.benchmark().find_task(task).class_names, dtype=object)
-        share = cells(a.is_right, b.is_right, a.models == b.models)
+        share = compute_cells(a.is_right, b.is_right, a.models == b.models)
         margins: list[Any] = [side.margin.mean(axis=0) for side in (a, b)]
         frame = pd.DataFrame(dict(zip(CELLS, share, strict=True)))
         frame.insert(0, "image", [image_name(task, number) for number in range(len(a.labels))])

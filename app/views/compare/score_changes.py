@@ -37,7 +37,7 @@ def draw_view(pair: RunPair) -> None:
         numbers = table.drop(columns=["score_a", "score_b"])
         chart_view.draw_chart(
             "compare_scores", numbers, name=f"scores_{make_file_suffix(pair)}", labels=pair.labels,
-            caption=make_caption(pair, len(table)), of=pair.runs,
+            caption=make_caption(pair, len(table)), sources=pair.runs,
         )  # fmt: skip
         rows = table.assign(
             score_a=[format_interval(*cell) for cell in table["score_a"]],

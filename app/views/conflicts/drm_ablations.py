@@ -51,7 +51,7 @@ def draw_view() -> None:
     table = build_truncation_table(measurements.measured_table(measurement, "ranks"))
     paper = paper_line.claim_lines("conflicts/rank_truncation")
     chart_view.draw_chart(
-        "rank_truncation", table, name="drm_rank_truncation", caption=caption, description=paper, of=()
+        "rank_truncation", table, name="drm_rank_truncation", caption=caption, description=paper, sources=()
     )
     paper_line.draw_lines(paper)
 
@@ -86,7 +86,7 @@ def _draw_table(rows: pd.DataFrame) -> None:
             "out_interval": st.column_config.TextColumn("Out, 95%", width=112),
             "H": number("H-score", width=68, format="%.1f%%"),
             "printed": st.column_config.TextColumn(
-                published_rows.MODELS[published_rows.main_tower()],
+                published_rows.TOWER_HEADS[published_rows.main_tower()],
                 width=156,
                 help="In-domain accuracy in the paper; empty if the paper prints none.",
             ),

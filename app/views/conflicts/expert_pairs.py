@@ -43,12 +43,12 @@ DISTANCE_NAMES = {"cosine": "1 − cosine", "conflict": "the share in conflict",
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _read_pair_sums(path: str, _measurement: StoredMeasurement) -> PairSums:
-    from merging.study.measurements.pairs import from_tables
+    from merging.study.measurements.pairs import read_tables
 
-    return from_tables({name: _measurement.table(name) for name in _measurement.tables})
+    return read_tables({name: _measurement.table(name) for name in _measurement.tables})
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def build_matrix(
     path: str, _measurement: StoredMeasurement, layer: str | None, value: str, density: float
 ) -> tuple[pd.DataFrame, list[str]]:
@@ -62,7 +62,7 @@ def build_matrix(
     return matrix_table(total, density), [pairs.experts[index] for index in order]
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def read_pair_by_depth(
     path: str, _measurement: StoredMeasurement, pair: tuple[str, str], value: str, density: float
 ) -> pd.DataFrame:
@@ -72,7 +72,7 @@ def read_pair_by_depth(
     return pair_by_depth(_read_pair_sums(path, _measurement), pair, value, density)
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def read_pairs_by_tensor(path: str, _measurement: StoredMeasurement, value: str, density: float) -> pd.DataFrame:
     """The values of every pair, tensor by tensor."""
     from merging.study.measurements.pairs import pairs_by_tensor
@@ -91,13 +91,13 @@ def draw_view(run: Run) -> None:
 
 def choose_pair() -> None:
     """Callback of a click on the matrix: set the pickers to the pair."""
-    if cell := chart_view.clicked_mark("pair_matrix"):
+    if cell := chart_view.read_clicked_mark("pair_matrix"):
         st.session_state[address.FIRST_EXPERT], st.session_state[address.SECOND_EXPERT] = cell["first"], cell["second"]
 
 
 def choose_tensor(layers: Sequence[str]) -> None:
     """Callback of a click on the pair's tensors: choose the tensor if it is a linear layer."""
-    if (mark := chart_view.clicked_mark("pair_depth")) and mark["tensor"] in layers:
+    if (mark := chart_view.read_clicked_mark("pair_depth")) and mark["tensor"] in layers:
         selection.choose_value(address.TENSOR, mark["tensor"])
 
 
@@ -136,7 +136,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
         chart_view.draw_chart(
             "pair_matrix", table, name=name, on_click=choose_pair, value=value, order=order, selected=tuple(pair),
             caption=f"{metric_in_words(value, density, layer)} {measure_button.origin_in_words([measurement])}",
-            of=[run],
+            sources=[run],
         )  # fmt: skip
     draw_pair(run, measurement, pair, value, density, layer)
 
@@ -175,5 +175,5 @@ def draw_pair(
     chart_view.draw_chart(
         "pair_depth", table, name=f"pair_{value}_{run.id[:8]}", headed=True, on_click=lambda: choose_tensor(layers),
         value=value, pair=(first_expert, second_expert), selected=layer,
-        description=f"{subtitle} {METRIC_NOTES[value]}", of=[run],
+        description=f"{subtitle} {METRIC_NOTES[value]}", sources=[run],
     )  # fmt: skip

@@ -16,7 +16,7 @@ from app.session.click_errors import guarded_fragment
 from app.views.conflicts import linear_layers, sign_agreement
 from app.widgets import chart_view, paper_line, selection_pickers
 from merging.base.text import duration_text
-from merging.study.paper_facts.network_facts import dropped_share_range
+from merging.study.paper_facts.network_facts import compare_dropped_ranges
 from merging.study.runs.run import Run
 from viz.figure_text import percent, plural
 
@@ -130,7 +130,7 @@ def draw_spectrum(key: SpaceKey, space: JointSpace, cut: float) -> None:
     )
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def build_spectrum(key: SpaceKey, cut: float, _space: JointSpace) -> pd.DataFrame:
     """The singular values of a space, one row for each direction."""
     from merging.study.analysis.drm_joint_space import spectrum
@@ -168,11 +168,11 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
 
 def choose_expert() -> None:
     """Callback of a click on the energies: choose the expert."""
-    if cell := chart_view.clicked_mark("joint_energy"):
+    if cell := chart_view.read_clicked_mark("joint_energy"):
         selection.choose_value(address.EXPERT, cell["expert"])
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def build_energies(key: SpaceKey, cut: float, _space: JointSpace) -> pd.DataFrame:
     """Energies and row norms of a space, by expert and direction."""
     from merging.study.analysis.drm_joint_space import energy_by_direction
@@ -203,7 +203,7 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
     )
     shown_rows = table[table["expert"] == expert] if expert else table
     paper, options = (
-        paper_line.claim_lines("conflicts/joint_space", {"swing": dropped_share_range(shown_rows)}),
+        paper_line.claim_lines("conflicts/joint_space", {"swing": compare_dropped_ranges(shown_rows)}),
         make_report_options(key),
     )
     chart_view.draw_chart(
@@ -226,7 +226,7 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
     )
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning the layer …")
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner="Pruning the layer …")
 def build_dropped_shares(
     key: SpaceKey, cut: float, ratio: float, ranked_together: bool, _space: JointSpace
 ) -> pd.DataFrame:
@@ -236,7 +236,7 @@ def build_dropped_shares(
     return dropped_shares(_space.truncate(cut), ratio, ranked_together)
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning and merging the layer …")
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner="Pruning and merging the layer …")
 def build_steps(
     key: SpaceKey, cut: float, ratio: float, ranked_together: bool, _space: JointSpace
 ) -> tuple[pd.DataFrame, dict[str, float]]:

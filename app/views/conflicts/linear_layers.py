@@ -41,7 +41,7 @@ def pick_layer(run: Run, default: str | None = None) -> str | None:
     """
     names = list(list_linear_layers(run)["tensor"])
     return selection_pickers.pick_selected(
-        address.TENSOR, names, "Layer", first=default, placeholder=CLICK_HINT, width=420, what="linear layers"
+        address.TENSOR, names, "Layer", first=default, placeholder=CLICK_HINT, width=420, plural_noun="linear layers"
     )
 
 
@@ -104,9 +104,9 @@ def decompose_layer(run: Run, layer: str, vertical: bool, tick: Tick = lambda sh
     Raises:
         CheckpointError: as in ``read_task_matrices``. MergingError: the numbers are too large.
     """
-    from merging.study.analysis.drm_joint_space import joint_space
+    from merging.study.analysis.drm_joint_space import compute_joint_space
 
     cached = find_cached_decomposition(run.id, layer, vertical)
     if cached.space is None:
-        cached.space = joint_space(run.experts, read_task_matrices(run.id, layer), vertical, tick)
+        cached.space = compute_joint_space(run.experts, read_task_matrices(run.id, layer), vertical, tick)
     return cached.space

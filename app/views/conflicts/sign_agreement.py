@@ -58,7 +58,7 @@ ELECTION_COLUMNS = {
 }
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def count_signs_at_density(
     run_id: str, name: str, density: float, cut: float, _spaces: Sequence[JointSpace]
 ) -> LayerSigns:
@@ -142,13 +142,13 @@ def add_election_shares(rows: pd.DataFrame) -> pd.DataFrame:
 
 def choose_cell() -> None:
     """Callback of a click on the heat map: choose the cell's layer."""
-    if cell := chart_view.clicked_mark("sign_layers"):
+    if cell := chart_view.read_clicked_mark("sign_layers"):
         selection.choose_value(address.TENSOR, cell["tensor"])
 
 
 def choose_layer() -> None:
     """Callback of a click on the election: choose the layer."""
-    if mark := chart_view.clicked_mark("election_layers"):
+    if mark := chart_view.read_clicked_mark("election_layers"):
         selection.choose_value(address.TENSOR, mark["tensor"])
 
 
@@ -197,7 +197,7 @@ def draw_heat_map(run: Run, measurement: StoredMeasurement, density: float, valu
     )
     chart_view.draw_chart(
         "sign_layers", table, name=f"signs_{density:g}", on_click=choose_cell, value=value, selected=selected,
-        caption=f"{pruning_note} {measure_button.origin_in_words([measurement])}", of=[run],
+        caption=f"{pruning_note} {measure_button.origin_in_words([measurement])}", sources=[run],
     )  # fmt: skip
 
 
@@ -228,7 +228,7 @@ def draw_histogram(
     paper = paper_line.claim_lines("conflicts/signs")
     chart_view.draw_chart(
         "sign_histogram", build_histogram(counts, density), name=f"sign_agreement_{density:g}", what=short_subject,
-        caption=f"{rank_note}{READING_NOTE}", description=paper, of=[run],
+        caption=f"{rank_note}{READING_NOTE}", description=paper, sources=[run],
     )  # fmt: skip
     paper_line.draw_lines(paper, [run])
 
@@ -242,7 +242,7 @@ def draw_election(run: Run, measurement: StoredMeasurement, density: float, laye
     table = read_elections(measurement, density)
     chart_view.draw_chart(
         "election_layers", table, name=f"election_{density:g}", headed=True, on_click=choose_layer, value=value,
-        selected=layer, experts=list(run.experts), caption=ELECTION_NOTE.format(density), of=[run],
+        selected=layer, experts=list(run.experts), caption=ELECTION_NOTE.format(density), sources=[run],
     )  # fmt: skip
     st.dataframe(
         sum_elections(table, layer).replace({"expert": expert_names.data_set_titles()}),

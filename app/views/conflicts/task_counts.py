@@ -58,7 +58,7 @@ def draw_view() -> None:
     paper = paper_line.claim_lines("conflicts/task_counts")
     chart_view.draw_chart(
         "task_counts", table, name="number_of_tasks", headed=True, value=value, caption=caption, description=paper,
-        of=(),
+        sources=(),
     )  # fmt: skip
     paper_line.draw_lines(paper)
     _draw_tests(table, value)
@@ -79,11 +79,11 @@ def _run_paired_tests(table: pd.DataFrame, method: str, value: str) -> pd.DataFr
 
 
 def _draw_tests(table: pd.DataFrame, value: str) -> None:
-    from merging.study.trials.task_counts import REFERENCE
+    from merging.study.trials.task_counts import REFERENCE_TITLE
 
     st.header("Is one method better than another, whichever experts are merged?", anchor=False)
     methods = list(dict.fromkeys(table["method"]))
-    default_index = methods.index(REFERENCE) if REFERENCE in methods else 0
+    default_index = methods.index(REFERENCE_TITLE) if REFERENCE_TITLE in methods else 0
     method = st.selectbox("Compare", methods, default_index, key=address.TESTED_METHOD, bind=address.BIND, width=320)
     tests = _run_paired_tests(table, method, value)
     cells = tests.assign(

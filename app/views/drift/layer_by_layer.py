@@ -70,7 +70,7 @@ def draw_unmeasured(runs: Sequence[Run]) -> None:
 
 def choose_cell() -> None:
     """Callback of a click: set the pickers to the cell's task and tensor."""
-    if cell := chart_view.clicked_mark("drift_layers"):
+    if cell := chart_view.read_clicked_mark("drift_layers"):
         selection.choose_value(address.TENSOR, cell["tensor"])
         selection.choose_value(address.EXPERT, cell["task"])
 
@@ -101,7 +101,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: Pairs) -> Non
         name, rows = f"drift_layers_{run.id[:8]}", measurements.tensors_of_kind(table, kind)
         chart_view.draw_chart(
             "drift_layers", rows, name=name, on_click=choose_cell, value=value, selected=(task, tensor),
-            caption=f"{ISOLATED_NOTE} {_origin_in_words(run, measurement)}", of=[run],
+            caption=f"{ISOLATED_NOTE} {_origin_in_words(run, measurement)}", sources=[run],
         )  # fmt: skip
     if tensor:
         layer_table, run_ids = measurements.one_tensor(pairs, tensor), [other_run.id for other_run, _ in pairs]
@@ -110,7 +110,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: Pairs) -> Non
             exemplars = f"Every run uses the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task."
         chart_view.draw_chart(
             "drift_tensor", layer_table, name="drift_tensor", tensor=tensor, selected=task, runs=run_ids,
-            caption=exemplars, description=page_text.safe_text(tensor), of=[other_run for other_run, _ in pairs],
+            caption=exemplars, description=page_text.safe_text(tensor), sources=[other_run for other_run, _ in pairs],
         )  # fmt: skip
         if not run.network and st.button("Does putting it back help?", icon=":material/undo:", on_click=open_restoring):
             st.rerun()  # the whole page
@@ -130,7 +130,7 @@ def draw_objective(run: Run, measurement: StoredMeasurement, pairs: Pairs, kind:
         "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **options,
         caption=f"{OBJECTIVE_NOTE} {_origin_in_words(run, measurement)} "
         f"{measurements.lot_spectrum_in_words(run)}".strip(),
-        of=[run],
+        sources=[run],
     )  # fmt: skip
 
 
@@ -186,4 +186,4 @@ def draw_removed(runs: Sequence[Run]) -> None:
         f"n = {exemplars.per_task} exemplars per task (training images), seed {exemplars.seed}. " if exemplars else ""
     )
     caption = f"{REMOVED_NOTE} {images}Recorded while the run was merged. {run_picker.run_badges(run)}"
-    chart_view.draw_chart("drift_removed", table, name=f"cat_{run.id[:8]}", value=value, caption=caption, of=[run])
+    chart_view.draw_chart("drift_removed", table, name=f"cat_{run.id[:8]}", value=value, caption=caption, sources=[run])

@@ -40,7 +40,7 @@ DIRECTIONS_NOTE = (
 @guarded_fragment
 def draw_cases() -> None:
     """Draw two tasks on one layer, from orthogonal to shared feature spaces; exact and computed at once."""
-    from merging.study.analysis.lot_extreme_cases import RANK, extreme_case
+    from merging.study.analysis.lot_extreme_cases import RANK, solve_extreme_case
 
     st.markdown(
         "LOT solves each layer in closed form. This example has two tasks whose inputs span a few directions. In "
@@ -64,7 +64,7 @@ def draw_cases() -> None:
         "Task vectors as after training", True, key=address.TRAINED_VECTORS, bind=address.BIND,
         help="Gradient descent changes a layer only along its inputs. Off: both vectors act on every direction.",
     )  # fmt: skip
-    case = extreme_case(shared, energy, agreement, trained)
+    case = solve_extreme_case(shared, energy, agreement, trained)
     extreme_sentences = {
         0: "The feature spaces are orthogonal: LOT drifts from neither expert"
         + (", and neither does the sum." if trained else ". The sum does: each vector acts on the other's inputs."),
@@ -83,11 +83,11 @@ def draw_cases() -> None:
     with st.grid(2, min_column_width=380):
         with st.container():
             chart_view.draw_chart(
-                "drift_case_weights", case.weights, name="lot_case_weights", description=description, of=()
+                "drift_case_weights", case.weights, name="lot_case_weights", description=description, sources=()
             )
         with st.container():
             chart_view.draw_chart(
-                "drift_case_objective", case.drift, name="lot_case_drift", description=description, of=()
+                "drift_case_objective", case.drift, name="lot_case_drift", description=description, sources=()
             )
     st.caption(caption)
 
@@ -109,7 +109,7 @@ def draw_exemplars(stored_runs: Sequence[Run]) -> None:
     paper = paper_line.claim_lines("drift/exemplars")
     chart_view.draw_chart(
         "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=reference_lines,
-        caption=caption, published=measurements.published_curves(), description=paper, of=(),
+        caption=caption, published=measurements.published_curves(), description=paper, sources=(),
     )  # fmt: skip
     _draw_numbers(accuracy)
     paper_line.draw_lines(paper)
@@ -159,7 +159,7 @@ def draw_whole_weights(measurement: StoredMeasurement) -> None:
         f"{sample_count} of exemplars, bars from the best to the worst; in-domain accuracy on the "
         f"{samples.scored_part()}, n = {table['n'].iloc[0]:,} images. {measure_button.origin_in_words([measurement])}"
     )
-    chart_view.draw_chart("drift_altered", table, name="whole_weights", caption=caption, description=paper, of=())
+    chart_view.draw_chart("drift_altered", table, name="whole_weights", caption=caption, description=paper, sources=())
     paper_line.draw_lines(paper)
 
 

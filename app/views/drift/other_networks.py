@@ -12,15 +12,15 @@ from viz.figure_text import clean_text, span
 
 LAYERS_NOTE = "Layer by layer works with layer inputs (`merging.capture`)."
 CLIP_ONLY = f"Drift by depth passes images through CLIP towers. {LAYERS_NOTE}"
-ONE_OTHER = (
+OTHER_NETWORK_NOTE = (
     f"**{{title}}**: Drift by depth passes images through CLIP towers; this run is of {{network}}. {LAYERS_NOTE}"
 )
 NOT_MEASURED = "Drift layer by layer, from the layer inputs that the recipe names, has not been measured for"
 
 
-def offered_runs(stored_runs: Sequence[Run]) -> list[Run]:
+def list_offered_runs(stored_runs: Sequence[Run]) -> list[Run]:
     """The merges of other networks whose layers are measured, or can be because their recipes name layer inputs."""
-    others = [run for run in page_data.merges_of(stored_runs) if run.network]
+    others = [run for run in page_data.list_merges(stored_runs) if run.network]
     return [
         run
         for run in others

@@ -81,7 +81,7 @@ def draw_partial_map(run: Run) -> None:
         restored_tensors.revert_cells(run, changes),
         name=f"put_back_{run.id[:8]}",
         caption=caption,
-        of=[run],
+        sources=[run],
     )
 
 
@@ -102,7 +102,7 @@ def choose_point() -> None:
 
 def choose_tensor_of_mark(key: str) -> None:
     """Choose the tensor of the clicked mark of a chart."""
-    if cell := chart_view.clicked_mark(key):
+    if cell := chart_view.read_clicked_mark(key):
         choose_tensor(cell["tensor"])
 
 
@@ -133,7 +133,7 @@ def draw_true_map(run: Run, measurement: StoredMeasurement, changes: pd.DataFram
     caption = f"{images_in_words(measurement.notes, changes)} {measure_button.origin_in_words([measurement])}"
     chart_view.draw_chart(
         "revert_map", restored_tensors.revert_cells(run, changes), name=f"put_back_{run.id[:8]}", on_click=choose_cell,
-        selected=(None, tensor), caption=caption, of=[run],
+        selected=(None, tensor), caption=caption, sources=[run],
     )  # fmt: skip
     with st.grid(2, min_column_width=380):
         with st.container():
@@ -193,7 +193,7 @@ def draw_ranks(run: Run, changes: pd.DataFrame, tensor: str | None) -> None:
     draw_first_tensors(table, domain)
     chart_view.draw_chart(
         "drift_and_put_back", table, name=f"drift_and_put_back_{run.id[:8]}", headed=True, on_click=choose_point,
-        correlation=(fit.spearman, fit.n), over=domain, selected=tensor, of=[run],
+        correlation=(fit.spearman, fit.n), over=domain, selected=tensor, sources=[run],
         caption="Isolated drift of a layer, a mean over tasks, is a correlation; putting back is an intervention. "
         f"n = {count(table['n'].max())} images {domain}. {measure_button.origin_in_words([drift])}",
     )  # fmt: skip
@@ -237,7 +237,7 @@ def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | Non
     notes = measurement.notes
     chart_view.draw_chart(
         "first_order_map", table, name=f"first_order_{run.id[:8]}", headed=True, on_click=choose_predicted,
-        selected=(None, tensor), of=[run], description=f"Predicted for {prediction}.",
+        selected=(None, tensor), sources=[run], description=f"Predicted for {prediction}.",
         caption=f"{PREDICTION_NOTE} {WEIGHT_NOTE} n = {count(notes['n_in'])} images in domain and "
         f"{count(notes['n_out'])} out of domain of the {notes['split']} half, seed {notes['sample_seed']}. "
         f"{measure_button.origin_in_words([measurement])}",

@@ -24,7 +24,7 @@ STRIP_TITLE = "the images that were circled on the map"
 
 def store_circled() -> None:
     """Callback of the lasso: store the circled images, and the run of their panel."""
-    if marks := chart_view.circled_marks("feature_map"):
+    if marks := chart_view.read_circled_marks("feature_map"):
         st.session_state[SESSION_KEY] = (marks[0]["run"].partition(":")[0], [mark["image"] for mark in marks])
 
 

@@ -70,7 +70,7 @@ def draw_distance(models: Sequence[Model]) -> None:
 def draw_components(runs: Sequence[Run], saliency_runs: Sequence[Run]) -> None:
     """Draw saliency by kind of layer (LwPTV, Fig. 9); some of ``saliency_runs`` may store the chosen run's saliency."""
     from merging.methods.shared.saliency import apply_ratio
-    from merging.recipes.presets import settings_of
+    from merging.recipes.presets import read_settings
 
     if not runs:
         st.info("Choose a run above to see the saliency of the task vectors that it merges.")
@@ -81,14 +81,14 @@ def draw_components(runs: Sequence[Run], saliency_runs: Sequence[Run]) -> None:
     except CheckpointError as error:
         st.info(f"The task vectors of this run cannot be measured. {page_text.safe_text(error, 600)}")
         return
-    ratio, shares_masks = settings_of(run.recipe)
+    ratio, shares_masks = read_settings(run.recipe)
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         experts = list(dict.fromkeys(saliency["expert"]))
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", first=experts[0], width=220)
         ratio = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=address.RATIO, bind=address.BIND, width=320)
     table = apply_ratio(saliency, ratio, shares_masks)
     table = table[table["expert"] == expert]
-    table = table.assign(component=network_facts.component_of_tensors(table))
+    table = table.assign(component=network_facts.find_components(table))
     caption = (
         f"Kept are the tensors that the expert's own mask keeps at prune ratio {ratio:g}, before masks are shared. "
         "Boxes span the middle half of the tensors. Attention: all tensors of attention layers; MLP: all tensors of "
@@ -100,6 +100,6 @@ def draw_components(runs: Sequence[Run], saliency_runs: Sequence[Run]) -> None:
     for key in ("feature_components", "feature_layers"):
         chart_view.draw_chart(
             key, table, name=f"{key}_{run.id[:8]}", expert=clean_text(expert, 40), caption=caption,
-            description=description, of=[run],
+            description=description, sources=[run],
         )  # fmt: skip
     paper_line.draw_lines(paper, [run])

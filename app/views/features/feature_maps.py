@@ -60,9 +60,9 @@ def pick_images() -> str:
 
 
 def _list_task_keys() -> list[str]:
-    from merging.study.measurements.features import out_of_domain_keys
+    from merging.study.measurements.features import list_out_of_domain_keys
 
-    return out_of_domain_keys(page_data.benchmark())
+    return list_out_of_domain_keys(page_data.benchmark())
 
 
 def pick_classes(task: str) -> list[str]:
@@ -212,7 +212,7 @@ def draw_maps(
         "feature_map", table, name=name, headed=True, heading=question,
         on_click=chart_view.Gesture("lasso", on_lasso), shared=kind == PCA, **options, caption=caption,
         description=f"n = {image_count} of the choosing half, sampled with seed {sample_notes['seed']}. {paper}",
-        of=[model.run for model in models],
+        sources=[model.run for model in models],
     )  # fmt: skip
     paper_line.draw_lines(paper, [model.run for model in models])
     draw_numbers(models, task, trust if per_row < 3 else {})

@@ -38,12 +38,12 @@ class Model(NamedTuple):
         return self.run.kind == "pretrained"
 
 
-def reference_runs(stored_runs: Sequence[Run]) -> Mapping[str, Run]:
+def find_references(stored_runs: Sequence[Run]) -> Mapping[str, Run]:
     """{"pretrained", "multitask" or a task: stored evaluation} of the reference models on the benchmark."""
     return page_data.references(page_data.benchmark().digest, stored_runs)
 
 
-def split_by_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
+def find_models_with_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
     """The models whose features are stored, with distinct labels, and the runs whose features are missing."""
     titles = [run.name for run in runs]
     models, unextracted = [], []
@@ -84,7 +84,7 @@ def find_components(models: Sequence[Model], task: str) -> tuple[dict[str, pd.Da
     return _compute_components(tuple(str(model.measurement.path) for model in models), task, models)
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _compute_components(
     paths: tuple[str, ...], task: str, _models: Sequence[Model]
 ) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
@@ -121,7 +121,7 @@ def _find_quality_row(measurement: StoredMeasurement, task: str, perplexity: int
     return table[(table["map"] == task) & (table["perplexity"] == perplexity)]
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _compute_trustworthiness(path: str, task: str, coordinates: pd.DataFrame, _model: Model) -> float:
     from merging.study.analysis.separability import trustworthiness, unit_rows
 
@@ -232,7 +232,7 @@ def count_distances(models: Sequence[Model], task: str, normalized: bool) -> pd.
     return pd.concat(frames, ignore_index=True)[columns]
 
 
-def npz_bytes(models: Sequence[Model]) -> bytes:
+def make_npz(models: Sequence[Model]) -> bytes:
     """Features of all models with the names of the images, their data sets and classes, as an npz file."""
     import numpy as np
 

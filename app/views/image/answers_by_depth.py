@@ -54,7 +54,7 @@ def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
         note = f" The accuracy is over {span(rows['n'])} images of the {samples.scored_part()} of {data_set}."
     chart_view.draw_chart(
         CHART_KEY, table, name=f"answer_{study_tables.make_file_stem(study)}", sentence=tables.sentences_in_words,
-        of=study.runs, caption=CAPTION + note, description=study_tables.study_in_words(study, tables),
+        sources=study.runs, caption=CAPTION + note, description=study_tables.study_in_words(study, tables),
     )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def draw_attention(study: ImageStudy, tables: StudyTables, view: str) -> None:
     if table is not None:
         table = table.drop(columns="against", errors="ignore")
         chart_view.draw_chart(
-            "image_attention", table, name=f"attention_{study_tables.make_file_stem(study)}", of=study.runs,
+            "image_attention", table, name=f"attention_{study_tables.make_file_stem(study)}", sources=study.runs,
             by="view" if view.isdecimal() else "block", picture=study.image.gray, sentence=tables.sentences_in_words,
             wide=view_state.is_single_chart(), caption=NOTE, description=study_tables.study_in_words(study, tables),
         )  # fmt: skip
@@ -64,6 +64,6 @@ def draw_attention(study: ImageStudy, tables: StudyTables, view: str) -> None:
     if change is not None:
         chart_view.draw_chart(
             "image_attention_change", change, name=f"attention_change_{study_tables.make_file_stem(study)}",
-            of=study.runs, sentence=tables.sentences_in_words, caption=CHANGE_CAPTION,
+            sources=study.runs, sentence=tables.sentences_in_words, caption=CHANGE_CAPTION,
             description=study_tables.study_in_words(study, tables),
         )  # fmt: skip

@@ -89,12 +89,12 @@ def draw_depths(pairs: Pairs) -> None:
     title = clean_text(name, 60)
     depths = data_set_tables.build_depth_table(pairs, metric, group)
     chart_view.draw_chart(
-        "data_set_depths", depths, name=f"by_depth_{metric}_{group}", value=metric, runs=run_ids, over=title, of=runs,
+        "data_set_depths", depths, name=f"by_depth_{metric}_{group}", value=metric, runs=run_ids, over=title, sources=runs,
         caption=f"{METRIC_NOTES[metric]} {numbers_in_words(pairs, depths, title, metric)}",
     )  # fmt: skip
     table = data_set_tables.build_mended_table(pairs, group, donor)
     chart_view.draw_chart(
-        "data_set_mended", table, name=f"mended_{donor}_{group}", runs=run_ids, over=title, of=runs,
+        "data_set_mended", table, name=f"mended_{donor}_{group}", runs=run_ids, over=title, sources=runs,
         caption=f"{BROKEN_NOTE} {numbers_in_words(pairs, table, title, 'mended')}",
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def numbers_in_words(pairs: Pairs, table: pd.DataFrame, title: str, metric: str)
 
 def choose_cell() -> None:
     """Callback of a click: set the pickers to the cell's data set and depth."""
-    if cell := chart_view.clicked_mark("data_set_tasks"):
+    if cell := chart_view.read_clicked_mark("data_set_tasks"):
         st.session_state[address.LISTED_DATA_SET] = measurements.titles_by_task()[cell["task"]]
         st.session_state[address.DEPTH] = int(cell["depth"])
 
@@ -141,7 +141,7 @@ def draw_data_sets(pairs: Pairs) -> None:
     labeled = table.assign(run=table["task"], label=table["title"])
     chart_view.draw_chart(
         "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", headed=True, value=value, on_click=choose_cell,
-        of=[run], caption=f"{DEPTH_NOTE} Click a cell, or choose below, to see its images. "
+        sources=[run], caption=f"{DEPTH_NOTE} Click a cell, or choose below, to see its images. "
         f"{numbers_in_words([(run, measured)], labeled, 'Each data set', value)}",
     )  # fmt: skip
     titles = dict(zip(table["title"], table["task"], strict=True))

@@ -154,4 +154,4 @@ def draw_image_pickers(image: ShownImage) -> None:
                 uploaded_picture.draw_upload()
     if uploaded_picture.find_picture() is None:
         image_picker.draw_name(image)
-        found_images.draw_walk(image.name)
+        found_images.draw_neighbor_buttons(image.name)

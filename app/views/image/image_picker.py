@@ -17,11 +17,11 @@ from merging.base.errors import TaskError
 from viz.figure_text import clean_text, count
 
 ALL_CLASSES = "all classes"
-SPLIT = reading.SPLIT
+SPLIT = reading.SCORED_SPLIT
 SEED_KEY, _TASK_KEY = "image_seed", "_image_task"
 
 
-def picked_image() -> ShownImage:
+def find_picked_image() -> ShownImage:
     """The image that the link or the session names, else the first of the benchmark.
 
     Raises:
@@ -46,9 +46,9 @@ def _read_first_image() -> ShownImage:
 
 def read_image(name: str) -> ShownImage:
     """An image of a data set. Raises TaskError if there is none of that name."""
-    from merging.study.one_image.studied_image import split_name
+    from merging.study.one_image.studied_image import parse_image_name
 
-    task, split, number = split_name(name)
+    task, split, number = parse_image_name(name)
     images, labels = benchmark_images.split_images(task, split), benchmark_images.split_labels(task, split)
     if number >= len(labels):
         raise TaskError(f"{task} has {len(labels)} images in the split {split!r}, numbered from 0; got {number}.")
@@ -57,7 +57,7 @@ def read_image(name: str) -> ShownImage:
     if st.session_state.get(_TASK_KEY) != task:  # an image of another data set is classified into that set's classes
         st.session_state[_TASK_KEY] = task
         view_state.pick_value(address.LABEL_SET, task)
-    head = view_state.picked_value(address.LABEL_SET, list(tasks), task)
+    head = view_state.resolve_value(address.LABEL_SET, list(tasks), task)
     truth, pixels = benchmark.find_task(task).class_names[int(labels[number])], images[number]
     return ShownImage(
         f"{task}:{split}:{number}",

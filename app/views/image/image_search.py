@@ -158,7 +158,7 @@ def draw_images(table: pd.DataFrame, runs_in_words: str) -> None:
 
 
 def _draw_tile(row: Mapping[Any, Any], title: str) -> None:
-    pixels = benchmark_images.split_images(row["task"], reading.SPLIT)[int(row["number"])]
+    pixels = benchmark_images.split_images(row["task"], reading.SCORED_SPLIT)[int(row["number"])]
     st.image(pixels, width=72, alt=clean_text(f"An image of {row['class']}, {title}", 120))
     st.caption(f"**{page_text.safe_text(row['class'], 24)}**  \n:gray[{page_text.safe_text(title, 24)}]  \n"
                f"answer: {page_text.safe_text(row['answer'], 24)}")  # fmt: skip

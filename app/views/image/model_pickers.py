@@ -48,7 +48,7 @@ def pick_parameter(
     label: str, key: str, options: dict[str, str], default: str, *, width: int = 220, help: str | None = None
 ) -> str:
     """Draw a picker of one of ``options``, {value in links: label}; the page's address contains the choice."""
-    value = view_state.picked_value(key, list(options), default)
+    value = view_state.resolve_value(key, list(options), default)
     widget_key = f"image_{key}"
     st.session_state[widget_key] = value
     st.selectbox(
@@ -75,10 +75,10 @@ def _find_default_runs(runs: Sequence[Run]) -> list[str]:
 def _pick_runs(runs: Sequence[Run]) -> list[Run]:
     """Draw the picker of runs, with a warning about linked runs that are missing on this machine."""
     by_id = {run.id: run for run in runs}
-    run_ids, missing_ids = run_choice.picked_runs(list(by_id), _find_default_runs(runs))
+    run_ids, missing_ids = run_choice.resolve_runs(list(by_id), _find_default_runs(runs))
     if missing_ids:
         run_picker.draw_missing_runs(missing_ids)
-    run_picker.draw_several(by_id, run_ids, "imaged", MAX_RUNS, "Choose up to two runs", width=490)
+    run_picker.draw_runs_picker(by_id, run_ids, "imaged", MAX_RUNS, "Choose up to two runs", width=490)
     if len(run_ids) > MAX_RUNS:
         st.caption(f"Shows the first {MAX_RUNS} of {len(run_ids)} chosen runs.")
     return [by_id[run_id] for run_id in run_ids[:MAX_RUNS]]

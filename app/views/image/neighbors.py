@@ -41,7 +41,7 @@ def draw_neighbors(study: ImageStudy, tables: StudyTables) -> None:
     table = table.assign(shared=[models_by_image[name] > 1 for name in table["image"]])
     shared_note = " ".join(_shared_in_words(study, tables))
     chart_view.draw_chart(
-        "image_neighbors", table, name=f"neighbors_{study_tables.make_file_stem(study)}", of=study.runs,
+        "image_neighbors", table, name=f"neighbors_{study_tables.make_file_stem(study)}", sources=study.runs,
         pictures=_make_pictures(table),
         sentence=tables.sentences_in_words, caption=CAPTION.format(MAX_NEIGHBORS, MAX_NEIGHBORS),
         description=f"{study_tables.study_in_words(study, tables)} {shared_note}".strip(),

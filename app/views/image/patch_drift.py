@@ -45,7 +45,7 @@ def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
     data_set = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
     scale_note = SCALE_NOTE.format(samples.scored_part(), data_set) if scaled is not None else ""
     chart_view.draw_chart(
-        "image_drift", table, name=f"drift_{study_tables.make_file_stem(study)}", of=study.runs,
+        "image_drift", table, name=f"drift_{study_tables.make_file_stem(study)}", sources=study.runs,
         sentence=tables.sentences_in_words,
         caption=CAPTION + scale_note, description=f"{study_tables.study_in_words(study, tables)} {past_scale}".strip(),
     )  # fmt: skip
@@ -53,7 +53,7 @@ def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
         st.markdown(past_scale)
     chart_view.draw_chart(
         "image_drift_grid", _sample_depths(table), name=f"drift_grid_{study_tables.make_file_stem(study)}",
-        of=study.runs, picture=study.image.gray, wide=view_state.is_single_chart(), sentence=tables.sentences_in_words,
+        sources=study.runs, picture=study.image.gray, wide=view_state.is_single_chart(), sentence=tables.sentences_in_words,
         description=study_tables.study_in_words(study, tables),
         caption="The same numbers over the image, one cell per patch; the class token’s number is above each grid.",
     )  # fmt: skip

@@ -39,7 +39,7 @@ def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
     description = study_tables.study_in_words(study, tables)
     if (table := tables.join_tables(study.pair_tables("restore"))) is not None:
         chart_view.draw_chart(
-            "image_restore", table, name=f"restore_{study_tables.make_file_stem(study)}", of=study.runs,
+            "image_restore", table, name=f"restore_{study_tables.make_file_stem(study)}", sources=study.runs,
             sentence=tables.sentences_in_words,
             caption=CAPTION, description=description,
         )  # fmt: skip
@@ -55,7 +55,7 @@ def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
         )
     chart_view.draw_chart(
         "image_restore_tokens", single_token_table, name=f"restore_tokens_{study_tables.make_file_stem(study)}",
-        of=study.runs, model=model_key,
+        sources=study.runs, model=model_key,
         sentence=tables.sentences_in_words, caption=SINGLE_CAPTION, description=description,
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ def draw_occluded(study: ImageStudy, tables: StudyTables) -> None:
     if table is not None:
         chart_view.draw_chart(
             "image_occlude", table.drop(columns="against"), name=f"occlude_{study_tables.make_file_stem(study)}",
-            of=study.runs,
+            sources=study.runs,
             picture=study.image.gray, sentence=tables.sentences_in_words,
             description=study_tables.study_in_words(study, tables),
             caption=OCCLUDED_NOTE.format(page_text.safe_text(expert_names.expert_name(study.image.head), 40)),

@@ -168,7 +168,7 @@ def read_tables(study: ImageStudy, names: Sequence[TableName]) -> tuple[StudyTab
     preview = previews.preview_state(request, REQUEST_KEY)
     is_incomplete = any(_cache_key(study, name) not in cache for name in names)
     if is_incomplete and not permissions.is_allowed(VisitorAction.PREVIEW):
-        return tables, False, modes.refusal(VisitorAction.PREVIEW)
+        return tables, False, modes.explain_refusal(VisitorAction.PREVIEW)
     if preview is None and is_incomplete:
         previews.request_preview(request, REQUEST_KEY)
         preview = previews.preview_state(request, REQUEST_KEY)

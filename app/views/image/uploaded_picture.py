@@ -48,7 +48,7 @@ def find_picture() -> UploadedPicture | None:
 def make_shown_image(picture: UploadedPicture) -> ShownImage:
     """The picture as the page shows it, without a label."""
     tasks = [task.key for task in reading.benchmark().tasks]
-    head = view_state.picked_value(address.LABEL_SET, tasks, tasks[0])
+    head = view_state.resolve_value(address.LABEL_SET, tasks, tasks[0])
     pixels = base64.b64encode(picture.pixels.tobytes()).decode()
     return ShownImage(
         picture.name,
@@ -89,12 +89,12 @@ def read_picture(content: bytes, file_name: str) -> UploadedPicture:
 
     import numpy as np
 
-    from merging.images.own_image import own_image
+    from merging.images.own_image import read_own_image
     from merging.images.preprocess import read_image
-    from merging.study.one_image.studied_image import DIGITS, OWN
+    from merging.study.one_image.studied_image import DIGITS, OWN_PREFIX
 
-    pixels = own_image(content, file_name, reading.benchmark().image_size)
+    pixels = read_own_image(content, file_name, reading.benchmark().image_size)
     original = read_image(content, file_name).convert("RGB")
     original.thumbnail((COPY_SIZE, COPY_SIZE))
-    name = f"{OWN}:{hashlib.sha256(pixels.tobytes()).hexdigest()[:DIGITS]}"
+    name = f"{OWN_PREFIX}:{hashlib.sha256(pixels.tobytes()).hexdigest()[:DIGITS]}"
     return UploadedPicture(name, pixels, np.asarray(original))

@@ -54,12 +54,12 @@ def draw_view(run: Run) -> None:
     images = f"{_images_in_words(measurement, table)} {source_note}"
     sentence = turns_in_words(table)
     chart_view.draw_chart(
-        "entropy_loss", table, name=f"entropy_loss_{run.id[:8]}", tasks=list(run.experts), of=[run],
+        "entropy_loss", table, name=f"entropy_loss_{run.id[:8]}", tasks=list(run.experts), sources=[run],
         description=sentence, caption=f"{sentence} {MARKS_NOTE} {images} {MODELS_NOTE}",
     )  # fmt: skip
     published = read_published_logs(run, logs_of)
     chart_view.draw_chart(
-        "accuracy_steps", table, name=f"accuracy_steps_{run.id[:8]}", published=published, of=[run],
+        "accuracy_steps", table, name=f"accuracy_steps_{run.id[:8]}", published=published, sources=[run],
         caption=f"{BAND_NOTE} {images} {LOGGED_NOTE if published is not None else ''}".strip(),
     )  # fmt: skip
 
@@ -71,9 +71,9 @@ def _images_in_words(measurement: StoredMeasurement, table: pd.DataFrame) -> str
 
 def turns_in_words(table: pd.DataFrame) -> str:
     """A sentence on the tasks and steps at which the loss rises while entropy falls."""
-    from merging.study.measurements.along_steps import turning_points
+    from merging.study.measurements.along_steps import find_turning_points
 
-    turns = turning_points(table)
+    turns = find_turning_points(table)
     if turns.empty:
         return NO_TURN
     turn_texts = [
@@ -102,7 +102,7 @@ def draw_ends(run: Run, start: Run, steps: int) -> None:
         f"n = {span(table['n'])} images of each task, {samples.scored_part()}. {page_text.adapting_in_words(run)}"
     ).strip()
     chart_view.draw_chart(
-        "accuracy_steps", table, name=f"accuracy_ends_{run.id[:8]}", published=published, of=[start, run],
+        "accuracy_steps", table, name=f"accuracy_ends_{run.id[:8]}", published=published, sources=[start, run],
         caption=f"{ENDS_NOTE} {BAND_NOTE} {images} {LOGGED_NOTE}",
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ ONE_COEFFICIENT_NOTE = (
 
 def choose_cell() -> None:
     """Callback of a click: set the pickers to the cell's expert and tensor."""
-    if cell := chart_view.clicked_mark("coefficient_map"):
+    if cell := chart_view.read_clicked_mark("coefficient_map"):
         selection.choose_value(address.TENSOR, cell["tensor"])
         selection.choose_value(address.EXPERT, cell["expert"])
 
@@ -61,7 +61,7 @@ def _draw_map(run: Run) -> tuple[str | None, str | None]:
     with chart_slot:
         chart_view.draw_chart(
             "coefficient_map", table, name=f"coefficients_{run.id[:8]}", headed=True, on_click=choose_cell,
-            selected=(expert, tensor), limits=learning_tables.find_coefficient_range(run.id), step=step, of=[run],
+            selected=(expert, tensor), limits=learning_tables.find_coefficient_range(run.id), step=step, sources=[run],
             description=f"{'As merged' if step is None else f'At step {step:,}'}; one color scale for all steps.",
         )  # fmt: skip
     return tensor, expert
@@ -84,7 +84,7 @@ def _draw_lines(run: Run, tensor: str | None, expert: str | None) -> None:
         caption += f" The band spans {page_text.safe_text(expert)}'s smallest to largest coefficient."
     chart_view.draw_chart(
         "coefficient_steps", table, name=f"coefficient_steps_{run.id[:8]}", tensor=tensor or "", band=expert,
-        experts=list(run.experts), of=[run], caption=caption,
+        experts=list(run.experts), sources=[run], caption=caption,
     )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def _draw_sums(run: Run, other_runs: Sequence[Run], tensor: str | None) -> None:
     shown_runs = [run, *(other_run for other_run in other_runs if other_run.id in chosen_ids)]
     table = learning_tables.sum_coefficients(tuple(shown_run.id for shown_run in shown_runs))
     chart_view.draw_chart(
-        "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", headed=True, selected=tensor, of=shown_runs,
+        "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", headed=True, selected=tensor, sources=shown_runs,
         description=f"Sums over {plural(len(run.experts), 'expert')}; a tensor that an edit pruned has none.",
     )  # fmt: skip
     paper_line.draw_lines(paper_line.claim_lines("learning/coefficients"), shown_runs)

@@ -16,7 +16,7 @@ from viz.figure_text import clean_text
 if TYPE_CHECKING:
     import pandas as pd
 
-SPLIT = page_data.SPLIT
+SPLIT = page_data.SCORED_SPLIT
 ONLY_TABLES = "Only the tables of this run are stored. Run its recipe again on this machine to route single images."
 
 
@@ -48,7 +48,7 @@ def draw_view(run: Run) -> None:
             st.info(page_text.safe_text(error, 400))
             return
         chart_view.draw_chart(
-            "routing_image", table, name=f"routing_{run.id[:8]}_{task}_{number}", headed=True, of=[run],
+            "routing_image", table, name=f"routing_{run.id[:8]}_{task}_{number}", headed=True, sources=[run],
             image=f"image {number} of {tasks[task]}",
             description=f"Image {number} of {page_text.safe_text(tasks[task], 40)}, {samples.scored_part()}, "
             "computed just now.",

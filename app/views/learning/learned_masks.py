@@ -19,7 +19,7 @@ AVERAGE_NOTE = (
 
 def choose_cell() -> None:
     """Callback of a click: set the pickers to the cell's expert and tensor."""
-    if cell := chart_view.clicked_mark("localization_map"):
+    if cell := chart_view.read_clicked_mark("localization_map"):
         selection.choose_value(address.TENSOR, cell["tensor"])
         selection.choose_value(address.EXPERT, cell["expert"])
 
@@ -39,13 +39,13 @@ def draw_view(run: Run) -> None:
     with picture:
         chart_view.draw_chart(
             "localization_map", table, name=f"masks_{run.id[:8]}", headed=True, on_click=choose_cell,
-            selected=(expert, tensor), of=[run],
+            selected=(expert, tensor), sources=[run],
         )  # fmt: skip
     if learning_tables.OVERLAP in run.tables:
         chart_view.draw_chart(
             "localization_overlap",
             learning_tables.read_mask_overlap(run),
             name=f"mask_overlap_{run.id[:8]}",
-            of=[run],
+            sources=[run],
             caption=AVERAGE_NOTE,
         )

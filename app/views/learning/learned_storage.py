@@ -20,5 +20,5 @@ def draw_view(run: Run, other_runs: Sequence[Run]) -> None:
     shown_runs = [run, *other_runs[:MAX_OTHER_RUNS]]
     table = learning_tables.list_storage_parts(tuple(run_in_chart.id for run_in_chart in shown_runs))
     chart_view.draw_chart(
-        "storage_parts", table, name=f"storage_parts_{run.id[:8]}", of=shown_runs, caption=COUNTED_NOTE
+        "storage_parts", table, name=f"storage_parts_{run.id[:8]}", sources=shown_runs, caption=COUNTED_NOTE
     )

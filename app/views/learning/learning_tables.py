@@ -10,7 +10,7 @@ import streamlit as st
 from app import page_text
 from app.reading import page_data
 from app.reading.measurements import TENSOR_COLUMNS
-from merging.study.runs.run import Run, merge_same_models
+from merging.study.runs.run import Run, have_same_models
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,18 +22,18 @@ LOCALIZATION, OVERLAP = "localization", "overlap"
 ADAPT_TRACE = "learning_adapt"  # the trace of an adaptation after a merge that has its own trace
 SHIFT, ROUTING, CONFUSION = "feature_shift", "routing", "confusion"
 ORACLE = "oracle"  # a table of the measurement of modules
-PARTS = "modules"  # the modules of a run with an adaptation, even if the adaptation learns nothing
-LEARNED_TABLES = (COEFFICIENTS, TRACE, LOCALIZATION, SHIFT, ROUTING, PARTS)
+MODULE_PARTS = "modules"  # the modules of a run with an adaptation, even if the adaptation learns nothing
+LEARNED_TABLES = (COEFFICIENTS, TRACE, LOCALIZATION, SHIFT, ROUTING, MODULE_PARTS)
 MAX_ROUNDING_ERROR = 1e-3  # the largest rounding error of a coefficient in a table of steps
 MERGED_STEP = "merged"  # the stop of the slider of steps that stands for the merged coefficients
 
 
 def has_learned(run: Run) -> bool:
     """Whether a run has any table of learned values."""
-    return bool(table_names(run) & set(LEARNED_TABLES))
+    return bool(list_table_names(run) & set(LEARNED_TABLES))
 
 
-def table_names(run: Run) -> set[str]:
+def list_table_names(run: Run) -> set[str]:
     """The names of a run's tables, with ``COEFFICIENTS`` only if the coefficients were learned."""
     return set(run.tables) - {COEFFICIENTS} | ({COEFFICIENTS} if _find_coefficient_table(run) else set())
 
@@ -81,7 +81,7 @@ def _add_qkv_facts(facts: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([facts, pd.DataFrame(parts, columns=list(facts))], ignore_index=True)
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def list_stored_steps(run_id: str) -> list[int]:
     """The steps whose coefficients are stored, in order; empty if there are none."""
     if STEPS not in page_data.store().get_run(run_id).tables:
@@ -89,7 +89,7 @@ def list_stored_steps(run_id: str) -> list[int]:
     return sorted({int(step) for step in page_data.run_table(run_id, STEPS)["step"]})
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def read_coefficients(run_id: str, step: int | None) -> pd.DataFrame:
     """The coefficients of every expert and tensor at a step of learning; the merged ones if ``step`` is None."""
     run = page_data.store().get_run(run_id)
@@ -102,7 +102,7 @@ def read_coefficients(run_id: str, step: int | None) -> pd.DataFrame:
     return add_tensor_facts(run, merged[other_columns].merge(at_step, on=["expert", "tensor"], how="left"))
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def find_coefficient_range(run_id: str) -> tuple[float, float]:
     """The smallest coefficient of all steps and of the merge, or 0 if that is smaller, and the largest one."""
     run = page_data.store().get_run(run_id)
@@ -111,7 +111,7 @@ def find_coefficient_range(run_id: str) -> tuple[float, float]:
     return min(0.0, *(float(column.min()) for column in values)), max(float(column.max()) for column in values)
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def read_coefficient_lines(run_id: str, tensor: str | None) -> pd.DataFrame:
     """Coefficients over the steps: those of one tensor, or the mean, smallest and largest over all tensors."""
     if tensor:
@@ -126,7 +126,7 @@ def read_coefficient_lines(run_id: str, tensor: str | None) -> pd.DataFrame:
     return values.agg(coefficient="mean", low="min", high="max").reset_index()
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def sum_coefficients(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """The sum over experts of each tensor's coefficients, run by run.
 
@@ -164,7 +164,7 @@ def read_mask_overlap(run: Run) -> pd.DataFrame:
     return page_data.run_table(run.id, OVERLAP).rename(columns={"expert": "first", "other": "second"})
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def list_storage_parts(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """The bytes that users of each run need, one row for each run and part."""
     import pandas as pd
@@ -180,10 +180,10 @@ def list_storage_parts(run_ids: tuple[str, ...]) -> pd.DataFrame:
     )
 
 
-def comparable_runs(run: Run, runs: Sequence[Run]) -> list[Run]:
+def find_comparable_runs(run: Run, runs: Sequence[Run]) -> list[Run]:
     """The other runs on the same models that learned, in the order of ``runs``."""
     return [
         other_run
         for other_run in runs
-        if other_run.id != run.id and merge_same_models(run, other_run) and has_learned(other_run)
+        if other_run.id != run.id and have_same_models(run, other_run) and has_learned(other_run)
     ]

@@ -40,7 +40,7 @@ def draw_view(run: Run, stored_runs: Sequence[Run]) -> None:
         images = LOSS_BY_TASK_NOTE if set(table["expert"]) & set(run.experts) else JOINT_LOSS_NOTE
         chart_view.draw_chart(
             "learning_loss", table, name=f"{trace}_{run.id[:8]}", unit=start_runs.loss_in_words(run, is_of_adaptation),
-            experts=list(run.experts), of=[run], caption=f"{images} {page_text.adapting_in_words(run)}".strip(),
+            experts=list(run.experts), sources=[run], caption=f"{images} {page_text.adapting_in_words(run)}".strip(),
         )  # fmt: skip
     if learning_tables.STEPS in run.tables:
         along_steps.draw_view(run)
@@ -67,6 +67,6 @@ def _draw_arrow(run: Run, stored_runs: Sequence[Run]) -> None:
     table = averages.assign(start=[start.id if run_id == run.id else "" for run_id in averages["run"]])
     sentence = score_tables.averages_in_words(averages)
     chart_view.draw_chart(
-        "learning_arrows", table, name=f"learning_arrow_{run.id[:8]}", of=[start, run],
+        "learning_arrows", table, name=f"learning_arrow_{run.id[:8]}", sources=[start, run],
         description=sentence, caption=f"{page_text.adapting_in_words(run)} {sentence}".strip(),
     )  # fmt: skip

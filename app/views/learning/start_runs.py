@@ -9,7 +9,7 @@ from merging.base.errors import MergingError
 from merging.methods import registry
 from merging.recipes.learning_start import start_of
 from merging.recipes.recipe import Recipe
-from merging.study.runs.run import Run, merge_same_models
+from merging.study.runs.run import Run, have_same_models
 
 
 def find_start_recipe(run: Run) -> Recipe | None:
@@ -28,7 +28,7 @@ def find_start(run: Run, stored_runs: Sequence[Run]) -> Run | None:
     scored_runs = [
         other_run for other_run in stored_runs if other_run.benchmark == run.benchmark and other_run.has_scores
     ]
-    same_model_runs = [other_run for other_run in scored_runs if merge_same_models(run, other_run)]
+    same_model_runs = [other_run for other_run in scored_runs if have_same_models(run, other_run)]
     return next((other_run for other_run in same_model_runs if _chain_digest(other_run) == start.chain_digest), None)
 
 
@@ -53,6 +53,6 @@ def loss_in_words(run: Run, is_last: bool = True) -> str:
     return next((method.loss for method, _ in (stages[::-1] if is_last else stages) if method.loss), "Loss")
 
 
-def learning_method() -> str:
+def find_learning_method() -> str:
     """The key of a registered merge that learns without labels, for a link to the builder; empty if there is none."""
     return next((method.key for method in registry.list_methods() if getattr(method, "learn", None) is not None), "")

@@ -93,7 +93,7 @@ def _draw_shift(run: Run, measurement: StoredMeasurement | None) -> None:
         "feature_shift",
         table,
         name=f"feature_shift_{run.id[:8]}",
-        of=[run],
+        sources=[run],
         caption=f"{images} {page_text.adapting_in_words(run)}".strip() + _origin_in_words(measurement),
     )
 
@@ -111,7 +111,7 @@ def _draw_routing(run: Run, measurement: StoredMeasurement | None) -> None:
         _draw_confusion(run, _read_table(run, measurement, learning_tables.CONFUSION), titles, caption)
     own_weights = table[table["task"] == table["expert"]]
     chart_view.draw_chart(
-        "routing_own", own_weights, name=f"routing_own_{run.id[:8]}", tasks=list(run.experts), of=[run],
+        "routing_own", own_weights, name=f"routing_own_{run.id[:8]}", tasks=list(run.experts), sources=[run],
         caption=f"{caption} Lines span the middle nine of ten images.",
     )  # fmt: skip
     tasks = list(dict.fromkeys(table["task"]))
@@ -121,7 +121,7 @@ def _draw_routing(run: Run, measurement: StoredMeasurement | None) -> None:
         bind=address.BIND, width=260,
     )  # fmt: skip
     chart_view.draw_chart(
-        "routing_map", table[table["task"] == task], name=f"routing_{run.id[:8]}_{task}", headed=True, of=[run],
+        "routing_map", table[table["task"] == task], name=f"routing_{run.id[:8]}_{task}", headed=True, sources=[run],
         task=titles.get(task, task), caption=caption,
     )  # fmt: skip
     image_routing.draw_view(run)
@@ -132,7 +132,7 @@ def _draw_confusion(run: Run, table: pd.DataFrame, titles: dict[str, str], capti
         title=table["task"].map(lambda key: titles.get(key, key)), in_domain=table["task"].isin(run.experts)
     )
     note = "" if table["in_domain"].all() else UNSEEN_NOTE
-    chart_view.draw_chart("router_confusion", table, name=f"router_{run.id[:8]}", of=[run], caption=caption + note)
+    chart_view.draw_chart("router_confusion", table, name=f"router_{run.id[:8]}", sources=[run], caption=caption + note)
 
 
 def _draw_oracle(run: Run, measurement: StoredMeasurement) -> None:

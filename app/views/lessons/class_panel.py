@@ -12,7 +12,7 @@ from app.reading import polls
 from app.session import address, click_errors, lesson_visit
 from app.widgets import qr_code
 from merging.tasks.workers.certificates import is_this_machine
-from merging.teaching.poll_counts import LENGTH
+from merging.teaching.poll_counts import CODE_LENGTH
 
 _HOSTED_CODE_KEY = "_class_begun"  # session key: the code of the class that this session started
 _TYPED_CODE_KEY, _UNKNOWN_CODE_KEY = (
@@ -53,7 +53,7 @@ def _draw_join_field(code: str) -> None:
     """Draw the field that joins a class, or the joined class and the button that leaves it."""
     if not code:
         st.text_input(
-            "Class code", key=_TYPED_CODE_KEY, max_chars=MAX_CODE_LENGTH, placeholder=f"{LENGTH} letters", width=180,
+            "Class code", key=_TYPED_CODE_KEY, max_chars=MAX_CODE_LENGTH, placeholder=f"{CODE_LENGTH} letters", width=180,
             on_change=_join_class, help="Your teacher’s code. Your guesses and answers are then counted in the class.",
         )  # fmt: skip
         st.button("Join the class", key="class_join", on_click=_join_class)

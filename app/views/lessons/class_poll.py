@@ -63,7 +63,7 @@ def _draw_answers_now(position: LessonPosition, facts: Sequence[Fact], withheld:
             list_answer_rows(position, facts, counts),
             {"withheld": withheld, "code": polls.class_code()},
         )
-    draw_chart(key, table, name=name, headed=True, caption=caption, of=[], **options)
+    draw_chart(key, table, name=name, headed=True, caption=caption, sources=[], **options)
 
 
 def _guessers_in_words(counts: Sequence[dict[float, int]]) -> str:
@@ -142,7 +142,8 @@ def _count_by_name(
     guess = position.step.guess
     if guess is None:
         names = [
-            clean_text(offered_lessons.fill_in(position.lesson, answer.text), 120) for answer in position.step.answers
+            clean_text(offered_lessons.fill_in_facts(position.lesson, answer.text), 120)
+            for answer in position.step.answers
         ]
         right_indices = {index for index, answer in enumerate(position.step.answers) if answer.right}
     else:

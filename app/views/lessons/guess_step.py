@@ -11,7 +11,7 @@ from app.reading import offered_lessons
 from app.session import click_errors, view_state
 from app.views.lessons import class_poll, guess_widgets, learner, step_texts
 from app.views.lessons.learner import LessonPosition
-from app.widgets.chart_view import clicked_mark, draw_chart
+from app.widgets.chart_view import draw_chart, read_clicked_mark
 from merging.teaching.fact import Fact
 from merging.teaching.lesson import Guess
 
@@ -43,7 +43,7 @@ def draw_picture(position: LessonPosition) -> bool:
     if class_poll.is_class_shown(position):
         class_poll.draw_answers(position, facts, withheld)
         return not revealed
-    draw_chart(chart_key, table, name=name, headed=True, caption=caption, of=[], on_click=on_click, **options)
+    draw_chart(chart_key, table, name=name, headed=True, caption=caption, sources=[], on_click=on_click, **options)
     return not revealed
 
 
@@ -51,7 +51,7 @@ def _mark_cell_callback(position: LessonPosition, guess: Guess) -> Callable[[], 
     """The callback of a click on a cell: mark the cell, or remove its mark."""
 
     def mark() -> None:
-        if (cell := clicked_mark("guess_cells")) and learner.find_answer(position) is None:
+        if (cell := read_clicked_mark("guess_cells")) and learner.find_answer(position) is None:
             guess_widgets.toggle_cell(
                 guess_widgets.make_widget_key(position, None), f"{cell['row']}, {cell['column']}", guess.most
             )

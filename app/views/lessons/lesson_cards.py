@@ -24,7 +24,7 @@ def draw_cards() -> None:
         for lesson in lessons.values():
             with st.container(border=True, height="stretch", key=f"lesson_card_{lesson.key}"):
                 _draw_card(lesson, lessons)
-    for problem in offered_lessons.problems():
+    for problem in offered_lessons.list_problems():
         st.warning(page_text.safe_text(problem, 600), icon=":material/description:")
 
 

@@ -21,7 +21,7 @@ def draw_paper(position: LessonPosition) -> None:
     paper = position.step.paper
     if paper is None:
         return
-    our_facts = [offered_lessons.lesson_fact(position.lesson, spec) for spec in paper.ours]
+    our_facts = [offered_lessons.find_fact(position.lesson, spec) for spec in paper.ours]
     lines = [
         f"| | {safe_text(method_title(paper.source), 40)}, {safe_text(paper.where, 40)} | Ours |",
         "|---|---:|---:|",

@@ -42,7 +42,7 @@ UNKNOWN_LESSON = "This link is to the lesson “{}”, which this server does no
 def enter_page(path: str) -> None:
     """Record the page's path, and open the view of a step if a link or a click requested it."""
     lesson_start.open_requested(path)
-    if moved_in_history := lesson_visit.moved_in_history():
+    if moved_in_history := lesson_visit.has_moved_in_history():
         view_state.forget_view()  # the address decides
     view_state.enter_page(path)
     if (

@@ -41,14 +41,14 @@ def choose_step_chart() -> None:
 def make_step_text(position: LessonPosition) -> str:
     """The text above the chart: the step's question and text, and after a guess the measured result; Markdown."""
     step = position.step
-    parts = [offered_lessons.fill_in(position.lesson, step.ask)]
+    parts = [offered_lessons.fill_in_facts(position.lesson, step.ask)]
     if step.kind != PREDICT or step.guess is None:
-        parts.append(offered_lessons.fill_in(position.lesson, step.say))
+        parts.append(offered_lessons.fill_in_facts(position.lesson, step.say))
     elif position.number in learner.read_finished_steps(position.lesson):
         truth = guess_widgets.truth_in_words(step.guess, offered_lessons.measured_truths(position.lesson, step))
         parts += [
             f"Measured: **{page_text.safe_text(truth, 600)}**" if truth else "",
-            offered_lessons.fill_in(position.lesson, step.say),
+            offered_lessons.fill_in_facts(position.lesson, step.say),
         ]
     return "\n\n".join(part for part in parts if part)
 
@@ -69,7 +69,7 @@ def draw_notes(position: LessonPosition) -> None:
         st.caption(f"{title} · step {position.number} of {steps} · notes")
         for text in (step.ask, step.say, step.notes):
             if text:
-                st.markdown(offered_lessons.fill_in(position.lesson, text))
+                st.markdown(offered_lessons.fill_in_facts(position.lesson, text))
         if step.guess is not None and (
             truth := guess_widgets.truth_in_words(step.guess, offered_lessons.measured_truths(position.lesson, step))
         ):
@@ -77,10 +77,10 @@ def draw_notes(position: LessonPosition) -> None:
         for answer in step.answers:
             mark = ":material/check:" if answer.right else ":material/close:"
             st.markdown(
-                f"{mark} {offered_lessons.fill_in(position.lesson, answer.text)} "
-                f"*{offered_lessons.fill_in(position.lesson, answer.say)}*"
+                f"{mark} {offered_lessons.fill_in_facts(position.lesson, answer.text)} "
+                f"*{offered_lessons.fill_in_facts(position.lesson, answer.say)}*"
             )
         if not position.is_last:
             next_step = position.lesson.steps[position.number]
-            text = offered_lessons.fill_in(position.lesson, next_step.ask or next_step.say)
+            text = offered_lessons.fill_in_facts(position.lesson, next_step.ask or next_step.say)
             st.caption(f"Next: {page_text.plain_text(text)[:200]}")

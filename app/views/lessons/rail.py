@@ -97,7 +97,7 @@ def _find_unknown_facts(position: LessonPosition) -> list[Fact]:
     ]
     paper_facts = step.paper.ours if step.paper else ()
     facts = [
-        offered_lessons.lesson_fact(position.lesson, spec) for spec in (*facts_in_text, *paper_facts)
+        offered_lessons.find_fact(position.lesson, spec) for spec in (*facts_in_text, *paper_facts)
     ] + offered_lessons.measured_truths(position.lesson, step)
     return list({(fact.missing, fact.measure): fact for fact in facts if fact.missing}.values())
 

@@ -65,7 +65,7 @@ def build_sheet(lesson: Lesson) -> Report:
     context = offered_lessons.lesson_context(lesson)
     aliases = [alias for alias, parts in lesson.runs.items() if "sweep" not in parts] if context else []
     runs = [run for alias in aliases if context and (run := context.find_alias_run(alias)) is not None]
-    sources = {source.id: source for source in (*views.sources, *map(report_sources.source_of, runs))}
+    sources = {source.id: source for source in (*views.sources, *map(report_sources.make_source, runs))}
     return Report(
         lesson.title, lesson.question, views.views, tuple(sources.values()), views.made_with,
         entries=tuple(_list_entries(lesson)), kept=_write_sheet_json(lesson),
@@ -94,12 +94,12 @@ def _list_entries(lesson: Lesson) -> Iterator[Entry]:
             )
         elif step.kind == "check" and answer_values:
             answer = step.answers[int(answer_values[0])]
-            answer_text = page_text.plain_text(offered_lessons.fill_in(lesson, answer.text))
+            answer_text = page_text.plain_text(offered_lessons.fill_in_facts(lesson, answer.text))
             measured_text = "right" if answer.right else "not this one"
         elif step.kind == "do" and number in learner.read_finished_steps(lesson):
             answer_text = "done"
         if answer_text:
-            question = page_text.plain_text(offered_lessons.fill_in(lesson, step.ask or step.say))
+            question = page_text.plain_text(offered_lessons.fill_in_facts(lesson, step.ask or step.say))
             yield Entry(f"Step {number}", question, answer_text, measured_text)
 
 

@@ -9,5 +9,5 @@ from app.widgets.page_parts import explain_words
 
 def fill_text(position: LessonPosition, markdown: str, name: str, with_glossary: bool = True) -> str:
     """Markdown of the step with its facts; ``name`` identifies the text, as words are explained at their first use."""
-    text = offered_lessons.fill_in(position.lesson, markdown)
+    text = offered_lessons.fill_in_facts(position.lesson, markdown)
     return explain_words(text, f"{position.key}_{name}") if with_glossary else text

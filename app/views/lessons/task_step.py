@@ -78,10 +78,10 @@ def list_painted_factors(view: Mapping[str, str]) -> pd.DataFrame | None:
 
     from merging.methods.shared.saliency import join_thirds
 
-    painting, run = painting_state.painting(), page_data.store().find(view.get(address.RUN, ""))
+    painting, run = painting_state.current_painting(), page_data.store().find(view.get(address.RUN, ""))
     if painting is None or run is None or view.get(address.PAINTING) != "true":
         return None
-    table, _ = page_data.saliency(run, page_data.merges_of(page_data.stored_runs()))
+    table, _ = page_data.saliency(run, page_data.list_merges(page_data.stored_runs()))
     saliency = join_thirds(table)
     numel = dict(zip(saliency["tensor"], saliency["numel"], strict=True))
     rows = [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from app.reading import page_data
 from app.widgets import chart_view, paper_line
-from merging.study.paper_facts.network_facts import component_of_tensors
+from merging.study.paper_facts.network_facts import find_components
 from merging.study.runs.run import Run
 from viz.figure_text import percent, plural
 
@@ -48,20 +48,20 @@ def unpruned_in_words(run: Run) -> str:
     )
 
 
-def kept_by_masks(table: pd.DataFrame) -> pd.DataFrame:
+def list_tensors_by_masks(table: pd.DataFrame) -> pd.DataFrame:
     """One row for each tensor of a table of masks: whether it is kept for any expert."""
     kept = table.groupby("tensor", sort=False)["final"].any().to_numpy()
-    return table.drop_duplicates("tensor").assign(kept=kept, component=component_of_tensors)
+    return table.drop_duplicates("tensor").assign(kept=kept, component=find_components)
 
 
-def kept_by_weights(run: Run) -> tuple[pd.DataFrame, str]:
+def list_tensors_by_weights(run: Run) -> tuple[pd.DataFrame, str]:
     """One row for each tensor of a run with the scalars that the merge changed, and the rule of counting them."""
     table = page_data.run_table(run.id, "tensors")
     condition = "any of its models differs" if run.per_task else "the merged model differs"
     rule = (
         f"Every scalar in which {condition} from the pretrained one counts as kept, before rounding to its data type."
     )
-    return table.assign(kept=table["kept_numel"] > 0, component=component_of_tensors), rule
+    return table.assign(kept=table["kept_numel"] > 0, component=find_components), rule
 
 
 def draw_kept_share(table: pd.DataFrame, run: Run, by: str, rule: str) -> None:
@@ -69,6 +69,6 @@ def draw_kept_share(table: pd.DataFrame, run: Run, by: str, rule: str) -> None:
     paper = paper_line.claim_lines("masks/kept_share")
     chart_view.draw_chart(
         "kept_share", table, name=f"kept_share_{run.id[:8]}", headed=True, by=by,
-        description=f"{rule} {paper}", of=[run],
+        description=f"{rule} {paper}", sources=[run],
     )  # fmt: skip
     paper_line.draw_lines(paper, [run])

@@ -14,7 +14,7 @@ from app.views.masks import paint_link, paint_numbers, paint_run, paint_tools
 from app.views.masks.paint_sheet import PaintSheet
 from app.widgets import chart_view
 from app.widgets.jobs import measure_button
-from merging.study.analysis.measurement_registry import MEASURES
+from merging.study.analysis.measurement_registry import MEASUREMENTS
 from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def draw_painting(
     run_masks: pd.DataFrame | None,
     group: str,
     *,
-    thirds: bool = False,
+    qkv_separate: bool = False,
 ) -> None:
     """Draw the canvas of a run with its tools, numbers and run panel.
 
@@ -56,7 +56,7 @@ def draw_painting(
     ``thirds`` is whether the run masks query, key and value separately.
     """
     chart_view.draw_question(paint_tools.CANVAS)
-    if thirds:
+    if qkv_separate:
         st.caption(WHOLE_TENSORS_NOTE)
     run_mask = (
         None if run_masks is None else run_masks["final"].to_numpy(bool).reshape(run_masks["expert"].nunique(), -1)
@@ -79,7 +79,7 @@ def _read_losses(run: Run, masks: pd.DataFrame) -> Factors | None:
 
     The change is the mean of those in and out of domain.
     """
-    if FIRST_ORDER not in MEASURES or (measurement := measurements.find_measurement(FIRST_ORDER, run.id)) is None:
+    if FIRST_ORDER not in MEASUREMENTS or (measurement := measurements.find_measurement(FIRST_ORDER, run.id)) is None:
         return None
     rows = measurements.measured_table(measurement, "experts").groupby(["expert", "tensor"])["take_out"].mean()
     return _make_matrix(rows, masks, "tensor")
@@ -116,7 +116,7 @@ def draw_canvas(sheet: PaintSheet) -> None:
         chart_view.draw_chart(
             paint_tools.CANVAS, sheet.canvas_table(painting.factors), name=f"painted_{sheet.run.id[:8]}", headed=True,
             on_click=chart_view.Gesture(shape, paint_tools.make_gesture_callback(sheet)), group=sheet.group,
-            brush=paint_tools.read_brush_factor(), description=kept_note, of=[sheet.run],
+            brush=paint_tools.read_brush_factor(), description=kept_note, sources=[sheet.run],
         )  # fmt: skip
     paint_numbers.draw_expert_table(sheet, painting.factors)
     if sheet.squares is None:

@@ -14,7 +14,7 @@ from app.session import painting_state
 from app.session.painting import Factors
 from merging.base.errors import ParameterError, StoreError
 from merging.base.files import strict_json
-from merging.methods.factor_rules import LARGEST, FactorRule, parse_rules, resolve, rules_text
+from merging.methods.factor_rules import MAX_FACTOR, FactorRule, parse_rules, resolve, rules_text
 from merging.models.families import Parameter
 from merging.study.runs.drafts import Drafts
 
@@ -90,6 +90,6 @@ def read_factors(text: str, experts: Sequence[str], tensors: Sequence[Parameter]
         factors = np.array(content.get("factors"), np.float64)
     except (TypeError, ValueError):
         factors = np.full(0, np.nan)
-    if factors.shape != (len(experts), len(tensors)) or not (np.abs(factors) <= LARGEST).all():
-        raise ParameterError(f"Its factors are not numbers in [-{LARGEST:g}, {LARGEST:g}], one for each cell.")
+    if factors.shape != (len(experts), len(tensors)) or not (np.abs(factors) <= MAX_FACTOR).all():
+        raise ParameterError(f"Its factors are not numbers in [-{MAX_FACTOR:g}, {MAX_FACTOR:g}], one for each cell.")
     return factors

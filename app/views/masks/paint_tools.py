@@ -11,7 +11,7 @@ from app.session import painting_state
 from app.session.painting import Cells, boxed_cells, clicked_cells, largest_tensors, random_tensors, select_names
 from app.views.masks.paint_sheet import PaintSheet
 from app.widgets import chart_view
-from merging.methods.factor_rules import LARGEST
+from merging.methods.factor_rules import MAX_FACTOR
 from viz.figure_text import clean_text
 from viz.parts.tensor_columns import order_tensors
 
@@ -55,7 +55,7 @@ def draw_tool_bar(stroke_count: int, undone_count: int) -> str:
         )
         if choice == OTHER_VALUE:
             st.number_input(
-                "Value", -LARGEST, LARGEST, 1.5, 0.1, key=FACTOR_KEY, width=140,
+                "Value", -MAX_FACTOR, MAX_FACTOR, 1.5, 0.1, key=FACTOR_KEY, width=140,
                 help="2 doubles a task vector, a number below 0 reverses it.",
             )  # fmt: skip
         st.button(
@@ -71,12 +71,12 @@ def draw_tool_bar(stroke_count: int, undone_count: int) -> str:
 
 
 def _undo() -> None:
-    if painting := painting_state.painting():
+    if painting := painting_state.current_painting():
         painting.undo()
 
 
 def _redo() -> None:
-    if painting := painting_state.painting():
+    if painting := painting_state.current_painting():
         painting.redo()
 
 
@@ -85,13 +85,13 @@ def make_gesture_callback(sheet: PaintSheet) -> Callable[[], None]:
 
     def paint() -> None:
         if st.session_state.get(TOOL_KEY) != RECTANGLE_TOOL:
-            if (mark := chart_view.clicked_mark(CANVAS)) is not None:
+            if (mark := chart_view.read_clicked_mark(CANVAS)) is not None:
                 facts = {name: list(sheet.facts[name]) for name in ("tensor", "section", "part")}
                 _paint(clicked_cells(sheet.experts, facts, mark), _mark_in_words(mark))
             return
         index_by_name = {name: number for number, name in enumerate(sheet.facts["tensor"])}
         order = [index_by_name[name] for name in order_tensors(sheet.facts, sheet.group)["tensor"]]
-        for box in chart_view.drawn_boxes(CANVAS):
+        for box in chart_view.read_boxes(CANVAS):
             _paint(boxed_cells(len(sheet.experts), order, box), "a rectangle")
 
     return paint
@@ -103,7 +103,7 @@ def _mark_in_words(mark: dict[str, str]) -> str:
 
 
 def _paint(cells: Cells, description: str) -> None:
-    painting, factor = painting_state.painting(), read_brush_factor()
+    painting, factor = painting_state.current_painting(), read_brush_factor()
     if painting is not None and painting.factors.shape == cells.shape:
         painting.paint(cells, factor, f"{factor:g} on {description}")
 
@@ -199,7 +199,7 @@ def _replace_painting(sheet: PaintSheet, name: str, number: int) -> None:
         START_LARGEST: f", k = {number}",
         START_LWPTV: f", {sheet.ratio:g}",
     }.get(name, "")
-    if (painting := painting_state.painting()) and painting.factors.shape == start_mask.shape:
+    if (painting := painting_state.current_painting()) and painting.factors.shape == start_mask.shape:
         painting.replace(start_mask.astype(np.float64), f"start from {name}{detail}")
 
 

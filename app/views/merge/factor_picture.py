@@ -35,8 +35,8 @@ def draw_factors(step: DraftStep, params: ManualParams, current: Draft, experts:
     if not factors.experts or not factors.tensors:
         return
     table = recipes.repeat_for_experts(facts, factors.experts).assign(factor=factors.values.reshape(-1))
-    shown_table, options, _ = expert_names.with_names(table, {})
-    figure = figures.page_figure(CHART_KEY, shown_table, {"small": True, **options}, False)
+    shown_table, options, _ = expert_names.show_names(table, {})
+    figure = figures.draw_page_figure(CHART_KEY, shown_table, {"small": True, **options}, False)
     st.caption(
         find(CHART_KEY).question if params.when != AFTER else "By which factor is the merged task vector multiplied?"
     )
@@ -64,7 +64,7 @@ def _find_painted_step(current: Draft) -> DraftStep | None:
 def _draw_paint_link(params: ManualParams, current: Draft, experts: Mapping[str, str]) -> None:
     """Draw a link that opens these factors and the chain on Masks, over a stored run of the same experts."""
     chosen_experts = {name: experts[name] for name in current.experts}
-    if (run := _find_run(current, chosen_experts, page_data.merges_of(page_data.stored_runs()))) is None:
+    if (run := _find_run(current, chosen_experts, page_data.list_merges(page_data.stored_runs()))) is None:
         st.caption(NO_RUN)
         return
     default_rules = [FactorRule(factor=params.default)] if params.default != 1 else []

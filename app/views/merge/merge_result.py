@@ -97,7 +97,7 @@ def _draw_comparison(run: Run, stored_runs: Sequence[Run]) -> Run | None:
         {name: [row[index] for row in rows] for index, name in enumerate(columns)},
         border="horizontal", hide_index=True, alt="Averages of this run, of the reference models and of the best run",
     )  # fmt: skip
-    missing_names = [name for kind, name in score_tables.NAMES.items() if kind not in set(table["kind"])][:2]
+    missing_names = [name for kind, name in score_tables.REFERENCE_NAMES.items() if kind not in set(table["kind"])][:2]
     ranked_note = RANKED_NOTE.format(
         score_name, plural(len(other_runs), "stored run"), "s" if len(other_runs) == 1 else ""
     )
@@ -125,7 +125,7 @@ def _find_best(table: pd.DataFrame, other_runs: Sequence[Run], score: str) -> Ru
 def _list_rows(table: pd.DataFrame, run: Run, best: Run | None) -> Iterator[list[str]]:
     """The Markdown cells of each row: name, both averages with their intervals, H-score."""
     by_run: dict[str, dict[Any, Any]] = {row["run"]: row for row in table.to_dict("records")}
-    names = {run.id: f"**{THIS_RUN}**", **score_tables.NAMES}
+    names = {run.id: f"**{THIS_RUN}**", **score_tables.REFERENCE_NAMES}
     if best is not None:
         names[best.id] = f"{BEST_RUN}: {page_text.safe_text(best.name, 60)}"
     for key, name in names.items():

@@ -29,7 +29,7 @@ PATH_RULE = "This server reads only files whose names start with models:, like t
 
 def pick_family(current: Draft) -> None:
     """Ask whether the whole network is merged, if it contains a CLIP image encoder beside other parts."""
-    if recipes.holds_clip(current.pretrained):
+    if recipes.contains_clip(current.pretrained):
         current.family = st.segmented_control(
             "Merge", list(FAMILIES), default=current.family, format_func=FAMILIES.__getitem__, required=True,
             key=f"family{current.merge.uid}",

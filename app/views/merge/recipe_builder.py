@@ -51,7 +51,7 @@ def choose_models() -> ModelSet:
         TaskError: there are no models.
     """
     sets = page_data.model_sets()
-    set_key, missing_id = view_state.picked_set(list(sets))
+    set_key, missing_id = view_state.resolve_set(list(sets))
     if missing_id:
         st.warning(
             f"The set of models “{page_text.safe_text(missing_id, 20)}” is no longer available; another set is shown."
@@ -71,7 +71,7 @@ def _choose_set() -> None:
     view_state.pick_set(st.session_state[SET_KEY])
 
 
-def current_draft(models: ModelSet) -> Draft:
+def find_current_draft(models: ModelSet) -> Draft:
     """The recipe being built: from the link, else from this session, else from a preset; always on these models."""
     current, experts = view_state.draft(), dict(models.experts)
     if link := view_state.linked_chain():
@@ -87,7 +87,7 @@ def current_draft(models: ModelSet) -> Draft:
     if current.pretrained != models.pretrained or not set(current.experts) <= set(experts):
         current.pretrained, current.experts = models.pretrained, list(experts)
         current.forget_model_choices()
-    view_state.keep_draft(current)
+    view_state.store_draft(current)
     return current
 
 
@@ -127,7 +127,7 @@ def _make_preset_draft(key: str, pretrained: str, experts: Mapping[str, str]) ->
 def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
     if key := st.session_state["preset"]:
         chosen_experts = {name: experts[name] for name in current.experts} or dict(experts)
-        view_state.keep_draft(_make_preset_draft(key, current.pretrained, chosen_experts))
+        view_state.store_draft(_make_preset_draft(key, current.pretrained, chosen_experts))
         st.session_state["preset_shown"] = key
 
 
@@ -151,7 +151,7 @@ def _use_recipe() -> None:
             )
         else:
             view_state.pick_set(set_key)
-            view_state.keep_draft(Draft.from_recipe(recipe))
+            view_state.store_draft(Draft.from_recipe(recipe))
             st.session_state["preset_shown"] = ""
             st.session_state["recipe_note"] = " ".join(recipe.unused)
 
@@ -299,7 +299,7 @@ def _draw_adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, s
 def _draw_test_data(current: Draft) -> bool:
     """Draw fields for the images that the chain learns from; returns whether their values are valid."""
     test_data = parameter_controls.draw_parameters(
-        TestData, current.test_data, f"test_data{current.merge.uid}", titles=page_text.PROTOCOLS
+        TestData, current.test_data, f"test_data{current.merge.uid}", titles=page_text.TEST_DATA_WORDS
     )
     if test_data is None:
         return False

@@ -15,7 +15,7 @@ from app.views.methods import method_facts, paper_lines
 from app.widgets import page_parts, parameter_controls
 from merging.images.benchmarks.metrics import PER_TASK
 from merging.methods.method import Merge, Method
-from merging.recipes.papers.published_figures import SOURCES, Figure, with_method
+from merging.recipes.papers.published_figures import SOURCES, Figure, list_figures_with_method
 from merging.recipes.presets import PLUGIN
 from merging.study.runs.run import Run
 
@@ -62,7 +62,7 @@ def _draw_idea(method: Method) -> None:
     st.markdown(page_text.safe_text(method.summary, 600))
     with_values = bool(bounds) and st.session_state.get("filled", False)
     st.latex(
-        parameter_controls.filled_formula(method.formula, bounds, method.params().values() if with_values else {})[0]
+        parameter_controls.fill_formula(method.formula, bounds, method.params().values() if with_values else {})[0]
     )
     if bounds:
         st.toggle("With the default values", key="filled", persist_state="session")
@@ -103,7 +103,7 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored_runs: Sequence[Run
     """Draw the papers' numbers for chains with the method, and our runs of the same chains."""
     st.subheader("The papers’ numbers and ours", anchor=False)
     is_merge = method.role == "merge"  # chains with edits before a merge have their own table
-    figures, runs_of_method = with_method(method.role, method.key), method_facts.find_runs(method, runs)
+    figures, runs_of_method = list_figures_with_method(method.role, method.key), method_facts.find_runs(method, runs)
     rows_alone = published_tables.match_rows(
         [figure for figure in figures if not is_merge or (len(figure.chain) == 1 and not figure.adapt)],
         [run for run in runs_of_method if not is_merge or (len(run.chain) == 1 and not run.adapt)],
@@ -136,7 +136,7 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored_runs: Sequence[Run
 
 def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored_runs: Sequence[Run]) -> None:
     table = published_tables.paper_table(rows, stored_runs)
-    printed_columns = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
+    printed_columns = [column for column in table.columns if column[0] in published_tables.TOWER_HEADS.values()]
     st.dataframe(
         table.style.set_properties(subset=printed_columns, color=printed_color()),
         hide_index=True,
@@ -152,7 +152,7 @@ def _draw_explanation(method: Method, figures: Sequence[Figure]) -> None:
     """Draw a caption on the two groups of columns and why they are separate."""
     sources = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
     computed_note, benchmark = (
-        page_text.safe_text(published_tables.COMPUTED, 300),
+        page_text.safe_text(published_tables.COMPUTED_NOTE, 300),
         page_text.safe_text(benchmark_choice.benchmark_in_words()),
     )
     tower = published_tables.benchmark_tower()

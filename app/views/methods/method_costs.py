@@ -215,7 +215,7 @@ def _find_work() -> dict[MethodName, ChainWork]:
         return {}
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _count_work(benchmark: str) -> dict[MethodName, ChainWork]:
     from merging.engine.evaluation.method_work import method_work
 

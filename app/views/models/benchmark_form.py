@@ -45,7 +45,7 @@ NO_DATA_SET = (
 LIMITS_NOTE = "`sample_data/README.md` states which images are sampled, and which data sets are refused."
 
 
-def typed_path() -> str:
+def read_typed_path() -> str:
     """The typed path, which the field below shows; empty where typing is not allowed."""
     return str(st.session_state.get(TYPED_PATH_KEY, "")).strip() if model_files.is_local() else ""
 
@@ -58,7 +58,7 @@ def draw_form(model_entries: Sequence[CatalogEntry]) -> None:
     _draw_jobs()
     with st.container(border=True):
         _draw_sources()
-        data_sets = {location.reference: location for location in model_files.list_data_sets(typed_path())}
+        data_sets = {location.reference: location for location in model_files.list_data_sets(read_typed_path())}
         try:
             model_sets = page_data.model_sets()
         except TaskError:
@@ -177,12 +177,12 @@ def _pick_class_names(
 
     Returns the picked source as fields of the description.
     """
-    from merging.images.prompt_sets import prompt_keys, prompts
+    from merging.images.prompt_sets import list_prompt_keys, read_prompts
     from merging.sharing.catalog.data_set_catalog import find_alike
     from merging.sharing.catalog.model_groups import HEAD_NAME
 
     head_entries = {f"{HEAD_PREFIX}{item.reference}": item for item in model_entries if HEAD_NAME.fullmatch(item.name)}
-    published_options = [f"{PROMPTS_PREFIX}{key}" for key in prompt_keys()]
+    published_options = [f"{PROMPTS_PREFIX}{key}" for key in list_prompt_keys()]
     options = [*([NAMES_OF_DATA] if facts.class_names else []), TYPED_NAMES, *head_entries, *published_options]
     heads_by_name = {item.name[5:]: one for one, item in head_entries.items()}  # without "head_"
     released_name, prompts_key = find_alike(name, heads_by_name), benchmark_plan.find_prompts(name, facts.class_names)
@@ -198,7 +198,7 @@ def _pick_class_names(
         if option in head_entries:
             return f"released {clean_text(head_entries[option].name, 40)}"
         if option.startswith(PROMPTS_PREFIX):
-            return f"names of {prompts(option.removeprefix(PROMPTS_PREFIX)).title}"
+            return f"names of {read_prompts(option.removeprefix(PROMPTS_PREFIX)).title}"
         return "the data's own names" if option == NAMES_OF_DATA else "typed by hand"
 
     source = st.selectbox("Class names", options, options.index(default), format_func=label, key=f"names_{key}")
@@ -211,9 +211,9 @@ def _pick_class_names(
 
 def _pick_wording(key: str, prompts_key: str) -> dict[str, str]:
     """Published prompts, with a picker of their wording if the Hub writes the class names differently."""
-    from merging.images.prompt_sets import CLIP, HUB, prompts
+    from merging.images.prompt_sets import CLIP, HUB, read_prompts
 
-    wordings = prompts(prompts_key).wordings
+    wordings = read_prompts(prompts_key).wordings
     if wordings.get(HUB, wordings[CLIP]) == wordings[CLIP]:
         return {"prompts": prompts_key}
     wording_labels = {CLIP: "as CLIP’s authors write them", HUB: "as the Hub writes them"}
@@ -306,7 +306,7 @@ def make_job_subject(name: str) -> str:
 def _draw_jobs() -> None:
     """Draw the benchmarks in progress, and a button that switches to a finished one."""
     is_any_live = any(job.is_live for job in _list_jobs())
-    guarded_fragment(_draw_jobs_now, run_every=tray.POLL if is_any_live else None)()
+    guarded_fragment(_draw_jobs_now, run_every=tray.POLL_SECONDS if is_any_live else None)()
 
 
 def _list_jobs() -> list[Job]:

@@ -81,7 +81,7 @@ def _draw_contents() -> None:
     """Draw the tasks, images and experts of the current benchmark in a few lines."""
     try:
         benchmark = page_data.benchmark()
-        counts = [benchmark.count_images(task.key, page_data.SPLIT) for task in benchmark.tasks]
+        counts = [benchmark.count_images(task.key, page_data.SCORED_SPLIT) for task in benchmark.tasks]
         digest = benchmark.digest
     except (MergingError, OSError) as error:
         st.error(page_text.safe_text(error, 600), icon=":material/error:")
@@ -189,7 +189,7 @@ def _draw_delete(folders_by_key: dict[str, Path]) -> None:
 def _delete_benchmark(key: str) -> None:
     """Callback: delete one of the user's own benchmarks, unless a job uses it."""
     from merging.base.files import atomic
-    from merging.base.files.disk import OTHER_STORE, explain_os_errors
+    from merging.base.files.disk import STORE_REMEDY, explain_os_errors
 
     path = benchmark_folders.list_built(page_data.store().root).get(key)
     if path is None:
@@ -197,7 +197,7 @@ def _delete_benchmark(key: str) -> None:
     if any(job.is_live and job.benchmark == str(path) for job in page_data.job_queue().list_jobs()):
         st.session_state[NOTICE_KEY] = f"A job is using {path.name}, so it was not deleted."
         return
-    atomic.retire(path)
-    with explain_os_errors("Its description", OTHER_STORE, "removed"):
+    atomic.remove_entry(path)
+    with explain_os_errors("Its description", STORE_REMEDY, "removed"):
         path.with_name(f"{path.name}.yaml").unlink(missing_ok=True)  # the file that it was made from
     st.session_state[NOTICE_KEY] = f"{path.name} was deleted."

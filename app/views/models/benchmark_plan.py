@@ -51,13 +51,13 @@ def list_configuration_names(reference: str) -> tuple[str, ...]:
     return _list_configurations(reference, page_data.file_state(reference))
 
 
-@st.cache_data(max_entries=page_data.CACHED, ttl=CACHE_SECONDS, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, ttl=CACHE_SECONDS, show_spinner=False)
 def _list_configurations(reference: str, state: tuple[int, ...]) -> tuple[str, ...]:
-    from merging.images.data_sets.hub_cache import snapshot
-    from merging.images.data_sets.table_layouts import configurations
+    from merging.images.data_sets.hub_cache import find_snapshot
+    from merging.images.data_sets.table_layouts import list_configurations
 
     try:
-        names = configurations(snapshot(locate(reference)))
+        names = list_configurations(find_snapshot(locate(reference)))
     except (MergingError, OSError):
         return ()  # `_inspect` reports the error
     return names if len(names) > 1 else ()
@@ -68,7 +68,7 @@ def inspect_data_set(reference: str, configuration: str | None = None) -> DataSe
     return _inspect_cached(reference, configuration, page_data.file_state(reference))
 
 
-@st.cache_data(max_entries=page_data.CACHED, ttl=CACHE_SECONDS, show_spinner="Inspecting the data set …")
+@st.cache_data(max_entries=page_data.MAX_CACHED, ttl=CACHE_SECONDS, show_spinner="Inspecting the data set …")
 def _inspect_cached(reference: str, configuration: str | None, state: tuple[int, ...]) -> DataSetFacts:
     from merging.images.data_sets.data_set_formats import open_data
 
@@ -88,13 +88,13 @@ def _inspect_cached(reference: str, configuration: str | None, state: tuple[int,
 def find_prompts(name: str, names: Sequence[str]) -> str | None:
     """The key of the published prompts for a data set of that name, if its classes match."""
     from merging.base.errors import TaskError
-    from merging.images.prompt_sets import prompts
+    from merging.images.prompt_sets import read_prompts
     from merging.sharing.catalog.data_set_catalog import find_prompt_key
 
     if not (key := find_prompt_key(name)) or not names:
         return key
     try:
-        prompts(key).match(names)
+        read_prompts(key).match(names)
     except TaskError:
         return None
     return key
@@ -134,7 +134,7 @@ def draw_plan(description: Mapping[str, Any], folder: Path) -> None:
     )
 
 
-@st.cache_data(max_entries=page_data.CACHED, ttl=CACHE_SECONDS, show_spinner="Inspecting the data sets …")
+@st.cache_data(max_entries=page_data.MAX_CACHED, ttl=CACHE_SECONDS, show_spinner="Inspecting the data sets …")
 def _summarize_plan(description_yaml: str, states: tuple[tuple[int, ...], ...], folder: Path) -> PlanSummary:
     from merging.base.files.plain_yaml import read_plain_yaml
     from merging.images.benchmarks.build.benchmark_description import Description
@@ -165,10 +165,10 @@ def _summarize_plan(description_yaml: str, states: tuple[tuple[int, ...], ...], 
 @requires(VisitorAction.COMMAND)
 def store_description(path: Path, description: Mapping[str, Any]) -> None:
     """Write a description to the file that the job reads. Raises StoreError if the store is not writable."""
-    from merging.base.files.disk import OTHER_STORE, explain_os_errors
+    from merging.base.files.disk import STORE_REMEDY, explain_os_errors
     from merging.base.files.plain_yaml import write_yaml
     from merging.base.files.records import write_text
 
-    with explain_os_errors("The description of the benchmark", OTHER_STORE):
+    with explain_os_errors("The description of the benchmark", STORE_REMEDY):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_text(path, write_yaml(dict(description)))

@@ -71,9 +71,9 @@ def draw_sources() -> str:
             with st.container():
                 upload_number = st.session_state.get(f"{UPLOAD_KEY}_number", 0)
                 st.file_uploader(
-                    f"Or a small file, up to {uploaded_models.MOST_MB_PER_FILE} MB", ["safetensors", "pt", "pth",
+                    f"Or a small file, up to {uploaded_models.MAX_MB_PER_FILE} MB", ["safetensors", "pt", "pth",
                     "bin", "ckpt", "pkl"],
-                    key=f"{UPLOAD_KEY}_{upload_number}", max_upload_size=uploaded_models.MOST_MB_PER_FILE,
+                    key=f"{UPLOAD_KEY}_{upload_number}", max_upload_size=uploaded_models.MAX_MB_PER_FILE,
                     on_change=_store_upload, args=(upload_number,),
                     help=UPLOAD_HELP,
                 )  # fmt: skip

@@ -129,7 +129,7 @@ def _edit_names(
     prefix: str, group: ModelGroup | None, references: Sequence[str], paths: Mapping[str, str]
 ) -> dict[str, str]:
     """{name: reference} of the experts; the names can be edited."""
-    from merging.sharing.catalog.model_set_store import LONGEST_NAME, choose_free_name, make_usable_name
+    from merging.sharing.catalog.model_set_store import MAX_NAME_CHARACTERS, choose_free_name, make_usable_name
 
     group_names = {item.reference: name for name, item in group.experts.items()} if group else {}
     experts: dict[str, str] = {}
@@ -141,7 +141,7 @@ def _edit_names(
                 typed_name = st.text_input(
                     page_text.safe_text("/".join(paths[reference].split("/")[-2:]), 50),
                     name,
-                    max_chars=LONGEST_NAME,
+                    max_chars=MAX_NAME_CHARACTERS,
                     key=f"{prefix}_name_{reference}",
                 )
                 experts[choose_free_name(typed_name.strip() or name, experts)] = reference
@@ -177,12 +177,12 @@ def _draw_save_button(
     """Draw the field for the title, and the button that adds the set to the Merge page."""
     if refused_action.draw_refusal(VisitorAction.MERGE):
         return
-    from merging.sharing.catalog.model_set_store import LONGEST_NAME, make_usable_name
+    from merging.sharing.catalog.model_set_store import MAX_NAME_CHARACTERS, make_usable_name
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
         default_title = make_usable_name(group.title) if group else "My models"
         title = st.text_input(
-            "Title of the set", default_title, max_chars=LONGEST_NAME, key=f"{prefix}_title", width=320
+            "Title of the set", default_title, max_chars=MAX_NAME_CHARACTERS, key=f"{prefix}_title", width=320
         )
         st.button(
             "Add to the Merge page", type="primary", icon=":material/playlist_add:", key="keep_set",

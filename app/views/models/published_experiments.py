@@ -43,7 +43,7 @@ def draw_experiments() -> None:
     st.markdown(INTRODUCTION)
     experiments_by_key = {experiment.key: experiment for experiment in experiments.all_experiments()}
     _draw_catalog(list(experiments_by_key.values()))
-    key = view_state.picked_value(address.EXPERIMENT, list(experiments_by_key), next(iter(experiments_by_key)))
+    key = view_state.resolve_value(address.EXPERIMENT, list(experiments_by_key), next(iter(experiments_by_key)))
     st.selectbox(
         "Experiment", list(experiments_by_key), list(experiments_by_key).index(key),
         format_func=lambda key: f"{key}  ·  {experiments_by_key[key].title}",

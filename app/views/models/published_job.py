@@ -16,7 +16,7 @@ from app.session.click_errors import guarded_fragment
 from app.widgets.jobs import refused_action, tray
 from merging.base import settings
 from merging.base.modes import VisitorAction
-from merging.base.settings import HUB_SWITCH
+from merging.base.settings import HUB_VARIABLE
 from merging.base.text import duration_text, size_text
 from merging.tasks.queue.job_kinds import PUBLISHED
 from merging.tasks.queue.job_records import Job
@@ -40,7 +40,7 @@ def draw_job(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:
     """Draw the progress of the experiment's job, or the button of the next step."""
     job = _find_job(experiment)
     if job is not None and (job.is_live or job.state != "done"):
-        guarded_fragment(_draw_progress, run_every=tray.POLL if job.is_live else None)(experiment.key)
+        guarded_fragment(_draw_progress, run_every=tray.POLL_SECONDS if job.is_live else None)(experiment.key)
         if job.is_live:
             tray.follow_jobs([job])
             return
@@ -122,9 +122,9 @@ def _draw_forbidden(experiment: Experiment, choice: Choice, plan: FetchPlan, set
     """Draw why this server fetches nothing, and the command to type instead."""
     from merging.sharing.published.experiment_texts import command_words
 
-    st.info(FORBIDDEN_NOTE.format(HUB_SWITCH, setting, HUB_SWITCH), icon=":material/cloud_off:")
-    command_line = [*command_words(RUN_COMMAND, experiment, choice), *settings.store_words()]
-    st.code(f"{HUB_SWITCH}=on python -m merging {shlex.join(command_line)}", language="sh", wrap_lines=True)
+    st.info(FORBIDDEN_NOTE.format(HUB_VARIABLE, setting, HUB_VARIABLE), icon=":material/cloud_off:")
+    command_line = [*command_words(RUN_COMMAND, experiment, choice), *settings.store_arguments()]
+    st.code(f"{HUB_VARIABLE}=on python -m merging {shlex.join(command_line)}", language="sh", wrap_lines=True)
     complete_parts = [part for part in plan.parts if part.is_complete]
     fetched_note = (
         f"{size_text(plan.local_bytes)} of it, {len(complete_parts)} of {len(plan.parts)} repositories"

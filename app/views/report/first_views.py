@@ -26,7 +26,7 @@ CHARTS_HELP = "Its scores, its kept share, its masks if it pruned, and its drift
 
 def draw_picker(stored_runs: Sequence[Run]) -> None:
     """Draw a picker of a run and a button that adds its views."""
-    runs = {run.id: run for run in page_data.merges_of(stored_runs)}
+    runs = {run.id: run for run in page_data.list_merges(stored_runs)}
     if not runs:
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -45,7 +45,7 @@ def draw_picker(stored_runs: Sequence[Run]) -> None:
 def add_views(run: Run, stored_runs: Sequence[Run]) -> None:
     """Callback: add the views that the report does not contain yet."""
     try:
-        source = report_sources.source_of(run)
+        source = report_sources.make_source(run)
         for view in list_first_views(run, stored_runs):
             if not report_keeper.current_report().find(view.key, view.table, view.options):
                 report_sources.add_view(view, [source], BUTTON_NAME)
@@ -86,13 +86,13 @@ def list_first_views(run: Run, stored_runs: Sequence[Run]) -> Iterator[ReportVie
 def _list_mask_views(run: Run, stored_runs: Sequence[Run]) -> Iterator[ReportView]:
     """The masks and the share that they keep of each role; for a run that did not prune, the share that it changed."""
     from merging.methods.shared.saliency import apply_ratio
-    from merging.recipes.presets import settings_of
-    from merging.study.runs.edit_pairs import same_saliency
+    from merging.recipes.presets import read_settings
+    from merging.study.runs.edit_pairs import find_same_saliency
 
     page_address = f"masks?{address.RUN}={run.id}"
-    table, caption = kept_share.kept_by_weights(run)
-    if stored_run.SALIENCY in run.tables or same_saliency(run, stored_runs):
-        ratio, shares_masks = settings_of(run.recipe)
+    table, caption = kept_share.list_tensors_by_weights(run)
+    if stored_run.SALIENCY in run.tables or find_same_saliency(run, stored_runs):
+        ratio, shares_masks = read_settings(run.recipe)
         masks = apply_ratio(page_data.saliency(run, stored_runs)[0], ratio, shares_masks)
         caption = kept_share.kept_in_words(masks, ratio, ratio)
         yield _make_view(
@@ -103,12 +103,12 @@ def _list_mask_views(run: Run, stored_runs: Sequence[Run]) -> Iterator[ReportVie
             caption,
             page_address,
         )
-        table, caption = kept_share.kept_by_masks(masks), f"Counted from the masks at prune ratio {ratio:g}."
+        table, caption = kept_share.list_tensors_by_masks(masks), f"Counted from the masks at prune ratio {ratio:g}."
     yield _make_view(run, "kept_share", table, {"by": "role"}, caption, page_address)
 
 
 def _make_view(
     run: Run, key: str, table: pd.DataFrame, options: Mapping[str, Any], caption: str, page_address: str
 ) -> ReportView:
-    table, options, _ = expert_names.with_names(table, options)
+    table, options, _ = expert_names.show_names(table, options)
     return ReportView(key, table, options, caption=page_text.plain_text(caption), place=page_address, sources=(run.id,))

@@ -9,11 +9,11 @@ import streamlit as st
 from app import page_text
 from app.reading import listed_models
 from app.session import click_errors, report_keeper
-from merging.study.runs.drafts import DAYS, Draft
+from merging.study.runs.drafts import MAX_AGE_DAYS, Draft
 from viz.figure_text import clean_text, plural
 
 STORAGE_NOTE = (
-    f"This server stores the report for {DAYS} days after the last change. The address of this page opens the report "
+    f"This server stores the report for {MAX_AGE_DAYS} days after the last change. The address of this page opens the report "
     "again in any tab; everyone with the address can read and change it. The address from **Link** under a chart does "
     "not open it."
 )
@@ -42,7 +42,7 @@ def draw_stored_reports() -> None:
                     on_click=click_errors.guard_callback(report_keeper.current_keeper().delete),
                 )  # fmt: skip
     if listed_models.is_local() and (
-        earlier_reports := {draft.token: draft for draft in report_keeper.earlier_reports()}
+        earlier_reports := {draft.token: draft for draft in report_keeper.list_earlier_reports()}
     ):
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
             chosen_token = st.selectbox(

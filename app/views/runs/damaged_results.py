@@ -84,12 +84,12 @@ def _draw_actions(damage: Damage, recompute_source: object, number: int) -> None
 
 def _find_recompute_source(damage: Damage) -> object:
     """The recipe of a run, or a measurement with its run; None if a page cannot compute the result again."""
-    from merging.study.analysis.measurement_store import damaged_subject
+    from merging.study.analysis.measurement_store import read_damaged_subject
     from merging.study.runs.run_store import read_damaged_recipe
 
     if damage.kind == RUN:
         return read_damaged_recipe(damage)
-    return damaged_subject(damage.path) if damage.kind == "measurement" else None
+    return read_damaged_subject(damage.path) if damage.kind == "measurement" else None
 
 
 @click_errors.guard_callback

@@ -78,7 +78,7 @@ def _draw_machine() -> None:
 
     from merging.base.devices import choose_device, describe_device
     from merging.base.free_memory import free_memory
-    from merging.study.runs.run_facts import versions
+    from merging.study.runs.run_facts import list_versions
 
     st.header("About this machine", anchor=False)
     facts = {
@@ -86,7 +86,7 @@ def _draw_machine() -> None:
         "Cores": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
         "Memory": f"{size_text(psutil.virtual_memory().total)}, {size_text(free_memory())} available",
         "System": f"{platform.system()} {platform.machine()}",
-        "Versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+        "Versions": ", ".join(f"{name} {version}" for name, version in list_versions().items()),
         "Streamlit": st.__version__,
     }
     if listed_models.is_local():

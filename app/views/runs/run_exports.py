@@ -90,7 +90,7 @@ def _draw_form(runs: Sequence[Run]) -> None:
     folder_argument = folder or "merged"
     command_words = ["python", "-m", "merging", "export", runs[0].id, "--out"]
     command_words += (
-        [f"{folder_argument}/{stored_exports.MODEL}"]
+        [f"{folder_argument}/{stored_exports.MODEL_FILE}"]
         if library == STORED_FORMAT
         else [folder_argument, "--to", library]
     )
@@ -134,10 +134,10 @@ def _draw_network_options(runs: Sequence[Run]) -> tuple[str, str, str]:
 @st.cache_data(max_entries=200, show_spinner=False)
 def _read_stored_heads(run_id: str, _run: Run) -> list[str]:
     """The experts whose heads a run stores."""
-    from merging.models.team.task_heads_file import FILE, read_heads
+    from merging.models.team.task_heads_file import HEADS_FILE, read_heads
 
     try:
-        return list(read_heads(_run.file(FILE))) if FILE in _run.files else []
+        return list(read_heads(_run.file(HEADS_FILE))) if HEADS_FILE in _run.files else []
     except (MergingError, OSError):
         return []
 
@@ -223,7 +223,9 @@ def _list_exports(runs: Sequence[Run]) -> list[tuple[StoredExport, Job | None]]:
         for job in reversed(page_data.job_queue().list_jobs())
         if job.kind.startswith(JOB_KIND_PREFIX) and job.subject in ids
     }
-    finished = {(export.run_id, export.target_key): export for export in stored_exports.exports(page_data.store().root)}
+    finished = {
+        (export.run_id, export.target_key): export for export in stored_exports.list_exports(page_data.store().root)
+    }
     queued = {key: StoredExport(*key, _find_target_folder(job)) for key, job in jobs.items()}
     exports_by_key = {key: export for key, export in (finished | queued).items() if key[0] in ids}
     return [(export, jobs.get(key)) for key, export in exports_by_key.items()]
@@ -232,7 +234,7 @@ def _list_exports(runs: Sequence[Run]) -> list[tuple[StoredExport, Job | None]]:
 def _find_target_folder(job: Job) -> Path:
     """The folder that an export job writes to."""
     path = Path(job.words[job.words.index("--out") + 1])
-    return path.parent if path.name == stored_exports.MODEL else path
+    return path.parent if path.name == stored_exports.MODEL_FILE else path
 
 
 def _draw_export(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:

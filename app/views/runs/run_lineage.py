@@ -12,7 +12,7 @@ from app.reading import expert_names
 from app.widgets import chart_view
 from merging.base.errors import MergingError
 from merging.models.model_references import expert_key
-from merging.study.runs.run import Run, merge_same_models
+from merging.study.runs.run import Run, have_same_models
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ def draw_lineage(run: Run, stored_runs: Sequence[Run]) -> None:
     same_expert_runs = [
         candidate
         for candidate in stored_runs
-        if candidate.kind == "merge" and candidate.id != run.id and merge_same_models(run, candidate)
+        if candidate.kind == "merge" and candidate.id != run.id and have_same_models(run, candidate)
     ]
     caption = (
         f"Lineage of **{page_text.safe_text(run.name, 60)}**. The digits below a checkpoint are the first of its "
@@ -46,7 +46,7 @@ def draw_lineage(run: Run, stored_runs: Sequence[Run]) -> None:
     if len(same_expert_runs) > MAX_OTHER_RUNS:
         caption += f" {len(same_expert_runs) - MAX_OTHER_RUNS} more are in the table above."
     table = build_lineage(run, recipe, same_expert_runs[:MAX_OTHER_RUNS])
-    chart_view.draw_chart("lineage", table, name=f"lineage_{run.id}", of=[run], caption=caption)
+    chart_view.draw_chart("lineage", table, name=f"lineage_{run.id}", sources=[run], caption=caption)
 
 
 def build_lineage(run: Run, recipe: Recipe, other_runs: Sequence[Run]) -> pd.DataFrame:

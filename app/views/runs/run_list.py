@@ -29,7 +29,7 @@ SCORE_TITLES = {"in": "In", "out": "Out", "h": "H-score"}
 
 def draw_runs(stored_runs: Sequence[Run]) -> None:
     """Draw the table of runs, then the actions, scores, exports and lineage of the chosen runs."""
-    runs = page_data.merges_of(stored_runs)
+    runs = page_data.list_merges(stored_runs)
     if not runs:
         page_parts.draw_empty(
             "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
@@ -37,7 +37,7 @@ def draw_runs(stored_runs: Sequence[Run]) -> None:
         page_parts.draw_link()
         return
     by_id = {run.id: run for run in runs}
-    chosen_ids, missing_ids = run_choice.selected_runs(list(by_id))
+    chosen_ids, missing_ids = run_choice.resolve_selected_runs(list(by_id))
     if missing_ids:
         run_picker.draw_missing_runs(missing_ids)
         return
@@ -66,7 +66,9 @@ def draw_runs(stored_runs: Sequence[Run]) -> None:
 def _draw_other_count() -> None:
     """Draw the number of runs that are not in the table because they were scored on another benchmark."""
     if count := sum(
-        not page_data.belongs_here(run) for run in page_data.store().list_runs() if run.provenance != PRECOMPUTED
+        not page_data.belongs_to_benchmark(run)
+        for run in page_data.store().list_runs()
+        if run.provenance != PRECOMPUTED
     ):
         verb = "is" if count == 1 else "are"
         st.caption(

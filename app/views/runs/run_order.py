@@ -9,7 +9,7 @@ from app.reading import page_data
 from merging.study.runs.run import Run
 from viz.figure_text import clean_text
 
-ORDERS = {"own runs first": "", "H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}
+ORDER_FIELDS = {"own runs first": "", "H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}
 
 
 def find_runs(runs: Sequence[Run], query: str) -> list[Run]:
@@ -23,8 +23,8 @@ def _make_searched_text(run: Run) -> str:
 
 
 def sort_runs(runs: Sequence[Run], order: str, stored_runs: Sequence[Run]) -> list[Run]:
-    """The runs in one of ``ORDERS``, best first; those without a score come last."""
-    score_field = ORDERS[order]
+    """The runs in one of ``ORDER_FIELDS``, best first; those without a score come last."""
+    score_field = ORDER_FIELDS[order]
     return (
         sorted(runs, key=lambda run: _read_score(run, score_field, stored_runs), reverse=True)
         if score_field

@@ -14,7 +14,7 @@ from app.widgets import page_parts
 from app.widgets.jobs import tray
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
-from merging.study.imported_scores import forget_scores, store_scores
+from merging.study.imported_scores import delete_scores, store_scores
 from merging.study.runs.run import Run
 from merging.study.score_files import parse_scores
 from merging.study.score_table import ScoreTable
@@ -130,4 +130,4 @@ def _store_upload(run_id: str, name: str, content: bytes) -> None:
 @requires(VisitorAction.DELETE)
 def _remove(run_id: str) -> None:
     """Callback: delete the imported scores of a run."""
-    forget_scores(page_data.store().root, run_id)
+    delete_scores(page_data.store().root, run_id)

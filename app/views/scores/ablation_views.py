@@ -17,7 +17,7 @@ from app.views.scores.ablation_data import AblationMember
 from app.widgets import chart_view, page_parts, paper_line
 from app.widgets.jobs import compute_button
 from merging.recipes.papers.ablations import LWPTV_FAMILY as FAMILY
-from merging.recipes.papers.published_figures import OUTSIDE, SOURCES, TASKS
+from merging.recipes.papers.published_figures import IN_DOMAIN_TASKS, OUT_OF_DOMAIN_TASKS, SOURCES
 from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
 
 def _draw_means(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
     table = ablation_data.build_means_table(members, FAMILY, stored_runs)
-    printed_columns = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
+    printed_columns = [column for column in table.columns if column[0] in published_tables.TOWER_HEADS.values()]
     st.dataframe(
         table.style.set_properties(subset=printed_columns, color=printed_color()),
         hide_index=True,
@@ -51,7 +51,7 @@ def _draw_means(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -
         alt=f"Averages of {FAMILY.title} and of its variants, published (computed if marked *) and measured",
     )
     computed_note, benchmark = (
-        page_text.safe_text(published_tables.COMPUTED, 300),
+        page_text.safe_text(published_tables.COMPUTED_NOTE, 300),
         page_text.safe_text(benchmark_choice.benchmark_in_words()),
     )
     st.caption(
@@ -131,7 +131,10 @@ def _draw_printed_figures(members: Sequence[AblationMember]) -> None:
     with st.expander(
         f"The paper's own data sets, as printed ({published_tables.main_tower()})", icon=":material/menu_book:"
     ):
-        for title, names, field in (("In domain", TASKS, "tasks"), ("Out of domain", OUTSIDE, "outside")):
+        for title, names, field in (
+            ("In domain", IN_DOMAIN_TASKS, "tasks"),
+            ("Out of domain", OUT_OF_DOMAIN_TASKS, "outside"),
+        ):
             st.markdown(f"**{title}**")
             table = ablation_data.build_printed_table(members, names, field)
             number = st.column_config.NumberColumn

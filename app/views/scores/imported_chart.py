@@ -21,10 +21,10 @@ CAPTION = (
 )
 
 
-def runs_of_link(stored_runs: Sequence[Run]) -> list[Run]:
+def find_linked_runs(stored_runs: Sequence[Run]) -> list[Run]:
     """The runs that the address names, if all are of networks other than CLIP; else none."""
     ids = [run_id for run_id in st.query_params.get(address.RUNS, "").split(",") if run_id]
-    other_network_runs = {run.id: run for run in page_data.merges_of(stored_runs) if run.network}
+    other_network_runs = {run.id: run for run in page_data.list_merges(stored_runs) if run.network}
     return (
         [other_network_runs[run_id] for run_id in ids]
         if ids and all(run_id in other_network_runs for run_id in ids)
@@ -50,7 +50,7 @@ def draw_linked(runs: Sequence[Run]) -> None:
 
 def draw_section(stored_runs: Sequence[Run], linked_runs: Sequence[Run] = ()) -> None:
     """Draw the chart of runs with imported scores, those of ``linked_runs`` preselected; no chart if no run has any."""
-    runs = imported_runs.runs_with_scores(page_data.merges_of(stored_runs))
+    runs = imported_runs.runs_with_scores(page_data.list_merges(stored_runs))
     if not runs:
         _draw_unscored_count(stored_runs)
         return
@@ -91,14 +91,14 @@ def draw_runs(runs: Sequence[Run], colors: Sequence[str]) -> None:
         table = table[table["metric"].isin(shown_metrics)]
     sources = page_text.join_words([f"**{page_text.safe_text(name, 90)}**" for name in dict.fromkeys(table["origin"])])
     chart_view.draw_chart(
-        "given_scores", table, name="scores_given", headed=True, runs=list(colors), of=list(runs),
+        "given_scores", table, name="scores_given", headed=True, runs=list(colors), sources=list(runs),
         caption=f"From {sources}. {CAPTION}",
     )  # fmt: skip
 
 
 def _draw_unscored_count(stored_runs: Sequence[Run]) -> None:
     """Draw a caption with the number of runs of other networks that have no scores."""
-    other_network_runs = [run for run in page_data.merges_of(stored_runs) if run.network]
+    other_network_runs = [run for run in page_data.list_merges(stored_runs) if run.network]
     scored_ids = {run.id for run in imported_runs.runs_with_scores(other_network_runs)}
     if count := len(other_network_runs) - len(scored_ids):
         networks = page_text.join_words(

@@ -37,7 +37,7 @@ DOMAIN_TITLES = {"in": "In-domain", "out": "Out-of-domain"}
 def pick_group(runs: Sequence[Run]) -> list[Run]:
     """The runs of one set of experts, chosen with a picker if there are several sets."""
     groups: dict[str, list[Run]] = {}
-    for group in edit_pairs.by_subject(runs):
+    for group in edit_pairs.group_by_subject(runs):
         label = expert_names.experts_in_words(group[0].experts, 60)
         same_label_count = sum(known_label == label or known_label.startswith(f"{label} (") for known_label in groups)
         groups[f"{label} ({same_label_count + 1})" if same_label_count else label] = group
@@ -51,7 +51,7 @@ def find_leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
     """{text in links: edit} of the edits by which two of the runs differ; ``PLUGIN`` is always the first."""
     key, params = PLUGIN
     step = Step(key, registry.find_edit(key).params.build(params))
-    edits = edit_pairs.leading_edits(edit_pairs.find_pairs(runs))
+    edits = edit_pairs.list_leading_edits(edit_pairs.find_pairs(runs))
     plugin_edits = [edit for edit in edits if edit.step == step] or [LeadingEdit(step)]
     order = {method.key: index for index, method in enumerate(registry.list_methods())}
     other_edits = [edit for edit in edits if edit.step != step]
@@ -72,7 +72,7 @@ def write_edit(edit: LeadingEdit) -> str:
 
 def edit_in_words(edit: LeadingEdit) -> str:
     """An edit in words with the values that are not its defaults, and with its numbers if it has only a few."""
-    numbers = [bound for bound in edit.step.params.bounds().values() if bound.kind in page_text.NUMBERS]
+    numbers = [bound for bound in edit.step.params.bounds().values() if bound.kind in page_text.NUMBER_KINDS]
     exemplars = f", {plural(edit.exemplars.per_task, 'exemplar')} per task" if edit.exemplars else ""
     return page_text.step_words(edit.step, numbers=len(numbers) <= MAX_NUMBERS) + exemplars
 
@@ -89,7 +89,7 @@ def find_edit_pairs(runs: Sequence[Run], edit: LeadingEdit) -> list[EditPairRow]
         return []
     if edit.exemplars is None and _needs_exemplars(edit.step):
         edit = LeadingEdit(edit.step, Exemplars())
-    rows = edit_pairs.plugin_matrix(runs, edit, make_edit_name(edit), large=page_data.is_large(recipe.pretrained))
+    rows = edit_pairs.build_plugin_matrix(runs, edit, make_edit_name(edit), large=page_data.is_large(recipe.pretrained))
     titles = [row.title for row in rows]
     return [row if titles.count(row.title) == 1 else _add_run_id(row) for row in rows]
 
@@ -111,7 +111,7 @@ def build_pair_points(pairs: Sequence[EditPairRow], stored_runs: Sequence[Run]) 
 
     runs_of_pairs = [(pair, kind, run) for pair in pairs for kind, run in _list_pair_runs(pair)]
     averages = score_tables.averages_table([run for *_, run in runs_of_pairs], stored_runs)
-    references = averages[averages["kind"].isin(score_tables.NAMES)]
+    references = averages[averages["kind"].isin(score_tables.REFERENCE_NAMES)]
     by_run = averages.drop_duplicates("run").set_index("run")
     rows = pd.DataFrame([{**by_run.loc[run.id], "run": run.id} for *_, run in runs_of_pairs])
     rows = rows.assign(
@@ -149,7 +149,7 @@ def build_matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.
         }
     printed_changes = [_find_printed_changes(pair) for pair in pairs if pair.plain and pair.plugged]
     if any(changes for changes in printed_changes):
-        paper = published_tables.MODELS[published_tables.main_tower()]
+        paper = published_tables.TOWER_HEADS[published_tables.main_tower()]
         for key, name in zip(
             AVERAGE_TITLES, published_tables.AVERAGES, strict=False
         ):  # the first columns of papers' tables
@@ -194,6 +194,11 @@ def _find_printed_figure(run: Run | None) -> Figure | None:
     steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe and not recipe.adapt else []
     tower = published_tables.main_tower()
     for figure in FIGURES:
-        if figure.model == tower and not figure.uses_unstated_values and figure.printed.h_score and figure.matches_chain(steps):
+        if (
+            figure.model == tower
+            and not figure.uses_unstated_values
+            and figure.printed.h_score
+            and figure.matches_chain(steps)
+        ):
             return figure
     return None

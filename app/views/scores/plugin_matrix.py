@@ -46,7 +46,7 @@ def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
 def _pick_edit(runs: Sequence[Run]) -> LeadingEdit:
     """Draw the picker of the edit in front; returns the edit. A link may name an edit without a pair of runs."""
     choices = plugin_data.find_leading_edits(runs)
-    chosen_text, missing_text = view_state.picked_edit(list(choices), next(iter(choices)))
+    chosen_text, missing_text = view_state.resolve_edit(list(choices), next(iter(choices)))
     st.session_state[PICKER_KEY] = chosen_text
     st.selectbox(
         "Edit in front of the merge",
@@ -101,7 +101,7 @@ def _changes_in_words(table: pd.DataFrame, name: str) -> str:
 def _draw_table(table: pd.DataFrame, name: str) -> None:
     st.header("Every merge, without and with it", anchor=False)
     printed_columns = [
-        column for column in table.columns if column[0] == published_rows.MODELS[published_rows.main_tower()]
+        column for column in table.columns if column[0] == published_rows.TOWER_HEADS[published_rows.main_tower()]
     ]
     st.dataframe(
         table.style.set_properties(subset=printed_columns, color=printed_color()) if printed_columns else table,
@@ -138,7 +138,7 @@ def _make_column(group: str, name: str) -> Any:
         return st.column_config.NumberColumn(
             format="%+.1f" if change else "%.1f%%", help=CHANGE_HELP if change else None
         )
-    if group == published_rows.MODELS[published_rows.main_tower()]:
+    if group == published_rows.TOWER_HEADS[published_rows.main_tower()]:
         return st.column_config.NumberColumn(format="%+.1f", help=f"{CHANGE_HELP} {PAPER_CHANGE_HELP}")
     return st.column_config.TextColumn(alignment="right")
 

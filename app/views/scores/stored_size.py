@@ -37,7 +37,11 @@ def draw_stored_size(runs: Sequence[Run]) -> None:
     counting_note = COUNTED_NOTE + (SHARED_NOTE if any(run.per_task for run in runs) else "")
     paper = paper_line.claim_lines("scores/stored_size")
     chart_view.draw_chart(
-        "storage", _build_bytes_table(run_ids), name="scores_storage", description=f"{counting_note} {paper}", of=runs
+        "storage",
+        _build_bytes_table(run_ids),
+        name="scores_storage",
+        description=f"{counting_note} {paper}",
+        sources=runs,
     )
     paper_line.draw_lines(paper, runs)
     number = st.column_config.NumberColumn
@@ -54,7 +58,7 @@ def draw_stored_size(runs: Sequence[Run]) -> None:
     st.caption(counting_note)
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _build_bytes_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run, way of counting and part, in bytes."""
     import pandas as pd
@@ -67,7 +71,7 @@ def _build_bytes_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
     )
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _build_mebibytes_table(run_ids: tuple[str, ...], accounts: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run, with a column in MiB for each way of counting."""
     from merging.study.analysis.storage_accounting import MIB

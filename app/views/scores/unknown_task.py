@@ -56,7 +56,7 @@ def draw_unknown_task(runs: Sequence[Run]) -> None:
     st.caption(NOTE.format(samples.scored_part().capitalize()))
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _build_accuracies_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run and merged task, and one for each run's mean, in percent."""
     import pandas as pd
@@ -65,7 +65,7 @@ def _build_accuracies_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
     for run_id in run_ids:
         run = page_data.store().get_run(run_id)
         table, scores = run.table(UNKNOWN_TASK), page_data.scores(run)
-        table = table[table["split"] == page_data.SPLIT]
+        table = table[table["split"] == page_data.SCORED_SPLIT]
         known_task_accuracies = {} if scores is None else dict(zip(scores["task"], scores["accuracy"], strict=True))
         table = table.assign(
             label=page_text.title_with_note(run),

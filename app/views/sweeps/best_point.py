@@ -11,7 +11,7 @@ from app.reading import measurements, page_data
 from app.reading.sweeps import SweepResults
 from app.session import address, view_state
 from merging.study.sweeps import requirement as requirements
-from merging.study.sweeps.requirement import BEST_BY, DRAWS, IN, OUT, SEED, Requirement
+from merging.study.sweeps.requirement import BEST_COLUMNS, IN, OUT, RESAMPLES, SEED, Requirement
 from viz.figure_text import percent, plural
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NO_REQUIREMENT = "nothing"
 DOMAIN_LABELS = {"out of domain": OUT, "in domain": IN}
-CRITERION_COLUMNS = {"H-score": BEST_BY["h"], "in domain": BEST_BY[IN]}
+CRITERION_COLUMNS = {"H-score": BEST_COLUMNS["h"], "in domain": BEST_COLUMNS[IN]}
 DEFAULT_MINIMUM = 80  # percent, the field's default
 
 
@@ -41,7 +41,7 @@ class BestPoint(NamedTuple):
         if self.requirement is None:
             return None
         subject, minimum = self.requirement.subject, self.requirement.at_least
-        return requirements.GROUPS[subject][0] if subject in requirements.GROUPS else subject, minimum
+        return requirements.GROUP_COLUMNS[subject][0] if subject in requirements.GROUP_COLUMNS else subject, minimum
 
     def row(self, point: str) -> pd.Series:
         """The averages of a point."""
@@ -55,7 +55,7 @@ class BestPoint(NamedTuple):
         failing = int((~self.averages.drop_duplicates("point")["meets"]).sum())
         return (
             f" Subject to {self.requirement_name} at least {percent(self.requirement.at_least, 0)}: "
-            f"{plural(failing, 'point')} below it, in white or crossed out. {DRAWS:,} resamples of the images with "
+            f"{plural(failing, 'point')} below it, in white or crossed out. {RESAMPLES:,} resamples of the images with "
             f"replacement, seed {SEED}."
         )
 
@@ -79,7 +79,7 @@ def pick_best(results: SweepResults) -> BestPoint:
         )  # fmt: skip
         if not subjects[name]:
             return BestPoint(
-                results.averages, requirements.best_point(results.averages, CRITERION_COLUMNS[criterion])[0]
+                results.averages, requirements.find_best_point(results.averages, CRITERION_COLUMNS[criterion])[0]
             )
         minimum = st.number_input(
             "At least (%)",
@@ -95,7 +95,7 @@ def pick_best(results: SweepResults) -> BestPoint:
     table = _add_requirement(
         results.sweep.id, tuple(results.points), requirement.subject, requirement.at_least, results
     )
-    return BestPoint(table, *requirements.best_point(table, CRITERION_COLUMNS[criterion]), requirement, name)
+    return BestPoint(table, *requirements.find_best_point(table, CRITERION_COLUMNS[criterion]), requirement, name)
 
 
 def _choose_best() -> None:
@@ -103,7 +103,7 @@ def _choose_best() -> None:
     view_state.pick_point("")
 
 
-@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _add_requirement(
     sweep: str, points: tuple[str, ...], subject: str, at_least: float, _results: SweepResults
 ) -> pd.DataFrame:
@@ -128,6 +128,6 @@ def draw_verdict(best_point: BestPoint, point_name: str) -> None:
     st.markdown(
         f":material/{'check_circle' if row['meets'] else 'cancel'}: {name[:1].upper()}{name[1:]} {score}, "
         f"n = {row['required_n']:,.0f}: at least {required_minimum} is {'' if row['meets'] else 'not '}met. In "
-        f"{percent(row['certainty'], 0)} of {DRAWS:,} resamples of the images (seed {SEED}) it is met"
+        f"{percent(row['certainty'], 0)} of {RESAMPLES:,} resamples of the images (seed {SEED}) it is met"
         + (". The interval crosses the bound, so the result may differ on other images." if is_uncertain else ".")
     )

@@ -21,7 +21,7 @@ from merging.study.runs.run import Run
 from merging.study.sweeps.points import Point
 from merging.study.sweeps.sweep import PLANE, NamedPoint
 from viz.figure_text import percent, plural
-from viz.figures.sweep_figures import Mark
+from viz.figures.sweep_figures import KnownModel
 
 
 def draw_panel(results: SweepResults, best_point: BestPoint, point_name: str, stored_runs: Sequence[Run]) -> None:
@@ -108,7 +108,7 @@ def _draw_run(point: NamedPoint, stored_runs: Sequence[Run]) -> None:
         st.rerun()  # the whole page, so that the tray shows the job from now on
 
 
-def list_known_models(results: SweepResults) -> list[Mark]:
+def list_known_models(results: SweepResults) -> list[KnownModel]:
     """Marks (label, x, y, kind) of the models at known positions in a plane; empty for other sweeps.
 
     These are the pretrained model, both experts, and the merge of both by the sweep's recipe once it is computed.
@@ -116,7 +116,7 @@ def list_known_models(results: SweepResults) -> list[Mark]:
     if results.sweep.kind != PLANE:
         return []
     first, second = (axis.target for axis in results.sweep.axes)
-    marks: list[Mark] = [
+    marks: list[KnownModel] = [
         ("Pretrained", 0.0, 0.0, "pretrained"),
         (f"Expert {first}", 1.0, 0.0, "individual"),
         (f"Expert {second}", 0.0, 1.0, "individual"),

@@ -37,7 +37,7 @@ def choose_results(sweep: Sweep) -> ProgramResults:
 
 def can_compute(results: SweepPoints) -> bool:
     """Whether the missing points of a sweep can be computed; points that a program measures need that program."""
-    program, _ = program_sweeps.present_program()
+    program, _ = program_sweeps.find_program()
     return not isinstance(results, ProgramResults) or bool(program)
 
 
@@ -52,7 +52,7 @@ def draw_results(results: ProgramResults, network: str) -> None:
     table = program_sweeps.program_table(results)
     chart_view.draw_chart(
         "sweep_given", table, name=f"sweep_{sweep.id}", title=sweep.labels[0], values=list(sweep.axes[0].values),
-        series=list(dict.fromkeys(table["series"])), note=program_sweeps.program_note(results), of=(),
+        series=list(dict.fromkeys(table["series"])), note=program_sweeps.program_note(results), sources=(),
     )  # fmt: skip
     with st.expander("Every point as a table", icon=":material/table:"):
         columns = ["label", *(name for name in "xy" if name in table), "metric", "value", "n", "run"]

@@ -23,7 +23,7 @@ from merging.recipes.recipe import Recipe
 from merging.study.runs.run import Run
 from merging.study.sweeps import sweep, sweep_storage
 from merging.study.sweeps import sweep_target as axes
-from merging.study.sweeps.sweep import KINDS, LINE, MOST_RECIPES, PLANE, VALUES, Axis, Sweep, with_absolute_paths
+from merging.study.sweeps.sweep import LINE, MAX_RECIPES, PLANE, SWEEP_KINDS, VALUES, Axis, Sweep, with_absolute_paths
 from merging.study.sweeps.sweep_tables import estimate_cost
 from viz.figure_text import clean_text, plural
 
@@ -51,7 +51,7 @@ VALUES_HINT = "Write 0:1:0.1 (first, last, step) or 0, 0.2, 0.5. Takes {}."
 def draw_form(stored_runs: Sequence[Run]) -> None:
     """Draw the form and the button that starts the sweep."""
     offered_recipes = _list_recipes(stored_runs)
-    if other_networks := {run.network: None for run in page_data.merges_of(stored_runs) if run.network}:
+    if other_networks := {run.network: None for run in page_data.list_merges(stored_runs) if run.network}:
         networks = page_text.join_words([page_text.safe_text(name, 60) for name in other_networks])
         st.caption(OTHER_NETWORKS_NOTE.format(networks))
     with st.grid(2, min_column_width=400, gap="large"):
@@ -89,7 +89,7 @@ def _draw_recipes(offered_recipes: Mapping[str, tuple[str, Recipe]]) -> tuple[li
         [key for key in ("draft", *DEFAULT_PRESETS) if key in offered_recipes][:2],
         format_func=lambda key: offered_recipes[key][0],
         key="sweep_recipes",
-        max_selections=MOST_RECIPES,
+        max_selections=MAX_RECIPES,
         persist_state=PERSIST_STATE,
         placeholder="Choose at least one recipe",
         help="The recipe on the Merge page, stored runs and presets. Several are compared along one axis.",
@@ -97,7 +97,7 @@ def _draw_recipes(offered_recipes: Mapping[str, tuple[str, Recipe]]) -> tuple[li
     recipes = [offered_recipes[key][1] for key in recipe_keys]
     kind = st.segmented_control(
         "What varies",
-        KINDS,
+        SWEEP_KINDS,
         default=VALUES,
         format_func=KIND_LABELS.__getitem__,
         key="sweep_kind",
@@ -118,7 +118,13 @@ def _draw_images() -> tuple[str, int, int, str]:
             persist_state=PERSIST_STATE, required=True, help="Choose values on one half, report on the other.",
         )  # fmt: skip
     images = st.number_input(
-        "Images of each task (0: all)", 0, 1_000_000, sweep.IMAGES, 32, key="sweep_images", persist_state=PERSIST_STATE
+        "Images of each task (0: all)",
+        0,
+        1_000_000,
+        sweep.DEFAULT_IMAGES,
+        32,
+        key="sweep_images",
+        persist_state=PERSIST_STATE,
     )
     seed = st.number_input("Sampling seed", 0, 10_000, 0, key="sweep_draw", persist_state=PERSIST_STATE)
     title = st.text_input("Title", key="sweep_title", max_chars=100, placeholder="Optional")

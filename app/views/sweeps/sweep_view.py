@@ -57,7 +57,7 @@ def _draw_sweep_now(sweep: Sweep, stored_runs: Sequence[Run]) -> None:
         return
     results = sweeps.sweep_results(sweep)
     _draw_status(results, job)
-    if doubt_lines := [f"- {page_text.safe_text(line, 400)}" for line in sweeps.checkpoint_doubts(sweep)]:
+    if doubt_lines := [f"- {page_text.safe_text(line, 400)}" for line in sweeps.list_checkpoint_doubts(sweep)]:
         st.warning("**Check the models of this sweep:**\n\n" + "\n".join(doubt_lines), icon=":material/warning:")
     if sweep.split != CHOOSING:
         page_parts.draw_caution(make_reporting_caution())
@@ -127,7 +127,7 @@ def _draw_manage(sweep: Sweep) -> None:
         if is_own and permissions.is_allowed(VisitorAction.DELETE):
             st.button("Delete", icon=":material/delete:", on_click=_delete, args=(sweep,), key="sweep_delete")
         st.download_button("Sweep as YAML", sweep.to_yaml, f"{sweep.id}.yaml", "text/yaml", on_click="ignore")
-        command_words = shlex.join(["sweep", "--stored", sweep.id, *settings.store_words()])
+        command_words = shlex.join(["sweep", "--stored", sweep.id, *settings.store_arguments()])
         st.caption("On a command line:")
         st.code(f"python -m merging {command_words}", language="sh", wrap_lines=True)
 
@@ -164,7 +164,7 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
         on_click=lambda: _choose_clicked_point("sweep_lines"),
         title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_list_line_ids(results),
         selected=point_name, required=best_point.required_value, note=sweeps.images_note(results) + best_point.note,
-        of=[results.sweep],
+        sources=[results.sweep],
         caption=EXPERT_COUNT_CAUTION if is_expert_count else "",
         description=paper,
     )  # fmt: skip
@@ -192,7 +192,7 @@ def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> 
         titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.list_known_models(results),
         selected=point_name,
-        required=best_point.required_value, note=sweeps.images_note(results) + best_point.note, of=[results.sweep],
+        required=best_point.required_value, note=sweeps.images_note(results) + best_point.note, sources=[results.sweep],
         caption=chosen_point.off_plane_in_words(results) if results.sweep.kind == PLANE else "",
     )  # fmt: skip
 
@@ -213,7 +213,7 @@ def _draw_tasks(results: SweepResults, best_point: BestPoint, point_name: str) -
         on_click=lambda: _choose_clicked_point("sweep_tasks"),
         title=axis_label, values=list(results.sweep.axes[0].values), lines=_list_line_ids(results), selected=point_name,
         required=best_point.required_value, note=f"{note} In-domain tasks are in bold.", caption=caption,
-        of=[results.sweep],
+        sources=[results.sweep],
     )  # fmt: skip
 
 
@@ -242,5 +242,5 @@ def _list_line_ids(results: SweepResults) -> list[str]:
 
 
 def _choose_clicked_point(key: str) -> None:
-    if mark := chart_view.clicked_mark(key):
+    if mark := chart_view.read_clicked_mark(key):
         view_state.pick_point(mark["point"])

@@ -16,7 +16,7 @@ from app.widgets.jobs.missing_box import GO_ON_NOTE, draw_box
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
 from merging.study.analysis.measurement_registry import find_measurement, find_refusal
-from merging.study.analysis.measurement_store import MEMORY, StoredMeasurement, share_measurements
+from merging.study.analysis.measurement_store import MEMORY_NOTE, StoredMeasurement, have_same_measurements
 from merging.study.analysis.measurement_subject import SubjectKind
 from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from viz.figure_text import clean_text
@@ -33,7 +33,11 @@ def origin_in_words(measurements: Sequence[StoredMeasurement]) -> str:
         for measurement in measurements
     }
     memory_notes = sorted(
-        {clean_text(measurement.notes[MEMORY], 200) for measurement in measurements if MEMORY in measurement.notes}
+        {
+            clean_text(measurement.notes[MEMORY_NOTE], 200)
+            for measurement in measurements
+            if MEMORY_NOTE in measurement.notes
+        }
     )
     return " ".join([f"{page_text.join_words(sorted(origins)).capitalize()} on {devices}.", *memory_notes])
 
@@ -96,7 +100,7 @@ def _find_job(key: str, run: Run) -> Job | None:
 
 def _same_experts(run_id: str, run: Run) -> bool:
     other_run = page_data.store().find(run_id)
-    return other_run is not None and share_measurements(run, other_run)
+    return other_run is not None and have_same_measurements(run, other_run)
 
 
 @click_errors.guard_callback

@@ -14,7 +14,7 @@ def draw_refusal(action: VisitorAction) -> bool:
     """Draw the reason if visitors of this server may not do the action; returns whether it is forbidden."""
     if permissions.is_allowed(action):
         return False
-    st.caption(f":material/home_work: {modes.refusal(action)}")
+    st.caption(f":material/home_work: {modes.explain_refusal(action)}")
     return True
 
 

@@ -60,7 +60,7 @@ PAGE_LABELS = {"data": "Data", PUBLISHED: "Published"}  # of links to the result
 PUBLISHED_VIEW = {address.BENCHMARK_SOURCE: "published experiments"}
 HALTED_NOTE = "Process {} was halted by a signal. Let it go on, or cancel."
 LEARNING_STEP = re.compile(r"\bstep \d")  # in a progress message of learning
-POLL = 1.0  # seconds between two readings while a job is live
+POLL_SECONDS = 1.0  # seconds between two readings while a job is live
 MAX_JOBS = 4  # jobs in the tray; more if more are running
 STATE_ICONS = {
     "failed": "error",
@@ -74,7 +74,7 @@ STATE_ICONS = {
 def draw_tray() -> None:
     """Draw the tray; it polls only while a job is live, or while the page still shows one as live."""
     live = any(job.is_live for job in page_data.job_queue().own_jobs()) or bool(st.session_state.get("_live"))
-    guarded_fragment(_draw_tray, run_every=POLL if live else None)(live)
+    guarded_fragment(_draw_tray, run_every=POLL_SECONDS if live else None)(live)
 
 
 def follow_jobs(jobs: Sequence[Job]) -> None:
@@ -121,7 +121,11 @@ def draw_job(job: Job, position: str) -> None:
             if job.halted_pid:
                 st.caption(f":material/front_hand: {HALTED_NOTE.format(job.halted_pid)}")
         elif job.state == "queued":
-            start_time = f", starts in about {duration_text(job.seconds_until_start)}" if job.seconds_until_start is not None else ""
+            start_time = (
+                f", starts in about {duration_text(job.seconds_until_start)}"
+                if job.seconds_until_start is not None
+                else ""
+            )
             st.caption(f":material/schedule: queued, position {job.position}{start_time}{_job_location(job)}")
         else:
             st.caption(f":material/{STATE_ICONS.get(job.state, 'info')}: {job.state}{_job_location(job)}")

@@ -2,7 +2,7 @@
 
 No locks are needed. Two writers of one entry fill separate temporary folders; one rename succeeds, and the other
 writer removes its folder. A reader trusts an entry only if its manifest and the sizes of all its files agree. It checks
-the hash of a file when the file is first used. ``sweep`` removes the temporary folders of killed writers.
+the hash of a file when the file is first used. ``remove_leftovers`` removes the temporary folders of killed writers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 from blake3 import blake3
 
 from merging.base.files import disk
-from merging.base.files.disk import OTHER_STORE, explain_os_errors, sync
+from merging.base.files.disk import STORE_REMEDY, explain_os_errors, sync
 from merging.base.files.records import write_json
-from merging.base.files.temporary import OLD, leftover_kind, temporary_name
+from merging.base.files.temporary import OLD_KIND, leftover_kind, temporary_name
 
 MANIFEST = "manifest.json"
 # Errors of a rename whose target another writer has created first.
@@ -93,7 +93,7 @@ def write_folder(root: Path, name: str, is_valid: Callable[[Path], bool], subjec
     Raises:
         StoreError: the store cannot be written to; the message begins with ``subject``, the name of the entry.
     """
-    with explain_os_errors(subject, OTHER_STORE):
+    with explain_os_errors(subject, STORE_REMEDY):
         folder, final = make_temporary(root), root / name
         try:
             yield folder
@@ -107,16 +107,16 @@ def write_folder(root: Path, name: str, is_valid: Callable[[Path], bool], subjec
 
 def require_writable(root: Path, subject: str) -> None:
     """Raise StoreError if ``subject`` could not be written below ``root``; called before long work."""
-    with explain_os_errors(subject, OTHER_STORE):
+    with explain_os_errors(subject, STORE_REMEDY):
         remove_temporary(make_temporary(root))
 
 
 def replace(folder: Path, final: Path) -> bool:
     """Rename a folder to ``final``, replacing any entry; if another writer was first, remove the folder, return False.
 
-    The old entry is set aside until the new one is published. If this process dies before that, ``sweep`` restores it.
+    The old entry is set aside until the new one is published. If this process dies before that, ``remove_leftovers`` restores it.
     """
-    old_folder = final.with_name(temporary_name(OLD))
+    old_folder = final.with_name(temporary_name(OLD_KIND))
     old_folder.mkdir(mode=0o700)
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -144,14 +144,14 @@ def _restore(old_folder: Path) -> None:
         shutil.rmtree(old_folder)
 
 
-def retire(final: Path, subject: str = "") -> None:
+def remove_entry(final: Path, subject: str = "") -> None:
     """Rename an entry to a temporary name, then remove it; do nothing if there is no such entry.
 
     Raises:
         StoreError: it cannot be removed; the message begins with ``subject``, by default the entry's name.
     """
     temporary = final.with_name(temporary_name())
-    with explain_os_errors(subject or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
+    with explain_os_errors(subject or final.name, STORE_REMEDY, "removed"), contextlib.suppress(FileNotFoundError):
         final.rename(temporary)
     remove_temporary(temporary)  # a rename may succeed although a network file system lost its reply
 
@@ -181,7 +181,7 @@ def read_manifest(folder: Path) -> Manifest:
     return dict(files)
 
 
-def state_of(folder: Path, names: Iterable[str]) -> tuple[int, ...]:
+def fingerprint_files(folder: Path, names: Iterable[str]) -> tuple[int, ...]:
     """Numbers that change when one of the named files of an entry is written or replaced; empty if one is missing."""
     try:
         stats = [os.stat(f"{folder}/{name}") for name in names]  # noqa: PTH116 - faster; a listing needs hundreds
@@ -258,12 +258,12 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return state.st_ino, state.st_ctime_ns
 
 
-def sweep(root: Path) -> None:
+def remove_leftovers(root: Path) -> None:
     """Remove the temporary files of dead writers in a folder, and restore entries that they had set aside."""
     with contextlib.suppress(OSError):  # there is no such folder, or it is not readable
         for path in root.iterdir():
             kind = leftover_kind(path)
-            if kind == OLD:
+            if kind == OLD_KIND:
                 _restore(path)
             elif kind and path.is_dir():
                 remove_temporary(path)
@@ -300,7 +300,7 @@ def temporary_beside(target: Path) -> Iterator[Path]:
     new_folders = [path for path in target.parents if not path.exists()]
     with explain_os_errors(target.name):
         target.parent.mkdir(parents=True, exist_ok=True)
-        sweep(target.parent)
+        remove_leftovers(target.parent)
         folder = make_temporary(target.parent)
         try:
             yield folder

@@ -16,7 +16,7 @@ from merging.base.text import printable, size_text
 DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # File systems that cannot reserve space.
 NO_RESERVE_ERRORS = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
-OTHER_STORE = "set MERGESCOPE_STORE to a folder that can be written to"  # the remedy if the store is not writable
+STORE_REMEDY = "set MERGESCOPE_STORE to a folder that can be written to"  # the remedy if the store is not writable
 VIEWING_STILL_WORKS = " Stored results can still be viewed."
 
 
@@ -50,7 +50,7 @@ def explain_os_errors(subject: str, remedy: str = "choose another folder", actio
                 f"Free some space, or {remedy}."
             )
         else:
-            reassurance = VIEWING_STILL_WORKS if remedy == OTHER_STORE else ""
+            reassurance = VIEWING_STILL_WORKS if remedy == STORE_REMEDY else ""
             advice = f"{remedy[0].upper()}{remedy[1:]}"
             message = f"{subject} cannot be {action} ({_describe_os_error(error)}).{loss}{reassurance} {advice}."
         raise StoreError(message) from None

@@ -20,7 +20,7 @@ def hold_lock(
     path: Path,
     check_cancel: Callable[[], None] = lambda: None,
     on_holder: Callable[[ProcessId], None] = lambda holder: None,
-    longest: float = MAX_WAIT_SECONDS,
+    max_seconds: float = MAX_WAIT_SECONDS,
 ) -> Iterator[bool]:
     """Hold a lock while the block runs; yield whether it is held.
 
@@ -28,7 +28,7 @@ def hold_lock(
     ``longest`` seconds. While another process holds the lock, ``on_holder`` is called with that process (number 0 if it
     is unknown), and so is ``check_cancel``, which may raise to stop waiting.
     """
-    lock = _acquire(path, check_cancel, on_holder, longest)
+    lock = _acquire(path, check_cancel, on_holder, max_seconds)
     try:
         yield lock is not None
     finally:

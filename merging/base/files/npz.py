@@ -24,7 +24,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from merging.base.errors import CheckpointError, TaskError
-from merging.base.files.paths import open_regular, path_state, resolve_contained
+from merging.base.files.paths import open_regular, path_fingerprint, resolve_contained
 from merging.base.text import first_few, printable
 
 MAX_MEMBERS = 1000
@@ -63,7 +63,7 @@ def read_array_infos(path: Path) -> Mapping[str, ArrayInfo]:
     Raises:
         TaskError: see ``Npz``.
     """
-    return _read_array_infos(path, path_state(path))
+    return _read_array_infos(path, path_fingerprint(path))
 
 
 @lru_cache(maxsize=512)

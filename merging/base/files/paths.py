@@ -77,7 +77,7 @@ def file_fingerprint(descriptor: int) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def path_state(path: Path) -> tuple[int, ...]:
+def path_fingerprint(path: Path) -> tuple[int, ...]:
     """Numbers that change when a file, or one in a model's folder, is written to; empty if the path does not exist."""
     try:
         paths = sorted(path.iterdir())[:MAX_FOLDER_ENTRIES] if path.is_dir() else [path]

@@ -36,7 +36,7 @@ def write_bytes(path: Path, raw: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def reserve(folder: Path) -> None:
+def write_reserve_files(folder: Path) -> None:
     """Reserve space on the disk for small files in a folder that must be written even when the disk is full."""
     for name in RESERVE_FILES:
         (folder / name).write_bytes(
@@ -45,7 +45,7 @@ def reserve(folder: Path) -> None:
         sync(folder / name)
 
 
-def release(folder: Path) -> None:
+def remove_reserve_files(folder: Path) -> None:
     """Free the space that was reserved in a folder."""
     with contextlib.suppress(OSError):
         for name in RESERVE_FILES:

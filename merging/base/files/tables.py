@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SCORES = "scores"
 TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
-PACKED = ".gz"
+PACKED_SUFFIX = ".gz"
 UNPACKED_LIMIT = 1 << 26  # bytes of a packed table after unpacking
 csv.field_size_limit(UNPACKED_LIMIT)  # Python's own is 128 kB
 
@@ -115,7 +115,7 @@ class Frames(dict[str, Any]):
         return dict(super().items())
 
 
-def plain_tables(tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Table]:
+def unconverted_tables(tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Table]:
     """The tables as they were added: ``Columns`` are not converted to DataFrames."""
     return tables.to_dicts() if isinstance(tables, Frames) else tables
 
@@ -172,10 +172,10 @@ def table_file(name: str) -> str:
     return "scores.csv" if name == SCORES else f"tables/{name}.csv"
 
 
-def stored_table(files: Container[str], name: str) -> str:
+def find_table_file(files: Container[str], name: str) -> str:
     """The path of a table among the ``files`` of its run: the packed one only if there is no plain one."""
     plain_path = table_file(name)
-    packed_path = f"{plain_path}{PACKED}"
+    packed_path = f"{plain_path}{PACKED_SUFFIX}"
     return packed_path if packed_path in files and plain_path not in files else plain_path
 
 
@@ -192,7 +192,7 @@ def write_table(folder: Path, name: str, table: Table, *, packed: bool = False) 
     else:
         text = table.to_csv(index=False, quoting=_quoting_style(table), lineterminator="\n").encode()
     if packed and len(text) <= UNPACKED_LIMIT:
-        path.with_name(path.name + PACKED).write_bytes(gzip.compress(text, mtime=0))
+        path.with_name(path.name + PACKED_SUFFIX).write_bytes(gzip.compress(text, mtime=0))
     else:
         path.write_bytes(text)
     return {str(column): _schema_dtype(values.dtype.kind) for column, values in table.items()}
@@ -217,7 +217,7 @@ def read_columns(path: Path, schema: Mapping[str, str]) -> Columns:
     Raises:
         StoreError: as ``read_table``.
     """
-    content = read_unpacked(path) if path.suffix == PACKED else path.read_bytes()
+    content = read_unpacked(path) if path.suffix == PACKED_SUFFIX else path.read_bytes()
     columns = _parse_csv(content.decode("utf-8-sig"))
     return Columns({name: _parse_cells(columns[name], kind) for name, kind in schema.items()})
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from merging.base.files.processes import PROCESS_PATTERN, ProcessId, this_process
 
-NEW_KIND, OLD = "tmp", "old"  # an entry that is being written or deleted; an old entry that is being replaced
+NEW_KIND, OLD_KIND = "tmp", "old"  # an entry that is being written or deleted; an old entry that is being replaced
 ABANDONED_SECONDS = 86400.0  # seconds without a change after which a writer on another computer counts as dead: a day
-TEMPORARY_NAME = re.compile(rf"(?:\..*)?(?P<kind>{NEW_KIND}|{OLD})-[0-9a-f]{{32}}-(?P<writer>{PROCESS_PATTERN})")
+TEMPORARY_NAME = re.compile(rf"(?:\..*)?(?P<kind>{NEW_KIND}|{OLD_KIND})-[0-9a-f]{{32}}-(?P<writer>{PROCESS_PATTERN})")
 
 
 def temporary_name(kind: str = NEW_KIND) -> str:
@@ -26,7 +26,7 @@ def is_temporary(name: str) -> bool:
 
 
 def leftover_kind(path: Path) -> str:
-    """``NEW_KIND`` or ``OLD`` if a dead process left this temporary file or folder behind, else empty."""
+    """``NEW_KIND`` or ``OLD_KIND`` if a dead process left this temporary file or folder behind, else empty."""
     match = TEMPORARY_NAME.fullmatch(path.name)
     if match is None:
         return ""

@@ -21,7 +21,7 @@ from merging.base.numerics.finite import all_finite
 RANK_TOLERANCE = 1e-10  # a singular value below this share of the largest is a rounding error
 MIN_EIGENVALUE_SHARE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
 MAX_ROW_COSINE = 1e-6  # the square of a smaller cosine between rows is a rounding error
-NO_DOUBLES = {"mps"}  # kinds of devices that have no float64
+DEVICES_WITHOUT_FLOAT64 = {"mps"}  # kinds of devices that have no float64
 GRAM_STRIPES = 4  # the lower triangle of a Gram matrix is computed in this many stripes of rows
 
 
@@ -36,12 +36,12 @@ class Factors:
 
 def to_float64(tensor: Tensor) -> Tensor:
     """The tensor (*S), of any shape, in float64; on the CPU if its device has no float64."""
-    return on_float64_device(tensor).to(torch.float64)
+    return move_to_float64_device(tensor).to(torch.float64)
 
 
-def on_float64_device(tensor: Tensor) -> Tensor:
+def move_to_float64_device(tensor: Tensor) -> Tensor:
     """The tensor (*S), of any shape, on its device, or on the CPU if its device has no float64."""
-    return tensor.cpu() if tensor.device.type in NO_DOUBLES else tensor
+    return tensor.cpu() if tensor.device.type in DEVICES_WITHOUT_FLOAT64 else tensor
 
 
 def to_numbers(*scalars: Tensor) -> list[float]:
@@ -59,7 +59,7 @@ def lower_gram(blocks: Tensor) -> Tensor:
         MergingError: squares of these numbers overflow float64.
     """
     size = blocks.shape[1]
-    total = torch.zeros(size, size, dtype=torch.float64, device=on_float64_device(blocks[:0]).device)
+    total = torch.zeros(size, size, dtype=torch.float64, device=move_to_float64_device(blocks[:0]).device)
     for block in blocks:
         exact = to_float64(block)
         add_lower_product(total, exact, exact)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.base.numerics.linear_algebra import NO_DOUBLES, left_basis
+from merging.base.numerics.linear_algebra import DEVICES_WITHOUT_FLOAT64, left_basis
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LowRank:
 
     def to(self, device: torch.device) -> LowRank:
         """The factors on a device; on the CPU if it has no float64."""
-        target = torch.device("cpu") if device.type in NO_DOUBLES else device
+        target = torch.device("cpu") if device.type in DEVICES_WITHOUT_FLOAT64 else device
         return LowRank(self.up.to(target), self.down.to(target))
 
 

@@ -58,7 +58,7 @@ def _round_just_below(threshold: float, dtype: torch.dtype) -> float:
     return float(torch.nextafter(torch.tensor(threshold, dtype=dtype), torch.tensor(-1.0, dtype=dtype)))
 
 
-def trim_each(
+def trim_at_densities(
     tensors: Tensor, densities: Sequence[float], rank_of_smallest: Callable[[int, float], int] = trim_rank
 ) -> Iterator[Tensor]:
     """For each density in turn, the tensors (K, *S) with all but the largest entries of each set to zero.

@@ -96,7 +96,9 @@ def find(call: Call, folder: Path, files_folder: Path) -> int:
     from merging.images.benchmarks.benchmark import Benchmark
 
     with report_progress(None) as progress:
-        problems = Benchmark.load(folder.resolve()).relink_files(files_folder.resolve(), call.context(progress).meter(0))
+        problems = Benchmark.load(folder.resolve()).relink_files(
+            files_folder.resolve(), call.context(progress).meter(0)
+        )
     if call.json:
         print(encode_json({"problems": problems}))
     else:
@@ -108,7 +110,7 @@ def _print_benchmark(call: Call, benchmark: Benchmark, folder: Path) -> None:
     """Print the contents of a benchmark, and cautions about how it was made."""
     import json
 
-    from merging.images.benchmarks.image_draws import draws
+    from merging.images.benchmarks.image_draws import read_draws
     from merging.images.benchmarks.manifest import MANIFEST
 
     manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -120,7 +122,7 @@ def _print_benchmark(call: Call, benchmark: Benchmark, folder: Path) -> None:
         counts = (str(benchmark.count_images(task.key, split)) for split in ("exemplars", "choosing", "reporting"))
         rows.append((task.key, str(len(task.class_names)), *counts, "yes" if task.has_expert else ""))
     print(format_columns(rows))
-    for key, draw in draws(benchmark.folder).items():
+    for key, draw in read_draws(benchmark.folder).items():
         print(f"{key}: reports on {draw.text} images")
     for key, task_facts in manifest.get("tasks", {}).items():
         damage_notes = [

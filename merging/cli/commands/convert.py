@@ -38,11 +38,11 @@ def _choose_folder(ctx: click.Context, param: click.Parameter, out: Path | None)
 
 def _make_folder_name(reference: str) -> str:
     """The name of a folder that is written from a checkpoint."""
-    from merging.models.formats.configs import SUFFIXES
+    from merging.models.formats.configs import WEIGHT_SUFFIXES
     from merging.models.model_references import BUNDLED_PREFIX, HUB_PREFIX, strip_folders
 
     name = strip_folders(reference).removeprefix(BUNDLED_PREFIX).removeprefix(HUB_PREFIX).partition("@")[0]
-    for suffix in SUFFIXES:
+    for suffix in WEIGHT_SUFFIXES:
         name = name.removesuffix(suffix)
     return name.replace("/", "-") or "model"
 

@@ -23,18 +23,20 @@ def evaluate(call: Call, checkpoint: ModelRef, activation: str | None, architect
     """Measure the accuracy of a checkpoint on the benchmark."""
     from merging.engine.evaluation.evaluate import evaluate as score
     from merging.images.benchmarks.benchmark import SPLITS, Benchmark
-    from merging.images.benchmarks.image_draws import REPORTING, draws
-    from merging.models.architecture import with_activation, with_architecture
+    from merging.images.benchmarks.image_draws import REPORTING, read_draws
+    from merging.models.architecture import add_stated_activation, add_stated_architecture
     from merging.models.head_detection import refuse_head
     from merging.models.stated_architecture import StatedArchitecture
 
     stated_architecture, benchmark = StatedArchitecture.parse(architecture), Benchmark.load()
-    model = with_activation(with_architecture(refuse_head(checkpoint.open()), stated_architecture), activation or "")
+    model = add_stated_activation(
+        add_stated_architecture(refuse_head(checkpoint.open()), stated_architecture), activation or ""
+    )
     if reason := benchmark.describe_misfit(model):
         raise MergingError(f"{model.name} cannot be evaluated: {reason}")
     with report_progress(None) as progress:
         scores = score(model, benchmark, context=call.context(progress, device))
-    image_draws = {split: draws(benchmark.folder, split) for split in SPLITS}
+    image_draws = {split: read_draws(benchmark.folder, split) for split in SPLITS}
     if call.json:
         rows = scores.to_dict("records")
         print(

@@ -53,7 +53,7 @@ def fit(
 ) -> int:
     """Check whether checkpoints can be merged."""
     from merging.base.settings import store_root
-    from merging.models.architecture import with_architecture
+    from merging.models.architecture import add_stated_architecture
     from merging.models.digest_cache import DIGESTS
     from merging.models.formats.model_sources import open_models
     from merging.models.inspection.fit_check import check_fit
@@ -64,9 +64,9 @@ def fit(
 
     stated = StatedArchitecture.parse(architecture)
     pretrained_checkpoint, expert_checkpoints = open_models(pretrained, experts)
-    pretrained_checkpoint = with_architecture(pretrained_checkpoint, stated)
+    pretrained_checkpoint = add_stated_architecture(pretrained_checkpoint, stated)
     expert_checkpoints = {
-        name: with_architecture(expert, stated, sizes=False) for name, expert in expert_checkpoints.items()
+        name: add_stated_architecture(expert, stated, sizes=False) for name, expert in expert_checkpoints.items()
     }
     with report_progress(call.events) as progress:
         context = call.context(progress)

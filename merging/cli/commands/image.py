@@ -86,7 +86,7 @@ def _find_images(towers: Towers, run: Run, question: str, depth: int) -> pd.Data
 
 
 def _open_image(benchmark: Benchmark, image: str, head: str) -> StudiedImage:
-    from merging.images.own_image import MOST_BYTES
+    from merging.images.own_image import MAX_BYTES
     from merging.study.one_image import studied_image
 
     path = Path(image)
@@ -96,7 +96,7 @@ def _open_image(benchmark: Benchmark, image: str, head: str) -> StudiedImage:
         keys = first_few([task.key for task in benchmark.tasks], 20)
         raise TaskError(f"{printable(path.name)} does not belong to a data set, so --head must name one: {keys}.")
     with path.open("rb") as file:
-        data = file.read(MOST_BYTES + 1)
+        data = file.read(MAX_BYTES + 1)
     return studied_image.read_image_file(benchmark, data, path.name, head)
 
 
@@ -105,11 +105,11 @@ def _collect_facts(
 ) -> dict[str, Any]:
     """The facts to print: the image, the models, a sentence, and the named tables as lists of rows."""
     from merging.study.one_image.named_towers import model_key, reference_key
-    from merging.study.one_image.nearest_images import same_domain
+    from merging.study.one_image.nearest_images import list_same_domain
 
     task = subject.task.key
     key, reference = model_key(run, task), against or reference_key(run, task)
-    neighbor_tasks = same_domain(image_tables.towers.benchmark, task, run.experts)
+    neighbor_tasks = list_same_domain(image_tables.towers.benchmark, task, run.experts)
     table_builders = {
         "lens": lambda: _join_tables(image_tables.lens(subject, key), image_tables.lens(subject, reference)),
         "accuracy": lambda: image_tables.accuracy(subject, key, reference),
@@ -167,6 +167,6 @@ def _format_matches(matches: pd.DataFrame, benchmark: Benchmark) -> str:
     rows: list[tuple[str, ...]] = [("image", "class", "answer", "value")]
     for row in matches.head(MAX_LISTED_IMAGES).to_dict("records"):
         rows.append((*(printable(str(row[name])) for name in ("image", "class", "answer")), f"{row['value']:.3g}"))
-    split_name = image_draws.part(whole=image_draws.is_whole(benchmark.folder))
+    split_name = image_draws.name_images(whole=image_draws.is_whole(benchmark.folder))
     count = f"{len(matches):,} images of the {split_name}; at most {MAX_LISTED_IMAGES} are listed, --json prints all."
     return f"{format_columns(rows)}\n{count}"

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 @click.pass_obj
 def inspect(call: Call, checkpoint: ModelRef, architecture: str, family: str, no_digest: bool, tensors: bool) -> int:
     """Describe a checkpoint by its content."""
-    from merging.models.architecture import with_architecture
+    from merging.models.architecture import add_stated_architecture
     from merging.models.inspection import checkpoint_facts
     from merging.models.stated_architecture import StatedArchitecture
 
-    model = with_architecture(checkpoint.open(family=family), StatedArchitecture.parse(architecture))
+    model = add_stated_architecture(checkpoint.open(family=family), StatedArchitecture.parse(architecture))
     if tensors:
         print(_format_tensors(model, call.json))
         return DONE

@@ -119,8 +119,8 @@ def _compute_missing(call: Call, contexts: Sequence[LessonContext], device: str)
     Raises:
         MergingError: the first error of a run or a measurement, after all others are computed.
     """
-    from merging.study.measure_several import WantedMeasurement, measure_several
-    from merging.study.runs.execute_several import WantedRun, execute_several
+    from merging.study.measure_several import RequestedMeasurement, measure_several
+    from merging.study.runs.execute_several import RequestedRun, execute_several
     from merging.tasks.workers.pools import open_pool
     from merging.teaching.facts.fact_computation import compute_fact
     from merging.teaching.lesson_check import list_fact_specs
@@ -131,14 +131,14 @@ def _compute_missing(call: Call, contexts: Sequence[LessonContext], device: str)
     recipes = [context.build_recipe(alias) for context in contexts for alias in context.list_missing_runs()]
     with report_progress(call.events) as progress, open_pool(call.workers, print_warning, device) as pool:
         computation = replace(call.context(progress, device), workers=pool or "")
-        run_results = execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, context=computation)
+        run_results = execute_several([*map(RequestedRun, recipes)], store, benchmark=benchmark, context=computation)
         results: list[Any] = [*run_results]
         facts = [
             compute_fact(spec, context)
             for context in map(_renew_context, contexts)
             for spec in list_fact_specs(context.lesson).values()
         ]
-        requests = [WantedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]
+        requests = [RequestedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]
         results += measure_several([*dict.fromkeys(requests)], store, benchmark, context=computation)
     for result in results:
         if isinstance(result, MergingError):

@@ -64,9 +64,9 @@ def measure(
 def _measure_several(call: Call, requests: Sequence[tuple[str, str]], store: Store, device: str) -> int:
     """Compute all measurements, and report the results in their order."""
     from merging.images.benchmarks.benchmark import Benchmark
-    from merging.study.measure_several import WantedMeasurement, measure_several
+    from merging.study.measure_several import RequestedMeasurement, measure_several
 
-    wanted_measurements = [WantedMeasurement(*one) for one in requests]
+    wanted_measurements = [RequestedMeasurement(*one) for one in requests]
     with report_progress(call.events) as progress:
         results = measure_several(
             wanted_measurements, store, Benchmark.load(), context=call.context(progress, device, print_warning)
@@ -104,6 +104,6 @@ def _print_result(result: StoredMeasurement) -> None:
         else f"{result.seconds:.1f} s on this machine"
     )
     print(f"{title} on {result.device}, {time_text}: {', '.join(result.tables)}")
-    if memory := result.notes.get(measurement_store.MEMORY):
+    if memory := result.notes.get(measurement_store.MEMORY_NOTE):
         print(memory)
     print(f"Written to {result.path}")

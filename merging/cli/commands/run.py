@@ -20,7 +20,7 @@ from merging.models.formats.model_sources import ModelRef
 
 if TYPE_CHECKING:
     from merging.study.runs.execute import RunOptions
-    from merging.study.runs.execute_several import WantedRun
+    from merging.study.runs.execute_several import RequestedRun
 
 
 def _list_recipe_models(option_texts: Mapping[str, Any]) -> list[ModelRef]:
@@ -67,7 +67,7 @@ def run(
     from merging.cli.run_and_export import compute_run
     from merging.recipes.recipe import Recipe
     from merging.study.runs.execute import RunOptions
-    from merging.study.runs.execute_several import WantedRun
+    from merging.study.runs.execute_several import RequestedRun
 
     data = {
         key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in captured_files.items()
@@ -85,7 +85,7 @@ def run(
                 ["--out exports one recipe. Export the runs of several from the store: `export ID --out`."]
             )
         options = RunOptions(evaluate=run_choices.evaluate, need_model=need_model, strict=run_choices.strict)
-        requests = [WantedRun(*pair) for pair in zip(loaded_recipes, bases, strict=True)]
+        requests = [RequestedRun(*pair) for pair in zip(loaded_recipes, bases, strict=True)]
         return _run_several(call, recipes, requests, options, store, run_choices.device)
     compute_run(call, loaded_recipes[0], store, out, export_settings, run_choices, need_model=need_model, base=bases[0])
     return DONE
@@ -94,7 +94,7 @@ def run(
 def _run_several(
     call: Call,
     recipe_paths: Sequence[Path],
-    requests: Sequence[WantedRun],
+    requests: Sequence[RequestedRun],
     options: RunOptions,
     store: Path | None,
     device: str,

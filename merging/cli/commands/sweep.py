@@ -133,7 +133,7 @@ def sweep(
     compute_points: Callable[..., SweepOutcome] = partial(sweep_session.run_sweep, current_sweep, run_store, benchmark)
     if session is not None:
         compute_points = partial(run_program_sweep, current_sweep, session)
-    compute_points = partial(compute_points, share=share or sweep_session.EVERYTHING)
+    compute_points = partial(compute_points, share=share or sweep_session.WHOLE_SWEEP)
     code = _compute_missing(call, compute_points, current_sweep, device)
     if code != DONE:
         return code
@@ -190,14 +190,14 @@ def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requ
     means = average_rows(rows)
     if requirement:
         means = requirements.judge_points(rows, means, requirement)
-    point, is_met = requirements.best_point(means, requirements.BEST_BY[best_by])
+    point, is_met = requirements.find_best_point(means, requirements.BEST_COLUMNS[best_by])
     if call.json:
-        bootstrap = {"draws": requirements.DRAWS, "seed": requirements.SEED}
+        bootstrap = {"draws": requirements.RESAMPLES, "seed": requirements.SEED}
         subject = {"of": requirement.subject, "at_least": requirement.at_least} | bootstrap if requirement else None
         print(encode_json({
             "id": sweep.id, "points": means.to_dict("records"), "tasks": rows.to_dict("records"),
             "subject_to": subject,
-            "best": {"point": point, "by": requirements.BEST_BY[best_by], "meets": is_met},
+            "best": {"point": point, "by": requirements.BEST_COLUMNS[best_by], "meets": is_met},
         }))  # fmt: skip
         return
     print(format_points(sweep, means))
@@ -211,7 +211,7 @@ def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requ
     verdict = "Best" if is_met else "No point meets it. The nearest"
     score = percent_with_interval(row["required"], row["required_low"], row["required_high"])
     certainty = (
-        f"{100 * row['certainty']:.0f} % of {requirements.DRAWS:,} draws of the images, seed {requirements.SEED}"
+        f"{100 * row['certainty']:.0f} % of {requirements.RESAMPLES:,} draws of the images, seed {requirements.SEED}"
     )
     bound = f"{requirements.score_name(requirement)} at least {100 * requirement.at_least:g} %"
     print(f"Subject to {bound}. {verdict}: {name}.")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from merging.base.errors import FamilyError, NeedsError
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
-from merging.models.families import Parameter, Role, guess
+from merging.models.families import Parameter, Role, guess_parameters
 from merging.models.tensor_info import TensorInfo
 from merging.models.tower_names import find_tower_tensor, tower_names
 
@@ -64,7 +64,7 @@ def _list_parameters(checkpoint: Checkpoint) -> tuple[Parameter, ...]:
     try:
         return checkpoint.parameters
     except FamilyError:
-        return tuple(_guess_role(parameter, checkpoint.infos) for parameter in guess(checkpoint.infos))
+        return tuple(_guess_role(parameter, checkpoint.infos) for parameter in guess_parameters(checkpoint.infos))
 
 
 def _guess_role(parameter: Parameter, infos: Mapping[str, TensorInfo]) -> Parameter:

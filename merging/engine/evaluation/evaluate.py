@@ -14,10 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.base.devices import choose_device, free_for_models, retry_on_oom
+from merging.base.devices import bytes_for_models, choose_device, retry_on_oom
 from merging.base.progress import Meter
-from merging.engine.evaluation.image_features import ImageModel, ModulesOfTask, answer_features, features_together
-from merging.engine.evaluation.stored_features import FeatureAnswers, StoredFeatures
+from merging.engine.evaluation.image_features import (
+    ImageModel,
+    ModulesOfTask,
+    compute_features_of_models,
+    predict_classes,
+)
+from merging.engine.evaluation.stored_features import FeaturePredictions, StoredFeatures
 from merging.engine.modules.modules import Modules
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark, Task
 from merging.images.benchmarks.metrics import individual, wilson
@@ -66,20 +71,20 @@ def evaluate_per_task(
 
     The score of a task without a model is the mean over all models, because none of them is the right one.
     """
-    evaluated = per_task_parts(models, benchmark, stored_features)
+    evaluated = list_task_models(models, benchmark, stored_features)
     return score_table(_count_correct(evaluated, benchmark, splits, context))
 
 
-Counted = tuple[str, Task, str, int, int]  # model, task, split, correct, n
+SplitCount = tuple[str, Task, str, int, int]  # model, task, split, correct, n
 
 
 def _count_correct(
     models: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context
-) -> list[Counted]:
+) -> list[SplitCount]:
     """The numbers of correct predictions by model, task and split, one model after another."""
 
-    def count_on(device: torch.device) -> list[Counted]:
-        results = compute_answers(models, benchmark, splits, context.on_device(device))
+    def count_on(device: torch.device) -> list[SplitCount]:
+        results = predict_splits(models, benchmark, splits, context.on_device(device))
         counts = [(result.model, result.task, result.split, result.correct, result.n) for result in results]
         order = {model.name: number for number, model in enumerate(models)}
         return sorted(counts, key=lambda count: order[count[0]])  # by model
@@ -131,7 +136,7 @@ class SplitPrediction:
         return len(self.labels)
 
 
-def per_task_parts(
+def list_task_models(
     models: Mapping[str, Source], benchmark: Benchmark, stored_features: StoredFeatures | None = None
 ) -> list[EvaluatedModel]:
     """The models of a merge that gives one model per task, each with its own task and all tasks without a model."""
@@ -149,19 +154,21 @@ def per_task_parts(
     return [model for model in evaluated if model.tasks]
 
 
-def compute_answers(
-    work: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context = QUIET
+def predict_splits(
+    models: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context = QUIET
 ) -> Iterator[SplitPrediction]:
     """Every model's predictions, by task and split; splits that a data set lacks are left out.
 
     Memory holds one model at a time. If images are in files, it holds as many models as fit, so that each image is
     decoded only once.
     """
-    counts = {(key, split): benchmark.count_images(key, split) for model in work for key in model.tasks for split in splits}
-    meter = context.meter(sum(counts[key, split] for model in work for key in model.tasks for split in splits))
-    benchmark.check_images(dict.fromkeys(key for model in work for key in model.tasks))
+    counts = {
+        (key, split): benchmark.count_images(key, split) for model in models for key in model.tasks for split in splits
+    }
+    meter = context.meter(sum(counts[key, split] for model in models for key in model.tasks for split in splits))
+    benchmark.check_images(dict.fromkeys(key for model in models for key in model.tasks))
     image_cache = _BenchmarkImages(benchmark)
-    for group in _group_models(work, benchmark, choose_device(context.device)):
+    for group in _group_models(models, benchmark, choose_device(context.device)):
         runners = [_ModelRunner(model, benchmark, context.device) for model in group]
         for task in [benchmark.find_task(key) for key in dict.fromkeys(key for model in group for key in model.tasks)]:
             task_runners = [runner for runner in runners if task.key in runner.model.tasks]
@@ -187,10 +194,10 @@ def _predict_split(
     features: Iterator[Tensor] = iter(())
     if images is not None:
         towers = [model.encoder_for(task.key) for model in computed]
-        features = iter(features_together(towers, images, meter, "Evaluating", detail, benchmark.preprocess))
+        features = iter(compute_features_of_models(towers, images, meter, "Evaluating", detail, benchmark.preprocess))
     for model in models:
         if (prediction := stored.get(model.name)) is None:
-            prediction = answer_features(next(features), benchmark.load_head(task.key), torch.from_numpy(labels))
+            prediction = predict_classes(next(features), benchmark.load_head(task.key), torch.from_numpy(labels))
             model.store(task.key, split, prediction)
         else:
             meter.advance(len(labels), "Evaluating", detail)
@@ -212,7 +219,7 @@ def _group_models(
             groups[-1].append(model)
         else:
             groups.append([model])
-            free_bytes = free_for_models(device) if decodes_images else 0
+            free_bytes = bytes_for_models(device) if decodes_images else 0
         free_bytes -= size
     return groups
 
@@ -240,7 +247,7 @@ class _BenchmarkImages:
         return images_and_labels
 
 
-def score_table(counts: Iterable[Counted]) -> pd.DataFrame:
+def score_table(counts: Iterable[SplitCount]) -> pd.DataFrame:
     """A table of scores, a row per task and split; ``metrics.individual`` combines the scores of several models."""
     rows = [{"model": model, **_build_score_row(task, split, correct, n)} for model, task, split, correct, n in counts]
     table = pd.DataFrame(rows, columns=["model", *COLUMNS])
@@ -268,12 +275,12 @@ class _ModelRunner:
         """The model that encodes the images of a task."""
         return self._tower if isinstance(self._tower, Encoder) else ModulesOfTask(self._tower, key)
 
-    def read(self, key: str, split: str) -> FeatureAnswers | None:
+    def read(self, key: str, split: str) -> FeaturePredictions | None:
         """The stored predictions of a split; None if there are none."""
         stored_features = self.model.stored_features
         return stored_features.read(self._benchmark, key, split) if stored_features else None
 
-    def store(self, key: str, split: str, predictions: FeatureAnswers) -> None:
+    def store(self, key: str, split: str, predictions: FeaturePredictions) -> None:
         """Store predictions, if the model has a folder for them."""
         if stored_features := self.model.stored_features:
             architecture = self.encoder_for(key).architecture

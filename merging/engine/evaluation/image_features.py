@@ -16,15 +16,15 @@ from torch import Tensor
 from merging.base.devices import is_host, move_tensor
 from merging.base.progress import Meter
 from merging.base.threads import limit_to_one_thread, run_in_threads
-from merging.engine.evaluation.stored_features import FeatureAnswers
+from merging.engine.evaluation.stored_features import FeaturePredictions
 from merging.engine.modules.modules import Modules
 from merging.images.batch_sizes import batch_size, forward_bytes, short_batch
 from merging.images.benchmarks.referenced_images import Images, ReferencedImages
 from merging.models.architecture import Architecture
 
-BATCH = 128  # images whose heads are chosen at a time; see ``evaluate_unknown_task``
+HEAD_BATCH = 128  # images whose heads are chosen at a time; see ``evaluate_unknown_task``
 CPU_BATCH = 32  # images that run at a time on a CPU, few enough that even a small data set occupies several cores
-FARTHEST = 2.0  # the largest difference of two cosines
+MAX_MARGIN = 2.0  # the largest difference of two cosines
 Prepare = Callable[[NDArray[np.uint8]], Tensor]  # stored images -> preprocessed images (n, 3, h, w)
 
 
@@ -86,10 +86,10 @@ def compute_features(
     With ``prepare``, images are passed as stored, uint8, and preprocessed one batch ahead of an accelerator, whose
     memory decides the batch size. Images in files are also decoded ahead.
     """
-    return features_together([encoder], images, meter, phase, detail, prepare)[0]
+    return compute_features_of_models([encoder], images, meter, phase, detail, prepare)[0]
 
 
-def features_together(
+def compute_features_of_models(
     encoders: Sequence[ImageModel],
     images: Tensor | Images,
     meter: Meter | None = None,
@@ -163,13 +163,13 @@ def cosine_margins(image_features: Tensor, head: Tensor, labels: Tensor) -> Tens
     similarities, right_class = cosines(image_features, head), labels[:, None]
     right = similarities.gather(1, right_class)[:, 0]
     best_wrong = similarities.scatter(1, right_class, -torch.inf).amax(dim=1)  # minus infinity with one class
-    return (right - best_wrong).clamp(-FARTHEST, FARTHEST)
+    return (right - best_wrong).clamp(-MAX_MARGIN, MAX_MARGIN)
 
 
-def answer_features(image_features: Tensor, head: Tensor, labels: Tensor) -> FeatureAnswers:
+def predict_classes(image_features: Tensor, head: Tensor, labels: Tensor) -> FeaturePredictions:
     """Features (n, embed_dim) with the classes (n,) and margins (n,) that a head (classes, embed_dim) gives.
 
     ``labels`` are (n,).
     """
     margins = cosine_margins(image_features, head, labels).numpy()
-    return FeatureAnswers(image_features, predict(image_features, head), margins)
+    return FeaturePredictions(image_features, predict(image_features, head), margins)

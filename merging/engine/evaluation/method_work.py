@@ -25,7 +25,9 @@ def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
     work = {}
     for method in registry.list_methods():
         recipe = Recipe.from_method(method)
-        image_counts = [_count_images(recipe, benchmark.count_images(name, recipe.adapted_on or "")) for name in experts]
+        image_counts = [
+            _count_images(recipe, benchmark.count_images(name, recipe.adapted_on or "")) for name in experts
+        ]
         chain = chain_work(recipe, pretrained, experts, image_counts if recipe.test_data else ())
         if isinstance(method, Adapt):
             chain = _add_adapt_work(chain, method, (pretrained, *experts.values()), image_counts)

@@ -35,7 +35,7 @@ MIN_OPERATIONS = 10**12  # operations to compute features, from which on they ar
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class FeatureAnswers:
+class FeaturePredictions:
     """Features (n, embed_dim) of a split's images, their predicted classes (n,), and their margins (n,)."""
 
     features: Tensor
@@ -58,7 +58,7 @@ class StoredFeatures:
         """The stored features of one expert's model, for a merge that gives one model per task."""
         return replace(self, model=f"{self.model} {expert}")
 
-    def read(self, benchmark: Benchmark, key: str, split: str) -> FeatureAnswers | None:
+    def read(self, benchmark: Benchmark, key: str, split: str) -> FeaturePredictions | None:
         """The stored entry of a split of the task ``key``; None if there is none."""
         name = self._file_name(benchmark, key, split)
         paths = (folder / name for folder in (self.folder, *self.libraries))
@@ -75,10 +75,10 @@ class StoredFeatures:
         with contextlib.suppress(OSError):
             os.utime(path)  # marks the entry as recently used
         float_features = torch.from_numpy(features.astype(np.float32))
-        return FeatureAnswers(float_features, predicted.astype(np.int64), margins.astype(np.float32))
+        return FeaturePredictions(float_features, predicted.astype(np.int64), margins.astype(np.float32))
 
     def store(
-        self, benchmark: Benchmark, key: str, split: str, predictions: FeatureAnswers, tower: Architecture
+        self, benchmark: Benchmark, key: str, split: str, predictions: FeaturePredictions, tower: Architecture
     ) -> None:
         """Store the entry of a split, if computing it again would take long. A full disk raises no error."""
         if not is_worth_storing(len(predictions.features), tower):

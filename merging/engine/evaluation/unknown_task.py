@@ -13,7 +13,7 @@ from torch import Tensor
 from merging.base.devices import choose_device, retry_on_oom
 from merging.base.threads import run_in_threads
 from merging.engine.evaluation.evaluate import COLUMNS
-from merging.engine.evaluation.image_features import BATCH, cosines
+from merging.engine.evaluation.image_features import HEAD_BATCH, cosines
 from merging.engine.modules.modules import Modules
 from merging.images.batch_sizes import forward_bytes, limit_batch
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
@@ -69,7 +69,7 @@ def _score_splits(modules: Modules, benchmark: Benchmark, splits: Sequence[str],
     """The table of ``evaluate_unknown_task``, on the device of the modules."""
     heads = {task: benchmark.load_head(task) for task in modules.tasks}
     meter = context.meter(sum(benchmark.count_images(task, split) for task in modules.tasks for split in splits))
-    rows, size = [], limit_batch(BATCH, modules.architecture, modules.device)
+    rows, size = [], limit_batch(HEAD_BATCH, modules.architecture, modules.device)
     for number, key in enumerate(modules.tasks):
         task = benchmark.find_task(key)
         for split in (split for split in splits if split in task.splits):

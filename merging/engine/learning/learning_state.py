@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from merging.base.errors import CheckpointError, MergingError, Paused
-from merging.base.files.disk import OTHER_STORE, explain_os_errors
+from merging.base.files.disk import STORE_REMEDY, explain_os_errors
 from merging.base.progress import Cancel, is_cancel_requested
 from merging.models.formats.format_recognition import open_path
 from merging.models.formats.safetensors import save
@@ -73,7 +73,7 @@ class LearningState:
             for name, tensor in state().items()
         }
         started = time.monotonic()
-        with explain_os_errors(self.path.name, OTHER_STORE):
+        with explain_os_errors(self.path.name, STORE_REMEDY):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             save(self.path, tensors, {"run": self._run})
         self._written = time.monotonic()

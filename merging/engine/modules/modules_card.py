@@ -18,13 +18,16 @@ def write_card(method: Adapt, params: Params, tasks: Sequence[str], parts: Parts
     """The whole card of a folder with a merged model and its modules."""
     return (
         "\n\n".join(
-            [f"# A merged model with {escape_markdown(method.title)}", *write_section(method, params, tasks, parts)]
+            [
+                f"# A merged model with {escape_markdown(method.title)}",
+                *list_card_paragraphs(method, params, tasks, parts),
+            ]
         )
         + "\n"
     )
 
 
-def write_section(
+def list_card_paragraphs(
     method: Adapt, params: Params, tasks: Sequence[str], parts: Parts, learned_from: str = ""
 ) -> Iterator[str]:
     """The paragraphs of a card: what was learned, from which images, bytes per task, and how to load it."""

@@ -24,7 +24,14 @@ from merging.base.files.strict_json import parse_json
 from merging.base.text import first_few
 from merging.engine.modules.mixed_tower import LEFT, RIGHT
 from merging.engine.modules.modules import BASE, ROUTER, Modules
-from merging.engine.modules.writing_modules import FIELDS, LIST, VERSION, file_names, merged_tower, shared_file
+from merging.engine.modules.writing_modules import (
+    FIELDS,
+    LIST,
+    VERSION,
+    choose_file_names,
+    convert_to_tower,
+    shared_file,
+)
 from merging.methods import registry
 from merging.methods.adapted_network import Learned, Sizes
 from merging.models.architecture import Architecture
@@ -69,7 +76,7 @@ def read_modules(folder: Path, merged: Checkpoint) -> Modules:
     except MergingError as error:
         raise CheckpointError(f"{LIST}: {error}") from None
     tasks = tuple(entry["tasks"])
-    if (tower := merged_tower(merged)).digest != entry["model"]:
+    if (tower := convert_to_tower(merged)).digest != entry["model"]:
         raise CheckpointError(
             f"The modules were made for another model: {LIST} gives the digest {entry['model'][:12]}…, this model has "
             f"{tower.digest[:12]}…. Use the model of the same run."
@@ -79,7 +86,7 @@ def read_modules(folder: Path, merged: Checkpoint) -> Modules:
     architecture = Architecture.from_checkpoint(view)
     files = {name: _open_listed_file(folder, name, sha) for name, sha in entry["files"].items()}
     shapes = method.shapes(params, Sizes(len(tasks), architecture.layers, architecture.width, architecture.embed_dim))
-    names = file_names(tasks)
+    names = choose_file_names(tasks)
     stores = method.stores is not None
     router = _read_tensors(files, shared_file(ROUTER), shapes.router)
     per_task = {} if stores else {task: _read_tensors(files, name, shapes.per_task) for task, name in names.items()}
@@ -108,7 +115,7 @@ def _read_list(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{LIST}: tasks is a list of different names; got {reprlib.repr(tasks)}.")
     if not 0 < len(tasks) <= MAX_TASKS:
         raise CheckpointError(f"{LIST} names {len(tasks):,} tasks; from 1 to {MAX_TASKS:,} are read.")
-    allowed = {*file_names(tuple(tasks)).values(), *map(shared_file, (ROUTER, BASE))}
+    allowed = {*choose_file_names(tuple(tasks)).values(), *map(shared_file, (ROUTER, BASE))}
     if not isinstance(files, dict) or not all(isinstance(sha, str) for sha in files.values()):
         raise CheckpointError(f"{LIST}: files is a mapping of name to SHA-256; got {reprlib.repr(files)}.")
     if unexpected := sorted(set(files) - allowed):

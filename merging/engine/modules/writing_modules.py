@@ -28,7 +28,7 @@ PIECE_SCALARS = 1 << 18  # scalars that are copied at a time
 Parts = Iterable[tuple[str, str, Checkpoint]]  # task (empty if all tasks share the part), kind of part, its tensors
 
 
-def merged_tower(merged: Checkpoint) -> Checkpoint:
+def convert_to_tower(merged: Checkpoint) -> Checkpoint:
     """A merged model's visual tower, whose digest is the same under the names of every library."""
     return convert_naming(merged, "open_clip")
 
@@ -38,7 +38,7 @@ def shared_file(part: str) -> str:
     return f"{FOLDER}/{part if part in RESERVED else RESERVED[-1]}.safetensors"
 
 
-def file_names(tasks: Sequence[str]) -> dict[str, str]:
+def choose_file_names(tasks: Sequence[str]) -> dict[str, str]:
     """{task: the name of its file}: quoted, shortened, and distinct on every file system."""
     used, names = set(RESERVED), {}
     for task in tasks:
@@ -59,7 +59,7 @@ def save_folder(
         raise StoreError(f"{folder} exists already; choose another folder for the modules.")
     with temporary_beside(folder) as temporary:
         metadata = {"architecture": architecture_json(architecture)}
-        _write_tensors(temporary / MODEL, merged_tower(merged), metadata)
+        _write_tensors(temporary / MODEL, convert_to_tower(merged), metadata)
         write_modules(temporary, merged, architecture, entry, parts)
         (temporary / CARD).write_text(card, "utf-8")
         sync_all(temporary)
@@ -76,13 +76,13 @@ def write_modules(
     ``entry`` has the key, the params and the tasks of the list.
     """
     (folder / FOLDER).mkdir(exist_ok=True)
-    names, files = file_names(entry["tasks"]), {}
+    names, files = choose_file_names(entry["tasks"]), {}
     for task, part, tensors in parts:
         name = names[task] if task else shared_file(part)
         _write_tensors(folder / name, tensors, {})
         files[name] = file_hash(folder / name)
     description = {
-        "model": merged_tower(merged).digest,
+        "model": convert_to_tower(merged).digest,
         "architecture": json.loads(architecture_json(architecture)),
         "files": files,
     }

@@ -19,7 +19,7 @@ from torch import Tensor
 from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.npz import Npz, read_array_infos
 from merging.base.progress import Meter
-from merging.base.settings import BUNDLED, benchmark_folder
+from merging.base.settings import BUNDLED_FOLDER, benchmark_folder
 from merging.base.text import did_you_mean
 from merging.images.benchmarks import data_set_locations
 from merging.images.benchmarks.data_set_locations import DIGESTS_ARRAY, SIZES_ARRAY, Location
@@ -124,7 +124,7 @@ class Benchmark:
         return ModelRef(self.pretrained).open(PRETRAINED)
 
     def _reference(self, name: str) -> str:
-        if self.folder == BUNDLED:
+        if self.folder == BUNDLED_FOLDER:
             return BUNDLED_PREFIX + name
         return reference_to(model_file(self.folder, name))
 
@@ -259,7 +259,9 @@ class Benchmark:
             if key in keys:
                 images = self.load_unlabeled(key, split)
                 indices = sample_indices(len(images), per_task, seed)
-                sampled[key] = TaskExemplars(self.preprocess(images[indices]), None, self.load_head(key), self.logit_scale)
+                sampled[key] = TaskExemplars(
+                    self.preprocess(images[indices]), None, self.load_head(key), self.logit_scale
+                )
         return sampled
 
     @cached_property

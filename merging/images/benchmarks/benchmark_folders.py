@@ -11,7 +11,7 @@ from merging.base.errors import CheckpointError
 from merging.models import model_references
 from merging.models.model_references import BENCHMARKS, MODELS_PREFIX, OWN_PREFIX
 
-BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # files of every benchmark folder
+TASKS_FILE, HEADS_FILE = "tasks.json", "heads.safetensors"  # files of every benchmark folder
 TEXT_TOWER = (
     "text_tower.safetensors"  # the pretrained model's, for exports; only in benchmarks made from a whole CLIP model
 )
@@ -21,7 +21,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 def is_benchmark(folder: Path) -> bool:
     """Whether a folder looks like a benchmark; only opening it shows whether it is one."""
-    return (folder / BENCHMARK).is_file() and (folder / HEADS).is_file()
+    return (folder / TASKS_FILE).is_file() and (folder / HEADS_FILE).is_file()
 
 
 def resolve_benchmark(named_folder: str) -> Path:
@@ -32,7 +32,7 @@ def resolve_benchmark(named_folder: str) -> Path:
 def state_of(folder: Path) -> tuple[int, ...]:
     """Sizes, times and inodes of a benchmark's files, which change when it is made again; empty if there is none."""
     try:
-        stats = [os.stat(f"{folder}/{name}") for name in (BENCHMARK, HEADS)]  # noqa: PTH116 - pages ask all the time
+        stats = [os.stat(f"{folder}/{name}") for name in (TASKS_FILE, HEADS_FILE)]  # noqa: PTH116 - pages ask all the time
     except OSError:
         return ()
     return tuple(number for stat in stats for number in (stat.st_size, stat.st_mtime_ns, stat.st_ino))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from merging.images.benchmarks.benchmark_folders import BENCHMARK
+from merging.images.benchmarks.benchmark_folders import TASKS_FILE
 from merging.images.benchmarks.manifest import MANIFEST, has_manifest
 
 REPORTING, CHOOSING = "reporting", "choosing"
@@ -34,7 +34,7 @@ class ImageDraw:
         return f"with seed {self.seed}{', class-balanced' * self.balanced}"
 
 
-def draws(folder: Path, split: str = REPORTING) -> dict[str, ImageDraw]:
+def read_draws(folder: Path, split: str = REPORTING) -> dict[str, ImageDraw]:
     """{task: draw} of a split, in a benchmark that ``benchmark make`` wrote; empty for other folders."""
     if not has_manifest(folder):
         return {}
@@ -56,23 +56,23 @@ def is_whole(folder: Path) -> bool:
     Pages call this before torch is imported, so it reads only the list of tasks; False if it cannot be read.
     """
     try:
-        tasks = json.loads((folder / BENCHMARK).read_bytes())["tasks"]
+        tasks = json.loads((folder / TASKS_FILE).read_bytes())["tasks"]
         return bool(tasks) and not any(CHOOSING in task.get("splits", [CHOOSING]) for task in tasks)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
-def part(split: str = REPORTING, *, whole: bool) -> str:
+def name_images(split: str = REPORTING, *, whole: bool) -> str:
     """The images of a score as sentences name them: 'reporting half', or 'test set' if it is not cut in halves."""
     return "test set" if whole and split == REPORTING else f"{split} half"
 
 
-def facts_of(folder: Path) -> dict[str, Any]:
+def read_benchmark_facts(folder: Path) -> dict[str, Any]:
     """The facts that a run stores about the benchmark of its scores: test images and licenses, if known.
 
     The key ``whole`` is present if there is no half of the test images to choose on.
     """
-    words, manifest = describe_draws(list(draws(folder).values())), _read_manifest(folder)
+    words, manifest = describe_draws(list(read_draws(folder).values())), _read_manifest(folder)
     licenses = manifest.get("licenses", {})
     facts: dict[str, Any] = {"test_images": words} if words else {}
     facts |= {"licenses": licenses} if licenses else {}

@@ -19,7 +19,7 @@ from merging.images.benchmarks.manifest import MANIFEST
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.referenced_model import (
     FOLDER,
-    MOST,
+    MAX_REFERENCE_BYTES,
     SUFFIX,
     find_command,
     is_reference,
@@ -113,7 +113,7 @@ def _read_model_paths(folder: Path) -> _ModelPaths:
     model_paths = _ModelPaths()
     for path in sorted((folder / FOLDER).glob(f"*{SUFFIX}"), key=lambda path: (path.stem != PRETRAINED, path.name)):
         with contextlib.suppress(OSError), path.open("rb") as file:
-            if is_reference(path, raw := file.read(MOST + 1)):
+            if is_reference(path, raw := file.read(MAX_REFERENCE_BYTES + 1)):
                 try:
                     model_paths.paths[path] = model_path(path, raw)
                 except CheckpointError as error:

@@ -34,11 +34,11 @@ def open_data(
         TaskError: the path holds no data set, or a damaged one.
     """
     from merging.base.files.npz import is_npz
-    from merging.images.data_sets.hub_cache import snapshot, title
+    from merging.images.data_sets.hub_cache import find_snapshot, title
 
     if not path.exists():
         raise TaskError(f"{path.name or path}: there is no such file or folder.")
-    path = snapshot(path)
+    path = find_snapshot(path)
     name = title(path)
     if path.is_file() and is_npz(path):
         from merging.images.data_sets.npz_images import ArrayData

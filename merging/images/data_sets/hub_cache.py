@@ -20,7 +20,7 @@ def is_repository(path: Path) -> bool:
     return path.name.startswith(REPOSITORY_PREFIX) and (path / SNAPSHOTS_FOLDER).is_dir()
 
 
-def snapshot(path: Path) -> Path:
+def find_snapshot(path: Path) -> Path:
     """The snapshot in a repository's folder of the cache: that of ``refs/main``, or the only one.
 
     Other paths are returned unchanged.

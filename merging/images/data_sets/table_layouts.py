@@ -73,7 +73,7 @@ def find_tables(path: Path, name: str, configuration: str | None = None, split: 
     return _group_by_part(Tables(name, path, _find_splits(configurations[chosen]), notes), split)
 
 
-def configurations(path: Path) -> tuple[str, ...]:
+def list_configurations(path: Path) -> tuple[str, ...]:
     """The names of a data set's configurations; empty if it has none to choose from."""
     has_no_folders = path.is_file() or any((path / name).exists() for name in (STATE, SPLITS_FILE))
     return (

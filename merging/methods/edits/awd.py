@@ -18,7 +18,7 @@ from merging.base.numerics.task_vector_overlap import Array, expert_cosines, ove
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params, integer, real
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.models.families import WEIGHTS
+from merging.models.families import WEIGHT_ROLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +138,7 @@ register(
         survey=survey,
         survey_passes=1,
         algebra=lambda params, matrix: task_products(matrix),
-        algebra_on=WEIGHTS,
+        algebra_on=WEIGHT_ROLES,
         elementwise=lambda params, parameter: True,
         variant="Plain gradient descent from zero in float64, over all tensors at once; an adaptive optimizer would "
         "give another vector. Before task arithmetic it is exactly a weight per expert. Experts equal to the "

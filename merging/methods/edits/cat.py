@@ -23,7 +23,7 @@ from merging.methods.shared.cat_conflicts import (
 )
 from merging.methods.shared.least_squares import as_matrices, to_stored_layout
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.models.families import ROWWISE_ROLES, WEIGHTS, Role
+from merging.models.families import ROWWISE_ROLES, WEIGHT_ROLES, Role
 
 SEQUENTIAL = "sequential"
 SCALAR_ROLES = {Role.SHIFT, Role.EMBEDDING, Role.NORM_SCALE}  # tensors of these roles act scalar by scalar
@@ -186,7 +186,7 @@ register(
         needs=Needs.EXEMPLARS,
         run=cat,
         algebra=_algebra,
-        algebra_on=WEIGHTS,
+        algebra_on=WEIGHT_ROLES,
         survey=survey,
         variant="Squared norms, as in the paper's derivation, not the unsquared ones of its Algorithm 1. Means over "
         "rows, so tasks may have different numbers of exemplars. Only positive conflicts count. By default, directions "

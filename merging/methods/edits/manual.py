@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from merging.methods.factor_rules import LARGEST, FactorRule, ResolvedFactors, resolve
+from merging.methods.factor_rules import MAX_FACTOR, FactorRule, ResolvedFactors, resolve
 from merging.methods.method import EarlierEdits, Edit, register
 from merging.methods.params import Params, choice, real, rules
 from merging.methods.shared import citations
@@ -33,8 +33,8 @@ class ManualParams(Params):
     )
     default: float = real(
         1.0,
-        low=-LARGEST,
-        high=LARGEST,
+        low=-MAX_FACTOR,
+        high=MAX_FACTOR,
         slider=(0.0, 2.0),
         step=0.05,
         label="Default factor",

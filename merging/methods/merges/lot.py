@@ -16,7 +16,7 @@ from merging.methods.params import Params, real
 from merging.methods.shared import fields
 from merging.methods.shared.least_squares import as_matrices, least_squares, to_stored_layout
 from merging.methods.slot import Slot
-from merging.models.families import ROWWISE_ROLES, WEIGHTS, Role
+from merging.models.families import ROWWISE_ROLES, WEIGHT_ROLES, Role
 
 EPS_FLOAT32 = 2.0**-23  # the published code inverts in float32; this reproduces its cut-off, not its rounding
 MIN_ENERGY = 1e-10  # sum of squares of a channel's inputs, up to which the channel counts as unused
@@ -131,7 +131,7 @@ register(
         needs=Needs.EXEMPLARS,
         run=lot,
         algebra=_algebra,
-        algebra_on=WEIGHTS,
+        algebra_on=WEIGHT_ROLES,
         variant="Float64 eigen-decomposition with the cut-off of the published float32 pseudo-inverse. Tensors without "
         "inputs (shifts, embeddings) are the mean. Features come from each unscaled expert.",
     )

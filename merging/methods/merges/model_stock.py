@@ -13,7 +13,7 @@ from merging.methods.method import Citation, EarlierEdits, Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.models.families import WEIGHTS
+from merging.models.families import WEIGHT_ROLES
 
 Coefficients = dict[str, float]  # tensor -> factor of its mean task vector
 
@@ -105,7 +105,7 @@ register(
         params=ModelStockParams,
         run=model_stock,
         algebra=lambda params, matrix: task_products(matrix),
-        algebra_on=WEIGHTS,
+        algebra_on=WEIGHT_ROLES,
         survey=survey,
         refuses=find_refusal,
         elementwise=lambda params, parameter: True,

@@ -16,7 +16,7 @@ from torch import Tensor
 from merging.base.files.tables import Columns
 from merging.methods.shared.trimming import floor_share
 from merging.methods.slot import Slot, SlotStream
-from merging.models.families import PACKED, Parameter, whole_name
+from merging.models.families import PACKED_QKV, Parameter, stored_tensor_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,11 +117,11 @@ def join_thirds(table: pd.DataFrame) -> pd.DataFrame:
 
     The joined row is kept if any of the three is; its saliency is their mean.
     """
-    names = table["tensor"].map(whole_name)
+    names = table["tensor"].map(stored_tensor_name)
     is_third = names != table["tensor"]
     if not is_third.any():
         return table
-    whole = table.assign(tensor=names, part=table["part"].mask(is_third, PACKED))
+    whole = table.assign(tensor=names, part=table["part"].mask(is_third, PACKED_QKV))
     rules = dict.fromkeys(table.columns.drop(["expert", "tensor"]), "first")
     rules |= {"numel": "sum", "saliency": "mean", "kept": "any", "final": "any"}
     return whole.groupby(["expert", "tensor"], sort=False, as_index=False).agg(rules)[list(table.columns)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from merging.base.text import printable
 from merging.models.checkpoint import Checkpoint
-from merging.models.formats.configs import ADAPTER, WEIGHTS
+from merging.models.formats.configs import ADAPTER_CONFIG, WEIGHT_FILES
 from merging.models.formats.hub_models import SHARD_NAME
 from merging.models.model_references import hub_id_of, strip_folders
 
@@ -30,7 +30,7 @@ def describe_other_base(config: Mapping[str, Any], pretrained: Checkpoint) -> st
     ):
         return ""
     base_name, model_name = printable(strip_folders(stated_base), 80), printable(_model_name(pretrained), 80)
-    return f"Its {ADAPTER} names {base_name!r} as its base, but is applied to {model_name!r}."
+    return f"Its {ADAPTER_CONFIG} names {base_name!r} as its base, but is applied to {model_name!r}."
 
 
 def _model_name(pretrained: Checkpoint) -> str:
@@ -38,7 +38,7 @@ def _model_name(pretrained: Checkpoint) -> str:
     if hub_name := hub_id_of(pretrained.label):
         return hub_name
     file = Path(pretrained.label).name
-    is_distinctive = file not in {"", "..", *WEIGHTS} and not SHARD_NAME.fullmatch(file)
+    is_distinctive = file not in {"", "..", *WEIGHT_FILES} and not SHARD_NAME.fullmatch(file)
     return file if is_distinctive or pretrained.folder is None else pretrained.folder.resolve().name
 
 

@@ -12,24 +12,24 @@ from merging.base.errors import CheckpointError
 from merging.base.files.paths import open_regular, resolve_contained
 from merging.base.files.strict_json import parse_json
 
-TRANSFORMERS, OPEN_CLIP, ADAPTER = "config.json", "open_clip_config.json", "adapter_config.json"
+TRANSFORMERS, OPEN_CLIP, ADAPTER_CONFIG = "config.json", "open_clip_config.json", "adapter_config.json"
 PREPROCESSOR = "preprocessor_config.json"
 VOCABULARY = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 TOKENIZER = (
     *VOCABULARY, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt",
     "chat_template.jinja",
 )  # fmt: skip
-COMPANIONS = (  # files beside the weights of a network of Transformers: its configurations and its tokenizer
+COMPANION_FILES = (  # files beside the weights of a network of Transformers: its configurations and its tokenizer
     TRANSFORMERS, "generation_config.json", *TOKENIZER, PREPROCESSOR, "processor_config.json",
 )  # fmt: skip
 MAX_CONFIG_BYTES = 1 << 20
 OPEN_CLIP_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pt")
 PICKLED_INDEX = "pytorch_model.bin.index.json"  # its shards are pickles
 TRANSFORMERS_WEIGHTS = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin", PICKLED_INDEX)
-INDEX = ".index.json"  # the suffix of an index of shards
-ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
-WEIGHTS = (*TRANSFORMERS_WEIGHTS, *OPEN_CLIP_WEIGHTS)
-SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl")
+INDEX_SUFFIX = ".index.json"  # the suffix of an index of shards
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+WEIGHT_FILES = (*TRANSFORMERS_WEIGHTS, *OPEN_CLIP_WEIGHTS)
+WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

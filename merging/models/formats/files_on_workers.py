@@ -25,7 +25,7 @@ def digest_for_request(checkpoint: Checkpoint) -> dict[str, Any]:
     return {"digest": DIGESTS.digest(checkpoint), "file": list(_without_device(fingerprint))}
 
 
-def check_handed_digest(checkpoint: Checkpoint, request: Mapping[str, Any]) -> None:
+def remember_received_digest(checkpoint: Checkpoint, request: Mapping[str, Any]) -> None:
     """Remember the digest that a request states, if its file has the same size, time and inode in this process."""
     fingerprint = checkpoint.file_fingerprint()
     if fingerprint is not None and list(_without_device(fingerprint)) == request.get("file"):

@@ -14,7 +14,7 @@ from merging.models.checkpoint_views import to_open_clip_names
 from merging.models.formats import configs
 from merging.models.formats.adapter_checkpoint import AdapterCheckpoint
 from merging.models.formats.byte_range import ByteRange
-from merging.models.formats.configs import ADAPTERS, SUFFIXES, WEIGHTS
+from merging.models.formats.configs import ADAPTER_WEIGHTS, WEIGHT_FILES, WEIGHT_SUFFIXES
 from merging.models.formats.referenced_model import is_reference, open_reference
 from merging.models.formats.safetensors import MAX_HEADER_BYTES, SafetensorsCheckpoint
 from merging.models.formats.sharded_checkpoint import ShardedCheckpoint
@@ -42,15 +42,15 @@ def open_path(path: Path, name: str, label: str) -> Checkpoint:
 
 
 def _open_folder(path: Path, name: str) -> Checkpoint:
-    folder, config = printable(path.name, 80), configs.read_json(path / configs.ADAPTER)
+    folder, config = printable(path.name, 80), configs.read_json(path / configs.ADAPTER_CONFIG)
     if config is not None:
-        weights = next((path / file for file in ADAPTERS if lexists(path / file)), None)
+        weights = next((path / file for file in ADAPTER_WEIGHTS if lexists(path / file)), None)
         if weights is None:
-            raise CheckpointError(f"{folder} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
+            raise CheckpointError(f"{folder} is the folder of an adapter without its weights ({ADAPTER_WEIGHTS[0]}).")
         return AdapterCheckpoint(_open_file(weights, name), config)
-    paths = [path / file for file in WEIGHTS if lexists(path / file)]  # links are checked later
+    paths = [path / file for file in WEIGHT_FILES if lexists(path / file)]  # links are checked later
     if not paths:
-        paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+        paths = sorted(file for file in path.iterdir() if file.suffix in WEIGHT_SUFFIXES)
         paths = [
             file for file in paths if not HEAD_NAME.fullmatch(file.stem)
         ] or paths  # heads beside an encoder do not count
@@ -58,8 +58,8 @@ def _open_folder(path: Path, name: str) -> Checkpoint:
             raise CheckpointError(f"{folder} is a folder with several checkpoints; give the path of one of them.")
     if not paths:
         raise CheckpointError(
-            f"{folder} is a folder without a checkpoint; one with {', '.join(WEIGHTS[:3])} is expected, "
-            f"or with {configs.ADAPTER}."
+            f"{folder} is a folder without a checkpoint; one with {', '.join(WEIGHT_FILES[:3])} is expected, "
+            f"or with {configs.ADAPTER_CONFIG}."
         )
     return _open_file(paths[0], name)
 

@@ -17,8 +17,8 @@ from merging.base.errors import CheckpointError, HubError
 from merging.base.progress import current_watchers
 from merging.base.text import did_you_mean, printable
 from merging.models.formats import configs
-from merging.models.formats.configs import ADAPTERS
-from merging.models.hub.blob_cache import snapshot
+from merging.models.formats.configs import ADAPTER_WEIGHTS
+from merging.models.hub.blob_cache import find_snapshot
 from merging.models.hub.client import OFF, blocked_by_setting, host, require_hub_access
 from merging.models.hub.fetch import fetch as fetch_files
 from merging.models.hub.repository import Repository
@@ -29,7 +29,7 @@ from merging.tasks.context import QUIET, Context
 REPOSITORY_NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 SHARD_NAME = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 INDEX_FILE = "model.safetensors.index.json"
-CONFIGS = (configs.TRANSFORMERS, configs.OPEN_CLIP, configs.ADAPTER, "preprocessor_config.json")
+CONFIGS = (configs.TRANSFORMERS, configs.OPEN_CLIP, configs.ADAPTER_CONFIG, "preprocessor_config.json")
 # open_clip's files come first: in some repositories model.safetensors is an image model of another library
 WEIGHTS = (
     "open_clip_model.safetensors", "model.safetensors", INDEX_FILE,
@@ -102,8 +102,8 @@ def needed_files(names: Iterable[str]) -> list[str]:
     """The files of a repository that a checkpoint needs, weights first; empty if it has no readable weights."""
     available = set(names)
     shards = sorted(name for name in available if SHARD_NAME.fullmatch(name))
-    if configs.ADAPTER in available:
-        weights = [name for name in ADAPTERS if name in available][:1]
+    if configs.ADAPTER_CONFIG in available:
+        weights = [name for name in ADAPTER_WEIGHTS if name in available][:1]
     else:
         weights = [name for name in WEIGHTS if name in available][:1]
         weights += shards if weights == [INDEX_FILE] else []
@@ -112,12 +112,12 @@ def needed_files(names: Iterable[str]) -> list[str]:
 
 def _path_to_open(folder: Path, names: list[str]) -> Path:
     """The path to open: an adapter's folder, or the file of weights."""
-    return folder if configs.ADAPTER in names else folder / names[0]
+    return folder if configs.ADAPTER_CONFIG in names else folder / names[0]
 
 
 def _find_cached(repository: Repository) -> Path | None:
     """The path to open of a model in the cache; None if the model is not complete."""
-    if (folder := snapshot(repository)) is None:
+    if (folder := find_snapshot(repository)) is None:
         return None
     names = needed_files(path.name for path in folder.iterdir())
     complete = bool(names) and (names[0] != INDEX_FILE or _has_all_shards(folder / INDEX_FILE))

@@ -29,7 +29,7 @@ from merging.models.model_references import locate
 VERSION_KEY, VERSION = "mergescope_model_reference", 1
 FOLDER, SUFFIX = "models", ".json"
 MOVED_SUFFIX = ".place"  # suffix of the file beside a reference with the current path of its model
-MOST = 1 << 20  # bytes of such a file
+MAX_REFERENCE_BYTES = 1 << 20  # bytes of such a file
 OpenCheckpoint = Callable[[Path], Checkpoint]  # opens a checkpoint under canonical names
 
 _open_references: ContextVar[tuple[Path, ...]] = ContextVar("opening", default=())  # references that are being opened
@@ -57,7 +57,7 @@ def write_reference(path: Path, model: Path, metadata: Mapping[str, str], names_
 
 def is_reference(path: Path, raw: bytes) -> bool:
     """Whether the content of a file is a reference, in a folder where references are read."""
-    return path.parent.name == FOLDER and len(raw) <= MOST and f'"{VERSION_KEY}"'.encode() in raw[:100]
+    return path.parent.name == FOLDER and len(raw) <= MAX_REFERENCE_BYTES and f'"{VERSION_KEY}"'.encode() in raw[:100]
 
 
 def open_reference(path: Path, raw: bytes, open_canonical: OpenCheckpoint) -> Checkpoint:
@@ -160,7 +160,7 @@ def resolve_model_path(reference: str) -> str:
 def recorded_path(path: Path) -> str:
     """The path at which the model of a reference was found again; empty if it was never moved."""
     with contextlib.suppress(MergingError, OSError, ValueError), _moved_path_file(path).open("rb") as file:
-        model = parse_json(file.read(MOST), printable(path.name)).get("model")
+        model = parse_json(file.read(MAX_REFERENCE_BYTES), printable(path.name)).get("model")
         return model if isinstance(model, str) else ""
     return ""
 

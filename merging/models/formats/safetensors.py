@@ -296,15 +296,15 @@ class SafetensorsCheckpoint(Checkpoint):
         return file_fingerprint(self._descriptor)
 
 
-def file_bytes(name: str, values: Tensor, metadata: Mapping[str, str]) -> bytes:
+def encode_tensor(name: str, values: Tensor, metadata: Mapping[str, str]) -> bytes:
     """The bytes of a safetensors file with one tensor ``values`` (*S): any shape, and metadata."""
     flat = values.detach().cpu().reshape(-1).contiguous()
     head, _ = encode_header({name: TensorInfo(tuple(values.shape), values.dtype)}, metadata)
     return head + bytes(raw_bytes(flat))
 
 
-def tensor_of(raw: bytes, label: str) -> tuple[str, Tensor, dict[str, str]]:
-    """The name, the tensor (*S): any shape, and the metadata in the bytes that ``file_bytes`` wrote.
+def decode_tensor(raw: bytes, label: str) -> tuple[str, Tensor, dict[str, str]]:
+    """The name, the tensor (*S): any shape, and the metadata in the bytes that ``encode_tensor`` wrote.
 
     Raises:
         CheckpointError: the bytes are not a safetensors file with one tensor.

@@ -25,7 +25,7 @@ def repository_folder(repository: Repository, cache: Path | None = None) -> Path
     return (cache_folder() if cache is None else cache) / repository.folder
 
 
-def snapshot(repository: Repository, cache: Path | None = None) -> Path | None:
+def find_snapshot(repository: Repository, cache: Path | None = None) -> Path | None:
     """The folder of a revision's files in the cache; None if it does not exist or a setting forbids the cache."""
     if cache is None and blocked_by_setting() == OFF:
         return None
@@ -39,13 +39,13 @@ def find_complete_snapshot(
     repository: Repository, files: Iterable[RepositoryFile], cache: Path | None = None
 ) -> Path | None:
     """The snapshot of a revision if it has all of these files with their sizes; else None."""
-    folder = snapshot(repository, cache)
+    folder = find_snapshot(repository, cache)
     return folder if folder is not None and all(_has_size(folder / file.name, file.size) for file in files) else None
 
 
 def count_cached_bytes(repository: Repository, files: Iterable[RepositoryFile], cache: Path | None = None) -> int:
     """How many bytes of these files are cached: complete files, and the beginnings of others."""
-    blobs, folder = repository_folder(repository, cache) / BLOBS, snapshot(repository, cache)
+    blobs, folder = repository_folder(repository, cache) / BLOBS, find_snapshot(repository, cache)
     return sum(_count_file_bytes(file, blobs, folder) for file in files)
 
 

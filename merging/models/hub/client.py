@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from merging.base.errors import HubError
-from merging.base.settings import HUB_SWITCH
+from merging.base.settings import HUB_VARIABLE
 from merging.base.text import printable
 from merging.models.hub.repository import Repository
 
@@ -19,7 +19,7 @@ SILENCING_VARIABLES = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK"
 
 def blocked_by_setting() -> str:
     """The value of $MERGESCOPE_HUB: ``cached`` forbids downloads, ``off`` also the cache; empty if both are allowed."""
-    setting = os.environ.get(HUB_SWITCH, "").strip().casefold()
+    setting = os.environ.get(HUB_VARIABLE, "").strip().casefold()
     return setting if setting in {OFF, CACHED} else ""
 
 
@@ -27,7 +27,7 @@ def require_hub_access(name: str) -> None:
     """Raise HubError if a setting forbids contacting the Hub; ``name`` is the requested repository or file."""
     if setting := blocked_by_setting():
         raise HubError(
-            f"{printable(name)} is on {host()}, which is not contacted here ({HUB_SWITCH}={setting}); download it and "
+            f"{printable(name)} is on {host()}, which is not contacted here ({HUB_VARIABLE}={setting}); download it and "
             "give its path.",
             "setting",
         )

@@ -44,7 +44,7 @@ class Download:
             if not self._is_cached():
                 self.file = self._threads.call_with_retries(self._request_facts)
                 lock = self._path.parent / LOCKS_FOLDER / self._path.name / f"{self.file.key}.lock"
-                with hold_lock(lock, self._threads.wait, longest=UNLIMITED_SECONDS) as locked:
+                with hold_lock(lock, self._threads.wait, max_seconds=UNLIMITED_SECONDS) as locked:
                     if not self._is_cached():
                         self._fetch(locked)
         except Exception as error:  # several libraries raise errors that have no common class

@@ -25,9 +25,9 @@ def fetch(
     repository: Repository,
     files: Iterable[RepositoryFile],
     *,
-    into: Path | None = None,
+    separate_cache: Path | None = None,
     context: Context = QUIET,
-    limit_rate: float | None = None,
+    bytes_per_second: float | None = None,
     facts: RepositoryFacts | None = None,
 ) -> Path:
     """The folder of a revision's files; missing files are fetched first.
@@ -41,19 +41,19 @@ def fetch(
         Cancelled: the user cancelled; the message states how much is cached.
     """
     files = tuple({file.name: file for file in files}.values())
-    if folder := blob_cache.find_complete_snapshot(repository, files, into):
+    if folder := blob_cache.find_complete_snapshot(repository, files, separate_cache):
         return folder
     client.require_hub_access(repository.name)
     path, threads, downloads = (
-        blob_cache.repository_folder(repository, into),
-        DownloadThreads(limit_rate),
+        blob_cache.repository_folder(repository, separate_cache),
+        DownloadThreads(bytes_per_second),
         list[Download](),
     )
     try:
         if not repository.pinned and facts is None:
             facts = fetch_facts(repository, context)
         pinned = repository if facts is None else Repository(repository.kind, repository.name, facts.revision)
-        missing = _sum_sizes(files) - blob_cache.count_cached_bytes(pinned, files, into)
+        missing = _sum_sizes(files) - blob_cache.count_cached_bytes(pinned, files, separate_cache)
         _require_free_space(pinned, missing, path)
         downloads = [Download(pinned, file, path, threads) for file in files]
         _run_downloads(downloads, threads, context.meter(missing), repository.name)
@@ -63,7 +63,7 @@ def fetch(
     except Exception as error:  # several libraries raise errors that have no common class
         failure = explain_error(error, repository, cache_path=path)
         known_files = {file.name: file for file in (*files, *(download.file for download in downloads))}.values()
-        cached = blob_cache.count_cached_bytes(repository, known_files, into)
+        cached = blob_cache.count_cached_bytes(repository, known_files, separate_cache)
         cached_share, continuation = (
             f"{size_text(cached)} of {size_text(_sum_sizes(known_files))}",
             "the next download goes on from there",

@@ -183,7 +183,7 @@ def _compute_cosine(sums: list[float]) -> float:
     return product / norms if norms else math.nan
 
 
-def measure(
+def measure_distances(
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
     parameters: Iterable[Parameter],

@@ -10,7 +10,7 @@ import torch
 from merging.base.errors import FamilyError
 from merging.base.text import first_few, plural
 from merging.models.checkpoint import DIGEST_PIECE, Checkpoint
-from merging.models.families import TEXT_TOWER, UNKNOWN, UNMERGED, UNUSED_TEXT, Parameter, Role, guess
+from merging.models.families import TEXT_TOWER, UNKNOWN, UNMERGED, UNUSED_TEXT, Parameter, Role, guess_parameters
 from merging.models.formats.model_sources import Source, open_checkpoint
 from merging.models.head_detection import refuse_head
 from merging.models.inspection.architecture_problems import find_layer_differences, find_stated_differences
@@ -77,7 +77,7 @@ def _make_report(team: Team, read_sentence: str, context: Context) -> FitReport:
     try:
         parameters = pretrained.parameters
     except FamilyError as error:
-        parameters, no_family = guess(pretrained.infos), str(error)
+        parameters, no_family = guess_parameters(pretrained.infos), str(error)
     problems = [make_problem("error", m.expert, m.tensor, m.kind, "", m.sentence) for m in team.misfits]
     if is_quantized := any(problem.problem == "quantized" for problem in problems):
         read_sentence = ""  # packed numbers cannot be compared

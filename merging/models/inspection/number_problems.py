@@ -17,7 +17,7 @@ from merging.models.inspection.distance import (
     MIN_RELATED_COSINE,
     TYPICAL_SCALING,
     Distance,
-    measure,
+    measure_distances,
 )
 from merging.models.inspection.fit_report import Problem, make_problem
 from merging.models.inspection.tensor_pieces import tensor_pieces
@@ -51,7 +51,7 @@ class NumberCheck:
             problems.extend(self._not_finite(name, checkpoint, meter))
             if not self.sampled and checkpoint is not self.pretrained:
                 problems.extend(self._changed_text(name, checkpoint))
-        distances = measure(self.pretrained, self.experts, self.parameters, self.sampled, meter)
+        distances = measure_distances(self.pretrained, self.experts, self.parameters, self.sampled, meter)
         unclear = [
             name
             for name, distance in distances.items()
@@ -60,7 +60,7 @@ class NumberCheck:
         if unclear:
             experts = {name: self.experts[name] for name in unclear}
             full_meter = context.meter(_numel(self.pretrained) * (len(experts) + 1))
-            distances |= measure(self.pretrained, experts, self.parameters, sampled=False, meter=full_meter)
+            distances |= measure_distances(self.pretrained, experts, self.parameters, sampled=False, meter=full_meter)
         problems.extend(_find_distance_problems(self.pretrained, distances))
         problems.extend(self._repeated(distances, meter))
         return problems, distances

@@ -14,7 +14,7 @@ from merging.models.formats.format_recognition import open_path
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.models.tensor_info import TensorInfo
 
-FILE = "heads.safetensors"  # its tensors are named <expert>/<tensor>
+HEADS_FILE = "heads.safetensors"  # its tensors are named <expert>/<tensor>
 
 
 def write_heads(folder: Path, heads: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
@@ -26,22 +26,22 @@ def write_heads(folder: Path, heads: Mapping[str, Mapping[str, Tensor]]) -> list
         return []
     infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in tensors.items()}
     names_json = json.dumps({expert: list(expert_heads) for expert, expert_heads in heads.items()})
-    with SafetensorsWriter(folder / FILE, infos, {"format": "pt", "heads": names_json}) as writer:
+    with SafetensorsWriter(folder / HEADS_FILE, infos, {"format": "pt", "heads": names_json}) as writer:
         for name, value in tensors.items():
             writer.write(name, value.contiguous())
-    return [FILE]
+    return [HEADS_FILE]
 
 
 def read_heads(path: Path) -> dict[str, dict[str, Tensor]]:
     """{expert: {tensor: value (*S), any shape}} from a file of heads. Raises CheckpointError if it cannot be read."""
-    file = open_path(path, "heads", FILE)
+    file = open_path(path, "heads", HEADS_FILE)
     try:
         return {
             expert: {name: file.read(f"{expert}/{name}") for name in names}
             for expert, names in _names_by_expert(file).items()
         }
     except (KeyError, ValueError, AttributeError, TypeError, RecursionError):
-        raise CheckpointError(f"{FILE} of the run is damaged; run its recipe again.") from None
+        raise CheckpointError(f"{HEADS_FILE} of the run is damaged; run its recipe again.") from None
 
 
 def _names_by_expert(file: Checkpoint) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import CheckpointError
-from merging.base.files.paths import open_regular, path_state, resolve_contained
+from merging.base.files.paths import open_regular, path_fingerprint, resolve_contained
 from merging.base.files.strict_json import parse_json
 
 MAX_TOKENIZER_BYTES = 64_000_000  # of a tokenizer's file
@@ -20,7 +20,7 @@ TOKENIZER_FILE, VOCABULARY_FILES, WORD_LIST_FILE, ADDED_TOKENS_FILE = (
 )
 
 
-def tokens(folder: Path | None) -> dict[str, int] | None:
+def read_tokens(folder: Path | None) -> dict[str, int] | None:
     """{token: its number} of the tokenizer in a folder; None if the folder has no tokenizer that can be read."""
     if folder is None:
         return None
@@ -40,10 +40,10 @@ def tokens(folder: Path | None) -> dict[str, int] | None:
     return numbers
 
 
-def state(folder: Path | None) -> tuple[tuple[int, ...], ...]:
+def tokenizer_fingerprint(folder: Path | None) -> tuple[tuple[int, ...], ...]:
     """Numbers that change when a tokenizer's file in a folder may have changed."""
     names = (TOKENIZER_FILE, *VOCABULARY_FILES, WORD_LIST_FILE, ADDED_TOKENS_FILE)
-    return () if folder is None else tuple(path_state(folder / name) for name in names)
+    return () if folder is None else tuple(path_fingerprint(folder / name) for name in names)
 
 
 def _read_bytes(path: Path) -> bytes | None:

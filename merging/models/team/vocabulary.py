@@ -12,7 +12,7 @@ import torch
 from merging.base.text import first_few, plural
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import DerivedTensor, TensorSlice
-from merging.models.team.tokenizers import state, tokens
+from merging.models.team.tokenizers import read_tokens, tokenizer_fingerprint
 from merging.models.tensor_info import TensorInfo
 
 UNCHECKED_NOTE = (
@@ -57,14 +57,14 @@ def compare_tokenizers(pretrained: Path | None, expert: Path | None, rows: int) 
 
     ``rows`` is the number of rows in the pretrained model's table.
     """
-    return _compare_tokens(pretrained, expert, rows, state(pretrained), state(expert))
+    return _compare_tokens(pretrained, expert, rows, tokenizer_fingerprint(pretrained), tokenizer_fingerprint(expert))
 
 
 @lru_cache(maxsize=64)  # a large tokenizer takes a second, and pages compare at every click
 def _compare_tokens(
     pretrained: Path | None, expert: Path | None, rows: int, *fingerprints: tuple[tuple[int, ...], ...]
 ) -> TokenComparison | None:
-    pretrained_numbers, expert_numbers = tokens(pretrained), tokens(expert)
+    pretrained_numbers, expert_numbers = read_tokens(pretrained), read_tokens(expert)
     if pretrained_numbers is None or expert_numbers is None:
         return None
     shared = pretrained_numbers.keys() & expert_numbers.keys()

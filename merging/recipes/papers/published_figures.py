@@ -27,9 +27,9 @@ from merging.base.text import did_you_mean
 
 PUBLISHED_FILE = Path(__file__).with_name("published.csv")
 B32, B16, L14, H14 = "ViT-B/32", "ViT-B/16", "ViT-L/14", "ViT-H/14"
-TOWERS = (B32, B16, L14, H14)
-TASKS = ("SUN397", "Cars", "RESISC45", "EuroSAT", "SVHN", "GTSRB", "MNIST", "DTD")
-OUTSIDE = (
+TOWER_NAMES = (B32, B16, L14, H14)
+IN_DOMAIN_TASKS = ("SUN397", "Cars", "RESISC45", "EuroSAT", "SVHN", "GTSRB", "MNIST", "DTD")
+OUT_OF_DOMAIN_TASKS = (
     "CIFAR10", "CIFAR100", "EMNIST", "FashionMNIST", "FER2013", "Flowers102", "Food101", "KMNIST", "OxfordIIITPet",
     "PCAM", "RenderedSST2", "STL10", "ImageNet",
 )  # fmt: skip
@@ -55,7 +55,7 @@ AVERAGES = ("in_domain", "out_of_domain", "h_score")
 NORMALIZED = "normalized"
 COLUMNS = (
     "kind", "paper", "tables", "name", "model", "experts", "chain", "exemplars", "note", "unstated", *AVERAGES,
-    NORMALIZED, "computed", "seconds", *TASKS, *OUTSIDE,
+    NORMALIZED, "computed", "seconds", *IN_DOMAIN_TASKS, *OUT_OF_DOMAIN_TASKS,
 )  # fmt: skip
 
 Row = Mapping[str, str]
@@ -164,7 +164,7 @@ def _parse_figure(row: Row) -> Figure:
         name=row["name"],
         chain=parse_printed_chain(row["chain"].partition("+")[0]),
         adapt=parse_printed_chain(row["chain"].partition("+")[2]),
-        model=_parse_choice(row, "model", TOWERS),
+        model=_parse_choice(row, "model", TOWER_NAMES),
         printed=_parse_printed(row),
         source=source,
         experts=row["experts"],
@@ -181,7 +181,13 @@ def _parse_printed(row: Row) -> Printed:
     in_domain, out_of_domain, h_score = (_parse_percent(row, name) for name in AVERAGES)
     if in_domain is None:
         raise RecipeError("field in_domain: it is empty.")
-    return Printed(in_domain, out_of_domain, h_score, _parse_accuracies(row, TASKS), _parse_accuracies(row, OUTSIDE))
+    return Printed(
+        in_domain,
+        out_of_domain,
+        h_score,
+        _parse_accuracies(row, IN_DOMAIN_TASKS),
+        _parse_accuracies(row, OUT_OF_DOMAIN_TASKS),
+    )
 
 
 def _parse_computed(row: Row) -> frozenset[str]:
@@ -258,7 +264,7 @@ def list_figures_of_paper(paper: str) -> tuple[Figure, ...]:
     return tuple(figure for figure in FIGURES if figure.source.split(",")[0] == paper)
 
 
-def with_method(role: str, key: str) -> tuple[Figure, ...]:
+def list_figures_with_method(role: str, key: str) -> tuple[Figure, ...]:
     """The figures whose chain has a method in a role."""
     if role == "adapt":
         return tuple(figure for figure in FIGURES if key in (step for step, _ in figure.adapt))

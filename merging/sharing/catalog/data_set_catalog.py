@@ -14,7 +14,7 @@ from merging.images.data_sets.hub_cache import LIBRARY, is_repository, title
 from merging.images.data_sets.image_folder import SUFFIXES
 from merging.images.data_sets.labeled_images import part_of_name
 from merging.images.data_sets.table_layouts import INFO, SPLITS_FILE, STATE
-from merging.images.prompt_sets import prompt_keys, simplify_name
+from merging.images.prompt_sets import list_prompt_keys, simplify_name
 from merging.models.model_references import MODELS_PREFIX
 from merging.sharing.catalog.folder_walk import (
     Entries,
@@ -130,10 +130,10 @@ def _has_ending(names: Iterable[str], *endings: str) -> bool:
     return any(name.lower().endswith(endings) for name in names)
 
 
-def choose_task_key(name: str, taken: Iterable[str] = ()) -> str:
+def choose_task_key(name: str, used_keys: Iterable[str] = ()) -> str:
     """A valid name for a task, made from that of a data set and numbered if it is taken."""
     stem = re.sub(r"[^a-z0-9_-]+", "_", name.casefold()).strip("_-")[: MAX_KEY_CHARACTERS - 3] or "task"
-    known_keys, key, number = set(taken), stem, 2
+    known_keys, key, number = set(used_keys), stem, 2
     while key in known_keys:
         key, number = f"{stem}_{number}", number + 1
     return key
@@ -146,4 +146,4 @@ def find_alike(name: str, names: Iterable[str]) -> str | None:
 
 def find_prompt_key(name: str) -> str | None:
     """The key of the papers' prompts for a data set of that name; None if there are none."""
-    return find_alike(name, prompt_keys())
+    return find_alike(name, list_prompt_keys())

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import StoreError
-from merging.base.files.disk import OTHER_STORE, explain_os_errors
+from merging.base.files.disk import STORE_REMEDY, explain_os_errors
 from merging.base.files.records import JsonRecords
 from merging.models.checkpoint import Checkpoint
 from merging.models.inspection.distance import Distance
 from merging.models.inspection.fit_report import FitReport, Problem
-from merging.models.team.tokenizers import state
+from merging.models.team.tokenizers import tokenizer_fingerprint
 
 FOLDER, VERSION = "checks", 3
 MAX_PROBLEMS = 20_000  # stored problems of a report
@@ -38,7 +38,7 @@ def store_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Check
         "no_family": report.no_family,
     }
     try:
-        with explain_os_errors("The fit report", OTHER_STORE):
+        with explain_os_errors("The fit report", STORE_REMEDY):
             _open_records(root).write(name, record)
     except ValueError as error:
         raise StoreError(f"The report cannot be stored: {error}.") from None
@@ -72,6 +72,10 @@ def _compute_report_name(pretrained: Checkpoint, experts: Mapping[str, Checkpoin
     if None in states.values():
         return None
     content = json.dumps(
-        [VERSION, list(states.items()), [state(checkpoint.folder) for checkpoint in checkpoints.values()]]
+        [
+            VERSION,
+            list(states.items()),
+            [tokenizer_fingerprint(checkpoint.folder) for checkpoint in checkpoints.values()],
+        ]
     )
     return hashlib.sha256(content.encode()).hexdigest()[:24]

@@ -235,7 +235,10 @@ def _explain_exclusion(item: CatalogEntry, kind: str, problem: str, group: Model
         return problem.rstrip(".")
     if kind not in {MODEL, ADAPTER}:
         return "not a model"
-    if item.name in group.unrelated_names or item.listed_path.rpartition("/")[0].rpartition("/")[2] in group.unrelated_names:
+    if (
+        item.name in group.unrelated_names
+        or item.listed_path.rpartition("/")[0].rpartition("/")[2] in group.unrelated_names
+    ):
         return "not trained from the pretrained model, judged by its weights"
     is_copy = group.pretrained is not None and PRETRAINED_NAME.fullmatch(item.name)
     return "another copy of the pretrained model" if is_copy else "of another architecture or group"

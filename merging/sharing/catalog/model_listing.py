@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merging.base.files.short_digest import short_digest
-from merging.images.benchmarks.benchmark_folders import BENCHMARK, HEADS, TEXT_TOWER
+from merging.images.benchmarks.benchmark_folders import HEADS_FILE, TASKS_FILE, TEXT_TOWER
 from merging.models.formats import configs
-from merging.models.formats.configs import ADAPTERS, INDEX, SUFFIXES, WEIGHTS
+from merging.models.formats.configs import ADAPTER_WEIGHTS, INDEX_SUFFIX, WEIGHT_FILES, WEIGHT_SUFFIXES
 from merging.models.formats.model_sources import ModelRef
 from merging.models.model_references import MODELS_PREFIX, hub_id_of
 from merging.sharing.catalog.folder_walk import Entries, is_folder, resolve_typed_path, walk_folders
@@ -59,7 +59,7 @@ class CatalogEntry:
         last = self.listed_path.rpartition("/")[2]
         if hub := hub_id_of(str(self.path)):
             return hub
-        for suffix in SUFFIXES:
+        for suffix in WEIGHT_SUFFIXES:
             last = last if self.is_folder else last.removesuffix(suffix)
         return last
 
@@ -113,22 +113,22 @@ class _ScannedFolder:
         files = {entry.name for entry in self.entries if not is_folder(entry, follow=True)}
         shards = {name for name in files if _find_shard_index(name) in files}
         used_files = set(shards)
-        if configs.ADAPTER in files or files & set(WEIGHTS):
+        if configs.ADAPTER_CONFIG in files or files & set(WEIGHT_FILES):
             listing.items.append(self._make_entry("", is_folder=True))
             standard_files = {
-                *WEIGHTS,
-                *ADAPTERS,
-                configs.ADAPTER,
+                *WEIGHT_FILES,
+                *ADAPTER_WEIGHTS,
+                configs.ADAPTER_CONFIG,
                 configs.OPEN_CLIP,
-                *configs.COMPANIONS,
+                *configs.COMPANION_FILES,
             }
             other_files = {name for name in files if OTHER_FILE_PATTERN.fullmatch(name)} - standard_files - shards
             listing.other_files += [f"{self.listed_path}/{name}" for name in sorted(other_files)]
             used_files |= other_files | (files & standard_files)
-        is_benchmark = {BENCHMARK, HEADS} <= files
+        is_benchmark = {TASKS_FILE, HEADS_FILE} <= files
         if is_benchmark:
             listing.benchmarks.append(self._make_entry("", is_folder=True))
-            used_files |= {BENCHMARK, HEADS, TEXT_TOWER}
+            used_files |= {TASKS_FILE, HEADS_FILE, TEXT_TOWER}
         for name in sorted(files - used_files):
             listing.items.append(self._make_entry(name))
         return [
@@ -152,7 +152,7 @@ class _ScannedFolder:
             listed_path.encode()
         except UnicodeEncodeError:
             problem = "has a name that cannot be decoded; rename it"
-        has_model_name = is_folder or bool(problem) or name.endswith((*SUFFIXES, INDEX))
+        has_model_name = is_folder or bool(problem) or name.endswith((*WEIGHT_SUFFIXES, INDEX_SUFFIX))
         return CatalogEntry(
             self.make_reference(listed_path),
             self.path / name if name else self.path,
@@ -166,4 +166,4 @@ class _ScannedFolder:
 def _find_shard_index(name: str) -> str:
     """The name of the index that lists the shard ``name``; empty if that is not a shard's name."""
     match = SHARD_PATTERN.fullmatch(name)
-    return f"{match[1]}{match[2]}{INDEX}" if match else ""
+    return f"{match[1]}{match[2]}{INDEX_SUFFIX}" if match else ""

@@ -16,7 +16,7 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.formats.adapter_checkpoint import AdapterCheckpoint
 from merging.models.head_detection import is_head
 from merging.models.inspection.checkpoint_facts import inspect
-from merging.models.inspection.distance import Distance, measure
+from merging.models.inspection.distance import Distance, measure_distances
 from merging.models.inspection.model_sample import ModelSample, in_blocks, sample_model
 from merging.models.tower_names import group_tower_names
 from merging.sharing.catalog.model_listing import CatalogEntry
@@ -158,9 +158,9 @@ def measure_exact_distance(model: CatalogEntry, base: CatalogEntry) -> Distance:
     """
     base_checkpoint = base.open()
     model_checkpoint = model.open(base_checkpoint)
-    return measure(base_checkpoint, {model.name: model_checkpoint}, base_checkpoint.parameters, sampled=False)[
-        model.name
-    ]
+    return measure_distances(
+        base_checkpoint, {model.name: model_checkpoint}, base_checkpoint.parameters, sampled=False
+    )[model.name]
 
 
 def adapter_fits(adapter: CatalogEntry, pretrained: CatalogEntry) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import StoreError
-from merging.base.files.disk import OTHER_STORE, explain_os_errors
+from merging.base.files.disk import STORE_REMEDY, explain_os_errors
 from merging.base.files.records import JsonRecords
 from merging.base.files.short_digest import SHORT_DIGEST, short_digest
 from merging.base.modes import is_shared
@@ -19,7 +19,7 @@ from merging.base.text import first_few, printable
 from merging.models.model_references import NAMED
 
 FOLDER, VERSION = "sets", 1
-LONGEST_NAME, MAX_EXPERTS, MAX_SETS = 60, 200, 200  # characters of a name, experts of a set, sets
+MAX_NAME_CHARACTERS, MAX_EXPERTS, MAX_SETS = 60, 200, 200  # characters of a name, experts of a set, sets
 FORBIDDEN_CHARACTERS = ",="  # separators of names in links and on the command line
 
 
@@ -50,8 +50,8 @@ def make_model_set(title: str, pretrained: str, experts: Mapping[str, str]) -> M
         StoreError: no experts, an invalid name, or the same model twice.
     """
     title = title.strip()
-    if not title or len(title) > LONGEST_NAME or not title.isprintable():
-        raise StoreError(f"A set needs a title of at most {LONGEST_NAME} printable characters.")
+    if not title or len(title) > MAX_NAME_CHARACTERS or not title.isprintable():
+        raise StoreError(f"A set needs a title of at most {MAX_NAME_CHARACTERS} printable characters.")
     if not pretrained:
         raise StoreError("Choose the pretrained model that the experts were trained from.")
     if not 0 < len(experts) <= MAX_EXPERTS:
@@ -69,11 +69,11 @@ def make_model_set(title: str, pretrained: str, experts: Mapping[str, str]) -> M
 
 def find_name_problem(name: str) -> str:
     """Why an expert cannot have this name; empty if it can."""
-    is_printable_name = name.strip() == name and 0 < len(name) <= LONGEST_NAME and name.isprintable()
+    is_printable_name = name.strip() == name and 0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable()
     if is_printable_name and not any(character in name for character in FORBIDDEN_CHARACTERS):
         return ""
     return (
-        f"An expert cannot be named {printable(repr(name), LONGEST_NAME)}: use 1 to {LONGEST_NAME} printable "
+        f"An expert cannot be named {printable(repr(name), MAX_NAME_CHARACTERS)}: use 1 to {MAX_NAME_CHARACTERS} printable "
         f"characters without {' and '.join(FORBIDDEN_CHARACTERS)}."
     )
 
@@ -83,12 +83,12 @@ def make_usable_name(name: str) -> str:
     cleaned = "".join(
         " " if character in FORBIDDEN_CHARACTERS or not character.isprintable() else character for character in name
     )
-    return re.sub(r"\s+", " ", cleaned).strip()[:LONGEST_NAME].strip() or "expert"
+    return re.sub(r"\s+", " ", cleaned).strip()[:MAX_NAME_CHARACTERS].strip() or "expert"
 
 
-def choose_free_name(name: str, taken: Iterable[str]) -> str:
+def choose_free_name(name: str, used_names: Iterable[str]) -> str:
     """The name, numbered if it is taken."""
-    used, candidate, number = set(taken), name, 2
+    used, candidate, number = set(used_names), name, 2
     while candidate in used:
         candidate, number = f"{name} {number}", number + 1
     return candidate
@@ -114,7 +114,7 @@ def store_model_set(root: Path, model_set: ModelSet) -> None:
     if not records.path(model_set.id).exists() and len(records.names()) >= MAX_SETS:
         raise StoreError(f"There are {MAX_SETS} sets already; delete some of them first.")
     try:
-        with explain_os_errors("The set", OTHER_STORE):
+        with explain_os_errors("The set", STORE_REMEDY):
             records.write(model_set.id, record)
     except ValueError as error:  # a path that is not valid text
         raise StoreError(f"The set cannot be stored ({error}).") from None
@@ -123,7 +123,7 @@ def store_model_set(root: Path, model_set: ModelSet) -> None:
 def delete_model_set(root: Path, set_id: str) -> None:
     """Delete a set; the models' files stay. Raises StoreError if the store cannot be written to."""
     if SHORT_DIGEST.fullmatch(set_id):
-        with explain_os_errors("The set", OTHER_STORE, "removed"):
+        with explain_os_errors("The set", STORE_REMEDY, "removed"):
             _open_records(root).remove(set_id)
 
 

@@ -11,13 +11,13 @@ from merging.base.files import atomic
 from merging.base.files.atomic import replace_file
 from merging.base.files.disk import explain_os_errors, free_bytes
 from merging.base.text import size_text
-from merging.models.formats.configs import SUFFIXES
+from merging.models.formats.configs import WEIGHT_SUFFIXES
 from merging.models.formats.model_sources import open_checkpoint
 from merging.sharing.catalog.model_listing import CatalogEntry
 
 FOLDER = "uploads"
-MOST_MB_PER_FILE = 64  # the server holds an uploaded file in memory
-MAX_BYTES_PER_FILE, MAX_BYTES_TOTAL = MOST_MB_PER_FILE << 20, 1 << 30  # of one file, and of all uploads
+MAX_MB_PER_FILE = 64  # the server holds an uploaded file in memory
+MAX_BYTES_PER_FILE, MAX_BYTES_TOTAL = MAX_MB_PER_FILE << 20, 1 << 30  # of one file, and of all uploads
 DIGEST_LENGTH = 16  # hexadecimal digits of a folder's name
 MAX_STEM_CHARACTERS = 60
 
@@ -32,7 +32,7 @@ def store_upload(root: Path, name: str, content: bytes | memoryview) -> CatalogE
     folder = root / FOLDER
     if len(content) > MAX_BYTES_PER_FILE:
         raise StoreError(
-            f"The file is {size_text(len(content))}; an upload is at most {MOST_MB_PER_FILE} MB. Use a folder instead."
+            f"The file is {size_text(len(content))}; an upload is at most {MAX_MB_PER_FILE} MB. Use a folder instead."
         )
     upload_folder = folder / hashlib.sha256(content).hexdigest()[:DIGEST_LENGTH]
     if earlier_upload := _find_upload(upload_folder):
@@ -73,13 +73,13 @@ def delete_upload(root: Path, item: CatalogEntry) -> None:
     upload_folder = item.path.parent
     if upload_folder.parent != root / FOLDER or not upload_folder.is_dir():
         raise StoreError(f"{item.name} is not an upload, so it was not deleted.")
-    atomic.retire(upload_folder, item.name)
+    atomic.remove_entry(upload_folder, item.name)
 
 
 def make_safe_name(name: str) -> str:
     """A file name that is valid on every system, with the ending of a checkpoint."""
     file_name = re.split(r"[\\/]", name)[-1]
-    ending = next((suffix for suffix in SUFFIXES if file_name.casefold().endswith(suffix)), ".safetensors")
+    ending = next((suffix for suffix in WEIGHT_SUFFIXES if file_name.casefold().endswith(suffix)), ".safetensors")
     stem = file_name[: -len(ending)] if file_name.casefold().endswith(ending) else file_name
     stem = re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:MAX_STEM_CHARACTERS]
     return f"{stem or 'model'}{ending}"

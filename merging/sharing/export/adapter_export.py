@@ -15,12 +15,12 @@ from merging.base.numerics.linear_algebra import Factors, truncated_svd
 from merging.base.numerics.low_rank import find_core
 from merging.base.progress import Meter
 from merging.base.text import plural
-from merging.engine.run_inputs import thin_task_vectors
+from merging.engine.run_inputs import find_thin_factors
 from merging.models.checkpoint import Checkpoint
 from merging.models.digest_cache import DIGESTS
 from merging.models.expert_names import Later, keep_name
 from merging.models.families import Parameter, Role
-from merging.models.formats.configs import ADAPTER, ADAPTERS
+from merging.models.formats.configs import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from merging.models.formats.model_sources import Source
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.models.model_references import PRETRAINED, strip_folders
@@ -132,7 +132,7 @@ def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter:
 def write_adapter(folder: Path, adapter: AdapterFile, base: str, metadata: Mapping[str, str]) -> int:
     """Write weights and configuration as PEFT reads them; returns the bytes of the weights."""
     infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in sorted(adapter.tensors.items())}
-    with SafetensorsWriter(folder / ADAPTERS[0], infos, {**metadata, "format": "pt"}) as writer:
+    with SafetensorsWriter(folder / ADAPTER_WEIGHTS[0], infos, {**metadata, "format": "pt"}) as writer:
         for name in infos:
             writer.write(name, adapter.tensors[name].contiguous())
     settings = {
@@ -149,7 +149,7 @@ def write_adapter(folder: Path, adapter: AdapterFile, base: str, metadata: Mappi
         "target_modules": adapter.targets,
         "task_type": None,
     }
-    write_json(folder / ADAPTER, settings)
+    write_json(folder / ADAPTER_CONFIG, settings)
     return sum(info.nbytes for info in infos.values())
 
 
@@ -199,7 +199,7 @@ def _factor_in_expert_span(
 ) -> Factors | None:
     """The best factors of a change (d_out, d_in) in the span of the experts' columns; None if it lies outside."""
     task_vectors = (
-        None if opened_recipe is None else thin_task_vectors(parameter, opened_recipe.pretrained, opened_recipe.experts)
+        None if opened_recipe is None else find_thin_factors(parameter, opened_recipe.pretrained, opened_recipe.experts)
     )
     if task_vectors is None or sum(one.rank for one in task_vectors) >= min(change.shape):
         return None

@@ -14,8 +14,8 @@ from merging.base.files.paths import open_regular, resolve_contained
 from merging.base.files.records import write_json
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import Role
-from merging.models.formats.configs import COMPANIONS, TOKENIZER, TRANSFORMERS, VOCABULARY, read_json
-from merging.models.team.tokenizers import tokens
+from merging.models.formats.configs import COMPANION_FILES, TOKENIZER, TRANSFORMERS, VOCABULARY, read_json
+from merging.models.team.tokenizers import read_tokens
 
 MAX_FILE_BYTES = 64_000_000  # bytes of one file
 
@@ -34,7 +34,7 @@ class Companions:
 
     def copy_to(self, target: Path) -> dict[str, str]:
         """Copy the files. Returns {name: reason} for existing files that were not copied."""
-        base_files = tuple(name for name in COMPANIONS if not (self.uses_expert_tokens and name in TOKENIZER))
+        base_files = tuple(name for name in COMPANION_FILES if not (self.uses_expert_tokens and name in TOKENIZER))
         problems = copy_companions(self.folder, target, base_files)
         problems |= copy_companions(
             self.expert_folder, target, (TRANSFORMERS, *(TOKENIZER if self.uses_expert_tokens else ()))
@@ -74,13 +74,13 @@ def has_tokenizer(folder: Path | None, rows: int = 0) -> bool:
     """Whether a folder has a tokenizer with all token ids below ``rows``; if ``rows`` is 0, any tokenizer."""
     if folder is None or not any((folder / name).is_file() for name in VOCABULARY):
         return False
-    return not rows or max((tokens(folder) or {}).values(), default=0) < rows
+    return not rows or max((read_tokens(folder) or {}).values(), default=0) < rows
 
 
 def has_other_tokens(expert_folder: Path | None, base_folder: Path | None, rows: int) -> bool:
     """Whether the tokenizer of an expert with ``rows`` rows is usable and has other tokens than the base's."""
     return has_tokenizer(expert_folder, rows) and (
-        not has_tokenizer(base_folder) or tokens(expert_folder) != tokens(base_folder)
+        not has_tokenizer(base_folder) or read_tokens(expert_folder) != read_tokens(base_folder)
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from merging.base.errors import CheckpointError, TaskError
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.preprocess import MEAN, STD
-from merging.models.architecture import Architecture, architecture_in_metadata, with_architecture
+from merging.models.architecture import Architecture, add_stated_architecture, architecture_in_metadata
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import CheckpointView, DerivedTensor, convert_naming, rename_tensors
 from merging.models.families import ACTIVATIONS
@@ -103,7 +103,7 @@ def complete_tower(
     if base is not None and "vision_cfg" not in stated:
         stated = architecture_in_metadata(base) | stated
     tower.metadata = {"architecture": json.dumps(stated)} if stated else {}
-    stated = architecture_in_metadata(with_architecture(tower, stated_architecture))
+    stated = architecture_in_metadata(add_stated_architecture(tower, stated_architecture))
     tower.metadata = {"architecture": json.dumps(stated)} if stated else {}
     architecture = Architecture.from_checkpoint(tower)
     mlp_width = tower_shapes.read_hidden_width(tower)

@@ -18,7 +18,7 @@ from merging.base.errors import TaskError
 from merging.base.files.plain_yaml import write_yaml
 from merging.base.text import code_block, escape_markdown, markdown_table, percent_with_interval, printable, size_text
 from merging.base.version import __version__
-from merging.engine.modules.modules_card import write_section
+from merging.engine.modules.modules_card import list_card_paragraphs
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
 from merging.methods.params import TABLE
@@ -26,7 +26,7 @@ from merging.recipes.recipe import Recipe
 from merging.sharing.export.export_source import ExportSource
 from merging.sharing.export.export_tower import ExportTower
 from merging.sharing.export.targets import ExportTarget
-from merging.study.analysis.storage_accounting import totals
+from merging.study.analysis.storage_accounting import sum_by_account
 from merging.study.runs.run import RECIPE, Run
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def write_sections(card: Card) -> Iterator[str]:
     yield _describe_loading(card)
     if (modules := source.modules) is not None:
         yield "## Modules"
-        yield from write_section(modules.method, modules.params, modules.tasks, modules.parts())
+        yield from list_card_paragraphs(modules.method, modules.params, modules.tasks, modules.parts())
     if source.recipe is not None:
         yield "## Method"
         yield from describe_methods(source.recipe)
@@ -273,7 +273,7 @@ def _describe_results(card: Card, run: Run) -> Iterator[str]:
 
 
 def _describe_storage(run: Run) -> str:
-    sizes = totals(run)
+    sizes = sum_by_account(run)
     rows = [(text, size_text(sizes[key])) for key, text in STORAGE_TEXTS.items()]
     return markdown_table(("Counted", "Size"), rows)
 
@@ -339,9 +339,9 @@ def _format_image_count(run: Run | None, kind: str) -> str:
 
 def _read_bundled_digest() -> str:
     """The digest of the bundled benchmark; empty if it is not installed."""
-    from merging.base.settings import BUNDLED
+    from merging.base.settings import BUNDLED_FOLDER
 
     try:
-        return Benchmark.load(BUNDLED).digest
+        return Benchmark.load(BUNDLED_FOLDER).digest
     except (TaskError, OSError):
         return ""

@@ -16,12 +16,12 @@ from merging.base.text import first_few, printable
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
 from merging.models.checkpoint_views import CheckpointView, DerivedTensor, TensorSlice, stored_model
 from merging.models.formats.adapter_checkpoint import AdaptedCheckpoint
-from merging.models.formats.configs import COMPANIONS, TRANSFORMERS
+from merging.models.formats.configs import COMPANION_FILES, TRANSFORMERS
 from merging.models.formats.model_sources import ModelRef, Source
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.models.model_references import expert_key
 from merging.models.network_facts import title_of
-from merging.models.team.task_heads_file import FILE, read_heads
+from merging.models.team.task_heads_file import HEADS_FILE, read_heads
 from merging.models.team.team import TeamBase, TeamMember
 from merging.models.team.vocabulary_choices import COMMON
 from merging.models.tensor_info import TensorInfo
@@ -90,7 +90,7 @@ def prepare_network(source: ExportSource, base: Source | None = None, task: str 
             raise CheckpointError("Only runs hold heads of tasks; export the run, or leave out --task.")
         (model,) = source.models.values()
         return NetworkExport(source, source.models, title, _find_companions(model, source.base))
-    heads = read_heads(run.file(FILE)) if FILE in run.files else {}
+    heads = read_heads(run.file(HEADS_FILE)) if HEADS_FILE in run.files else {}
     if task:
         return _prepare_for_task(source, run, recipe, heads, task, title)
     no_companions_reason, folder = "", None
@@ -201,7 +201,7 @@ def write_companions(folder: Path, export: NetworkExport) -> list[str]:
         target = folder / subfolder
         problems = export.companions.copy_to(target)
         notes += [f"{name} was not copied: {reason}" for name, reason in problems.items()]
-        absent_files = [name for name in COMPANIONS if not export.companions.has_file(name)]
+        absent_files = [name for name in COMPANION_FILES if not export.companions.has_file(name)]
         if absent_files and not export.no_companions_reason:
             owner = f"{export.task}'s or the pretrained model's" if export.task else "the pretrained model's"
             notes.append(

@@ -20,7 +20,7 @@ STORED_FORMAT = "file"  # one file with the pretrained model's tensor names
 TARGET_KINDS = (*TARGETS, STORED_FORMAT)
 CARD_FILE = "README.md"
 MAX_FILES = 5000  # of one export
-MODEL = "model.safetensors"
+MODEL_FILE = "model.safetensors"
 FOLDER_NAME_PATTERN = re.compile(rf"({SHORT_DIGEST.pattern})-({'|'.join(TARGET_KINDS)})")
 
 
@@ -51,10 +51,10 @@ class StoredExport:
             return ""
 
 
-def export_command(run_id: str, to: str, folder: Path, device: str = "auto") -> list[str]:
+def export_command(run_id: str, target_key: str, folder: Path, device: str = "auto") -> list[str]:
     """The command of the command line that exports a stored run into a folder, and replaces an earlier export."""
-    destination = folder / MODEL if to == STORED_FORMAT else folder
-    target_words = [] if to == STORED_FORMAT else ["--to", to]
+    destination = folder / MODEL_FILE if target_key == STORED_FORMAT else folder
+    target_words = [] if target_key == STORED_FORMAT else ["--to", target_key]
     return ["export", run_id, "--out", str(destination), *target_words, "--overwrite", "--device", device]
 
 
@@ -83,12 +83,12 @@ def resolve_typed_folder(text: str) -> Path:
     return path
 
 
-def default_folder(root: Path, run_id: str, to: str) -> Path:
+def default_folder(root: Path, run_id: str, target_key: str) -> Path:
     """The default folder of an export."""
-    return root.absolute() / FOLDER / f"{run_id}-{to}"
+    return root.absolute() / FOLDER / f"{run_id}-{target_key}"
 
 
-def exports(root: Path) -> Iterator[StoredExport]:
+def list_exports(root: Path) -> Iterator[StoredExport]:
     """Every export in the store, newest first."""
     folder = root.absolute() / FOLDER
     try:
@@ -103,4 +103,4 @@ def exports(root: Path) -> Iterator[StoredExport]:
 def delete_export(root: Path, export: StoredExport) -> None:
     """Remove an export in the store; others stay. Raises StoreError if the folder cannot be removed."""
     if export.folder.parent == root.absolute() / FOLDER:
-        atomic.retire(export.folder, "The export")
+        atomic.remove_entry(export.folder, "The export")

@@ -18,7 +18,16 @@ from merging.models.checkpoint import Checkpoint, MappingCheckpoint
 from merging.models.checkpoint_views import CheckpointView, DerivedTensor, rename_tensors, stored_model
 from merging.models.formats.model_sources import ModelRef, Source, open_checkpoint
 from merging.models.model_references import strip_folders
-from merging.models.text_tower import BLOCKS, POSITIONS, PROJECTION, SCALE, TOKENS, stated_text, text_heads, text_tower
+from merging.models.text_tower import (
+    BLOCKS,
+    POSITIONS,
+    PROJECTION,
+    SCALE,
+    TOKENS,
+    stated_text_fields,
+    text_heads,
+    text_tower,
+)
 from merging.sharing.export import tower_shapes
 from merging.sharing.export.export_names import NO_TEXT
 
@@ -66,7 +75,13 @@ def read_text_side(source: Checkpoint, embed_dim: int, heads: int = 0) -> TextSi
     )
     sizes = {"context_length": context, "vocab_size": vocabulary, "width": width}
     ratio = {} if mlp == 4 * width else {"mlp_ratio": compute_mlp_ratio(mlp, width)}
-    config = {**stated_text(source), **sizes, "heads": text_heads(source, width, heads), "layers": layers, **ratio}
+    config = {
+        **stated_text_fields(source),
+        **sizes,
+        "heads": text_heads(source, width, heads),
+        "layers": layers,
+        **ratio,
+    }
     return TextSide(_add_logit_scale(text), config, mlp, strip_folders(source.label))
 
 
@@ -118,7 +133,7 @@ def choose_text_side(
         model = ModelRef(str(text_tower)) if isinstance(text_tower, str | os.PathLike) else text_tower
         sources = [open_checkpoint(model, strip_folders(model.text) if isinstance(model, ModelRef) else None)]
     for source in sources if heads else ():
-        if (stated := stated_text(source).get("heads", heads)) != heads:
+        if (stated := stated_text_fields(source).get("heads", heads)) != heads:
             raise CheckpointError(
                 f"The text tower in {_name_file(source)} has {stated!r} heads by its file, but {heads} were stated."
             )

@@ -11,7 +11,7 @@ from merging.base.files.records import write_json
 from merging.base.parallel import prefetch
 from merging.base.progress import Meter
 from merging.models.checkpoint import Checkpoint
-from merging.models.formats.configs import INDEX
+from merging.models.formats.configs import INDEX_SUFFIX
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.models.tensor_info import TensorInfo
 
@@ -65,7 +65,7 @@ def write_weights(
             "metadata": {"total_size": checkpoint.nbytes},
             "weight_map": {name: part for part, names in files.items() for name in names},
         }
-        write_json(folder / f"{file}{INDEX}", index)
+        write_json(folder / f"{file}{INDEX_SUFFIX}", index)
 
 
 def write_weight_file(

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import TaskError
-from merging.images.prompt_sets import prompt_keys
-from merging.recipes.papers.published_figures import OUTSIDE, SOURCES, TASKS, TOWERS
+from merging.images.prompt_sets import list_prompt_keys
+from merging.recipes.papers.published_figures import IN_DOMAIN_TASKS, OUT_OF_DOMAIN_TASKS, SOURCES, TOWER_NAMES
 from merging.sharing.published.catalogue_fields import CatalogueFields, read_mapping
 
 CATALOGUE = Path(__file__).with_name("catalogue")
@@ -245,7 +245,7 @@ def _parse_models(key: str, entry: CatalogueFields) -> PublishedModels:
     models = PublishedModels(
         key=key,
         title=entry.read_text("title"),
-        tower=entry.read_choice("tower", TOWERS),
+        tower=entry.read_choice("tower", TOWER_NAMES),
         authors=entry.read_text("by"),
         pretrained=_parse_model_file(entry.read_mapping_field("pretrained"), f"{entry.location}, pretrained"),
         text=None if text is None else _parse_model_file(text, f"{entry.location}, text"),
@@ -269,13 +269,13 @@ def _parse_test_set(key: str, entry: CatalogueFields) -> PublishedSet:
     test_set = PublishedSet(
         key=key,
         title=entry.read_text("title"),
-        column=entry.read_choice("column", (*TASKS, *OUTSIDE, None)),
+        column=entry.read_choice("column", (*IN_DOMAIN_TASKS, *OUT_OF_DOMAIN_TASKS, None)),
         repository=entry.read_text("repository"),
         split=entry.read_text("split"),
         rows=entry.read_optional_count("rows"),
         image=entry.read_text("image"),
         label=entry.read_text("label"),
-        prompts=entry.read_choice("prompts", (*prompt_keys(), None)),
+        prompts=entry.read_choice("prompts", (*list_prompt_keys(), None)),
         classes=entry.read_texts("classes", ()),
         templates=entry.read_texts("templates", ()),
         exemplars=entry.read_optional_text("exemplars"),

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merging.images.benchmarks.metrics import h_score
-from merging.images.prompt_sets import CLIP, prompts
-from merging.recipes.papers.published_figures import OUTSIDE
+from merging.images.prompt_sets import CLIP, read_prompts
+from merging.recipes.papers.published_figures import OUT_OF_DOMAIN_TASKS
 from merging.sharing.published.accuracy_verdicts import (
     Average,
     ExpertGate,
@@ -228,7 +228,7 @@ def _find_printed_accuracies(
         return (printed_models.pretrained if row == PRETRAINED else printed_models.experts), printed_models.source
     if compared_figure is None:
         return {}, ""
-    outside = dict(zip(OUTSIDE, compared_figure.figure.printed.outside, strict=False))
+    outside = dict(zip(OUT_OF_DOMAIN_TASKS, compared_figure.figure.printed.outside, strict=False))
     columns = {one.key: outside[one.column] for one in experiment.outside if one.column in outside}
     return {**find_printed_tasks(experiment, compared_figure.figure), **columns}, compared_figure.figure.source
 
@@ -287,9 +287,9 @@ def find_printed_outside(
     if compared_figure is None:
         return None, False
     figure, columns = compared_figure.figure, [one.column for one in sets]
-    if set(columns) == set(OUTSIDE):
+    if set(columns) == set(OUT_OF_DOMAIN_TASKS):
         return figure.printed.out_of_domain, False
-    values = dict(zip(OUTSIDE, figure.printed.outside, strict=False))
+    values = dict(zip(OUT_OF_DOMAIN_TASKS, figure.printed.outside, strict=False))
     if any(column not in values for column in columns):
         return None, False
     return sum(values[str(column)] for column in columns) / len(columns), True
@@ -331,7 +331,7 @@ def _build_task_line(
 ) -> TaskLine:
     low, high = score.interval
     chance = (
-        100 / len(prompts(test_set.prompts).class_names)
+        100 / len(read_prompts(test_set.prompts).class_names)
         if test_set.prompts in NEAR_CHANCE_SETS and test_set.prompts
         else None
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from merging.base.errors import TaskError
 from merging.base.text import did_you_mean
-from merging.recipes.papers.published_figures import SOURCES, TASKS
+from merging.recipes.papers.published_figures import IN_DOMAIN_TASKS, SOURCES
 from merging.sharing.published.catalogue_fields import CatalogueFields, read_mapping
 from merging.sharing.published.catalogue_parts import (
     CATALOGUE,
@@ -58,7 +58,7 @@ class Experiment:
     @property
     def is_papers_eight(self) -> bool:
         """Whether the tasks are the eight of the papers' tables, so that the papers' figures of merged models apply."""
-        return tuple(one.column for one in self.tasks) == TASKS
+        return tuple(one.column for one in self.tasks) == IN_DOMAIN_TASKS
 
 
 def list_experiment_keys(folder: Path = CATALOGUE) -> tuple[str, ...]:

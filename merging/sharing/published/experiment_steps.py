@@ -140,8 +140,8 @@ def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
             fetch(
                 find_repository(listed, lock),
                 list_files(listed, use.part, lock),
-                into=folders.separate_cache,
-                limit_rate=run.bytes_per_second,
+                separate_cache=folders.separate_cache,
+                bytes_per_second=run.bytes_per_second,
                 context=progress.next_context(),
             )
     except Cancelled:

@@ -240,7 +240,7 @@ def _plan_part(
     names = [file.name for file in files] if listed.name in lock.repositories else [one.name for one in group.files]
     sizes = [file.size for file in files]
     is_exact = len(sizes) == len(names) and None not in sizes
-    folder = blob_cache.snapshot(repository, separate_cache)
+    folder = blob_cache.find_snapshot(repository, separate_cache)
     if listed.name in lock.repositories:
         cached_bytes = blob_cache.count_cached_bytes(repository, files, separate_cache)
         is_complete = blob_cache.find_complete_snapshot(repository, files, separate_cache) is not None

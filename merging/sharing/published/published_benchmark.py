@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import HubError
-from merging.images.prompt_sets import CLIP, prompts
+from merging.images.prompt_sets import CLIP, read_prompts
 from merging.models.hub import blob_cache
 from merging.sharing.published.catalogue_parts import ModelFile, PublishedSet, read_shared_parts
 from merging.sharing.published.choice import Choice, find_models, list_needed_parts, list_test_sets, uses_own_folder
@@ -65,7 +65,7 @@ def _describe_task(test_set: PublishedSet, lock: Lock, separate_cache: Path | No
     prompt_fields: dict[str, Any] = {"classes": list(test_set.classes), "templates": list(test_set.templates)}
     if test_set.prompts:
         prompt_fields = {"prompts": test_set.prompts}
-        prompt_fields |= {"wording": wording} if wording in prompts(test_set.prompts).wordings else {}
+        prompt_fields |= {"wording": wording} if wording in read_prompts(test_set.prompts).wordings else {}
     revision = find_repository(listed, lock).revision
     return {
         "images": str(_find_snapshot_folder(test_set.repository, lock, separate_cache)),
@@ -90,7 +90,7 @@ def _find_model_path(use: ModelFile, lock: Lock, separate_cache: Path | None) ->
 
 
 def _find_snapshot_folder(name: str, lock: Lock, separate_cache: Path | None) -> Path:
-    folder = blob_cache.snapshot(find_repository(read_shared_parts().repositories[name], lock), separate_cache)
+    folder = blob_cache.find_snapshot(find_repository(read_shared_parts().repositories[name], lock), separate_cache)
     if folder is None:
         raise HubError(f"{name} is not in the cache: fetch it first (`published fetch`).", "missing")
     return folder

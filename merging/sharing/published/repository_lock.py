@@ -16,7 +16,7 @@ from typing import Any
 from merging.base.errors import HubError, TaskError
 from merging.base.files.records import write_json
 from merging.base.text import first_few
-from merging.models.formats.configs import ADAPTER, ADAPTERS
+from merging.models.formats.configs import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from merging.models.formats.hub_models import CONFIGS, WEIGHTS, needed_files
 from merging.models.hub.repository import COMMIT, Repository, RepositoryFacts, RepositoryFile
 from merging.sharing.published.catalogue_fields import CatalogueFields, read_mapping
@@ -119,11 +119,11 @@ def match_names(name: str, repository_names: Sequence[str]) -> list[str]:
 
     Only an adapter replaces an adapter, and only a whole model, with its shards, a whole model.
     """
-    if name in repository_names or name not in {*WEIGHTS, *ADAPTERS}:
+    if name in repository_names or name not in {*WEIGHTS, *ADAPTER_WEIGHTS}:
         return [name]
-    if name in ADAPTERS:
-        return [one for one in ADAPTERS if one in repository_names]
-    return [one for one in needed_files(set(repository_names) - {ADAPTER}) if one not in CONFIGS]
+    if name in ADAPTER_WEIGHTS:
+        return [one for one in ADAPTER_WEIGHTS if one in repository_names]
+    return [one for one in needed_files(set(repository_names) - {ADAPTER_CONFIG}) if one not in CONFIGS]
 
 
 def find_model_name(use: ModelFile, lock: Lock) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merging.base.devices import choose_device, free_for_models
+from merging.base.devices import bytes_for_models, choose_device
 from merging.base.errors import Cancelled, HubError, MergingError, StoreError
 from merging.base.files.disk import free_bytes
 from merging.engine.evaluation.evaluate import EvaluatedModel
@@ -115,7 +115,7 @@ class _RowComputation:
         """Rows whose models fit into memory and on the disk together, for one pass over the images."""
         size = max(1, self.benchmark.open_pretrained().nbytes)
         fitting_rows = min(
-            free_for_models(choose_device(self.experiment_run.device)) // size,
+            bytes_for_models(choose_device(self.experiment_run.device)) // size,
             free_bytes(self.store.root) // (DISK_DIVISOR * size),
         )
         group_size = max(1, min(MAX_ROWS, fitting_rows))

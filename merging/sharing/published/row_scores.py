@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from merging.base.devices import choose_device, retry_on_oom
-from merging.engine.evaluation.evaluate import Counted, EvaluatedModel, compute_answers, score_table
+from merging.engine.evaluation.evaluate import EvaluatedModel, SplitCount, predict_splits, score_table
 from merging.engine.evaluation.stored_features import StoredFeatures
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.images.benchmarks.image_draws import REPORTING
@@ -40,9 +40,9 @@ def score_together(
     """{name: scores} of models with distinct names, each on its own tasks. Raises Cancelled."""
 
     def scored_on(on: torch.device) -> dict[str, ScoredModel]:
-        counts: dict[str, list[Counted]] = {part.name: [] for part in models}
+        counts: dict[str, list[SplitCount]] = {part.name: [] for part in models}
         right: dict[str, RightAnswers] = {part.name: {} for part in models}
-        for answers in compute_answers(models, benchmark, SPLITS, context.on_device(on)):
+        for answers in predict_splits(models, benchmark, SPLITS, context.on_device(on)):
             counts[answers.model].append(("", answers.task, answers.split, answers.correct, answers.n))
             if answers.split == REPORTING:
                 right[answers.model][answers.task.key] = answers.predicted == answers.labels

@@ -12,7 +12,7 @@ from typing import Any
 from merging.base.errors import RecipeError
 from merging.methods import registry
 from merging.methods.split_qkv import SPLIT_QKV
-from merging.recipes.papers.published_figures import EXPERTS, FIGURES, REFERENCES, TASKS, Figure
+from merging.recipes.papers.published_figures import EXPERTS, FIGURES, IN_DOMAIN_TASKS, REFERENCES, Figure
 from merging.recipes.presets import Preset, find_preset
 from merging.recipes.recipe import Recipe
 from merging.sharing.published.catalogue_parts import (
@@ -166,5 +166,5 @@ def find_printed_tasks(experiment: Experiment, figure: Figure) -> Mapping[str, f
 
 
 def _name_by_task(experiment: Experiment, accuracies: Sequence[float]) -> dict[str, float]:
-    by_column = dict(zip(TASKS, accuracies, strict=True))
+    by_column = dict(zip(IN_DOMAIN_TASKS, accuracies, strict=True))
     return {one.key: by_column[one.column] for one in experiment.tasks if one.column in by_column}

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Right = NDArray[np.bool_]  # (m, n): whether each of m models predicts the class of each of n images
 
 
-def cells(a: Right, b: Right, is_matched: bool = False) -> Floats:
+def compute_cells(a: Right, b: Right, is_matched: bool = False) -> Floats:
     """For every image the share of pairs of models, one of each run, in which each of ``CELLS`` holds (4, n).
 
     ``a`` (m_a, n) and ``b`` (m_b, n) say whether a model is right. With one model on either side the shares are ones
@@ -52,12 +52,12 @@ def resample_means(a: Floats, b: Floats, rng: np.random.Generator, resamples: in
     return means[:, 0], means[:, 1]
 
 
-def differences(
+def compare_accuracies(
     right: Mapping[str, tuple[Floats, Floats]],
     inside: Sequence[str],
     outside: Sequence[str],
     *,
-    h: bool = True,
+    with_h_score: bool = True,
     seed: int = SEED,
     resamples: int = RESAMPLES,
 ) -> pd.DataFrame:
@@ -81,7 +81,7 @@ def differences(
             mean = np.mean([means[task] for task in tasks], axis=0)
             spread = np.mean([resampled[task] for task in tasks], axis=0)
             numbers_by_scope[name] = (mean, spread, sum(len(pairs[task][0]) for task in tasks))
-    if h and len(numbers_by_scope) == len(groups):
+    if with_h_score and len(numbers_by_scope) == len(groups):
         numbers_by_scope[H_SCORE] = _compute_h_scores(numbers_by_scope[INSIDE], numbers_by_scope[OUTSIDE])
     numbers_by_scope |= {task: (means[task], resampled[task], len(pair[0])) for task, pair in pairs.items()}
     rows = [(name, *_build_difference_row(*numbers)) for name, numbers in numbers_by_scope.items()]

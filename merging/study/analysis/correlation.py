@@ -24,7 +24,7 @@ def accuracy_lost(scores: pd.DataFrame, experts: Mapping[str, float]) -> pd.Seri
     return drops.dropna()
 
 
-def spread(drops: pd.Series[float]) -> float:
+def accuracy_spread(drops: pd.Series[float]) -> float:
     """Sample standard deviation over tasks, with n - 1 (LOT, Table 10); NaN for fewer than two tasks."""
     return float(drops.std(ddof=1)) if len(drops) > 1 else math.nan
 

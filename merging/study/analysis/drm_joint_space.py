@@ -89,7 +89,9 @@ class JointSpace:
         return matrices.mT if self.vertical else matrices
 
 
-def joint_space(experts: Sequence[str], vectors: Tensor, vertical: bool, tick: Tick = lambda share: None) -> JointSpace:
+def compute_joint_space(
+    experts: Sequence[str], vectors: Tensor, vertical: bool, tick: Tick = lambda share: None
+) -> JointSpace:
     """The joint space of task vectors (K, d_out, d_in) of a linear map, with every direction of a nonzero value.
 
     ``tick`` is called with the share of the work done so far, and may raise Cancelled.
@@ -114,7 +116,7 @@ def effective_rank(values: Tensor, rank_tol: float) -> int:
 
 @cache
 def measure_speed() -> float:
-    """Multiply-adds per second of this machine in the decompositions of ``joint_space``."""
+    """Multiply-adds per second of this machine in the decompositions of ``compute_joint_space``."""
     probe = torch.randn(1, PROBE_SIZE, PROBE_SIZE, generator=torch.Generator().manual_seed(0))
     times = []
     for _ in range(3):
@@ -131,7 +133,7 @@ def _count_multiply_adds(count: int, height: int, width: int) -> float:
 
 
 def estimated_seconds(count: int, shape: tuple[int, int], vertical: bool) -> float:
-    """Seconds that ``joint_space`` will take for ``count`` matrices of ``shape`` (d_out, d_in), from their sizes."""
+    """Seconds that ``compute_joint_space`` will take for ``count`` matrices of ``shape`` (d_out, d_in), from their sizes."""
     height, width = shape[::-1] if vertical else shape
     return _count_multiply_adds(count, height, width) / measure_speed()
 

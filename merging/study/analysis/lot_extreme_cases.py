@@ -33,7 +33,7 @@ class ExtremeCase(NamedTuple):
     drift: pd.DataFrame
 
 
-def extreme_case(
+def solve_extreme_case(
     shared_directions: int = 0, energy: float = 1.0, agreement: float = 0.0, trained: bool = True
 ) -> ExtremeCase:
     """Two tasks whose inputs share ``shared_directions`` of ``RANK`` directions, solved exactly.

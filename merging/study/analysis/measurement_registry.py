@@ -30,7 +30,7 @@ class Measurement:
     any_network: bool = False  # whether it reads only weights or files of layer inputs, and runs no towers
 
 
-MEASURES = {
+MEASUREMENTS = {
     measure.key: measure
     for measure in (
         Measurement("drift", "Feature drift", "merging.study.measurements.drift:measure_drift"),
@@ -143,9 +143,11 @@ def find_refusal(measurement: Measurement, network: str) -> str:
 
 def find_measurement(key: str) -> Measurement:
     """The measurement of a key; raises StoreError with the nearest key if it is unknown."""
-    if key not in MEASURES:
-        raise StoreError(f"There is no measurement {key!r}.{did_you_mean(key, MEASURES)} Known: {', '.join(MEASURES)}.")
-    return MEASURES[key]
+    if key not in MEASUREMENTS:
+        raise StoreError(
+            f"There is no measurement {key!r}.{did_you_mean(key, MEASUREMENTS)} Known: {', '.join(MEASUREMENTS)}."
+        )
+    return MEASUREMENTS[key]
 
 
 def find_job_kind(key: str) -> JobKind:

@@ -32,7 +32,7 @@ KIND = ResultKind("measurement", FOLDER, FACTS, "Measure it again.")
 MIN_TIME_SHARE = 0.25  # the smallest expected time, relative to the estimate for the kind of measurement
 SIGNIFICANT_DIGITS = 7  # significant digits of the numbers in tables; arrays are written exactly
 ShowPartial = Callable[[MeasurementResult], None]
-MEMORY = "memory"  # the note on a device that ran out of memory
+MEMORY_NOTE = "memory"  # the note on a device that ran out of memory
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def write_measurement(
     measurement_results(store).write(name, facts, tables, result.arrays, replace=replace, root=root)
 
 
-def damaged_subject(path: Path) -> tuple[str, str] | None:
+def read_damaged_subject(path: Path) -> tuple[str, str] | None:
     """The key and the run id of a quarantined measurement, which may be wrong; None if they cannot be read."""
     try:
         facts = json.loads((path / FACTS).read_bytes())
@@ -152,7 +152,7 @@ def find_measurement_result(key: str, store: Store, benchmark: Benchmark, run_id
     return None if name is None else measurement_results(store).find(name)
 
 
-def share_measurements(run: Run, other_run: Run) -> bool:
+def have_same_measurements(run: Run, other_run: Run) -> bool:
     """Whether two runs share the measurements of their experts: they merged the same checkpoints in the same order."""
     return list_merge_inputs(run) == list_merge_inputs(other_run)
 

@@ -44,7 +44,7 @@ def storage_table(run: Run) -> pd.DataFrame:
     return pd.DataFrame(_list_rows(run), columns=["account", "part", "bytes"]).astype({"bytes": "float64"})
 
 
-def totals(run: Run) -> dict[str, float]:
+def sum_by_account(run: Run) -> dict[str, float]:
     """{account: bytes of all its parts} of ``storage_table``."""
     sizes: dict[str, float] = {}
     for account, _, size in _list_rows(run):

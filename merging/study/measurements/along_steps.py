@@ -129,7 +129,7 @@ def score_task(
     return entropy, loss, accuracy
 
 
-def turning_points(losses: pd.DataFrame) -> pd.DataFrame:
+def find_turning_points(losses: pd.DataFrame) -> pd.DataFrame:
     """The tasks whose loss rises after its minimum while entropy still falls: task, step, entropy and loss.
 
     step is that of the minimum; entropy and loss are their changes from there to the last step (nats). The largest

@@ -22,7 +22,7 @@ from torch.nn.functional import cosine_similarity
 from merging.base.devices import choose_device, move_tensor
 from merging.base.numerics.linear_algebra import to_float64, to_numbers
 from merging.base.progress import Meter
-from merging.engine.evaluation.image_features import BATCH
+from merging.engine.evaluation.image_features import HEAD_BATCH
 from merging.engine.layer_inputs import CapturedInputs
 from merging.engine.outputs import MERGED
 from merging.engine.run_inputs import RunInputs
@@ -146,7 +146,7 @@ def _build_task_rows(
     sections = [STEM, *(f"block {block}" for block in range(expert_encoder.architecture.layers)), OUTPUT_SECTION]
     sums = np.zeros((len(compared), len(sections), len(TOKEN_KINDS), 2))
     with torch.inference_mode():
-        for batch in images.split(limit_batch(BATCH, expert_encoder.architecture, expert_encoder.device)):
+        for batch in images.split(limit_batch(HEAD_BATCH, expert_encoder.architecture, expert_encoder.device)):
             inputs = move_tensor(batch, expert_encoder.device, batch.dtype)
             drifting = [
                 _tokens_by_depth(encoder, inputs, embed if name == MERGED else None)
@@ -308,7 +308,7 @@ def measure_layer_outputs(
             _add_embedded(outputs, expert, y, device)
 
     with torch.inference_mode():
-        for batch in images.split(limit_batch(BATCH, encoder.architecture, encoder.device)):
+        for batch in images.split(limit_batch(HEAD_BATCH, encoder.architecture, encoder.device)):
             encoder(move_tensor(batch, encoder.device, batch.dtype), collect)
     return outputs
 

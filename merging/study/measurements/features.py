@@ -29,7 +29,7 @@ ALL_DATA_SETS = "all"  # the name of the map of all data sets; every other map i
 EXTRACTING_STAGE = "features"  # stages
 
 
-def out_of_domain_keys(benchmark: Benchmark) -> list[str]:
+def list_out_of_domain_keys(benchmark: Benchmark) -> list[str]:
     """Keys of the data sets that are out of domain for every run: those without an expert.
 
     Raises:
@@ -43,7 +43,7 @@ def out_of_domain_keys(benchmark: Benchmark) -> list[str]:
 
 def sample_images(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
     """{data set: indices (n,) of the sampled images in the split}, equally many of each class if there are enough."""
-    keys = out_of_domain_keys(benchmark)
+    keys = list_out_of_domain_keys(benchmark)
     indices_by_task = {}
     for key in keys:
         labels = benchmark.load_labels(key, SPLIT)

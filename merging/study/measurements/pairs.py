@@ -19,7 +19,7 @@ from torch import Tensor
 
 from merging.base.devices import choose_device
 from merging.base.numerics.linear_algebra import to_float64
-from merging.base.numerics.sign_election import trim_each
+from merging.base.numerics.sign_election import trim_at_densities
 from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stream
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
@@ -112,7 +112,7 @@ def compare_experts(inputs: RunInputs, context: Context = QUIET) -> PairSums:
         row, vectors = rows[slot.name], slot.task_vectors.reshape(count, -1)
         exact = to_float64(vectors)
         dot[row] = (exact @ exact.T).cpu().numpy()
-        for index, trimmed in enumerate(trim_each(vectors, DENSITIES)):
+        for index, trimmed in enumerate(trim_at_densities(vectors, DENSITIES)):
             signs = trimmed.sign().to(torch.float32 if trimmed.shape[1] < MAX_EXACT_COUNT else torch.float64)
             both[index, row] = kept_by_both = _sign_product(signs.abs())
             opposed[index, row] = (kept_by_both - _sign_product(signs)) // 2
@@ -160,7 +160,7 @@ def _build_table(
     return pd.DataFrame({"order": np.repeat(order, len(index_pairs)), **expert_columns, **numbers})
 
 
-def from_tables(tables: Mapping[str, pd.DataFrame]) -> PairSums:
+def read_tables(tables: Mapping[str, pd.DataFrame]) -> PairSums:
     """The sums that ``build_tables`` wrote."""
     tensors, by_expert, by_pair = tables["tensors"], tables["experts"], tables["pairs"]
     experts = tuple(dict.fromkeys(by_expert["expert"]))

@@ -24,7 +24,7 @@ ROLES_BY_KIND: Mapping[str, frozenset[Role]] = {
     "biases": frozenset({Role.SHIFT}),
     "embeddings": frozenset({Role.EMBEDDING}),
 }
-NOTHING = "nothing"  # the kind of the rows with none reset
+NOTHING_RESET = "nothing"  # the kind of the rows with none reset
 ABLATION_COLUMNS = ("kind", "task", "title", "correct", "n", "accuracy", "low", "high")
 
 
@@ -41,7 +41,7 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
     pretrained, tasks = subject.checkpoints_on_benchmark.pretrained, list(subject.checkpoints_on_benchmark.experts)
     present_roles = {parameter.role for parameter in pretrained.parameters}
     kinds = {
-        NOTHING: frozenset[Role](),
+        NOTHING_RESET: frozenset[Role](),
         **{kind: roles for kind, roles in ROLES_BY_KIND.items() if roles & present_roles},
     }
     stages = subject.split_context(context, dict.fromkeys(kinds, 1.0))

@@ -40,7 +40,7 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
     Raises:
         CheckpointError, TaskError: the model cannot be read, or does not fit these images.
     """
-    from merging.engine.evaluation.evaluate import compute_answers
+    from merging.engine.evaluation.evaluate import predict_splits
 
     benchmark, stages = subject.benchmark, subject.split_context(context, {PREDICTING_PHASE: 1.0})
     rows: list[tuple[str, str, int, int, int]] = []  # model, task, first, n, correct
@@ -48,7 +48,7 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
     margins: list[NDArray[np.float16]] = []
     first_index = 0
     with subject.open_models(stages) as models:
-        for answer in compute_answers(
+        for answer in predict_splits(
             list_evaluated_models(models, subject), benchmark, (SPLIT,), stages[PREDICTING_PHASE]
         ):
             rows.append((answer.model or MERGED, answer.task.key, first_index, answer.n, answer.correct))
@@ -63,14 +63,14 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
 
 def list_evaluated_models(models: Mapping[str, Checkpoint], subject: Subject) -> list[EvaluatedModel]:
     """The models of a run, each with its data sets. Raises TaskError if the benchmark's images do not fit them."""
-    from merging.engine.evaluation.evaluate import EvaluatedModel, per_task_parts
+    from merging.engine.evaluation.evaluate import EvaluatedModel, list_task_models
 
     benchmark = subject.benchmark
     if reason := benchmark.describe_misfit(next(iter(models.values()))):
         raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
     features = subject.store.features_folder(subject.run_id)
     if subject.store.get_run(subject.run_id).per_task:
-        return per_task_parts(models, benchmark, features)
+        return list_task_models(models, benchmark, features)
     return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], subject.modules, features)]
 
 

@@ -22,7 +22,7 @@ from merging.study.analysis.measurement_subject import MeasurementResult, Subjec
 from merging.study.measurements import put_back_images
 from merging.study.measurements.predictions import list_evaluated_models
 from merging.study.measurements.put_back_variants import PutBackTower, PutBackVariant, list_variants
-from merging.study.previews.bootstrap import DRAWS, H_SCORE, paired_differences
+from merging.study.previews.bootstrap import H_SCORE, RESAMPLES, paired_differences
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
     subject.refuse_modules()
     pretrained, sample = subject.checkpoints.pretrained, put_back_images.sample_images(subject.benchmark)
     in_domain = [task for task in sample if task in subject.checkpoints.experts]
-    notes = {**put_back_images.sample_notes(sample, in_domain), "resamples": DRAWS}
+    notes = {**put_back_images.sample_notes(sample, in_domain), "resamples": RESAMPLES}
     stages = subject.split_context(context, {RUNNING_PHASE: 4.0})
 
     def make_result(answers: VariantAnswers) -> MeasurementResult:

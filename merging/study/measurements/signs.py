@@ -21,13 +21,13 @@ from torch import Tensor
 
 from merging.base.devices import choose_device
 from merging.base.numerics.drm_space import prune_rank, row_units
-from merging.base.numerics.linear_algebra import on_float64_device, to_float64
+from merging.base.numerics.linear_algebra import move_to_float64_device, to_float64
 from merging.base.numerics.quantile import kth_smallest
-from merging.base.numerics.sign_election import Election, count_election, trim_each, trim_rank, trim_vectors
+from merging.base.numerics.sign_election import Election, count_election, trim_at_densities, trim_rank, trim_vectors
 from merging.engine.run_inputs import RunInputs
 from merging.methods.shared.least_squares import as_matrices
 from merging.models.families import LINEAR_MAPS, Parameter
-from merging.study.analysis.drm_joint_space import JointSpace, joint_space, measure_speed
+from merging.study.analysis.drm_joint_space import JointSpace, compute_joint_space, measure_speed
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.tasks.context import Context
 
@@ -146,16 +146,16 @@ def inspect_layer(
     """
     votes: dict[tuple[str, float], Counts] = {}
     elections: dict[float, Election] = {}
-    for density, kept in zip(densities, trim_each(vectors, densities), strict=True):
+    for density, kept in zip(densities, trim_at_densities(vectors, densities), strict=True):
         votes[WEIGHTS, density], elections[density] = count_votes(kept), count_election(kept)
     ranks = []
     if spaces is None:
-        spaces = (joint_space((), vectors, vertical) for vertical in (False, True))
+        spaces = (compute_joint_space((), vectors, vertical) for vertical in (False, True))
     report_share(1 / 9)  # of nine parts: one for the weights, four for each joint space
     for step, (direction, full_space) in enumerate(zip("hv", spaces, strict=True)):
         space = full_space.truncate(rank_tol)
         ranks.append(len(space.values))
-        renormalized = trim_each(space.entries / row_units(space.entries), densities, prune_rank)
+        renormalized = trim_at_densities(space.entries / row_units(space.entries), densities, prune_rank)
         for index, (density, kept) in enumerate(zip(densities, renormalized, strict=True)):
             votes[f"joint_{direction}", density] = count_votes(kept)
             projected_back = space.basis @ (space.entries * (kept != 0))
@@ -206,9 +206,11 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
             for density, votes in sum_elected_votes(inputs, p).items():
                 other_votes[density] += votes
         else:
-            vectors = on_float64_device(as_matrices(inputs.read_whole(p)))  # the precision in which TIES elects signs
+            vectors = move_to_float64_device(
+                as_matrices(inputs.read_whole(p))
+            )  # the precision in which TIES elects signs
             exact = to_float64(vectors)
-            spaces = (joint_space((), exact, vertical) for vertical in (False, True))
+            spaces = (compute_joint_space((), exact, vertical) for vertical in (False, True))
             layer = inspect_layer(vectors, report_share=tick, spaces=spaces)
             rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *layer.ranks))
             for (space, density), counts in layer.votes.items():

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.engine.evaluation.image_features import BATCH, cosines
+from merging.engine.evaluation.image_features import HEAD_BATCH, cosines
 from merging.images.batch_sizes import limit_batch
 from merging.images.benchmarks.metrics import wilson
 from merging.images.benchmarks.referenced_images import Images
@@ -96,7 +96,7 @@ def compute_images_by_depth(
     ``labels`` are (n,), ``head`` is (classes, e).
     """
     parts: list[tuple[list[NDArray[np.int64]], list[NDArray[np.int64]], list[NDArray[np.float32]]]] = []
-    size = limit_batch(BATCH, encoder.architecture, encoder.device)
+    size = limit_batch(HEAD_BATCH, encoder.architecture, encoder.device)
     for start in range(0, len(images), size):
         inputs = preprocess(images[start : start + size])
         own_answers, reference_answers, drifts = [], [], []

@@ -45,7 +45,7 @@ class FeatureBank:
     images: pd.DataFrame  # task, number, class
 
 
-def same_domain(benchmark: Benchmark, task: str, experts: Sequence[str]) -> list[str]:
+def list_same_domain(benchmark: Benchmark, task: str, experts: Sequence[str]) -> list[str]:
     """The data sets in the same domain as ``task``: those with an expert among ``experts``, or those without."""
     has_expert = task in experts
     return [candidate.key for candidate in benchmark.tasks if (candidate.key in experts) == has_expert]

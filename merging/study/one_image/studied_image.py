@@ -13,12 +13,12 @@ from torch import Tensor
 from merging.base.errors import TaskError
 from merging.base.text import did_you_mean, printable
 from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS
-from merging.images.own_image import own_image
+from merging.images.own_image import read_own_image
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark, Task
 
-OWN = "own"  # the first part of the name of an image that is in no data set
+OWN_PREFIX = "own"  # the first part of the name of an image that is in no data set
 DIGITS = 12  # of the pixels' hash in such a name
 
 
@@ -42,14 +42,14 @@ class StudiedImage:
     @property
     def is_own(self) -> bool:
         """Whether the image is in no data set of the benchmark."""
-        return self.name.startswith(f"{OWN}:")
+        return self.name.startswith(f"{OWN_PREFIX}:")
 
     def class_name(self, number: int) -> str:
         """The name of a class."""
         return self.task.class_names[number]
 
 
-def split_name(name: str) -> tuple[str, str, int]:
+def parse_image_name(name: str) -> tuple[str, str, int]:
     """The data set, the split and the number in the name of an image.
 
     Raises:
@@ -71,7 +71,7 @@ def find_image(benchmark: Benchmark, name: str, head: str = "") -> StudiedImage:
     Raises:
         TaskError: there is no such data set, split or image.
     """
-    key, split, number = split_name(name)
+    key, split, number = parse_image_name(name)
     images, labels = benchmark.load_images(key, split)
     if number >= len(images):
         raise TaskError(f"{key} has {len(images)} images in the split {split!r}, numbered from 0; got {number}.")
@@ -85,7 +85,7 @@ def read_image_file(benchmark: Benchmark, data: bytes, file_name: str, head: str
     Raises:
         TaskError: the file is not a usable picture (``own_image``), or there is no such data set.
     """
-    return image_from_pixels(benchmark, own_image(data, file_name, benchmark.image_size), head)
+    return image_from_pixels(benchmark, read_own_image(data, file_name, benchmark.image_size), head)
 
 
 def image_from_pixels(benchmark: Benchmark, pixels: NDArray[np.uint8], head: str) -> StudiedImage:
@@ -94,7 +94,7 @@ def image_from_pixels(benchmark: Benchmark, pixels: NDArray[np.uint8], head: str
     Raises:
         TaskError: there is no such data set.
     """
-    name = f"{OWN}:{hashlib.sha256(pixels.tobytes()).hexdigest()[:DIGITS]}"
+    name = f"{OWN_PREFIX}:{hashlib.sha256(pixels.tobytes()).hexdigest()[:DIGITS]}"
     return _build_image(benchmark, name, head, pixels, None)
 
 

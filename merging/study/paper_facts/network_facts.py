@@ -29,7 +29,7 @@ OTHER_COMPONENT = "Other"
 BLOCK_PREFIX = "block"
 
 
-def component_of_tensors(table: pd.DataFrame) -> pd.Series[str]:
+def find_components(table: pd.DataFrame) -> pd.Series[str]:
     """The component of every tensor of a table with ``part``: Attention, MLP or Other (LwPTV, section B.11)."""
     return table["part"].astype(str).str.partition(".")[0].map(lambda kind: COMPONENTS.get(kind, OTHER_COMPONENT))
 
@@ -39,7 +39,7 @@ def compare_components(masks: pd.DataFrame) -> Comparison:
 
     ``masks`` has part, tensor, expert and kept, a row per expert and tensor.
     """
-    kinds, kept = component_of_tensors(masks), masks["kept"].astype(bool)
+    kinds, kept = find_components(masks), masks["kept"].astype(bool)
     attention, mlp = ((int(kept[kinds == kind].sum()), int((kinds == kind).sum())) for kind in COMPONENTS.values())
     sample = " of ".join(plural(masks[column].nunique(), column) for column in ("tensor", "expert"))
     return compare_shares(attention, mlp, sample)
@@ -65,7 +65,7 @@ def compare_drift_by_depth(cumulative: pd.DataFrame) -> Comparison | None:
     return compare_pairs(wide.iloc[:, -1].to_numpy(), wide.iloc[:, 0].to_numpy(), sample)
 
 
-def drift_and_loss(points: pd.DataFrame) -> Comparison:
+def correlate_drift_with_loss(points: pd.DataFrame) -> Comparison:
     """The correlation of final drift (cosine) with accuracy lost over all points of runs and tasks."""
     sample = f"{len(points)} points of {points['run'].nunique()} merges and {points['task'].nunique()} tasks"
     return compare_correlation_with_zero(points["cosine"].to_numpy(float), points["lost"].to_numpy(float), sample)
@@ -88,7 +88,7 @@ def compare_distances(first: Floats, second: Floats) -> Comparison:
     return compare_pairs(first, second, f"n = {len(first):,} images, {CHOOSING}", unit="", scale=1.0)
 
 
-def dropped_share_range(dropped: pd.DataFrame) -> Comparison:
+def compare_dropped_ranges(dropped: pd.DataFrame) -> Comparison:
     """The ranges of the shares that pruning drops from the rows of one layer, without and with renormalization.
 
     ``dropped`` has renorm and dropped, a row per direction, expert and renorm.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-DRAWS = 2000  # resamples
+RESAMPLES = 2000  # resamples
 TINY = 1e-300  # avoids dividing by zero: the harmonic mean of two zeros is zero
 AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN = "average", "in domain", "out of domain"
 H_SCORE = "H-score"
@@ -22,7 +22,7 @@ AccuracyPair = tuple[NDArray[np.float64], NDArray[np.float64]]  # accuracies of 
 
 
 def paired_differences(
-    right: Correctness, reference: Correctness, in_domain: Sequence[str], *, seed: int = 0, resamples: int = DRAWS
+    right: Correctness, reference: Correctness, in_domain: Sequence[str], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> pd.DataFrame:
     """A row for in domain, out of domain and the H-score (group "average"), then one for each task.
 
@@ -56,7 +56,7 @@ def paired_differences(
 
 
 def share_interval(
-    holds: Mapping[str, NDArray[np.bool_]], *, seed: int = 0, resamples: int = DRAWS
+    holds: Mapping[str, NDArray[np.bool_]], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[float, float, float, int]:
     """The share of all images for which ``holds`` {task: (n_k,)} is true, its interval [low, high], and the number n.
 

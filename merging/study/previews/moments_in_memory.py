@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from merging.base.devices import choose_device
 from merging.base.errors import NeedsError
 from merging.base.text import size_text
-from merging.engine.chain_work import count_tokens, find_tower, linear_maps
+from merging.engine.chain_work import count_tokens, find_tower, list_linear_maps
 from merging.engine.layer_inputs import CapturedInputs, OnDetail, ignore_detail
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods.method import Adapt, Merge
 from merging.methods.moments import Moments
-from merging.models.families import WEIGHTS, Parameter
+from merging.models.families import WEIGHT_ROLES, Parameter
 from merging.study.previews.preview_memory import count_bytes
 from merging.study.runs.opened_recipe import OpenedRecipe
 
@@ -54,7 +54,7 @@ def estimate_bytes(opened: OpenedRecipe) -> int:
     if tower is None or exemplars is None:
         return 0
     rows = exemplars.per_task * count_tokens(tower)
-    widths = [linear_map.inputs for linear_map in linear_maps(opened.pretrained, 1, WEIGHTS)]
+    widths = [linear_map.inputs for linear_map in list_linear_maps(opened.pretrained, 1, WEIGHT_ROLES)]
     return len(opened.experts) * sum(min(4 * rows * width, 8 * width**2) for width in widths)
 
 

@@ -13,7 +13,7 @@ from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.images.benchmarks.referenced_images import Images, select_images
 
 HALF = SPLITS[0]  # values are chosen on this half; a preview must not use the other half
-STAGES = (8, 16, 32, 64)  # numbers of images per task after which a preview is shown
+STAGE_SIZES = (8, 16, 32, 64)  # numbers of images per task after which a preview is shown
 BATCH_SIZE = 128  # images that run at a time, of all tasks together
 
 Pixels = NDArray[np.uint8]  # (n, height, width, 3)
@@ -54,7 +54,7 @@ class PreviewSample:
 
     def stages(self) -> tuple[PreviewSample, ...]:
         """The smaller samples whose previews come first, and then this one."""
-        smaller = [size for size in STAGES if self.per_task is None or size < self.per_task]
+        smaller = [size for size in STAGE_SIZES if self.per_task is None or size < self.per_task]
         return (*(PreviewSample(size, self.seed) for size in smaller), self)
 
 

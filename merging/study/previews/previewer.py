@@ -17,7 +17,7 @@ from torch import Tensor
 
 from merging.base.devices import choose_device, describe_device, retry_on_oom
 from merging.base.errors import NeedsError, StoreError, TaskError
-from merging.engine.evaluation.evaluate import per_task_parts
+from merging.engine.evaluation.evaluate import list_task_models
 from merging.engine.evaluation.image_features import predict
 from merging.engine.outputs import MERGED
 from merging.images.benchmarks.benchmark import Benchmark
@@ -315,7 +315,7 @@ class PreviewWork:
         benchmark = self.previewer.benchmark
         if list(merge.models) == [MERGED]:
             return [([task.key for task in benchmark.tasks], merge.models[MERGED])]
-        parts = per_task_parts({name: {} for name in merge.models}, benchmark)
+        parts = list_task_models({name: {} for name in merge.models}, benchmark)
         return [(part.tasks, merge.models[part.name]) for part in parts]
 
     def _make_preview(self, sample: PreviewSample) -> Preview:

@@ -21,8 +21,8 @@ from typing import Any
 
 from merging.base.errors import CheckpointError, StoreError
 from merging.base.files import strict_json
-from merging.base.files.atomic import DamagedError, retire
-from merging.base.files.disk import OTHER_STORE, explain_os_errors
+from merging.base.files.atomic import DamagedError, remove_entry
+from merging.base.files.disk import STORE_REMEDY, explain_os_errors
 from merging.base.files.locks import hold_lock
 from merging.base.files.records import write_bytes
 from merging.base.text import size_text
@@ -35,7 +35,7 @@ KIND_PATTERN, TOKEN_PATTERN, PART_PATTERN = (
     re.compile(r"[0-9a-f]{32}"),
 )
 TOKEN_BYTES = 16  # bytes of a token
-DAYS, MAX_DRAFTS = 30, 200  # days after the last change of a draft; drafts of a kind
+MAX_AGE_DAYS, MAX_DRAFTS = 30, 200  # days after the last change of a draft; drafts of a kind
 # Bytes of JSON, of a part, of all parts.
 MAX_PAYLOAD_BYTES, MAX_PART_BYTES, MAX_PARTS_BYTES = 2_000_000, 20_000_000, 60_000_000
 MAX_PARTS = 100
@@ -43,7 +43,7 @@ MAX_FILE_BYTES = MAX_PAYLOAD_BYTES + 200 * MAX_PARTS  # bytes of the file ``draf
 LOCK_SECONDS = 5.0  # seconds to wait for another process that stores a draft
 MISSING_MESSAGE = (
     "There is no {} under the token in this address: it was deleted, it has not been changed for "
-    f"{DAYS} days, or it is on another machine."
+    f"{MAX_AGE_DAYS} days, or it is on another machine."
 )
 DAMAGED_MESSAGE = "The draft of the {} under the token in this address is damaged; its files were set aside."
 
@@ -81,8 +81,8 @@ class Drafts:
         if len(parts) > MAX_PARTS or any(not PART_PATTERN.fullmatch(name) for name in parts):
             raise StoreError(f"A {kind} has at most {MAX_PARTS} parts, named by 32 hexadecimal digits.")
         with (
-            explain_os_errors(f"The draft of the {kind}", OTHER_STORE),
-            hold_lock(self._store.root / "locks" / "drafts.lock", longest=LOCK_SECONDS),
+            explain_os_errors(f"The draft of the {kind}", STORE_REMEDY),
+            hold_lock(self._store.root / "locks" / "drafts.lock", max_seconds=LOCK_SECONDS),
             _undo_on_failure(folder) as new_files,
         ):
             if not (folder / FILE_NAME).exists():  # also if a page still has the token of a deleted draft
@@ -124,7 +124,7 @@ class Drafts:
 
     def remove(self, kind: str, token: str) -> None:
         """Delete a draft; nothing happens if there is none. Raises StoreError if it cannot be deleted."""
-        retire(self._find_folder(kind, token), f"The draft of the {kind}")
+        remove_entry(self._find_folder(kind, token), f"The draft of the {kind}")
 
     def list_drafts(self, kind: str) -> list[Draft]:
         """Every draft of a kind, the last changed first; only for users who may read the whole store."""
@@ -151,7 +151,7 @@ class Drafts:
 
     def _open_draft(self, folder: Path, kind: str) -> dict[str, Any]:
         try:
-            if time.time() - (folder / FILE_NAME).stat().st_mtime > DAYS * 86400:
+            if time.time() - (folder / FILE_NAME).stat().st_mtime > MAX_AGE_DAYS * 86400:
                 raise StoreError(MISSING_MESSAGE.format(kind))
             return parse_draft(_read_bytes(folder / FILE_NAME, MAX_FILE_BYTES))
         except OSError:
@@ -167,9 +167,9 @@ class Drafts:
     def _remove_old(self, kind: str) -> None:
         """Remove drafts that are too old, and the oldest ones if one more would be too many."""
         for index, (changed, folder) in enumerate(self._list_by_age(kind)):
-            if index >= MAX_DRAFTS - 1 or time.time() - changed > DAYS * 86400:
+            if index >= MAX_DRAFTS - 1 or time.time() - changed > MAX_AGE_DAYS * 86400:
                 with contextlib.suppress(StoreError):  # it remains until it can be removed
-                    retire(folder)
+                    remove_entry(folder)
 
     def _list_by_age(self, kind: str) -> list[tuple[float, Path]]:
         """(time of the last change, folder) of every draft of a kind, the newest first."""

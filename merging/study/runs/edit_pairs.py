@@ -9,11 +9,11 @@ from functools import lru_cache
 from merging.base.errors import MergingError
 from merging.methods import registry
 from merging.models.families import Parameter
-from merging.recipes.presets import bases, refusal
+from merging.recipes.presets import explain_refusal, list_bases
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.step import Step
 from merging.recipes.unlabeled_images import TestData
-from merging.study.runs.run import SALIENCY, Run, merge_same_models, read_parameters
+from merging.study.runs.run import SALIENCY, Run, have_same_models, read_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,10 @@ class EditPair:
 
     def belongs_to(self, leading_edit: LeadingEdit) -> bool:
         """Whether this is a pair of an edit. If the chain behind the edit uses exemplars, the edit uses the same."""
-        return self.leading_edit.step == leading_edit.step and self.leading_edit.exemplars in (None, leading_edit.exemplars)
+        return self.leading_edit.step == leading_edit.step and self.leading_edit.exemplars in (
+            None,
+            leading_edit.exemplars,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def comparison_key(run: Run) -> RunInputs:
     return run.benchmark, frozenset(run.inputs.items()), *network_settings
 
 
-def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
+def group_by_subject(runs: Iterable[Run]) -> list[list[Run]]:
     """Groups of runs that can be compared with each other: most experts first, then most runs."""
     groups: dict[RunInputs, list[Run]] = {}
     for run in runs:
@@ -77,7 +80,7 @@ def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
 
 def find_pairs(runs: Iterable[Run]) -> list[EditPair]:
     """Every pair among the runs; of runs with the same chain, only the first counts."""
-    groups = {comparison_key(group[0]): index_by_chain(group) for group in by_subject(runs)}
+    groups = {comparison_key(group[0]): index_by_chain(group) for group in group_by_subject(runs)}
     edit_pairs = []
     for chains in groups.values():
         for (steps, exemplars, settings), run in chains.items():
@@ -96,14 +99,14 @@ def find_pairs(runs: Iterable[Run]) -> list[EditPair]:
     return edit_pairs
 
 
-def leading_edits(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
+def list_leading_edits(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
     """The distinct edits that have pairs; an edit that alone uses exemplars occurs once per sample of them."""
     edits = list(dict.fromkeys(pair.leading_edit for pair in pairs))
     with_exemplars = {edit.step for edit in edits if edit.exemplars}
     return [edit for edit in edits if edit.exemplars or edit.step not in with_exemplars]
 
 
-def plugin_matrix(
+def build_plugin_matrix(
     runs: Sequence[Run], leading_edit: LeadingEdit, edit_name: str, *, large: bool = False
 ) -> list[EditPairRow]:
     """A row for every preset that the edit can precede, then one for every other pair; all runs are of one subject.
@@ -117,12 +120,12 @@ def plugin_matrix(
     network_settings = (first_recipe.activation, first_recipe.architecture)
     chains = index_by_chain(runs)
     rows = []
-    for preset in bases(leading_edit.step.key):
+    for preset in list_bases(leading_edit.step.key):
         recipe_without = preset.recipe(pretrained, experts, large=large).with_architecture(*network_settings)
         preset_with_edit = preset.with_edit(
             (leading_edit.step.key, leading_edit.step.params.values()), edit_name, leading_edit.exemplars
         )
-        if reason := refusal(preset_with_edit):
+        if reason := explain_refusal(preset_with_edit):
             rows.append(
                 EditPairRow(
                     preset.name_in_lists(large), chains.get(_build_chain(recipe_without, runs[0])), None, (), reason
@@ -157,7 +160,7 @@ def find_run(recipe: Recipe, runs: Sequence[Run]) -> Run | None:
     return index_by_chain(runs).get(_build_chain(recipe, runs[0])) if runs else None
 
 
-def same_saliency(run: Run, candidates: Iterable[Run]) -> Run | None:
+def find_same_saliency(run: Run, candidates: Iterable[Run]) -> Run | None:
     """Another run with a table of saliency for the same first edit on the same task vectors; None if there is none.
 
     The first edit works on the task vectors themselves, independent of later steps.
@@ -167,7 +170,7 @@ def same_saliency(run: Run, candidates: Iterable[Run]) -> Run | None:
         return None
     for candidate in candidates:
         candidate_recipe = read_recipe(candidate) if SALIENCY in candidate.tables and candidate.id != run.id else None
-        if candidate_recipe is None or not merge_same_models(run, candidate) or not candidate_recipe.edits:
+        if candidate_recipe is None or not have_same_models(run, candidate) or not candidate_recipe.edits:
             continue
         is_same_edit = _simplify_steps(candidate_recipe, candidate)[0] == _simplify_steps(recipe, run)[0]
         if is_same_edit and candidate_recipe.count_dead_params == recipe.count_dead_params:

@@ -19,10 +19,10 @@ from merging.engine.chain_work import (
     count_tokens,
     find_tower,
     forward_flops,
-    linear_maps,
-    thin_ranks,
+    list_linear_maps,
+    sum_thin_ranks,
 )
-from merging.engine.run_inputs import BLOCK_CPU, LAYER_COPIES, layer_bytes
+from merging.engine.run_inputs import BLOCK_CPU, TASK_VECTOR_COPIES, layer_bytes
 from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.methods.adapted_network import Sizes
 from merging.methods.method import Adapt, Method
@@ -157,7 +157,7 @@ def _count_matrices(opened: OpenedRecipe) -> int:
     """The number of tensors that the methods of a recipe decompose, or multiply as matrices."""
     pairs = [(method, step.params) for method, step in zip(opened.recipe.methods, opened.recipe.steps, strict=True)]
     return max(
-        sum(method.algebra(params, matrix) > 0 for matrix in linear_maps(opened.pretrained, 2, method.algebra_on))
+        sum(method.algebra(params, matrix) > 0 for matrix in list_linear_maps(opened.pretrained, 2, method.algebra_on))
         for method, params in pairs
     )
 
@@ -166,7 +166,7 @@ def _layer_sizes(
     opened: OpenedRecipe, chain: ChainWork, merged: Sequence[Parameter], itemsize: int
 ) -> tuple[int, dict[str, int]]:
     """Bytes of memory for merging in pieces, and {tensor: bytes for merging it whole}."""
-    maps, recipe = linear_maps(opened.pretrained, 2), opened.recipe
+    maps, recipe = list_linear_maps(opened.pretrained, 2), opened.recipe
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
     whole_methods = [(method, params) for method, params in pairs if not method.is_elementwise(params)]
     decomposes = any(method.algebra(params, matrix) for method, params in whole_methods for matrix in maps[:1])
@@ -176,7 +176,7 @@ def _layer_sizes(
     infos, count = opened.pretrained.infos, len(opened.experts)
     large_parameters = [p for p in merged if opened.pretrained.is_inferred and infos[p.name].numel > BLOCK_CPU]
     cut_names = {p.name for p in large_parameters if all(method.elementwise(params, p) for method, params in pairs)}
-    ranks = thin_ranks(recipe, opened.pretrained, opened.experts)
+    ranks = sum_thin_ranks(recipe, opened.pretrained, opened.experts)
     sizes = {
         p.name: layer_bytes(p, infos[p.name], count, itemsize, decomposes, rows, ranks.get(p.name, math.inf))
         for p in merged
@@ -187,7 +187,7 @@ def _layer_sizes(
 
 def _piece_bytes(opened: OpenedRecipe, numel: int, itemsize: int) -> int:
     """Bytes of memory for tensors that are merged in pieces, the largest of ``numel`` scalars."""
-    return min(numel, 4 * BLOCK_CPU) * (len(opened.experts) + 1) * itemsize * LAYER_COPIES
+    return min(numel, 4 * BLOCK_CPU) * (len(opened.experts) + 1) * itemsize * TASK_VECTOR_COPIES
 
 
 def _exemplar_work(opened: OpenedRecipe, chain: ChainWork) -> float:
@@ -252,7 +252,8 @@ def _exemplar_bytes(opened: OpenedRecipe) -> int:
             )
         else:  # rows, or their Gram matrix in float64 where that is smaller
             input_scalars = sum(
-                min(rows * matrix.inputs, 2 * matrix.inputs**2) for matrix in linear_maps(opened.pretrained, 1, block=0)
+                min(rows * matrix.inputs, 2 * matrix.inputs**2)
+                for matrix in list_linear_maps(opened.pretrained, 1, block=0)
             )
             max_scalars = max(max_scalars, len(opened.experts) * (rows * tower.width + input_scalars))
     return 4 * (len(opened.experts) * image_numbers + max_scalars)

@@ -27,7 +27,7 @@ from merging.tasks.workers.workers import Workers
 
 
 @dataclass(frozen=True)
-class WantedRun:
+class RequestedRun:
     """A recipe to run, and the folder to which its paths are relative; None is the current folder."""
 
     recipe: Recipe
@@ -35,7 +35,7 @@ class WantedRun:
 
 
 def execute_several(
-    requests: Sequence[WantedRun],
+    requests: Sequence[RequestedRun],
     store: Store,
     *,
     benchmark: Benchmark | None = None,
@@ -61,7 +61,7 @@ def execute_several(
 class SeveralRuns:
     """Runs to compute with the same ``options``; ``_results`` is {name of a task: its run or error}."""
 
-    requests: Sequence[WantedRun]
+    requests: Sequence[RequestedRun]
     store: Store
     options: RunOptions
     benchmark: Benchmark | None
@@ -82,7 +82,7 @@ class SeveralRuns:
     def _note_result(self, task: WorkerTask, result: Run | MergingError) -> None:
         self._results[task.name] = result
 
-    def _plan_task(self, number: int, request: WantedRun, workers: Workers | None) -> WorkerTask:
+    def _plan_task(self, number: int, request: RequestedRun, workers: Workers | None) -> WorkerTask:
         """The task of a request, with its seconds as work; a stored run or an error of planning becomes its result."""
         name, seconds, make_request = str(number), 0.0, None
         if workers is not None:
@@ -96,13 +96,13 @@ class SeveralRuns:
             name, make_request or dict, partial(self._execute_run, number, request), max(1, round(seconds))
         )
 
-    def _execute_run(self, number: int, request: WantedRun, context: Context) -> Run:
+    def _execute_run(self, number: int, request: RequestedRun, context: Context) -> Run:
         run_context = context.without_workers().with_title(f"Run {number + 1} of {len(self.requests)}")
         return execute(
             request.recipe, self.store, benchmark=self.benchmark, base=request.base, context=run_context, **self.options
         )
 
-    def plan_run(self, request: WantedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
+    def plan_run(self, request: RequestedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
         """The id of a run, a function that makes the request to a worker, and the estimated seconds.
 
         The function is None if the run is stored. It raises WorkerError if the run needs more memory than each worker

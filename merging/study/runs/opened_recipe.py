@@ -11,7 +11,7 @@ from merging.base.errors import CheckpointError, CompatibilityError
 from merging.base.text import printable
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.manifest import check_model
-from merging.models.architecture import activation_in_metadata, with_activation, with_architecture
+from merging.models.architecture import activation_in_metadata, add_stated_activation, add_stated_architecture
 from merging.models.checkpoint import Checkpoint
 from merging.models.digest_cache import DIGESTS
 from merging.models.formats.model_sources import open_models
@@ -19,7 +19,7 @@ from merging.models.head_detection import refuse_head
 from merging.models.inspection.fit_check import check_fit
 from merging.models.inspection.fit_report import FitReport
 from merging.models.model_references import PRETRAINED, expert_key
-from merging.models.network_inference import INFERENCE
+from merging.models.network_inference import INFERENCE_VERSION
 from merging.models.stated_architecture import StatedArchitecture
 from merging.models.team.team import TeamBase, form_team
 from merging.recipes.recipe import Recipe
@@ -78,7 +78,7 @@ class OpenedRecipe:
         has_unused, tensors = self.pretrained.unused_text.numel > 0, self.pretrained.parameters
         if isinstance(self.pretrained, TeamBase):
             has_unused = self.pretrained.team.untouched > 0
-        inference = INFERENCE if self.pretrained.is_inferred else 0
+        inference = INFERENCE_VERSION if self.pretrained.is_inferred else 0
         file_digests = self.captured_files.digests()
         return self.recipe.run_id(
             digests["pretrained"], experts, image_digest, has_unused, tensors, inference, file_digests
@@ -132,10 +132,10 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
     expert_models = {name: models[expert_key(name)] for name, _ in recipe.experts}
     pretrained, experts = open_models(models[PRETRAINED], expert_models, recipe.family)
     files = CapturedFiles.open(recipe, base)
-    return replace(with_checkpoints(recipe, pretrained, experts, benchmark), base=base, captured_files=files)
+    return replace(attach_checkpoints(recipe, pretrained, experts, benchmark), base=base, captured_files=files)
 
 
-def with_checkpoints(
+def attach_checkpoints(
     recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], benchmark: Benchmark | None = None
 ) -> OpenedRecipe:
     """A recipe with open checkpoints, which get the architecture and the activation that the recipe states.
@@ -150,16 +150,18 @@ def with_checkpoints(
     stated_architecture = StatedArchitecture.parse(recipe.architecture)
     for checkpoint in (pretrained, *experts.values()):
         refuse_head(checkpoint)
-    pretrained = with_architecture(pretrained, stated_architecture)
-    experts = {name: with_architecture(expert, stated_architecture, sizes=False) for name, expert in experts.items()}
+    pretrained = add_stated_architecture(pretrained, stated_architecture)
+    experts = {
+        name: add_stated_architecture(expert, stated_architecture, sizes=False) for name, expert in experts.items()
+    }
     if any(method.content for method in recipe.methods):
         list(recipe.contents(pretrained.parameters))
     activation = recipe.activation
     if not activation and not activation_in_metadata(pretrained):
         activations = {activation_in_metadata(expert) for expert in experts.values()} - {""}
         activation = activations.pop() if len(activations) == 1 else ""
-    pretrained = with_activation(pretrained, activation)
-    experts = {name: with_activation(expert, activation) for name, expert in experts.items()}
+    pretrained = add_stated_activation(pretrained, activation)
+    experts = {name: add_stated_activation(expert, activation) for name, expert in experts.items()}
     team = form_team(pretrained, experts, recipe.vocabulary, count_untouched=recipe.count_dead_params)
     states = tuple(checkpoint.file_fingerprint() for checkpoint in (pretrained, *experts.values()))
     return OpenedRecipe(recipe, team.pretrained, team.experts, states, benchmark)

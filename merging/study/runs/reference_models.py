@@ -13,7 +13,7 @@ from merging.base.files.short_digest import short_digest
 from merging.base.files.tables import SCORES, write_table
 from merging.engine.evaluation.evaluate import evaluate as evaluate_model
 from merging.images.benchmarks.benchmark import MULTITASK, Benchmark
-from merging.images.benchmarks.image_draws import facts_of
+from merging.images.benchmarks.image_draws import read_benchmark_facts
 from merging.models.digest_cache import DIGESTS
 from merging.models.model_references import PRETRAINED, expert_key
 from merging.study.runs.estimate import EVALUATING
@@ -107,6 +107,6 @@ def _write_reference(
             work={},
             models={},
             tables={SCORES: schema},
-            **facts_of(benchmark.folder),
+            **read_benchmark_facts(benchmark.folder),
         )
         write_json(folder / FACTS, facts)

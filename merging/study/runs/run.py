@@ -13,7 +13,7 @@ from merging.base.files.atomic import DamagedError
 from merging.base.files.plain_yaml import read_plain_yaml
 from merging.base.files.tables import SCORES, Columns
 from merging.models.families import Parameter, Role
-from merging.recipes.chain_rules import keyed
+from merging.recipes.chain_rules import parse_step_entry
 from merging.recipes.presets import name_of
 from merging.recipes.recipe import Recipe
 from merging.tasks.results import Result, ResultKind
@@ -204,7 +204,7 @@ class Run:
     @cached_property
     def name(self) -> str:
         """The title in lists, followed by the merge's parameters if the title, as in a paper, does not state them."""
-        return name_of(self.title, lambda: keyed(read_plain_yaml(self.recipe_yaml)["merge"], "merge")[1])
+        return name_of(self.title, lambda: parse_step_entry(read_plain_yaml(self.recipe_yaml)["merge"], "merge")[1])
 
     @property
     def has_model(self) -> bool:
@@ -266,7 +266,7 @@ class Run:
         return self.result.file(name)
 
 
-def merge_same_models(run: Run, other_run: Run) -> bool:
+def have_same_models(run: Run, other_run: Run) -> bool:
     """Whether two runs merged the same checkpoints under the same names, in any order: such runs can be compared."""
     return run.inputs == other_run.inputs
 

@@ -22,7 +22,7 @@ def run_facts(*, run_id: str, is_dated: bool, device: str, network: str = "", **
         "id": run_id,
         "device": device,
         "created": now if is_dated else None,
-        "versions": versions(),
+        "versions": list_versions(),
         **hardware_facts(),
         **({"network": network} if network else {}),
         **other_facts,
@@ -34,7 +34,7 @@ def hardware_facts() -> dict[str, str | int]:
     return {"capability": torch.backends.cpu.get_cpu_capability(), "threads": parallel_pieces()}
 
 
-def versions() -> dict[str, str]:
+def list_versions() -> dict[str, str]:
     """The versions of the programs on which results depend."""
     return {
         "mergescope": __version__,

@@ -21,7 +21,7 @@ from merging.base.files.short_digest import SHORT_DIGEST, match_prefix, resolve_
 from merging.base.progress import Progress
 from merging.base.text import first_few
 from merging.recipes.recipe import Recipe
-from merging.study.imported_scores import forget_scores
+from merging.study.imported_scores import delete_scores
 from merging.study.runs.run import FACTS, KIND, RECIPE, THIS_MACHINE, Run
 from merging.tasks.context import QUIET, Context
 from merging.tasks.quarantine import Damage, Quarantine
@@ -50,7 +50,7 @@ class Store:
     """
 
     def __init__(
-        self, root: Path | None = None, libraries: Sequence[Path] = (settings.LIBRARY,), *, dated: bool = True,
+        self, root: Path | None = None, libraries: Sequence[Path] = (settings.LIBRARY_FOLDER,), *, dated: bool = True,
         benchmark: str = "",
     ) -> None:  # fmt: skip
         self.root = root or settings.store_root()
@@ -62,7 +62,7 @@ class Store:
         self._cached_runs: dict[Path, tuple[tuple[int, ...], Run]] = {}  # runs with the state of their files when read
         self._folder_states: dict[Path, tuple[int, ...]] = {}  # the state of each run's folder when it was listed
         self._check_times: dict[Path, float] = {}  # when the files of a library's run were last checked
-        atomic.sweep(self._own_folder)
+        atomic.remove_leftovers(self._own_folder)
 
     def list_runs(self) -> list[Run]:
         """Every run that is not damaged: own runs, newest first, then precomputed runs without an own copy.
@@ -126,7 +126,9 @@ class Store:
     def state(self) -> tuple[int, ...]:
         """Numbers that change when a run is added, replaced, deleted or quarantined."""
         folders = (self._own_folder, *_list_folders(self._benchmark_folder), *self.libraries)
-        return tuple(number for folder in folders for number in atomic.state_of(folder.parent, (folder.name,)) or (0,))
+        return tuple(
+            number for folder in folders for number in atomic.fingerprint_files(folder.parent, (folder.name,)) or (0,)
+        )
 
     def find_on_shared_disk(self, run_id: str) -> Run | None:
         """The run or None; waits for a shared disk, where another computer may have stored the run a moment ago."""
@@ -188,9 +190,9 @@ class Store:
         if not SHORT_DIGEST.fullmatch(run_id) or not paths[0].is_dir():
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
         for path in paths:
-            atomic.retire(path, f"Run {run_id}")
+            atomic.remove_entry(path, f"Run {run_id}")
         if not self.list_copies(run_id):
-            forget_scores(self.root, run_id)
+            delete_scores(self.root, run_id)
 
     def delete_models(self, run_id: str) -> None:
         """Remove the weights of an own run; its recipe, tables and scores remain.
@@ -234,10 +236,10 @@ class Store:
     def sweep(self) -> None:
         """Remove temporary files of crashed writers anywhere in the store, and restore files that they had renamed."""
         for folder in (self.root, *_list_folders(self.root)):
-            atomic.sweep(folder)
+            atomic.remove_leftovers(folder)
             if folder.name in NESTED_FOLDERS:
                 for inner in _list_folders(folder):
-                    atomic.sweep(inner)
+                    atomic.remove_leftovers(inner)
 
     def lock(self, name: str, context: Context = QUIET, activity: str = "") -> contextlib.AbstractContextManager[bool]:
         """Hold the lock of a name as soon as no other process does; see ``locks.hold_lock``.
@@ -256,12 +258,12 @@ class Store:
 
     def _read(self, path: Path) -> Run | None:
         """The run in a folder, read again only if a file changed; None if it is damaged, after quarantining it."""
-        state = atomic.state_of(path, (atomic.MANIFEST, FACTS))
+        state = atomic.fingerprint_files(path, (atomic.MANIFEST, FACTS))
         known_state, run = self._cached_runs.get(path, ((), None))
-        if run is not None and known_state == state + atomic.state_of(path, run.files):
+        if run is not None and known_state == state + atomic.fingerprint_files(path, run.files):
             return run
         if run := self._results.read(path):
-            self._cached_runs[path] = state + atomic.state_of(path, run.files), run
+            self._cached_runs[path] = state + atomic.fingerprint_files(path, run.files), run
         else:
             self._cached_runs.pop(path, None)
         return run
@@ -279,7 +281,7 @@ class Store:
 
         Libraries are large, and each disk access lets all other threads of a busy server run first.
         """
-        folder_state = atomic.state_of(path.parent, (path.name,))
+        folder_state = atomic.fingerprint_files(path.parent, (path.name,))
         if path in self._cached_runs and self._folder_states.get(path) == folder_state:
             return self._cached_runs[path][1]
         self._folder_states[path] = folder_state

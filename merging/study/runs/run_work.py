@@ -14,7 +14,7 @@ from urllib.parse import quote
 from merging.base.errors import MergingError, StoreError
 from merging.base.files.disk import free_bytes, link_or_copy
 from merging.base.files.records import write_json
-from merging.base.files.tables import SCORES, plain_tables, write_table
+from merging.base.files.tables import SCORES, unconverted_tables, write_table
 from merging.base.free_memory import free_memory
 from merging.base.text import first_few, size_text
 from merging.engine import run as engine
@@ -27,7 +27,7 @@ from merging.models.architecture import Architecture, activation_in_metadata
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.models.model_references import expert_key
-from merging.models.team.task_heads_file import FILE as HEADS
+from merging.models.team.task_heads_file import HEADS_FILE as HEADS
 from merging.models.team.task_heads_file import write_heads
 from merging.recipes.recipe import Recipe
 from merging.study.runs.estimate import ADAPTING, EVALUATING, MERGING, Estimate
@@ -113,7 +113,7 @@ class RunWork:
             self.opened.raise_if_changed()
             doubts = *self.opened.doubts, *self.opened.captured_files.list_doubts(self.digests)
             self.warnings.extend((*doubts, *self._list_activation_warnings(), *result.warnings))
-            for name, table in plain_tables(result.tables).items():
+            for name, table in unconverted_tables(result.tables).items():
                 self.schemas[name] = write_table(folder, name, table, packed=name.startswith(HISTORY_PREFIX))
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
             self._evaluate_models(folder)
@@ -334,7 +334,7 @@ class RunWork:
             **adapted,
             **learned,
             **({"images": counts} if (counts := self.images.count_images(list(self.opened.experts))) else {}),
-            **(image_draws.facts_of(self.benchmark.folder) if self.benchmark else {}),
+            **(image_draws.read_benchmark_facts(self.benchmark.folder) if self.benchmark else {}),
         )
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from merging.base.errors import Cancelled, MergingError, WorkerError, WorkersGone
-from merging.engine.evaluation.stored_features import FeatureAnswers, StoredFeatures, is_worth_storing
+from merging.engine.evaluation.stored_features import FeaturePredictions, StoredFeatures, is_worth_storing
 from merging.engine.outputs import MERGED
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.models.architecture import Architecture
 from merging.models.formats.files_on_workers import digest_for_request
 from merging.models.formats.model_sources import open_checkpoint
-from merging.models.formats.safetensors import tensor_of
+from merging.models.formats.safetensors import decode_tensor
 from merging.study.runs.score_task import FACTS
 from merging.tasks.context import Context
 from merging.tasks.kinds import SCORE, Plain
@@ -50,7 +50,7 @@ def store_answers_of_workers(
     missing.sort(key=lambda pair: -counts[pair])
     pairs_by_name = {f"{task} {split}": (task, split) for task, split in missing}
 
-    def store_answer(task: WorkerTask, answer: FeatureAnswers) -> None:
+    def store_answer(task: WorkerTask, answer: FeaturePredictions) -> None:
         stored_features.store(benchmark, *pairs_by_name[task.name], answer, tower)
 
     tasks = [
@@ -73,11 +73,13 @@ def store_answers_of_workers(
         context.warn(f"This machine evaluates the remaining images: {error}")
 
 
-def _read_answer(answer: Plain) -> FeatureAnswers:
+def _read_answer(answer: Plain) -> FeaturePredictions:
     """The features and predictions in a worker's answer. Raises WorkerError if it is malformed."""
     try:
-        _, features, metadata = tensor_of(answer.get("file", b""), "A worker's answer")
+        _, features, metadata = decode_tensor(answer.get("file", b""), "A worker's answer")
         facts = json.loads(metadata[FACTS])
-        return FeatureAnswers(features, np.array(facts["predicted"], np.int64), np.array(facts["margins"], np.float32))
+        return FeaturePredictions(
+            features, np.array(facts["predicted"], np.int64), np.array(facts["margins"], np.float32)
+        )
     except (ValueError, KeyError, TypeError):
         raise WorkerError("A worker answered with something else than features. Restart it.") from None

@@ -9,7 +9,7 @@ import torch
 
 from merging.base.errors import CheckpointError, WorkerError
 from merging.engine.outputs import Rows, StoredSlot, Tally
-from merging.models.formats.safetensors import file_bytes, tensor_of
+from merging.models.formats.safetensors import decode_tensor, encode_tensor
 from merging.models.tensor_info import TensorInfo
 
 FACTS = "facts"
@@ -18,13 +18,13 @@ FACTS = "facts"
 def write_tensor_file(stored: StoredSlot, rows: Rows) -> bytes:
     """The file of a merged tensor, its counts, and the rows of tables that methods noted; numbers are exact."""
     facts = {"kept": stored.tally.kept.tolist(), "squared": stored.tally.squared.tolist(), "rows": rows}
-    return file_bytes(stored.name, stored.values[0], {FACTS: json.dumps(facts)})
+    return encode_tensor(stored.name, stored.values[0], {FACTS: json.dumps(facts)})
 
 
 def read_tensor_file(raw: bytes, name: str, info: TensorInfo) -> tuple[StoredSlot, Rows]:
     """The tensor ``name`` and the rows that ``write_tensor_file`` wrote. Raises WorkerError for another tensor."""
     try:
-        stored_name, values, metadata = tensor_of(raw, "A worker's answer")
+        stored_name, values, metadata = decode_tensor(raw, "A worker's answer")
         facts: dict[str, Any] = json.loads(metadata[FACTS])
         rows: Rows = facts["rows"]
         tally = Tally(torch.tensor(facts["kept"]), torch.tensor(facts["squared"], dtype=torch.float64))

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from merging.base.errors import MergingError
-from merging.engine.chain_work import separable_tensors
+from merging.engine.chain_work import list_separable_tensors
 from merging.engine.outputs import Rows, StoredSlot
 from merging.models.formats.files_on_workers import digest_for_request
 from merging.study.runs.estimate import tensor_bytes
@@ -37,7 +37,7 @@ def tensors_on_workers(opened: OpenedRecipe, context: Context) -> Iterator[Tenso
     Raises:
         ParameterError, WorkerError: the workers cannot be opened, or a tensor does not fit into their memory.
     """
-    names = separable_tensors(opened.recipe, opened.pretrained, len(opened.experts)) if context.workers else []
+    names = list_separable_tensors(opened.recipe, opened.pretrained, len(opened.experts)) if context.workers else []
     digests = [digest_for_request(checkpoint) for checkpoint in opened] if names else []
     if not names or not all(digests):  # workers do not see a checkpoint that is only in memory
         yield None

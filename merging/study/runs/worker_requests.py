@@ -8,7 +8,7 @@ from typing import Any
 
 from merging.base.errors import CheckpointError
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.formats.files_on_workers import check_handed_digest, explain_unseen
+from merging.models.formats.files_on_workers import explain_unseen, remember_received_digest
 from merging.recipes.recipe import Recipe
 from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 from merging.study.runs.run_store import Store
@@ -41,5 +41,5 @@ def open_with_digests(
     except CheckpointError as error:
         raise explain_unseen(recipe.models(base).values(), error) from None
     for checkpoint, digest in zip(opened, digests, strict=True):
-        check_handed_digest(checkpoint, digest)
+        remember_received_digest(checkpoint, digest)
     return opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 from merging.base.errors import CheckpointError
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.benchmark_folders import resolve_benchmark
-from merging.models.formats.files_on_workers import check_handed_digest, explain_unseen
+from merging.models.formats.files_on_workers import explain_unseen, remember_received_digest
 from merging.study.sweeps.points import PointSample
 from merging.study.sweeps.sweep import NamedPoint, SweepPoint
 from merging.study.sweeps.sweep_session import SweepSession
@@ -39,7 +39,7 @@ def _plan_point(session: SweepSession, request: Request) -> NamedPoint:
     except CheckpointError as error:
         raise explain_unseen(point.recipe.models().values(), error) from None
     for checkpoint, digest in zip(opened, request["digests"], strict=True):
-        check_handed_digest(checkpoint, digest)
+        remember_received_digest(checkpoint, digest)
     return session.plan_point(point)
 
 

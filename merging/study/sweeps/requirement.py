@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IN, OUT = "in", "out"
-GROUPS = {IN: ("in_domain", "in_low", "in_high", "n_in"), OUT: ("out_of_domain", "out_low", "out_high", "n_out")}
-BEST_BY = {"h": "h_score", IN: "in_domain"}  # word -> column of the averages
-DRAWS, SEED = 2000, 0
+GROUP_COLUMNS = {IN: ("in_domain", "in_low", "in_high", "n_in"), OUT: ("out_of_domain", "out_low", "out_high", "n_out")}
+BEST_COLUMNS = {"h": "h_score", IN: "in_domain"}  # word -> column of the averages
+RESAMPLES, SEED = 2000, 0
 ROUNDING_TOLERANCE = 1e-12  # of sums of fractions
 JUDGED_COLUMNS = ("required", "required_low", "required_high", "required_n", "meets", "certainty")
 
@@ -69,9 +69,9 @@ def judge_points(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requir
     high enough, certainty is the share of resamples in which it is. A point without such a score (NaN) does not meet
     the requirement.
     """
-    if requirement.subject in GROUPS:
+    if requirement.subject in GROUP_COLUMNS:
         counted_rows = rows[rows["in_domain"].astype(bool) == (requirement.subject == IN)]
-        required = averages[list(GROUPS[requirement.subject])]
+        required = averages[list(GROUP_COLUMNS[requirement.subject])]
     else:
         counted_rows = rows[rows["task"] == requirement.subject]
         by_point = counted_rows.drop_duplicates("point").set_index("point")
@@ -89,7 +89,7 @@ def judge_points(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requir
 
 
 def estimate_certainty(
-    correct: Sequence[int], n: Sequence[int], at_least: float, draws: int = DRAWS, seed: int = SEED
+    correct: Sequence[int], n: Sequence[int], at_least: float, draws: int = RESAMPLES, seed: int = SEED
 ) -> float:
     """The share of bootstrap resamples in which the mean accuracy over tasks is at least ``at_least``.
 
@@ -117,7 +117,7 @@ def is_uncertain(row: pd.Series, requirement: Requirement) -> bool:
     return bool(row["required_low"] < requirement.at_least <= row["required_high"])
 
 
-def best_point(table: pd.DataFrame, column: str) -> tuple[str, bool]:
+def find_best_point(table: pd.DataFrame, column: str) -> tuple[str, bool]:
     """The best point of a ``judge_points`` table that meets the requirement, and True; else the nearest one, and False.
 
     ``column`` is a column; where it is NaN, as in planes, the in-domain accuracy counts. Among equal points the first

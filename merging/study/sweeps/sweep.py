@@ -29,11 +29,11 @@ from merging.study.sweeps.points import PointSample
 from merging.study.sweeps.sweep_target import ALPHA, LAMBDA
 
 VALUES, LINE, PLANE = "values", "line", "plane"
-KINDS = (VALUES, LINE, PLANE)
+SWEEP_KINDS = (VALUES, LINE, PLANE)
 FIELDS = ("version", "title", "kind", "axes", "split", "images", "seed", "recipes")
 # Not part of ids: sweeps older than this field keep theirs.
 FIELD_AT_DEFAULT = ("count_dead_params", False)
-VERSION, MOST_RECIPES, IMAGES = 1, 8, 128
+VERSION, MAX_RECIPES, DEFAULT_IMAGES = 1, 8, 128
 MAX_POINTS, MAX_POINTS_ALONE = 20_000, 1000  # of a sweep; the second for a new sweep without workers
 
 
@@ -92,16 +92,16 @@ class Sweep:
     axes: tuple[Axis, ...]
     kind: str = VALUES
     split: str = SPLITS[0]
-    images: int = IMAGES  # of each task; 0 is all of them
+    images: int = DEFAULT_IMAGES  # of each task; 0 is all of them
     seed: int = 0  # of the sample of images, and of the order of experts
     title: str = ""
     most: InitVar[int | None] = None  # the limit of points, by default ``find_point_limit``
 
     def __post_init__(self, most: int | None) -> None:
-        if self.kind not in KINDS:
-            raise RecipeError(f"A sweep's kind is one of {', '.join(KINDS)}; got {self.kind!r}.")
-        if not 1 <= len(self.recipes) <= MOST_RECIPES:
-            raise RecipeError(f"A sweep has 1 to {MOST_RECIPES} recipes; got {len(self.recipes)}.")
+        if self.kind not in SWEEP_KINDS:
+            raise RecipeError(f"A sweep's kind is one of {', '.join(SWEEP_KINDS)}; got {self.kind!r}.")
+        if not 1 <= len(self.recipes) <= MAX_RECIPES:
+            raise RecipeError(f"A sweep has 1 to {MAX_RECIPES} recipes; got {len(self.recipes)}.")
         self._check_shape()
         checked = [
             Axis(axis.target, axes.check_values(axis.values, bound, self._axis_name(axis, bound)))
@@ -115,7 +115,9 @@ class Sweep:
 
     def _check_count(self, max_points: int) -> None:
         if (count := len(self.recipes) * math.prod(len(axis.values) for axis in self.axes)) > max_points:
-            advice = f", or set {settings.WORKERS}, which allows {MAX_POINTS:,}" if max_points < MAX_POINTS else ""
+            advice = (
+                f", or set {settings.WORKERS_VARIABLE}, which allows {MAX_POINTS:,}" if max_points < MAX_POINTS else ""
+            )
             raise RecipeError(
                 f"A sweep has at most {max_points:,} points here; this one has {count:,}. Take fewer values{advice}."
             )
@@ -264,7 +266,7 @@ class Sweep:
 
 def find_point_limit() -> int:
     """The most points of a new sweep on this machine."""
-    return MAX_POINTS if settings.workers() else MAX_POINTS_ALONE
+    return MAX_POINTS if settings.workers_setting() else MAX_POINTS_ALONE
 
 
 def _read_count(value: Any, field: str) -> int:

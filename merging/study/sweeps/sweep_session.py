@@ -28,7 +28,7 @@ from merging.study.runs.captured_files import CapturedFiles
 from merging.study.runs.estimate import EVALUATING, MERGING, in_memory_bytes
 from merging.study.runs.opened_recipe import OpenedRecipe
 from merging.study.runs.run import THIS_MACHINE
-from merging.study.runs.run_facts import hardware_facts, versions
+from merging.study.runs.run_facts import hardware_facts, list_versions
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import points
 from merging.study.sweeps.known_points import KnownPoints
@@ -40,7 +40,7 @@ from merging.tasks.context import QUIET, Context
 from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.workers import Workers
 
-EVERYTHING = (0, 1)  # the share (0 of 1) that has all points
+WHOLE_SWEEP = (0, 1)  # the share (0 of 1) that has all points
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class SweepSession:
             experts = {name: self._open_checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
             if key not in self._captured_files:
                 self._captured_files[key] = CapturedFiles.open(recipe, None)
-            opened = opened_recipe.with_checkpoints(recipe, pretrained, experts, self.benchmark)
+            opened = opened_recipe.attach_checkpoints(recipe, pretrained, experts, self.benchmark)
             self._recipes[key] = replace(opened, captured_files=self._captured_files[key])
         return replace(self._recipes[key], recipe=recipe)
 
@@ -153,7 +153,7 @@ class SweepSession:
         facts |= hardware_facts()
         facts |= {"images": int(scores["n"].sum()), "weights": point.terms is not None, "sample": self.sample.split}
         facts |= {"warnings": list(dict.fromkeys(doubts))} if doubts else {}
-        return Point(planned.name, scores, device, THIS_MACHINE, seconds, versions=versions()), facts
+        return Point(planned.name, scores, device, THIS_MACHINE, seconds, versions=list_versions()), facts
 
     def _models(
         self, point: SweepPoint, context: Context, facts: dict[str, Any], doubts: list[str]
@@ -273,7 +273,7 @@ def run_sweep(
     benchmark: Benchmark,
     *,
     context: Context = QUIET,
-    share: tuple[int, int] = EVERYTHING,
+    share: tuple[int, int] = WHOLE_SWEEP,
     session: SweepSession | None = None,
 ) -> SweepOutcome:
     """Compute the missing points and store each as soon as it is computed.
@@ -302,7 +302,7 @@ def run_sweep(
             seen_warnings.add(sentence)
             context.warn(sentence)
 
-    for doubt in list_doubts(sweep, session) if missing else ():
+    for doubt in list_sweep_doubts(sweep, session) if missing else ():
         warn_once(doubt)
     computation, quiet_context = PointComputation(session.compute, session.request), replace(context, warn=warn_once)
     try:
@@ -333,7 +333,7 @@ def _check_workers(sweep: Sweep, session: SweepSession, workers: Workers) -> Non
             workers.check_memory(session.estimate_memory(session.open_checkpoints(recipe)), "a point")
 
 
-def list_doubts(sweep: Sweep, session: SweepSession) -> list[str]:
+def list_sweep_doubts(sweep: Sweep, session: SweepSession) -> list[str]:
     """Sentences about possible problems of all recipes' checkpoints, each once, from a sample of their weights."""
     sentences: dict[str, None] = {sweep.learning_note: None} if sweep.learning_note else {}
     for recipe in sweep.recipes:

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from merging.base.errors import MergingError, StoreError, UnknownMethodError
-from merging.base.files.atomic import DamagedError, state_of
-from merging.base.files.disk import OTHER_STORE, exists_on_shared_disk, explain_os_errors
+from merging.base.files.atomic import DamagedError, fingerprint_files
+from merging.base.files.disk import STORE_REMEDY, exists_on_shared_disk, explain_os_errors
 from merging.base.files.records import write_text
 from merging.base.files.short_digest import SHORT_DIGEST
 from merging.study.runs.run_store import Store
@@ -22,7 +22,7 @@ FOLDER, SEAL = "sweeps", "# sha256: "
 def store_sweep(sweep: Sweep, store: Store) -> None:
     """Store a sweep, or change the title of the stored one. Raises StoreError if the disk cannot be written to."""
     path = _path(store, sweep.id)
-    with explain_os_errors("The sweep", OTHER_STORE):
+    with explain_os_errors("The sweep", STORE_REMEDY):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_text(path, add_digest(sweep.to_yaml()))
 
@@ -58,7 +58,7 @@ def _read_sweep(path: Path) -> Sweep | None:
         DamagedError: the file was changed after it was written. Some files of the bundled library have no sha-256;
             these are checked by their id.
     """
-    state = state_of(path.parent, (path.name,))
+    state = fingerprint_files(path.parent, (path.name,))
     return _parse_sweep(path, state) if state else None
 
 
@@ -112,7 +112,7 @@ def delete_sweep(store: Store, sweep_id: str) -> None:
     """Delete an own sweep, but not its points, which other sweeps may share. Raises StoreError if it is not own."""
     if not is_own(store, sweep_id):
         raise StoreError(f"Sweep {sweep_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
-    with explain_os_errors("The sweep", OTHER_STORE, "removed"):
+    with explain_os_errors("The sweep", STORE_REMEDY, "removed"):
         _path(store, sweep_id).unlink(missing_ok=True)
 
 

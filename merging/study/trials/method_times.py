@@ -25,7 +25,7 @@ from merging.methods.method import Adapt, Method
 from merging.recipes.recipe import DEFAULT_MERGE, Exemplars, Recipe
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
-from merging.study.runs.run_facts import versions
+from merging.study.runs.run_facts import list_versions
 from merging.tasks.context import Context
 
 TIMED_ROUNDS = 5  # timings of a method; an extra round before the first loads modules and data
@@ -116,7 +116,7 @@ def measure_times(subject: Subject, context: Context) -> MeasurementResult:
         torch.set_num_threads(threads)
     notes = {
         "reference": DEFAULT_MERGE, "rounds": TIMED_ROUNDS, "clock": watch.clock_name, "machine": describe_machine(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "versions": versions(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "versions": list_versions(),
         "experts": len(reference.experts), "exemplars": Exemplars().per_task,
     }  # fmt: skip
     return MeasurementResult({"times": pd.DataFrame([trial.row for trial in trials])}, notes)

@@ -18,7 +18,7 @@ from merging.models.digest_cache import DIGESTS
 from merging.models.formats.files_on_workers import digest_for_request
 from merging.models.formats.model_sources import open_models
 from merging.study.analysis.measurement_registry import find_measurement
-from merging.study.analysis.measurement_store import MEMORY
+from merging.study.analysis.measurement_store import MEMORY_NOTE
 from merging.study.analysis.measurement_subject import MeasurementResult, PlannedTrial, TrialInputs
 from merging.study.trials.trial_answers import StoredAnswers
 from merging.study.trials.trial_merges import estimate_largest_merge
@@ -102,7 +102,7 @@ class Trials:
 
     def add_notes(self, result: MeasurementResult) -> MeasurementResult:
         """The result with the workers' warnings about memory in its notes."""
-        return result._replace(notes={**result.notes, MEMORY: " ".join(self.memory)}) if self.memory else result
+        return result._replace(notes={**result.notes, MEMORY_NOTE: " ".join(self.memory)}) if self.memory else result
 
     def _find_answers(self, planned: Mapping[str, PlannedTrial], workers: Workers | None) -> Mapping[str, Plain]:
         """{name: answer}; workers begin with the longest trials, and trials with stored answers are not repeated.

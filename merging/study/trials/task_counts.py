@@ -29,7 +29,7 @@ SEED = 0
 PRESETS = (
     "weight_averaging", "task_arithmetic", "ties_mean", "dare_ties", "drm_h", "drm_v", "task_arithmetic_lwptv", "tsv_m",
 )  # fmt: skip
-REFERENCE = find_preset("drm_h").title  # the method that the paper compares with all others
+REFERENCE_TITLE = find_preset("drm_h").title  # the method that the paper compares with all others
 COUNT_COLUMNS = ("method", "size", "subset", "task", "correct", "n")
 EXPERT_COLUMNS = ("task", "title", "correct", "n")
 TEST_COLUMNS = ("method", "size", "pairs", "difference", "t", "p")
@@ -113,7 +113,9 @@ def _count_correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], con
     meter = context.meter(sum(len(task.labels) for task in images))
     correct = []
     for name, task in zip(tasks, images, strict=True):
-        feature_rows = compute_features(encoder, task.images, meter, "Evaluating", inputs.benchmark.find_task(name).title)
+        feature_rows = compute_features(
+            encoder, task.images, meter, "Evaluating", inputs.benchmark.find_task(name).title
+        )
         correct.append(int((predict(feature_rows, task.head) == task.labels).sum()))
     return {"correct": correct, "n": [len(task.labels) for task in images]}
 
@@ -124,7 +126,9 @@ def _load_task_images(inputs: TrialInputs, task: str) -> TaskImages:
         benchmark = inputs.benchmark
         images, labels = benchmark.load_images(task, SPLIT)
         indices = np.sort(np.random.default_rng(SEED).permutation(len(images))[:MAX_IMAGES])
-        inputs.cache[task] = TaskImages(benchmark.preprocess(images[indices]), labels[indices], benchmark.load_head(task))
+        inputs.cache[task] = TaskImages(
+            benchmark.preprocess(images[indices]), labels[indices], benchmark.load_head(task)
+        )
     cached: TaskImages = inputs.cache[task]
     return cached
 
@@ -145,7 +149,7 @@ def average_counts(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(means).reset_index()
 
 
-def paired_tests(table: pd.DataFrame, reference: str = REFERENCE, value: str = "accuracy") -> pd.DataFrame:
+def paired_tests(table: pd.DataFrame, reference: str = REFERENCE_TITLE, value: str = "accuracy") -> pd.DataFrame:
     """Paired t-tests over subsets, by size, that compare the reference with every other method of ``average_counts``.
 
     A row per method and size: pairs, difference (the mean of the reference's value minus the method's), t, and the

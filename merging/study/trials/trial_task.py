@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from merging.base.devices import choose_device, describe_device, retry_on_oom
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.benchmark_folders import resolve_benchmark
-from merging.models.formats.files_on_workers import check_handed_digest, first_missing, unseen_file_error
+from merging.models.formats.files_on_workers import first_missing, remember_received_digest, unseen_file_error
 from merging.study.analysis.measurement_subject import TrialInputs
 from merging.study.trials.planned_trials import find_computation, make_trial_name, open_benchmark_models
 from merging.tasks.context import Context
@@ -31,7 +31,7 @@ def name_trial(inputs: TrialInputs, request: Request) -> str:
     models = open_benchmark_models(benchmark)
     if len(models) == len(request["digests"]):
         for model, digest in zip(models, request["digests"], strict=True):
-            check_handed_digest(model, digest)
+            remember_received_digest(model, digest)
     return make_trial_name(str(request["measurement"]), benchmark, models, request["trial"])
 
 

@@ -45,12 +45,14 @@ def child_environment(benchmark: str = "", job_count: int = 1) -> dict[str, str]
         variables["MERGESCOPE_BENCHMARK"] = benchmark or str(settings.benchmark_folder())
     if "MERGESCOPE_STORE" in variables:
         variables["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
-    if variables.get(settings.CERTIFICATES):
-        variables[settings.CERTIFICATES] = str(Path(variables[settings.CERTIFICATES]).expanduser().absolute())
-    if (choice := parse_choice(settings.workers())).spec.endswith(".json"):
-        variables[settings.WORKERS] = choice._replace(spec=str(Path(choice.spec).expanduser().absolute())).text
-    if command := variables.get(settings.EVALUATOR):
-        variables[settings.EVALUATOR] = _resolve_command(command)
+    if variables.get(settings.CERTIFICATES_VARIABLE):
+        variables[settings.CERTIFICATES_VARIABLE] = str(
+            Path(variables[settings.CERTIFICATES_VARIABLE]).expanduser().absolute()
+        )
+    if (choice := parse_choice(settings.workers_setting())).spec.endswith(".json"):
+        variables[settings.WORKERS_VARIABLE] = choice._replace(spec=str(Path(choice.spec).expanduser().absolute())).text
+    if command := variables.get(settings.EVALUATOR_VARIABLE):
+        variables[settings.EVALUATOR_VARIABLE] = _resolve_command(command)
     if "MERGESCOPE_MODELS" in variables:
         variables["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
     return variables

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from merging.base.files import atomic
-from merging.base.files.records import release
+from merging.base.files.records import remove_reserve_files
 from merging.tasks.queue.child_process import STOP_SECONDS, Process, stop_process
 from merging.tasks.queue.job_kinds import COMMAND_KIND, JobStore, find_job_kind
 from merging.tasks.queue.job_records import JobFiles, Record, State
@@ -24,13 +24,13 @@ def sweep_up(store: JobStore, records: Iterable[Record]) -> None:
     """Remove the temporary files of dead processes from the store and from the folders that jobs write to."""
     store.sweep()
     for folder in {out.absolute().parent for record in records for out in _find_outputs(store, record)}:
-        atomic.sweep(folder)
+        atomic.remove_leftovers(folder)
 
 
 def release_space(files: JobFiles, record: Record) -> None:
     """Free the space that is reserved for a job's states if the processes that would write them are dead."""
     if not any(process.is_remote or process.is_alive() for process in (record.owner, files.find_worker(record))):
-        release(files.folder)
+        remove_reserve_files(files.folder)
 
 
 def _find_outputs(store: JobStore, record: Record) -> list[Path]:

@@ -42,7 +42,7 @@ class JobQueue(KnownJobs, ABC):
     """
 
     def __init__(self, store: JobStore, *, device: str = "auto") -> None:
-        super().__init__(store, settings.jobs_at_once())
+        super().__init__(store, settings.max_running_jobs())
         self.device, self.spare = device, SpareProcess()
         self._cancelled: set[str] = set()
         self._alive_signal_time = 0.0  # time of the last signal to other computers, on the monotonic clock
@@ -93,7 +93,7 @@ class JobQueue(KnownJobs, ABC):
     @contextlib.contextmanager
     def _submission_lock(self) -> Iterator[None]:
         """Let one thread of one server submit at a time, so that the same job is not created twice."""
-        with self._changed, hold_lock(self.store.root / "locks" / "submitting.lock", longest=MAX_LOCK_SECONDS):
+        with self._changed, hold_lock(self.store.root / "locks" / "submitting.lock", max_seconds=MAX_LOCK_SECONDS):
             yield
 
     def _find_earlier(self, job_id: str, benchmark: str, session: str) -> Job | None:

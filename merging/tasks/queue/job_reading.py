@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from merging.base.files.processes import NO_PROCESS, ProcessId
-from merging.tasks.queue.events import CODE
+from merging.tasks.queue.events import CODE_KEY
 from merging.tasks.queue.job_kinds import JobStore, find_job_kind
 from merging.tasks.queue.job_records import Job, JobFiles, Record, State
 from merging.tasks.queue.outcome import Traces, describe_interruption, find_traces, is_run_stored, judge_abandoned
@@ -62,7 +62,7 @@ def _has_resumable_state(files: JobFiles, record: Record, store: JobStore) -> bo
 
 def _name_phase(event: Mapping[str, Any]) -> str:
     """The phase of a running child whose last event names none: it is the first or the last event."""
-    return "Ending" if CODE in event else "Starting"
+    return "Ending" if CODE_KEY in event else "Starting"
 
 
 def _find_state(files: JobFiles, record: Record, store: JobStore, is_local: bool) -> tuple[State, str, ProcessId]:

@@ -20,11 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.files import atomic
-from merging.base.files.disk import OTHER_STORE, explain_os_errors, free_bytes
+from merging.base.files.disk import STORE_REMEDY, explain_os_errors, free_bytes
 from merging.base.files.processes import NO_PROCESS, ProcessId, this_process
-from merging.base.files.records import encode_json, release, reserve, write_json, write_reserved
+from merging.base.files.records import (
+    encode_json,
+    remove_reserve_files,
+    write_json,
+    write_reserve_files,
+    write_reserved,
+)
 from merging.tasks.queue.child_process import Process, StartCommand, child_environment, start_command
-from merging.tasks.queue.events import WORKER
+from merging.tasks.queue.events import WORKER_KEY
 from merging.tasks.queue.job_kinds import MERGE, find_job_kind
 
 STATE_FILE, EVENTS_FILE, LOG_FILE = "state.json", "events.jsonl", "log.txt"
@@ -161,13 +167,13 @@ class JobFiles:
 
     def _publish(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
         """Publish a job's folder, complete, unless it holds another job than ``earlier``; return whether it does."""
-        with explain_os_errors("The job", OTHER_STORE):
+        with explain_os_errors("The job", STORE_REMEDY):
             folder = atomic.make_temporary(self.root)
             try:
                 (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
                 (folder / CONTROL_FILE).touch()
                 write_json(folder / STATE_FILE, asdict(record))
-                reserve(folder)  # for two more states: "running" and the final one
+                write_reserve_files(folder)  # for two more states: "running" and the final one
                 exists, present = self.folder.exists(), self.read()  # this order: a folder created in between is whole
                 if present is not None and present != earlier:
                     return False
@@ -180,7 +186,7 @@ class JobFiles:
     def remove(self) -> None:
         """Delete the job's files. Raises StoreError if they cannot be deleted."""
         _unwritten.pop(self.folder, None)
-        atomic.retire(self.folder, "The record of the job")
+        atomic.remove_entry(self.folder, "The record of the job")
 
     def read(self) -> Record | None:
         """The job's record: the one that could not be written, else state.json; None if that is missing or damaged."""
@@ -206,7 +212,7 @@ class JobFiles:
         try:
             self._write(changed)
             if changed.state not in {State.QUEUED, State.RUNNING}:
-                release(self.folder)
+                remove_reserve_files(self.folder)
             _unwritten.pop(self.folder, None)
         except OSError as error:
             log.warning("The state of job %s cannot be written: %s", self.job_id, error.strerror)
@@ -250,13 +256,13 @@ class JobFiles:
             return record.worker
         try:
             with (self.folder / EVENTS_FILE).open("rb") as file:
-                return ProcessId(**json.loads(file.readline(EVENT_BYTES))[WORKER])
+                return ProcessId(**json.loads(file.readline(EVENT_BYTES))[WORKER_KEY])
         except (OSError, ValueError, KeyError, TypeError):
             return NO_PROCESS
 
     def ask_to_pause(self) -> None:
         """Ask the job to stop at the next point or step. Raises StoreError if the store cannot be written to."""
-        with explain_os_errors("The request to pause", OTHER_STORE):
+        with explain_os_errors("The request to pause", STORE_REMEDY):
             (self.folder / PAUSE_FILE).touch()
 
     def mark_cancelled(self) -> None:
@@ -295,7 +301,7 @@ class JobFiles:
         assert record is not None
         words = [*self._build_command(record, device), "--events", str(self.folder / EVENTS_FILE)]
         words += ["--store", str(store_root.absolute()), "--nice", str(CHILD_NICENESS)]
-        with explain_os_errors("The log of the job", OTHER_STORE):
+        with explain_os_errors("The log of the job", STORE_REMEDY):
             output = (self.folder / LOG_FILE).open("wb")
         with output:
             return start_process(["merging", *words], child_environment(record.benchmark, job_count), output)

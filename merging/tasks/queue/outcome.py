@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from merging.tasks.queue.child_process import describe_end
-from merging.tasks.queue.events import CODE, ERROR, GOES_ON
+from merging.tasks.queue.events import CODE_KEY, ERROR_KEY, RESUME_HINT
 from merging.tasks.queue.job_kinds import JobStore, find_job_kind
 from merging.tasks.queue.job_records import SILENT_SECONDS, JobFiles, Record, State
 
@@ -89,15 +89,15 @@ def judge_code(record: Record, traces: Traces, code: int, memory_ran_out: bool =
     if code in FINAL_STATES:
         return FINAL_STATES[code], _explain_stop(record, traces) if code else ""
     end = describe_end("It", code, memory_ran_out, LOG_HINT)
-    reason = traces.event.get(ERROR) or (FULL_DISK_ERROR if traces.is_disk_full else end)
+    reason = traces.event.get(ERROR_KEY) or (FULL_DISK_ERROR if traces.is_disk_full else end)
     return State.FAILED, f"{end} {_describe_remains(record, traces)}" if code < 0 else str(reason)
 
 
 def _explain_stop(record: Record, traces: Traces) -> str:
     """The child's sentence on why it stopped and what is stored; empty if it just stopped on request."""
-    paused = traces.event.get(CODE) == PAUSED_CODE and not traces.has_learned_state
+    paused = traces.event.get(CODE_KEY) == PAUSED_CODE and not traces.has_learned_state
     explained = paused or find_job_kind(record.kind).remains_note
-    return str(traces.event.get(ERROR, "")).removesuffix(GOES_ON) if explained else ""
+    return str(traces.event.get(ERROR_KEY, "")).removesuffix(RESUME_HINT) if explained else ""
 
 
 def _describe_remains(record: Record, traces: Traces) -> str:
@@ -109,7 +109,7 @@ def judge_abandoned(record: Record, traces: Traces) -> tuple[State, str]:
     """The state of an unfinished job whose server and child are gone, and a sentence on it unless the job is done."""
     if traces.is_run_stored:
         return State.DONE, ""
-    code = traces.event.get(CODE)
+    code = traces.event.get(CODE_KEY)
     if isinstance(code, int) and not (code == 0 and traces.has_following_recipe):
         return judge_code(record, traces, code)
     if code == 0:

@@ -39,7 +39,7 @@ class ClassLimits:
 
 NO_LIMITS = ClassLimits()
 # A session has at most two jobs: one that computes and one that waits.
-CLASS_LIMITS = ClassLimits(job_seconds=modes.MOST_SECONDS, jobs_of_session=2, waiting_jobs=200)
+CLASS_LIMITS = ClassLimits(job_seconds=modes.MAX_JOB_SECONDS, jobs_of_session=2, waiting_jobs=200)
 
 
 def find_limits() -> ClassLimits:

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from merging.base.errors import WorkerError
-from merging.base.settings import CERTIFICATES
+from merging.base.settings import CERTIFICATES_VARIABLE
 
 AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
 TLS, TCP = "tls", "tcp"
@@ -25,13 +25,15 @@ def find_certificates() -> Path | None:
     Raises:
         WorkerError: other users may read the folder, or a file is missing.
     """
-    text = os.environ.get(CERTIFICATES, "").strip()
+    text = os.environ.get(CERTIFICATES_VARIABLE, "").strip()
     if not text:
         return None
     path = Path(text).expanduser()
     missing = [name for name in (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE) if not (path / name).is_file()]
     if missing:
-        raise WorkerError(f"{CERTIFICATES} names {path}, where {', '.join(missing)} is missing; see docs/cluster.md.")
+        raise WorkerError(
+            f"{CERTIFICATES_VARIABLE} names {path}, where {', '.join(missing)} is missing; see docs/cluster.md."
+        )
     if path.stat().st_mode & OTHERS_PERMISSIONS:
         raise WorkerError(f"Other users may read the certificates in {path}. Make them private: chmod 700 {path}")
     return path
@@ -48,11 +50,13 @@ def require_safe_address(address: str) -> Path | None:
         raise WorkerError(f"An address is tls://host:port, or tcp://127.0.0.1:port; got {address[:80]!r}.")
     if parts.scheme == TLS:
         if (certificates := find_certificates()) is None:
-            raise WorkerError(f"{address} needs certificates: set {CERTIFICATES} to their folder; see docs/cluster.md.")
+            raise WorkerError(
+                f"{address} needs certificates: set {CERTIFICATES_VARIABLE} to their folder; see docs/cluster.md."
+            )
         return certificates
     if not is_this_machine(parts.hostname):
         raise WorkerError(
-            f"The workers at {address} run code of anyone who reaches that port. Use tls:// with {CERTIFICATES}."
+            f"The workers at {address} run code of anyone who reaches that port. Use tls:// with {CERTIFICATES_VARIABLE}."
         )
     return None
 

@@ -112,7 +112,9 @@ class TaskMap(Generic[A]):
         """Let workers write into the store, or compute in this process if a worker does not see the store's folder."""
         with write_mark(folder) as mark:
             if all(facts["sees_store"] for facts in question_workers(workers, self.context.device, mark)):
-                self._compute_on(workers, [replace(task, make_request=partial(_add_mark, task, mark)) for task in tasks], mark)
+                self._compute_on(
+                    workers, [replace(task, make_request=partial(_add_mark, task, mark)) for task in tasks], mark
+                )
                 return
         self.context.warn(f"{describe_unseen_store(folder)}, or {self._noun}s are computed here.")
         self._compute_here(tasks)
@@ -139,7 +141,9 @@ class TaskMap(Generic[A]):
             fan.run(self._find_missing_tasks(tasks), sum(task.work for task in tasks))
         except WorkersGone as gone:
             stored = f"{self._describe_stored()} Resume when they are back." if self._stored else ""
-            raise WorkersGone(f"{gone} {self.describe_remains() if self.describe_remains else stored}".strip()) from None
+            raise WorkersGone(
+                f"{gone} {self.describe_remains() if self.describe_remains else stored}".strip()
+            ) from None
 
 
 def _add_mark(task: WorkerTask, mark: Mark) -> dict[str, Any]:

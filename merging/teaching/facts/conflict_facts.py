@@ -91,10 +91,10 @@ def norm(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def _read_pairs(context: LessonContext) -> PairSums:
-    from merging.study.measurements.pairs import from_tables
+    from merging.study.measurements.pairs import read_tables
 
     measured = context.find_measurement(PAIRS)
-    return context.compute_once(PAIRS, lambda: from_tables({name: measured.table(name) for name in measured.tables}))
+    return context.compute_once(PAIRS, lambda: read_tables({name: measured.table(name) for name in measured.tables}))
 
 
 def _find_expert_index(pairs: PairSums, name: Any) -> int:

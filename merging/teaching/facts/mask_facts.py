@@ -24,23 +24,23 @@ def kept_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     ``ratio`` and ``shared`` replace the run's prune ratio and its choice of shared masks. With ``expert``, the fact is
     the share that is kept for this expert. The masks of a run that did not prune come from another run's saliency.
     """
-    from merging.recipes.presets import settings_of
+    from merging.recipes.presets import read_settings
 
     run = context.require_run(str(arguments.get("run", "")))
-    settings = settings_of(run.recipe)
+    settings = read_settings(run.recipe)
     ratio, shared = arguments.get("ratio", settings.prune_ratio), arguments.get("shared", settings.shared)
     return _compute_share(find_masks(context, run, float(ratio), bool(shared)), arguments, run)
 
 
 def kept_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The share kept with the run, the prune ratio and the masks that are on screen on the page Masks."""
-    from merging.recipes.presets import settings_of
+    from merging.recipes.presets import read_settings
 
     address = context.address
     if not address.get("run"):
         raise StoreError("The view shows no run. Choose one.")
     run = context.store.get_run(context.store.resolve_id(address["run"]))
-    settings = settings_of(run.recipe)
+    settings = read_settings(run.recipe)
     try:
         ratio = float(address.get("ratio", settings.prune_ratio))
     except ValueError:
@@ -97,13 +97,13 @@ def find_masks(context: LessonContext, run: Run, ratio: float, shared: bool) -> 
 
 
 def _find_saliency(context: LessonContext, run: Run) -> pd.DataFrame:
-    from merging.study.runs.edit_pairs import same_saliency
-    from merging.study.runs.run import SALIENCY, merge_same_models
+    from merging.study.runs.edit_pairs import find_same_saliency
+    from merging.study.runs.run import SALIENCY, have_same_models
 
     if SALIENCY in run.tables:
         return run.table(SALIENCY)
-    runs = [other for other in context.runs if SALIENCY in other.tables and merge_same_models(run, other)]
-    holder = same_saliency(run, runs) or next(iter(runs), None)
+    runs = [other for other in context.runs if SALIENCY in other.tables and have_same_models(run, other)]
+    holder = find_same_saliency(run, runs) or next(iter(runs), None)
     if holder is None:
         raise StoreError("The saliency of these task vectors is not stored. Run LwPTV in front of any merge of them.")
     return holder.table(SALIENCY)

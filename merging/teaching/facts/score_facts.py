@@ -93,7 +93,7 @@ def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 def _paired_difference(context: LessonContext, run: str, against: str, over: str) -> Fact:
     """The difference by a paired bootstrap over images. Raises NotMeasured without the predictions of both runs."""
-    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE, SEED, differences
+    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE, SEED, compare_accuracies
 
     new, old = read_run_answers(context, run), read_run_answers(context, against)
     inside = context.list_tasks("in", context.require_run(run).experts or tuple(context.benchmark.experts))
@@ -105,7 +105,7 @@ def _paired_difference(context: LessonContext, run: str, against: str, over: str
     scope = {"in": INSIDE, "out": OUTSIDE, "h": H_SCORE}.get(over, over)
     if scope == over:
         context.list_tasks(over, inside)
-    table = differences(right, inside, [task for task in right if task not in inside])
+    table = compare_accuracies(right, inside, [task for task in right if task not in inside])
     row = table[table["scope"] == scope].iloc[0]
     ends = float(row["low"]), float(row["high"])
     source = f"{context.require_run(run).title} and {context.require_run(against).title}, image by image"

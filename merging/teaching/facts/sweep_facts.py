@@ -55,7 +55,7 @@ def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     score of its run on the reporting half, the change from "score" to "reported" ("fallen"), its "method", the number
     of "points" compared, or the "certainty" that it meets the bound. ``over`` is the kind of score, by default ``by``.
     """
-    from merging.study.sweeps.requirement import Requirement, best_point, judge_points
+    from merging.study.sweeps.requirement import Requirement, find_best_point, judge_points
 
     stored, by = _read_stored_sweep(context, str(arguments["sweep"])), str(arguments["by"])
     if by not in SCORE_COLUMN_BY:
@@ -64,7 +64,7 @@ def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     if "subject" in arguments or "least" in arguments:
         requirement = Requirement(str(arguments.get("subject", "out")), float(arguments.get("least", 0)))
         averages = judge_points(stored.rows, averages, requirement)
-    point, is_met = best_point(averages, SCORE_COLUMN_BY[by])
+    point, is_met = find_best_point(averages, SCORE_COLUMN_BY[by])
     if not is_met:
         raise StoreError("No point of the sweep meets the bound.")
     row = averages[averages["point"] == point].iloc[0]

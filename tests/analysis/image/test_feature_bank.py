@@ -13,7 +13,7 @@ from merging.study.measurements.find_images import next_image
 from merging.study.one_image import nearest_images
 from merging.study.one_image.image_tables import ImageTables
 from merging.study.one_image.named_towers import Towers, expert_key
-from merging.study.one_image.nearest_images import compute_bank, same_domain
+from merging.study.one_image.nearest_images import compute_bank, list_same_domain
 from merging.study.runs.reference_models import find_references
 from merging.tasks.context import Context
 
@@ -33,7 +33,7 @@ def test_stored_features_are_those_that_are_read(store, run, towers, tiny_benchm
 
 
 def test_neighbors_of_a_second_image_cost_one_pass(store, run, image, tiny_benchmark, passes):
-    tasks = same_domain(tiny_benchmark, "digits", run.experts)
+    tasks = list_same_domain(tiny_benchmark, "digits", run.experts)
     first = ImageTables(Towers(store, tiny_benchmark, Context("cpu"))).neighbors(image, run.id, tasks)
     passes.clear()
     again = ImageTables(Towers(store, tiny_benchmark, Context("cpu")))  # another process, later

@@ -13,8 +13,8 @@ from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
 from merging.study.one_image.image_tables import ImageTables
 from merging.study.one_image.named_towers import MAX_TOWERS, Towers, expert_key, model_key, reference_key
-from merging.study.one_image.nearest_images import compute_bank, mean_overlap, same_domain
-from merging.study.one_image.studied_image import find_image, split_name
+from merging.study.one_image.nearest_images import compute_bank, list_same_domain, mean_overlap
+from merging.study.one_image.studied_image import find_image, parse_image_name
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
@@ -27,8 +27,8 @@ NAME = "digits:reporting:3"
 
 
 def test_neighbors_are_those_of_all_cosines(made, towers, run, tiny_benchmark):
-    tasks = same_domain(tiny_benchmark, "digits", run.experts)
-    assert tasks == list(tiny.EXPERTS) and same_domain(tiny_benchmark, "tiles", run.experts) == list(tiny.OUTSIDE)
+    tasks = list_same_domain(tiny_benchmark, "digits", run.experts)
+    assert tasks == list(tiny.EXPERTS) and list_same_domain(tiny_benchmark, "tiles", run.experts) == list(tiny.OUTSIDE)
     studied = find_image(tiny_benchmark, "digits:choosing:5")
     encoder, cosines = towers(run.id).encoder, {}
     own = normalize(encoder(studied.inputs), dim=-1)[0]
@@ -86,7 +86,7 @@ def test_four_towers_are_in_memory_and_the_rest_is_read(store, tiny_benchmark, r
 @pytest.mark.parametrize("name", ["digits", "digits:reporting", "digits:training:1", "digits:reporting:-1", "a:b:c"])
 def test_a_name_that_is_none(name):
     with pytest.raises(TaskError, match="TASK:SPLIT:N"):
-        split_name(name)
+        parse_image_name(name)
 
 
 def test_images_and_models_that_are_not_there(tiny_benchmark, towers, store):

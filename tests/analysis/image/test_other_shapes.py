@@ -18,7 +18,7 @@ from merging.study.measurements.find_images import find_by_depth
 from merging.study.one_image import named_towers, restore
 from merging.study.one_image.image_tables import ImageTables
 from merging.study.one_image.named_towers import MAX_TOWERS, Towers, expert_key
-from merging.study.one_image.nearest_images import same_domain
+from merging.study.one_image.nearest_images import list_same_domain
 from merging.study.one_image.studied_image import find_image
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
@@ -68,7 +68,7 @@ def test_every_table_has_the_shape_of_the_tower(other):
     assert len(made.restore(image, key, reference)) == 3 * (BLOCKS + 1)
     assert len(made.restore(image, key, reference, tokens=True)) == TOKENS * (BLOCKS + 1)
     assert len(made.occlude(image, key, reference)) == SIDE**2
-    tasks = same_domain(benchmark, "moons", run.experts)
+    tasks = list_same_domain(benchmark, "moons", run.experts)
     assert len(made.neighbors(image, key, tasks)) == 20 and made.overlap(image, key, reference, tasks)["n"][0] > 0
     assert made.sentence(image, key, reference).startswith("Task Arithmetic says")
 

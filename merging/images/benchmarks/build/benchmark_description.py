@@ -14,7 +14,7 @@ from merging.base.text import did_you_mean, first_few, printable
 from merging.images.benchmarks.benchmark import MULTITASK
 from merging.images.benchmarks.build.class_names import ClassNames
 from merging.images.data_sets.class_list import read_names_text, split_lines
-from merging.images.prompt_sets import CLIP, WORDINGS, prompt_keys
+from merging.images.prompt_sets import CLIP, WORDINGS, list_prompt_keys
 from merging.models.families import ACTIVATIONS
 from merging.models.formats.model_sources import ModelRef
 from merging.models.formats.named_architecture import named_architecture
@@ -171,9 +171,11 @@ def _parse_task(key: str, entry: Any) -> TaskSource:
         options["classes"] = {str(label): str(name) for label, name in classes.items()}
     elif classes is not None and not isinstance(classes, str):
         options["classes"] = _parse_texts(classes, f"classes of {owner}")
-    if (prompts_key := options.get("prompts")) is not None and prompts_key not in prompt_keys():
-        hint = did_you_mean(prompts_key, prompt_keys())
-        raise TaskError(f"There are no prompts called {prompts_key!r}.{hint} There are: {', '.join(prompt_keys())}.")
+    if (prompts_key := options.get("prompts")) is not None and prompts_key not in list_prompt_keys():
+        hint = did_you_mean(prompts_key, list_prompt_keys())
+        raise TaskError(
+            f"There are no prompts called {prompts_key!r}.{hint} There are: {', '.join(list_prompt_keys())}."
+        )
     _check_wording(options, owner)
     return TaskSource(key, **options)
 

@@ -35,7 +35,7 @@ from merging.images.benchmarks.build.benchmark_plan import (
 from merging.images.benchmarks.build.image_sampling import WrittenTask, write_task
 from merging.images.benchmarks.data_set_locations import LOCATIONS_SUFFIX as PLACES_SUFFIX
 from merging.images.benchmarks.manifest import MADE_BY, MANIFEST, has_manifest
-from merging.images.data_sets.hub_cache import snapshot, title
+from merging.images.data_sets.hub_cache import find_snapshot, title
 from merging.images.zero_shot_heads import Head, Tokenize, build_head, fill_template
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import save
@@ -214,7 +214,7 @@ class _Build:
         if written.overlap:
             cautions.append(f"{written.overlap} test images are also exemplars.")
         return {
-            "images": title(snapshot(self.plan.description.resolve_path(source.images))),
+            "images": title(find_snapshot(self.plan.description.resolve_path(source.images))),
             "kind": task.data.kind,
             "parts": {part: len(labels) for part, labels in task.data.parts.items()},
             "split": task.split.rule,

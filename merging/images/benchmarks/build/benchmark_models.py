@@ -15,9 +15,9 @@ from merging.images.preprocess import MEAN, STD
 from merging.models.architecture import (
     Architecture,
     activation_in_metadata,
+    add_stated_activation,
+    add_stated_architecture,
     architecture_in_metadata,
-    with_activation,
-    with_architecture,
 )
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import TEXT_TOWER
@@ -28,7 +28,7 @@ from merging.models.formats.safetensors import SafetensorsWriter
 from merging.models.inspection.fit_check import check_fit
 from merging.models.model_references import PRETRAINED
 from merging.models.stated_architecture import NOTHING_STATED, StatedArchitecture
-from merging.models.text_tower import stated_text
+from merging.models.text_tower import stated_text_fields
 
 ASSUMED_ACTIVATION = (
     "No file states the activation of the pretrained model; {} was assumed. If it has another "
@@ -68,10 +68,10 @@ def open_models(
         CheckpointError: a file is not a checkpoint, or contradicts ``stated``.
         TaskError: the models do not fit together; the message names the tensors.
     """
-    base_model = with_activation(with_architecture(pretrained.open(PRETRAINED), stated), activation)
+    base_model = add_stated_activation(add_stated_architecture(pretrained.open(PRETRAINED), stated), activation)
     experts = {name: model.open(name, base_model) for name, model in trained.items()}
     opened = {
-        name: with_activation(with_architecture(expert, stated, sizes=False), activation)
+        name: add_stated_activation(add_stated_architecture(expert, stated, sizes=False), activation)
         for name, expert in experts.items()
     }
     architecture = Architecture.from_checkpoint(base_model)
@@ -133,7 +133,7 @@ def _build_metadata(name: str, models: BenchmarkModels) -> dict[str, str]:
 
 def write_text_tower(path: Path, text: Checkpoint, models: BenchmarkModels, meter: Meter) -> None:
     """Write the text tower of the models, for exports of whole CLIP models."""
-    stated = _build_architecture(models) | {"text_cfg": dict(stated_text(text))}
+    stated = _build_architecture(models) | {"text_cfg": dict(stated_text_fields(text))}
     about = {"architecture": json.dumps(stated), "role": "text tower", "from": Path(text.label).name}
     with SafetensorsWriter(path, text.infos, about) as writer:
         for tensor, info in text.infos.items():

@@ -18,10 +18,10 @@ from merging.images.benchmarks.build.data_set_split import Split, split_data_set
 from merging.images.benchmarks.build.image_sampling import SampleLimits
 from merging.images.data_sets.data_set_formats import open_data
 from merging.images.data_sets.labeled_images import DataSet
-from merging.images.prompt_sets import prompts
+from merging.images.prompt_sets import read_prompts
 from merging.images.text_encoder import LOGIT_SCALE, TextTower
 from merging.images.zero_shot_heads import DEFAULT_TEMPLATES, Head, read_head
-from merging.models.architecture import with_activation, with_architecture
+from merging.models.architecture import add_stated_activation, add_stated_architecture
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import CheckpointView
 from merging.models.formats.model_sources import ModelRef, open_stored
@@ -114,8 +114,8 @@ def _find_text_tower(description: Description, width: int, *, needed: bool) -> C
     source = ModelRef(description.text or description.pretrained, description.base)
     try:
         opened = open_stored(source, strip_folders(source.text))
-        opened = with_architecture(opened, description.stated, sizes=False)
-        text = text_tower(with_activation(opened, description.activation))
+        opened = add_stated_architecture(opened, description.stated, sizes=False)
+        text = text_tower(add_stated_activation(opened, description.activation))
     except CheckpointError as error:
         if not needed and description.text is None:
             return None
@@ -138,7 +138,7 @@ def _plan_task(source: TaskSource, description: Description, models: BenchmarkMo
             description.resolve_path(source.images), image=source.image_column, label=source.label_column,
             configuration=source.configuration, split=source.test_split,
         )  # fmt: skip
-        published = prompts(source.prompts).with_wording(source.wording) if source.prompts else None
+        published = read_prompts(source.prompts).with_wording(source.wording) if source.prompts else None
         user_names = (
             read_classes(description.resolve_path(source.classes))
             if isinstance(source.classes, str)
