@@ -57,7 +57,8 @@ def pick_selected(
         )  # fmt: skip
         if chosen and not matching_name:
             st.caption(
-                f"{page_text.safe_text(_name_of(kind, chosen), 80)} is not among these {plural_noun or label.lower() + 's'}."
+                f"{page_text.safe_text(_name_of(kind, chosen), 80)} is not among these "
+                f"{plural_noun or label.lower() + 's'}."
             )
     return picked
 

@@ -241,8 +241,8 @@ def _add_gradients(
 class SingleTensors:
     """A merge that computes single tensors, in any order, with the same numbers as the whole merge.
 
-    Only chains for which ``merging.engine.chain_work.list_separable_tensors`` finds tensors can do this. Their surveys run
-    in the constructor.
+    Only chains for which ``merging.engine.chain_work.list_separable_tensors`` finds tensors can do this. Their surveys
+    run in the constructor.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ def test_memory_ran_out_if_the_system_has_killed_for_it_meanwhile(group, monkeyp
     assert watch.ran_out() and not module.MemoryWatch().ran_out()
     watch.sample()
     assert watch.ran_out()  # this look may have come after the process was gone
-    last = module.MemoryWatch(looks=1)
+    last = module.MemoryWatch(sample_count=1)
     counts.write_text("low 0\noom 9\noom_kill 4\noom_group_kill 7\n")
     assert last.ran_out()
     last.sample()

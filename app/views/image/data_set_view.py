@@ -89,13 +89,13 @@ def draw_depths(pairs: Pairs) -> None:
     title = clean_text(name, 60)
     depths = data_set_tables.build_depth_table(pairs, metric, group)
     chart_view.draw_chart(
-        "data_set_depths", depths, name=f"by_depth_{metric}_{group}", value=metric, runs=run_ids, over=title, sources=runs,
-        caption=f"{METRIC_NOTES[metric]} {numbers_in_words(pairs, depths, title, metric)}",
+        "data_set_depths", depths, name=f"by_depth_{metric}_{group}", value=metric, runs=run_ids, over=title,
+        sources=runs, caption=f"{METRIC_NOTES[metric]} {numbers_in_words(pairs, depths, title, metric)}",
     )  # fmt: skip
     table = data_set_tables.build_mended_table(pairs, group, donor)
     chart_view.draw_chart(
-        "data_set_mended", table, name=f"mended_{donor}_{group}", runs=run_ids, over=title, sources=runs,
-        caption=f"{BROKEN_NOTE} {numbers_in_words(pairs, table, title, 'mended')}",
+        "data_set_mended", table, name=f"mended_{donor}_{group}", runs=run_ids, over=title,
+        sources=runs, caption=f"{BROKEN_NOTE} {numbers_in_words(pairs, table, title, 'mended')}",
     )  # fmt: skip
 
 

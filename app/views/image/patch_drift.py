@@ -53,8 +53,8 @@ def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
         st.markdown(past_scale)
     chart_view.draw_chart(
         "image_drift_grid", _sample_depths(table), name=f"drift_grid_{study_tables.make_file_stem(study)}",
-        sources=study.runs, picture=study.image.gray, wide=view_state.is_single_chart(), sentence=tables.sentences_in_words,
-        description=study_tables.study_in_words(study, tables),
+        sources=study.runs, picture=study.image.gray, wide=view_state.is_single_chart(),
+        sentence=tables.sentences_in_words, description=study_tables.study_in_words(study, tables),
         caption="The same numbers over the image, one cell per patch; the class token’s number is above each grid.",
     )  # fmt: skip
 

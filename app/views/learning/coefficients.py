@@ -101,7 +101,8 @@ def _draw_sums(run: Run, other_runs: Sequence[Run], tensor: str | None) -> None:
     shown_runs = [run, *(other_run for other_run in other_runs if other_run.id in chosen_ids)]
     table = learning_tables.sum_coefficients(tuple(shown_run.id for shown_run in shown_runs))
     chart_view.draw_chart(
-        "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", headed=True, selected=tensor, sources=shown_runs,
+        "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", headed=True, selected=tensor,
+        sources=shown_runs,
         description=f"Sums over {plural(len(run.experts), 'expert')}; a tensor that an edit pruned has none.",
     )  # fmt: skip
     paper_line.draw_lines(paper_line.claim_lines("learning/coefficients"), shown_runs)

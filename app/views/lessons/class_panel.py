@@ -53,8 +53,9 @@ def _draw_join_field(code: str) -> None:
     """Draw the field that joins a class, or the joined class and the button that leaves it."""
     if not code:
         st.text_input(
-            "Class code", key=_TYPED_CODE_KEY, max_chars=MAX_CODE_LENGTH, placeholder=f"{CODE_LENGTH} letters", width=180,
-            on_change=_join_class, help="Your teacher’s code. Your guesses and answers are then counted in the class.",
+            "Class code", key=_TYPED_CODE_KEY, max_chars=MAX_CODE_LENGTH, placeholder=f"{CODE_LENGTH} letters",
+            width=180, on_change=_join_class,
+            help="Your teacher’s code. Your guesses and answers are then counted in the class.",
         )  # fmt: skip
         st.button("Join the class", key="class_join", on_click=_join_class)
     elif st.session_state.get(_HOSTED_CODE_KEY) != code:

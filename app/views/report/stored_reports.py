@@ -13,9 +13,9 @@ from merging.study.runs.drafts import MAX_AGE_DAYS, Draft
 from viz.figure_text import clean_text, plural
 
 STORAGE_NOTE = (
-    f"This server stores the report for {MAX_AGE_DAYS} days after the last change. The address of this page opens the report "
-    "again in any tab; everyone with the address can read and change it. The address from **Link** under a chart does "
-    "not open it."
+    f"This server stores the report for {MAX_AGE_DAYS} days after the last change. The address of this page opens the "
+    "report again in any tab; everyone with the address can read and change it. The address from **Link** under a "
+    "chart does not open it."
 )
 UNTITLED = "Untitled report"
 

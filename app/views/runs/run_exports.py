@@ -261,8 +261,8 @@ def _draw_export(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> 
                 st.caption(f"Larger than {size_text(MAX_ZIP_BYTES)}: copy it from the folder.")
             elif permissions.is_allowed(VisitorAction.EXPORT):
                 st.download_button(
-                    "Download (zip)", lambda: zip_export(export), f"{export.run_id}-{export.target_key}.zip", "application/zip",
-                    key=f"zip_{key}", on_click="ignore", icon=":material/download:",
+                    "Download (zip)", lambda: zip_export(export), f"{export.run_id}-{export.target_key}.zip",
+                    "application/zip", key=f"zip_{key}", on_click="ignore", icon=":material/download:",
                 )  # fmt: skip
             is_in_store = export.folder.parent == page_data.store().root.absolute() / stored_exports.FOLDER
             if listed_models.is_local() and is_in_store:

@@ -208,8 +208,8 @@ def _draw_start(new_sweep: Sweep) -> None:
         source = estimate_basis(cost.known, "point")
         st.markdown(
             f":material/timer: **{plural(cost.points, 'point')}**{computed}: {plural(missing_count, 'point')} × "
-            f"{duration_text(cost.seconds_per_point)}, about **{duration_text(cost.seconds)}** ({source}). It runs in the "
-            "background, and can be paused and resumed."
+            f"{duration_text(cost.seconds_per_point)}, about **{duration_text(cost.seconds)}** ({source}). It runs in "
+            "the background, and can be paused and resumed."
         )
     else:
         st.markdown(f":material/check_circle: Already computed: all of its **{plural(cost.points, 'point')}**.")

@@ -114,7 +114,8 @@ def require_writable(root: Path, subject: str) -> None:
 def replace(folder: Path, final: Path) -> bool:
     """Rename a folder to ``final``, replacing any entry; if another writer was first, remove the folder, return False.
 
-    The old entry is set aside until the new one is published. If this process dies before that, ``remove_leftovers`` restores it.
+    The old entry is set aside until the new one is published. If this process dies before that, ``remove_leftovers``
+    restores it.
     """
     old_folder = final.with_name(temporary_name(OLD_KIND))
     old_folder.mkdir(mode=0o700)

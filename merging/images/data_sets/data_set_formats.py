@@ -82,8 +82,8 @@ def check_labels(data: DataSet, name: str) -> DataSet:
         if len(labels) and (labels.min() < 0 or labels.max() >= data.class_count):
             hint = " Labels count from 0; are these from 1?" if labels.min() == 1 else ""
             raise TaskError(
-                f"{name}: labels of part {part!r} are in {labels.min()} … {labels.max()}, and there are {data.class_count} "
-                f"classes.{hint}"
+                f"{name}: labels of part {part!r} are in {labels.min()} … {labels.max()}, and there are "
+                f"{data.class_count} classes.{hint}"
             )
     if data.class_count > MAX_CLASSES:
         raise TaskError(f"{name}: labels reach {data.class_count - 1:,}; at most {MAX_CLASSES:,} classes are read.")
@@ -94,6 +94,7 @@ def check_labels(data: DataSet, name: str) -> DataSet:
             count = f" ({len(names)} such classes)" * (len(names) > 1)
             raise TaskError(f"{name}: class {names[0]!r} has no image{count}.")
         data.notes += (
-            f"{len(names)} of its {data.class_count} classes have no image in these files, such as {first_few(names, 3)}.",
+            f"{len(names)} of its {data.class_count} classes have no image in these files, such as "
+            f"{first_few(names, 3)}.",
         )
     return data

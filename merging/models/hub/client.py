@@ -27,8 +27,8 @@ def require_hub_access(name: str) -> None:
     """Raise HubError if a setting forbids contacting the Hub; ``name`` is the requested repository or file."""
     if setting := blocked_by_setting():
         raise HubError(
-            f"{printable(name)} is on {host()}, which is not contacted here ({HUB_VARIABLE}={setting}); download it and "
-            "give its path.",
+            f"{printable(name)} is on {host()}, which is not contacted here ({HUB_VARIABLE}={setting}); download it "
+            "and give its path.",
             "setting",
         )
 

@@ -73,8 +73,8 @@ def find_name_problem(name: str) -> str:
     if is_printable_name and not any(character in name for character in FORBIDDEN_CHARACTERS):
         return ""
     return (
-        f"An expert cannot be named {printable(repr(name), MAX_NAME_CHARACTERS)}: use 1 to {MAX_NAME_CHARACTERS} printable "
-        f"characters without {' and '.join(FORBIDDEN_CHARACTERS)}."
+        f"An expert cannot be named {printable(repr(name), MAX_NAME_CHARACTERS)}: use 1 to {MAX_NAME_CHARACTERS} "
+        f"printable characters without {' and '.join(FORBIDDEN_CHARACTERS)}."
     )
 
 

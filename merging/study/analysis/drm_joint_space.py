@@ -133,7 +133,7 @@ def _count_multiply_adds(count: int, height: int, width: int) -> float:
 
 
 def estimated_seconds(count: int, shape: tuple[int, int], vertical: bool) -> float:
-    """Seconds that ``compute_joint_space`` will take for ``count`` matrices of ``shape`` (d_out, d_in), from their sizes."""
+    """Estimated seconds of ``compute_joint_space`` for ``count`` matrices of ``shape`` (d_out, d_in)."""
     height, width = shape[::-1] if vertical else shape
     return _count_multiply_adds(count, height, width) / measure_speed()
 

@@ -227,7 +227,7 @@ class PreviewProcess:
 
     def _read(self, process: WorkerProcess) -> None:
         """Note the answers of a process until it ends, then handle its end."""
-        memory = MemoryWatch(looks=1)  # one look at each answer; hours may pass between two answers
+        memory = MemoryWatch(sample_count=1)  # one look at each answer; hours may pass between two answers
         for answer in process.answers():
             memory.sample()
             self._note_answer(answer)

@@ -97,9 +97,9 @@ class SampledBenchmark(Benchmark):
     def load_images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
         """The sampled images (n, s, s, 3) and labels (n,) of a task; exemplars are not sampled but whole."""
         if split == EXEMPLARS:
-            return super().images(key, split)
+            return super().load_images(key, split)
         if (key, split) not in self._cached:
-            images, labels = super().images(key, split)
+            images, labels = super().load_images(key, split)
             if 0 < self.sample.images < len(labels):
                 order = np.random.default_rng(self.sample.seed).permutation(len(labels))
                 indices = np.sort(order[: self.sample.images])
@@ -109,7 +109,7 @@ class SampledBenchmark(Benchmark):
 
     def count_images(self, key: str, split: str) -> int:
         """The number of sampled images of a task."""
-        images = super().count(key, split)
+        images = super().count_images(key, split)
         return min(images, self.sample.images) if self.sample.images and split != EXEMPLARS else images
 
 

@@ -70,6 +70,6 @@ def stop_orphan(store: JobStore, files: JobFiles) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):  # the process has ended meanwhile
             stop_process(psutil.Process(worker.pid))
         sweep_up(store, [record])
-    store.delete_learned(files.job_id)
+    store.delete_learned_state(files.job_id)
     if not record.owner.works_in_another_process():
         files.update(state=State.CANCELLED, finished=time.time())

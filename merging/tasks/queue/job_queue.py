@@ -146,7 +146,7 @@ class JobQueue(KnownJobs, ABC):
                 self._queue.remove(job_id)
                 self._turns.record_end(job_id)
                 self._files(job_id).update(state=State.CANCELLED, finished=time.time())
-                self.store.delete_learned(job_id)
+                self.store.delete_learned_state(job_id)
             elif job_id in self._running:
                 self._cancelled.add(job_id)
                 self._changed.notify_all()
@@ -164,7 +164,7 @@ class JobQueue(KnownJobs, ABC):
         with self._changed:
             if not self.get(job_id).is_live:
                 self._files(job_id).remove()
-                self.store.delete_learned(job_id)
+                self.store.delete_learned_state(job_id)
 
     def close(self) -> None:
         """Stop running jobs and the queue; all jobs are then "interrupted". For tests and for shutting down."""

@@ -56,7 +56,7 @@ def find_traces(files: JobFiles, record: Record, store: JobStore) -> Traces:
 def is_run_stored(store: JobStore, files: JobFiles, record: Record) -> bool:
     """Whether the run of a merge is stored, even if another computer has stored it only just now."""
     if record.owner.is_remote and time.time() - (record.finished or time.time()) < SILENT_SECONDS:
-        return store.find_promised(files.job_id) is not None
+        return store.find_on_shared_disk(files.job_id) is not None
     return store.find(files.job_id) is not None
 
 
@@ -73,7 +73,7 @@ def judge_end(
     if stopped and closing and code != 0:
         return State.INTERRUPTED, ""
     if code != 0 and (stopped or files.is_cancelled()):
-        store.delete_learned(files.job_id)
+        store.delete_learned_state(files.job_id)
         return State.CANCELLED, _explain_stop(record, find_traces(files, record, store))
     return judge_code(record, find_traces(files, record, store), code, memory_ran_out)
 

@@ -56,7 +56,8 @@ def require_safe_address(address: str) -> Path | None:
         return certificates
     if not is_this_machine(parts.hostname):
         raise WorkerError(
-            f"The workers at {address} run code of anyone who reaches that port. Use tls:// with {CERTIFICATES_VARIABLE}."
+            f"The workers at {address} run code of anyone who reaches that port. "
+            f"Use tls:// with {CERTIFICATES_VARIABLE}."
         )
     return None
 
