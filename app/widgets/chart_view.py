@@ -58,7 +58,7 @@ def draw_chart(
     ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``read_clicked_mark``.
     ``caption`` is the text under the chart; in the report it follows ``description``, the page's other text about the
     chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not distinguish.
-    ``of`` are the runs and sweeps in the chart, if neither its table nor the address names them.
+    ``sources`` are the runs and sweeps in the chart, if neither its table nor the address names them.
     """
     chart_stage.rerun_if_changed()
     presenting = view_state.is_single_chart()

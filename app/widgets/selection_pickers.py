@@ -40,8 +40,8 @@ def pick_selected(
 ) -> str | None:  # fmt: skip
     """A picker of one of ``names``, which begins with the selection, else with ``first``.
 
-    If the selection is not among ``names``, a caption reports it; ``what`` is the plural noun for ``names``, such as
-    "linear layers".
+    If the selection is not among ``names``, a caption reports it; ``plural_noun`` is the plural noun for ``names``,
+    such as "linear layers".
     """
     selection.note_shown(kind)
     chosen = selection.chosen_value(kind)

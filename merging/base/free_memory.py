@@ -45,7 +45,8 @@ class MemorySample(NamedTuple):
 class MemoryWatch:
     """Detects that memory ran out around the last samples, which is then the likely reason why a process was killed.
 
-    ``looks`` is how many samples count: two if the last one may be taken after the kill, one if samples are far apart.
+    ``sample_count`` is how many samples count: two if the last one may be taken after the kill, one if samples are far
+    apart.
     """
 
     def __init__(self, sample_count: int = 2) -> None:

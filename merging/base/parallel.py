@@ -24,8 +24,9 @@ Report = Callable[[float | None, str], None]
 class Unit(Generic[T]):
     """A piece of work, such as one layer.
 
-    ``work`` is its size in scalars, ``nbytes`` the memory that it takes while it runs, and ``kept`` the memory that its
-    result takes. A unit starts after all earlier units of other groups are done and their results are consumed.
+    ``work`` is its size in scalars, ``nbytes`` the memory that it takes while it runs, and ``result_bytes`` the memory
+    that its result takes. A unit starts after all earlier units of other groups are done and their results are
+    consumed.
     """
 
     name: str

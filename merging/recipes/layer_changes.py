@@ -70,7 +70,7 @@ def scale_layer(
 def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "") -> Recipe:
     """The recipe whose merge takes only this expert's task vector in the layer, times ``single_factor``.
 
-    The factor is at most ``LARGEST``; with a merge that would need more, the layer gets only a part of the expert's
+    The factor is at most ``MAX_FACTOR``; with a merge that would need more, the layer gets only a part of the expert's
     change.
 
     With merges that sum, the layer then has the expert's own weights. With others it has their result for one expert,

@@ -52,11 +52,11 @@ StagedKind = Callable[[Request, Context], Stages]  # its iterator raises Merging
 class TaskKind:
     """One kind of task; ``noun`` names it in sentences.
 
-    ``open_inputs`` opens the inputs that tasks share if their requests agree in the keys ``shared``. They stay in
-    memory for the next task, unless ``shared`` is empty. ``name_task`` computes the task's name from the files that
-    this process sees. A request with another name is refused, so that a stale copy of a file cannot yield a wrong
+    ``open_inputs`` opens the inputs that tasks share if their requests agree in the keys ``shared_keys``. They stay in
+    memory for the next task, unless ``shared_keys`` is empty. ``name_task`` computes the task's name from the files
+    that this process sees. A request with another name is refused, so that a stale copy of a file cannot yield a wrong
     result. Without ``name_task``, a request asks about the worker itself. ``compute`` returns the answer. If a kind is
-    ``stored``, its finished answers stay stored when the work pauses. If it is ``in_store``, the worker writes its
+    ``stored``, its finished answers stay stored when the work pauses. If it ``writes_to_store``, the worker writes its
     answers to the store, whose folder it must see.
     """
 

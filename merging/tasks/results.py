@@ -47,9 +47,9 @@ READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)  # exce
 class ResultKind:
     """A kind of results: its ``noun`` in sentences, its folder in a store, and the name of its file of facts.
 
-    ``again`` is a sentence that tells the user how to recover a lost result. The schemas of tables are in the facts
-    under "tables"; if there is only the table ``table``, its schema is in the facts under that name. The hash of a file
-    is compared when the result is read; for kinds with ``large`` files, when the file is first used.
+    ``recovery_hint`` is a sentence that tells the user how to recover a lost result. The schemas of tables are in the
+    facts under "tables"; if there is only the table ``table``, its schema is in the facts under that name. The hash of
+    a file is compared when the result is read; for kinds with ``large`` files, when the file is first used.
     """
 
     noun: str
@@ -62,7 +62,7 @@ class ResultKind:
 
 @dataclass(frozen=True)
 class Result:
-    """A stored result, whose files are read on demand; ``own`` is False if it is in a library.
+    """A stored result, whose files are read on demand; ``is_own`` is False if it is in a library.
 
     ``damaged`` is called for damage that is found later. The folder may be replaced by a newer copy at any moment, so a
     failed read is repeated. Every method that reads a file raises StoreError if the file is damaged or was deleted.
@@ -215,7 +215,7 @@ class Results(Generic[T]):
         """Publish a result in the store, unless a whole one exists; with ``replace``, replace that one.
 
         ``arrays`` (*S) are of any shape. ``root`` is the folder to write to, by default that of the kind. The message
-        of an error begins with ``what``. A key of ``facts`` that the tables' schemas use keeps its position.
+        of an error begins with ``what``. A key of ``facts_file`` that the tables' schemas use keeps its position.
 
         Raises:
             StoreError: the disk cannot be written to.

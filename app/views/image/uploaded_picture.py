@@ -84,7 +84,7 @@ def draw_upload() -> None:
 
 
 def read_picture(content: bytes, file_name: str) -> UploadedPicture:
-    """A picture from the bytes of a file. Raises TaskError like ``own_image``."""
+    """A picture from the bytes of a file. Raises TaskError like ``read_own_image``."""
     import hashlib
 
     import numpy as np

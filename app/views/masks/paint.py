@@ -53,7 +53,7 @@ def draw_painting(
     """Draw the canvas of a run with its tools, numbers and run panel.
 
     ``masks`` are the masks at ``ratio``; ``run_masks`` are those that the run used, None if it pruned no tensors.
-    ``thirds`` is whether the run masks query, key and value separately.
+    ``qkv_separate`` is whether the run masks query, key and value separately.
     """
     chart_view.draw_question(paint_tools.CANVAS)
     if qkv_separate:

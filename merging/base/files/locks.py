@@ -25,8 +25,8 @@ def hold_lock(
     """Hold a lock while the block runs; yield whether it is held.
 
     The lock is not held if the file system has no locks or is not writable, if a signal has halted the holder, or after
-    ``longest`` seconds. While another process holds the lock, ``on_holder`` is called with that process (number 0 if it
-    is unknown), and so is ``check_cancel``, which may raise to stop waiting.
+    ``max_seconds`` seconds. While another process holds the lock, ``on_holder`` is called with that process (number 0
+    if it is unknown), and so is ``check_cancel``, which may raise to stop waiting.
     """
     lock = _acquire(path, check_cancel, on_holder, max_seconds)
     try:

@@ -85,7 +85,7 @@ def write_json(path: Path, data: Any) -> None:
 class JsonRecords:
     """Records in one folder, one JSON file for each. Records of another version and other files are ignored.
 
-    ``names`` lists the newest ``most`` records.
+    ``names`` lists the newest ``max_records`` records.
     """
 
     folder: Path

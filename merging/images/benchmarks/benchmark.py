@@ -143,7 +143,7 @@ class Benchmark:
         return images, labels
 
     def load_labels(self, key: str, split: str) -> NDArray[np.int64]:
-        """The labels (n,) of a split; its images are not read. Raises TaskError as ``images``."""
+        """The labels (n,) of a split; its images are not read. Raises TaskError as ``load_images``."""
         with self._archive(key, split) as arrays:
             labels = arrays.read(_array_name(split, "labels"))
             if labels.ndim != 1 or labels.dtype.kind not in "iu":
@@ -154,7 +154,7 @@ class Benchmark:
         return labels.astype(np.int64)
 
     def load_unlabeled(self, key: str, split: str) -> Images:
-        """Images (n, h, w, 3) of a split as uint8; its labels are not read. Raises TaskError as ``images``.
+        """Images (n, h, w, 3) of a split as uint8; its labels are not read. Raises TaskError as ``load_images``.
 
         The images of a referenced task are decoded on demand.
         """

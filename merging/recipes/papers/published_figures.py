@@ -6,9 +6,9 @@ measurements. A chain has only the parameters that its paper states.
 A row of the file is one line of a paper's table for one model. An empty cell is a value that is not printed. ``kind``
 is one of ``ROW_KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` the position in it. ``chain`` has the form of the
 command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', where a number with a decimal point is not an integer;
-'+surgery:rank=16' at its end is an adapt. ``unstated`` is "yes" or empty. ``computed`` names the averages of the row
-that were computed from parts, because the source publishes only the parts. ``normalized`` is in the file if the source
-prints it, and is computed otherwise. ``seconds`` is the printed time of a merge. The other fields are those of
+'+surgery:rank=16' at its end is an adapt. ``unstated`` is "yes" or empty. ``computed`` names the averages of
+the row that were computed from parts, because the source publishes only the parts. ``normalized`` is in the file if the
+source prints it, and is computed otherwise. ``seconds`` is the printed time of a merge. The other fields are those of
 ``Figure`` and ``Printed``.
 """
 
@@ -79,9 +79,9 @@ class Figure:
     ``name`` is the paper's name of the row, ``chain`` its steps with the parameters that the paper states, ``adapt``
     the step on top of the merged model if there is one, ``experts`` the authors of the merged checkpoints.
     ``exemplars`` is their number per task, None if it is not stated or there are none. ``note`` adds facts that no
-    chain can express. An ``unstated`` figure depends on values of parameters that the paper does not print.
-    ``normalized_by_source`` is the normalized accuracy that the source prints. ``computed`` has the averages that were
-    computed from parts that the source publishes.
+    chain can express. If ``uses_unstated_values``, the figure depends on values of parameters that the paper does not
+    print. ``normalized_by_source`` is the normalized accuracy that the source prints. ``computed_averages`` has the
+    averages that were computed from parts that the source publishes.
     """
 
     name: str

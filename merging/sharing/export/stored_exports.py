@@ -26,7 +26,7 @@ FOLDER_NAME_PATTERN = re.compile(rf"({SHORT_DIGEST.pattern})-({'|'.join(TARGET_K
 
 @dataclass(frozen=True)
 class StoredExport:
-    """A folder with an export of the run ``run_id`` for the target ``to``."""
+    """A folder with an export of the run ``run_id`` for the target ``target_key``."""
 
     run_id: str
     target_key: str

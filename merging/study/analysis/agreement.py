@@ -65,7 +65,8 @@ def compare_accuracies(
 
     ``right`` is {data set: (run A, run B)}: for every image (n,) the share of the run's models that are right.
     Intervals are percentiles of a paired bootstrap, which samples the images of each data set again, the same ones for
-    both runs. Averages are over data sets, unweighted. With ``h`` there is also the H-score of both averages.
+    both runs. Averages are over data sets, unweighted. With ``with_h_score`` there is also the H-score of both
+    averages.
     """
     pairs = {task: pair for task, pair in right.items() if len(pair[0])}
     streams = np.random.SeedSequence(seed).spawn(len(pairs))

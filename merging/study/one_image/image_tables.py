@@ -126,7 +126,7 @@ class ImageTables:
         return self._get_table(image, key, "occlude", reference, compute_table)
 
     def neighbors(self, image: StudiedImage, key: str, tasks: Sequence[str]) -> pd.DataFrame:
-        """The nearest images of these data sets (``nearest_images.nearest_images``), usually ``same_domain``."""
+        """The nearest images of these data sets (``nearest_images.nearest_images``), usually ``list_same_domain``."""
         return self._get_table(
             image, key, "neighbors", tuple(tasks),
             lambda: nearest_images.nearest_images(self.trace(image, key), image, self._get_bank(key, tasks)),

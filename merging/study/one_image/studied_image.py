@@ -83,7 +83,7 @@ def read_image_file(benchmark: Benchmark, data: bytes, file_name: str, head: str
     """An image without a label from the bytes of a file, prepared like the benchmark's images.
 
     Raises:
-        TaskError: the file is not a usable picture (``own_image``), or there is no such data set.
+        TaskError: the file is not a usable picture (``read_own_image``), or there is no such data set.
     """
     return image_from_pixels(benchmark, read_own_image(data, file_name, benchmark.image_size), head)
 

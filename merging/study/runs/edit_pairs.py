@@ -20,7 +20,7 @@ from merging.study.runs.run import SALIENCY, Run, have_same_models, read_paramet
 class LeadingEdit:
     """An edit in front of a chain, in its simplest form (``_simplify_steps``).
 
-    ``draw`` describes the sample of exemplars, if only the edit uses some.
+    ``exemplars`` describes the sample of exemplars, if only the edit uses some.
     """
 
     step: Step
@@ -29,7 +29,7 @@ class LeadingEdit:
 
 @dataclass(frozen=True, slots=True)
 class EditPair:
-    """Two runs on the same experts and benchmark: ``plain``, and ``plugged`` with one more edit in front."""
+    """Two runs on the same experts and benchmark: ``without_edit``, and ``with_edit`` with one more edit in front."""
 
     without_edit: Run
     with_edit: Run
@@ -45,7 +45,8 @@ class EditPair:
 
 @dataclass(frozen=True, slots=True)
 class EditPairRow:
-    """A merge without an edit (``plain``) and with it in front (``plugged``); None for a run that is not stored.
+    """A merge without an edit (``without_edit``) and with it in front (``with_edit``); None for a run that is not
+    stored.
 
     ``missing`` are the recipes of the runs that are not stored; ``refused`` is the reason if the edit cannot precede
     this merge.

@@ -50,7 +50,7 @@ class Estimate:
     """``seconds`` in all and by phase, ``anonymous_bytes`` of memory, ``reads_bytes`` from files.
 
     ``work`` is proportional to the time of each phase: bytes read, multiply-adds of the merge and of the tower.
-    ``learned``: the seconds come from this machine's own runs, not from the assumed speed of a slow core.
+    ``is_from_own_runs``: the seconds come from this machine's own runs, not from the assumed speed of a slow core.
     """
 
     seconds: float

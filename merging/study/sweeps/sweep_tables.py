@@ -34,7 +34,8 @@ COUNT_COLUMNS = ["tasks_in", "tasks_out", "n_in", "n_out"]
 
 @dataclass(frozen=True, slots=True)
 class SweepCost:
-    """The cost of a sweep: all points, stored points, and ``seconds`` for the missing ones, ``each`` on average.
+    """The cost of a sweep: all points, stored points, and ``seconds`` for the missing ones, ``seconds_per_point`` on
+    average.
 
     ``known``: the seconds come from earlier points on this machine.
     """

@@ -84,7 +84,7 @@ class Job:
     benchmark. ``position`` is its position in the queue from 1, 0 if it does not wait. ``state`` is queued, running,
     done, failed, cancelled, paused or interrupted (its process ended without reporting, such as after a restart).
     ``error`` states why it failed or was interrupted. ``halted_pid`` is the number of its process if a signal has
-    halted it, else 0. Times are seconds since the epoch; ``starts_in`` is the seconds until a waiting job should begin,
+    halted it, else 0. Times are seconds since the epoch; ``seconds_until_start`` is until a waiting job should begin,
     or None. ``benchmark`` is the folder of the benchmark, empty for the server's default. ``is_remote`` is whether
     another computer runs it, ``is_resumable`` whether it continues where it stopped if it is submitted again.
     """

@@ -13,13 +13,13 @@ from merging.tasks.queue.job_reading import read_job
 from merging.tasks.queue.job_records import Job, JobFiles, State
 from merging.tasks.queue.turns import IMAGE_SECONDS, Turns
 
-DETAIL_BYTES = 1 << 18  # at the end of the file of events, which ``details`` reads
+DETAIL_BYTES = 1 << 18  # at the end of the file of events, which ``list_details`` reads
 
 
 class KnownJobs:
     """The jobs in a store, including those of other servers, and the queue of this process.
 
-    ``at_once`` is the number of jobs that may compute at the same time. Every method may be called from any thread.
+    ``max_running`` is the number of jobs that may compute at the same time. Every method may be called from any thread.
     """
 
     def __init__(self, store: JobStore, at_once: int = 1) -> None:

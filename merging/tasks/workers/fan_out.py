@@ -34,9 +34,9 @@ MAX_LOSSES = 3  # losses of a worker after which the worker's task fails
 class WorkerTask:
     """A task that a worker can compute.
 
-    ``ask`` returns the task's request, which includes its name; it is called when the task is submitted. ``compute``
-    returns the answer without workers. ``work`` counts as progress. ``nbytes`` is the size of the answer. The answers
-    of all submitted tasks have at most ``MAX_ANSWER_BYTES`` together, unless only one task is submitted.
+    ``make_request`` returns the task's request, which includes its name; it is called when the task is submitted.
+    ``compute`` returns the answer without workers. ``work`` counts as progress. ``nbytes`` is the size of the answer.
+    The answers of all submitted tasks have at most ``MAX_ANSWER_BYTES`` together, unless only one task is submitted.
     """
 
     name: str

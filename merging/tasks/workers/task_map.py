@@ -28,11 +28,11 @@ def raise_error(task: WorkerTask, error: MergingError) -> None:
 class TaskMap(Generic[A]):
     """Computes tasks of a kind in this process or on workers, with equal answers, and handles the answers.
 
-    ``read`` converts a worker's reply for a task to an answer. ``take`` is called with each answer when it arrives, and
-    ``fail`` with each error; without ``fail``, errors are only collected. A task for which ``is_there`` is true,
-    because its answer has been stored meanwhile, is not computed. ``total`` counts all tasks, including those answered
-    before; 0 if there were none. If the kind writes into the store, its workers must see the store's ``folder``.
-    ``say_lost`` returns the sentence on what remains when all workers are gone.
+    ``read_reply`` converts a worker's reply for a task to an answer. ``on_answer`` is called with each answer when it
+    arrives, and ``on_error`` with each error; without ``on_error``, errors are only collected. A task for which
+    ``is_stored`` is true, because its answer has been stored meanwhile, is not computed. ``total`` counts all tasks,
+    including those answered before; 0 if there were none. If the kind writes into the store, its workers must see the
+    store's ``folder``. ``describe_remains`` returns the sentence on what remains when all workers are gone.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class TaskMap(Generic[A]):
         """Compute the tasks in their order in this process, or on workers; return the collected errors by task name.
 
         Raises:
-            MergingError: raised by ``take`` or ``fail``. StoreError: the disk cannot be written to.
+            MergingError: raised by ``on_answer`` or ``on_error``. StoreError: the disk cannot be written to.
             Cancelled: a cancellation was requested.
             Paused: a pause was requested for a kind that is stored; all tasks that had begun are done.
             WorkersGone: there was no worker for a minute.

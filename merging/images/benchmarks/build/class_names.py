@@ -18,7 +18,7 @@ ClassNames = Sequence[str] | Mapping[str, str] | None  # in the order of labels,
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Class names in the order of labels; ``how`` is a phrase on their source."""
+    """Class names in the order of labels; ``origin`` is a phrase on their source."""
 
     names: tuple[str, ...]
     origin: str
