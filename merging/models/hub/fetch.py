@@ -34,7 +34,7 @@ def fetch(
 
     Files are stored in the cache, or ``separate_cache`` a folder of the same layout; they appear when all of them are
     complete. Bytes that were received before a failure stay, and the same call continues from them.
-    ``bytes_per_second`` limits the speed of the download. ``facts`` is the result of ``fetch_facts``, if the caller has it.
+    ``bytes_per_second`` limits the speed. ``facts`` is the result of ``fetch_facts``, if the caller has it.
 
     Raises:
         HubError: the message is one sentence with the problem and its fix.
