@@ -23,7 +23,7 @@ def class_code() -> str:
     return code if code and server_polls().is_open(code) else ""
 
 
-def count_answer(lesson: str, step: int, values: Sequence[float], *, any_order: bool = False) -> None:
+def record_answer(lesson: str, step: int, values: Sequence[float], *, any_order: bool = False) -> None:
     """Count this session's guess or answer, if it is in a class."""
     if poll := class_code():
         server_polls().count_answer(poll, f"{lesson}/{step}", session_name(), values, any_order=any_order)

@@ -26,7 +26,7 @@ from app.views.image.data_set_view import draw_view
 
 view_state.enter_page("image")
 selection.follow_link()
-draw_view([run for run in page_data.merges_of(page_data.stored_runs()) if run.title in {titles!r}])
+draw_view([run for run in page_data.list_merges(page_data.stored_runs()) if run.title in {titles!r}])
 """
 MAIN = """
 import streamlit as st

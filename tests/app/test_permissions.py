@@ -27,7 +27,7 @@ from merging.tasks.queue.job_records import JobFiles
 
 # What changes something in every mode, and why it may.
 FOR_EVERYBODY = {
-    ("app.reading.polls", "count_answer"): "counts in a class",
+    ("app.reading.polls", "record_answer"): "counts in a class",
     ("app.reading.previews", "cancel_preview"): "drops a preview of the session's own",
     ("app.serve", "settings_problem"): "the server's start",
     ("app.session.job_queue", "cancel"): "the session's own jobs only, see below",

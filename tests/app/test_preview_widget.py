@@ -28,7 +28,7 @@ class StandIn:
         self.asked: list[PreviewRequest] = []
         self.stopped = 0
 
-    def request(self, session: str, asked: PreviewRequest) -> PreviewState:
+    def send_request(self, session: str, asked: PreviewRequest) -> PreviewState:
         self.asked.append(asked)
         self.states[session] = PreviewState(asked)
         return self.states[session]

@@ -93,7 +93,7 @@ def test_starting_shows_the_sweep_and_its_job(open_app: Any, library: Path, monk
     started = []
     at = open_app("sweeps", library)
     monkeypatch.setattr(
-        type(page_data.job_queue()), "submit_sweep", lambda self, sweep_id, title: started.append((sweep_id, title))
+        type(page_data.job_queue()), "sweep", lambda self, sweep_id, title: started.append((sweep_id, title))
     )
     at.text_input(key="sweep_values lwptv.prune_ratio").set_value("0, 1").run()
     at.button(key="sweep_start").click().run()

@@ -151,7 +151,7 @@ def test_files_that_are_gone_are_named_and_can_be_found(
     assert main(["benchmark", "check", str(benchmark.folder)]) == 1
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path / "own")]) == 1
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path)]) == 0
-    assert "All files are there" in capsys.readouterr().out
+    assert "All files were found" in capsys.readouterr().out
     again = Benchmark.load(benchmark.folder)
     assert rows(again, "reporting") == before and again.digest == digest, "paths are not part of what scores depend on"
 
@@ -175,7 +175,7 @@ def test_models_that_were_moved_are_found_by_their_digest(
     printed = capsys.readouterr().out
     assert "The models pretrained, fruit are not stored in the benchmark" in printed
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path)]) == 0
-    assert "All files are there" in capsys.readouterr().out
+    assert "All files were found" in capsys.readouterr().out
     assert [open_checkpoint(path).digest for path in places] == digests
     assert resolve_model_path(str(places[1])) == str(tmp_path / "away" / "experts" / "flags.safetensors")
     assert main(["benchmark", "check", str(benchmark.folder)]) == 0, "the references are as they were written"

@@ -175,9 +175,9 @@ def test_a_limit_of_the_rate_is_heeded(hub: LoopbackHub, capsys: Any, monkeypatc
     limits = []
     fetch = experiment_steps.fetch
 
-    def noted(*args: Any, limit_rate: float | None, **options: Any) -> Any:
-        limits.append(limit_rate)
-        return fetch(*args, limit_rate=limit_rate, **options)
+    def noted(*args: Any, bytes_per_second: float | None, **options: Any) -> Any:
+        limits.append(bytes_per_second)
+        return fetch(*args, bytes_per_second=bytes_per_second, **options)
 
     monkeypatch.setattr(experiment_steps, "fetch", noted)
     assert call(capsys, "fetch", "smoke", "--limit-rate", "2.5") == (0, "") and set(limits) == {2.5e6}

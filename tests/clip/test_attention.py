@@ -27,7 +27,7 @@ def tokens(n: int = 3) -> torch.Tensor:
 def test_explicit_attention_gives_what_the_fused_path_gives(encoder, section, causal):
     tower, x = replace(encoder, causal=causal), tokens()
     attended = tower.attend(section, x)
-    assert torch.allclose(attended.tokens, tower.run(section, x), atol=1e-5)
+    assert torch.allclose(attended.tokens, tower.run_section(section, x), atol=1e-5)
     assert attended.attention.shape == (3, HEADS, TOKENS, TOKENS)
     assert torch.allclose(attended.attention.sum(dim=-1), torch.ones(3, HEADS, TOKENS), atol=1e-6)
     assert bool((attended.attention.triu(1) == 0).all()) == causal

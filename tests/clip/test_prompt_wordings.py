@@ -76,7 +76,7 @@ class _Data:
     """Only what class names are chosen from."""
 
     def __init__(self, names):
-        self.class_names, self.classes = names, len(names or "0123456789")
+        self.class_names, self.class_count = names, len(names or "0123456789")
 
 
 def test_another_order_is_matched_or_refused_with_both_lists():

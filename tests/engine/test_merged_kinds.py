@@ -108,7 +108,7 @@ def test_no_part_of_another_network_is_written_as_a_tower(tmp_path):
     """BLIP has CLIP's names of the class embedding, the norms and the MLPs; open_clip has no such network."""
     base, experts = team("BLIP vision")
     merged = merging.merge(base, experts, "weight_averaging", device="cpu").state_dict
-    with pytest.raises(CheckpointError, match=r"Only CLIP towers go to open_clip; this is BLIP. Use --to hf."):
+    with pytest.raises(CheckpointError, match=r"Only CLIP towers can be exported to open_clip; this is BLIP. Use --to hf."):
         export(merged, tmp_path / "out", to="open_clip")
     assert not list(tmp_path.iterdir())
 
@@ -144,5 +144,5 @@ def test_the_rules_enter_the_id_of_a_run(monkeypatch):
     others = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
     recipe = Recipe.build("ties", experts=dict.fromkeys(experts, "memory"))
     before = attach_checkpoints(recipe, one, others).run_id()
-    monkeypatch.setattr("merging.study.runs.opened_recipe.INFERENCE", 99)
+    monkeypatch.setattr("merging.study.runs.opened_recipe.INFERENCE_VERSION", 99)
     assert attach_checkpoints(recipe, one, others).run_id() != before

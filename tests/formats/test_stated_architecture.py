@@ -119,7 +119,7 @@ def test_a_recipe_keeps_it_and_it_names_another_run():
     assert "architecture" not in plain.to_plain() and plain.run_id("0", {}) != recipe.run_id("0", {})
     chain = parse_chain(f"architecture:{HEADS};lwptv;ties")
     assert chain.architecture == HEADS and parse_chain(chain.text()) == chain
-    wrong = ((HEADS, "in the architecture gelu"), ("ViT-B-32", "has no 'ViT-B-32'"), (3, "a text such as"))
+    wrong = ((HEADS, "the architecture states gelu"), ("ViT-B-32", "has no 'ViT-B-32'"), (3, "a text such as"))
     for text, problem in wrong:
         with pytest.raises(RecipeError, match=problem):
             Recipe.from_plain({"merge": "ties", "activation": "quick_gelu", "architecture": text})
@@ -153,7 +153,7 @@ def test_every_command_that_opens_models_takes_it(bare, capsys):
     assert main(again) == 0
     assert json.loads(capsys.readouterr().out)["id"] == made["id"]
     assert main([*again, "--activation", "quick_gelu"]) == 1
-    assert "The activation is quick_gelu, in the architecture gelu" in capsys.readouterr().err
+    assert "The activation is quick_gelu, but the architecture states gelu" in capsys.readouterr().err
     assert main(["export", made["id"], "--out", str(bare / "again")]) == 0
     assert Architecture.from_checkpoint(open_checkpoint(bare / "again")).heads == 2
     file = str(bare / "a.pt")

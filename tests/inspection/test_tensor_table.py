@@ -34,7 +34,7 @@ def test_the_command_prints_the_table_for_people_and_for_programs(tmp_path, caps
     assert main(["inspect", str(file), "--tensors"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["shared.weight", "embeddings", "vocabulary", "20", "×", "16", "float32", "merged"]
-    assert lines[-1] == "Roles are told by facts of its kind, names and shapes."
+    assert lines[-1] == "Roles were derived from facts of its kind, names and shapes."
     assert main(["inspect", str(file), "--tensors", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == len(other_kinds.t5()) and rows[0]["block"] is None and rows[-1]["tower"] == "decoder"

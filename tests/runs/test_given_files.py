@@ -157,7 +157,7 @@ def test_recipes_carry_their_files(folder: Path) -> None:
     [
         ({"layer_inputs": {"a": "a.safetensors", "b": ROWS["b"]}}, "a: a.safetensors is not a file of layer inputs"),
         ({"layer_inputs": {"a": "rows/a-fisher.safetensors"}}, "it holds gradients. Write it with merging.save_layer"),
-        ({"layer_inputs": ROWS | {"c": ROWS["a"]}}, "names files of data of c, but no such expert"),
+        ({"layer_inputs": ROWS | {"c": ROWS["a"]}}, "names data files for c, but it does not merge such an expert"),
         ({"layer_inputs": {"a": "rows/none.safetensors"}}, "a: none.safetensors: not found"),
         ({"layer_inputs": ["a"]}, "layer_inputs is a mapping of expert to file"),
     ],

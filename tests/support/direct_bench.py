@@ -21,7 +21,7 @@ class DirectPreviewProcess:
         self.asked: list[ImageRequest] = []
         self._states: dict[str, PreviewState] = {}
 
-    def request(self, session: str, request: ImageRequest) -> PreviewState:
+    def send_request(self, session: str, request: ImageRequest) -> PreviewState:
         self.asked.append(request)
         self._states[session] = answer_tables(request)
         return self._states[session]

@@ -19,8 +19,8 @@ OF_OS = {"os.link", "os.remove", "os.rename", "os.replace", "os.symlink", "shuti
 OF_FILES = {
     f"merging.base.files.{name}"
     for name in (
-        "atomic.remove_temporary", "atomic.make_temporary", "atomic.publish", "atomic.replace", "atomic.retire",
-        "atomic.sweep",
+        "atomic.remove_temporary", "atomic.make_temporary", "atomic.publish", "atomic.replace", "atomic.remove_entry",
+        "atomic.remove_leftovers",
         "atomic.write_folder", "records.JsonRecords.remove", "records.JsonRecords.write", "records.write_bytes",
         "records.write_json", "records.write_text",
     )
@@ -43,10 +43,9 @@ HOLDERS = (
     "store",
 )  # fmt: skip
 READING = {
-    "asked", "charge", "close", "counts", "details", "find", "find_so_far", "get", "is_open", "jobs", "listed", "part",
-    "read", "run", "runs", "state", "take",
+    "charge", "close", "count_answers", "details", "find", "get", "is_open", "read", "run", "runs", "state",
 }  # fmt: skip
-ALSO = {("preview_process", "ask"), ("benchmark", "find")}  # computes, and keeps where files lie
+ALSO = {("preview_process", "send_request"), ("benchmark", "relink_files")}  # computes; stores paths
 QUEUE = "app.session.job_queue.SessionQueue"  # what page_data.job_queue() gives
 
 

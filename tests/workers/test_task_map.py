@@ -69,8 +69,8 @@ def test_answers_warnings_and_errors_are_the_same_whoever_computes(threads: Work
         ("bad", RecipeError, "It makes no sense.")
     ]
     with pytest.raises(RecipeError):
-        answers(("bad", "a"), None if here else threads, fail=raise_error)
-    assert answers(("a", "b"), None if here else threads, is_there=lambda task: task.name == "a")[0] == ["b"]
+        answers(("bad", "a"), None if here else threads, on_error=raise_error)
+    assert answers(("a", "b"), None if here else threads, is_stored=lambda task: task.name == "a")[0] == ["b"]
     assert answers((), None if here else threads) == ([], {})
 
 
@@ -107,7 +107,7 @@ def test_another_answer_than_was_asked_for_is_an_error(threads: Workers) -> None
 def test_what_lies_in_a_store_that_workers_do_not_see_is_computed_here(
     threads: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: dict[str, Any]
 ) -> None:
-    unit["in_store"] = True
+    unit["writes_to_store"] = True
     for sees in (True, False):
         monkeypatch.setattr(
             task_map, "question_workers", lambda *_, sees=sees: [{"sees_store": True}, {"sees_store": sees}]

@@ -107,7 +107,7 @@ def make_report_options(key: SpaceKey) -> dict[str, Any]:
     run = page_data.store().find(key[0])
     space_name = "V (a shared input space)" if key[2] else "H (a shared output space)"
     sentence = f"The layer {page_text.safe_text(key[1])} in the joint space {space_name}."
-    return {"description": sentence, "of": [run] if run else []}
+    return {"description": sentence, "sources": [run] if run else []}
 
 
 def draw_spectrum(key: SpaceKey, space: JointSpace, cut: float) -> None:

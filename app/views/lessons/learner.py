@@ -83,7 +83,7 @@ def store_answer(position: LessonPosition, values: tuple[float, ...]) -> None:
     answers = read_answers(position.lesson)
     answers[position.number] = values
     in_any_order = position.step.guess is not None and position.step.guess.kind == "cells"
-    polls.count_answer(position.lesson.key, position.number, values, any_order=in_any_order)
+    polls.record_answer(position.lesson.key, position.number, values, any_order=in_any_order)
     lesson_visit.current_visit().answers[position.lesson.key] = lesson_progress.format_answers(answers)
 
 

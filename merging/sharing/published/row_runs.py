@@ -146,7 +146,7 @@ class _RowComputation:
         for row, _ in merged_rows:
             scored_model = scored[row.run_id]
             self._execute(
-                row, context.without_progress(), scored=KnownScores(scored_model.table, seconds / len(merged_rows))
+                row, context.without_progress(), known_scores=KnownScores(scored_model.table, seconds / len(merged_rows))
             )
             self.store.delete_models(row.run_id)
             self._store_row(MeasuredRow(row.variant, scored_model.scores, scored_model.right_answers, run=row.run_id))

@@ -41,7 +41,7 @@ def test_the_last_depth_is_the_stored_prediction_of_every_image(store, run, made
 def test_the_lens_reads_every_depth_through_the_last_section(made, towers, image, run):
     encoder, x = towers(run.id).encoder, image.inputs
     for depth in range(BLOCKS + 1):
-        x = encoder.run(depth, x)
+        x = encoder.run_section(depth, x)
         logits = image.scale * normalize(encoder.head(x), dim=-1) @ image.head.T
         expected = logits.softmax(dim=-1)[0]
         rows = made.lens(image, run.id).query("depth == @depth").set_index("number")["probability"]
@@ -80,7 +80,7 @@ def test_rows_of_attention_and_rollout_sum_to_one(made, image, run):
 
 
 def test_rollout_is_the_product_of_all_blocks(made, towers, image, run):
-    encoder, x, product = towers(run.id).encoder, towers(run.id).encoder.run(0, image.inputs), np.eye(tiny.TOKENS)
+    encoder, x, product = towers(run.id).encoder, towers(run.id).encoder.run_section(0, image.inputs), np.eye(tiny.TOKENS)
     for block in range(BLOCKS):
         attended = encoder.attend(block + 1, x)
         product = (attended.attention[0].mean(dim=0).double().numpy() + np.eye(tiny.TOKENS)) / 2 @ product

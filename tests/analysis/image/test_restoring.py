@@ -53,7 +53,7 @@ def test_every_single_token_is_put_in_by_hand(made, towers, image, run, monkeypa
             x = own[depth].clone()[None]
             x[0, token] = donor[depth, token]
             for section in range(depth + 1, encoder.sections):
-                x = encoder.run(section, x)
+                x = encoder.run_section(section, x)
             expected = logit_lens.compute_probabilities(x, image)[0, image.label]
             assert table.loc[(depth, token), "probability"] == pytest.approx(float(expected), abs=1e-5)
 
