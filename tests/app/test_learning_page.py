@@ -120,10 +120,10 @@ class TwoLearning:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
 
-    def jobs_here(self) -> list[Job]:
+    def list_benchmark_jobs(self) -> list[Job]:
         return self.live
 
-    list_jobs = jobs_here
+    list_jobs = list_benchmark_jobs
 
     def details(self, job_id: str) -> list[str]:
         return [f"step {step} of 9 · entropy 1.{step}" for step in (1, 2, 3)] if job_id == "b" * 12 else []

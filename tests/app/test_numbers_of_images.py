@@ -85,7 +85,7 @@ def test_a_sweep_of_the_number_of_experts_says_how_many_images(tiny_benchmark: B
     mixed = printed([(1, 40), (2, 40)], ("CPU", "NVIDIA A100")).splitlines()
     assert [line.split("  ")[-1].strip() for line in mixed[:3]] == ["device", "CPU", "NVIDIA A100"]
     differing = printed([(1, 20), (2, 40)])
-    assert "Averages with other n are over other tasks." in differing and "n in" in differing.splitlines()[0]
+    assert "Averages with different n are over different tasks." in differing and "n in" in differing.splitlines()[0]
 
 
 def test_hover_texts_of_drift_say_the_range() -> None:

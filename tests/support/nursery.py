@@ -180,14 +180,17 @@ def again(name: str, root: str, number: int, times: int = 20) -> int:
 
 
 def submit(runner: Any, request: Sequence[Any]) -> Any:
-    """Ask a runner for a job: the name of its method, and the arguments; a recipe is given as YAML."""
+    """Submit a job to a runner: its kind, and the arguments; a recipe is given as YAML."""
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.recipes.recipe import Recipe
 
     method, *arguments = request
     if method == "submit":
         return runner.submit(Recipe.from_yaml(arguments[0]), benchmark=Benchmark.load())
-    return getattr(runner, method)(*arguments)
+    submit_job = {
+        "sweep": runner.submit_sweep, "measure": runner.submit_measurement, "command": runner.submit_command,
+    }[method]  # fmt: skip
+    return submit_job(*arguments)
 
 
 @contextlib.contextmanager

@@ -36,9 +36,9 @@ def test_restoring_all_before_the_output_gives_the_reference_s_answer(towers, im
     last = logit_lens.compute_probabilities(traces[1].features()[-1:], image)[0, image.label]
     assert table[BLOCKS, "all"] == pytest.approx(float(last), abs=1e-5)
     assert table[BLOCKS, "class"] == pytest.approx(float(last), abs=1e-5)
-    x = donor.run(0, image.inputs)
+    x = donor.run_section(0, image.inputs)
     for section in range(1, own.sections - 1):
-        x = own.run(section, x)
+        x = own.run_section(section, x)
     expected = logit_lens.compute_probabilities(mixed.encoder.head(x), image)[0, image.label]
     assert table[0, "all"] == pytest.approx(float(expected), abs=1e-5)
 
