@@ -158,10 +158,8 @@ def test_defaults_then_precomputed_runs_stand_beside_a_figure() -> None:
 
 
 def test_no_run_is_beside_a_figure_with_unknown_values() -> None:
-    assert (
-        published_rows.match_rows([figure(("ties", {}), uses_unstated_values=True)], [run([("ties", {})], THIS_MACHINE)])[0].run
-        is None
-    )
+    unknown = figure(("ties", {}), uses_unstated_values=True)
+    assert published_rows.match_rows([unknown], [run([("ties", {})], THIS_MACHINE)])[0].run is None
 
 
 def test_exemplars_must_be_as_many_where_a_paper_counts_them() -> None:

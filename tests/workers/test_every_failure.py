@@ -147,7 +147,7 @@ def test_a_worker_refuses_other_files_and_names_a_missing_one(
         shutil.copy(file.with_name(other), file.with_suffix(".new"))
         file.with_suffix(".new").replace(file)
 
-    other = f"(sees other checkpoints or images than the program that requested this {noun}|no longer the ones of this run)"
+    other = f"(sees other checkpoints or images than the program that requested this {noun}|no longer the ones of)"
     with write_mark(store.root) as mark:
 
         def again() -> Any:

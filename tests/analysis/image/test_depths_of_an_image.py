@@ -80,7 +80,8 @@ def test_rows_of_attention_and_rollout_sum_to_one(made, image, run):
 
 
 def test_rollout_is_the_product_of_all_blocks(made, towers, image, run):
-    encoder, x, product = towers(run.id).encoder, towers(run.id).encoder.run_section(0, image.inputs), np.eye(tiny.TOKENS)
+    encoder, product = towers(run.id).encoder, np.eye(tiny.TOKENS)
+    x = encoder.run_section(0, image.inputs)
     for block in range(BLOCKS):
         attended = encoder.attend(block + 1, x)
         product = (attended.attention[0].mean(dim=0).double().numpy() + np.eye(tiny.TOKENS)) / 2 @ product
