@@ -51,6 +51,14 @@ def no_spare_process() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_runs_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The default store is empty, so that no test depends on the runs of whoever starts the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MERGESCOPE_STORE", str(tmp_path_factory.mktemp("default") / "store"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_family(tmp_path_factory: pytest.TempPathFactory) -> tiny.Family:
     """Float32 checkpoint files of a pretrained model and four experts; do not change them."""
