@@ -36,7 +36,7 @@ def test_an_adapted_merge_is_exported_and_its_marks_are_said(merge, tmp_path, ca
     assert merge(*SURGERY, "--test-data", "reporting:per_task=3", "--out", str(tmp_path / "out")) == 0
     out, err = capsys.readouterr()
     assert "† Adapted on these images" in out and "Per task in domain" in out
-    assert "It learns: about" in err
+    assert "The merge learns: about" in err
     assert (tmp_path / "out").is_dir()
     assert merge(*SURGERY, "--json", "--out", str(tmp_path / "other")) == 0
     facts = json.loads(capsys.readouterr().out)

@@ -34,7 +34,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert run("new", "own", "--to", str(tmp_path)).returncode == 0
     again = run("new", "Own!", "--to", str(tmp_path / "nowhere"))
     assert again.returncode == 2 and "small letters" in again.stderr and "no folder" in again.stderr
-    assert "is there already" in run("new", "own", "--to", str(tmp_path)).stderr
+    assert "exists already" in run("new", "own", "--to", str(tmp_path)).stderr
     text = (tmp_path / "own.yaml").read_text("utf-8").replace("page: masks", "page: mask")
     (tmp_path / "own.yaml").write_text(text, "utf-8")
     checked = run("check", str(tmp_path / "own.yaml"), "--store", str(tmp_path / "store"))

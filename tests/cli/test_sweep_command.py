@@ -44,7 +44,7 @@ def test_the_best_point_under_a_requirement(call: Callable[..., int], capsys: An
 
     assert call("--subject-to", "out=1") == 0
     out = capsys.readouterr().out
-    assert "No point meets it; nearest: " in out and "of 2,000 draws of the images, seed 0" in out
+    assert "No point meets it. The nearest: " in out and "of 2,000 draws of the images, seed 0" in out
 
 
 def test_a_requirement_is_checked_before_anything_is_computed(call: Callable[..., int], capsys: Any) -> None:

@@ -92,7 +92,7 @@ def test_a_killed_worker_loses_nothing(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, executor: Workers, kind: str
 ) -> None:
     (noun, compute), store, warned = ALL_KINDS[kind], Store(tmp_path, libraries=()), list[str]()
-    wait_until(lambda: executor.present() and executor.count == 2)  # the one that was killed before is back
+    wait_until(lambda: executor.has_workers() and executor.count == 2)  # the one that was killed before is back
     victims = [int(each["pid"]) for each in question_workers(executor)][:1]
 
     def kill(now: Progress) -> None:

@@ -26,7 +26,7 @@ def built(folder: Path, benchmark: Benchmark, count: int) -> dict[str, Any]:
     folder.mkdir()
     workers = open_processes([""] * count, f"{count} processes") if count else None
     with pytest.MonkeyPatch.context() as patch:
-        for name, place in (("LIBRARY", folder / "runs"), ("BUNDLED", folder)):
+        for name, place in (("LIBRARY_FOLDER", folder / "runs"), ("BUNDLED_FOLDER", folder)):
             patch.setattr(settings, name, place)
         library.rebuild_library(benchmark, keep=False, workers=workers)
     if workers is not None:

@@ -128,4 +128,4 @@ def test_the_command_takes_several_recipes(
     assert main([*words[:2], *words[3:]]) == exit_codes.DONE
     assert main([*words, "--out", str(tmp_path / "model")]) == exit_codes.USAGE
     out = capsys.readouterr()
-    assert out.out.count("Own ties: run ") == 1 and "--out is for one recipe" in out.err
+    assert out.out.count("Own ties: run ") == 1 and "--out exports one recipe" in out.err
