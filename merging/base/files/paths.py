@@ -1,4 +1,7 @@
-"""Opening untrusted paths: links that leave their folder are refused, so a listed folder exposes only its own files."""
+"""Opening untrusted paths.
+
+Links that lead out of their folder are refused. So whoever may name files of a folder can read only what is stored there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Data about the tensors in an expert's file, looked up by the names in its team."""
+"""Data about the tensors in an expert's file, looked up by the names in its team.
+
+In a team, an expert's tensors have the pretrained model's names, which may differ from those in the file.
+"""
 
 from __future__ import annotations
 
