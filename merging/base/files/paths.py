@@ -1,6 +1,7 @@
 """Opening untrusted paths.
 
-Links that lead out of their folder are refused. So whoever may name files of a folder can read only what is stored there.
+Links that lead out of their folder are refused. So whoever may name the files of a folder reads
+only what is stored there.
 """
 
 from __future__ import annotations

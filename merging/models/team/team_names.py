@@ -22,6 +22,7 @@ class TeamNames(Mapping[str, T]):
 
     def __init__(self, data: Mapping[str, T], expert: TeamMember) -> None:
         team_names = {stored: name for name, stored in expert.stored.items()}
+        # Names in the file that the team does not have under any name.
         heads = set(expert.inner.infos) - set(team_names) - set(expert.infos)
         self._data = data
         self._names = {team_names.get(name, name): name for name in data if name not in heads}
