@@ -11,7 +11,7 @@ MergingError
 ├── TaskError               a benchmark folder, a data set or a head that cannot be used
 ├── LessonError             a lesson's file that cannot be read                         (also ValueError)
 ├── StoreError              a run that cannot be written or does not exist
-│   └── ModeError           this server's mode, or a session's share of a class, forbids the action
+│   └── ModeError           this server's mode, or its limit of jobs per visitor, forbids the action
 ├── HubError                the Hub, or the cache of its files, did not provide a file or an answer
 ├── WorkerError             workers cannot be started, do not fit, or were lost
 └── Cancelled               the caller asked to stop; nothing is stored, unless the text says so
@@ -91,7 +91,7 @@ class StoreError(MergingError):
 
 
 class ModeError(StoreError):
-    """This server's mode does not allow the action, a session has used up its share, or the mode is unknown."""
+    """This server's mode or its limits on jobs do not allow the action, or the mode is unknown."""
 
 
 class HubError(MergingError):

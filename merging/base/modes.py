@@ -41,7 +41,7 @@ ALLOWED_ACTIONS = {
     Mode.FULL: frozenset(VisitorAction),
     Mode.CLASS: frozenset(
         {VisitorAction.MERGE, VisitorAction.MEASURE, VisitorAction.PREVIEW}
-    ),  # of at most MOST_SECONDS, within a session's share
+    ),  # of at most MAX_JOB_SECONDS, and only a few at a time for each visitor
     Mode.READ: frozenset(),
 }
 SINGLE_USER_ACTIONS = frozenset(

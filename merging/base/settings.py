@@ -62,6 +62,7 @@ def max_running_jobs() -> int:
             f"{JOBS_VARIABLE} says how many jobs run at a time, 1 to {MAX_JOBS}; got {printable(setting, 40)!r}. Set "
             "another number, or unset it."
         )
+    # An address ("://") or a scheduler's file (".json") names shared workers, another ":" a user's function.
     if ":" not in spec and not spec.endswith(".json"):
         return 1
     shared_by_jobs = "://" in spec or spec.endswith(".json")

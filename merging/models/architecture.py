@@ -10,7 +10,7 @@ from typing import Any, Self
 from merging.base.errors import CheckpointError
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import identity_view
-from merging.models.families import ACTIVATIONS
+from merging.models.families import GELU, QUICK_GELU
 from merging.models.stated_architecture import DEFAULT_HEAD_WIDTH, NOTHING_STATED, StatedArchitecture, read_size
 from merging.models.tower_names import group_tower_names, is_transposed_name, tower_names
 
@@ -35,9 +35,9 @@ class Architecture:
     def from_checkpoint(cls, checkpoint: Checkpoint, fallback: Checkpoint | None = None) -> Self:
         """The architecture of a tower, from its shapes and its metadata.
 
-        Fields that the metadata leaves out (a state dict in memory has no metadata) come from ``fallback`` if it has
-        the same shapes. If neither states a field, the number of heads is that of the published model of this width,
-        and the activation is QuickGELU, as in every OpenAI model (GELU for ViT-H).
+        Fields that the metadata leaves out (a state dict in memory has no metadata) come from ``fallback``, usually the
+        pretrained model, if it has the same shapes. If neither states a field, the number of heads is that of the
+        published model of this width, and the activation is QuickGELU, as in every OpenAI model (GELU for ViT-H).
 
         Raises:
             CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
@@ -113,7 +113,7 @@ def add_stated_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint
     if not activation:
         return checkpoint
     view = identity_view(checkpoint)
-    architecture = architecture_in_metadata(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
+    architecture = architecture_in_metadata(checkpoint) | {"quick_gelu": activation == QUICK_GELU}
     view.metadata = {**checkpoint.metadata, "architecture": json.dumps(architecture)}
     return view
 
@@ -123,8 +123,8 @@ def add_stated_architecture(
 ) -> Checkpoint:
     """The checkpoint with the stated architecture in its metadata; unchanged if nothing is stated.
 
-    Fields that the file states stay. Without ``sizes``, only fields that no shape shows are compared, and a checkpoint
-    without a visual tower is accepted: the fit check compares the shapes.
+    Fields that the file states stay. Experts are opened with ``sizes=False``: their stated sizes are not compared with
+    their shapes, and one without a visual tower is accepted, because a fit check reports both problems later.
 
     Raises:
         CheckpointError: the file or the shapes contradict a stated field (the message has both values), or the
@@ -157,7 +157,7 @@ def add_stated_architecture(
     if stated_architecture.text_heads:
         new_metadata["text_cfg"] = {**(stated_metadata.get("text_cfg") or {}), "heads": stated_architecture.text_heads}
     if stated_architecture.activation:
-        new_metadata["quick_gelu"] = stated_architecture.activation == ACTIVATIONS[0]
+        new_metadata["quick_gelu"] = stated_architecture.activation == QUICK_GELU
     view = identity_view(checkpoint)
     view.metadata = {**checkpoint.metadata, "architecture": json.dumps(new_metadata)}
     return view
@@ -185,7 +185,7 @@ def activation_in_metadata(checkpoint: Checkpoint) -> str:
         quick_gelu = architecture_in_metadata(checkpoint).get("quick_gelu")
     except CheckpointError:
         return ""
-    return "" if quick_gelu is None else ACTIVATIONS[0 if quick_gelu else 1]
+    return "" if quick_gelu is None else QUICK_GELU if quick_gelu else GELU
 
 
 def heads_in_metadata(checkpoint: Checkpoint) -> int:

@@ -28,7 +28,10 @@ DIGEST_PIECE = 1 << 18  # scalars hashed at a time; larger pieces do not fit the
 
 @dataclass(frozen=True, slots=True)
 class UnusedText:
-    """Number of text tensors and of their scalars that are not merged; their task vectors are exactly zero."""
+    """The text tensors in an image encoder's checkpoint, which it does not use: their number and that of their scalars.
+
+    They are not merged, and their task vectors are exactly zero. Names in recipes and tables call them dead.
+    """
 
     tensors: int = 0
     numel: int = 0
@@ -79,7 +82,7 @@ class Checkpoint(ABC):
 
     @cached_property
     def is_inferred(self) -> bool:
-        """Whether this is a network other than CLIP, whose parameters are inferred."""
+        """Whether this is a network other than CLIP: its roles and blocks are inferred from names and shapes."""
         return is_inferred(self.infos, self.family)
 
     @cached_property

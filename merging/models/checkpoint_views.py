@@ -66,7 +66,7 @@ class DerivedTensor:
 
 
 class CheckpointView(Checkpoint):
-    """Tensors of another checkpoint under other names, read from it on demand.
+    """Tensors of another checkpoint, ``inner``, under other names, read from it on demand.
 
     With ``keeps_digest`` the view has the digest of that checkpoint.
     """
@@ -187,6 +187,7 @@ def to_open_clip_names(checkpoint: Checkpoint, extract_tower: bool = False) -> C
         CheckpointError: the checkpoint holds several visual towers.
     """
     names = list(checkpoint.infos)
+    # A tower and the prefix of its names are recognized by its class embedding, the anchor.
     anchors = [name for name in names if name == ANCHOR or name.endswith("." + ANCHOR)]
     if len(anchors) > 1:
         raise CheckpointError(
@@ -196,13 +197,11 @@ def to_open_clip_names(checkpoint: Checkpoint, extract_tower: bool = False) -> C
         return _strip_module(checkpoint)
     anchor = anchors[0]
     if anchor.endswith(HF_ANCHOR):
-        body = anchor.removesuffix(HF_ANCHOR)
-        top = body.removesuffix(HF_PREFIX)
-        return (
-            _convert_hugging_face(checkpoint, top)
-            if is_clip(checkpoint.infos, top, body, extract_tower)
-            else checkpoint
-        )
+        tower_prefix = anchor.removesuffix(HF_ANCHOR)
+        model_prefix = tower_prefix.removesuffix(HF_PREFIX)
+        if not is_clip(checkpoint.infos, model_prefix, tower_prefix, inside_other=extract_tower):
+            return checkpoint
+        return _convert_hugging_face(checkpoint, model_prefix)
     prefix = anchor.removesuffix(ANCHOR)
     if prefix == VISUAL or prefix.endswith("." + VISUAL):
         prefix = prefix.removesuffix(VISUAL)
@@ -302,7 +301,7 @@ def rename_to_pretrained(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoi
     used = {part.name for derived in tensors.values() for part in derived.parts}
     tensors |= rename_tensors(expert, {name: name for name in expert.infos if name not in used and name not in tensors})
     projection_note: tuple[str, ...] = ()
-    if PROJ in targets and PROJ not in expert_names and _lacks_projection(expert):
+    if PROJ in targets and PROJ not in expert_names and _may_lack_projection(expert):
         tensors |= rename_tensors(pretrained, {targets[PROJ][0]: targets[PROJ][0]})
         projection_note = (f"It has no output projection; the pretrained model's {targets[PROJ][0]} is used.",)
     view = CheckpointView(expert, tensors, keeps_digest=True)
@@ -310,7 +309,7 @@ def rename_to_pretrained(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoi
     return view
 
 
-def _lacks_projection(expert: Checkpoint) -> bool:
+def _may_lack_projection(expert: Checkpoint) -> bool:
     """Whether an expert has Transformers' names, so that a missing output projection is normal."""
     names = expert.inner.infos if isinstance(expert, CheckpointView) else expert.infos
     return any(name.endswith(HF_ANCHOR) for name in names)

@@ -126,7 +126,7 @@ def _store_digest(root: Path, fingerprint: tuple[int, ...] | None, digest: str) 
     if fingerprint is not None:
         name = hashlib.sha256(repr(fingerprint).encode()).hexdigest()[:24]
         with contextlib.suppress(OSError):
-            _open_records(root).write(name, {"state": list(fingerprint), "digest": digest})
+            _open_records(root).write(name, {"state": list(fingerprint), "digest": digest})  # "state": the fingerprint
 
 
 def _parse_entry(record: Any) -> tuple[tuple[int, ...], str]:

@@ -10,7 +10,8 @@ TRAINER_PREFIXES = ("module.", "_orig_mod.", "base_model.model.")  # prefixes th
 OLD_NORM_WORDS = {"gamma": "weight", "beta": "bias"}  # last words of norms' names in the first files of BERT, and today
 MAX_PREFIXES = 16  # candidates that are tried, the most frequent first
 ANCHOR_COUNT = 3  # names of one model that are searched at the end of the other model's names
-Later = Callable[[str], str]  # maps a name in a file to the name in the current version of its library
+# Maps a name in a file to the name that the later version of its library gives to the tensor: Transformers 5.
+Later = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,17 @@ class MatchedNames:
 
 
 def keep_name(name: str) -> str:
-    """The name itself, for networks whose names do not differ between versions."""
+    """A ``Later`` that returns the name itself, for networks whose names do not differ between versions."""
     return name
 
 
 def match_names(
     pretrained_names: Collection[str], expert_names: Collection[str], rename: Later = keep_name
 ) -> MatchedNames:
-    """An expert's names, matched to those of the pretrained model, ``pretrained_names``."""
+    """An expert's names, matched to those of the pretrained model.
+
+    Names of different versions match if ``rename`` gives them the same current name.
+    """
     if set(expert_names) <= set(pretrained_names):
         return MatchedNames({name: name for name in expert_names})
     notes = []

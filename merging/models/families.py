@@ -44,13 +44,15 @@ LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which se
 WEIGHT_ROLES = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
 EMBEDDINGS, OUTPUT, NOT_MERGED = "embeddings", "output", "not merged"
 UNUSED_TEXT = "unused text"  # the part of the text tensors in an image encoder's checkpoint
-TEXT_TOWER = "text tower"
+TEXT_TOWER = "text tower"  # the part of the text tensors that only a whole CLIP model contains
 UNKNOWN = "unknown"
 PACKED_QKV = "attn.in_proj"  # the part of a tensor that holds q, k and v of an attention layer in thirds of its rows
 QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # parts of three tensors, in the order of a packed one
 QKV_WORDS = ("query", "key", "value")  # names of the thirds of a packed tensor, in that order
-CLIP_KEY, INFERRED_KEY = FAMILY_KEYS = ("clip", "inferred")  # kinds of models that a recipe may state
-ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which one
+# Kinds of models that a recipe may state. In an inferred one, which is any network other than CLIP, roles, blocks and
+# order are not read from this file's rules but inferred from names and shapes: ``network_inference``.
+CLIP_KEY, INFERRED_KEY = FAMILY_KEYS = ("clip", "inferred")
+QUICK_GELU, GELU = ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; weights do not show which one
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ def _counts_depth(container: str, members: Mapping[int, set[str]]) -> bool:
         return False
     if len(members) == 1:
         return last_component in LONE_CONTAINERS
+    # An ending is shared if at least half of the members have it, and at least two.
     shared = Counter(ending for endings in members.values() for ending in endings)
     return sum(2 * count >= max(len(members), 3) for count in shared.values()) >= MIN_SHARED_ENDINGS
 

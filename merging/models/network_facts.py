@@ -26,7 +26,7 @@ class Facts:
     tied: tuple[tuple[str, ...], ...] = ()  # groups of endings: one tensor that several modules share
     heads: tuple[str, ...] = ()  # first components of tasks' own output layers
     parts: tuple[str, ...] = ()  # forward order inside a block
-    later: tuple[tuple[str, str], ...] = ()  # (word in a file, word in Transformers 5)
+    later: tuple[tuple[str, str], ...] = ()  # (word in a file, word in the later names, those of Transformers 5)
     unused: tuple[str, ...] = ()  # endings of tensors in older files that the network no longer has
 
     def is_head(self, name: str) -> bool:

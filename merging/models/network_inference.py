@@ -1,6 +1,7 @@
 """Role, block, tower and orientation of the tensors of any network with blocks, from names, shapes and types alone.
 
-There are no rules for single architectures. If a tensor's name shows no role, its shape determines the role.
+A network other than CLIP has no table of rules (``families``), so this layout is inferred. There are no rules for
+single architectures. If a tensor's name shows no role, its shape determines the role.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from merging.models.network_facts import Facts, facts_of, title_of
 if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
     from merging.models.tensor_info import TensorInfo
 
-INFERENCE_VERSION = 3  # version; raised whenever a role, a block or an order changes; part of the ids of runs
+# Raised whenever this module infers another role, block or order for any tensor; part of the ids of runs.
+INFERENCE_VERSION = 3
 BUFFER_WORDS = re.compile(
     r"position_ids|token_type_ids|num_batches_tracked|relative_position_index|relative_coords_table|inv_freq|"
     r"masked_bias|logit_scale|logit_bias|final_logits_bias"
@@ -43,7 +45,7 @@ WORDS_AFTER_BLOCKS = (
 FIRST_TOWERS, LAST_TOWERS = ("vision", "visual", "image", "audio"), ("decoder", "text_decoder", "language", "lm")
 QUANTIZED_WORDS = re.compile(r"qweight|qzeros|absmax|quant_map|weight_scale_inv|g_idx")
 MIN_WEIGHTS = 2  # least number of weights for a file without blocks to count as a network
-MAX_CLIP_SHARE = 0.5  # if more of its names are CLIP's, a file without a title is an incomplete CLIP tower
+MAX_CLIP_SHARE = 0.5  # if more of its names are CLIP's, a file of no kind in facts.toml is a damaged CLIP tower
 
 
 def describe_parameters(

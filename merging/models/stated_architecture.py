@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from merging.base.errors import CheckpointError
 from merging.base.text import did_you_mean, printable
-from merging.models.families import ACTIVATIONS
+from merging.models.families import ACTIVATIONS, GELU, QUICK_GELU
 
 MAX_SIZE = 1_000_000  # of every field
 DEFAULT_HEAD_WIDTH = 64  # the default that open_clip omits
@@ -44,7 +44,7 @@ class StatedArchitecture:
                     f"heads=12,activation=gelu; its fields are {', '.join(names)}."
                 )
             values[name] = value if name == "activation" else _parse_size(name, value)
-        if values.get("activation", ACTIVATIONS[0]) not in ACTIVATIONS:
+        if values.get("activation", QUICK_GELU) not in ACTIVATIONS:
             raise CheckpointError(
                 f"An activation is {' or '.join(ACTIVATIONS)}; got {printable(values['activation'], 20)!r}."
             )
@@ -63,7 +63,7 @@ class StatedArchitecture:
             heads=width // (read_size(vision, "head_width") or DEFAULT_HEAD_WIDTH),
             embed_dim=read_size(metadata, "embed_dim"),
             text_heads=read_size(text, "heads"),
-            activation="" if quick_gelu is None else ACTIVATIONS[0 if quick_gelu else 1],
+            activation="" if quick_gelu is None else QUICK_GELU if quick_gelu else GELU,
         )
 
     def text(self) -> str:

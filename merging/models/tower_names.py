@@ -31,6 +31,7 @@ from merging.models.tensor_info import TensorInfo
 
 VISUAL = "visual."
 HF_PREFIX = "vision_model."
+# A CLIP tower's class embedding: it shows that a file holds a tower, and what precedes it is the prefix of the names.
 ANCHOR, HF_ANCHOR = "class_embedding", "embeddings.class_embedding"
 PROJ = "proj"
 HF_TOWER_PREFIXES = ("embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm.")  # names inside Transformers' tower
@@ -120,6 +121,7 @@ def _group_names(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         match = family.classify(name)
         target = tensor_of_rule(match[1], match[2]) if match else None
         if target is not None:
+            # The key is the index of q, k or v, or -1 for a tensor that is stored whole.
             stored.setdefault(target.name, {})[-1 if target.qkv_index is None else target.qkv_index] = name
     complete = {name: parts for name, parts in stored.items() if -1 in parts or len(parts) == len(QKV)}
     return {name: (parts[-1],) if -1 in parts else (parts[0], parts[1], parts[2]) for name, parts in complete.items()}

@@ -157,9 +157,11 @@ def test_matrices_are_merged_by_their_factors(kind, merge, peft, tmp_path, monke
         after = copy.deepcopy(model)
         after.load_state_dict(adapted(peft, model, tmp_path / name, seed, **options))
         after.save_pretrained(tmp_path / f"whole {name}")
-    read = AdaptedCheckpoint._factors
+    read = AdaptedCheckpoint._read_factors
     taken = []
-    monkeypatch.setattr(AdaptedCheckpoint, "_factors", lambda self, change: taken.append(change) or read(self, change))
+    monkeypatch.setattr(
+        AdaptedCheckpoint, "_read_factors", lambda self, change: taken.append(change) or read(self, change)
+    )
     by_factors, whole = (
         merging.merge(tmp_path / "base", {n: tmp_path / f"{kind}{n}" for n in "ab"}, merge, device="cpu").state_dict
         for kind in ("", "whole ")

@@ -1,5 +1,8 @@
 """Folders that exist whole or not at all: written as temporary folders, sealed by a manifest, then renamed.
 
+Such a folder is an entry of the store. Its manifest lists all of its files with their sizes and hashes; writing the
+manifest seals the folder.
+
 No locks are needed. Two writers of one entry fill separate temporary folders; one rename succeeds, and the other
 writer removes its folder. A reader trusts an entry only if its manifest and the sizes of all its files agree. It checks
 the hash of a file when the file is first used. ``remove_leftovers`` removes the temporary folders of killed writers.

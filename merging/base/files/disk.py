@@ -148,7 +148,7 @@ def require_space(path: Path, needed: int) -> None:
 
 def folder_size(folder: Path) -> int:
     """Bytes of all files in a folder and its subfolders."""
-    return sum(size for *_, size in list_files_below(folder, ()))
+    return sum(size for *_, size in list_files_below(folder, parents=()))
 
 
 def list_files_below(folder: Path, parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, int]]:

@@ -1,4 +1,8 @@
-"""Opening untrusted paths: links that leave their folder are refused, so a listed folder exposes only its own files."""
+"""Opening untrusted paths.
+
+Links that lead out of their folder are refused. So whoever may name the files of a folder reads
+only what is stored there.
+"""
 
 from __future__ import annotations
 

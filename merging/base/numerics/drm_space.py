@@ -65,6 +65,7 @@ def _find_limits(entries: Tensor, unit: Tensor, density: float, groups: int) -> 
         return (entries[:, rows].abs().div_(unit[:, rows]).reshape(groups, -1) for rows in _slice_rows(entries))
 
     rank = prune_rank(entries.numel() // groups, density)
+    # A negative rank: all entries are kept.
     limits = entries.new_tensor(kth_smallest(sizes, [rank] * groups) if rank >= 0 else [0.0])
     return limits.clamp(min=torch.finfo(entries.dtype).tiny)[:, None, None]
 

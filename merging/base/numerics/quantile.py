@@ -164,10 +164,10 @@ def kth_smallest(
     return [answers[k] for k in range(len(brackets))]
 
 
-def _bracket_ranks(rows: Rows, ranks: Sequence[int], thinned: SampledRows | None) -> list[_Bracket]:
+def _bracket_ranks(rows: Rows, ranks: Sequence[int], sampled: SampledRows | None) -> list[_Bracket]:
     """The bracket of every rank, by a sample; empty if the rows are empty."""
     sample, total = (
-        _sample_rows(rows) if thinned is None else (_collect_rows(thinned.rows(SAMPLE_STRIDE)), thinned.total)
+        _sample_rows(rows) if sampled is None else (_collect_rows(sampled.rows(SAMPLE_STRIDE)), sampled.total)
     )
     return [
         _bracket_rank(sample[k % len(sample)], min(rank, total - 1), total) for k, rank in enumerate(ranks) if total
@@ -193,6 +193,7 @@ def _sample_rows(rows: Rows) -> tuple[list[NDArray[Any]], int]:
         nonlocal total
         for piece in rows():
             flat = piece.reshape(piece.shape[0], -1)
+            # The first position from which the stride of the earlier pieces continues.
             yield flat[:, -total % SAMPLE_STRIDE :: SAMPLE_STRIDE]
             total += flat.shape[1]
 

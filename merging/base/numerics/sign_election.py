@@ -61,7 +61,7 @@ def _round_just_below(threshold: float, dtype: torch.dtype) -> float:
 def trim_at_densities(
     tensors: Tensor, densities: Sequence[float], rank_of_smallest: Callable[[int, float], int] = trim_rank
 ) -> Iterator[Tensor]:
-    """For each density in turn, the tensors (K, *S) with all but the largest entries of each set to zero.
+    """For each density in turn, the tensors (K, *S), each with all of its entries but the largest replaced by zero.
 
     ``rank_of_smallest(numel, density)`` is the rank of the smallest kept entry. Entries that tie with
     it are kept, too. At density 1 all entries are kept.

@@ -53,9 +53,10 @@ MAX_PATTERN_LENGTH, MAX_REPEATS, MAX_GROUPS = 200, 3, 4
 class Change:
     """An adapter's change of one layer's tensor: scale · B A is added, or the tensor is multiplied or replaced.
 
-    The fields name tensors of the adapter. If there are also factors, they are added to the ``replacement``: PEFT saves
-    the whole layer of an output embedding beside its factors. A ``multiplier`` has a number for each output, which also
-    multiplies the layer's bias, or a number for each input.
+    The text fields name tensors of the adapter. ``fan_in_fan_out``, PEFT's word, is True if the layer stores its weight
+    as (d_in, d_out). If there are also factors, they are added to the ``replacement``: PEFT saves the whole layer of an
+    output embedding beside its factors. A ``multiplier`` has a number for each output, which also multiplies the
+    layer's bias, or a number for each input.
     """
 
     down: str = ""  # A (r, d_in)

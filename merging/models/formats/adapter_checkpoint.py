@@ -143,6 +143,7 @@ class AdaptedCheckpoint(Checkpoint):
 
     def thin_factors(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
         has_no_factors = name in self._whole_tensors or len(self.infos[name].shape) < 2
+        # The factors are the change from the model that the adapter is applied to, not from any other.
         if not self.is_inferred or has_no_factors or stored_model(pretrained) is not stored_model(self._pretrained):
             return None
         if name not in self._targets:
@@ -150,14 +151,14 @@ class AdaptedCheckpoint(Checkpoint):
         (change,) = self._targets[name].changes.values()
         if change.multiplier:
             return None
-        return ThinFactor(self._adapter.infos[change.down].shape[0], partial(self._factors, change))
+        return ThinFactor(self._adapter.infos[change.down].shape[0], partial(self._read_factors, change))
 
     def _zero_change(self, name: str) -> LowRank:
         """Factors (rows, 1) and (1, columns) of zeros, for a tensor that the adapter does not change."""
         rows, *other_sizes = self.infos[name].shape
         return LowRank(torch.zeros(rows, 1).double(), torch.zeros(1, math.prod(other_sizes)).double())
 
-    def _factors(self, change: Change) -> LowRank:
+    def _read_factors(self, change: Change) -> LowRank:
         """scale · B (d_out, r) and A (r, d_in), float64; transposed if the layer is stored as (d_in, d_out)."""
         down, up = (self._adapter.weights.read(part).double().flatten(1) for part in (change.down, change.up))
         factors = LowRank(change.scale * up, down)
@@ -174,19 +175,19 @@ class AdaptedCheckpoint(Checkpoint):
         target, info = self._targets[name], self.infos[name]
         tensor = self._pretrained.read(name).to(info.dtype, copy=True)
         rows = tensor.T if target.is_transposed else tensor
-        for third, change in target.changes.items():
+        for index, change in target.changes.items():
             size = rows.shape[0] // target.part_count
-            part = rows[third * size : (third + 1) * size]
+            part = rows[index * size : (index + 1) * size]
             if change.replacement:
                 part.copy_(self._adapter.weights.read(change.replacement).reshape(part.shape))
             elif change.multiplier:
-                part *= self._factor(change, info.dtype, part.dim())
+                part *= self._read_multiplier(change, info.dtype, part.dim())
             else:
                 part += self._delta(change, info.dtype).reshape(part.shape)
         return tensor
 
-    def _factor(self, change: Change, dtype: torch.dtype, dimensions: int) -> Tensor:
-        """The factor of a weight, (d_out, 1) or (1, d_in) or its transpose; of a bias (d_out,)."""
+    def _read_multiplier(self, change: Change, dtype: torch.dtype, dimensions: int) -> Tensor:
+        """The numbers that multiply a weight, (d_out, 1) or (1, d_in) or its transpose, or a bias, (d_out,)."""
         values = self._adapter.weights.read(change.multiplier).to(dtype)
         if dimensions == 1:
             return values.reshape(-1)

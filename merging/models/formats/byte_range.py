@@ -53,7 +53,7 @@ class Cursor:
 
     def __init__(self, window: ByteRange) -> None:
         self.window, self.position = window, 0
-        self._chunk, self._from = b"", 0
+        self._chunk, self._from = b"", 0  # the chunk that was read last, and its position in the range
 
     def read(self, size: int) -> bytes:
         """The next ``size`` bytes."""

@@ -1,8 +1,9 @@
 """Digests of large safetensors files, computed by a child process while this process still loads torch.
 
 A thread is too slow: loading modules holds the interpreter's lock. The child process writes lines of JSON to its
-standard output: how much of a file it has read, and finally the digest. If the child cannot read a file,
-``Checkpoint.content_digest`` reads it and explains the problem. Importing this module does not load torch.
+standard output: how much of a file it has read, and finally the digest. Their field ``state`` is a file's fingerprint.
+If the child cannot read a file, ``Checkpoint.content_digest`` reads it and explains the problem. Importing this module
+does not load torch.
 """
 
 from __future__ import annotations

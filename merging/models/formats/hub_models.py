@@ -46,7 +46,7 @@ def fetch(reference: str, context: Context = QUIET) -> Path:
     """
     progress, cancel = current_watchers()
     try:
-        if blocked_by_setting() == OFF:
+        if blocked_by_setting() == OFF:  # not even the cache may be read; the next line raises
             require_hub_access(reference)
         repository = _parse_reference(reference)
         if cached_path := _find_cached(repository):

@@ -22,7 +22,7 @@ Source: TypeAlias = "str | os.PathLike[str] | ModelRef | Checkpoint | Mapping[st
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model that a user names: a path, or a name in a listed folder, a benchmark or the Hub.
+    """A model that a user names: a path, or a name in a models folder, a benchmark or the Hub.
 
     The reference is resolved at most once, and nothing is read before the model is opened. Relative paths start at
     ``base``, by default the current folder. ``text`` is the reference as recipes and messages have it.

@@ -33,6 +33,7 @@ def named_architecture(text: str, base: Path | None = None) -> StatedArchitectur
     path = locate(text, base)
     if "=" in text and not lexists(path):
         return StatedArchitecture.parse(text)
+    # A folder of experts may have the name of a model of open_clip, such as ViT-B-32; the model is then meant.
     if lexists(path) and not (path.is_dir() and MODEL_NAME.fullmatch(text) and not _list_configurations(path)):
         return _read_configuration(path)
     if not MODEL_NAME.fullmatch(text) or text.endswith(".json"):

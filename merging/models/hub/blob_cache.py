@@ -1,4 +1,8 @@
-"""The Hub's cache in the library's layout: blobs, snapshots of commits, and refs. This module uses no network."""
+"""The Hub's cache in the layout of huggingface_hub; this module uses no network.
+
+The folder of a repository has three folders: ``blobs`` has the contents of files, named by their digest; ``snapshots``
+has, for each commit, links with the files' names to these blobs; ``refs`` has the commit of each branch.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ def repository_folder(repository: Repository, cache: Path | None = None) -> Path
 
 def find_snapshot(repository: Repository, cache: Path | None = None) -> Path | None:
     """The folder of a revision's files in the cache; None if it does not exist or a setting forbids the cache."""
-    if cache is None and blocked_by_setting() == OFF:
+    if cache is None and blocked_by_setting() == OFF:  # the setting forbids to read the Hub's own cache
         return None
     path = repository_folder(repository, cache)
     commit = repository.revision if repository.pinned else read_ref(path, repository.revision or DEFAULT_BRANCH)
@@ -49,8 +53,8 @@ def count_cached_bytes(repository: Repository, files: Iterable[RepositoryFile], 
     return sum(_count_file_bytes(file, blobs, folder) for file in files)
 
 
-def has_blob(blob: Path, size: int | None) -> bool:
-    """Whether the cache holds a blob; a blob of another size is removed."""
+def keep_complete_blob(blob: Path, size: int | None) -> bool:
+    """Whether the cache holds a blob of this size (None: of any size); a blob of another size is removed."""
     if blob.is_file() and not _has_size(blob, size):
         blob.unlink()
     return blob.is_file()
@@ -60,7 +64,7 @@ def link_blob(repository_path: Path, commit: str, name: str, key: str) -> None:
     """Link a file of a snapshot to the blob of this key."""
     path, blob = repository_path / SNAPSHOTS / commit / name, repository_path / BLOBS / key
     if not blob.is_file() or (path.is_file() and path.is_symlink() and path.readlink().name == key):
-        return  # the link exists
+        return  # the link exists; without a blob, an earlier call has moved it to the path (see below)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     try:

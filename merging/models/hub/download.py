@@ -15,7 +15,7 @@ from merging.base.files.disk import sync
 from merging.base.files.locks import hold_lock
 from merging.base.text import printable
 from merging.models.hub import client
-from merging.models.hub.blob_cache import BLOBS, PART_SUFFIX, file_size, has_blob
+from merging.models.hub.blob_cache import BLOBS, PART_SUFFIX, file_size, keep_complete_blob
 from merging.models.hub.download_threads import BrokenOffError, DownloadThreads
 from merging.models.hub.hub_errors import explain_error
 from merging.models.hub.repository import COMMIT, SHA256_PATTERN, Repository, RepositoryFile
@@ -61,7 +61,7 @@ class Download:
         return str(hub.hf_hub_url(repository.name, self.file.name, **options))
 
     def _is_cached(self) -> bool:
-        return has_blob(self._blob, self.file.size)
+        return keep_complete_blob(self._blob, self.file.size)
 
     def _request_facts(self) -> RepositoryFile:
         """The file with the size and the key that the Hub states.
@@ -131,6 +131,7 @@ class Download:
                 part.unlink()
                 self._threads.report_bytes(-stored, self.file.name)
                 self._sha256, self._hashed = hashlib.sha256(), 0
+            # An address in the Hub's storage, to which the Hub has redirected, is valid for a limited time.
             has_expired = status in {401, 403} and response.history and "X-Error-Code" not in response.headers
             if has_expired or status == 416 or (status == 206 and not is_resumed):
                 raise BrokenOffError(f"HTTP {status}")

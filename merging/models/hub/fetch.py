@@ -32,8 +32,9 @@ def fetch(
 ) -> Path:
     """The folder of a revision's files; missing files are fetched first.
 
-    Files are stored in the cache, or ``separate_cache`` a folder of the same layout; they appear when all of them are
-    complete. Bytes that were received before a failure stay, and the same call continues from them.
+    Files are stored in the cache, or in ``separate_cache``, another folder of the same layout. They appear in the
+    returned folder when all of them are complete. Bytes that were received before a failure stay, and the same call
+    continues from them.
     ``bytes_per_second`` limits the speed. ``facts`` is the result of ``fetch_facts``, if the caller has it.
 
     Raises:
@@ -72,7 +73,7 @@ def fetch(
         if isinstance(failure, Cancelled):
             raise Cancelled(f"Cancelled; {outcome}") from None
         if isinstance(failure, HubError) and failure.later:
-            failure = HubError(f"{failure} {outcome[0].upper()}{outcome[1:]}", failure.reason, True)
+            failure = HubError(f"{failure} {outcome[0].upper()}{outcome[1:]}", failure.reason, later=True)
         raise failure from None
     return path / blob_cache.SNAPSHOTS / str(pinned.revision)
 
@@ -89,7 +90,7 @@ def _require_free_space(repository: Repository, needed: int, path: Path) -> None
             f"{repository.name} takes {size_text(needed)}, and {size_text(free)} are free in {path.parent}: free some "
             f"space, or {DISK_ADVICE} more.",
             "disk",
-            True,
+            later=True,
         )
 
 

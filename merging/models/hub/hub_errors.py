@@ -47,9 +47,9 @@ def explain_error(
         later = status in {408, 429} or status >= 500
         advice = "try again later" if later else "try again, or download it in a browser and give its path"
         text = f"{client.host()} did not send {subject} (HTTP {status}): {advice}."
-        return HubError(text, "busy" if later else "other", later)
+        return HubError(text, "busy" if later else "other", later=later)
     if isinstance(error, OSError) and not names & {"ConnectionError", "TimeoutError", "FileMetadataError"}:
-        return HubError(_describe_disk_error(error, cache_path), "disk", True)
+        return HubError(_describe_disk_error(error, cache_path), "disk", later=True)
     return _make_connection_error(error, names, repository, subject)
 
 
@@ -117,4 +117,4 @@ def _make_connection_error(error: Exception, names: set[str], repository: Reposi
         later = True
         fix = f"download {repository.name} on another one and give its path"
         text = f"This machine has no connection to {host} ({kind}); {fix}."
-    return HubError(text, "connection", later)
+    return HubError(text, "connection", later=later)

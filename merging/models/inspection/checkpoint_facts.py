@@ -93,7 +93,7 @@ def _describe_names(stored: Checkpoint) -> str:
 
 
 def _read_family(opened: Checkpoint) -> dict[str, Any]:
-    """The family, tensors by role and unused text tensors; "no_family" is the reason why no family fits."""
+    """The family, tensors by role, unused text tensors ("dead_text"), and why no family fits ("no_family")."""
     unknown_facts = {"family": "", "roles": [], "dead_text": {"tensors": 0, "numbers": 0}}
     if isinstance(opened, AdapterCheckpoint):
         return unknown_facts | {"no_family": ""}

@@ -44,11 +44,17 @@ def check_fit(
     For networks other than CLIP, differences that a team's policies resolve are in the notes; ``vocabulary`` is such a
     policy.
 
-    By default every number is read: all must be finite, and each expert's distance from the pretrained model is
-    reported. With ``sample``, only some numbers of every large tensor are read if the models have more than
-    ``READ_ALL_BYTES`` bytes. ``values``, if not None, decides instead of the size whether every number is read; with
-    ``values=False`` and no sample, no number is read. Progress is reported only while every number is read. If a sample
-    leaves open whether an expert is related, all numbers of the expert are read.
+    ``sample`` and ``values`` decide which numbers are read, to check that they are finite and to measure each expert's
+    distance from the pretrained model:
+
+    - by default, or with ``values=True``: every number;
+    - with ``sample=True``: some numbers of every large tensor if all models together have more than ``READ_ALL_BYTES``
+      bytes, else every number;
+    - with ``sample=True, values=False``: some numbers of every large tensor, whatever the size of the models;
+    - with ``values=False`` alone: none.
+
+    Progress is reported only while every number is read. If a sample leaves open whether an expert is related, all
+    numbers of the expert are read.
 
     A pretrained model of no known family is compared, too, although nothing can be merged with it.
 
@@ -73,6 +79,7 @@ def check_fit(
 
 
 def _make_report(team: Team, read_sentence: str, context: Context) -> FitReport:
+    """The report on a team; ``read_sentence`` says which numbers to read: all, a sample, or (empty) none."""
     pretrained, experts, no_family = team.pretrained, team.experts, ""
     try:
         parameters = pretrained.parameters

@@ -17,7 +17,10 @@ from merging.models.tower_names import PROJ, group_tower_names
 
 @dataclass(frozen=True, eq=False)
 class ModelSample:
-    """Numbers of each tensor (n,), float32: ``whole`` small tensors, and scaled ``runs`` of large ones."""
+    """Numbers of each tensor (n,), float32: ``whole`` small tensors, and ``runs`` of large ones.
+
+    Runs are scaled as in ``Distance.add_runs``.
+    """
 
     whole: Mapping[str, Tensor]
     runs: Mapping[str, Tensor]

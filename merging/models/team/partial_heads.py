@@ -1,4 +1,4 @@
-"""Heads of the pretraining, such as cls or lm_head, that some experts of a team have and others lack."""
+"""Output layers of the pretraining, such as cls or lm_head, that some experts of a team have and others lack."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class PartialHead:
     lacking: tuple[str, ...]
 
     def sentences(self, is_unchanged: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-        """(expert, sentence) for each expert of the smaller group; a sentence also states that a head is unchanged."""
+        """(expert, sentence) for each expert of the smaller group.
+
+        ``is_unchanged(expert)`` tells whether an expert's head holds the pretrained model's numbers.
+        """
         modules = first_few(dict.fromkeys(name.partition(".")[0] for name in self.tensors))
         head = f"the pretrained model's head {modules} ({plural(len(self.tensors), 'tensor')})"
         if len(self.lacking) < len(self.having):

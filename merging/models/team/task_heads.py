@@ -40,7 +40,7 @@ def _name_first(names: Iterable[str]) -> str:
 def find_heads(
     base_shapes: Shapes, experts: Iterable[Shapes], outer_tensors: Collection[str], words: Sequence[str] = HEAD_WORDS
 ) -> TaskHeads:
-    """The heads among the tensors ``outer_tensors`` all blocks: modules called one of ``words``.
+    """The heads among ``outer_tensors``, the tensors outside all blocks: modules called one of ``words``.
 
     A head belongs to its task as a whole if the pretrained model lacks one of its tensors or has it in another shape.
     """

@@ -1,4 +1,12 @@
-"""Teams: experts and their pretrained model after their differences are resolved, with notes on every change."""
+"""Teams: experts and their pretrained model after their differences are resolved, with notes on every change.
+
+In a team, tensors have the pretrained model's names. ``form_team`` resolves each kind of difference by a fixed policy,
+a step of ``_TeamBuilder``; a difference that no step can resolve is a ``Misfit``. ``TeamBase`` and ``TeamMember`` are
+views of the opened checkpoints, which are their ``inner`` ones.
+
+Two kinds of tensors are often confused: *unused* tensors are in files of older versions, and the network no longer has
+them; *untouched* tensors are changed by none of the adapters, in a team whose experts are all adapters.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +69,7 @@ class TeamBase(CheckpointView):
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], new_roles: Mapping[str, Role]) -> None:
         super().__init__(inner, tensors, keeps_digest=True)
         self._new_roles = dict(new_roles)
-        self.team = Team(self, {})
+        self.team = Team(self, {})  # replaced by the team with the experts as soon as these are ready
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -86,8 +94,8 @@ class TeamMember(CheckpointView):
         self.notes += notes
 
     def thin_factors(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
-        same = self.stored.get(name) == name and self.inner.infos[name] == self.infos[name]
-        return self.inner.thin_factors(name, pretrained) if same else None
+        is_from_file = self.stored.get(name) == name and self.inner.infos[name] == self.infos[name]
+        return self.inner.thin_factors(name, pretrained) if is_from_file else None
 
 
 def form_team(
@@ -100,16 +108,17 @@ def form_team(
     """The team of a network other than CLIP; models of CLIP, or of a team formed before, are unchanged.
 
     ``vocabulary``, one of ``VOCABULARIES``, is the policy for tables with a row per token. If all experts are adapters,
-    tensors that no adapter changes are copied from the pretrained model, unless ``count_untouched``.
+    tensors that no adapter changes are copied from the pretrained model and left out of the merge; with
+    ``count_untouched`` they are merged, as zero changes, so that they count in thresholds over all tensors.
     """
     if isinstance(pretrained, TeamBase):
         return replace(pretrained.team, pretrained=pretrained, experts=experts)
-    if not experts or not pretrained.is_inferred:
+    if not experts or not pretrained.is_inferred:  # experts of CLIP got its names when they were opened
         return Team(pretrained, experts)
-    packed = {name: packing for name, expert in experts.items() if (packing := quantization_format(expert.infos))}
-    if packed:
+    formats = {name: title for name, expert in experts.items() if (title := quantization_format(expert.infos))}
+    if formats:
         text = "is quantized ({}); task vectors need full numbers"
-        misfits = tuple(Misfit(name, "", "quantized", text.format(packing)) for name, packing in packed.items())
+        misfits = tuple(Misfit(name, "", "quantized", text.format(title)) for name, title in formats.items())
         return Team(pretrained, experts, misfits=misfits)
     try:
         return _TeamBuilder(pretrained, experts, vocabulary, count_untouched).build()
@@ -168,11 +177,11 @@ class _TeamBuilder:
             base, rename_tensors(base, {name: name for name in base.infos if name not in left_out}), self.new_roles
         )
         members = {name: self._make_member(name, per_task) for name in self.experts}
-        own = {
+        heads = {
             name: {team_name: stored for team_name, stored in self.names[name].stored.items() if team_name in per_task}
             for name in self.experts
         }
-        view.team = Team(view, members, own if per_task else {}, tuple(self.notes), tuple(self.misfits), untouched)
+        view.team = Team(view, members, heads if per_task else {}, tuple(self.notes), tuple(self.misfits), untouched)
         return view.team
 
     def _describe_parameters(self, name: str) -> dict[str, Parameter]:
@@ -197,7 +206,10 @@ class _TeamBuilder:
     # --- tensors that are stored twice, and buffers -------------------------------------------------------------------
 
     def _drop_tied(self) -> None:
-        """Remove one of two equal tables of an expert, and add a table that only the pretrained model stores twice."""
+        """Remove one of two equal tables of an expert, and add a table that only the pretrained model stores twice.
+
+        Tied tables, such as the input and output embeddings, are one table that two modules of the network share.
+        """
         for name, expert in self.experts.items():
             names, base = self.names[name].stored, self.pretrained  # {name in the team: name in the file}
             for tensor in [
@@ -253,6 +265,7 @@ class _TeamBuilder:
         return unused
 
     def _is_unused(self, name: str) -> bool:
+        """Whether the network no longer has a tensor, which files of older versions store."""
         return self.facts is not None and self.facts.is_unused(name)
 
     # --- tensors that are not merged ----------------------------------------------------------------------------------
@@ -351,10 +364,10 @@ class _TeamBuilder:
         if comparison is None or not row_counts:
             return
         self.notes.append(vocabulary.describe_left_out(name, rows, row_counts[table], comparison))
-        sizes = {(base.infos[resized].shape[0], size) for resized, size in row_counts.items()}
+        sizes = {(base.infos[resized].shape[0], size) for resized, size in row_counts.items()}  # (pretrained, expert)
         biases = [
             bias
-            for bias in self._row_biases({base_shape for base_shape, _ in sizes})
+            for bias in self._row_biases({base_size for base_size, _ in sizes})
             if bias in stored and (base.infos[bias].numel, expert.infos[stored[bias]].numel) in sizes
         ]
         for resized in (*row_counts, *biases):

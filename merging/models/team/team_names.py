@@ -1,4 +1,7 @@
-"""Data about the tensors in an expert's file, looked up by the names in its team."""
+"""Data about the tensors in an expert's file, looked up by the names in its team.
+
+In a team, an expert's tensors have the pretrained model's names, which may differ from those in the file.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ class TeamNames(Mapping[str, T]):
 
     def __init__(self, data: Mapping[str, T], expert: TeamMember) -> None:
         team_names = {stored: name for name, stored in expert.stored.items()}
+        # Names in the file that the team does not have under any name.
         heads = set(expert.inner.infos) - set(team_names) - set(expert.infos)
         self._data = data
         self._names = {team_names.get(name, name): name for name in data if name not in heads}

@@ -40,6 +40,7 @@ class TokenComparison:
 def common_rows(expert: Checkpoint, stored: str, pretrained: Checkpoint, name: str) -> DerivedTensor:
     """An expert's table (rows, width) with as many rows as the pretrained model's.
 
+    The table is called ``stored`` in the expert's file, ``name`` in the pretrained model's.
     If the expert has fewer rows, the remaining rows are the pretrained model's.
     """
     info, expert_info = pretrained.infos[name], expert.infos[stored]
@@ -78,9 +79,10 @@ def _compare_tokens(
 
 
 def compare_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: str) -> TokenComparison:
-    """Count the common rows of two tables that differ in direction.
+    """The comparison by rows: those that both tables have and that point in different directions count as differing.
 
-    At most ``MAX_COMPARED_ROWS`` rows are compared, spread evenly.
+    The table is called ``name`` in the pretrained model's file, ``stored`` in the expert's. At most
+    ``MAX_COMPARED_ROWS`` rows are compared, spread evenly.
     """
     width = pretrained.infos[name].shape[1]
     common = min(pretrained.infos[name].shape[0], expert.infos[stored].shape[0])

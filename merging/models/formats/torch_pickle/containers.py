@@ -66,7 +66,7 @@ def _read_zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
 
 def _read_legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
     cursor = Cursor(window)
-    _, _, system = (PickleMachine(cursor, limits).load() for _ in range(3))
+    _magic, _protocol, system = (PickleMachine(cursor, limits).load() for _ in range(3))
     if isinstance(system, PickledDict) and ("little_endian", False) in system.pairs:
         raise CheckpointError(f"{window.name} was written on a big-endian machine; save it again as safetensors.")
     machine = PickleMachine(cursor, limits)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from merging.base.files.paths import file_fingerprint
 from merging.models.checkpoint import Checkpoint
-from merging.models.families import ACTIVATIONS
+from merging.models.families import QUICK_GELU
 from merging.models.formats.byte_range import ByteRange
 from merging.models.formats.torch_pickle import containers
 from merging.models.formats.torch_pickle.model_candidates import find_model
@@ -28,7 +28,7 @@ class PickledCheckpoint(Checkpoint):
         self.container = opened.container
         model = find_model(opened, window)
         self._tensors = model.tensors
-        architecture = {"quick_gelu": model.activation == ACTIVATIONS[0]} if model.activation else {}
+        architecture = {"quick_gelu": model.activation == QUICK_GELU} if model.activation else {}
         self.metadata = {"architecture": json.dumps(architecture)} if architecture else {}
         self.infos = {key: tensor.info for key, tensor in model.tensors.items()}
         self.notes, self.cautions = model.notes, model.cautions
