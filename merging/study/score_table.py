@@ -40,7 +40,7 @@ class Score:
 
     @property
     def proportion(self) -> bool:
-        """Whether the value is a share of examples; metrics such as F1 are not. A filter may follow the metric's name."""
+        """Whether the value is a share of examples; metrics such as F1 are not. After the metric may come a filter."""
         return self.metric.split()[0] in PROPORTION_METRICS and 0 <= self.value <= 1
 
     @property

@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from merging.study.measurements.predictions import RunAnswers
 
 
-# The names of questions that addresses and commands hold are older than the names of their members.
 COLUMNS = ("image", "task", "number", "class", "answer", "value")
 
 
 class ByDepth(StrEnum):
-    """Questions about the stored depths of one run."""
+    """Questions about the stored depths of one run; their words are part of addresses and commands, so they stay."""
 
     SETTLES = "turns"  # the model gives its final answer from this depth on
     PARTS_FROM_REFERENCE = "parts"  # from this depth on, the answers of the model and of the reference differ

@@ -25,7 +25,7 @@ from merging.images.benchmarks.benchmark import SPLITS
 from merging.methods.params import Bound
 from merging.models.formats.model_sources import ModelRef
 from merging.recipes.recipe import Recipe
-from merging.study.sweeps import sweep_target as axes
+from merging.study.sweeps import sweep_target as axes  # each axis varies one target
 from merging.study.sweeps.points import PointSample
 from merging.study.sweeps.sweep_target import ALPHA, LAMBDA
 
