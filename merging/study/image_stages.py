@@ -37,9 +37,9 @@ MAX_DRAFTS = 3  # models of drafts in memory: more than one, since sessions take
 
 
 def image_stages(request: Request, context: Context) -> Stages:
-    """Each table of a request by columns, with its name. A table that cannot be made has only the column "error".
+    """Each table of a request by columns, with its name; the answer with one table is a stage.
 
-    The draft of a request is merged if it is not in memory.
+    A table that cannot be made has only the column "error". The draft of a request is merged if it is not in memory.
 
     Raises:
         TaskError: there is no such image or data set.
@@ -119,6 +119,7 @@ def _make_table(tables: ImageTables, image: StudiedImage, name: str, model: str,
         "lens": lambda: tables.lens(image, model),
         "lens_by_pretrained": lambda: tables.lens(image, model, by_pretrained=True),
         "accuracy": lambda: tables.accuracy(image, model, other_model),
+        # For this table the second key of the request is a block or a view, not a model.
         "attention": lambda: _select_rows(tables.attention(image, model), other_model),
         "attention_change": lambda: tables.attention_change(image, model, other_model),
         "drift": lambda: tables.drift(image, model, other_model, scaled=False),

@@ -1,4 +1,8 @@
-"""Scores of runs and checkpoints that were measured outside this project: a sealed result for each in the store."""
+"""Scores of runs and checkpoints that were measured outside this project, stored as one result for each of them.
+
+A result is a folder with facts, tables and their hashes. ``source`` is the kind of source of the scores (a file or a
+program), ``origin`` names the file or the program.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ def checkpoint_id(digest: str) -> str:
 
 def imported_scores(root: Path) -> Results[ScoreTable]:
     """The imported scores in the store at ``root``, by the id of their run or checkpoint."""
-    return Results(KIND, _read_table, root, (), Quarantine(root))
+    return Results(KIND, _read_table, root, libraries=(), damaged=Quarantine(root))
 
 
 def find_scores(root: Path, name: str) -> ScoreTable | None:
@@ -37,6 +41,7 @@ def store_scores(root: Path, name: str, table: ScoreTable) -> None:
     Raises:
         StoreError: the disk cannot be written to.
     """
+    # Writing the table puts its schema in the place of the empty SCORES.
     facts = {"source": table.source, "origin": printable(table.origin, MAX_ORIGIN_CHARACTERS), SCORES: {}}
     imported_scores(root).write(name, facts, {SCORES: table.columns}, what="The scores", replace=True)
 

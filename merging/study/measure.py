@@ -2,7 +2,8 @@
 
 The name of an entry depends on the kind and version of the measurement, on the run (or only on the checkpoints that it
 merged), and on the benchmark. So a stale entry is never used, and runs of the same experts share the measurements that
-do not depend on the merge. Like a run, an entry is written completely or not at all. Entries of a library are in the
+do not depend on the merge. Some measurements consist of trials, independent merges with their evaluations, which
+workers can compute. Like a run, an entry is written completely or not at all. Entries of a library are in the
 folder ``measured`` beside its runs.
 """
 
@@ -60,6 +61,7 @@ def measure(
     """
     measurement_kind, own_layer_inputs = find_measurement(key), layer_inputs or {}
     must_measure = measurement_kind.is_timed or bool(own_layer_inputs)
+    # A measurement of the benchmark has no run; every other one needs a run.
     if (measurement_kind.subject == SubjectKind.BENCHMARK) == bool(run_id):
         raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.subject}.")
     if not must_measure and (stored := find_measurement_result(key, store, benchmark, run_id)):
@@ -98,6 +100,7 @@ def _measure_and_store(measurement_kind: Measurement, name: str, subject: Subjec
     def measure_on(device: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
         device_facts = {**facts, "device": describe_device(device)}
         with publish_partial(store, name, device_facts, started) as show, _limit_threads(measurement_kind, device):
+            # Trials get the workers that are already open, or none.
             trial_context = (
                 context.without_workers().on_device(device) if workers is None else replace(context, workers=workers)
             )

@@ -1,7 +1,8 @@
 """Computes several measurements, in this process or on workers that see the store.
 
 If a measurement consists of trials, workers compute the trials; any other measurement is computed whole by one worker.
-Timed measurements are computed in this process, after the workers have finished all others.
+Timed measurements are computed in this process, after the workers have finished all others. The workers are opened once
+and lent, in the context, to the measurements that this process computes.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class SeveralMeasurements:
         self._measure_requests(
             sorted(on_workers, key=lambda request: -find_measurement(request.key).seconds), workers, parts["on workers"]
         )
+        # Not measured whole by workers; ``measure`` finds the lent workers in the context, for trials.
         self._measure_requests(in_process, None, parts["in process"])
         return [self._results[request] for request in self.requests]
 
@@ -130,6 +132,7 @@ class SeveralMeasurements:
             self._results[request] = failures.get(name) or results[name]
 
     def _make_task(self, request: RequestedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
+        # ``dict`` makes an empty request, which is never sent
         make_request = dict if workers is None else partial(self.make_request, request, name, workers)
         return WorkerTask(
             name,

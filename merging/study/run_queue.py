@@ -24,7 +24,8 @@ class RunQueue(JobQueue):
     """Submits jobs on a store of runs.
 
     Only ``submit`` may take some time: it reads the checkpoints that this process has not read yet, to name the run.
-    ``benchmark`` is the folder of the job's benchmark, empty for the one that the server was started with.
+    A job is live while it waits or runs; what is submitted again meanwhile is not a second job. ``benchmark`` is the
+    folder of the job's benchmark, empty for the one that the server was started with.
     ``session`` is a random name of the user's session; jobs of one session, and all jobs without one, are computed in
     the order of submission.
     """
@@ -54,6 +55,7 @@ class RunQueue(JobQueue):
         return self._submit(
             run_id,
             session,
+            # quiet: as on an idle machine, so that the queue does not refuse a job because others are running
             lambda: estimate_run(opened, benchmark, self.store.list_runs(), self.device, quiet=True).seconds,
             lambda: self._is_stored(opened, run_id, need_model),
             recipe_yaml=recipe.to_yaml(),
@@ -106,8 +108,8 @@ class RunQueue(JobQueue):
         """
         return self._submit(
             name_job(kind, subject), session, lambda: find_job_kind(kind).estimate(kind, self.store.root),
-            lambda: False, recipe_yaml=then.to_yaml() if then else "", title=title, base=Path.cwd(), kind=kind,
-            subject=subject, words=tuple(words), benchmark=benchmark,
+            is_stored=lambda: False, recipe_yaml=then.to_yaml() if then else "", title=title, base=Path.cwd(),
+            kind=kind, subject=subject, words=tuple(words), benchmark=benchmark,
         )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def parse_scores(raw: bytes, file: str) -> ScoreTable:
     except UnicodeDecodeError:
         raise MergingError(f"{name} is not text; scores are read from CSV, or from JSON of lm-eval.") from None
     rows = _read_lm_eval(raw, name) if text.lstrip().startswith("{") else _read_csv(text, name)
-    return check_scores(rows, GIVEN, name)
+    return check_scores(rows, source=GIVEN, origin=name)
 
 
 def _read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -14,7 +14,7 @@ from merging.base.files.tables import Columns, Table
 from merging.base.text import first_few, printable
 from merging.images.benchmarks.metrics import h_score, wilson
 
-MEASURED, GIVEN, PROGRAM = "measured", "given", "program"
+MEASURED, GIVEN, PROGRAM = "measured", "given", "program"  # sources: the benchmark, a file of the user's, a program
 MEAN, INSIDE, OUTSIDE, H_SCORE = "mean", "in domain", "out of domain", "H-score"
 COLUMNS = ("task", "metric", "value", "split", "n", "better")
 PROPORTION_METRICS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are shares of examples
@@ -40,7 +40,7 @@ class Score:
 
     @property
     def proportion(self) -> bool:
-        """Whether the value is a share of examples; metrics such as F1 are not."""
+        """Whether the value is a share of examples; metrics such as F1 are not. After the metric may come a filter."""
         return self.metric.split()[0] in PROPORTION_METRICS and 0 <= self.value <= 1
 
     @property

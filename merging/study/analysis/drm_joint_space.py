@@ -1,7 +1,8 @@
 """DRM's joint space of one linear layer: spectrum, energy of the experts, what pruning drops, and the four steps.
 
 All numbers come from the functions that the merge itself runs. Direction i is the i-th left singular vector of all
-tasks' matrices side by side (H), or the i-th right singular vector of these matrices on top of each other (V).
+tasks' matrices side by side (H), or the i-th right singular vector of these matrices on top of each other (V, also
+called vertical). Renormalization scales every task's row of the decomposition to the same length before pruning.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def compute_joint_space(
     """
     blocks = vectors.mT if vertical else vectors
     tick(0.05)  # estimated shares of the time
-    basis, values = left_factors(blocks, 0.0)
+    basis, values = left_factors(blocks, rank_tol=0.0)
     tick(0.85)
     basis, values = basis.flip(1).to(blocks), values.flip(0)
     entries = basis.T @ blocks
@@ -121,7 +122,7 @@ def measure_speed() -> float:
     times = []
     for _ in range(3):
         started = time.perf_counter()
-        left_factors(probe, 0.0)
+        left_factors(probe, rank_tol=0.0)
         times.append(time.perf_counter() - started)
     return _count_multiply_adds(1, PROBE_SIZE, PROBE_SIZE) / min(times)
 
@@ -227,10 +228,10 @@ def algorithm_steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple
     inverse = torch.where(lengths > 0, unit / lengths, 0.0)
     pruned, merged = torch.empty_like(entries), torch.empty_like(entries[0])
     kept = elected = 0
-    for rows, part in prune_rows(entries, 1 - prune_ratio, True, joint):
+    for rows, part in prune_rows(entries, 1 - prune_ratio, renorm=True, joint=joint):
         pruned[:, rows] = part
         kept, elected = kept + int((part != 0).sum()), elected + int((part * part.sum(dim=0) > 0).sum())
-        merged[rows] = average_rows(part, True, True)
+        merged[rows] = average_rows(part, elect=True, disjoint=True)
     delta, mean = space.basis @ merged, space.basis @ entries.mean(dim=0)
     stacks = {
         DECOMPOSED: entries * (unit / space.values.to(entries)[:, None]),

@@ -111,7 +111,10 @@ class Subject:
     modules: Modules | None = None  # on top of the model that ``open_models`` yields, only inside its block
 
     def split_context(self, context: Context, weights: Mapping[str, float]) -> dict[str, Context]:
-        """A context for each stage of a measurement; for a run, the first stage is merging again."""
+        """A context for each stage of a measurement; for a run, the first stage is merging again.
+
+        ``weights`` are the expected times of the other stages relative to merging again.
+        """
         return context.split({MERGING_AGAIN: 1.0, **weights} if self.kind == SubjectKind.RUN else weights)
 
     @property

@@ -4,6 +4,9 @@ paper    LwPTV, Table 15: four bytes for every nonzero entry of the merged task 
 dense    the bytes of the files that were written
 sparse   the differences from the pretrained model, every tensor in its smallest encoding, and a header
 deploy   everything that a user of the merge needs
+
+A unified merge (EMR) is one vector for all tasks and, for each task, a mask of its scalars and a number that rescales
+them. Dead scalars are those of text tensors that published image encoders contain but do not use.
 """
 
 from __future__ import annotations
@@ -178,6 +181,7 @@ def _smallest_encodings(tensors: Table) -> tuple[NDArray[np.str_], NDArray[np.in
 
 def _count_head_bytes(run: Run, tensors: Table) -> int:
     """Bytes of the frozen heads of the merged tasks in float32; 0 if the run's tables do not determine their size."""
+    # Only CLIP has these parts; the sizes are those of width × embed_dim and of width.
     numels = dict(zip(tensors["part"], tensors["numel"], strict=True))
     if run.scores is None or not numels.get("class_embedding") or "proj" not in numels:
         return 0

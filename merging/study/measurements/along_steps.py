@@ -103,7 +103,7 @@ def group_by_tensor(rows: pd.DataFrame, experts: Sequence[str]) -> dict[str, lis
 def build_merged(network: LearnedNetwork, slots: Stream, coefficients: Mapping[str, Sequence[float]]) -> None:
     """Write pretrained weights plus the weighted sum of task vectors into a network; other tensors stay unchanged."""
     for slot in slots:
-        weights = coefficients.get(slot.name, coefficients.get(TASK))
+        weights = coefficients.get(slot.name, coefficients.get(TASK))  # TASK: the empty name, for all tensors
         if weights is not None:
             network.write(slot.name, slot.pretrained + weighted_sum(slot.task_vectors, weights))
 

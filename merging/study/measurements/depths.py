@@ -1,7 +1,8 @@
 """A run's answers by depth on the reporting half: where they settle, how tokens drift, and which tokens fix errors.
 
 Every data set is compared with its reference: the expert in domain, the pretrained model out of domain. An image is
-broken if the reference is right and the run is wrong. A merge with one model per task is measured in domain only.
+broken if the reference is right and the run is wrong. A donor is a model whose tokens replace the run's. A merge with
+one model per task is measured in domain only.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def _measure_tasks(
             donors[expert_key(task.key)] = Encoder.from_checkpoint(
                 opened.experts[task.key], device, fallback=opened.pretrained
             )
-        reference = list(donors)[-1]
+        reference = list(donors)[-1]  # the expert if there is one
         options = (benchmark.load_head(task.key), benchmark.preprocess, meter, task.title)
         answers = compute_images_by_depth(merged, donors[reference], images, labels, *options)
         is_broken = find_broken_images(answers)

@@ -1,7 +1,8 @@
 """Feature drift: how far a merged model's features are from each expert's on that expert's own images (LOT, Eq. 4).
 
 Cumulative drift runs both models end to end. Layer-isolated drift replaces one tensor of the expert by the merged one,
-with the expert's own inputs. For a weight it is Δ_k = X_k (T - τ_k)ᵀ; LOT minimizes the sum over tasks of its squared
+with the expert's own inputs. For a weight it is Δ_k = X_k (T - τ_k)ᵀ, with the inputs X_k and the task vector τ_k of
+expert k and the merged task vector T; LOT minimizes the sum over tasks of its squared
 norm, which is computed from the Gram matrices of the inputs in float64.
 """
 
@@ -209,13 +210,17 @@ def isolated_drift(
         for task, expert in models.experts.items()
     ]
     meter = context.meter(inputs.work)
-    return build_isolated_tables(Stream(inputs, (), False, meter, MEASURING_TEXT), models.merged, layers)
+    stream = Stream(inputs, stages=(), in_pieces=False, meter=meter, phase=MEASURING_TEXT)
+    return build_isolated_tables(stream, models.merged, layers)
 
 
 def build_isolated_tables(
     slots: Iterable[Slot], merged: Mapping[str, Checkpoint], layers: Sequence[LayerOutputs]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The two tables of ``isolated_drift`` from whole slots; ``layers`` are the experts', in the slots' order."""
+    """The two tables of ``isolated_drift`` from slots: one whole tensor each, with pretrained value and task vectors.
+
+    ``layers`` are the outputs of the experts' layers, in the order of the slots' experts.
+    """
     isolated, objective = [], []
     for slot in slots:
         squares = _measure_energies(slot, _merge_changes(slot, merged) - slot.task_vectors, layers)
@@ -244,7 +249,8 @@ def _objective_references(slot: Slot, layers: Sequence[LayerOutputs]) -> tuple[f
     if slot.inputs is not None:
         notes: dict[str, float] = {}
         lot = registry.find_merge("lot")
-        lot.run(replace(slot, note=lambda table, **row: notes.update(row)), lot.params.build({"scaling": 1.0}), None)
+        note_row = replace(slot, note=lambda table, **row: notes.update(row))
+        lot.run(note_row, lot.params.build({"scaling": 1.0}), None)  # None: LOT has no survey of all tensors
         return notes["drift_zero"], notes["drift_mean"], notes["drift"]
     vectors = to_float64(slot.task_vectors)
     counts = torch.tensor([layer[slot.name].rows for layer in layers], dtype=vectors.dtype, device=vectors.device)

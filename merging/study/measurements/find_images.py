@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from merging.base.errors import TaskError
-from merging.study.measurements.depths import SPLIT
+from merging.study.measurements.depths import NOT_BROKEN, SPLIT
 from merging.study.one_image.logit_lens import parting_depth, settling_depth
 from merging.study.one_image.restore import TOKEN_KINDS
 
@@ -25,13 +25,14 @@ COLUMNS = ("image", "task", "number", "class", "answer", "value")
 
 
 class ByDepth(StrEnum):
-    """Questions about the stored depths of one run."""
+    """Questions about the stored depths of one run; their words are part of addresses and commands, so they stay."""
 
     SETTLES = "turns"  # the model gives its final answer from this depth on
     PARTS_FROM_REFERENCE = "parts"  # from this depth on, the answers of the model and of the reference differ
     DRIFT = "drift"  # the distance of the class tokens of model and reference at this depth
     RESTORED = "mended"  # a broken image that is right if the reference's tokens replace the run's before this block
-    BROKEN = "broken"  # only the reference is right; value is the first depth at which its tokens fix the run
+    # Only the reference is right; value is the depth from which its tokens, put before any later block, fix the run.
+    BROKEN = "broken"
 
 
 class ByAnswers(StrEnum):
@@ -70,12 +71,13 @@ def find_by_depth(
         ByDepth.DRIFT: lambda stored: stored.drift[:, depth],
         ByDepth.RESTORED: lambda stored: _mask_values(stored.restored_right[:, depth, kind_index] == 1, float(depth)),
         ByDepth.BROKEN: lambda stored: _mask_values(
-            stored.restored_right[:, 0, kind_index] >= 0, _find_restoring_depth(stored.restored_right[:, :, kind_index])
+            stored.restored_right[:, 0, kind_index] != NOT_BROKEN,
+            _find_restoring_depth(stored.restored_right[:, :, kind_index]),
         ),
     }
-    numbers = {task: find_values[parsed_question](stored) for task, stored in by_task.items()}
+    values = {task: find_values[parsed_question](stored) for task, stored in by_task.items()}
     answers = {task: stored.answers[:, -1] for task, stored in by_task.items()}
-    return _build_rows(numbers, answers, {task: stored.labels for task, stored in by_task.items()}, benchmark)
+    return _build_rows(values, answers, {task: stored.labels for task, stored in by_task.items()}, benchmark)
 
 
 def find_by_answers(question: str, runs: Mapping[str, Mapping[str, RunAnswers]], benchmark: Benchmark) -> pd.DataFrame:
@@ -91,20 +93,20 @@ def find_by_answers(question: str, runs: Mapping[str, Mapping[str, RunAnswers]],
     run_a, *other_runs = runs.values()
     if not other_runs and parsed_question != ByAnswers.ALL_WRONG:
         raise TaskError(f"“{parsed_question}” compares two runs, but there is only one.")
-    numbers = {}
+    values = {}
     for task, answers_a in run_a.items():
         answers_b = [run[task] for run in other_runs if task in run]
         margin = answers_a.margin.mean(axis=0)
         if parsed_question == ByAnswers.ALL_WRONG:
             is_right = np.concatenate([run_answers.is_right for run_answers in (answers_a, *answers_b)])
-            numbers[task] = _mask_values(is_right.sum(axis=0) == 0, margin)
+            values[task] = _mask_values(is_right.sum(axis=0) == 0, margin)
         elif answers_b and parsed_question == ByAnswers.MARGIN_LOST:
-            numbers[task] = answers_b[0].margin.mean(axis=0) - margin
+            values[task] = answers_b[0].margin.mean(axis=0) - margin
         elif answers_b:
             only_b = (answers_a.is_right.sum(axis=0) == 0) & (answers_b[0].is_right.mean(axis=0) == 1)
-            numbers[task] = _mask_values(only_b, margin)
-    answers = {task: run_a[task].predicted[0] for task in numbers}
-    return _build_rows(numbers, answers, {task: run_a[task].labels for task in numbers}, benchmark)
+            values[task] = _mask_values(only_b, margin)
+    answers = {task: run_a[task].predicted[0] for task in values}
+    return _build_rows(values, answers, {task: run_a[task].labels for task in values}, benchmark)
 
 
 def next_image(names: Sequence[str], image: str, step: int = 1) -> str:
@@ -132,21 +134,25 @@ def _mask_values(holds: NDArray[np.bool_], value: float | NDArray[np.float64]) -
 
 
 def _find_restoring_depth(restored_right: NDArray[np.int8]) -> NDArray[np.float64]:
-    """The first depth (n,) from which tokens fix an image at every later depth, from ``restored_right`` (n, D)."""
+    """The first depth (n,) from which on tokens fix an image at every depth, from ``restored_right`` (n, D).
+
+    Its codes are 1 if the tokens before this depth's block fix the image, 0 if not, ``NOT_BROKEN`` if it is not broken.
+    """
     is_wrong = restored_right != 1
+    # the last True of each row is the first one of the reversed row
     last_wrong = is_wrong.shape[1] - 1 - is_wrong[:, ::-1].argmax(axis=1)
     return np.where(is_wrong.any(axis=1), last_wrong + 1.0, 0.0)
 
 
 def _build_rows(
-    numbers: Mapping[str, NDArray[np.float64]],
+    values_by_task: Mapping[str, NDArray[np.float64]],
     answers: Mapping[str, NDArray[np.int64]],
     labels: Mapping[str, NDArray[np.int64]],
     benchmark: Benchmark,
 ) -> pd.DataFrame:
-    """The images with a finite number, the largest first; equal ones are in the order of the benchmark."""
+    """The images with a finite value, the largest first; equal ones are in the order of the benchmark."""
     frames = [pd.DataFrame(columns=list(COLUMNS))]
-    for task, values in numbers.items():
+    for task, values in values_by_task.items():
         indices = np.flatnonzero(np.isfinite(values))
         names = np.array(benchmark.find_task(task).class_names, dtype=object)
         columns = (

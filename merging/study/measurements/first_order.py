@@ -117,7 +117,8 @@ def predict_changes(
             for task in tasks:
                 file.append(tower.gradient(sample[task], gradient_meter, task))
             rows = []
-            for slot in Stream(inputs, (), False, product_meter, "Predicting changes"):
+            stream = Stream(inputs, stages=(), in_pieces=False, meter=product_meter, phase="Predicting changes")
+            for slot in stream:
                 *row, weight = first_order_products(slot, merged, file)
                 rows.append(row)
                 weights.setdefault(slot.name, []).append(weight)
@@ -131,7 +132,7 @@ def predict_changes(
 
 
 def first_order_products(slot: Slot, merged: Checkpoint, file: GradientFile) -> tuple[Floats, Floats, Floats, float]:
-    """The predictions for one tensor: put_back (T,), take_out and give_back (T, K), and the weight λ."""
+    """The predictions for the tensor of a slot: put_back (T,), take_out and give_back (T, K), and the weight λ."""
     base = slot.pretrained
     change = to_float64(merged.read(slot.name).to(base.device, base.dtype) - base).flatten()
     vectors, gradients = to_float64(slot.task_vectors).flatten(1), to_float64(file.read(slot.name, 0, base.numel()))

@@ -1,6 +1,8 @@
 """Layer-isolated drift and LOT's objective of any network, from files of the experts' layer inputs.
 
 No network runs: the rows X_k, or their Gram matrices, determine how far the outputs X_k (T - τ_k)ᵀ of every layer move.
+Moments are these rows or Gram matrices of one layer in one expert. A team is the pretrained model and its experts with
+their tensors under shared names, to which the names in an expert's file are translated.
 The formulas are those of ``drift``. Embedding tables and other tensors without input rows are left out. A bias has
 the rows of its weight.
 """
@@ -80,7 +82,8 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
         scalar_count = sum(opened.pretrained.infos[p.name].numel for p in inputs.in_capture_order) * (
             len(opened.experts) + 1
         )
-        stream = Stream(inputs, (), False, stages[LAYERS_STAGE].meter(scalar_count), MEASURING_TEXT)
+        meter = stages[LAYERS_STAGE].meter(scalar_count)
+        stream = Stream(inputs, stages=(), in_pieces=False, meter=meter, phase=MEASURING_TEXT)
         layers: list[dict[str, LayerOutput]] = [{} for _ in opened.experts]
         isolated, objective = build_isolated_tables(_note_outputs(stream, opened.experts, layers), merged, layers)
     counts = [output.rows for layer in layers for output in layer.values()]
@@ -119,7 +122,7 @@ def _note_outputs(
             layer[slot.name] = output = _sum_layer_outputs(moments, weight, bias_values)
             if bias_values is not None:
                 layer[bias] = output
-        yield replace(slot, read_inputs=partial(_return_inputs, inputs))
+        yield replace(slot, read_inputs=partial(_return_inputs, inputs))  # later readers get the same moments
     yield from (slot for slot in early_biases if slot.name in layers[0])
 
 

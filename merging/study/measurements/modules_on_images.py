@@ -1,5 +1,8 @@
 """The modules of a run on images that they did not learn from: the reporting half of all data sets.
 
+Modules are what an adapt, the last step of a chain, puts on top of the merged model. Routing is weighting the experts
+anew for each image. An exclusive vector is the difference of an expert from the merged weights.
+
 For modules that need the task, the tables show how much of the feature shift they remove. For modules that route, they
 show how the images of every data set are routed, also of data sets that were not merged. For modules that mix exclusive
 vectors, each task's own vector is also used alone; as that requires knowing every image's task, it is not a score.

@@ -1,7 +1,8 @@
 """Experts against experts: cosines of task vectors, signs that differ, and how far the largest entries coincide.
 
 The tables hold sums per tensor and pair (inner products in float64, counts of entries); adding them gives the values of
-any part of the network, and of the whole.
+any part of the network, and of the whole. A density is the share of each tensor's entries, the largest ones, that an
+expert keeps.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ def compare_experts(inputs: RunInputs, context: Context = QUIET) -> PairSums:
     count, rows = len(inputs.names), {p.name: row for row, p in enumerate(inputs.parameters)}
     dot = np.zeros((len(rows), count, count))
     both, opposed = (np.zeros((len(DENSITIES), *dot.shape), np.int64) for _ in range(2))
-    for slot in Stream(inputs, (), False, context.meter(inputs.work), "Comparing experts"):
+    meter = context.meter(inputs.work)
+    for slot in Stream(inputs, stages=(), in_pieces=False, meter=meter, phase="Comparing experts"):
         row, vectors = rows[slot.name], slot.task_vectors.reshape(count, -1)
         exact = to_float64(vectors)
         dot[row] = (exact @ exact.T).cpu().numpy()

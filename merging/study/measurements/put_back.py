@@ -61,7 +61,7 @@ def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
 
     with subject.open_models(stages) as models:
         evaluated_models = list_evaluated_models(models, subject)
-        meter = stages[RUNNING_PHASE].meter(0)
+        meter = stages[RUNNING_PHASE].meter(0)  # ``answer_variants`` sets the total
         return make_result(
             answer_variants(
                 evaluated_models,

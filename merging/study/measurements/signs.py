@@ -1,5 +1,8 @@
 """How far the signs of experts agree in the space of weights and in the joint spaces of DRM (Fig. 5, Table 4).
 
+The joint spaces are spanned by the singular vectors of all task vectors of a layer side by side (H, horizontal) or on
+top of each other (V, vertical). An election finds the sign with the larger sum of entries at a position.
+
 At a position with p positive and q negative entries the agreement is max(p, q) / (p + q). Zeros are not votes,
 positions without a vote do not count, and a single vote agrees with itself. So agreement rises with sparsity, and every
 number is shown next to that of random signs with the same numbers of votes. All numbers follow from the counts
@@ -150,7 +153,7 @@ def inspect_layer(
         votes[WEIGHTS, density], elections[density] = count_votes(kept), count_election(kept)
     ranks = []
     if spaces is None:
-        spaces = (compute_joint_space((), vectors, vertical) for vertical in (False, True))
+        spaces = (compute_joint_space((), vectors, vertical) for vertical in (False, True))  # (): no names of experts
     report_share(1 / 9)  # of nine parts: one for the weights, four for each joint space
     for step, (direction, full_space) in enumerate(zip("hv", spaces, strict=True)):
         space = full_space.truncate(rank_tol)
@@ -210,7 +213,7 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
                 as_matrices(inputs.read_whole(p))
             )  # the precision in which TIES elects signs
             exact = to_float64(vectors)
-            spaces = (compute_joint_space((), exact, vertical) for vertical in (False, True))
+            spaces = (compute_joint_space((), exact, vertical) for vertical in (False, True))  # (): no names
             layer = inspect_layer(vectors, report_share=tick, spaces=spaces)
             rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *layer.ranks))
             for (space, density), counts in layer.votes.items():
@@ -237,7 +240,7 @@ def sum_elected_votes(inputs: RunInputs, parameter: Parameter) -> dict[float, in
     numel = inputs.pretrained.infos[parameter.name].numel
 
     def blocks() -> Iterator[Tensor]:
-        return (slot.task_vectors for slot in tensor_inputs.slots(True, lambda _: False))
+        return (slot.task_vectors for slot in tensor_inputs.slots(in_blocks=True, is_dropped=lambda _: False))
 
     pruned, count = [density for density in DENSITIES if density < 1], len(inputs.names)
     ranks = [trim_rank(numel, density) for density in pruned for _ in inputs.names]

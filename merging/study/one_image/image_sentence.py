@@ -1,4 +1,8 @@
-"""An image's tables summarized in sentences."""
+"""An image's tables summarized in sentences.
+
+The class followed is the image's class, or the reference's answer if the image has no label. A model parts from the
+reference at the depth from which on their answers differ.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The towers of models by key, of which a few stay in memory; any other tower is read again when it is used."""
+"""The towers (image encoders) of models by key, of which a few stay in memory; any other one is read again on use.
+
+An adapt is a last step of a chain that puts modules on top of the merged model.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,7 @@ class NamedTower:
 
 
 def expert_key(task: str) -> str:
-    """The key of a data set's expert."""
+    """The key of a data set's expert, which has the data set's name."""
     return f"{EXPERTS}{task}"
 
 
@@ -150,7 +153,8 @@ class Towers:
         run = self.store.get_run(self.store.resolve_id(run_id))
         _refuse_adapt(run)
         subject = Subject(self.store, self.benchmark, run.id)
-        with subject.open_models(subject.split_context(self.context, {})) as models:
+        only_merging_again: dict[str, float] = {}  # opening a run has no stage of its own
+        with subject.open_models(subject.split_context(self.context, only_merging_again)) as models:
             title = f"{run.name}, model of {model}" if model else run.name
             return self._build_tower(key, title, _choose_model(run, models, model))
 
@@ -164,7 +168,10 @@ class Towers:
         if reason := self.benchmark.describe_misfit(checkpoint):
             raise TaskError(f"{title} does not fit the benchmark: {reason}")
         encoder = Encoder.from_checkpoint(
-            checkpoint, choose_device(self.context.device), fallback=self.benchmark.pretrained_tower
+            # fallback: where the architecture is read if the checkpoint does not state one
+            checkpoint,
+            choose_device(self.context.device),
+            fallback=self.benchmark.pretrained_tower,
         )
         return NamedTower(key, title, encoder)
 
@@ -180,7 +187,7 @@ def model_key(run: Run, task: str) -> str:
     Raises:
         TaskError: the run has one model per expert, and none for this data set.
     """
-    if not run.per_task:
+    if not run.per_task:  # one model for all data sets
         return run.id
     if task not in run.experts:
         raise TaskError(

@@ -35,7 +35,7 @@ def find_components(table: pd.DataFrame) -> pd.Series[str]:
 
 
 def compare_components(masks: pd.DataFrame) -> Comparison:
-    """The share of tensors that experts' own masks keep, in attention and in MLPs.
+    """The share of tensors that experts' own masks (whole tensors kept or pruned) keep, in attention and in MLPs.
 
     ``masks`` has part, tensor, expert and kept, a row per expert and tensor.
     """

@@ -1,4 +1,8 @@
-"""The tensors in which the results of two recipes on the same checkpoints may differ."""
+"""The tensors in which the results of two recipes on the same checkpoints may differ.
+
+Factors are the edit with manual parameters: each multiplies a tensor of an expert, or of the merged model, by a number.
+A survey is a pass over all tensors before a step, so that a change of one tensor can affect all others.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +43,7 @@ def find_affected_tensors(recipe: Recipe, other: Recipe, parameters: Sequence[Pa
         ones = np.ones((1, len(merged)))
         tables = zip_longest(factors.get(position, []), other_factors.get(position, []), fillvalue=ones)
         differs = np.any([(a != b).any(axis=0) for a, b in tables], axis=0)
+        # Factors after the merge (``AFTER``) precede no survey.
         if differs.any() and position[1] != AFTER and _surveys_all_tensors(recipe, position[0]):
             return None
         changed |= differs

@@ -1,4 +1,7 @@
-"""Moments of layer inputs that stay in memory, so that further chains on the same exemplars need no pass over them."""
+"""Moments of layer inputs that stay in memory, so that further chains on the same exemplars need no pass over them.
+
+Moments are the rows that enter a layer on the exemplars, or their sum and Gram matrix if those are smaller.
+"""
 
 from __future__ import annotations
 

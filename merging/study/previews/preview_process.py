@@ -102,7 +102,7 @@ class _SessionRequest:
     """The last request of a session, the process to which it was sent, and the number of times that it was sent."""
 
     state: PreviewState
-    number: int = 0
+    number: int = 0  # the "id" with which it was last sent and is answered
     send_count: int = 0
     process: WorkerProcess | None = None
 
@@ -155,7 +155,7 @@ class PreviewProcess:
             last = self._requests.pop(session, None)
             if last is not None and not last.state.done and self._process is not None:
                 self._number += 1
-                self._process.send({"id": self._number, "session": session})
+                self._process.send({"id": self._number, "session": session})  # no new request: only stops the last
 
     @property
     def pid(self) -> int:

@@ -34,6 +34,7 @@ def preview_stages(request: Request, context: Context) -> Stages:
         if preview is None:
             yield None
         else:
+            # suffices: if other sessions wait for long, this preview on fewer images may be the last one
             yield StageAnswer({"preview": preview.to_plain()}, done=preview.sample == sample, suffices=True)
 
 

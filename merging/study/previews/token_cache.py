@@ -48,7 +48,7 @@ class CacheResolution:
 
     def is_cached(self, section: int) -> bool:
         """Whether the tokens that enter a section are cached."""
-        return self.stride > 0 and (section - 1) % self.stride == 0
+        return self.stride > 0 and (section - 1) % self.stride == 0  # section 0 is the stem, 1 the first block
 
 
 class TokenCache:

@@ -1,4 +1,7 @@
-"""The opened files of layer inputs and gradients that a recipe names; the id of the run depends on their digests."""
+"""The opened files of layer inputs and gradients that a recipe names; the id of the run depends on their digests.
+
+Layer inputs are the rows that enter each layer of an expert on images or texts of its task.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,7 @@ class CapturedFiles:
         )
 
     def __iter__(self) -> Iterator[tuple[str, str, DataFile]]:
+        """(kind of data, expert, file) of every file."""
         yield from (("layer_inputs", name, file) for name, file in self.layer_inputs.items())
         yield from (("gradients", name, file) for name, file in self.gradients.items())
 

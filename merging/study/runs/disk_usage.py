@@ -6,7 +6,7 @@ from pathlib import Path
 
 from merging.base.files.disk import list_files_below
 from merging.study.runs.run_store import DRAFTS_FOLDER, LEARNING_FOLDER
-from merging.tasks.quarantine import FOLDER
+from merging.tasks.quarantine import FOLDER as QUARANTINE_FOLDER
 
 WEIGHTS, TABLES, OTHER = "merged weights", "tables and scores of runs", "everything else"
 KIND_OF_FOLDER = {  # folder of the store -> kind of content
@@ -21,7 +21,7 @@ KIND_OF_FOLDER = {  # folder of the store -> kind of content
     "trials": "trials of measurements that lost their workers",
     LEARNING_FOLDER: "what paused runs have learned so far",
     DRAFTS_FOLDER: "drafts of reports and paintings",
-    FOLDER: "damaged results, set aside",
+    QUARANTINE_FOLDER: "damaged results, set aside",
 }
 MODEL_SUFFIX = ".safetensors"
 

@@ -1,4 +1,9 @@
-"""An edit in front of a merge: the pairs of stored runs that differ by exactly this edit, and the missing runs."""
+"""An edit in front of a merge: the pairs of stored runs that differ by exactly this edit, and the missing runs.
+
+Runs are of one subject, and can be compared, if they merged the same checkpoints of the same network and were scored on
+the same benchmark. Unused tensors are the text tensors in published files that no merge changes; a recipe may count
+their scalars when it prunes a share of all scalars.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +50,7 @@ class EditPair:
 
 @dataclass(frozen=True, slots=True)
 class EditPairRow:
-    """A merge without an edit (``without_edit``) and with it in front (``with_edit``); None for a run that is not
-    stored.
+    """A merge without an edit (``plain``) and with it in front (``plugged``); None for a run that is not stored.
 
     ``missing`` are the recipes of the runs that are not stored; ``refused`` is the reason if the edit cannot precede
     this merge.
@@ -59,6 +63,7 @@ class EditPairRow:
     refused: str = ""
 
 
+# benchmark, (name, digest) of each checkpoint, activation, architecture: see ``comparison_key``
 RunInputs = tuple[str | None, frozenset[tuple[str, str]], str, str]
 ChainSettings = tuple[bool, Step | None, TestData | None]  # whether unused tensors count, the adapt, and its images
 Chain = tuple[tuple[Step, ...], Exemplars | None, ChainSettings]  # with the steps of ``_simplify_steps``
@@ -72,7 +77,7 @@ def comparison_key(run: Run) -> RunInputs:
 
 
 def group_by_subject(runs: Iterable[Run]) -> list[list[Run]]:
-    """Groups of runs that can be compared with each other: most experts first, then most runs."""
+    """Groups of runs of one subject: those with most experts first, then those with most runs."""
     groups: dict[RunInputs, list[Run]] = {}
     for run in runs:
         groups.setdefault(comparison_key(run), []).append(run)
@@ -203,6 +208,7 @@ def _simplify_steps(recipe: Recipe, run: Run) -> tuple[Step, ...]:
 
     Steps remain unchanged if the run's tensors are not stored, or are not those that the step names.
     """
+    # ``plainest`` returns the simplest parameters with the same effect, for methods with equivalent ones.
     if not any(method.plainest for method in recipe.methods) or "tensors" not in run.tables:
         return recipe.steps
     names = tuple(name for name, _ in recipe.experts)

@@ -1,4 +1,8 @@
-"""The cost of a run before it starts: time, memory, bytes read. This machine's speed comes from its own runs."""
+"""The cost of a run before it starts: time, memory, bytes read. This machine's speed comes from its own runs.
+
+A tensor is merged in pieces if all methods of the chain work scalar by scalar on it, otherwise whole. Exemplars are
+labeled training images; methods learn from their layer inputs (forward passes) or gradients (backward passes).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ RECENT_RUNS = 5  # whose median is the speed
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """``seconds`` in all and by phase, ``anonymous_bytes`` of memory, ``reads_bytes`` from files.
+    """``seconds`` in all and by phase, ``anonymous_bytes`` of memory that no file backs, ``reads_bytes`` from files.
 
     ``work`` is proportional to the time of each phase: bytes read, multiply-adds of the merge and of the tower.
     ``is_from_own_runs``: the seconds come from this machine's own runs, not from the assumed speed of a slow core.
@@ -111,7 +115,7 @@ def estimate_run(
     keys = tuple(step.key for _, step in stages)
     speeds = {phase: _find_speed(phase, keys, runs, quiet) for phase in PHASES}
     phases = {phase: work[phase] / (speeds[phase] or DEFAULT_SPEEDS[phase]) for phase in PHASES}
-    learned = all(speeds[phase] for phase in (MERGING, ADAPTING, EVALUATING) if work[phase])
+    from_own_runs = all(speeds[phase] for phase in (MERGING, ADAPTING, EVALUATING) if work[phase])
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
     whole_tensor_bytes: dict[str, int] = {}
     if _is_elementwise(opened):
@@ -124,7 +128,7 @@ def estimate_run(
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
     reads = opened.unread_bytes + opened.nbytes * chain.passes
     matrices = _count_matrices(opened) if opened.pretrained.is_inferred else 0
-    return Estimate(sum(phases.values()), memory, reads, phases, work, learned, whole_tensor_bytes, matrices)
+    return Estimate(sum(phases.values()), memory, reads, phases, work, from_own_runs, whole_tensor_bytes, matrices)
 
 
 def tensor_bytes(opened: OpenedRecipe, names: Collection[str]) -> int:
@@ -144,7 +148,7 @@ def in_memory_bytes(opened: OpenedRecipe, device: str = "auto") -> int:
 
 
 def _count_extra_models(opened: OpenedRecipe) -> int:
-    """The number of models beyond the first one."""
+    """The number of models beyond the first one, if the merge gives one model per expert."""
     return len(opened.experts) - 1 if opened.recipe.per_task else 0
 
 
@@ -166,12 +170,12 @@ def _layer_sizes(
     opened: OpenedRecipe, chain: ChainWork, merged: Sequence[Parameter], itemsize: int
 ) -> tuple[int, dict[str, int]]:
     """Bytes of memory for merging in pieces, and {tensor: bytes for merging it whole}."""
-    maps, recipe = list_linear_maps(opened.pretrained, 2), opened.recipe
+    maps, recipe = list_linear_maps(opened.pretrained, tasks=2), opened.recipe  # 2: several tasks
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
     whole_methods = [(method, params) for method, params in pairs if not method.is_elementwise(params)]
     decomposes = any(method.algebra(params, matrix) for method, params in whole_methods for matrix in maps[:1])
     tower, exemplars = find_tower(opened.pretrained), opened.recipe.exemplars
-    captures_inputs = chain.forward > chain.backward
+    captures_inputs = chain.forward > chain.backward  # each backward pass has a forward pass; others capture inputs
     rows = exemplars.per_task * count_tokens(tower) if captures_inputs and tower and exemplars else 0
     infos, count = opened.pretrained.infos, len(opened.experts)
     large_parameters = [p for p in merged if opened.pretrained.is_inferred and infos[p.name].numel > BLOCK_CPU]
@@ -253,7 +257,7 @@ def _exemplar_bytes(opened: OpenedRecipe) -> int:
         else:  # rows, or their Gram matrix in float64 where that is smaller
             input_scalars = sum(
                 min(rows * matrix.inputs, 2 * matrix.inputs**2)
-                for matrix in list_linear_maps(opened.pretrained, 1, block=0)
+                for matrix in list_linear_maps(opened.pretrained, tasks=1, block=0)
             )
             max_scalars = max(max_scalars, len(opened.experts) * (rows * tower.width + input_scalars))
     return 4 * (len(opened.experts) * image_numbers + max_scalars)
@@ -271,13 +275,13 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
     models_out_of_domain = 1 + _count_extra_models(opened)
     models = {task.key: 1 if task.key in opened.experts else models_out_of_domain for task in benchmark.tasks}
     images = sum(models[key] * benchmark.count_images(key, split) for key in models for split in SPLITS)
-    is_routed = opened.recipe.is_routed
+    is_routed = opened.recipe.is_routed  # an adapt mixes the experts' weights anew for every image
     passes = 1 + MLP_SHARE * len(opened.experts) if is_routed else 1.0  # the model, and the MLPs of every expert
     return forward_flops(tower) / 2 * (images * passes + _count_unknown_task_images(opened, benchmark) * (1 + passes))
 
 
 def _count_unknown_task_images(opened: OpenedRecipe, benchmark: Benchmark) -> int:
-    """The number of images that are scored a second time, as if their task were unknown."""
+    """The number of images that are scored again as if their task were unknown, if an adapt predicts (names) it."""
     adapts = [method for method, _ in opened.recipe.stages if isinstance(method, Adapt)]
     if not any(adapt.names for adapt in adapts) or not set(opened.experts) <= {task.key for task in benchmark.tasks}:
         return 0

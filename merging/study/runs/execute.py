@@ -1,4 +1,8 @@
-"""From a recipe to a stored run, for the app, the command line and the builder of the bundled library."""
+"""From a recipe to a stored run, for the app, the command line and the builder of the bundled library.
+
+A run may have several stored copies, with the same id: in this machine's store and in libraries, without or with
+scores, on different benchmarks. A head is the matrix of class embeddings with which features are classified.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +80,7 @@ def execute(
     all_options = complete_options(options)
     evaluate, need_model = all_options["evaluate"], all_options["need_model"]
     opened = _open_recipe(recipe, base, benchmark, all_options["strict"])
+    # The benchmark that fits the models, or None with the reason; without scores, images may still be needed of it.
     fitting_benchmark, reason = find_fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting_benchmark if evaluate else None
     plan = _plan_run(opened, scored_on, store, context.device, announce)

@@ -74,7 +74,8 @@ class SeveralRuns:
         failed_names = [name for name, result in self._results.items() if isinstance(result, MergingError)]
         missing_tasks = {task.name: task for task in tasks if task.name not in self._results}
         TaskMap(
-            RUN, self.context, lambda task, _: self._read_run(task.name), self._note_result, self._note_result,
+            RUN, self.context, lambda task, _: self._read_run(task.name),
+            on_answer=self._note_result, on_error=self._note_result,
             total=len({task.name for task in tasks}) - len(failed_names), folder=self.store.root,
         ).run(sorted(missing_tasks.values(), key=lambda task: -task.work), workers)  # fmt: skip
         return [self._results[task.name] for task in tasks]
@@ -92,7 +93,7 @@ class SeveralRuns:
                     self._results[name] = self._read_run(name)
             except MergingError as error:
                 self._results[name] = error
-        return WorkerTask(
+        return WorkerTask(  # dict, an empty request, is never sent: this process computes, or the result is known
             name, make_request or dict, partial(self._execute_run, number, request), max(1, round(seconds))
         )
 
@@ -105,8 +106,8 @@ class SeveralRuns:
     def plan_run(self, request: RequestedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
         """The id of a run, a function that makes the request to a worker, and the estimated seconds.
 
-        The function is None if the run is stored. It raises WorkerError if the run needs more memory than each worker
-        may use.
+        The function is None if the run is stored. When called, it raises WorkerError if the run needs more memory than
+        each worker may use.
 
         Raises:
             MergingError: the recipe cannot be run.
@@ -124,6 +125,7 @@ class SeveralRuns:
             "base": str(base),
             "digests": [digest_for_request(checkpoint) for checkpoint in opened],
             "benchmark": str(self.benchmark.folder.absolute()) if self.benchmark else "",
+            # The worker compares this digest with that of the images it sees.
             "images": self.benchmark.digest if self.benchmark else "",
             "store": store_to_plain(self.store),
             "options": {**options},

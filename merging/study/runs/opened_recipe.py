@@ -1,4 +1,8 @@
-"""The opened checkpoints of a recipe, their digests, and the id of the run."""
+"""The opened checkpoints of a recipe, their digests, and the id of the run.
+
+A team is the pretrained model and its experts with their tensors under shared names. Dead parameters are those that no
+expert can change: in CLIP the unused text tensors of published files, in a team the tensors that no adapter changes.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ class OpenedRecipe:
     recipe: Recipe
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
-    states: tuple[tuple[int, ...] | None, ...]
+    states: tuple[tuple[int, ...] | None, ...]  # fingerprints of the files, in the order of iteration
     benchmark: Benchmark | None = None  # the source of exemplars; None is the bundled one
     base: Path | None = None  # the folder to which paths in the recipe are relative; None is the current folder
     captured_files: CapturedFiles = field(default_factory=CapturedFiles)  # of layer inputs and gradients
@@ -75,13 +79,14 @@ class OpenedRecipe:
         digests = digests or self.digests()
         experts = {name: digests[expert_key(name)] for name in self.experts}
         image_digest = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
-        has_unused, tensors = self.pretrained.unused_text.numel > 0, self.pretrained.parameters
+        has_dead, tensors = self.pretrained.unused_text.numel > 0, self.pretrained.parameters
         if isinstance(self.pretrained, TeamBase):
-            has_unused = self.pretrained.team.untouched > 0
+            has_dead = self.pretrained.team.untouched > 0
+        # The version of the rules that infer roles and blocks from the tensors of a network other than CLIP.
         inference = INFERENCE_VERSION if self.pretrained.is_inferred else 0
         file_digests = self.captured_files.digests()
         return self.recipe.run_id(
-            digests["pretrained"], experts, image_digest, has_unused, tensors, inference, file_digests
+            digests["pretrained"], experts, image_digest, has_dead, tensors, inference, file_digests
         )
 
     @cached_property
@@ -90,7 +95,7 @@ class OpenedRecipe:
 
         Weights that are not finite raise nothing here: the merge reads all weights and names every such tensor.
         """
-        report = check_fit(self.pretrained, self.experts, values=False, sample=True)
+        report = check_fit(self.pretrained, self.experts, values=False, sample=True)  # a sample, even of small models
         if any(error.problem != "not finite" for error in report.errors):
             report.raise_if_unfit()
         return report
@@ -151,11 +156,11 @@ def attach_checkpoints(
     for checkpoint in (pretrained, *experts.values()):
         refuse_head(checkpoint)
     pretrained = add_stated_architecture(pretrained, stated_architecture)
-    experts = {
+    experts = {  # sizes=False: the fit check compares their shapes with the pretrained model's
         name: add_stated_architecture(expert, stated_architecture, sizes=False) for name, expert in experts.items()
     }
     if any(method.content for method in recipe.methods):
-        list(recipe.contents(pretrained.parameters))
+        list(recipe.contents(pretrained.parameters))  # raises ParameterError if a step names unknown tensors
     activation = recipe.activation
     if not activation and not activation_in_metadata(pretrained):
         activations = {activation_in_metadata(expert) for expert in experts.values()} - {""}
@@ -168,7 +173,10 @@ def attach_checkpoints(
 
 
 def is_scored(opened: OpenedRecipe, runs: Sequence[Run]) -> bool:
-    """Whether one of these copies of a run has all possible scores, on the recipe's benchmark if it has one."""
+    """Whether a run has all scores that are possible for it, on the benchmark of ``opened`` if it has one.
+
+    ``runs`` are the stored copies of this one run. A copy that could not be scored has a warning with the reason.
+    """
     if (benchmark := opened.benchmark) is None:
         return any(run.is_evaluation_done for run in runs)
     if any(run.has_scores and run.benchmark == benchmark.digest for run in runs):

@@ -1,4 +1,7 @@
-"""A stored run: small facts are read at once, tables and models on request."""
+"""A stored run: small facts are read at once, tables and models on request.
+
+An adapt is a last step of a chain that puts modules, small networks with their own files, on top of the merged model.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,8 @@ class Run:
     digests of the checkpoints, as "pretrained" and "experts/<name>". ``experts`` are the names of the merged experts,
     which are the in-domain tasks. ``chain`` holds the keys of the recipe's steps. ``per_task``: the merge has one model
     for each expert. ``sizes`` are the bytes of the model ``files`` and of the ``header`` in them as written, and the
-    number of ``dead`` scalars of unused text tensors; empty for other kinds than merges.
+    number of ``dead`` scalars, of the text tensors that published image encoders contain but do not use; empty for
+    other kinds than merges.
 
     ``adapt`` is the key of the adapt on top of the merged model, empty without one; ``modules`` are its files.
     ``adapted_on`` is the split whose images the chain learned from ("choosing", "reporting" or "exemplars"), None if it
@@ -163,7 +167,7 @@ class Run:
 
     @property
     def is_evaluation_done(self) -> bool:
-        """Whether the run has scores, or a warning with the reason why not."""
+        """Whether the run has scores, or a warning with the reason why it cannot have any."""
         return self.has_scores or bool(self.evaluation_warnings)
 
     @property
@@ -237,6 +241,7 @@ class Run:
             raise StoreError(f"Only tables of run {self.id} are stored. Run its recipe again to have its modules.")
         from merging.engine.modules.reading_modules import read_modules
 
+        # Some module files are in subfolders; the others are all in the folder that ``read_modules`` needs.
         folder = {self.file(name).parent for name in self.modules if "/" not in name}.pop()
         return read_modules(folder, merged or self.open_models()["merged"])
 
@@ -272,7 +277,10 @@ def have_same_models(run: Run, other_run: Run) -> bool:
 
 
 def read_parameters(facts: pd.DataFrame) -> list[Parameter]:
-    """The tensors in a table with the columns tensor, role, part, section and order, as rules of factors need them."""
+    """The tensors in a table with the columns tensor, role, part, section and order, to which rules of factors apply.
+
+    A rule multiplies the task vectors of the tensors that it selects by a factor.
+    """
     columns = (facts[name].tolist() for name in ("tensor", "role", "part", "section", "order"))
     rows = zip(*columns, strict=True)
     return [

@@ -1,4 +1,8 @@
-"""Stored runs: this machine's own, and read-only libraries of precomputed ones."""
+"""Stored runs: this machine's own, and read-only libraries of precomputed ones.
+
+A run, named by its id, may have several copies: an own one, own ones with scores on other benchmarks, and precomputed
+ones in libraries.
+"""
 
 from __future__ import annotations
 

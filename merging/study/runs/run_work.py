@@ -133,7 +133,8 @@ class RunWork:
         self.warnings.extend(text for text in run.warnings if text not in run.evaluation_warnings)
         with self.store.write_run(self.run_id, replace=True) as folder:
             self.modules = list(run.modules)
-            for name in (*self.models.values(), *self.modules, *({HEADS} & {*run.files})):
+            heads_file = {HEADS} & {*run.files}  # empty if the run has no such file
+            for name in (*self.models.values(), *self.modules, *heads_file):
                 (folder / name).parent.mkdir(exist_ok=True)
                 link_or_copy(run.file(name), folder / name)
             for name in run.tables:
@@ -144,7 +145,7 @@ class RunWork:
             write_json(folder / FACTS, self._build_facts(run.device, {**self.plan.work, **run.work}))
 
     def _merge_to_files(self, folder: Path) -> engine.MergeResult:
-        """Merge into model files; they are complete when this returns."""
+        """Merge into model files; they are complete when this returns. A sink receives the tensors of one model."""
         with ExitStack() as files:
 
             def sink(name: str) -> SafetensorsWriter:
@@ -240,6 +241,7 @@ class RunWork:
                 store_answers_of_workers(
                     paths[MERGED], self.benchmark, stored_features, self.phase_contexts[EVALUATING]
                 )
+            # ``names``: the method predicts the task of an image whose task is unknown
             predicts_task = modules is not None and modules.method.names is not None
             parts = context.split({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)})
             scoring_context = parts[SCORES] if predicts_task else context

@@ -38,8 +38,8 @@ def open_model(request: Request) -> ModelOnBenchmark:
 
 def name_score(inputs: ModelOnBenchmark, request: Request) -> str:
     """The name in the request; empty if this process sees another model, or other images."""
-    model = DIGESTS.digest(inputs.model) == request["digest"]["digest"]
-    return str(request["name"]) if model and inputs.benchmark.digest == request["images"] else ""
+    has_same_model = DIGESTS.digest(inputs.model) == request["digest"]["digest"]
+    return str(request["name"]) if has_same_model and inputs.benchmark.digest == request["images"] else ""
 
 
 def compute_score(inputs: ModelOnBenchmark, request: Request, context: Context) -> bytes:

@@ -65,7 +65,9 @@ def store_answers_of_workers(
     try:
         with open_workers(context) as workers:
             if workers is not None and is_same_hardware(workers, context.device, context.warn, "evaluation"):
-                task_map = TaskMap(SCORE, context, lambda _, answer: _read_answer(answer), store_answer, raise_error)
+                task_map = TaskMap(
+                    SCORE, context, lambda _, answer: _read_answer(answer), store_answer, on_error=raise_error
+                )
                 task_map.run(tasks, workers)
     except MergingError as error:
         if isinstance(error, Cancelled) and not isinstance(error, WorkersGone):

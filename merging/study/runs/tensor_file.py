@@ -1,4 +1,7 @@
-"""A merged tensor as the bytes of a worker's answer: a safetensors file with counts in its metadata."""
+"""A merged tensor as the bytes of a worker's answer: a safetensors file with counts in its metadata.
+
+The counts, called a tally, are the number of scalars that the merge changes, and the squared norm of the change.
+"""
 
 from __future__ import annotations
 
@@ -34,4 +37,4 @@ def read_tensor_file(raw: bytes, name: str, info: TensorInfo) -> tuple[StoredSlo
         raise WorkerError(
             f"A worker answered with {stored_name} {list(values.shape)} instead of {name} {list(info.shape)}."
         )
-    return StoredSlot(name, 0, [values], tally), rows
+    return StoredSlot(name, start=0, values=[values], tally=tally), rows  # one model's tensor, whole

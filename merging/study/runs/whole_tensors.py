@@ -1,4 +1,7 @@
-"""The whole tensors of a merge on workers, largest first; this process writes the file."""
+"""The whole tensors of a merge on workers, largest first; this process writes the file.
+
+Whole tensors are those that a chain decomposes, so that they cannot be merged in pieces; each is computed by itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The stored points of a plan, each of which is read once, even if it is requested many times."""
+"""The stored points of a plan, each of which is read once, even if it is requested many times.
+
+A plan is the list of a sweep's points with their names. A point is stored by itself, or as the scores of a run.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class KnownPoints:
             }
 
     def _read_point(self, planned_point: NamedPoint, source: object) -> None:
-        """Read a point from its source: its own location or a run; None if it is not stored."""
+        """Read a point. ``source`` is its location if it is stored by itself, the copies of its run, or None."""
         point = points.find_point(self._store, planned_point.name) if isinstance(source, ResultLocation) else None
         if point is None and source is not None:
             point = points.read_point_of_run(
@@ -59,8 +62,11 @@ class KnownPoints:
             self._points[planned_point.name] = point
 
     def _identify_runs(self) -> Mapping[str, object]:
-        """{run id: identities of its copies} of the stored runs whose scores may be those of points."""
-        if self._sample.images:
+        """{run id: identities of its copies} of the stored runs whose scores may be those of points.
+
+        A run has several copies if libraries hold it, too, or if it was scored on several benchmarks.
+        """
+        if self._sample.images:  # the scores of runs are of all images, not of a sample
             return {}
         stored = self._store.list_ids()
         run_ids = {planned_point.run_id for planned_point in self.planned if planned_point.run_id in stored}

@@ -66,6 +66,7 @@ def compute_points(
 
         def store_answer(task: WorkerTask, answer: tuple[Point, Plain]) -> None:
             pending_writes.append(pool.submit(points.write_point, store, *answer))
+            # Only without workers wait for the disk here; ``result`` raises the error of a write that failed.
             while pending_writes and (workers is None or pending_writes[0].done()):
                 pending_writes.popleft().result()
             for warning in answer[1].get("warnings", ()):

@@ -20,7 +20,11 @@ def open_session(request: Request) -> SweepSession:
 
 
 def name_point(session: SweepSession, request: Request) -> str:
-    """The name of the point in this process. Raises WorkerError or CheckpointError if it does not see a file."""
+    """The name of the point in this process, which ``compute_point`` computes next.
+
+    Raises:
+        WorkerError, CheckpointError: this process does not see a file.
+    """
     session.named = _plan_point(session, request)
     return session.named.name
 
@@ -33,7 +37,7 @@ def compute_point(session: SweepSession, request: Request, context: Context) -> 
 
 
 def _plan_point(session: SweepSession, request: Request) -> NamedPoint:
-    point = SweepPoint.from_plain(request["place"])
+    point = SweepPoint.from_plain(request["place"])  # the point's recipe and values
     try:
         opened = session.open_checkpoints(point.recipe)
     except CheckpointError as error:
@@ -43,4 +47,6 @@ def _plan_point(session: SweepSession, request: Request) -> NamedPoint:
     return session.plan_point(point)
 
 
-KIND = TaskKind("point", open_session, compute_point, name_point, ("benchmark", "sample", "device"), stored=True)
+KIND = TaskKind(
+    "point", open_session, compute_point, name_point, shared_keys=("benchmark", "sample", "device"), stored=True
+)

@@ -1,4 +1,4 @@
-"""Points of sweeps: the scores of one model on one sample of the benchmark, each a small sealed entry.
+"""Points of sweeps: the scores of one model on one sample of the benchmark, each a small folder with hashes.
 
 The name of a point depends on everything that its numbers depend on, so a stale point is never used, and a point that
 two sweeps share is computed once. A sweep that stops leaves only complete points. A damaged point counts as absent.
@@ -124,7 +124,7 @@ class Point:
     name: str
     table: Table
     device: str
-    provenance: str
+    provenance: str  # THIS_MACHINE or PRECOMPUTED
     seconds: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -175,17 +175,17 @@ def name_point(identity: Identity, benchmark: Benchmark, sample: PointSample) ->
 
 
 def point_results(store: Store) -> Results[Point]:
-    """The points of a store and of its libraries."""
+    """The points of a store and of its libraries, which are read-only folders of precomputed results."""
     return store.results(KIND, _read_point)
 
 
 def points_folder(store: Store) -> Path:
-    """The folder of own points."""
+    """The folder of the points that this machine computed."""
     return store.root / FOLDER
 
 
 def find_point(store: Store, name: str) -> Point | None:
-    """The stored point, or None; an own one comes before a precomputed one."""
+    """The stored point, or None; one of this machine comes before a precomputed one."""
     return point_results(store).find(name)
 
 
@@ -197,7 +197,7 @@ def _read_point(result: Result) -> Point | None:
     provenance = THIS_MACHINE if result.is_own else PRECOMPUTED
     table: Table = result.columns(SCORES)
     program = str(facts.get(PROGRAM, ""))
-    if program or "metric" in table:
+    if program or "metric" in table:  # scores that a program printed; those of the benchmark have no metrics
         if (scores := read_score_table(table, PROGRAM, program)) is None:
             return None
         table, program = scores.columns, scores.origin
@@ -224,6 +224,7 @@ def write_point(store: Store, point: Point, about: Mapping[str, Any]) -> None:
         StoreError: the disk cannot be written to.
     """
     reproducible = {name: value for name, value in about.items() if name != THREADS_KEY}
+    # Writing the table puts its schema in the place of the empty SCORES.
     facts = {**reproducible, "name": point.name, "device": point.device, SCORES: {}, "versions": dict(point.versions)}
     point_results(store).write(point.name, facts, {SCORES: point.table}, what=f"Point {point.name} of the sweep")
     if point.seconds:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 IN, OUT = "in", "out"
 GROUP_COLUMNS = {IN: ("in_domain", "in_low", "in_high", "n_in"), OUT: ("out_of_domain", "out_low", "out_high", "n_out")}
-BEST_COLUMNS = {"h": "h_score", IN: "in_domain"}  # word -> column of the averages
+# word -> column of the averages; the H-score is the harmonic mean of the accuracies in and out of domain
+BEST_COLUMNS = {"h": "h_score", IN: "in_domain"}
 RESAMPLES, SEED = 2000, 0
 ROUNDING_TOLERANCE = 1e-12  # of sums of fractions
 JUDGED_COLUMNS = ("required", "required_low", "required_high", "required_n", "meets", "certainty")
@@ -120,7 +121,8 @@ def is_uncertain(row: pd.Series, requirement: Requirement) -> bool:
 def find_best_point(table: pd.DataFrame, column: str) -> tuple[str, bool]:
     """The best point of a ``judge_points`` table that meets the requirement, and True; else the nearest one, and False.
 
-    ``column`` is a column; where it is NaN, as in planes, the in-domain accuracy counts. Among equal points the first
+    ``column`` is a column; where it is NaN, as in planes, whose points have no accuracy out of domain, the in-domain
+    accuracy counts. Among equal points the first
     wins. In a table of averages without a requirement all points meet it.
     """
     qualified = table[table["meets"]] if "meets" in table else table

@@ -2,6 +2,7 @@
 
 There are three kinds. "values" varies one or two numbers of one or more recipes. "line" interpolates from the
 pretrained model through the merged model of each recipe: θ₀ + α(θ − θ₀). "plane" spans two experts: θ₀ + λ₁τ₁ + λ₂τ₂.
+As a number, a ``line`` is the index of a recipe, whose points are one curve, in sweeps of every kind.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from merging.images.benchmarks.benchmark import SPLITS
 from merging.methods.params import Bound
 from merging.models.formats.model_sources import ModelRef
 from merging.recipes.recipe import Recipe
-from merging.study.sweeps import sweep_target as axes
+from merging.study.sweeps import sweep_target as axes  # each axis varies one target
 from merging.study.sweeps.points import PointSample
 from merging.study.sweeps.sweep_target import ALPHA, LAMBDA
 
 VALUES, LINE, PLANE = "values", "line", "plane"
 SWEEP_KINDS = (VALUES, LINE, PLANE)
 FIELDS = ("version", "title", "kind", "axes", "split", "images", "seed", "recipes")
-# Not part of ids: sweeps older than this field keep theirs.
+# This field of a recipe is not part of a sweep's id at its default, so sweeps older than the field keep their ids.
 FIELD_AT_DEFAULT = ("count_dead_params", False)
 VERSION, MAX_RECIPES, DEFAULT_IMAGES = 1, 8, 128
 MAX_POINTS, MAX_POINTS_ALONE = 20_000, 1000  # of a sweep; the second for a new sweep without workers
@@ -47,11 +48,11 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One point of a sweep, before its computation. ``line`` is the number of its recipe.
+    """One point of a sweep, before its computation. ``line`` is the index of its recipe in the sweep.
 
     ``recipe`` is the recipe with the point's values; on a line and in a plane it is the recipe of the whole merge.
     ``terms`` are pairs of a coefficient and the model that it scales, an expert's name or "merged"; None if the merged
-    model itself is evaluated.
+    model itself is evaluated. ``values`` are empty for the merge that is marked in a plane.
     """
 
     line: int

@@ -1,4 +1,8 @@
-"""Computes sweeps point by point; data that points share stay in memory and are computed once."""
+"""Computes sweeps point by point; data that points share stay in memory and are computed once.
+
+A plan is the list of a sweep's points with their names. In a sweep of kind "line" the points interpolate between the
+pretrained model and a recipe's merged model, which is the end of that line.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ class SweepSession:
     benchmark: Benchmark
     sample: PointSample
     context: Context = QUIET
-    named: NamedPoint | None = None  # the point that a worker is about to compute
+    named: NamedPoint | None = None  # on a worker: the point of the request whose name it has just computed
     _opened: dict[tuple[str, str, str], Checkpoint] = field(default_factory=dict)
     _recipes: dict[tuple[Any, ...], OpenedRecipe] = field(default_factory=dict)  # by ``_file_key``
     _captured_files: dict[tuple[Any, ...], CapturedFiles] = field(default_factory=dict)  # by ``_file_key``
@@ -74,6 +78,7 @@ class SweepSession:
     def open_checkpoints(self, recipe: Recipe) -> OpenedRecipe:
         """The checkpoints of a recipe; each file is opened once and shared by recipes with different steps."""
         key = _file_key(recipe)
+        # Steps with a ``content`` name tensors, so ``attach_checkpoints`` checks every such recipe.
         if key not in self._recipes or any(method.content for method in recipe.methods):
             pretrained = self._open_checkpoint(recipe.pretrained, "pretrained")
             experts = {name: self._open_checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
@@ -116,13 +121,14 @@ class SweepSession:
         run_id = opened.run_id(digests)
         identity = _point_identity(point, digests, run_id)
         name = points.name_point(identity, self.benchmark, self.sample)
+        # A point without values is the merge of a plane, which has notes that no run has.
         return NamedPoint(point, name, run_id if identity[0] == "run" and point.values else "")
 
     def request(self, planned: NamedPoint) -> dict[str, Any]:
         """The request to a worker for a point."""
         return {
             "name": planned.name,
-            "place": planned.point.to_plain(),
+            "place": planned.point.to_plain(),  # its recipe and values
             "sample": asdict(self.sample),
             "benchmark": str(self.benchmark.folder),
             "device": self.context.device,
@@ -130,17 +136,20 @@ class SweepSession:
         }
 
     def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
-        """The point, and facts about it."""
-        point, started, stages = planned.point, time.monotonic(), context.split(dict.fromkeys(STAGES, 1.0))
+        """The point, and facts about it for its file and for estimates of later points.
+
+        The fact "weights" says whether the point combines weights instead of merging. Doubts are all warnings.
+        """
+        point, started, phases = planned.point, time.monotonic(), context.split(dict.fromkeys(STAGES, 1.0))
         facts: dict[str, Any] = {
             "chain": [step.key for _, step in point.recipe.stages],
             "experts": len(point.recipe.experts),
         }
         doubts: list[str] = []
-        models = self._models(point, stages[MERGING], facts, doubts)
+        models = self._models(point, phases[MERGING], facts, doubts)
         modules = self._adapt_models(point.recipe, models, doubts)
         merged = time.monotonic()
-        context = replace(stages[EVALUATING], warn=doubts.append)
+        context = replace(phases[EVALUATING], warn=doubts.append)
         splits, tasks = (self.sample.split,), self.sample.tasks or None
         if list(models) == [MERGED]:
             scores = evaluate(
@@ -149,6 +158,7 @@ class SweepSession:
         else:
             scores = evaluate_per_task(models, self.sampled, splits=splits, context=context)
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
+        # One of the warnings says so if the device ran out of memory and the CPU computed the point.
         device = devices.describe_used_device(devices.choose_device(self.context.device), doubts)
         facts |= hardware_facts()
         facts |= {"images": int(scores["n"].sum()), "weights": point.terms is not None, "sample": self.sample.split}
@@ -163,7 +173,7 @@ class SweepSession:
         if point.terms is None:
             models, warnings = self._merge_in_memory(opened, context)
             doubts.extend(warnings)
-            if not point.values:
+            if not point.values:  # the merge of a plane: note where it lies
                 with limit_to_one_thread():
                     facts["notes"] = fit_coefficients(opened, models[MERGED])
             return models
@@ -236,7 +246,7 @@ class SweepSession:
 
 
 def _file_key(recipe: Recipe) -> tuple[Any, ...]:
-    """The part of a recipe that determines which files are opened, and how."""
+    """The part of a recipe that determines which files are opened, and as which network."""
     network_settings = recipe.architecture, recipe.activation, recipe.family, recipe.vocabulary
     return recipe.pretrained, recipe.experts, recipe.data_files, *network_settings
 
@@ -260,7 +270,7 @@ def plan_sweep(sweep: Sweep, benchmark: Benchmark) -> list[NamedPoint]:
 
 
 def drop_repeated(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
-    """A plan with every point once, since lines that begin at the same model share a point."""
+    """A plan with every point once, since the lines of recipes on one pretrained model share the point at α = 0."""
     by_name: dict[str, NamedPoint] = {}
     for point in planned:
         by_name.setdefault(point.name, point)
@@ -289,7 +299,7 @@ def run_sweep(
         StoreError: the disk cannot be written to. Cancelled: the user cancelled, or all workers are gone (WorkersGone);
             finished points remain stored.
     """
-    points.point_results(store).sweep()
+    points.point_results(store).sweep()  # removes temporary files that crashed writers left
     session = session or SweepSession(benchmark, sweep.sample, context)
     planned_points = drop_repeated(session.plan_sweep(sweep))[share[0] :: share[1]]
     known_points = KnownPoints(planned_points, store, benchmark, session.sample)
@@ -304,12 +314,13 @@ def run_sweep(
 
     for doubt in list_sweep_doubts(sweep, session) if missing else ():
         warn_once(doubt)
-    computation, quiet_context = PointComputation(session.compute, session.request), replace(context, warn=warn_once)
+    computation, point_context = PointComputation(session.compute, session.request), replace(context, warn=warn_once)
     try:
-        with open_workers(quiet_context, mixable=True) as workers:
+        # mixable: different hardware may compute points of one sweep, since each point states its device
+        with open_workers(point_context, mixable=True) as workers:
             if workers is not None and missing:
                 _check_workers(sweep, session, workers)
-            failures = compute_points(missing, len(planned_points), store, computation, workers, quiet_context)
+            failures = compute_points(missing, len(planned_points), store, computation, workers, point_context)
     except WorkersGone:
         raise
     except Paused:
@@ -335,6 +346,7 @@ def _check_workers(sweep: Sweep, session: SweepSession, workers: Workers) -> Non
 
 def list_sweep_doubts(sweep: Sweep, session: SweepSession) -> list[str]:
     """Sentences about possible problems of all recipes' checkpoints, each once, from a sample of their weights."""
+    # The note says that a recipe learns from the images that the sweep is judged on.
     sentences: dict[str, None] = {sweep.learning_note: None} if sweep.learning_note else {}
     for recipe in sweep.recipes:
         with contextlib.suppress(MergingError):  # only the points of this recipe fail, with the reason

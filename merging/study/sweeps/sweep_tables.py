@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STARTUP_SECONDS = 4.0  # seconds before the first point begins: loading, reading digests
 COMBINING_SECONDS = 0.1  # estimated seconds for a weighted sum; used until a point has its time
 AVERAGE_COLUMNS = ["in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score"]
-PlainRow = tuple[Any, ...]
+PlainRow = tuple[Any, ...]  # the cells of one row of a table, in the order of its columns
 COUNT_COLUMNS = ["tasks_in", "tasks_out", "n_in", "n_out"]
 
 
@@ -83,12 +83,16 @@ def _seconds_per_point(
     earlier_facts: Sequence[Mapping[str, Any]],
     runs: Sequence[Run],
 ) -> tuple[float, bool]:
-    """Seconds for one point, and whether they come from earlier points."""
+    """Seconds for one point, and whether they come from earlier points.
+
+    ``combines_weights``: points on lines and in planes are weighted sums of models, which need no merge.
+    """
     benchmark, chain = session.sampled, [step.key for _, step in recipe.stages]
     rates, merges = [], []
     for facts in earlier_facts:
         try:
             rates.append(float(facts["seconds"][EVALUATING]) / int(facts["images"]))
+            # "weights": whether the earlier point combined the weights of models instead of merging them
             if bool(facts["weights"]) == combines_weights and (combines_weights or facts["chain"] == chain):
                 merges.append(float(facts["seconds"][MERGING]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
@@ -204,7 +208,9 @@ def average_row(planned_point: NamedPoint, point: Point, rows: Sequence[PlainRow
     """The row of ``average_rows`` of one point, from its rows of ``sweep_table``."""
     task, split, accuracy, n = (points.SCORE_COLUMNS.index(name) for name in ("task", "split", "accuracy", "n"))
     summary = summary_of(
-        [(row[task], row[accuracy], row[n]) for row in rows], {row[task] for row in rows if row[-1]}, {}
+        [(row[task], row[accuracy], row[n]) for row in rows],
+        {row[task] for row in rows if row[-1]},  # the last column is in_domain
+        {},  # no reference accuracies
     )
     identity = (
         planned_point.point.line,
@@ -218,6 +224,7 @@ def average_row(planned_point: NamedPoint, point: Point, rows: Sequence[PlainRow
 
 
 def _value_columns(sweep: Sweep) -> str:
+    """The columns of the values, as a text with one letter for each: "x" or "xy"."""
     return "xy"[: len(sweep.axes)]
 
 
@@ -229,7 +236,7 @@ def average_rows(rows: pd.DataFrame) -> pd.DataFrame:
     values = (rows[name].tolist() for name in (*columns, "task", "accuracy", "n", "in_domain"))
     groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for row in zip(*values, strict=True):
-        groups.setdefault(row[:-4], []).append(row[-4:])
+        groups.setdefault(row[:-4], []).append(row[-4:])  # by point; task, accuracy, n, in_domain
     averages = []
     for identity, tasks in groups.items():
         summary = summary_of([task[:3] for task in tasks], {task[0] for task in tasks if task[3]}, {})

@@ -15,7 +15,7 @@ from merging.study.runs.opened_recipe import OpenedRecipe
 
 
 class CombinedCheckpoint(Checkpoint):
-    """base + Σ coefficient · (checkpoint − base), in the base's dtype; buffers are the base's.
+    """base + Σ coefficient · (checkpoint − base), in the base's dtype; buffers (tensors never merged) are the base's.
 
     No tensor stays in memory: each read reads the same span of every checkpoint. With the single term (1, checkpoint)
     it equals that checkpoint bit for bit.
@@ -27,7 +27,7 @@ class CombinedCheckpoint(Checkpoint):
     def __init__(self, base: Checkpoint, terms: Sequence[tuple[float, Checkpoint]], name: str = "combination") -> None:
         if terms:
             parts = {f"{number}: {part.name}": part for number, (_, part) in enumerate(terms, 1)}
-            check_fit(base, parts, values=False).raise_if_unfit()
+            check_fit(base, parts, values=False).raise_if_unfit()  # compares names and shapes, reads no numbers
         self.name, self.label = name, "memory"
         self.infos, self.metadata = base.infos, base.metadata
         self._base = base

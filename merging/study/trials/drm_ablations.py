@@ -160,5 +160,5 @@ def _summarize_shares(shares: Sequence[float]) -> dict[str, float]:
 
 def _compute_shares(blocks: Tensor, cuts: Sequence[float]) -> list[float]:
     """For each cut the share of the ranks above it, of blocks (K, m, n) side by side."""
-    values = left_factors(blocks, 0.0)[1]
+    values = left_factors(blocks, rank_tol=0.0)[1]
     return [float((values > cut * values.max()).to(torch.float64).mean().cpu()) if len(values) else 0.0 for cut in cuts]

@@ -66,7 +66,7 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
     Σ_k X_kᵀX_k spans. "weights": in-domain accuracy of LOT's closed form for task vectors and for whole weights, and of
     each task's own expert: a row per solved (``TASK_VECTORS``, ``WHOLE_WEIGHTS`` or ``OWN_EXPERTS``), exemplars (0 for
     own experts), seed and task. Both forms have the same exemplars, cut-off and scaling 1, and differ only by
-    -(I - Π) θ₀ (LOT, Eq. 20).
+    -(I - Π) θ₀, where Π projects onto the input directions of the exemplars (LOT, Eq. 20).
 
     Raises:
         TaskError: the benchmark has no expert.

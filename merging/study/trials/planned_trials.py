@@ -1,5 +1,8 @@
 """Computes the trials of a measurement, one after another in this process, or on workers.
 
+A trial is one of many independent merges with its evaluation. An answer has the result as "trial"; that of a worker
+also has the worker's "device", and "memory", warnings that its memory was insufficient.
+
 Answers are in the order of the plan, not in the order in which trials end, so that tables have the same bytes.
 """
 

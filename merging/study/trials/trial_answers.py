@@ -1,4 +1,4 @@
-"""Answers of trials, stored when all workers are lost, until the measurement is stored.
+"""Answers of trials (merges with their evaluations), stored when all workers are lost, until the measurement is stored.
 
 Only workers of the same kind may use them again: one measurement needs one program version on one kind of hardware.
 """
@@ -13,7 +13,7 @@ from merging.base.files.records import JsonRecords
 from merging.study.runs.run_store import Store
 
 FOLDER, VERSION = "trials", 1
-ANSWER_KEYS = ("trial", "device", "memory")  # of an answer
+ANSWER_KEYS = ("trial", "device", "memory")  # the trial's result, the worker's device, warnings about its memory
 
 
 class StoredAnswers:
@@ -23,7 +23,7 @@ class StoredAnswers:
         self._records, self._name = JsonRecords(store.root / FOLDER, VERSION), measurement
 
     def read(self, kind: str) -> dict[str, dict[str, Any]]:
-        """The answers of workers of this kind; empty if the kind is unknown."""
+        """The answers of workers of this kind (program version and hardware); empty if the kind is unknown."""
 
         def build(record: Any) -> dict[str, dict[str, Any]]:
             answers = record["answers"] if kind and record["kind"] == kind else {}
