@@ -17,7 +17,7 @@ from merging.base.text import did_you_mean, exact_text
 from merging.methods import factor_rules
 
 BOUND = "bound"  # the key of a field's metadata
-TABLE = "table"  # the kind of a parameter that holds rules
+TABLE = "table"  # the kind of a parameter that holds factor rules: factors for selected tensors
 # Names of parameters in papers and other programs, in lower case, and the names that methods here use for the same.
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("lambda", "lamda", "lam", "alpha", "coef", "coefficient", "scale", "scaling_coef",

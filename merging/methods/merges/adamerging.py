@@ -57,7 +57,7 @@ def learn(blend: Blend, params: AdamergingParams) -> Survey:
 
     def descend(slot: Slot, gradient: Tensor | None) -> Tensor | None:
         learned.move(adam, slot.name, _coefficient_gradient(slot, gradient, adam.steps, learned.all_model_values))
-        return write_merged(slot, None) if adam.steps < params.steps else None
+        return write_merged(slot, None) if adam.steps < params.steps else None  # no loss follows the last step
 
     if blend.live_parameters and adam.steps < params.steps:
         blend.report_detail(f"step {adam.steps + 1} of {params.steps}")
@@ -84,7 +84,8 @@ def _coefficient_gradient(
 ) -> Tensor:
     """The derivatives (K,) of the loss by the experts' coefficients of a tensor: ⟨gradient, task vector⟩.
 
-    Raises MergingError if one is not finite; ``list_coefficients`` is for the message.
+    Raises MergingError if one is not finite; for its message are ``list_coefficients`` and ``steps``, the number of
+    steps begun.
     """
     if gradient is None:  # the tensor is not part of the tower that encodes images
         return torch.zeros(len(slot.experts), dtype=torch.float64)
@@ -122,7 +123,7 @@ def _count_images(params: AdamergingParams, image_counts: Sequence[int]) -> int:
 def _count_reads(params: AdamergingParams, experts: int) -> int:
     # By task, a step reads all models for the gradient and again to write the merged model; by tensor, once for both.
     passes = 2 * params.steps if params.granularity == "task" else params.steps + 1
-    return 1 + passes * (experts + 1) if params.steps else 0
+    return 1 + passes * (experts + 1) if params.steps else 0  # 1: the pretrained model, to build the network
 
 
 register(

@@ -142,7 +142,8 @@ def _count_images(params: LocalizeAndStitchParams, image_counts: Sequence[int]) 
 
 def _count_reads(params: LocalizeAndStitchParams, experts: int) -> int:
     limits = 2 * (experts + 1)  # two passes over all models find the limits
-    return limits + 1 + experts * (params.steps + 1) * 2  # a step reads the pretrained model and the task's expert
+    # 1: the pretrained model, to build the network. A step reads the pretrained model and the task's expert.
+    return limits + 1 + experts * (params.steps + 1) * 2
 
 
 register(

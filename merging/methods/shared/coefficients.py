@@ -24,7 +24,8 @@ class Coefficients:
 
     ``raw`` holds the learned values. With ``clamp`` "forward", the model uses them clipped to [0, 1], and values
     outside have no gradient; with "project", ``raw`` itself is clipped after every step; with "none" it is unbounded.
-    ``init`` is in [0, 1], so zero steps equal task arithmetic at ``init`` for every clamp.
+    ``init`` is in [0, 1], so zero steps equal task arithmetic at ``init`` for every clamp. ``live`` are the tensors
+    that no edit drops for every expert; the others have no coefficients, and are ``pruned`` in the table.
     """
 
     def __init__(
@@ -110,7 +111,9 @@ class Coefficients:
             )
         return {
             "coefficients": final.reset_index(drop=True),
-            "coefficient_steps": pd.concat(history, ignore_index=True)[["step", *final.columns[:-1]]],
+            "coefficient_steps": pd.concat(history, ignore_index=True)[
+                ["step", *final.columns[:-1]]
+            ],  # without "pruned"
             "learning": self._build_learning_table(),
         }
 
