@@ -137,6 +137,7 @@ class RoutedNetwork:
         nbytes = self._count_bytes(max(map(len, orders)), 1, per_image)
         if lean:
             layers = self.tower.merged.architecture.layers
+            # One block's activations, and one block's mixtures for all tasks.
             nbytes = nbytes // layers + self._count_bytes(0, len(orders), per_image=False) // layers
         several_threads = parallel_pieces(self.device) > 1
         outcomes = self._run_by_task(batches, nbytes) if several_threads else self._run_by_section(batches)

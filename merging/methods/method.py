@@ -77,9 +77,7 @@ class Method:
     params: type[Params] = NoParams
     needs: Needs = Needs.NOTHING
     needs_when: Callable[[Any], bool] = lambda _: True  # whether it needs the data of ``needs`` with these parameters
-    gradients: Gradients | None = (
-        None  # the statistic of gradients that it needs in place of layer inputs
-    )
+    gradients: Gradients | None = None  # the statistic of gradients that it needs in place of layer inputs
     heads: bool = False  # whether it needs each task's zero-shot head in addition to the images
     variant: str = ""  # the choices of this implementation where the literature disagrees
     version: int = 1  # raised whenever results change, so that stored runs are not mistaken for new ones
@@ -117,12 +115,12 @@ class Method:
         return self.needs if self.needs_when(params) else Needs.NOTHING
 
     def is_elementwise(self, params: Params) -> bool:
-        """Whether the method works scalar by scalar on every tensor; one that does so on a linear weight always does."""
+        """Whether the method works scalar by scalar on all tensors; if so on a linear weight, it always does."""
         return self.elementwise(params, LINEAR_WEIGHT)
 
     @property
     def reads_layer_inputs(self) -> bool:
-        """Whether the method needs layer inputs (rows that enter a layer), which a caller can pass in place of images."""
+        """Whether the method needs the rows that enter layers, which a caller can pass in place of images."""
         return self.gradients is None and self.learn is None and self.role != "adapt"
 
     def learns(self, params: Params) -> bool:

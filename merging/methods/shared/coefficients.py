@@ -109,11 +109,10 @@ class Coefficients:
             final = final.sort_values(
                 ["expert", "order"], key=lambda column: column.map(ranks) if column.name == "expert" else column
             )
+        # The history has all columns but the last, ``pruned``.
         return {
             "coefficients": final.reset_index(drop=True),
-            "coefficient_steps": pd.concat(history, ignore_index=True)[
-                ["step", *final.columns[:-1]]
-            ],  # without "pruned"
+            "coefficient_steps": pd.concat(history, ignore_index=True)[["step", *final.columns[:-1]]],
             "learning": self._build_learning_table(),
         }
 
