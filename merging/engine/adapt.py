@@ -110,9 +110,8 @@ def adapt(
     learning_state = learning_state or LearningState()
 
     def adapt_on(device: torch.device) -> AdaptResult:
-        work = _AdaptWork(
-            method, params, RunInputs(merged, experts, input_source=None, device=device), tasks, architecture
-        )
+        inputs = RunInputs(merged, experts, input_source=None, device=device)
+        work = _AdaptWork(method, params, inputs, tasks, architecture)
         meter = context.meter(work.total)
         data = {"layer_inputs": layer_inputs, "exemplars": exemplar_tasks}
         stored = work.store_parts(recipe, pretrained, data, meter)
@@ -125,8 +124,7 @@ def adapt(
         del network
         modules = replace(untrained, learned=learned.to_device(torch.device("cpu")))
         tables = work.tables(modules, meter)
-        # Learning may take less than the estimate.
-        meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
+        meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)  # what was overestimated
         host_modules = modules if is_host(device) else replace(modules)  # without the tower in the device's memory
         return AdaptResult(host_modules, {**learned.tables, **tables}, learned.warnings)
 
@@ -136,8 +134,7 @@ def adapt(
 
     with learning_state.remove_on_failure():
         adapted, oom_warnings = retry_on_oom(choose_device(context.device), adapt_in_one_thread)
-    # Sentences on steps of the chain whose learning may have little effect.
-    doubts = chain_rules.list_doubts([(method, step.params) for method, step in recipe.stages])
+    doubts = chain_rules.list_doubts([(method, step.params) for method, step in recipe.stages])  # about learning
     few_images = warn_of_few_images(tasks)
     return replace(adapted, warnings=(*adapted.warnings, *doubts, *few_images, *learning_state.warnings, *oom_warnings))
 
