@@ -130,7 +130,7 @@ def count_passes(recipe: Recipe) -> int:
 
 
 def _needs_count_pass(recipe: Recipe) -> bool:
-    """Whether the merge counts over all tensors and sees them whole, which takes another pass."""
+    """Whether the merge counts over all tensors, as TIES counts signs, and sees them whole: it takes another pass."""
     merge = recipe.methods[-1]
     merge_counts = isinstance(merge, Merge) and merge.provisional is not None
     pairs = zip(recipe.methods, recipe.steps, strict=True)

@@ -243,5 +243,5 @@ class CapturedInputs:
 
 def _prepare_thread(grad: bool) -> None:
     """Prepare a thread that computes while others do; ``grad`` is whether the starting thread records gradients."""
-    ONE_THREAD()
+    ONE_THREAD()  # torch computes with one thread in this one
     torch.set_grad_enabled(grad)

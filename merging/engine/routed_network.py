@@ -26,7 +26,7 @@ from merging.methods.adapted_network import Route, Router
 from merging.methods.learning import batch_order, entropies
 
 ACTIVATIONS_CPU, ACTIVATIONS_GPU = 1 << 30, 1 << 34  # bytes above which the backward pass recomputes blocks
-SAVED_WIDTHS = 24  # numbers that a block saves per token for the backward pass, in widths; attention's come on top
+SAVED_WIDTHS = 24  # numbers, in tower widths, that a block saves per token for the backward pass, without attention
 MLP = ("c_fc.weight", "c_fc.bias", "c_proj.weight", "c_proj.bias")
 Use = tuple[int, str]  # the use of a router's tensor: the number of the block that uses it, and the tensor's name
 LossAndGradients = tuple[Tensor, dict[Use, Tensor | None]]  # a loss (scalar), and its gradient (*S) for every use

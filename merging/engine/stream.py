@@ -161,7 +161,7 @@ class Stream:
         are edited.
         """
         if self.in_pieces:
-            workers = parallel_pieces(self.inputs.device)
+            workers = parallel_pieces(self.inputs.device)  # ONE_THREAD: in each worker, torch computes with one thread
             reads = self._list_edited_runs(stride) if self.stages else self.inputs.sample_blocks(stride)
             with limit_to_one_thread(), map_in_threads(reads, workers, workers + 1, ONE_THREAD) as slots:
                 for slot, scalars in slots:
@@ -280,8 +280,10 @@ class Stream:
         for position, parameter in enumerate(self.inputs.in_capture_order):
             scalars, nbytes = self._count_scalars(parameter), self.inputs.layer_bytes(parameter)
             run = partial(self._run_unit, work, read, parameter, turns, position)
+            # If inputs pass through merged layers, the earlier sections must be merged before a section starts.
             group = parameter.section if self.inputs.merged_inputs is not None else None
-            yield Unit(parameter.name, scalars, nbytes, scalars * self.inputs.dtype.itemsize, run, group)
+            result_bytes = scalars * self.inputs.dtype.itemsize
+            yield Unit(parameter.name, scalars, nbytes, result_bytes, run, group)
 
     def _run_unit(
         self,

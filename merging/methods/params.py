@@ -46,12 +46,12 @@ class Bound:
     default: Any
     label: str
     help: str
-    symbol: str = ""
+    symbol: str = ""  # in formulas, LaTeX
     low: float = -math.inf
     high: float = math.inf
     open_low: bool = False
     slider: tuple[float, float] | None = None
-    step: float | None = None
+    step: float | None = None  # of the slider
     choices: tuple[str, ...] = ()
     optional: bool = False
     unset: str = ""

@@ -101,7 +101,7 @@ def _list_first_rules(
     if (common := _find_commonest(factors)) != 1.0:
         yield [FactorRule(factor=common)]
     yield _common_rules(factors, {name: (slice(i, i + 1), slice(None)) for i, name in enumerate(experts)}, "experts")
-    positions: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}  # {block or section: columns}
     roles: dict[str, list[int]] = {}
     for i, p in enumerate(parameters):
         if p.block is not None or p.section in SECTIONS:  # no rule selects a tower's tensors before its blocks

@@ -91,6 +91,7 @@ class Modules:
         if self.learned.router:
             yield "", ROUTER, MappingCheckpoint(self.learned.router, ROUTER)
         if self.base is not None:
+            # Adapts that combine whole models of unedited experts store the whole tower, others only some tensors.
             yield "", PRETRAINED if self.method.as_they_came else BASE, self.base
 
     def features(self, images: Tensor, task: str | None = None) -> Tensor:

@@ -33,7 +33,7 @@ class LwptvParams(Params):
     granularity: str = choice(
         "tensor", "parameter", label="Granularity", help="Keep or drop whole tensors (LwPTV) or scalars (PwPTV)."
     )
-    split_qkv: bool = fields.split_qkv(("granularity", "tensor"))
+    split_qkv: bool = fields.split_qkv(when=("granularity", "tensor"))
 
 
 Masks = dict[str, tuple[bool, ...]]  # tensor granularity: tensor -> whether each expert keeps it

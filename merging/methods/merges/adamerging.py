@@ -25,7 +25,9 @@ class AdamergingParams(Params):
         "tensor", "task", label="Granularity", help="One coefficient per task and tensor, or one per task."
     )
     steps: int = fields.learning_steps(500, (50, 1000), "Steps of Adam; 0 is task arithmetic at the initial value.")
-    lr: float = fields.learning_rate(1e-3, (1e-4, 1e-2), 1e-4, "About how far one step moves each coefficient.")
+    lr: float = fields.learning_rate(
+        1e-3, slider=(1e-4, 1e-2), step=1e-4, help="About how far one step moves each coefficient."
+    )
     init: float = fraction(0.3, symbol=r"\lambda_0", label="Initial value", help="Initial value of every coefficient.")
     batch: int = fields.task_batch(32)
     clamp: str = choice(
@@ -36,7 +38,7 @@ class AdamergingParams(Params):
         1.0, symbol=r"\eta", label="Shrink", help="Factor on all coefficients, applied after the last step."
     )
     seed: int = fields.image_seed()
-    split_qkv: bool = fields.split_qkv(("granularity", "tensor"))
+    split_qkv: bool = fields.split_qkv(when=("granularity", "tensor"))
 
 
 TensorCoefficients = dict[str, tuple[float, ...]]  # tensor -> coefficient of each expert
