@@ -1,4 +1,7 @@
-"""Puts an adapt on top of a merged model: stores tensors of every task, learns from images, and builds tables."""
+"""Puts an adapt on top of a merged model: stores tensors of every task, learns from images, and builds tables.
+
+An adapt is the last step of some chains: it adds modules per task, or a router, to the merged model.
+"""
 
 from __future__ import annotations
 
@@ -96,18 +99,19 @@ def adapt(
     assert recipe.adapt is not None
     method, params = registry.find_adapt(recipe.adapt.key), recipe.adapt.params
     exemplar_tasks, unlabeled = check_exemplars(exemplars), check_test_data(test_data)
-    check_kind(recipe, pretrained)
+    check_kind(recipe, pretrained)  # of network: images run through CLIP only
     check_needs(recipe, experts, layer_inputs, exemplar_tasks, unlabeled)
     needs = method.needs_for(params)
-    labeled_tasks = (unlabeled if needs == Needs.TEST_DATA else exemplar_tasks) or {}
-    tasks = {name: replace(labeled_tasks[name], labels=None) for name in experts if needs != Needs.NOTHING}
+    task_images = (unlabeled if needs == Needs.TEST_DATA else exemplar_tasks) or {}
+    tasks = {name: replace(task_images[name], labels=None) for name in experts if needs != Needs.NOTHING}
     architecture = Architecture.from_checkpoint(merged, fallback=pretrained)
     for name, task in tasks.items():
         check_fits(name, task, architecture)
     learning_state = learning_state or LearningState()
 
     def adapt_on(device: torch.device) -> AdaptResult:
-        work = _AdaptWork(method, params, RunInputs(merged, experts, None, device), tasks, architecture)
+        inputs = RunInputs(merged, experts, input_source=None, device=device)
+        work = _AdaptWork(method, params, inputs, tasks, architecture)
         meter = context.meter(work.total)
         data = {"layer_inputs": layer_inputs, "exemplars": exemplar_tasks}
         stored = work.store_parts(recipe, pretrained, data, meter)
@@ -120,7 +124,7 @@ def adapt(
         del network
         modules = replace(untrained, learned=learned.to_device(torch.device("cpu")))
         tables = work.tables(modules, meter)
-        meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
+        meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)  # what was overestimated
         host_modules = modules if is_host(device) else replace(modules)  # without the tower in the device's memory
         return AdaptResult(host_modules, {**learned.tables, **tables}, learned.warnings)
 
@@ -130,7 +134,7 @@ def adapt(
 
     with learning_state.remove_on_failure():
         adapted, oom_warnings = retry_on_oom(choose_device(context.device), adapt_in_one_thread)
-    doubts = chain_rules.list_doubts([(method, step.params) for method, step in recipe.stages])
+    doubts = chain_rules.list_doubts([(method, step.params) for method, step in recipe.stages])  # about learning
     few_images = warn_of_few_images(tasks)
     return replace(adapted, warnings=(*adapted.warnings, *doubts, *few_images, *learning_state.warnings, *oom_warnings))
 
@@ -157,7 +161,7 @@ class _AdaptWork:
 
     @property
     def learning(self) -> int:
-        """The work of learning: three forward passes per image, or a tenth of a pass if the method runs no images."""
+        """The work of learning: three forward passes per image that runs, or a tenth of a pass per image if none do."""
         passes = 3 * self.method.learns_on(self.params, [len(task.images) for task in self.tasks.values()])
         return self.scalars * (passes or max(1, self.images // 10))
 
@@ -184,11 +188,14 @@ class _AdaptWork:
         if self.method.exclusive or self.method.as_they_came:
             base = self.inputs.pretrained if self.method.exclusive else pretrained  # subtracted from the experts
             towers = {name: convert_naming(expert, "open_clip") for name, expert in experts.items()}
-            inputs = RunInputs(convert_naming(base, "open_clip"), towers, None, device)
-            slots: AbstractContextManager[Stream] = nullcontext(Stream(inputs, (), False, meter, STORING))
+            inputs = RunInputs(convert_naming(base, "open_clip"), towers, input_source=None, device=device)
+            slots: AbstractContextManager[Stream] = nullcontext(
+                Stream(inputs, stages=(), in_pieces=False, meter=meter, phase=STORING)
+            )
             names = {name: name for name in inputs.pretrained.infos}
         else:
             stored_names = tower_names(pretrained).items()
+            # {name in the checkpoint: open_clip's}; adapts store none of the tensors that a checkpoint splits in parts.
             names = {parts[0]: VISUAL + name for name, parts in stored_names if len(parts) == 1}
             slots = edited_tensors(recipe, pretrained, experts, **data, device=device, meter=meter, phase=STORING,
                            only=self._stored_names(pretrained))  # fmt: skip

@@ -1,4 +1,8 @@
-"""The work of a chain, in units that no machine changes: passes over tensors, bytes, operations, passes of towers."""
+"""The work of a chain, in units that no machine changes: passes over tensors, bytes, operations, passes of towers.
+
+A chain is edits and a merge; an adapt, which adds modules to the merged model, may follow. A survey is a pass over all
+tensors for the statistics of one method.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +62,7 @@ def chain_work(
     """
     models, passes = (pretrained, *experts.values()), count_passes(recipe)
     merged = [p.name for p in pretrained.parameters if p.role not in UNMERGED]
-    written = len(experts) if recipe.per_task else 1
+    written = len(experts) if recipe.per_task else 1  # models
     captures, through_merged = count_input_passes(recipe), _uses_merged_inputs(recipe)
     gradient_kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
     exemplar_count = recipe.exemplars.per_task * len(experts) if recipe.exemplars else 0
@@ -126,7 +130,7 @@ def count_passes(recipe: Recipe) -> int:
 
 
 def _needs_count_pass(recipe: Recipe) -> bool:
-    """Whether the merge counts over all tensors and sees them whole, which takes another pass."""
+    """Whether the merge counts over all tensors, as TIES counts signs, and sees them whole: it takes another pass."""
     merge = recipe.methods[-1]
     merge_counts = isinstance(merge, Merge) and merge.provisional is not None
     pairs = zip(recipe.methods, recipe.steps, strict=True)
@@ -137,7 +141,7 @@ def count_input_passes(recipe: Recipe) -> int:
     """How often exemplars run through the experts for layer inputs: in surveys, and in the pass that merges."""
     readers = _layer_input_methods(recipe)
     surveys = sum(method.surveys(params) for method, params in readers)
-    return surveys + (surveys < len(readers))
+    return surveys + (surveys < len(readers))  # methods without a survey read in the pass that merges
 
 
 def _uses_merged_inputs(recipe: Recipe) -> bool:
@@ -226,7 +230,7 @@ def _named_maps(
             count = len(packed[parameter.name].parts) if parameter.name in packed else 1
             sides = outputs // count, math.prod(input_sides)
             transposed = is_transposed(parameter)
-            row_count = (images or 1) * rows.get(parameter.role, tokens) if tower else math.inf
+            row_count = (images or 1) * rows.get(parameter.role, tokens) if tower else math.inf  # infinite: unknown
             matrix = LinearMap(tasks, *(sides[::-1] if transposed else sides), row_count)
             maps += [(parameter.name, matrix)] * count
     return maps

@@ -122,7 +122,10 @@ def gradient_files(inputs: RunInputs, rows: int, count: int = 1) -> Iterator[lis
 
 
 class _GradientTower:
-    """A checkpoint's tower in the compute dtype; its loss is differentiated with respect to the stored tensors."""
+    """A checkpoint's tower in the compute dtype; its loss is differentiated with respect to the stored tensors.
+
+    Several stored tensors, such as query, key and value, may be parts of one tensor of the tower.
+    """
 
     def __init__(self, checkpoint: Checkpoint, inputs: RunInputs) -> None:
         self._inputs = inputs
@@ -155,6 +158,7 @@ class _GradientTower:
                 meter.advance(count * self._numel, PHASE, name)
         for key, total in sums.items():
             if not torch.isfinite(total.div_(len(task.images)).sum()).cpu():
+                # Reads all values; the error names every tensor with NaN or infinity.
                 check_fit(self._inputs.pretrained, self._inputs.experts, values=True).raise_if_unfit()
                 raise MergingError(f"The gradients of {name!r} in tensor {key!r} are not finite; check its head.")
         return sums

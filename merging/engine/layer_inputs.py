@@ -1,4 +1,8 @@
-"""Layer inputs as moments: from rows that the caller passes, or captured from exemplars."""
+"""Layer inputs as moments: from rows that the caller passes, or captured from exemplars.
+
+Layer inputs are the rows that enter a weight while exemplars run through a network. A team is the pretrained model and
+its experts with tensors under shared names.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +132,9 @@ class CapturedInputs:
 
     Every expert receives its own task's exemplars (n, 3, h, w), in batches. Callers should request parameters in
     forward order: memory holds the tokens between two blocks and the moments of one block, and a request for an earlier
-    block runs the exemplars through the network again from the start.
+    block runs the exemplars through the network again from the start. Blocks are numbered as sections: section 0 is the
+    network before the blocks, section i + 1 is block i, and the last section follows the blocks. The checkpoint
+    ``like`` states the architecture of experts without metadata.
 
     Raises:
         NeedsError: an expert has no exemplars, or images that its tower cannot take.
@@ -152,7 +158,7 @@ class CapturedInputs:
         self._images = {name: exemplars[name].to(device, torch.float32) for name in self._encoders}
         self._threads = min(parallel_pieces(device), len(experts))
         self._report_lock = Lock()  # progress of several experts is reported one after the other
-        self._next_section = 0
+        self._next_section = 0  # the one that runs next
         self._tokens: dict[str, Tensor] = {}  # {expert: (n, T, w)}
         self._moments: list[dict[str, Moments]] = []  # of the section that ran last, per expert
         self._norms = {p.name for p in next(iter(experts.values())).parameters if p.role == Role.NORM_SCALE}
@@ -237,5 +243,5 @@ class CapturedInputs:
 
 def _prepare_thread(grad: bool) -> None:
     """Prepare a thread that computes while others do; ``grad`` is whether the starting thread records gradients."""
-    ONE_THREAD()
+    ONE_THREAD()  # torch computes with one thread in this one
     torch.set_grad_enabled(grad)

@@ -18,7 +18,8 @@ from merging.models.tower_names import assemble
 class MergedInputs(CapturedInputs):
     """Layer inputs of every expert's exemplars, which pass through the merged sections before the layer's section.
 
-    Inside its section, a layer's inputs pass through the expert's own layers. Callers request parameters in forward
+    Inside its section (what comes before the blocks, one block, or what follows them), a layer's inputs pass through
+    the expert's own layers. Callers request parameters in forward
     order and pass every merged tensor to ``add``. Memory holds, besides a section's moments, the merged tensors of a
     section and the tokens of all exemplars. All computations are in ``dtype``.
 

@@ -1,4 +1,8 @@
-"""The pass of a chain that merges: it turns slots into stored values, in this process or on workers."""
+"""The pass of a chain that merges: it turns slots into stored values, in this process or on workers.
+
+Some merges, such as TIES, count over all tensors: the sum of the elected signs decides exact ties. They can count in
+this pass, with a provisional result for every slot; slots whose result the count can change are then merged again.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ class MergeStep:
     merge: Stage
     after: tuple[Stage, ...]
     output: Output
-    merged_inputs: MergedInputs | None
+    merged_inputs: MergedInputs | None  # layer inputs that pass through the layers merged so far
     counts: bool  # whether the merge counts over all tensors in this pass
     lock: Lock = field(default_factory=Lock)
 
@@ -78,6 +82,7 @@ class MergeStep:
         )
         weights = None if self.merged_inputs is None else merged_values(slot, change, kept)
         for stage in self.after:
+            # A row per merged model: one, or one per expert.
             rows = change.reshape(len(self.output.sinks), *slot.pretrained.shape)
             edited, kept = stage.edit(replace(slot, experts=tuple(self.output.sinks), task_vectors=rows), kept)
             change = edited.task_vectors.reshape(change.shape)
@@ -106,7 +111,8 @@ def run_merging_pass(
     in_pieces, counts = all(stage.is_elementwise for stage in stages), merge.method.provisional is not None
     phase = f"Merging with {merge.method.title}"
     stream = Stream(selected, before, in_pieces, meter, phase, notes, cut=make_cut_predicate(inputs, stages))
-    if counts and (selected is not inputs or not in_pieces):  # most whole tensors would be merged again
+    # A part of the tensors cannot give the count, and most whole tensors would be merged again: count in a pass before.
+    if counts and (selected is not inputs or not in_pieces):
         meter.total += inputs.work if in_pieces else 0  # otherwise ``count_passes`` includes this pass
         counting = replace(stream, inputs=inputs, notes=None)
         total = sum(counting.map(lambda slot: stages[-1].run_provisional(slot).count))

@@ -81,7 +81,7 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
         NeedsError: layer inputs or gradients are missing, which a caller can pass for any network.
         FamilyError: the step is impossible with any data.
     """
-    if not pretrained.is_inferred:
+    if not pretrained.is_inferred:  # CLIP
         return
     network = title_of(pretrained.infos) or "another network"
     caller_data = {DataBeyondClip.LAYER_INPUTS: layer_inputs, DataBeyondClip.GRADIENTS: gradients}
@@ -117,6 +117,7 @@ def needs_beyond_clip(method: Method, params: Params) -> DataBeyondClip:
 def warn_of_few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, ...]:
     """A sentence if the merge works on matrices, and these hold less than half of another network's scalars."""
     method, params = recipe.methods[-1], recipe.steps[-1].params
+    # A method without ``algebra``, operations on a matrix of whatever size, does not work on matrices.
     if not pretrained.is_inferred or method.is_elementwise(params) or not method.algebra(params, LinearMap(2, 8, 8)):
         return ()
     sizes = {p: pretrained.infos[p.name].numel for p in pretrained.parameters if p.role not in UNMERGED}
@@ -124,6 +125,7 @@ def warn_of_few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, .
     share = sum(sizes[p] for p in matrices) / max(sum(sizes.values()), 1)
     if share >= MIN_MATRIX_SHARE:
         return ()
+    # Merges with the parameter ``others`` leave the rest pretrained or average it; those without it average it.
     others = "stay pretrained" if params.effective_values().get("others") == "pretrained" else "take the mean"
     return (
         f"{method.title} treats {len(matrices)} of {plural(len(sizes), 'tensor')} ({share:.0%} of the numbers) as "

@@ -1,4 +1,4 @@
-"""The outputs of a merge: sinks for merged tensors, counts per tensor, and notes of methods."""
+"""The outputs of a merge: sinks for merged tensors, counts per tensor, and notes (rows of tables) of methods."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from merging.methods.adapted_network import Route, Router
 from merging.methods.learning import batch_order, entropies
 
 ACTIVATIONS_CPU, ACTIVATIONS_GPU = 1 << 30, 1 << 34  # bytes above which the backward pass recomputes blocks
-SAVED_WIDTHS = 24  # numbers that a block saves per token for the backward pass, in widths; attention's come on top
+SAVED_WIDTHS = 24  # numbers, in tower widths, that a block saves per token for the backward pass, without attention
 MLP = ("c_fc.weight", "c_fc.bias", "c_proj.weight", "c_proj.bias")
 Use = tuple[int, str]  # the use of a router's tensor: the number of the block that uses it, and the tensor's name
 LossAndGradients = tuple[Tensor, dict[Use, Tensor | None]]  # a loss (scalar), and its gradient (*S) for every use
@@ -137,6 +137,7 @@ class RoutedNetwork:
         nbytes = self._count_bytes(max(map(len, orders)), 1, per_image)
         if lean:
             layers = self.tower.merged.architecture.layers
+            # One block's activations, and one block's mixtures for all tasks.
             nbytes = nbytes // layers + self._count_bytes(0, len(orders), per_image=False) // layers
         several_threads = parallel_pieces(self.device) > 1
         outcomes = self._run_by_task(batches, nbytes) if several_threads else self._run_by_section(batches)

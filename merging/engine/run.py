@@ -2,6 +2,9 @@
 
 Memory holds one tensor of every expert (for elementwise chains one piece of a tensor), never a model per expert. All
 checks come before the first number is written. A run that fails half-way returns nothing.
+
+A survey is a pass of one method over all tensors, for its statistics; a stage is a step of the chain with these. Dead
+scalars are those of the unused text tower in a published image encoder, which a recipe may count in global quantiles.
 """
 
 from __future__ import annotations
@@ -114,9 +117,9 @@ def run_recipe(
     if unknown := data.keys() - ChainData.__annotations__.keys():
         raise TypeError(f"A merge takes no argument {', '.join(sorted(unknown))}.")
     layer_inputs, gradients = data.get("layer_inputs"), data.get("gradients")
-    report = check_fit(pretrained, experts, values=False)
+    report = check_fit(pretrained, experts, values=False)  # not the values: the run itself finds NaN and infinity
     report.raise_if_unfit()
-    check_kind(recipe, pretrained, layer_inputs, gradients)
+    check_kind(recipe, pretrained, layer_inputs, gradients)  # of network: images run through CLIP only
     task_exemplars = check_exemplars(data.get("exemplars"))
     task_images = check_test_data(data.get("test_data"))
     check_needs(recipe, experts, layer_inputs, task_exemplars, task_images, gradients)
@@ -191,7 +194,7 @@ def _make_layer_input_source(
     """The moments that the chain reads, from the caller or captured from exemplars; None if no method reads any."""
     if not any(method.reads_layer_inputs for method, _ in recipe.data_methods):
         return None
-    if layer_inputs is not None and hasattr(layer_inputs, "moments"):
+    if layer_inputs is not None and hasattr(layer_inputs, "moments"):  # a source already
         return layer_inputs
     if layer_inputs is not None:
         return CallerInputs(layer_inputs, experts, pretrained, device)
@@ -250,9 +253,9 @@ class SingleTensors:
     ) -> None:
         check_fit(pretrained, experts, values=False).raise_if_unfit()
         dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
-        self._inputs = RunInputs(pretrained, experts, None, choose_device(device), dead)
+        self._inputs = RunInputs(pretrained, experts, input_source=None, device=choose_device(device), dead=dead)
         with limit_to_one_thread(self._inputs.device):
-            self._stages, _, _ = _run_surveys(recipe, self._inputs, Meter(0), _LearningInputs({}, None, ExitStack()))
+            self._stages, _, _ = _run_surveys(recipe, self._inputs, Meter(0), NO_LEARNING)
 
     def compute(self, name: str) -> tuple[StoredSlot, Rows]:
         """Merge one tensor: its stored values, and the rows of tables that methods note on it."""
@@ -279,6 +282,9 @@ class _LearningInputs:
 
         tasks = self.tasks[stage.method.needs_for(stage.params)]
         return learn(stage, before, slots, tasks, self.learning_state or LearningState(), self.files)
+
+
+NO_LEARNING = _LearningInputs({}, None, ExitStack())  # for chains in which no method learns
 
 
 def _run_surveys(
@@ -309,7 +315,7 @@ def _run_surveys(
                 survey = method.survey(stream, step.params)
             statistics = survey.statistics
             for name, table in survey.tables.items():
-                tables[f"{name}_{len(stages) + 1}" if name in tables else name] = table
+                tables[f"{name}_{len(stages) + 1}" if name in tables else name] = table  # by the number of the step
             warnings += survey.warnings
         stages = (*stages, Stage(method, step.params, statistics))
     return stages, tables, warnings
@@ -334,14 +340,16 @@ def edited_tensors(
     """
     from merging.recipes.recipe import Recipe
 
+    # A recipe must have a merge; this one has no survey and needs no data.
     edits = replace(recipe, merge=Recipe.build("weight_averaging").merge, adapt=None)
     source = _make_layer_input_source(edits, pretrained, experts, layer_inputs, exemplars, device)
     dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
-    meter.total += RunInputs(pretrained, experts, None, device).work * (count_passes(edits) - 1)
+    surveys = count_passes(edits) - 1  # without the pass that merges
+    meter.total += RunInputs(pretrained, experts, input_source=None, device=device).work * surveys
     with _add_gradients(edits, RunInputs(pretrained, experts, source, device, dead), exemplars, meter) as inputs:
-        stages, _, _ = _run_surveys(edits, inputs, meter, _LearningInputs({}, None, ExitStack()))  # no edit learns
+        stages, _, _ = _run_surveys(edits, inputs, meter, NO_LEARNING)  # no edit learns
         before = tuple(stage for stage in stages[:-1] if not stage.after_merge)
-        yield Stream(replace(inputs, subset=frozenset(only)), before, False, meter, phase)
+        yield Stream(replace(inputs, subset=frozenset(only)), before, in_pieces=False, meter=meter, phase=phase)
 
 
 def _fit_warnings(report: FitReport) -> tuple[str, ...]:

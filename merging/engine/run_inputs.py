@@ -1,4 +1,8 @@
-"""The checkpoints of one run, read tensor by tensor or in blocks."""
+"""The checkpoints of one run, read tensor by tensor or in blocks.
+
+A block here is a run of adjacent scalars of one tensor, for every model; it is read at once and processed in pieces. An
+edit may drop tensors: it sets their task vectors to zero for every expert.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +99,7 @@ class RunInputs:
     experts: Mapping[str, Checkpoint]
     input_source: LayerInputSource | None
     device: torch.device
-    dead: UnusedText = field(default_factory=UnusedText)  # scalars that global quantiles count in addition
+    dead: UnusedText = field(default_factory=UnusedText)  # unused text, which global quantiles count in addition
     gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # the statistics that the chain needs
     subset: frozenset[str] | None = None  # the tensors that are streamed; None: all
     merged_inputs: MergedInputs | None = None  # layer inputs that pass through the layers merged before
@@ -290,7 +294,7 @@ class RunInputs:
 
     def _raise_not_finite(self, name: str) -> None:
         """Raise an error that names every tensor with NaN or infinity in all files, not only this one."""
-        check_fit(self.pretrained, self.experts, values=True).raise_if_unfit()
+        check_fit(self.pretrained, self.experts, values=True).raise_if_unfit()  # reads all values
         raise CheckpointError(
             f"The difference between an expert and the pretrained model overflows in tensor {name!r}, although all its "
             "numbers are finite. Are these checkpoints of one family?"

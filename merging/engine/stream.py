@@ -1,4 +1,7 @@
-"""Checkpoints as a stream of slots: one tensor of every expert, or one cache-sized piece of it."""
+"""Checkpoints as a stream of slots: one tensor of every expert, or one cache-sized piece of it.
+
+Pieces come in blocks, runs of adjacent scalars of one tensor that are read at once.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +147,8 @@ class Stream:
             yield from self._map_pieces(lambda slot: self._edit_slot(slot)[0])
             return
         # Whole tensors also run on one thread, so that the result's bytes do not depend on the number of cores.
-        with limit_to_one_thread(self.inputs.device), prefetch(self.inputs.slots(False, self._drops)) as slots:
+        whole_slots = self.inputs.slots(in_blocks=False, is_dropped=self._drops)
+        with limit_to_one_thread(self.inputs.device), prefetch(whole_slots) as slots:
             for slot in slots:
                 yield self._edit_slot(self._connect_lone_slot(slot))[0]
                 self.meter.advance(_slot_work(slot), self.phase, slot.name)
@@ -157,7 +161,7 @@ class Stream:
         are edited.
         """
         if self.in_pieces:
-            workers = parallel_pieces(self.inputs.device)
+            workers = parallel_pieces(self.inputs.device)  # ONE_THREAD: in each worker, torch computes with one thread
             reads = self._list_edited_runs(stride) if self.stages else self.inputs.sample_blocks(stride)
             with limit_to_one_thread(), map_in_threads(reads, workers, workers + 1, ONE_THREAD) as slots:
                 for slot, scalars in slots:
@@ -214,7 +218,7 @@ class Stream:
         workers = parallel_pieces(self.inputs.device)
         with limit_to_one_thread():
             if workers == 1:
-                with prefetch(self.inputs.slots(True, self._drops, self.spans)) as blocks:
+                with prefetch(self.inputs.slots(in_blocks=True, is_dropped=self._drops, spans=self.spans)) as blocks:
                     for block in blocks:
                         yield from self._report_results((slot, work(slot)) for slot in self.inputs.split_block(block))
                 return
@@ -238,7 +242,8 @@ class Stream:
 
     def _connect_lone_slot(self, slot: Slot) -> Slot:
         """The slot of a whole tensor that is processed alone, connected to this stream."""
-        unit = Unit[None](slot.name, _slot_work(slot), 0, 0, lambda _: None)
+        # Only for its reports: nothing runs, and no memory is planned.
+        unit = Unit[None](slot.name, _slot_work(slot), nbytes=0, result_bytes=0, run=lambda _: None)
         return self._connect_slot(slot, partial(self._report, unit), _Turns(), 0, [])
 
     def _map_layers(self, work: Callable[[Slot, OnDetail], T]) -> Iterator[T]:
@@ -257,7 +262,7 @@ class Stream:
                 parallel_results = run_units(units, workers, piece_memory(), self._report_to_meter, ONE_THREAD)
                 results: Iterator[tuple[T, list[Note]]] = stack.enter_context(closing(parallel_results))
             else:
-                slots = stack.enter_context(prefetch(self.inputs.slots(False, self._drops)))
+                slots = stack.enter_context(prefetch(self.inputs.slots(in_blocks=False, is_dropped=self._drops)))
                 units = self._make_units(work, lambda _: next(slots))
                 results = (unit.run(partial(self._report, unit)) for unit in units)
             for parameter, (result, notes) in zip(self.inputs.in_capture_order, results, strict=True):
@@ -275,8 +280,10 @@ class Stream:
         for position, parameter in enumerate(self.inputs.in_capture_order):
             scalars, nbytes = self._count_scalars(parameter), self.inputs.layer_bytes(parameter)
             run = partial(self._run_unit, work, read, parameter, turns, position)
+            # If inputs pass through merged layers, the earlier sections must be merged before a section starts.
             group = parameter.section if self.inputs.merged_inputs is not None else None
-            yield Unit(parameter.name, scalars, nbytes, scalars * self.inputs.dtype.itemsize, run, group)
+            result_bytes = scalars * self.inputs.dtype.itemsize
+            yield Unit(parameter.name, scalars, nbytes, result_bytes, run, group)
 
     def _run_unit(
         self,
@@ -296,7 +303,10 @@ class Stream:
             turns.finish(position)
 
     def _connect_slot(self, slot: Slot, report: Report, turns: _Turns, position: int, notes: list[Note]) -> Slot:
-        """The slot of a whole tensor, with ``report_share``, ``note`` and its inputs connected to this stream."""
+        """The slot of a whole tensor, with ``report_share``, ``note`` and its inputs connected to this stream.
+
+        ``report`` takes the share that is done (None: no change) and a detail; with neither it checks for cancellation.
+        """
         cached: list[tuple[Moments, ...] | None] = []  # the inputs, once they are read
 
         def read_inputs() -> tuple[Moments, ...] | None:
@@ -347,7 +357,7 @@ class _Turns:
     """Lets units read layer inputs in the order of layers: exemplars pass through the network once, block by block."""
 
     def __init__(self) -> None:
-        self._next, self._changed = 0, Condition()  # the position whose turn it is
+        self._next, self._changed = 0, Condition()  # the position whose turn it is; wakes those that wait
         self._finished_later = set[int]()  # positions after it that have finished already
 
     def wait(self, position: int, check: Callable[[], None]) -> None:

@@ -1,5 +1,7 @@
 """The interface of an adapt: the networks that it sees while it learns and while its modules run, and its result.
 
+An adapt puts modules on top of a merged model: small networks per task, or a router that mixes tensors of the tasks.
+
 An adapt is pure: it sees features, losses and single tensors. The engine owns the towers, files, images, progress and
 cancellation while the adapt learns; ``merging.engine.modules`` runs the learned modules.
 """
@@ -82,7 +84,7 @@ class MergedNetwork(Protocol):
         ...
 
     def expert_features(self, task: str) -> Tensor:
-        """The features (n, e) of the same images from the task's unedited expert."""
+        """The features (n, e) of all images of a task from its expert, to which no edit of the chain was applied."""
         ...
 
     def compute_entropies(

@@ -4,7 +4,7 @@ As text, a rule is 'b0-1/r.norm_scale=0': selectors joined by '/', then the fact
 override earlier ones. Selectors are b0 or b0-1 (blocks), r.ROLE, s.SECTION, t.PATTERN (a shell pattern on names of
 tensors) and e.EXPERT; a rule for everything is 'all=0.5'. Selectors of one kind are joined by *or*, kinds by *and*. In
 names and patterns, every character except letters, digits and _ . - * ? [ ] ! is written as %XX, as in web addresses,
-so that no name can end a rule, a parameter or a step of a chain.
+so that no name can end a rule, a parameter or a step of a chain. A section is a part of the network outside its blocks.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # numpy takes a while to import, and reading recipes does not
 
 MAX_FACTOR = 10.0  # the largest absolute value of a factor
 MAX_RULES, MAX_TEXT_BYTES = 200, 20_000  # of one table of rules
+# INFERRED_ROLES occur only in networks other than CLIP: a rule may name them, but errors do not suggest them.
 ROLES = tuple(str(role) for role in Role if role not in UNMERGED | INFERRED_ROLES)
 SECTIONS = (EMBEDDINGS, OUTPUT)
 # {field of a rule: prefix of its selectors in text}
@@ -141,7 +142,7 @@ def _parse_selector(name: str, value: Any) -> tuple[str, ...]:
 def _normalize_range(word: str) -> str:
     """A number or range of blocks in its shortest form: '3' or '0-1'. Raises ParameterError."""
     match = BLOCK_RANGE.fullmatch(word)
-    low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)  # no match: as a reversed range
     if low > high:
         raise ParameterError(f"blocks are written as 3 or 0-1, got {word[:80]!r}")
     return str(low) if low == high else f"{low}-{high}"

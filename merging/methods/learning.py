@@ -144,7 +144,7 @@ class Blend(Protocol):
     """The pretrained model plus a merged task vector that a method writes, and the losses of that model.
 
     One merged model and one gradient of its size are in memory, never a model per expert. Tensors that an edit drops
-    for every expert are excluded: they stay pretrained.
+    for every expert are excluded: they stay pretrained. The others are called live.
     """
 
     @property
@@ -167,11 +167,14 @@ class Blend(Protocol):
         ...
 
     def compute_entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
-        """Every task's mean entropy (nats) over its batch of this step; adds its gradient to each tensor's sum."""
+        """Every task's mean entropy (nats) over its batch of this step, of ``batch`` images.
+
+        Adds the gradient of each entropy to every tensor's sum.
+        """
         ...
 
     def compute_cross_entropy(self, expert: str) -> float:
-        """The mean cross-entropy (nats) over all labeled exemplars of one task; adds its gradient to each sum."""
+        """The mean cross-entropy (nats) over a task's labeled exemplars; adds its gradient to each tensor's sum."""
         ...
 
     def create_masks(self) -> Masks:

@@ -1,8 +1,9 @@
 """What a method is: data that describes it, and one pure function over one slot.
 
 A method has one of three roles. An **edit** turns task vectors into task vectors, a **merge** turns them into one
-merged task vector (or one per task), an **adapt** adds modules per task, or a router, to a merged model. A method never
-sees a state dict: the engine passes it one ``Slot`` at a time.
+merged task vector (or one per task), an **adapt** adds modules per task, or a router, to a merged model. A chain is any
+number of edits, one merge and at most one adapt; each of these, with its parameters, is a step. A method never sees a
+state dict: the engine passes it one ``Slot`` at a time.
 """
 
 from __future__ import annotations
@@ -96,8 +97,9 @@ class Method:
     # A sentence that explains why this method, with these parameters, makes no sense after the edits before it; empty
     # if it makes sense.
     refuses: Callable[[Any, EarlierEdits], str] = lambda params, before: ""
-    # The effect of a step on these experts' tensors, as plain data for the id of a run. None if different parameters
-    # always have different effects: the parameters then identify the effect.
+    # The effect of a step on these experts' tensors, as plain data for the id of a run; raises ParameterError if the
+    # parameters do not fit the tensors. None if different parameters always have different effects: the parameters
+    # then identify the effect.
     content: Callable[[Any, Sequence[str], Sequence[Parameter]], Any] | None = None
     # The simplest parameters with the same ``content``; chains are compared by these.
     plainest: Callable[[Any, Sequence[str], Sequence[Parameter]], Any] | None = None
@@ -113,12 +115,12 @@ class Method:
         return self.needs if self.needs_when(params) else Needs.NOTHING
 
     def is_elementwise(self, params: Params) -> bool:
-        """Whether the method works scalar by scalar on a linear weight, and therefore on every tensor."""
+        """Whether the method works scalar by scalar on all tensors; if so on a linear weight, it always does."""
         return self.elementwise(params, LINEAR_WEIGHT)
 
     @property
     def reads_layer_inputs(self) -> bool:
-        """Whether the method needs layer inputs, which a caller can supply in place of images."""
+        """Whether the method needs the rows that enter layers, which a caller can pass in place of images."""
         return self.gradients is None and self.learn is None and self.role != "adapt"
 
     def learns(self, params: Params) -> bool:
@@ -156,8 +158,8 @@ class Merge(Method):
 
     run: EditFunction
     per_task: bool = False
-    # Replaces ``run`` in the merging pass if the statistics lack a count over all tensors. The merging pass counts, and
-    # then only those slots are merged again, by ``run``, whose result the count can change.
+    # Replaces ``run`` while the statistics lack a count over all tensors, such as the votes of TIES. The pass that
+    # merges counts, and then only those slots are merged again, by ``run``, whose result the count can change.
     # ``statistics.with_votes(count)`` gives their statistics.
     provisional: ProvisionalFunction | None = None
     # Whether its layer inputs pass through the layers that are already merged; it then needs the images themselves.
@@ -184,8 +186,8 @@ class Adapt(Method):
     # The weights (n, ..., K) by which each image mixes the tasks' stored tensors; None: no image is routed.
     routing: Callable[[AdaptedTower, Learned, Tensor, Any], Tensor] | None = None
     # The parts of one tensor that are stored for each task; ``stores_of`` selects the tensors. The slot has the
-    # pretrained tensor and the edited task vectors. With ``exclusive`` it has the merged tensor, and the difference
-    # of every unedited expert from it.
+    # pretrained tensor and the edited task vectors. With ``exclusive`` the slot has the merged tensor in place of the
+    # pretrained one, and in place of task vectors the difference of every unedited expert from the merged tensor.
     stores: Callable[[Slot, Any], list[Parts]] | None = None
     stores_of: Callable[[Parameter], bool] = lambda parameter: True
     exclusive: bool = False
@@ -202,7 +204,7 @@ class Adapt(Method):
 
     @property
     def feature_passes(self) -> int:
-        """The number of models that process every image once before learning: the merged one, and the task's expert."""
+        """The number of models that process every image once before learning: merged model and, if needed, expert."""
         return 0 if self.mixes_on_pretrained else 2 if self.needs_task else 1
 
 

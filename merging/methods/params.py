@@ -17,7 +17,7 @@ from merging.base.text import did_you_mean, exact_text
 from merging.methods import factor_rules
 
 BOUND = "bound"  # the key of a field's metadata
-TABLE = "table"  # the kind of a parameter that holds rules
+TABLE = "table"  # the kind of a parameter that holds factor rules: factors for selected tensors
 # Names of parameters in papers and other programs, in lower case, and the names that methods here use for the same.
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("lambda", "lamda", "lam", "alpha", "coef", "coefficient", "scale", "scaling_coef",
@@ -46,12 +46,12 @@ class Bound:
     default: Any
     label: str
     help: str
-    symbol: str = ""
+    symbol: str = ""  # in formulas, LaTeX
     low: float = -math.inf
     high: float = math.inf
     open_low: bool = False
     slider: tuple[float, float] | None = None
-    step: float | None = None
+    step: float | None = None  # of the slider
     choices: tuple[str, ...] = ()
     optional: bool = False
     unset: str = ""

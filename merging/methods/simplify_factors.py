@@ -49,7 +49,7 @@ def simplify(factors: Table, experts: Sequence[str], parameters: Sequence[Parame
     return tuple(fewest)
 
 
-@lru_cache(maxsize=8)  # the canvas calls it after every stroke
+@lru_cache(maxsize=8)  # a page on which users paint factors simplifies them after every stroke
 def _list_tensor_groups(parameters: tuple[Parameter, ...]) -> tuple[_TensorGroup, ...]:
     return tuple(_make_tensor_groups(parameters))
 
@@ -101,7 +101,7 @@ def _list_first_rules(
     if (common := _find_commonest(factors)) != 1.0:
         yield [FactorRule(factor=common)]
     yield _common_rules(factors, {name: (slice(i, i + 1), slice(None)) for i, name in enumerate(experts)}, "experts")
-    positions: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}  # {block or section: columns}
     roles: dict[str, list[int]] = {}
     for i, p in enumerate(parameters):
         if p.block is not None or p.section in SECTIONS:  # no rule selects a tower's tensors before its blocks
@@ -137,7 +137,7 @@ def _cover(factors: Table, base: Table, experts: Sequence[str], groups: Sequence
     """
     members = np.array([group.columns for group in groups], float)  # (groups, L)
     unions = _find_unions(groups)
-    open_cells, rules = np.ones(factors.shape, bool), []
+    open_cells, rules = np.ones(factors.shape, bool), []  # open: no rule so far, all of which come later, sets the cell
     while (missing := open_cells & (factors != base)).any():
         options = []
         for value in set(factors[missing]):
@@ -164,6 +164,7 @@ def _best_rule(
 ) -> tuple[tuple[float, int], NDArray[np.bool_], NDArray[np.intp]]:
     """The rule for one value that sets most cells: (cells, -groups), its experts (K,) and the indices of its groups.
 
+    The first pair ranks rules: of those that set as many cells, the one with fewer groups wins.
     ``free`` (groups, K) is true where the value may be set, ``gain`` (groups, K) counts the cells that need it.
     """
     all_experts = gain.sum(axis=1) * free.all(axis=1)  # (groups,): the gain of a rule for all experts
@@ -206,7 +207,7 @@ def _join_rules(rules: Sequence[FactorRule]) -> list[FactorRule]:
 
 
 def _join_two(first: FactorRule, second: FactorRule) -> FactorRule | None:
-    """One rule for both; None if they differ in more than one selector, or one of them selects everything by it."""
+    """One rule for both; None if they differ in several selectors, or in one that is empty in either rule."""
     different = [name for name in SELECTOR_PREFIXES if getattr(first, name) != getattr(second, name)]
     if len(different) != 1:
         return None

@@ -1,4 +1,8 @@
-"""The data that a method sees: one tensor of the pretrained model with the task vectors of all experts."""
+"""The data that a method sees: one tensor of the pretrained model with the task vectors of all experts.
+
+A task vector is an expert's tensor minus the pretrained one. A survey is a pass of a method over all tensors before the
+merge, for statistics that one tensor does not show, such as a threshold over the whole model.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ class Gradients(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One tensor (or, for elementwise chains, one flat piece of it) as a method sees it.
+    """One tensor as a method sees it; one flat piece of it if every step of the chain works scalar by scalar.
 
     ``pretrained`` is (*S); ``task_vectors`` is (K, *S), one row per expert in the order of ``experts``. Both are in the
     compute dtype, must not be changed in place, and are valid until the loop that yielded the slot continues. ``start``
@@ -94,7 +98,8 @@ class SlotStream(Protocol):
     """All tensors for a survey, as the earlier steps of the chain leave them; every loop reads them again.
 
     ``map`` yields the results of a function on every slot, in the slots' order; it processes several tensors at once.
-    ``sample_slots`` yields one in ``stride`` scalars of each expert, spread over all tensors, as flat slots.
+    ``sample_slots`` yields one in ``stride`` scalars of each expert, spread over all tensors, as flat slots, whose
+    ``start`` says nothing.
     """
 
     @property
@@ -109,8 +114,8 @@ class SlotStream(Protocol):
     @property
     def numel(self) -> int: ...  # scalars per expert, over all tensors
 
-    # Scalars and tensors of an unused text tower, if the recipe counts them in every global quantile. Their task
-    # vectors are exactly zero and are not streamed.
+    # Dead scalars and tensors are those of the unused text tower in a published image encoder; 0 unless the recipe
+    # counts them in every global quantile. Their task vectors are exactly zero and are not streamed.
     @property
     def dead_numel(self) -> int: ...
 
@@ -126,10 +131,11 @@ class SlotStream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Provisional:
-    """The result of a merge for a slot before a count over all tensors is complete.
+    """The result of a merge for a slot before a count over all tensors is complete, such as the votes of TIES.
 
     ``change`` (*S) is the merged task vector so far, ``count`` (a scalar) what the slot adds to the count, and
-    ``final`` (a scalar) whether the change is the same for every possible count.
+    ``final`` (a scalar) whether the change is the same for every possible count. Slots that are not final are merged
+    again once the count is known.
     """
 
     change: Tensor

@@ -52,14 +52,14 @@ class PackedTensor:
 
     def _build_third(self, slot: Slot, i: int, rows: slice) -> Slot:
         """The slot of third ``i`` of the packed tensor, which has these rows of ``slot``."""
-        part, count = self.parts[i], len(self.parts)
+        third, count = self.parts[i], len(self.parts)
 
         def note(table: str, **row: Any) -> None:
-            slot.note(table, **{"tensor": part.name, "part": part.part, "numel": self.numel, **row})
+            slot.note(table, **{"tensor": third.name, "part": third.part, "numel": self.numel, **row})
 
         return replace(
             slot,
-            parameter=part,
+            parameter=third,
             pretrained=slot.pretrained[rows],
             task_vectors=slot.task_vectors[:, rows],
             start=slot.start + rows.start - i * self.numel if slot.pretrained.dim() == 1 else 0,
@@ -98,7 +98,7 @@ def split_method(method: Edit | Merge, params: Params, packed: PackedTensors) ->
             return method.run(slot, params, statistics)
         slots = packed[slot.name].split_slot(slot)
         results = [method.run(third, params, statistics) for third in slots]
-        return torch.cat(results, dim=results[0].dim() - slot.pretrained.dim())
+        return torch.cat(results, dim=results[0].dim() - slot.pretrained.dim())  # 1 for (K, *S), 0 for (*S)
 
     learn, survey = method.learn, method.survey
     changes: dict[str, Any] = {"run": run}

@@ -18,8 +18,8 @@ class Election(NamedTuple):
     """An election of signs between K experts.
 
     ``kept`` (K,) counts the entries that the trim keeps. Of these, ``agreeing`` (K,) counts entries with the elected
-    sign, and ``tied`` (2, K) counts negative and positive entries at exact ties. ``votes`` is the sum of all elected
-    signs.
+    sign, and ``tied`` (2, K) counts negative and positive entries at exact ties. ``votes`` is the sum of the elected
+    signs (-1, 0 or 1) of all scalars; its sign can later decide the exact ties, as ``tie_sign``.
     """
 
     kept: Counts

@@ -28,6 +28,7 @@ ROWS, GRAM, SUM, ENERGY = "rows/", "gram/", "sum/", "energy/"  # prefixes of the
 LAYER_INPUTS, GRADIENTS = "mergescope layer inputs 1", "mergescope gradients 1"  # formats, in the metadata
 WRITERS = {LAYER_INPUTS: "save_layer_inputs", GRADIENTS: "save_gradients"}
 TITLES = {LAYER_INPUTS: "layer inputs", GRADIENTS: "gradients"}
+# Kinds of gradients: the word in files and calls, and the statistic that methods declare.
 KINDS = {"fisher": Gradients.FISHER, "sensitivity": Gradients.SENSITIVITY}
 
 
@@ -37,7 +38,7 @@ class DataFile:
     def __init__(self, path: str | os.PathLike[str], expected: str) -> None:
         self.name = printable(Path(path).name, 80)
         self._file = SafetensorsCheckpoint(open_regular(Path(path)), self.name, self.name)
-        self._state = self._file.file_fingerprint()
+        self._fingerprint = self._file.file_fingerprint()
         actual = self._file.metadata.get("format", "")
         if actual != expected:
             content = f"it holds {TITLES[actual]}" if actual in TITLES else "its metadata names another format"
@@ -58,7 +59,7 @@ class DataFile:
 
     def has_changed(self) -> bool:
         """Whether the file has been overwritten since it was opened."""
-        return self._file.file_fingerprint() != self._state
+        return self._file.file_fingerprint() != self._fingerprint
 
     def digest(self, meter: Meter | None = None) -> str:
         """A digest of the tensors and of the metadata, except the model's digest."""

@@ -110,7 +110,9 @@ class RowStore:
         """
         call_number = len(self._chunk_indices.get(name, ()))
         version = 0 if x.is_inference() else x._version  # a tensor that was changed in place is another input
-        key = (id(x), version, (kind, part is None and call_number, None if mask is None else id(mask)))
+        # Each further call of a weight with one input samples other rows; parts of a packed weight share their rows.
+        sampling = call_number if part is None else 0
+        key = (id(x), version, (kind, sampling, None if mask is None else id(mask)))
         known_input, index = self._chunk_by_input.get(key, (None, 0))
         if known_input is None or known_input() is not x:  # another tensor may have had the same id
             index = len(self._chunks)
@@ -143,7 +145,10 @@ class RowStore:
         return Chunk(rows, keys, is_scale)
 
     def end_batch(self) -> None:
-        """Pass the rows of this batch to the weights' collectors, and separate weights that took different rows."""
+        """Pass the rows of this batch to the weights' collectors.
+
+        Weights that shared a collector until now, and took different rows in this batch, are separated by copies of it.
+        """
         shared: dict[tuple[int, tuple[int, ...]], Collector] = {}  # by the previous collector and this batch's chunks
         assigned: set[int] = set()  # identities of the collectors that this batch's rows are added to
         for name, indices in self._chunk_indices.items():

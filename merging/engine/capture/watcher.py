@@ -37,7 +37,7 @@ class Watcher(TorchFunctionMode):
         self._weights, self._store = weights, store
         self._masks: Mapping[str, Tensor] = {}  # of this batch, (n, length) by argument
         self._flat_masks: Mapping[str, Tensor] = {}  # (n * length,)
-        self._encodes_and_decodes = False
+        self._encodes_and_decodes = False  # whether this batch is for an encoder with a decoder
         # Libraries implement attention anew for every architecture, but all of them make these few calls.
         self._handlers: dict[str, Callable[..., None]] = {
             "linear": self._on_linear, "addmm": self._on_addmm, **dict.fromkeys(CONVOLUTIONS, self._on_conv),

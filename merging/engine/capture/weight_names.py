@@ -87,7 +87,8 @@ def match_tensor(name: str, weight: Tensor, checkpoint: Checkpoint) -> str | Non
     infos = checkpoint.infos
     if name in infos:
         return name
-    if not checkpoint.is_inferred and (match := find_tower_tensor(name)) is not None:
+    is_clip = not checkpoint.is_inferred
+    if is_clip and (match := find_tower_tensor(name)) is not None:
         stored_names = tower_names(checkpoint).get(match.name, ())
         if len(stored_names) == 1:
             return stored_names[0] if match.qkv_index in {None, 0} else ""

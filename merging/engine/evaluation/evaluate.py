@@ -213,6 +213,7 @@ def _group_models(
     groups: list[list[EvaluatedModel]] = []
     free_bytes = 0
     for model in models:
+        # Referenced images stay in their data set's files and are decoded at every use.
         decodes_images = any(benchmark.find_task(key).is_referenced for key in model.tasks)
         size = _count_model_bytes(model) if decodes_images else 0
         if groups and decodes_images and size <= free_bytes:
@@ -267,9 +268,8 @@ class _ModelRunner:
     def _tower(self) -> Encoder | Modules:
         if self.model.modules is not None:
             return self.model.modules.on(choose_device(self._device))
-        return Encoder.from_checkpoint(
-            self.model.open(), choose_device(self._device), fallback=self._benchmark.pretrained_tower
-        )
+        architecture_source = self._benchmark.pretrained_tower  # for models without metadata
+        return Encoder.from_checkpoint(self.model.open(), choose_device(self._device), fallback=architecture_source)
 
     def encoder_for(self, key: str) -> ImageModel:
         """The model that encodes the images of a task."""

@@ -22,7 +22,7 @@ from merging.images.batch_sizes import batch_size, forward_bytes, short_batch
 from merging.images.benchmarks.referenced_images import Images, ReferencedImages
 from merging.models.architecture import Architecture
 
-HEAD_BATCH = 128  # images whose heads are chosen at a time; see ``evaluate_unknown_task``
+HEAD_BATCH = 128  # images of unknown tasks for which heads are chosen at a time
 CPU_BATCH = 32  # images that run at a time on a CPU, few enough that even a small data set occupies several cores
 MAX_MARGIN = 2.0  # the largest difference of two cosines
 Prepare = Callable[[NDArray[np.uint8]], Tensor]  # stored images -> preprocessed images (n, 3, h, w)

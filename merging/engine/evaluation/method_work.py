@@ -25,6 +25,7 @@ def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
     work = {}
     for method in registry.list_methods():
         recipe = Recipe.from_method(method)
+        # ``adapted_on`` is the split whose images the method learns from, if it learns.
         image_counts = [
             _count_images(recipe, benchmark.count_images(name, recipe.adapted_on or "")) for name in experts
         ]
@@ -37,7 +38,7 @@ def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
 
 def _count_images(recipe: Recipe, available: int) -> int:
     """The number of a task's images that a recipe samples, out of ``available``."""
-    settings = recipe.test_data or recipe.exemplars
+    settings = recipe.test_data or recipe.exemplars  # without ``per_task`` all images are used
     return 0 if settings is None else min(available, settings.per_task or available)
 
 

@@ -26,8 +26,8 @@ UNKNOWN_TASK = "task_unknown"  # the table's name
 def choose_heads(features: Tensor, named: Tensor, heads: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """The number of the head (n,) and the class (n,) with the largest cosine, among the tasks ``named`` (n, K).
 
-    Tasks and heads have one order. ``features`` are (n, embed_dim), each head is
-    (classes, embed_dim).
+    ``named`` is true for the tasks to which an image may belong, in the order of the heads. ``features`` are
+    (n, embed_dim), each head is (classes, embed_dim).
     """
     best = [cosines(features, head).max(dim=1) for head in heads.values()]  # largest cosine and its class, per head
     values = torch.stack([result.values for result in best], dim=1).masked_fill(~named, -torch.inf)
@@ -69,7 +69,7 @@ def _score_splits(modules: Modules, benchmark: Benchmark, splits: Sequence[str],
     """The table of ``evaluate_unknown_task``, on the device of the modules."""
     heads = {task: benchmark.load_head(task) for task in modules.tasks}
     meter = context.meter(sum(benchmark.count_images(task, split) for task in modules.tasks for split in splits))
-    rows, size = [], limit_batch(HEAD_BATCH, modules.architecture, modules.device)
+    rows, size = [], limit_batch(HEAD_BATCH, modules.architecture, modules.device)  # images at a time
     for number, key in enumerate(modules.tasks):
         task = benchmark.find_task(key)
         for split in (split for split in splits if split in task.splits):

@@ -1,4 +1,7 @@
-"""The merged model that a method learns on: the method writes merged tensors to it and reads losses and gradients."""
+"""The merged model that a method learns on: the method writes merged tensors to it and reads losses and gradients.
+
+Live tensors are those that no edit drops for every expert; the others stay pretrained.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ class EngineBlend:
     def _network(self) -> LearnedNetwork:
         network = LearnedNetwork(self._inputs, {parameter.name for parameter in self.live_parameters})
         for name, task in self._tasks.items():
-            check_fits(name, task, network.architecture)
+            check_fits(name, task, network.architecture)  # images and head
         return network
 
     def update_tensors(self, update: SlotUpdate, expert: str | None = None) -> None:

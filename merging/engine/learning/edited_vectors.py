@@ -25,6 +25,7 @@ from merging.models.tensor_info import raw_bytes, read_span
 class EditedVectors:
     """Slots of whole tensors with edited task vectors; memory holds those of one tensor and of the tensor read ahead.
 
+    ``live`` are the tensors that no edit drops for every expert.
     Slots are read from the checkpoints and edited anew each time. If an edit needs whole tensors, or one expert's rows
     are requested after edits, all task vectors are edited once and stored in a temporary file, which ``close`` removes.
     """
@@ -50,7 +51,7 @@ class EditedVectors:
             self._file.close()
 
     def _stream(self, inputs: RunInputs) -> Stream:
-        return Stream(inputs, self._edits, False, self._meter, "")
+        return Stream(inputs, self._edits, in_pieces=False, meter=self._meter, phase="")
 
     def _read_slots(self, expert: str | None) -> Iterator[Slot]:
         """The slots of ``slots``, with task vectors from the temporary file, which the first call writes."""

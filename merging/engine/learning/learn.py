@@ -27,6 +27,8 @@ def learn(
 ) -> Survey:
     """The result of a stage's method that learns on these images, after the stages ``before`` it.
 
+    A stage is a step of the chain with its statistics.
+
     Temporary files of the result's statistics last as long as ``files``. If learning fails, its saved state is removed.
 
     Raises:
@@ -42,6 +44,7 @@ def learn(
         blend = EngineBlend(inputs, before, slots, expert_tasks, learning_state, meter, files, work)
         survey = stage.method.learn(blend, stage.params)
         learning_state.finish_part(STATE_PART)
+    # Sentences on steps of the chain whose learning may have little effect.
     doubts = chain_rules.list_doubts([(step.method, step.params) for step in (*before, stage)])
     few_images = warn_of_few_images(expert_tasks)
     return replace(survey, warnings=(*survey.warnings, *doubts, *few_images, *learning_state.warnings))

@@ -18,7 +18,7 @@ from merging.models.tower_names import assemble
 
 ACTIVATIONS_CPU = 1 << 29  # bytes that the activations of one backward pass may take; at least one image runs
 ACTIVATIONS_GPU = 1 << 33
-SAVED_WIDTHS = 24  # numbers that a block saves per token for the backward pass, in widths; attention's come on top
+SAVED_WIDTHS = 24  # numbers, in tower widths, that a block saves per token for the backward pass, without attention
 
 
 class LearnedNetwork:

@@ -30,7 +30,7 @@ def read_coefficients(path: Path, experts: Sequence[str]) -> pd.DataFrame:
     rows = []
     for name, values in _read(path, experts, VALUE_PREFIX):
         tensor = name.removeprefix(VALUE_PREFIX)
-        if tensor and values.ndim == 1:
+        if tensor and values.ndim == 1:  # the name is empty if all tensors share the coefficients
             rows += [(expert, tensor, value) for expert, value in zip(experts, values.tolist(), strict=True)]
     return pd.DataFrame(rows, columns=["expert", "tensor", "coefficient"])
 

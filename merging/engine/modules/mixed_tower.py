@@ -158,7 +158,7 @@ class MixedEncoder(Encoder):
         out = super().project(x)
         if self.weights is None:
             return out
-        for k, change in self.changes.changed_tasks("proj"):
+        for k, change in self.changes.changed_tasks("proj"):  # stored (w, e), the transpose of a weight
             out = out + self.weights[:, k, None] * change.transposed.apply(x)
         return out
 

@@ -31,7 +31,7 @@ def routing_tables(weights: Mapping[str, Tensor], experts: Sequence[str]) -> dic
 
     "routing" has the mean weight of every task, block and expert over the task's images, and its 5th and 95th
     percentile; the block is −1 if images are routed once. "confusion" has the share of a task's images for
-    which an expert has the largest weight, averaged over the blocks.
+    which an expert has the largest weight, averaged over the blocks; a task is in domain if it was merged.
     """
     summary, shares = [], []
     for task, task_weights in weights.items():

@@ -37,7 +37,8 @@ class Modules:
     """The modules of the adapt ``key`` on top of the model ``merged``; ``tasks`` are the experts, in order.
 
     ``stored`` has the tensors that are stored for each task, under open_clip's names: task vectors or their factors,
-    read on demand. ``base`` has the pretrained model's tensors if the adapt adds mixtures to them.
+    read on demand. An exclusive vector is an expert's difference from the merged model. ``base`` has the pretrained
+    model's tensors if the adapt adds mixtures to them.
     """
 
     key: str
@@ -90,6 +91,7 @@ class Modules:
         if self.learned.router:
             yield "", ROUTER, MappingCheckpoint(self.learned.router, ROUTER)
         if self.base is not None:
+            # Adapts that combine whole models of unedited experts store the whole tower, others only some tensors.
             yield "", PRETRAINED if self.method.as_they_came else BASE, self.base
 
     def features(self, images: Tensor, task: str | None = None) -> Tensor:
@@ -141,7 +143,7 @@ class Modules:
         save_folder(Path(folder), self.merged, self.architecture, self._list_entry, self.parts(), card)
 
     def write(self, folder: Path) -> list[str]:
-        """Write the modules and their list to the folder of their merged model; return the names of the files."""
+        """Write the modules, and the list of their files, to their merged model's folder; return all files' names."""
         return write_modules(folder, self.merged, self.architecture, self._list_entry, self.parts())
 
     @property

@@ -1,7 +1,8 @@
 """Reading folders with modules, which may come from an untrusted source.
 
 A folder names no code: its key must be that of a registered adapt, the names of its files follow from the names of its
-tasks, and every tensor must have the shape that follows from the adapt's parameters and the model.
+tasks, and every tensor must have the shape that follows from the adapt's parameters and the model. The list of a folder
+is a JSON file that names the adapt, the tasks and the model, and every other file with its hash.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def read_modules(folder: Path, merged: Checkpoint) -> Modules:
     files = {name: _open_listed_file(folder, name, sha) for name, sha in entry["files"].items()}
     shapes = method.shapes(params, Sizes(len(tasks), architecture.layers, architecture.width, architecture.embed_dim))
     names = choose_file_names(tasks)
-    stores = method.stores is not None
+    stores = method.stores is not None  # such an adapt learns no tensors per task
     router = _read_tensors(files, shared_file(ROUTER), shapes.router)
     per_task = {} if stores else {task: _read_tensors(files, name, shapes.per_task) for task, name in names.items()}
     stored = {task: _read_stored(files.get(name), task, merged) for task, name in names.items()} if stores else {}

@@ -21,7 +21,7 @@ from merging.models.formats.safetensors import SafetensorsWriter
 FOLDER, LIST, VERSION = "modules", "modules.json", 1  # the folder and the list of its files; the list's version
 MODEL, CARD = "model.safetensors", "README.md"
 FIELDS = {"version", "key", "params", "tasks", "model", "architecture", "files"}
-RESERVED = ("router", "base")  # names of files that belong to no task
+RESERVED = ("router", "base")  # names of files that belong to no task; "base" holds pretrained tensors
 MAX_NAME_CHARACTERS = 100  # of a task's name in a file's name
 PIECE_SCALARS = 1 << 18  # scalars that are copied at a time
 
@@ -34,7 +34,7 @@ def convert_to_tower(merged: Checkpoint) -> Checkpoint:
 
 
 def shared_file(part: str) -> str:
-    """The name of the file of a part that all tasks share."""
+    """The name of the file of a part that all tasks share: the router's, or else that of the pretrained tensors."""
     return f"{FOLDER}/{part if part in RESERVED else RESERVED[-1]}.safetensors"
 
 

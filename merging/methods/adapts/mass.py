@@ -53,7 +53,7 @@ def stored_bases(slot: Slot, params: MassParams) -> list[Parts]:
     vectors = slot.task_vectors
     if slot.pretrained.ndim != 2:
         return [{"": vector} for vector in vectors]
-    return [thin_factors(vector, kept_rank(min(vector.shape), len(vectors), None)) for vector in vectors]
+    return [thin_factors(vector, kept_rank(min(vector.shape), len(vectors), share=None)) for vector in vectors]
 
 
 def shapes(params: MassParams, sizes: Sizes) -> Shapes:
@@ -70,7 +70,10 @@ def train(network: MergedNetwork, params: MassParams) -> Learned:
 
 
 def weights(rows: Tensor, bases: list[Tensor | None]) -> Tensor:
-    """Weights (n, K) of rows (n, d): the softmax of their standardized, negative distances from each basis (r, d)."""
+    """Weights (n, K) of rows (n, d): the softmax of their standardized, negative distances from each basis (r, d).
+
+    The basis is None for a task that does not change the tensor.
+    """
     residuals = [rows if basis is None else rows - rows @ basis.T @ basis for basis in bases]
     distances = torch.stack([residual.norm(dim=1) for residual in residuals], dim=1)
     if len(bases) == 1:

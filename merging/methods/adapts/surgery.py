@@ -27,7 +27,9 @@ class SurgeryParams(Params):
         16, low=1, high=100_000, slider=(1, 64), symbol="r", label="Rank", help="Hidden dimensions of every module."
     )
     steps: int = fields.learning_steps(1000, (0, 4000), "Steps of Adam.")
-    lr: float = fields.learning_rate(1e-3, (1e-4, 1e-2), 1e-4, "About how far one step moves each parameter.")
+    lr: float = fields.learning_rate(
+        1e-3, slider=(1e-4, 1e-2), step=1e-4, help="About how far one step moves each parameter."
+    )
     batch: int = fields.task_batch(16)
     seed: int = fields.image_seed()
 
@@ -61,7 +63,7 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
         bound = network.sizes.embed_dim**-0.5
         task_shapes = shapes(params, network.sizes).per_task
         down = routers.sample_uniform([params.seed, crc32(task.encode())], bound, task_shapes["down"])
-        down = down.to(features.dtype).double()
+        down = down.to(features.dtype).double()  # Adam is in float64, from values that the features' dtype can hold
         adam = Adam({"down": down, "up": torch.zeros(task_shapes["up"], dtype=torch.float64)}, params.lr)
         for step in range(params.steps):
             order = batch_order(params.seed, task, len(features), params.batch, step)

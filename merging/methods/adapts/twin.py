@@ -34,7 +34,9 @@ class TwinParams(Params):
         label="Hidden size", help="Number of hidden units between the router's two layers.",
     )  # fmt: skip
     steps: int = fields.learning_steps(500, (0, 2000), "Steps of Adam.")
-    lr: float = fields.learning_rate(5e-4, (1e-4, 1e-2), 1e-4, "About how far one step moves each parameter.")
+    lr: float = fields.learning_rate(
+        5e-4, slider=(1e-4, 1e-2), step=1e-4, help="About how far one step moves each parameter."
+    )
     seed: int = fields.image_seed()
 
 
@@ -74,6 +76,7 @@ def train(network: MergedNetwork, params: TwinParams) -> Learned:
             layer, is_bias = int(name[2]), int(name.endswith("bias"))  # "fc1.bias" is of layer 1; seeds count from 0
             inputs = shapes(params, network.sizes).router[f"fc{layer}.weight"][1]
             sampled = routers.sample_uniform([params.seed, layer - 1, is_bias], inputs**-0.5, shape)
+            # Adam is in float64, from values that the features' dtype can hold.
             initial[name] = sampled.to(features.dtype).double()
     adam, losses = Adam(initial, params.lr), []
     for step in range(params.steps):

@@ -30,7 +30,9 @@ class WemoeParams(Params):
         help="Weight of every task before learning.",
     )  # fmt: skip
     steps: int = fields.learning_steps(1000, (0, 2000), "Steps of Adam.")
-    lr: float = fields.learning_rate(1e-4, (1e-5, 1e-2), 1e-5, "About how far one step moves each parameter.")
+    lr: float = fields.learning_rate(
+        1e-4, slider=(1e-5, 1e-2), step=1e-5, help="About how far one step moves each parameter."
+    )
     batch: int = fields.task_batch(16)
     routing: str = choice(
         "batch", "image", label="Routing in training",
@@ -81,6 +83,7 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
     import pandas as pd
 
     initial = initial_routers(params, network.sizes)
+    # Adam is in float64, from values that the network's dtype can hold.
     adam = Adam({name: value.to(network.dtype).double() for name, value in initial.items()}, params.lr)
     losses: list[tuple[float, ...]] = []
     if state := network.load_state():

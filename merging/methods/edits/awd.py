@@ -55,10 +55,10 @@ class AwdParams(Params):
 
 @dataclass(frozen=True)
 class RedundantVector:
-    """The redundant vector's coefficients (K,), and a flag (K,), 1 or 0, for each vector that it is subtracted from."""
+    """The redundant vector's coefficients (K,), and the experts from whose task vectors it is subtracted."""
 
     coefficients: tuple[float, ...]
-    used_experts: tuple[float, ...]
+    used_experts: tuple[float, ...]  # (K,): 1, or 0 for an expert that equals the pretrained model
 
 
 def _compute_gram(slot: Slot) -> Tensor:
@@ -87,7 +87,10 @@ def survey(slots: SlotStream, params: AwdParams) -> Survey:
 
 
 def _build_table(experts: tuple[str, ...], gram: Array, coefficients: Array, used: Array) -> pd.DataFrame:
-    """Per expert, its coefficient in the redundant vector, its weight in the sum, and its overlap with the others."""
+    """Per expert, its coefficient in the redundant vector and its weight in the sum of the edited task vectors.
+
+    The last columns are its mean overlap with the other experts, |cosine|, before and after the edit.
+    """
     import pandas as pd
 
     pairs = np.maximum(used.sum() - 1, 1)  # of one expert with the others

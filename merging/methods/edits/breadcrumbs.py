@@ -39,7 +39,7 @@ def _expert_masks(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:
     if count == numel:
         return None
     if count == 0:
-        return sizes < 0
+        return sizes < 0  # false everywhere
     low_rank = max(numel - count - int(numel * params.gamma), 0)  # of the smallest scalar that is kept
     ranks = [low_rank] * experts + [low_rank + count - 1] * experts
     limits = sizes.new_tensor(kth_smallest(lambda: [sizes.flatten(1)], ranks))

@@ -33,7 +33,7 @@ class LwptvParams(Params):
     granularity: str = choice(
         "tensor", "parameter", label="Granularity", help="Keep or drop whole tensors (LwPTV) or scalars (PwPTV)."
     )
-    split_qkv: bool = fields.split_qkv(("granularity", "tensor"))
+    split_qkv: bool = fields.split_qkv(when=("granularity", "tensor"))
 
 
 Masks = dict[str, tuple[bool, ...]]  # tensor granularity: tensor -> whether each expert keeps it
@@ -47,6 +47,7 @@ def survey(slots: SlotStream, params: LwptvParams) -> Survey:
         warnings = ("lwptv with one expert prunes everything: a single task vector never deviates from its mean.",)
     if params.granularity == "parameter":
         return Survey(_find_thresholds(slots, params), warnings=warnings)
+    # ``dead_tensors`` are those of an unused text tower, whose score is zero, if the recipe counts them.
     scores = saliency.scores(slots, params.score)
     if len(slots.experts) > 1 and not scores.any() and params.prune_ratio > 0:
         warnings = ("lwptv prunes everything: the task vectors are identical, so none deviates from their mean.",)
@@ -72,7 +73,7 @@ def _find_thresholds(slots: SlotStream, params: LwptvParams) -> Limits:
         return saliency.deviations(slot.task_vectors, params.score).flatten(1)
 
     experts = len(slots.experts)
-    numel = slots.numel + slots.dead_numel
+    numel = slots.numel + slots.dead_numel  # with the zeros of an unused text tower, if the recipe counts them
     rank = floor_share(numel, params.prune_ratio)
     if params.prune_ratio == 0.0:
         return (-np.inf,) * experts

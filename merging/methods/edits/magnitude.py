@@ -24,7 +24,7 @@ class MagnitudeParams(Params):
 
 def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:
     """Per expert, the absolute value of the smallest scalar that is kept."""
-    numel = slots.numel + slots.dead_numel
+    numel = slots.numel + slots.dead_numel  # with the zeros of an unused text tower, if the recipe counts them
     thresholds = [float("inf")] * len(slots.experts)
     if params.prune_ratio < 1.0:
         rank = trim_rank(numel, density_from_prune_ratio(params.prune_ratio))

@@ -57,7 +57,11 @@ def resolve_params(params: ManualParams, experts: Sequence[str], parameters: Seq
 
 
 def canonical_content(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """The effect of the step as plain data: the same for all rules that result in the same factors."""
+    """The effect of the step as plain data: the same for all rules that result in the same factors.
+
+    Raises:
+        ParameterError: a rule matches nothing, or names an expert, block or tensor that does not exist.
+    """
     return {"factors": resolve_params(params, experts, parameters).digest, "when": params.when}
 
 

@@ -66,7 +66,7 @@ def survey(slots: SlotStream, params: TatrParams) -> Survey:
     def flat_conflict(slot: Slot) -> Tensor:
         return conflict(slot, params).reshape(1, -1)
 
-    numel = slots.numel + slots.dead_numel
+    numel = slots.numel + slots.dead_numel  # with the zeros of an unused text tower, if the recipe counts them
     rank = int(numel * params.keep) - 1
     threshold = -1.0  # below every conflict: nothing is kept
     if rank >= 0:

@@ -25,7 +25,9 @@ class AdamergingParams(Params):
         "tensor", "task", label="Granularity", help="One coefficient per task and tensor, or one per task."
     )
     steps: int = fields.learning_steps(500, (50, 1000), "Steps of Adam; 0 is task arithmetic at the initial value.")
-    lr: float = fields.learning_rate(1e-3, (1e-4, 1e-2), 1e-4, "About how far one step moves each coefficient.")
+    lr: float = fields.learning_rate(
+        1e-3, slider=(1e-4, 1e-2), step=1e-4, help="About how far one step moves each coefficient."
+    )
     init: float = fraction(0.3, symbol=r"\lambda_0", label="Initial value", help="Initial value of every coefficient.")
     batch: int = fields.task_batch(32)
     clamp: str = choice(
@@ -36,7 +38,7 @@ class AdamergingParams(Params):
         1.0, symbol=r"\eta", label="Shrink", help="Factor on all coefficients, applied after the last step."
     )
     seed: int = fields.image_seed()
-    split_qkv: bool = fields.split_qkv(("granularity", "tensor"))
+    split_qkv: bool = fields.split_qkv(when=("granularity", "tensor"))
 
 
 TensorCoefficients = dict[str, tuple[float, ...]]  # tensor -> coefficient of each expert
@@ -57,7 +59,7 @@ def learn(blend: Blend, params: AdamergingParams) -> Survey:
 
     def descend(slot: Slot, gradient: Tensor | None) -> Tensor | None:
         learned.move(adam, slot.name, _coefficient_gradient(slot, gradient, adam.steps, learned.all_model_values))
-        return write_merged(slot, None) if adam.steps < params.steps else None
+        return write_merged(slot, None) if adam.steps < params.steps else None  # no loss follows the last step
 
     if blend.live_parameters and adam.steps < params.steps:
         blend.report_detail(f"step {adam.steps + 1} of {params.steps}")
@@ -84,7 +86,8 @@ def _coefficient_gradient(
 ) -> Tensor:
     """The derivatives (K,) of the loss by the experts' coefficients of a tensor: ⟨gradient, task vector⟩.
 
-    Raises MergingError if one is not finite; ``list_coefficients`` is for the message.
+    Raises MergingError if one is not finite; for its message are ``list_coefficients`` and ``steps``, the number of
+    steps begun.
     """
     if gradient is None:  # the tensor is not part of the tower that encodes images
         return torch.zeros(len(slot.experts), dtype=torch.float64)
@@ -122,7 +125,7 @@ def _count_images(params: AdamergingParams, image_counts: Sequence[int]) -> int:
 def _count_reads(params: AdamergingParams, experts: int) -> int:
     # By task, a step reads all models for the gradient and again to write the merged model; by tensor, once for both.
     passes = 2 * params.steps if params.granularity == "task" else params.steps + 1
-    return 1 + passes * (experts + 1) if params.steps else 0
+    return 1 + passes * (experts + 1) if params.steps else 0  # 1: the pretrained model, to build the network
 
 
 register(

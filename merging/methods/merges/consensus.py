@@ -59,7 +59,10 @@ def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
 
 
 def consensus(slot: Slot, params: ConsensusParams, statistics: TrimThresholds | None) -> Tensor:
-    """The multi-task vector, with zero for scalars that too few tasks need: (K, *S) -> (*S)."""
+    """The multi-task vector, with zero for scalars that too few tasks need: (K, *S) -> (*S).
+
+    Without ``statistics``, which only the base ``ties`` has, the multi-task vector is the sum of the task vectors.
+    """
     vectors = slot.task_vectors
     merged = vectors.sum(dim=0) if statistics is None else ties.ties(slot, TIES_SUM, statistics)
     needed = vectors.abs() > params.mask_scale * (merged - vectors).abs()

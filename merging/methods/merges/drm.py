@@ -69,7 +69,7 @@ def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
     if slot.role not in LINEAR_MAPS:
         return params.scaling * slot.task_vectors.mean(dim=0)
     vertical = params.direction == "vertical"  # the same steps on the transposed matrices
-    if (factors := slot.small_factors) is not None:
+    if (factors := slot.small_factors) is not None:  # known products of thin matrices, which save work
         oriented = [factor.mT for factor in factors] if vertical else factors
         basis = low_rank_basis(oriented, params.rank_tol)
         entries, basis = project_on_basis(basis, oriented).to(slot.task_vectors), basis.to(slot.task_vectors)
@@ -85,7 +85,7 @@ def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
 def _merge_entries(entries: Tensor, params: DrmParams) -> Tensor:
     """The entries (K, r, n) of the tasks in the joint space, pruned, elected and averaged: (r, n)."""
     merged = torch.empty_like(entries[0])
-    for rows, part in prune_rows(entries, params.density, params.renorm, params.pruning == "joint"):
+    for rows, part in prune_rows(entries, params.density, params.renorm, joint=params.pruning == "joint"):
         merged[rows] = average_rows(part, params.elect, params.disjoint)
     return merged
 

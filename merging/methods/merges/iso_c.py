@@ -29,7 +29,7 @@ def iso_c(slot: Slot, params: IsoCParams, statistics: None) -> Tensor:
     """The sum with a flat spectrum, (K, m, n) -> (m, n); the mean (*S) for tensors that are not decomposed."""
     if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
-    vectors, restore = matrices_to_decompose(slot)
+    vectors, restore = matrices_to_decompose(slot)  # smaller ones for known low-rank factors; ``restore`` expands
     total = to_float64(vectors).sum(dim=0)
     frame = polar_factor(total)
     # The mean singular value; <polar(M), M> is the sum of the singular values of M.

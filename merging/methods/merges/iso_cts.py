@@ -36,7 +36,7 @@ def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     """Common and task directions at one level, (K, m, n) -> (m, n); the mean (*S) for tensors not decomposed."""
     if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
-    vectors, restore = matrices_to_decompose(slot)
+    vectors, restore = matrices_to_decompose(slot)  # smaller ones for known low-rank factors; ``restore`` expands
     full_rank = min(slot.pretrained.shape)
     common_count, task_count = direction_counts(full_rank, len(vectors), params.common_fraction)
     common = truncated_svd(to_float64(vectors).sum(dim=0), common_count)

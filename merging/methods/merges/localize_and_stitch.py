@@ -42,7 +42,12 @@ class LocalizeAndStitchParams(Params):
         10, (5, 50), "Gradient steps, each on all exemplars of a task.", step=5, **IF_LEARNED
     )
     lr: float = fields.learning_rate(
-        1e7, (1e6, 1e8), 1e6, "Depends on the model: check the density of the masks.", high=1e15, **IF_LEARNED
+        1e7,
+        slider=(1e6, 1e8),
+        step=1e6,
+        help="Depends on the model: check the density of the masks.",
+        high=1e15,
+        **IF_LEARNED,
     )
     l1: float = real(
         1.0, low=0.0, high=1e6, slider=(0.0, 10.0), step=0.5, label="L1 weight",
@@ -142,7 +147,8 @@ def _count_images(params: LocalizeAndStitchParams, image_counts: Sequence[int]) 
 
 def _count_reads(params: LocalizeAndStitchParams, experts: int) -> int:
     limits = 2 * (experts + 1)  # two passes over all models find the limits
-    return limits + 1 + experts * (params.steps + 1) * 2  # a step reads the pretrained model and the task's expert
+    # 1: the pretrained model, to build the network. A step reads the pretrained model and the task's expert.
+    return limits + 1 + experts * (params.steps + 1) * 2
 
 
 register(

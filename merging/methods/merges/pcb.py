@@ -46,7 +46,7 @@ class PcbParams(Params):
 class PcbLimits:
     """Limits per expert over all tensors, one number each; the fields are columns of the table "pcb_limits"."""
 
-    low: Sequence[float]  # of the absolute values
+    low: Sequence[float]  # absolute values are clipped to [low, high]
     high: Sequence[float]
     cut: Sequence[float] = ()  # the score that winners exceed
     top: Sequence[float] = ()  # the best score
@@ -79,6 +79,7 @@ def _as_column(values: Sequence[float], like: Tensor) -> Tensor:
 
 def survey(slots: SlotStream, params: PcbParams) -> Survey:
     """The global limits of every expert, by exact quantiles."""
+    # ``dead_numel`` counts the zeros of an unused text tower, if the recipe counts them.
     numel, experts = slots.numel + slots.dead_numel, len(slots.experts)
 
     def to_ranks(*positions: float) -> list[int]:

@@ -51,7 +51,7 @@ def regmean(slot: Slot, params: RegmeanParams, statistics: None) -> Tensor:
 
 
 def _solve_shrunk(slot: Slot, equations: NormalEquations) -> Tensor | None:
-    """The solution (d_in, d_out) for a positive definite matrix; None if rounding has made the matrix indefinite."""
+    """The solution (d_in, d_out) for a Gram matrix shrunk by ``alpha``; None if rounding has made it indefinite."""
     gram, unused = equations.gram, equations.gram.diagonal() == 0
     if (
         unused.any().cpu()

@@ -38,7 +38,7 @@ class TiesParams(Params):
     scope: str = choice(
         "global", "tensor", label="Trim scope", help="One threshold per expert over all tensors, or one per tensor."
     )
-    split_qkv: bool = fields.split_qkv(("scope", "tensor"))
+    split_qkv: bool = fields.split_qkv(when=("scope", "tensor"))
 
 
 def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) -> Tensor:

@@ -43,7 +43,7 @@ def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
     """The sum of whitened, truncated task vectors, (K, m, n) -> (m, n); the mean (*S) for tensors not decomposed."""
     if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
-    vectors, restore = matrices_to_decompose(slot)
+    vectors, restore = matrices_to_decompose(slot)  # smaller ones for known low-rank factors; ``restore`` expands
     rank = kept_rank(min(slot.pretrained.shape), len(vectors), params.rank_fraction)
     task_factors = []
     for index, vector in enumerate(vectors):

@@ -24,7 +24,8 @@ class Coefficients:
 
     ``raw`` holds the learned values. With ``clamp`` "forward", the model uses them clipped to [0, 1], and values
     outside have no gradient; with "project", ``raw`` itself is clipped after every step; with "none" it is unbounded.
-    ``init`` is in [0, 1], so zero steps equal task arithmetic at ``init`` for every clamp.
+    ``init`` is in [0, 1], so zero steps equal task arithmetic at ``init`` for every clamp. ``live`` are the tensors
+    that no edit drops for every expert; the others have no coefficients, and are ``pruned`` in the table.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Coefficients:
             final = final.sort_values(
                 ["expert", "order"], key=lambda column: column.map(ranks) if column.name == "expert" else column
             )
+        # The history has all columns but the last, ``pruned``.
         return {
             "coefficients": final.reset_index(drop=True),
             "coefficient_steps": pd.concat(history, ignore_index=True)[["step", *final.columns[:-1]]],

@@ -28,7 +28,7 @@ def size_limits(slots: SlotStream, density: float, min_count: int = 0) -> tuple[
 
     P is the number of scalars of a task vector. The count is at least ``min_count``.
     """
-    numel = slots.numel + slots.dead_numel
+    numel = slots.numel + slots.dead_numel  # with the zeros of an unused text tower, if the recipe counts them
     count = max(int(density * numel), min_count)
     if count == 0:
         return (float("inf"),) * len(slots.experts)
@@ -105,7 +105,10 @@ class MaskScores:
         self._l1, self._regularizer = l1, regularizer
 
     def initialize(self, slot: Slot, gradient: Tensor | None) -> Tensor:
-        """Set a tensor's first scores, positive where the task vector is large; return ``soft_masked``, (*S)."""
+        """Set a tensor's first scores, positive where the task vector is large; return ``soft_masked``, (*S).
+
+        ``gradient`` is not used: it belongs to the functions that ``Blend.update_tensors`` calls.
+        """
         if slot.name in self.values:  # restored from a file
             self.values[slot.name] = self.values[slot.name].to(slot.pretrained)
         else:

@@ -94,7 +94,10 @@ def saliency_table(
     shared: bool = True,
     dead_tensors: int = 0,
 ) -> Columns:
-    """A table of saliency (K, L): one row per expert and tensor with score, threshold, own mask and final mask."""
+    """A table of saliency (K, L): one row per expert and tensor with score, threshold and two masks.
+
+    The column ``kept`` is the mask of the expert alone, ``final`` the one for the merge.
+    """
     own = own_masks(saliency, prune_ratio, dead_tensors)
     columns = {
         "tensor": [p.name for p in parameters] * len(experts),

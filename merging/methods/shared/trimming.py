@@ -53,15 +53,15 @@ def density_from_prune_ratio(prune_ratio: float) -> float:
 def kth_smallest_of_slots(slots: SlotStream, rows: Callable[[Slot], Tensor], ranks: Sequence[int]) -> list[float]:
     """The numbers of these ranks (from 0), one per row, among the results (K, n) of ``rows`` on all slots.
 
-    ``rows`` must be elementwise. The scalars of an unused text tower count as zeros, if the recipe counts them.
+    ``rows`` must work scalar by scalar. The scalars of an unused text tower count as zeros, if the recipe counts them.
     """
     sample = SampledRows(lambda stride: map(rows, slots.sample_slots(stride)), slots.numel)
     return kth_smallest(
         lambda: slots.map(rows),
         ranks,
-        slots.dead_numel,
-        sample,
-        lambda count: slots.map(lambda slot: count(rows(slot))),
+        zero_count=slots.dead_numel,
+        sample=sample,
+        map_pieces=lambda count: slots.map(lambda slot: count(rows(slot))),
     )
 
 
@@ -72,7 +72,7 @@ def magnitudes(slot: Slot) -> Tensor:
 
 def global_thresholds(slots: SlotStream, density: float) -> tuple[tuple[float, ...], dict[str, Table]]:
     """Per expert, the absolute value of the smallest scalar kept over all tensors, and a table of these values."""
-    numel = slots.numel + slots.dead_numel
+    numel = slots.numel + slots.dead_numel  # with the zeros of an unused text tower, if the recipe counts them
     thresholds = tuple(kth_smallest_of_slots(slots, magnitudes, [trim_rank(numel, density)] * len(slots.experts)))
     rows = {"expert": slots.experts, "threshold": thresholds, "numel": numel, "density": density}
     return thresholds, {"trim_thresholds": Columns(rows)}
