@@ -93,7 +93,7 @@ def refuse_several_adapts(adapt: Any) -> None:
 
 
 def describe_unused(settings: Mapping[str, Any], used: Mapping[str, Any]) -> tuple[str, ...]:
-    """A sentence for each of a recipe's ``settings`` that is not empty although its value in ``used`` is false or missing."""
+    """A sentence for each of a recipe's ``settings`` that is not empty, and false or missing in ``used``."""
     return tuple(sentence for name, sentence in UNUSED_SETTINGS.items() if settings.get(name) and not used.get(name))
 
 

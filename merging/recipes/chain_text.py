@@ -22,7 +22,8 @@ from merging.recipes.recipe import Exemplars
 from merging.recipes.unlabeled_images import TestData
 
 EXEMPLARS_KEY, TEST_DATA_KEY = "exemplars", "test_data"  # keys of the settings of exemplars and of test data
-COUNT_DEAD_KEY = "count_dead_params"  # "dead", or unused: text tensors in an image encoder, which it never computes with
+# Dead, or unused, are the text tensors in the file of an image encoder, which never computes with them.
+COUNT_DEAD_KEY = "count_dead_params"
 MAX_PROBLEMS = 5  # problems of a chain in one message
 ACTIVATION_PREFIX, ARCHITECTURE_PREFIX = "activation:", "architecture:"
 

@@ -51,11 +51,12 @@ class Recipe:
     ``title`` is for people and not in the digest. ``exemplars`` and ``test_data`` are set if the chain needs them.
 
     With ``count_dead_params``, thresholds over all scalars (quantiles) count the text tensors that published image
-    encoders hold without using them ("unused" or "dead" tensors), as their authors' code does; it has no
-    effect on checkpoints without such tensors. The papers' presets turn it on. ``activation`` holds for all models, for files that do not state it or state it wrongly; exemplars and
-    evaluations run with it. ``architecture`` has facts that no file states, as 'heads=12,activation=gelu'; a file that
-    states something else is refused. ``family`` replaces the recognition of the models: "clip" for the CLIP tower in a
-    larger network, "inferred" to infer the role of every tensor (what it does in the network).
+    encoders hold without using them ("unused" or "dead" tensors), as their authors' code does; it has no effect on
+    checkpoints without such tensors. The papers' presets turn it on. ``activation`` holds for all models, for files
+    that do not state it or state it wrongly; exemplars and evaluations run with it. ``architecture`` has facts that no
+    file states, as 'heads=12,activation=gelu'; a file that states something else is refused. ``family`` replaces the
+    recognition of the models: "clip" for the CLIP tower in a larger network, "inferred" to infer the role of every
+    tensor (what it does in the network).
     """
 
     pretrained: str

@@ -28,10 +28,11 @@ class JobKind:
 
     ``command`` are the first words of its command line, with fields of the job's record and ``{recipe}``, the recipe's
     file, in braces; empty words are left out. ``can_pause`` is whether it can stop half-way and continue later, or a
-    function of a recipe's YAML that returns that. With ``in_store``, the store has its learned state and later its
-    result under the id of the job. For other kinds ``remains_note`` is the sentence on what remains of a stopped job.
-    ``writes`` is the folder in the store that it writes to. A job that ``computes_alone`` has the machine for itself.
-    ``expected_seconds`` is a function of its key and the store's folder that estimates its seconds, or returns None.
+    function of a recipe's YAML that returns that. With ``in_store``, the store has its learned state (what it has
+    learned so far, if it learns) and later its result under the id of the job. For other kinds ``remains_note`` is the
+    sentence on what remains of a stopped job. ``writes`` is the folder in the store that it writes to. A job that
+    ``computes_alone`` has the machine for itself. ``expected_seconds`` is a function of its key and the store's folder
+    that estimates its seconds, or returns None.
     """
 
     title: str = ""
