@@ -93,7 +93,7 @@ class JobQueue(KnownJobs, ABC):
 
     @abstractmethod
     def _submit_next(self, recipe_yaml: str, benchmark: str) -> None:
-        """Submit the recipe of a job that is a command: it is to be merged once the command is done. Raises MergingError."""
+        """Submit the recipe that was stored with a command, to be merged after it. Raises MergingError."""
 
     @contextlib.contextmanager
     def _submission_lock(self) -> Iterator[None]:
@@ -130,7 +130,7 @@ class JobQueue(KnownJobs, ABC):
                 self._files(job_id).ask_to_pause()
 
     def _enqueue(self, job_id: str, created: bool, session: str = "", seconds: float = DEFAULT_JOB_SECONDS) -> None:
-        """Append a job to the queue if this server has ``created`` its files; otherwise another server has queued it."""
+        """Append a job to the queue if this server has ``created`` its files; otherwise another one has queued it."""
         if not created:
             return
         self._turns.record_waiting(job_id, session, seconds, is_new=True)

@@ -166,7 +166,7 @@ class JobFiles:
         return self._publish(self.recipe_yaml(), record, earlier)
 
     def _publish(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
-        """Publish a job's folder, complete, unless another job than ``earlier`` is there; return whether it was published."""
+        """Publish a job's complete folder, unless another job than ``earlier`` is there; return whether it did that."""
         with explain_os_errors("The job", STORE_REMEDY):
             folder = atomic.make_temporary(self.root)
             try:

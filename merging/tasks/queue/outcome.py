@@ -95,7 +95,7 @@ def judge_code(record: Record, traces: Traces, code: int, memory_ran_out: bool =
 
 def _explain_stop(record: Record, traces: Traces) -> str:
     """The child's sentence on why it stopped and what is stored; empty if it just stopped on request."""
-    # A merge that learned and paused needs no sentence: its state is stored.
+    # A pause whose learned state is stored needs no sentence.
     paused = traces.event.get(CODE_KEY) == PAUSED_CODE and not traces.has_learned_state
     explained = paused or find_job_kind(record.kind).remains_note
     return str(traces.event.get(ERROR_KEY, "")).removesuffix(RESUME_HINT) if explained else ""
