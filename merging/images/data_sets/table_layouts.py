@@ -84,7 +84,7 @@ def list_configurations(path: Path) -> tuple[str, ...]:
 
 
 def _find_splits(folder: Path) -> Splits:
-    """Split -> its files, of a folder that holds parquet files or those of the ``datasets`` cache; else empty."""
+    """{split: its files} of a folder with parquet files, or with arrow files of the ``datasets`` cache; else empty."""
     if (folder / INFO).exists() and (files := _find_cached_files(folder)):
         return files
     splits: Splits = {}

@@ -47,7 +47,7 @@ class KnownJobs:
     def list_details(self, job_id: str) -> list[str]:
         """The detail (the current item) in each of a job's recent events, oldest first; older events are left out."""
         events = self._files(job_id).read_events(DETAIL_BYTES)
-        return [str(event["detail"]) for event in events if "detail" in event][::-1]
+        return [str(event["detail"]) for event in events if "detail" in event][::-1]  # the newest is read first
 
     def list_awaited_jobs(self, session: str) -> set[str]:
         """The jobs that a session asked for and has not left."""

@@ -141,6 +141,7 @@ def _select_workers(client: Any, title: str, kinds: Collection[str], hosts: Coll
             common_kinds = {str(facts["program"]) for facts in selected}
         selected_hosts = {str(urlsplit(facts["at"]).hostname) for facts in selected} if same_machines else set()
         restricted = _select_workers(client, title, common_kinds, selected_hosts)
+        # The workers are there, but declare no kinds.
         if not restricted.has_workers() and {facts["at"] for facts in selected} & {*count_threads(client, ())}:
             raise WorkerError(
                 f"{title[:1].upper()}{title[1:]} do not state their program and hardware. "
