@@ -13,12 +13,12 @@ VECTORS_PER_TOKEN = 24  # vectors (width,) in memory for each token, not countin
 
 
 def limit_batch(image_count: int, architecture: Architecture, device: torch.device) -> int:
-    """The number of images per forward pass: ``images``, or fewer on an accelerator with little free memory."""
+    """The number of images per forward pass: all on a CPU, at most ``batch_size`` on an accelerator."""
     return image_count if is_host(device) else min(image_count, batch_size(architecture, device))
 
 
 def forward_bytes(image_count: int, architecture: Architecture) -> int:
-    """Bytes of memory that a forward pass of ``images`` images takes."""
+    """Bytes of memory that a forward pass of ``image_count`` images takes."""
     tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
     return (
         image_count

@@ -1,7 +1,8 @@
 """CLIP's visual tower as functions of a state dict: features of images, layer by layer.
 
 open_clip's own module hides the inputs of the packed attention weights from hooks, and a module per checkpoint would
-cost memory. An ``Encoder`` is a tower's tensors, and ``record`` receives the rows that enter every weight.
+cost memory. An ``Encoder`` is a tower's tensors, and ``record`` receives the rows that enter every weight. Its sections
+are the stem (patches to tokens), the blocks, and the head (the last normalization and the projection to features).
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Encoder:
 
     @property
     def sections(self) -> int:
-        """The number of sections: the stem, every block, and the head."""
+        """The number of sections: the stem, the blocks, and the head."""
         return self.architecture.layers + 2
 
     def run_section(self, section: int, x: Tensor, record: Record | None = None) -> Tensor:

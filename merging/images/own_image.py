@@ -13,7 +13,7 @@ from merging.base.errors import TaskError
 from merging.base.text import printable, size_text
 from merging.images.preprocess import crop_square, read_image
 
-MAX_BYTES = 2_000_000
+MAX_BYTES = 2_000_000  # of the picture's file
 JPEG, PNG, WEBP = "JPEG", "PNG", "WEBP"
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"

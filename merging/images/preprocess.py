@@ -23,7 +23,7 @@ MEAN = (0.48145466, 0.4578275, 0.40821073)  # mean colors of the images that Ope
 STD = (0.26862954, 0.26130258, 0.27577711)  # their standard deviations
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "WEBP")
 MAX_PIXELS = 25_000_000  # of a stored image, and of a resized image before the crop
-MAX_BYTES = 1 << 28
+MAX_BYTES = 1 << 28  # of an image file in a data set
 _PIL_FILTER = ("ignore", None, Warning, re.compile(r"PIL\."), 0)  # the form of an entry of ``warnings.filters``
 KNOWN_OTHER_FILES = {
     b"\x89PNG": "a damaged PNG",

@@ -1,8 +1,9 @@
-"""Class names and prompt templates of the papers' 8 + 13 data sets, one JSON file for each.
+"""Class names and prompt templates of the papers' data sets (8 in domain, 13 out of domain), one JSON file for each.
 
 ``manifest.json`` has the sha-256 of every file. In a file, ``order`` describes the order of the class names,
 ``aliases`` are other names of a class in data sets, and ``labels_alone`` states whether label numbers without names
-have one agreed meaning. ``wordings`` has the class names of other authors in the same order, if they differ.
+have one agreed meaning. ``wordings`` has the class names of other authors in the same order, if they differ, and
+``folders`` the names of the classes' folders, such as "n01440764".
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Prompts:
 
     key: str
     title: str
-    papers: str  # "in domain" or "out of domain"
+    papers: str  # "in domain" or "out of domain": the group that the papers put the data set in
     class_names: tuple[str, ...]
     templates: tuple[str, ...]
     order: str

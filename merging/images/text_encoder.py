@@ -70,6 +70,7 @@ class TextTower:
         width, embed_dim = text.infos[PROJECTION].shape
         blocks = {name: read(name) for name in text.infos if name.startswith(BLOCKS)}
         layers = len({name.split(".")[2] for name in blocks})
+        # A text tower has no images: image and patch size are 0.
         shape = Architecture(
             0, 0, width, layers, text_heads(checkpoint, width), embed_dim, _uses_quick_gelu(checkpoint)
         )

@@ -128,7 +128,7 @@ def read_head(path: Path, classes: int | None, embed_dim: int, scale: float = 10
         raise TaskError(f"{checkpoint.name}: its rows have {weight.shape[1]} numbers, the model gives {embed_dim}.")
     if classes is not None and len(weight) != classes:
         raise TaskError(f"{checkpoint.name} has {len(weight)} classes; the data set has {classes}.")
-    return _unfold_scale(weight, checkpoint.name, scale)
+    return _separate_scale(weight, checkpoint.name, scale)
 
 
 def _read_weight(checkpoint: Checkpoint) -> Tensor:
@@ -149,7 +149,7 @@ def _read_weight(checkpoint: Checkpoint) -> Tensor:
     return checkpoint.read(candidates[0]).to(torch.float32)
 
 
-def _unfold_scale(weight: Tensor, name: str, scale: float) -> Head:
+def _separate_scale(weight: Tensor, name: str, scale: float) -> Head:
     """The head of a matrix (classes, embed_dim) that may contain the logit scale; unit rows get ``scale``."""
     if not weight.isfinite().all():
         raise TaskError(f"{name} holds numbers that are not finite.")

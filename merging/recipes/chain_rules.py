@@ -53,6 +53,7 @@ def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
     for i, (method, params) in enumerate(stages):
         if reason := method.refuses(params, [(before.key, values) for before, values in stages[:i]]):
             raise RecipeError(reason)
+    # Numbers of the edits that change the merged task vector, after the merge.
     late = [i for i, (method, params) in enumerate(stages) if isinstance(method, Edit) and method.after_merge(params)]
     if len(late) > 1:
         raise RecipeError("Two edits of this chain work on the merged task vector; at most one can. Join their rules.")
@@ -72,6 +73,7 @@ def list_doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:
     """Sentences on methods of a chain, with their parameters, whose learning may have little effect."""
     learning = [method for method, params in stages if isinstance(method, Merge) and method.learns(params)]
     random = [method.key for method, params in stages if isinstance(method, Edit) and "seed" in params.bounds()]
+    # Adapts that build on the pretrained MLPs and on the edited task vectors, not on those "as they came".
     mixing = [method for method, _ in stages
               if isinstance(method, Adapt) and method.mixes_on_pretrained and not method.as_they_came]  # fmt: skip
     return [
@@ -84,13 +86,14 @@ def list_doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:
 
 def refuse_several_adapts(adapt: Any) -> None:
     """Raise RecipeError for more than one adapt, in a list or as a mapping with several keys."""
+    # A pair (key, parameters) is one adapt.
     is_pair = isinstance(adapt, list | tuple) and len(adapt) == 2 and not isinstance(adapt[1], str | list | tuple)
     if isinstance(adapt, Mapping | list | tuple) and len(adapt) > 1 and not (is_pair and isinstance(adapt[0], str)):
         raise RecipeError(f"A recipe has at most one adapt, on top of its merge; got {len(adapt)}: {shorten(adapt)}.")
 
 
 def describe_unused(settings: Mapping[str, Any], used: Mapping[str, Any]) -> tuple[str, ...]:
-    """A sentence for each of ``settings`` that is not empty and not ``used``."""
+    """A sentence for each of a recipe's ``settings`` that is not empty, and false or missing in ``used``."""
     return tuple(sentence for name, sentence in UNUSED_SETTINGS.items() if settings.get(name) and not used.get(name))
 
 

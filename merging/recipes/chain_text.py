@@ -22,6 +22,7 @@ from merging.recipes.recipe import Exemplars
 from merging.recipes.unlabeled_images import TestData
 
 EXEMPLARS_KEY, TEST_DATA_KEY = "exemplars", "test_data"  # keys of the settings of exemplars and of test data
+# Dead, or unused, are the text tensors in the file of an image encoder, which never computes with them.
 COUNT_DEAD_KEY = "count_dead_params"
 MAX_PROBLEMS = 5  # problems of a chain in one message
 ACTIVATION_PREFIX, ARCHITECTURE_PREFIX = "activation:", "architecture:"
@@ -74,7 +75,7 @@ def _format_part(key: str, kind: type[Params], values: Mapping[str, Any]) -> str
 def _format_value(name: str, bound: Bound, value: Any) -> str:
     """'density=0.2', with all digits of the value, because a rounded value would identify another run.
 
-    A table has no name: 'b0-1=0'.
+    A table (a parameter whose value is a list of rules) is written without the parameter's name: 'b0-1=0'.
     """
     return bound.to_text(value) if bound.kind == TABLE else f"{name}={bound.to_text(value)}"
 
@@ -115,7 +116,7 @@ def parse_chain(text: str) -> WrittenChain:
 
 
 def _take_values(key: str, parts: list[str]) -> str:
-    """The values of the first part, which is removed, if its key is ``key``; otherwise empty."""
+    """The text of the values in the first part if its key is ``key``; the part is then removed. Otherwise empty."""
     if not parts or parts[0].partition(":")[0] != key:
         return ""
     return parts.pop(0).partition(":")[2]
@@ -187,9 +188,10 @@ def parse_test_data(text: str, problems: list[str]) -> dict[str, Any]:
 
 
 def _split_parameter(part: str, bounds: Mapping[str, Bound]) -> tuple[str, str, str]:
-    """The name, '=' and value of one parameter; a table of rules may come without its name.
+    """The name, '=' and value of one parameter; a table of rules may come without its name, as 'b0-1=0'.
 
-    The first selector of a table has a digit or a dot in it, or is ``all``; a word of letters is a parameter's name.
+    What stands before the first '=' of such a table has a digit or a dot in it, or is ``all``; a word of letters is a
+    parameter's name.
     """
     name, equals, value = (piece.strip() for piece in part.partition("="))
     table = next((parameter for parameter, bound in bounds.items() if bound.kind == TABLE), "")

@@ -28,8 +28,8 @@ class DataFiles:
     def select_read(self, methods: Iterable[tuple[Method, Needs]]) -> Self:
         """The files that one of these methods reads."""
         readers = [method for method, _ in methods]
-        rows = self.layer_inputs if any(method.reads_layer_inputs for method in readers) else ()
-        return type(self)(rows, self.gradients if any(method.gradients for method in readers) else ())
+        inputs = self.layer_inputs if any(method.reads_layer_inputs for method in readers) else ()
+        return type(self)(inputs, self.gradients if any(method.gradients for method in readers) else ())
 
     def has_data_for(self, method: Method) -> bool:
         """Whether these files have the data of a method."""
@@ -38,13 +38,13 @@ class DataFiles:
     def of_experts(self, names: Iterable[str]) -> Self:
         """The files of some of the experts."""
         selected = set(names)
-        rows = tuple(pair for pair in self.layer_inputs if pair[0] in selected)
-        return type(self)(rows, tuple(pair for pair in self.gradients if pair[0] in selected))
+        inputs = tuple(pair for pair in self.layer_inputs if pair[0] in selected)
+        return type(self)(inputs, tuple(pair for pair in self.gradients if pair[0] in selected))
 
     def map_paths(self, resolve: Callable[[str], str]) -> Self:
         """The same files, with each path replaced by ``resolve`` of it."""
-        rows = tuple((name, resolve(file)) for name, file in self.layer_inputs)
-        return type(self)(rows, tuple((name, resolve(file)) for name, file in self.gradients))
+        inputs = tuple((name, resolve(file)) for name, file in self.layer_inputs)
+        return type(self)(inputs, tuple((name, resolve(file)) for name, file in self.gradients))
 
     def to_plain(self) -> dict[str, dict[str, str]]:
         """{key of a recipe: {expert: file}}, without keys that have no files."""

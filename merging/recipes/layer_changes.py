@@ -21,13 +21,17 @@ from merging.models.families import EMBEDDINGS, OUTPUT, Parameter
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 
-TENSOR, BLOCK, ROLE = "tensor", "block", "kind"  # the extents of a chosen layer
-MANUAL = "manual"
+# The extents of a chosen layer: the tensor alone, its section, or all tensors of its role (what a tensor does).
+TENSOR, BLOCK, ROLE = "tensor", "block", "kind"
+MANUAL = "manual"  # the key of the edit that multiplies task vectors by the factors of rules
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenLayer:
-    """A tensor, its whole section, or all tensors of its role, as ``extent`` states."""
+    """A tensor, its whole section, or all tensors of its role, as ``extent`` states.
+
+    A section is a block ("block 3"), the embeddings or the output.
+    """
 
     tensor: str
     section: str
@@ -51,14 +55,15 @@ def scale_layer(
 ) -> Recipe:
     """The recipe with the layer's merged task vector multiplied by ``factor`` after the merge; 0 resets the layer.
 
-    If the recipe already has such a step, both are combined. ``parameters`` are those of the pretrained model.
+    If the recipe already edits the merged task vector, that edit and this one become one step.
+    ``parameters`` are those of the pretrained model.
 
     Raises:
-        ParameterError: the layer is not among the parameters, or a factor exceeds the edit's limits.
+        ParameterError: the layer is not among the parameters, or a factor exceeds the limits of the manual edit.
     """
     step, before = _split_last_edit(recipe)
     rule = layer.rule(factor)
-    matches = resolve([rule], 1.0, [MERGED], parameters)
+    matches = resolve([rule], 1.0, [MERGED], parameters)  # its ``rules`` are 1 for tensors of the layer, else 0
     if step is None:
         rules: tuple[FactorRule, ...] = (rule,)
     else:
@@ -86,7 +91,7 @@ def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: s
     step, before = _split_last_edit(recipe)
     rules = [layer.rule(min(single_factor(recipe), MAX_FACTOR), [expert])]
     if other_experts := [name for name in names if name != expert]:
-        rules.insert(0, layer.rule(0.0, other_experts))
+        rules.insert(0, layer.rule(0.0, other_experts))  # sets their task vectors in the layer to zero
     after = () if step is None else (step,)
     return replace(recipe, edits=(*before, _build_manual_step(tuple(rules), BEFORE), *after), title=title)
 

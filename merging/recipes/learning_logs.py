@@ -1,4 +1,7 @@
-"""The curves that papers' authors logged while a merge learned, for recipes with the same chain."""
+"""The curves that papers' authors logged while a merge or an adapt learned, for recipes with the same chain.
+
+The key of a curve is that of the preset it was logged for, or is mapped to it by ``ADAPT_PRESETS``.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def logs_of(recipe: Recipe) -> tuple[Curve, ...]:
 
 
 def adapt_logs_of(recipe: Recipe) -> tuple[Curve, ...]:
-    """The curves, by number of updates, of the presets with a recipe's edits, merge and adapt.
+    """The curves of the presets with a recipe's edits, merge and adapt; the keys of their values become updates.
 
     Only the number of steps and the seed may differ.
     """

@@ -73,9 +73,9 @@ class Preset(Combination):
 
 PRESETS = tuple(Preset(**vars(combination)) for combination in (*COMBINATIONS, *VARIANTS, *LEARNED))
 NETWORK_PRESETS = tuple(Preset(**vars(combination)) for combination in ON_NETWORKS)
-LEARNING = frozenset(combination.key for combination in LEARNED)  # presets that learn, and their comparisons
+LEARNING = frozenset(combination.key for combination in LEARNED)  # keys of presets that learn, and of those to compare
 
-NAMES = {preset.title: preset.name for preset in PRESETS if preset.name}
+NAMES = {preset.title: preset.name for preset in PRESETS if preset.name}  # title -> name in lists
 
 
 def name_of(title: str, params: Callable[[], Mapping[str, Any]]) -> str:
@@ -115,8 +115,8 @@ def list_offered(network: str) -> tuple[Preset, ...]:
 def list_bases(edit: str) -> list[Preset]:
     """The presets that an edit can be put in front of.
 
-    Presets that already contain the edit are left out. So are the comparisons of such combinations (presets with
-    ``PLUGIN`` in front and the variants of its family), and the presets of ``LEARNING``, which take minutes each.
+    Presets that already contain the edit are left out. So are presets with ``PLUGIN`` in front and the variants of its
+    ablation, and the presets of ``LEARNING``, which take minutes each.
     """
     return [
         base
@@ -138,7 +138,7 @@ def explain_refusal(preset: Preset) -> str:
 
 
 def list_partners() -> list[Preset]:
-    """Every valid combination of a base with ``PLUGIN`` in front that is not yet a preset."""
+    """Every valid combination of ``PLUGIN`` and a preset behind it (a base) that is not yet a preset."""
     keys = {preset.key for preset in PRESETS}
     plugged = [base.with_edit() for base in list_bases(PLUGIN[0])]
     return [partner for partner in plugged if partner.key not in keys and not explain_refusal(partner)]
@@ -147,8 +147,8 @@ def list_partners() -> list[Preset]:
 class Settings(NamedTuple):
     """The settings that, with the saliency, decide which tensors are pruned; the defaults are the papers'."""
 
-    prune_ratio: float = 0.7
-    shared: bool = True
+    prune_ratio: float = 0.7  # the share of tensors that each expert drops
+    shared: bool = True  # whether all experts keep every tensor that one of them keeps
 
 
 def read_settings(recipe: Recipe | None) -> Settings:

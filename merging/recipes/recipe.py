@@ -50,12 +50,13 @@ class Recipe:
 
     ``title`` is for people and not in the digest. ``exemplars`` and ``test_data`` are set if the chain needs them.
 
-    With ``count_dead_params``, global quantiles count the unused text tensors in published image encoders, as their
-    authors' code does; it has no effect on checkpoints without such tensors. The papers' presets turn it on.
-    ``activation`` holds for all models, for files that do not state it or state it wrongly; exemplars and
-    evaluations run with it. ``architecture`` has facts that no file states, as 'heads=12,activation=gelu'; a file that
-    states something else is refused. ``family`` replaces the recognition of the models: "clip" for the CLIP tower in a
-    larger network, "inferred" to infer every role.
+    With ``count_dead_params``, thresholds over all scalars (quantiles) count the text tensors that published image
+    encoders hold without using them ("unused" or "dead" tensors), as their authors' code does; it has no effect on
+    checkpoints without such tensors. The papers' presets turn it on. ``activation`` holds for all models, for files
+    that do not state it or state it wrongly; exemplars and evaluations run with it. ``architecture`` has facts that no
+    file states, as 'heads=12,activation=gelu'; a file that states something else is refused. ``family`` replaces the
+    recognition of the models: "clip" for the CLIP tower in a larger network, "inferred" to infer the role of every
+    tensor (what it does in the network).
     """
 
     pretrained: str
@@ -69,7 +70,8 @@ class Recipe:
     architecture: str = ""  # in the text form of StatedArchitecture
     adapt: Step | None = None
     test_data: TestData | None = None  # None if the chain needs none
-    vocabulary: str = COMMON  # one of VOCABULARIES: the treatment of tables with a row per token
+    # One of VOCABULARIES, for tables with a row per token: COMMON merges the rows of tokens that all models have.
+    vocabulary: str = COMMON
     data_files: DataFiles = field(default_factory=DataFiles)  # files of data that a step reads
     family: str = ""
     unused: tuple[str, ...] = field(default=(), compare=False)  # sentences on fields of a file that no step needs
@@ -183,7 +185,7 @@ class Recipe:
 
     @property
     def data_methods(self) -> tuple[tuple[Method, Needs], ...]:
-        """The methods that need data with their parameters in this chain, each with its need."""
+        """The methods that need data, with the parameters that they have in this chain; each with its need."""
         needs = [(method, method.needs_for(step.params)) for method, step in self.stages]
         return tuple((method, need) for method, need in needs if need != Needs.NOTHING)
 
@@ -258,13 +260,15 @@ class Recipe:
         """The id of the run: a digest of the chain and the contents of its inputs, as twelve hexadecimal digits.
 
         Paths, the title and the device do not enter the digest. The benchmark enters if images are sampled from it, and
-        counting dead parameters if there are any. Further entries are an activation, an architecture, the version of
-        ``inference`` (for networks other than CLIP) and the digests of data files, each if there is one. Steps that can
-        be written in several ways enter by their effect on the tensors.
+        ``count_dead_params`` if the checkpoints have unused tensors (``carries_dead``). Further entries are an
+        activation, an architecture, the version of ``inference`` (the rules that infer the roles of tensors in networks
+        other than CLIP; 0 for CLIP), the family, the vocabulary and the digests of data files, each if there is one.
+        Steps that can be written in several ways enter by their effect on the tensors.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         sampled_from = [benchmark_digest] if self.has_sampled_images else []
         counted = ["count_dead_params"] if self.count_dead_params and carries_dead else []
+        # {prefix: value}; the activation stands alone, without a prefix.
         facts = {"": self.activation, "architecture ": self.architecture, "inference ": inference}
         facts |= {
             "family ": self.family,

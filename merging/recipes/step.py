@@ -23,11 +23,14 @@ class Step:
     params: Params
 
     def to_plain(self) -> dict[str, dict[str, Any]]:
-        """{key: {parameter: value}}, with all defaults except those of ``later`` parameters."""
+        """{key: {parameter: value}}, with all defaults except those of ``later`` parameters (that old recipes lack)."""
         return {self.key: self.params.to_plain()}
 
     def text(self) -> str:
-        """'ties(density=0.2)': the key and the parameters that differ from their defaults; a table has no name."""
+        """'ties(density=0.2)': the key and the parameters that differ from their defaults.
+
+        A table (a parameter whose value is a list of rules) is written without its name.
+        """
         bounds = self.params.bounds()
         changed = [
             f"{'' if bounds[n].kind == TABLE else f'{n}='}{bounds[n].to_brief_text(v)}"

@@ -1,4 +1,7 @@
-"""The settings of the images that a chain learns from without labels."""
+"""The settings of the images that a chain learns from without labels.
+
+They are called test data, as papers learn on test images; ``split`` can also choose training images ("exemplars").
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ class TestData(Params):
     """The images that a chain learns from without labels: their split, their number per merged task, and a seed."""
 
     __test__ = False  # pytest would otherwise collect the class by its name
-    owner: ClassVar[str] = "test_data"
+    owner: ClassVar[str] = "test_data"  # names the settings in the errors of ``Params``
 
     split: str = choice(
         "choosing", "reporting", "exemplars", label="Adapts on",

@@ -24,11 +24,12 @@ class OpenWorkers(Protocol):
 class Context:
     """The context of a computation; the result does not depend on it, up to rounding on another device.
 
-    ``device`` is "auto" (CUDA, then MPS, then CPU) or a torch device name. ``progress`` is called with a Progress after
-    every piece of work. ``cancel`` and ``pause`` are checked between two pieces of work: ``cancel`` ends the
-    computation, and ``pause`` stops a computation that can continue later. ``warn`` is called with each sentence about
-    a possible flaw of the result. ``workers`` compute work that consists of tasks. They are open workers, or a text as
-    in MERGESCOPE_WORKERS; with an empty text, this process computes.
+    A phase is the name of a part of the work in a Progress, its detail names the current item. ``device`` is "auto"
+    (CUDA, then MPS, then CPU) or a torch device name. ``progress`` is called with a Progress after every piece of work.
+    ``cancel`` and ``pause`` are checked between two pieces of work: ``cancel`` ends the computation, and ``pause``
+    stops a computation that can continue later. ``warn`` is called with each sentence about a possible flaw of the
+    result. ``workers`` compute work that consists of tasks. They are open workers, or a text as in MERGESCOPE_WORKERS;
+    with an empty text, this process computes.
     """
 
     device: str = "auto"

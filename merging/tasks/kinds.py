@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from merging.base.errors import WorkerError
 from merging.tasks.context import Context
 
+# A worker's facts about itself; one point of a sweep; one trial of a measurement; one tensor of a merge; the scores of
+# one model; a whole run; a whole measurement.
 ABOUT, POINT, TRIAL, TENSOR, SCORE, RUN, MEASURE = "about", "point", "trial", "tensor", "score", "run", "measure"
 TASK_KINDS: Mapping[str, str] = {
     ABOUT: "merging.tasks.workers.worker_facts:KIND",
@@ -24,6 +26,7 @@ TASK_KINDS: Mapping[str, str] = {
     RUN: "merging.study.runs.run_task:KIND",
     MEASURE: "merging.study.measurement_task:KIND",
 }
+# Kinds of requests of the app that a process answers in stages, each answer better than the one before.
 STAGED_KINDS: Mapping[str, str] = {
     "preview": "merging.study.previews.preview_stages:preview_stages",
     "image": "merging.study.image_stages:image_stages",

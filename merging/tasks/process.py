@@ -36,7 +36,7 @@ OUT_OF_MEMORY = "The computer ran out of memory for this. Close other programs, 
 
 @dataclass
 class _Task:
-    """A request in progress; ``stages`` is None until it begins."""
+    """A request in progress; ``stages`` is None until it begins, ``is_answered`` is whether a stage is answered."""
 
     number: int
     session: str
@@ -47,11 +47,11 @@ class _Task:
 
 
 class RequestLoop:
-    """Answers requests in stages; ``add_requests`` may be called from another thread than ``run``.
+    """Answers requests in stages, computed in pieces; ``add_requests`` may be called from another thread than ``run``.
 
-    A newer request of a session stops the session's older one after its current piece. Requests of several sessions
-    take turns, one piece each. While another session waits for its first answer, a request that has run for
-    ``SECONDS_BEFORE_YIELDING`` seconds ends at the first stage that suffices.
+    A session is one browser tab. A newer request of a session stops the session's older one after its current piece.
+    Requests of several sessions take turns, one piece each. While another session waits for its first answer, a request
+    that has run for ``SECONDS_BEFORE_YIELDING`` seconds ends at the first stage that suffices.
     """
 
     def __init__(self, send_answer: Callable[[Plain], None], device: str) -> None:

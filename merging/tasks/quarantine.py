@@ -14,8 +14,8 @@ from merging.base.files import atomic
 from merging.base.files.records import write_json
 
 FOLDER, NOTE_FILE = "corrupt", "damage.json"
-ENTRY_NAME = re.compile(r"(.+)-[0-9a-f]{8}")
-RUN = "run"
+ENTRY_NAME = re.compile(r"(.+)-[0-9a-f]{8}")  # the entry's own name, and random digits
+RUN = "run"  # the kind of an entry without a note
 log = logging.getLogger(__name__)
 
 
@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 class Damage:
     """A damaged entry: its kind ("run", "measurement", "point", "sweep", "draft"), name, reason, and current path.
 
-    ``origin`` is its original path; an entry of a library or of a read-only store stays there.
+    ``origin`` is its original path. An entry stays there if it is in a library (a folder of results that this store
+    reads and never writes to) or in a read-only store.
     """
 
     kind: str
@@ -55,7 +56,7 @@ class Quarantine:
 
     def __init__(self, root: Path) -> None:
         self._root, self._folder = root, root / FOLDER
-        self._unmoved: dict[Path, Damage] = {}
+        self._unmoved: dict[Path, Damage] = {}  # by path, entries that were only recorded
 
     def check_and_move(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
         """Set a damaged entry aside, or with ``move=False`` only record it; logs one warning for each entry.
@@ -105,6 +106,7 @@ class Quarantine:
         return self._list_unmoved()
 
     def _list_unmoved(self) -> list[Damage]:
+        """The recorded entries that no good copy has replaced meanwhile."""
         return [damage for path, damage in self._unmoved.items() if not path.is_dir() or atomic.is_damaged(path)]
 
     def remove(self, damage: Damage) -> None:

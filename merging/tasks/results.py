@@ -1,7 +1,8 @@
 """Results of tasks: tables, arrays and facts in sealed folders, written whole or not at all.
 
-A store has results of several kinds, each kind in a folder of its own. It also reads results of libraries, which it
-never writes to. A damaged result counts as absent; if it is in the store itself, it is set aside.
+A sealed folder has a manifest with the size and hash of every file. A store has results of several kinds, each kind in
+a folder of its own. It also reads results of libraries, other folders of results, which it never writes to. A damaged
+result counts as absent; if it is in the store itself, it is set aside.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class ResultKind:
     facts_file: str
     recovery_hint: str
     table: str = ""
-    large: bool = False
+    large: bool = False  # whether files are so large that each is checked only when it is first used
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Result:
     def columns(self, name: str) -> Columns:
         """One of its tables, without loading pandas. Raises StoreError also if it has no table of that name."""
         if name not in self.schemas:
+            # Scores are read by ``Run.scores``, not by their table's name.
             known = [table for table in self.schemas if table != SCORES]
             hint = did_you_mean(name, known)
             raise StoreError(
@@ -95,7 +97,7 @@ class Result:
         )
 
     def array(self, name: str) -> NDArray[Any]:
-        """One of its arrays (*S), of any shape, plain or packed. Raises StoreError also if it has no such array."""
+        """One of its arrays (*S), of any shape, plain or packed (gzip). Raises StoreError, too, if it has no such."""
         plain_file, packed_file = f"{name}.npy", f"{name}.npy{PACKED_SUFFIX}"
         if plain_file in self.manifest:
             return self.read_checked(plain_file, lambda path: np.load(path, allow_pickle=False))
@@ -215,7 +217,8 @@ class Results(Generic[T]):
         """Publish a result in the store, unless a whole one exists; with ``replace``, replace that one.
 
         ``arrays`` (*S) are of any shape. ``root`` is the folder to write to, by default that of the kind. The message
-        of an error begins with ``what``. A key of ``facts_file`` that the tables' schemas use keeps its position.
+        of an error begins with ``what``. ``facts`` may have the key under which the tables' schemas are stored: the
+        schemas then take its position in the file.
 
         Raises:
             StoreError: the disk cannot be written to.
@@ -246,7 +249,7 @@ class Results(Generic[T]):
 
     def find_partial(self, name: str) -> T | None:
         """The partial result of a task that is being computed; None if it has published none."""
-        for path in self.own_folder.glob(f"*/{name}"):
+        for path in self.own_folder.glob(f"*/{name}"):  # in the temporary folders of ``publish_partial``
             with contextlib.suppress(*READ_ERRORS, StoreError, DamagedError):  # the result is being replaced
                 facts, manifest = json.loads((path / self.kind.facts_file).read_bytes()), read_manifest(path)
                 return self._view(Result(self.kind, path, True, facts, manifest, lambda damage: None))

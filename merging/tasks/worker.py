@@ -25,7 +25,8 @@ from merging.tasks.store_mark import watch_for_end
 HEADER_OFFSET, HEADER_BYTES = 7, b"\0{"
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."
 _task_lock = threading.Lock()  # a worker has memory for one task
-last_inputs: list[tuple[str, str, Any]] = []  # of the last task: its kind, the shared fields as JSON, the inputs
+# Of the last task: its kind, its values of ``shared_keys`` as JSON, and its inputs.
+last_inputs: list[tuple[str, str, Any]] = []
 
 
 def answer_request(kind: str, request: bytes) -> bytes:
@@ -56,7 +57,7 @@ def compute_task(key: str, request: Request) -> Plain | bytes:
         return kind.compute(None, request, context)
     with _task_lock:
         if kind.writes_to_store:
-            context = replace(context, cancel=watch_for_end(request.get("probe")))
+            context = replace(context, cancel=watch_for_end(request.get("probe")))  # the mark in the store
         answer = kind.compute(_open_inputs(key, kind, request), request, context)
     return answer if isinstance(answer, bytes) else {**answer, "warnings": list(warnings)}
 
@@ -80,7 +81,7 @@ def _open_inputs(key: str, kind: TaskKind, request: Request) -> Any:
 
 
 def _has_last_inputs(key: str, kind: TaskKind, shared: str, request: Request) -> bool:
-    """Whether this task has the same inputs as the last one, and their files have not changed."""
+    """Whether this task has the same inputs as the last one, and their files have not changed since."""
     if not last_inputs or last_inputs[0][:2] != (key, shared):
         return False
     with contextlib.suppress(WorkerError):

@@ -1,4 +1,9 @@
-"""Benchmarks: data sets with class names, their images, and the frozen zero-shot heads, read from one folder."""
+"""Benchmarks: data sets with class names, their images, and the frozen zero-shot heads, read from one folder.
+
+The zero-shot head of a task is a classifier: one unit row per class, made of the class names' text features. A task is
+in domain for a merge if its expert is merged, else out of domain. A referenced task, or model, stays in its own files;
+the benchmark stores where they are.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +46,7 @@ HASHED_BYTES = 1 << 22  # bytes read at a time to compute a digest
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A data set with its classes. Whether it is in or out of domain depends on the merge."""
+    """A data set with its classes."""
 
     key: str
     title: str
@@ -105,7 +110,7 @@ class Benchmark:
 
     @cached_property
     def pretrained_tower(self) -> Checkpoint | None:
-        """The pretrained model's checkpoint, which gives the architecture of state dicts that come without metadata."""
+        """The pretrained model, whose architecture counts for state dicts without metadata; None if it is missing."""
         path = model_file(self.folder, PRETRAINED)
         return open_checkpoint(path) if path.is_file() else None
 
@@ -216,7 +221,7 @@ class Benchmark:
         return files
 
     def _locations(self, task: Task) -> list[Location]:
-        with self._archive(task.key, task.splits[-1]) as arrays:
+        with self._archive(task.key, task.splits[-1]) as arrays:  # any split: all share these arrays
             digests, sizes = arrays.read(DIGESTS_ARRAY), arrays.read(SIZES_ARRAY)
         return data_set_locations.read_locations(self.folder, task.key, digests, sizes)
 
@@ -304,7 +309,7 @@ class Benchmark:
 
     def describe_misfit(self, checkpoint: Checkpoint) -> str:
         """The reason why a checkpoint cannot be evaluated on this benchmark; empty if it can."""
-        if checkpoint.network:
+        if checkpoint.network:  # the title of a network other than CLIP
             return f"images pass through CLIP towers; this is {checkpoint.network}."
         try:
             tower = Architecture.from_checkpoint(checkpoint)
@@ -331,7 +336,7 @@ def sample_indices(image_count: int, per_task: int | None, seed: int) -> NDArray
 
 
 def _array_name(split: str, content: str) -> str:
-    """The name of an array in a task's npz."""
+    """The name of an array in a task's npz, such as 'exemplar_images' or 'choosing_labels'."""
     return f"{split.removesuffix('s')}_{content}"
 
 

@@ -1,4 +1,8 @@
-"""Benchmark folders that users can choose in the app, and their keys in links, which do not reveal paths."""
+"""Benchmark folders that users can choose in the app, and their keys in links, which do not reveal paths.
+
+A key is "default", "own:NAME" for a benchmark that was built in the store, or "models:FOLDER/PATH" for one in a folder
+of $MERGESCOPE_MODELS.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +72,7 @@ def find_folder(key: str, root: Path) -> Path | None:
 
 
 def key_of(folder: Path, root: Path) -> str:
-    """The key of a folder in links; empty if it has none, because it is not listed."""
+    """The key of a folder in links; empty if users cannot choose it."""
     if folder == settings.benchmark_folder():
         return SERVER
     for key, path in list_built(root).items():

@@ -1,7 +1,7 @@
 """Paths of the data-set files that a benchmark refers to, and checks that these are the files that it was made from.
 
 The digests of the files are in the task's npz and so in the benchmark's own digest. Paths differ between machines and
-are in a file beside the npz.
+are in a file beside the npz, where a path is called "place".
 """
 
 from __future__ import annotations

@@ -83,7 +83,10 @@ def summarize(
 def summary_of(
     rows: Sequence[tuple[str, float, int]], in_domain: Collection[str], reference: Mapping[str, float]
 ) -> Summary:
-    """The summary of one (task, accuracy, n) per task; faster than ``summarize`` for many summaries."""
+    """The summary of one (task, accuracy, n) per task; faster than ``summarize`` for many summaries.
+
+    ``reference`` is {task: its expert's accuracy}.
+    """
     inside = [row for row in rows if row[0] in in_domain]
     outside = [row for row in rows if row[0] not in in_domain]
     id_mean, id_low, id_high = _average([row[1:] for row in inside])

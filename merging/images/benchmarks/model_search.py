@@ -1,4 +1,7 @@
-"""Finds missing models that a benchmark refers to in another folder."""
+"""Searches a folder for the missing models of a benchmark, and stores their new paths.
+
+A benchmark can have references in place of models: small files with the path of a model.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,8 @@ CHANGED_PHRASES = ("is not the model that it was made from", "are not the models
 class _ModelPaths:
     """{reference file: path of its model}, and {reference file: problem} of damaged ones, in a benchmark."""
 
-    paths: dict[Path, str] = field(
-        default_factory=dict
-    )  # the pretrained model first, as its names are the tensors' names
+    # The pretrained model first: the experts' tensors get its names, which their digests depend on.
+    paths: dict[Path, str] = field(default_factory=dict)
     damaged: dict[Path, str] = field(default_factory=dict)
 
 

@@ -86,7 +86,7 @@ class ReferencedImages:
     def decode(self) -> Pixels:
         """All images (n, side, side, 3) in memory; files are read in the order of their rows."""
         pixels, start = np.empty(self.shape, np.uint8), 0
-        order = np.lexsort(self.positions.T[::-1])
+        order = np.lexsort(self.positions.T[::-1])  # by file, then by row or offset
         with decode_images(self.select(order).list_references(), self.side, stack_pixels) as chunks:
             for chunk in chunks:
                 pixels[order[start : start + len(chunk)]] = chunk
@@ -149,7 +149,7 @@ Images: TypeAlias = NDArray[np.uint8] | ReferencedImages
 def select_images(images: Images, indices: NDArray[Any], max_bytes: int = MAX_DECODED_BYTES) -> Images:
     """The images (n, h, w, 3) at ``indices`` (n,), for repeated use.
 
-    They are decoded into memory if they take at most ``most`` bytes.
+    They are decoded into memory if they take at most ``max_bytes`` bytes.
     """
     if isinstance(images, ReferencedImages) and len(indices) * 3 * images.side**2 > max_bytes:
         return images.select(indices)

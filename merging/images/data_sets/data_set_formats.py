@@ -26,7 +26,7 @@ def open_data(
     A Hugging Face data set is arrow or parquet files, which may be in a repository's folder of the Hub's cache.
 
     Args:
-        image, label: columns of a Hugging Face data set that has several; endings in tars.
+        image, label: columns of a Hugging Face data set that has several; in tars, endings of the members' names.
         configuration: the one to open, if a Hugging Face data set has several.
         split: a split to read although its name is not that of a part; it becomes a part of this name.
 
@@ -71,10 +71,10 @@ def _open_published(
 
 
 def check_labels(data: DataSet, name: str) -> DataSet:
-    """The same data set after a check of its labels; a note names listed classes that have no image on disk.
+    """The same data set after a check of its labels; with ``lists_classes``, a note names classes without an image.
 
     Raises:
-        TaskError: a label is outside the classes, or a class has no image though the classes are not listed.
+        TaskError: a label is outside the classes, or a class has no image and no published list names the classes.
     """
     if not any(len(labels) for labels in data.parts.values()):
         raise TaskError(f"{name} holds no images.")

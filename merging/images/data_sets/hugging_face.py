@@ -1,7 +1,7 @@
 """Hugging Face data sets on disk: a column of images and one of labels, in parquet files or arrow streams.
 
-No code of a data set is imported or run. Features are taken from the files' own metadata, or from
-``dataset_info.json``.
+No code of a data set is imported or run. A feature is the type of a column, such as image or class label; features are
+taken from the files' own metadata, or from ``dataset_info.json``.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from merging.base.errors import TaskError
 if TYPE_CHECKING:
     from merging.images.data_sets.image_references import ImageReference
 
-TRAIN, VALIDATION, TEST, WHOLE = "train", "validation", "test", "whole"
-PART_NAMES = {
+TRAIN, VALIDATION, TEST, WHOLE = "train", "validation", "test", "whole"  # parts; WHOLE: the data set is in one piece
+PART_NAMES = {  # name of a folder or split, as data sets write it -> part
     "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
     "dev": VALIDATION, "test": TEST, "testing": TEST, "eval": TEST,
 }  # fmt: skip

@@ -62,6 +62,7 @@ class TableFile:
             group, first, arrays, array = -1, 0, iter(()), None
             for row in rows:
                 row_group = bisect_right(starts, row) - 1
+                # The end of an arrow stream is not known yet.
                 if not 0 <= row_group < len(starts) - 1 if self.is_parquet else row < 0:
                     raise TaskError(f"{self.file.name} has no row {row}; it has {starts[-1]}.")
                 if row_group != group or row < first:

@@ -1,7 +1,9 @@
 """Finds the files of each part of a Hugging Face data set.
 
 These layouts are known: one parquet file; a folder with parquet files, directly, in ``data`` or in a folder for each
-split; a folder for each configuration; arrow files of ``save_to_disk``; and the cache of the ``datasets`` library.
+split; a folder for each configuration; arrow files of ``save_to_disk``; and the cache of the ``datasets`` library. A
+configuration is one of several variants of a data set. A split has the data set's own name, a part the name that this
+program gives it: "train", "validation", "test" or "whole".
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ def list_configurations(path: Path) -> tuple[str, ...]:
 
 
 def _find_splits(folder: Path) -> Splits:
-    """Split -> its files, of a folder that holds parquet files or those of the ``datasets`` cache; else empty."""
+    """{split: its files} of a folder with parquet files, or with arrow files of the ``datasets`` cache; else empty."""
     if (folder / INFO).exists() and (files := _find_cached_files(folder)):
         return files
     splits: Splits = {}
@@ -157,7 +159,7 @@ def _find_saved_files(folder: Path) -> list[Path]:
 
 
 def _find_cached_files(folder: Path) -> Splits:
-    """{split: its arrow files} in the cache of the ``datasets`` library, without those of computed tables."""
+    """{split: its arrow files} in the cache of the ``datasets`` library, without files of tables that it computed."""
     described = read_description(folder / INFO).get("splits")
     names = list(described) if isinstance(described, dict) else PART_ORDER
     splits: Splits = {}
@@ -166,7 +168,7 @@ def _find_cached_files(folder: Path) -> Splits:
         stem = shard["split"] if shard else file.stem
         ends = [name for name in names if stem == name or stem.endswith(f"-{name}")]
         if ends:
-            splits.setdefault(max(ends, key=len), []).append(file)
+            splits.setdefault(max(ends, key=len), []).append(file)  # "extra-train" rather than "train"
     return splits
 
 

@@ -32,7 +32,9 @@ class Claim:
     """Two values of a paper, and the fact that is compared with their difference, the first minus the second.
 
     ``printed`` is empty if the paper prints no values. ``direction`` is 1, 0 or -1: the first value is larger, equal or
-    smaller. ``fact`` is the name of a fact that the app computes, ``arguments`` are its arguments.
+    smaller. ``fact`` is the name of a fact that the app computes, ``arguments`` are its arguments. ``views`` are the
+    parts of the app that show the claim, ``topic`` is what the two values measure. ``read_off`` is whether the values
+    were read off a figure. ``words`` is what the paper states without values, ``note`` what a reader must know.
     """
 
     key: str
@@ -59,7 +61,10 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A method's printed accuracies in percent and their printed ±, as {number: value}; ``along`` names the number."""
+    """A method's printed accuracies in percent (``values``) and their printed ± (``spread``), each {number: value}.
+
+    ``along`` names what the number counts, such as "steps".
+    """
 
     key: str
     paper: str

@@ -16,6 +16,8 @@ from merging.base.errors import RecipeError
 from merging.base.text import did_you_mean
 
 PRESETS_FILE = Path(__file__).with_name("presets.yaml")
+# Names of papers; combinations; ablations of LwPTV ("variants"); chains that learn, and those to compare them
+# with; combinations on networks other than CLIP; and groups of variants that are compared ("families").
 SECTIONS = ("papers", "combinations", "variants", "learned", "networks", "families")
 FIELDS = ("key", "title", "name", "edits", "merge", "large", "exemplars", "adapt", "network", "source", "note")
 # The app's first page reads the file: libyaml, if PyYAML has it, takes 2 ms; the reader of untrusted YAML takes 30 ms.
@@ -154,4 +156,5 @@ def _expand_source(text: str, papers: Mapping[str, str]) -> str:
 
 COMBINATIONS, LEARNED = read_combinations("combinations"), read_combinations("learned")
 ON_NETWORKS = read_combinations("networks")  # with the values that papers report beyond CLIP
+# The edit LwPTV with its paper's parameters.
 LWPTV = next(row for row in COMBINATIONS if row.key == "task_arithmetic_lwptv").edits[0]

@@ -39,7 +39,7 @@ class Measure:
 
 MEASURES: Mapping[str, Measure] = {
     "average": Measure("Average"),
-    "tuned": Measure("Average, tuned"),
+    "tuned": Measure("Average, tuned"),  # the average with parameters tuned on validation data
     "in_domain": Measure("In"),
     "out_of_domain": Measure("Out"),
     "h_score": Measure("H"),
@@ -57,7 +57,7 @@ COLUMNS = ("kind", "paper", "tables", "name", "model", "chain", "note", "unstate
 class BeyondModel:
     """A paper's model: the title of its network, its tasks in and out of domain, and the training of its experts."""
 
-    network: str  # the title of ``network_facts``
+    network: str  # the title by which ``network_facts`` describes it
     tasks: tuple[str, ...]
     outside: tuple[str, ...] = ()
     about: str
@@ -100,7 +100,7 @@ class BeyondFigure:
     unstated: bool = False  # whether values were used that the paper does not print
 
     def has_method(self, role: str, key: str) -> bool:
-        """Whether the chain has a method in a role; false for models that are not merged."""
+        """Whether the chain has a method in a role; false for models that are not merged. No row has an adapt."""
         steps = slice(None, -1) if role == "edit" else slice(-1, None)
         return role != "adapt" and key in (step for step, _ in self.chain[steps])
 
@@ -132,6 +132,7 @@ def _parse_figure(row: Mapping[str, str]) -> BeyondFigure:
             raise RecipeError(f"field {field}: {row[field]!r} is not known.{did_you_mean(row[field], known)}")
     if bool(row["chain"]) != (row["kind"] == MERGE):
         raise RecipeError("field chain: merges have a chain, and other kinds have none.")
+    # CIDEr is a plain number; a larger one would be in percent.
     maxima = {name: 100.0 if measure.metric == ACCURACY else 10.0 for name, measure in MEASURES.items()}
     cells = {name: parse_number(row, name, maximum) for name, maximum in maxima.items()}
     values = {name: value for name, value in cells.items() if value is not None}

@@ -33,7 +33,7 @@ OUT_OF_DOMAIN_TASKS = (
     "CIFAR10", "CIFAR100", "EMNIST", "FashionMNIST", "FER2013", "Flowers102", "Food101", "KMNIST", "OxfordIIITPet",
     "PCAM", "RenderedSST2", "STL10", "ImageNet",
 )  # fmt: skip
-AVERAGE_DIFFERS = "the printed average is not that of the printed accuracies"
+AVERAGE_DIFFERS = "the printed average is not that of the printed accuracies"  # a note of a row
 SOURCES = {
     "LwPTV": "Zhang et al. Merging smarter, generalizing better. NeurIPS 2025",
     "LOT": "Sun et al. Towards minimizing feature drift in model merging. NeurIPS 2025",
@@ -47,7 +47,8 @@ SOURCES = {
     "FusionBench": "Results in the documentation of FusionBench, on checkpoints of its own",
 }
 ILHARCO = "Ilharco et al."  # the authors of the experts that most papers merge
-# Merged models, the kinds of reference models as ``study.runs`` names them, and experts that other papers merge.
+# Kinds of rows: merged models; models that are not merged, as ``study.runs`` names them (each task with its own expert,
+# the pretrained model, one model trained on all tasks); and experts by other authors, which have no source.
 MERGE, INDIVIDUAL, OTHER_EXPERTS = "merge", "individual", "experts"
 REFERENCE_KINDS = ("pretrained", INDIVIDUAL, "multitask")
 ROW_KINDS = (MERGE, *REFERENCE_KINDS, OTHER_EXPERTS)
@@ -68,8 +69,8 @@ class Printed(NamedTuple):
     in_domain: float
     out_of_domain: float | None = None
     h_score: float | None = None
-    tasks: tuple[float, ...] = ()  # in the order of TASKS
-    outside: tuple[float, ...] = ()  # in the order of OUTSIDE
+    tasks: tuple[float, ...] = ()  # in the order of IN_DOMAIN_TASKS
+    outside: tuple[float, ...] = ()  # in the order of OUT_OF_DOMAIN_TASKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +219,7 @@ def _parse_percent(row: Row, field: str) -> float | None:
 
 
 def parse_number(row: Row, field: str, maximum: float) -> float | None:
-    """The number in a field, None if the field is empty. Raises RecipeError unless the number is from 0 to ``most``."""
+    """The number in a field, None if the field is empty. Raises RecipeError unless it is from 0 to ``maximum``."""
     if not (text := row[field]):
         return None
     try:

@@ -33,9 +33,10 @@ StartCommand = Callable[[Sequence[str], Environment, IO[bytes]], Process]
 
 
 def child_environment(benchmark: str = "", job_count: int = 1) -> dict[str, str]:
-    """The server's environment for a child on a benchmark: one thread for each of its cores, no spinning.
+    """The server's environment for a child that works on a benchmark's folder (empty: the server's own).
 
-    The cores of this process are divided equally among ``job_count`` children.
+    The child has one thread for each of its cores, and threads that wait do not spin. The cores of this process are
+    divided equally among ``job_count`` children.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cores = max(1, cores // job_count)
@@ -49,6 +50,7 @@ def child_environment(benchmark: str = "", job_count: int = 1) -> dict[str, str]
         variables[settings.CERTIFICATES_VARIABLE] = str(
             Path(variables[settings.CERTIFICATES_VARIABLE]).expanduser().absolute()
         )
+    # The path of a scheduler's file may be relative, too.
     if (choice := parse_choice(settings.workers_setting())).spec.endswith(".json"):
         variables[settings.WORKERS_VARIABLE] = choice._replace(spec=str(Path(choice.spec).expanduser().absolute())).text
     if command := variables.get(settings.EVALUATOR_VARIABLE):
@@ -82,9 +84,10 @@ def _start(words: Sequence[str], environment: Environment, **streams: Any) -> Pr
 
 
 class WorkerProcess:
-    """A process that loads modules and waits for an order (see ``tasks.process``).
+    """A process that loads modules and waits for an order: to become a command, or to stay and answer requests.
 
-    A thread writes to its stdin, because a message may be longer than a pipe holds.
+    See ``tasks.process``. It is not one of the workers that compute tasks (``tasks.workers``). A thread writes to its
+    stdin, because a message may be longer than a pipe holds.
 
     Raises:
         OSError: the system refuses to start it.
@@ -95,7 +98,7 @@ class WorkerProcess:
         self.process = _start(words, environment, stdin=pipe, stdout=pipe)
         assert self.process.stdin is not None and self.process.stdout is not None
         self._input, self._output = self.process.stdin, self.process.stdout
-        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # to its stdin; None closes it
         threading.Thread(target=self._write, name="to a process", daemon=True).start()
 
     @property
@@ -131,7 +134,7 @@ class WorkerProcess:
 
 
 def start_answering(order: Plain) -> WorkerProcess:
-    """Start a process that follows an order to stay and answer requests. Raises OSError."""
+    """Start a process with the order to stay and answer requests. Raises OSError."""
     process = WorkerProcess((), child_environment())
     process.send(order)
     return process

@@ -1,4 +1,7 @@
-"""Stops the processes of jobs, removes temporary files of killed jobs, and restores the files that they had moved."""
+"""Stops the processes of jobs, removes temporary files of killed jobs, and restores the files that they had moved.
+
+The learned state of a job is what a merge has learned so far, stored so that a later attempt continues from there.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def sweep_up(store: JobStore, records: Iterable[Record]) -> None:
 
 
 def release_space(files: JobFiles, record: Record) -> None:
-    """Free the space that is reserved for a job's states if the processes that would write them are dead."""
+    """Free the disk space that is reserved for a job's state.json if the processes that would write it are dead."""
     if not any(process.is_remote or process.is_alive() for process in (record.owner, files.find_worker(record))):
         remove_reserve_files(files.folder)
 
@@ -71,5 +74,5 @@ def stop_orphan(store: JobStore, files: JobFiles) -> None:
             stop_process(psutil.Process(worker.pid))
         sweep_up(store, [record])
     store.delete_learned_state(files.job_id)
-    if not record.owner.works_in_another_process():
+    if not record.owner.works_in_another_process():  # otherwise that server records the end
         files.update(state=State.CANCELLED, finished=time.time())

@@ -1,7 +1,7 @@
 """The kinds of jobs, as the queue knows them. Functions have dotted names, so that no code of a job is imported.
 
-The kind of a measurement is its key. A job of any other kind is a command of the command line; its record has the
-command's words.
+A merge and a sweep have kinds of their own, and the kind of a job that measures is the measurement's key. A job of any
+other kind is a command of the command line; its record has the command's words.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class JobKind:
 
     ``command`` are the first words of its command line, with fields of the job's record and ``{recipe}``, the recipe's
     file, in braces; empty words are left out. ``can_pause`` is whether it can stop half-way and continue later, or a
-    function of a recipe's YAML that returns that. With ``in_store``, the store has its learned state and later its
-    result under the id of the job. For other kinds ``remains_note`` is the sentence on what remains of a stopped job.
-    ``writes`` is the folder in the store that it writes to. A job that ``computes_alone`` has the machine for itself.
-    ``expected_seconds`` is a function of its key and the store's folder that estimates its seconds, or returns None.
+    function of a recipe's YAML that returns that. With ``in_store``, the store has its learned state (what it has
+    learned so far, if it learns) and later its result under the id of the job. For other kinds ``remains_note`` is the
+    sentence on what remains of a stopped job. ``writes`` is the folder in the store that it writes to. A job that
+    ``computes_alone`` has the machine for itself. ``expected_seconds`` is a function of its key and the store's folder
+    that estimates its seconds, or returns None.
     """
 
     title: str = ""

@@ -1,6 +1,7 @@
 """A queue of jobs, each in a child process, so that a job that runs out of memory does not end the server.
 
-The state of a job is on the disk (see ``job_records``), so that a second tab or a restarted server sees it.
+The state of a job is on the disk (see ``job_records``), so that a second tab or a restarted server sees it. A session
+is one browser tab. Several servers, also on other computers, may share a store; each runs the jobs that it has created.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ log = logging.getLogger(__name__)
 class JobQueue(KnownJobs, ABC):
     """Runs one job at a time, or several that share workers; sessions that ask for jobs take turns.
 
-    Every method may be called from any thread. A child is the waiting ``spare`` process if there is one.
+    Every method may be called from any thread. The child that does a job is the waiting ``spare`` process if there is
+    one, which is replaced when a job ends.
     """
 
     def __init__(self, store: JobStore, *, device: str = "auto") -> None:
@@ -63,7 +65,10 @@ class JobQueue(KnownJobs, ABC):
         benchmark: str,
         **about: Any,
     ) -> Job:
-        """The live job with an id, else a new one at the end of the queue; none is queued if the result is stored."""
+        """The live job with an id, else a new one at the end of the queue; none is queued if the result is stored.
+
+        ``about`` are further fields of its record.
+        """
         files = self._files(job_id)
         with self._submission_lock():
             record, job = files.read(), self._find_earlier(job_id, benchmark, session)
@@ -88,7 +93,7 @@ class JobQueue(KnownJobs, ABC):
 
     @abstractmethod
     def _submit_next(self, recipe_yaml: str, benchmark: str) -> None:
-        """Submit a recipe that follows a command, on a benchmark's folder. Raises MergingError."""
+        """Submit the recipe that was stored with a command, to be merged after it. Raises MergingError."""
 
     @contextlib.contextmanager
     def _submission_lock(self) -> Iterator[None]:
@@ -125,7 +130,7 @@ class JobQueue(KnownJobs, ABC):
                 self._files(job_id).ask_to_pause()
 
     def _enqueue(self, job_id: str, created: bool, session: str = "", seconds: float = DEFAULT_JOB_SECONDS) -> None:
-        """Append a job to the queue, unless another server has ``created`` its files."""
+        """Append a job to the queue if this server has ``created`` its files; otherwise another one has queued it."""
         if not created:
             return
         self._turns.record_waiting(job_id, session, seconds, is_new=True)

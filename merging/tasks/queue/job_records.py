@@ -62,7 +62,7 @@ class Record:
     state: State
     title: str
     base: str  # the folder that relative paths in the recipe start from
-    need_model: bool
+    need_model: bool  # whether a run that is stored without its model is computed again
     submitted: float
     owner: ProcessId  # the server that has the job
     worker: ProcessId = NO_PROCESS
@@ -70,7 +70,7 @@ class Record:
     finished: float | None = None
     error: str = ""
     kind: str = MERGE  # a key of ``job_kinds.JOB_KINDS`` or of a measurement, or one word for a command
-    subject: str = ""  # the id of the run or sweep, or the subject of a command; empty for a measured benchmark
+    subject: str = ""  # the id of the run or sweep, or the subject of a command; empty if a benchmark is measured
     words: tuple[str, ...] = ()  # the words of a command; empty for other kinds
     benchmark: str = ""  # the folder of the benchmark; empty for the server's
 
@@ -166,7 +166,7 @@ class JobFiles:
         return self._publish(self.recipe_yaml(), record, earlier)
 
     def _publish(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
-        """Publish a job's folder, complete, unless it holds another job than ``earlier``; return whether it does."""
+        """Publish a job's complete folder, unless another job than ``earlier`` is there; return whether it did that."""
         with explain_os_errors("The job", STORE_REMEDY):
             folder = atomic.make_temporary(self.root)
             try:

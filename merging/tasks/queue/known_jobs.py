@@ -22,12 +22,12 @@ class KnownJobs:
     ``max_running`` is the number of jobs that may compute at the same time. Every method may be called from any thread.
     """
 
-    def __init__(self, store: JobStore, at_once: int = 1) -> None:
-        self.store, self.max_running = store, at_once
+    def __init__(self, store: JobStore, max_running: int = 1) -> None:
+        self.store, self.max_running = store, max_running
         self._root = store.root / "jobs"
         self._changed = threading.Condition()
         self._queue: deque[str] = deque()
-        self._turns = Turns(max_running=at_once)
+        self._turns = Turns(max_running=max_running)
         self._running: set[str] = set()
 
     def list_jobs(self, job_ids: Set[str] | None = None) -> list[Job]:
@@ -45,9 +45,9 @@ class KnownJobs:
         raise StoreError(f"There is no job {job_id[:40]!r}.")
 
     def list_details(self, job_id: str) -> list[str]:
-        """The details of a job's recent events, oldest first; events from long ago are left out."""
+        """The detail (the current item) in each of a job's recent events, oldest first; older events are left out."""
         events = self._files(job_id).read_events(DETAIL_BYTES)
-        return [str(event["detail"]) for event in events if "detail" in event][::-1]
+        return [str(event["detail"]) for event in events if "detail" in event][::-1]  # the newest is read first
 
     def list_awaited_jobs(self, session: str) -> set[str]:
         """The jobs that a session asked for and has not left."""
@@ -95,4 +95,4 @@ class KnownJobs:
 
 def _is_timed(job_id: str) -> bool:
     """Whether a job measures times, which are longer while other jobs compute."""
-    return find_job_kind(job_id.partition("-")[0]).computes_alone
+    return find_job_kind(job_id.partition("-")[0]).computes_alone  # ids of measurements begin with their kind

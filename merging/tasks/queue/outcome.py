@@ -13,7 +13,7 @@ from merging.tasks.queue.job_kinds import JobStore, find_job_kind
 from merging.tasks.queue.job_records import SILENT_SECONDS, JobFiles, Record, State
 
 PAUSED_CODE = 75
-FINAL_STATES = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}
+FINAL_STATES = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}  # exit code -> state
 LEARNED_NOTE = "What it learned until a moment before is stored; started again, it continues from there."
 NOTHING_STORED_NOTE = "Nothing half-done was stored."
 FULL_DISK_ERROR = "The disk that holds the runs is full. Free some space, and start the job again."
@@ -54,7 +54,7 @@ def find_traces(files: JobFiles, record: Record, store: JobStore) -> Traces:
 
 
 def is_run_stored(store: JobStore, files: JobFiles, record: Record) -> bool:
-    """Whether the run of a merge is stored, even if another computer has stored it only just now."""
+    """Whether the run of a merge is stored, even if another computer has stored it on a shared disk only just now."""
     if record.owner.is_remote and time.time() - (record.finished or time.time()) < SILENT_SECONDS:
         return store.find_on_shared_disk(files.job_id) is not None
     return store.find(files.job_id) is not None
@@ -95,6 +95,7 @@ def judge_code(record: Record, traces: Traces, code: int, memory_ran_out: bool =
 
 def _explain_stop(record: Record, traces: Traces) -> str:
     """The child's sentence on why it stopped and what is stored; empty if it just stopped on request."""
+    # A pause whose learned state is stored needs no sentence.
     paused = traces.event.get(CODE_KEY) == PAUSED_CODE and not traces.has_learned_state
     explained = paused or find_job_kind(record.kind).remains_note
     return str(traces.event.get(ERROR_KEY, "")).removesuffix(RESUME_HINT) if explained else ""

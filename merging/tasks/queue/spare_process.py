@@ -1,6 +1,8 @@
 """A spare process: it loads the modules of jobs and previews in advance, and becomes the next job or preview process.
 
 Every job has a process of its own: the spare process does one job and ends. If there is none, a new process is started.
+A spare process that was handed out is replaced: after a job by the queue, which calls ``renew``, and after an order to
+answer requests by the thread that watches the memory.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ class SpareProcess:
         self._lock = threading.Lock()
         self._wanted, self._closed = threading.Event(), threading.Event()
         self._process: WorkerProcess | None = None
-        self._thread_counts: list[str] = []
-        self._was_lent = False  # to answer requests; the watching thread then starts a new one
+        self._thread_counts: list[str] = []  # the values of ``THREAD_VARIABLES`` that the process was started with
+        self._must_replace = False  # whether a process was handed out to answer requests and is not replaced yet
 
     @property
     def pid(self) -> int:
-        """The number of the waiting process; 0 if there is none."""
+        """The number of the waiting process; 0 if there is none. A process that has died is forgotten."""
         with self._lock:
             if self._process is not None and not self._process.pid:
                 self._process.close_pipes()
@@ -79,9 +81,9 @@ class SpareProcess:
         return process.process
 
     def start_answering(self, order: Plain) -> WorkerProcess:
-        """A process that follows an order to answer requests: the waiting one, or a new one. Raises OSError."""
+        """A process that has the order to answer requests: the waiting one, or a new one. Raises OSError."""
         process = self._hand_out({**order, "environment": child_environment()})
-        self._was_lent = True
+        self._must_replace = True
         return process or start_answering(order)
 
     def _hand_out(self, order: Plain) -> WorkerProcess | None:
@@ -108,8 +110,8 @@ class SpareProcess:
     def _watch(self) -> None:
         """Replace a process that was taken to answer requests, and end the waiting one when memory is short."""
         while not self._closed.wait(WATCH_SECONDS):
-            if self._was_lent:
-                self._was_lent = False
+            if self._must_replace:
+                self._must_replace = False
                 self.renew()
             if self.pid and free_memory() < END_FREE_BYTES:
                 _end_process(self._detach())

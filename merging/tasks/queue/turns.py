@@ -1,4 +1,8 @@
-"""The order of jobs if several sessions share one queue, when each job begins, and the limits of a session."""
+"""The order of jobs if several sessions share one queue, when each job begins, and the limits of a session.
+
+A session is one browser tab; an empty name stands for work without one. A server in class mode has limits, as many
+people share it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from merging.base.errors import ModeError
 from merging.base.modes import Mode
 from merging.base.text import duration_text
 
-SHARE_SECONDS = 600.0  # for which computing counts in a session's share
+SHARE_SECONDS = 600.0  # during which computing counts against its session, whose next jobs then come later
 DEFAULT_JOB_SECONDS = 10.0  # assumed for a job without an estimate
 IMAGE_SECONDS = 0.005  # charged for an image of a preview
 MAX_TICKETS = 2000  # jobs whose sessions are remembered
@@ -30,7 +34,7 @@ BUSY_ERROR = "The class is busy for about {}: {} jobs wait. Try again later."
 
 @dataclass(frozen=True, slots=True)
 class ClassLimits:
-    """The limits of a server: seconds of a job, unfinished jobs of a session, and waiting jobs."""
+    """The limits of a server in class mode: seconds of a job, unfinished jobs of a session, and waiting jobs."""
 
     job_seconds: float = math.inf
     jobs_of_session: float = math.inf
@@ -85,6 +89,7 @@ class Turns:
             raise ModeError(
                 BUSY_ERROR.format(duration_text(sum(map(self._estimate_seconds, queue)) / self.max_running), len(queue))
             )
+        # The first session of a job is the one that submitted it.
         unfinished = [
             ticket for ticket in self._tickets.values() if not ticket.ended and ticket.sessions[:1] == [session]
         ]

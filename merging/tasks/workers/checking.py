@@ -32,8 +32,8 @@ def check_workers(
 ) -> Workers:
     """The workers that run this program on one kind of machine. ``warn`` is called for workers that are left out.
 
-    ``machines`` are names of machines; workers on others are left out without a warning. ``mixed`` allows several kinds
-    of hardware.
+    ``machines`` are names of machines (empty: all); workers on others are left out without a warning. ``mixed`` allows
+    several kinds of hardware.
 
     Raises:
         WorkerError: no worker answers or fits, or one does not fit and the backend cannot leave it out.
@@ -57,6 +57,7 @@ def check_workers(
         if workers.restrict is None:
             raise WorkerError(f"{sentence} Start workers on one kind of machine.")
         warn(sentence)
+    # If machines were named, workers that join later on other machines are left out, too.
     fitting = workers if workers.restrict is None else workers.restrict(selected, bool(machines))
     fitting.memory, fitting.hardware = _find_available_memory(selected), str(selected[0]["hardware"])
     kinds = {str(facts["kind"]) for facts in selected}
@@ -95,8 +96,10 @@ def question_workers(
         for address, raw in workers.ask_each(ABOUT, encode_request(question)).items():
             facts = decode_answer(raw) | {"at": address}
             answers[facts["name"], facts["pid"]] = facts
+    # Processes of this machine (those with ``make_executor``) may still be starting.
     began, seconds_to_wait = time.monotonic(), START_SECONDS if workers.make_executor is not None else 0.0
     pause = 0.0
+    # A backend that cannot ask each worker gets as many equal questions as workers, until each has answered one.
     while workers.ask_each is None and not reasons and len(answers) < workers.count:
         request = {**question, "pause": pause}
         fan = FanOut(

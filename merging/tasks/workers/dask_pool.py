@@ -3,6 +3,9 @@
 Dask differs from our needs in three ways. It would treat calls with equal arguments as one call, so calls are declared
 impure. Its futures end in CancelledError when the scheduler is gone, which ``fan_out`` treats as a loss. Its ports are
 open to all machines, so ours are open to this machine only, or have TLS.
+
+The kinds of a worker are digests of its program, alone and with its hardware (``worker_facts``). The worker declares
+them as Dask's resources, so that a task can demand them.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from merging.tasks.worker import answer_request
 from merging.tasks.workers.certificates import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, require_safe_address
 from merging.tasks.workers.workers import Workers
 
-CONNECT_SECONDS = 10.0  # seconds
+CONNECT_SECONDS = 10.0  # to connect to the scheduler, and to close the connection
 FIRST_WORKER_SECONDS = 60.0  # seconds within which the first worker must connect
 COUNT_SECONDS = 2.0  # seconds for which the count of workers is reused
 
@@ -120,7 +123,7 @@ def _select_workers(client: Any, title: str, kinds: Collection[str], hosts: Coll
 
     def has_workers() -> bool:
         nonlocal counted_at
-        if client.status != "running":  # without workers, a lost task is not blamed for the loss
+        if client.status != "running":  # the scheduler is gone: a count of 0, so that no lost task is blamed
             workers.count = 0
         elif workers.count == 0 or time.monotonic() - counted_at > COUNT_SECONDS:
             workers.count = sum(count_threads(client, kinds, hosts).values())
@@ -138,6 +141,7 @@ def _select_workers(client: Any, title: str, kinds: Collection[str], hosts: Coll
             common_kinds = {str(facts["program"]) for facts in selected}
         selected_hosts = {str(urlsplit(facts["at"]).hostname) for facts in selected} if same_machines else set()
         restricted = _select_workers(client, title, common_kinds, selected_hosts)
+        # The workers are there, but declare no kinds.
         if not restricted.has_workers() and {facts["at"] for facts in selected} & {*count_threads(client, ())}:
             raise WorkerError(
                 f"{title[:1].upper()}{title[1:]} do not state their program and hardware. "

@@ -95,7 +95,7 @@ def serve_workers(
         "worker_port": ports or 0,
         "local_directory": str(scratch),
         "lifetime": lifetime,
-        "preload": [__name__],  # ``dask_setup``
+        "preload": [__name__],  # each worker imports this module and calls its ``dask_setup``
         "silence_logs": logging.WARNING,
         **NO_DASHBOARD,
     }
@@ -120,7 +120,10 @@ def serve_workers(
 
 
 def dask_setup(worker: Any) -> None:
-    """Declare a worker's kinds as resources before it joins, so that it receives only tasks of its kinds."""
+    """Declare a worker's kinds as resources before it joins, so that it receives only tasks of its kinds.
+
+    Kinds are digests of the program and the hardware, see ``worker_facts``.
+    """
     amounts = dict.fromkeys(local_kinds(), float(2**20))  # in effect unlimited: a task needs one unit
     worker.state.total_resources.update(amounts)
     worker.state.available_resources.update(amounts)

@@ -39,8 +39,8 @@ def open_pool(
 ) -> Iterator[Workers | None]:
     """The workers that a text names, checked, while the block runs; None for an empty text: this process computes.
 
-    ``warn`` is called with a sentence about workers that are left out. If the text says "mixed", several kinds of
-    hardware may compute ``mixable`` work.
+    ``warn`` is called with a sentence about workers that are left out. Several kinds of hardware, whose results differ
+    by rounding, compute together only if the text says "mixed" and the work admits it (``mixable``).
 
     Raises:
         ParameterError: the text names no workers. WorkerError: they cannot be started, or do not fit this program.
@@ -102,6 +102,7 @@ def pin_to_gpus(gpus: Sequence[str]) -> Workers:
     """A worker process for each of these GPUs."""
     workers = open_processes(gpus, f"the worker processes of {len(gpus)} GPUs")
 
+    # All processes are on this machine, and none joins later.
     def restrict(selected: Collection[Mapping[str, Any]], _same_machines: bool) -> Workers:
         if len(selected) == len(gpus):
             return workers

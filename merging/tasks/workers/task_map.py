@@ -147,4 +147,4 @@ class TaskMap(Generic[A]):
 
 
 def _add_mark(task: WorkerTask, mark: Mark) -> dict[str, Any]:
-    return {**task.make_request(), "probe": mark}
+    return {**task.make_request(), "probe": mark}  # the key by which workers find the mark

@@ -33,8 +33,9 @@ DEVICE_NAMES = ("auto", "cpu", "cuda", "cuda:0", "mps")  # the devices that a re
 def describe_worker(request: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of this worker: versions, sha-256 of the sources, hardware, free memory and limit in bytes (0: none).
 
-    ``request`` may have a "device", and a "probe", the path and the text of a file in the store; "sees_store" is
-    whether this worker reads that text there. A "pause" in seconds lets other workers answer, too.
+    ``request`` may have a "device", and a "probe", the path and the text of a file in the store (a mark, see
+    ``store_mark``); "sees_store" is whether this worker reads that text there. A "pause" in seconds lets other workers
+    answer, too.
     """
     import numpy as np
     import torch

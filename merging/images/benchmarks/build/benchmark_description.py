@@ -22,6 +22,7 @@ from merging.models.model_references import PRETRAINED, locate
 from merging.models.stated_architecture import StatedArchitecture
 
 TASK_KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+# Names with a meaning of their own among a benchmark's models, or among the tensors of its heads.
 RESERVED_KEYS = ("pretrained", "multitask", "logit_scale", "class_embedding")
 MAX_IMAGES = 1_000_000
 ALL_IMAGES = "all"  # may replace a number of images
@@ -38,8 +39,8 @@ class TaskSource:
     images: str
     expert: str | None = None
     head: str | None = None  # path of a released head; None builds one
-    prompts: str | None = None  # key of the papers' prompts
-    wording: str = CLIP  # which authors' class names those prompts get
+    prompts: str | None = None  # key of the class names and templates of a data set of the papers (``prompt_sets``)
+    wording: str = CLIP  # whose class names those prompts get: CLIP's authors' or the Hub's
     templates: tuple[str, ...] = ()
     classes: ClassNames | str = None  # names, a mapping, or a file with either
     image_column: str | None = None
@@ -53,7 +54,9 @@ class TaskSource:
 
 @dataclass(frozen=True)
 class Description:
-    """A benchmark to be made. ``images`` limits each half of a test set, 0 takes all; ``exemplars`` likewise.
+    """A benchmark to be made. A test set is cut in halves, one to choose values on and one to report on.
+
+    ``images`` limits the images of each half, ``exemplars`` the training images; 0 takes all.
 
     With ``whole``, all of a test set is for reporting, or ``images`` of it. ``balanced`` samples equally from all
     classes. ``by_reference`` leaves images in the data sets' files and decodes them on demand; ``models_by_reference``

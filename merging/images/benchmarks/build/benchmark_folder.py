@@ -33,7 +33,7 @@ from merging.images.benchmarks.build.benchmark_plan import (
     plan_benchmark,
 )
 from merging.images.benchmarks.build.image_sampling import WrittenTask, write_task
-from merging.images.benchmarks.data_set_locations import LOCATIONS_SUFFIX as PLACES_SUFFIX
+from merging.images.benchmarks.data_set_locations import LOCATIONS_SUFFIX
 from merging.images.benchmarks.manifest import MADE_BY, MANIFEST, has_manifest
 from merging.images.data_sets.hub_cache import find_snapshot, title
 from merging.images.zero_shot_heads import Head, Tokenize, build_head, fill_template
@@ -177,7 +177,7 @@ class _Build:
     def _write_manifest(self) -> None:
         description, models = self.plan.description, self.plan.models
         # The paths of images may change; their digests are in the tasks' own files.
-        files = sorted(p for p in self.folder.rglob("*") if p.is_file() and not p.name.endswith(PLACES_SUFFIX))
+        files = sorted(p for p in self.folder.rglob("*") if p.is_file() and not p.name.endswith(LOCATIONS_SUFFIX))
         content = {
             "version": 1,
             "made_by": MADE_BY,
@@ -202,7 +202,7 @@ class _Build:
         return {"pretrained": self.plan.models.pretrained, **self.plan.models.trained}
 
     def _build_task_facts(self, task: PlannedTask) -> dict[str, Any]:
-        """How one task was made, for the manifest."""
+        """How one task was made, for the manifest; "parts" are those of the data set, "draws" the samples of images."""
         written, source, description = self.written[task.source.key], task.source, self.plan.description
         draws = {
             split: {"part": part, "of": total, "n": written.counts[split], "seed": description.seed,

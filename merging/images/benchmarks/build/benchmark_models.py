@@ -70,6 +70,7 @@ def open_models(
     """
     base_model = add_stated_activation(add_stated_architecture(pretrained.open(PRETRAINED), stated), activation)
     experts = {name: model.open(name, base_model) for name, model in trained.items()}
+    # The fit check below compares the sizes of the experts.
     opened = {
         name: add_stated_activation(add_stated_architecture(expert, stated, sizes=False), activation)
         for name, expert in experts.items()
@@ -85,7 +86,7 @@ def open_models(
     )
     if not opened:
         return BenchmarkModels(base_model, opened, architecture, assumed)
-    report = check_fit(base_model, opened, sample=True)
+    report = check_fit(base_model, opened, sample=True)  # of large models, only some numbers are read
     if not report.mergeable:
         raise CompatibilityError(report.text(), report) if not report.ok else TaskError(report.text())
     warnings = tuple(report.text().split("\n")) if report.warnings else ()
@@ -116,6 +117,7 @@ def write_references(folder: Path, models: BenchmarkModels, paths: Mapping[str, 
     """Write a reference to every model instead of the model; ``paths`` are {name: path}."""
     folder.mkdir()
     for name in models.all_models:
+        # The file whose tensor names the model gets.
         like = "" if name == PRETRAINED else f"{PRETRAINED}{REFERENCE}"
         write_reference(folder / f"{name}{REFERENCE}", paths[name].absolute(), _build_metadata(name, models), like)
 

@@ -46,13 +46,17 @@ class PlannedTask:
 
 @dataclass(frozen=True)
 class Plan:
-    """A benchmark to be written. ``tower`` is None if no head must be built, or if the plan was made without it."""
+    """A benchmark to be written.
+
+    ``tower`` is the text tower in memory, which builds heads; None if no head must be built, or if the plan was made
+    without it.
+    """
 
     description: Description
     models: BenchmarkModels
     tasks: tuple[PlannedTask, ...]
     tower: TextTower | None
-    text_tower: CheckpointView | None  # the text tower in its file, which exports need
+    text_tower: CheckpointView | None  # the text tower in its file, for exports of whole CLIP models
 
     @property
     def prompt_count(self) -> int:
@@ -67,7 +71,7 @@ class Plan:
 
     @property
     def copied_text_tower(self) -> CheckpointView | None:
-        """The text tower, or None if it stays in the file of a pretrained model that is referenced."""
+        """The text tower to copy into the benchmark; None if it stays in the file of a referenced pretrained model."""
         is_in_pretrained = self.description.text in {None, self.description.pretrained}
         return None if is_in_pretrained and self.description.models_by_reference else self.text_tower
 
@@ -106,7 +110,7 @@ def plan_benchmark(description: Description, device: torch.device | str = "cpu",
     text = _find_text_tower(description, models.architecture.embed_dim, needed=needed)
     if not needed or not tower or text is None:
         return Plan(description, models, tasks, None, text)
-    return Plan(description, models, tasks, TextTower.open(text.inner, device), text)
+    return Plan(description, models, tasks, TextTower.open(text.inner, device), text)  # ``inner``: the whole model
 
 
 def _find_text_tower(description: Description, width: int, *, needed: bool) -> CheckpointView | None:
@@ -114,6 +118,7 @@ def _find_text_tower(description: Description, width: int, *, needed: bool) -> C
     source = ModelRef(description.text or description.pretrained, description.base)
     try:
         opened = open_stored(source, strip_folders(source.text))
+        # The file may lack a visual tower, whose sizes are then not compared.
         opened = add_stated_architecture(opened, description.stated, sizes=False)
         text = text_tower(add_stated_activation(opened, description.activation))
     except CheckpointError as error:

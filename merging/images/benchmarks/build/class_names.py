@@ -44,7 +44,7 @@ def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | No
     else:
         raise TaskError("Labels are numbers and their meaning is not stated; give the class names in their order.")
     names = tuple(unicodedata.normalize("NFC", name).strip() for name in classes.names)
-    _check_names(names, None if chosen is not None else prompts)
+    _check_names(names, None if chosen is not None else prompts)  # published names may occur twice
     return Classes(names, classes.origin, classes.cautions)
 
 
@@ -93,7 +93,7 @@ def _match_published(data_set_names: Sequence[str] | None, prompts: Prompts, cla
         ):
             how += f". The published order is another one: {difference}"
         return Classes(names, how)
-    if not prompts.labels_alone:
+    if not prompts.labels_alone:  # label numbers without names have no agreed meaning
         raise TaskError(
             f"Labels are numbers, and files of {prompts.title} differ in what they mean; give `classes` in their order."
         )

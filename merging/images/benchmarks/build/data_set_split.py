@@ -1,4 +1,8 @@
-"""Splits a data set: exemplars from its training part, and test images from its test part, in two halves or whole."""
+"""Splits a data set: exemplars from its training part, and test images from its test part, in two halves or whole.
+
+A part is what a data set comes in: "train", "validation", "test", or "whole" if it is in one piece. The splits of a
+benchmark are the exemplars and the two halves of its test images, to choose on and to report on.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ class Split:
 
     exemplars: PartOrder | None
     test: PartOrder
-    rule: str
+    rule: str  # a phrase on where the images come from, for the manifest
     cautions: tuple[str, ...] = ()
     whole: bool = False
     choosing: PartOrder | None = None

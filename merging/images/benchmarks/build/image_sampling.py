@@ -51,7 +51,7 @@ class SampleLimits:
 
 @dataclass
 class SampledImages:
-    """Sampled images as (number in the store, label), and the problems of damaged images."""
+    """Sampled images as (number in the ``ImageStore``, label), and the problems of damaged images."""
 
     images: list[tuple[int, int]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -97,7 +97,7 @@ def _refuse_if_many(problems: Sequence[str], image_count: int, title: str) -> No
 
 @dataclass(frozen=True)
 class WrittenTask:
-    """The result for a data set: images per split, problems of damaged images, and their overlap.
+    """The result for a data set: the number of images per split, and the problems of damaged images.
 
     ``overlap`` counts test images that are exemplars, too. ``sources`` has for each split the part of the data set and
     the number of images in it.

@@ -19,7 +19,7 @@ from merging.images.data_sets.image_references import ImageReference
 from merging.images.data_sets.labeled_images import DataSet
 from merging.images.preprocess import crop_square
 
-Arrays = Iterator[tuple[str, tuple[ArrayInfo, Iterable[bytes]]]]
+Arrays = Iterator[tuple[str, tuple[ArrayInfo, Iterable[bytes]]]]  # (name, (shape and dtype, bytes in pieces))
 
 
 class ImageStore(ABC):
