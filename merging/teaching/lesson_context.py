@@ -29,8 +29,8 @@ Result = TypeVar("Result")
 class LessonContext:
     """A lesson with the store and the benchmark from which its facts are read. No model is run.
 
-    ``address`` is the address of the view on screen, ``preview`` the table of differences of its preview, and
-    ``factors`` its painted factors (tensor, numel, expert, factor), if there are any. Only facts of the view on screen
+    ``address`` has the keys and values after "?" in the address of the view on screen, ``preview`` is the table of
+    differences of its preview, and ``factors`` are its painted factors (tensor, numel, expert, factor), if there are any. Only facts of the view on screen
     read these three.
     """
 

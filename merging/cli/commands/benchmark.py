@@ -50,7 +50,7 @@ def make(call: Call, folder: Path, description: Mapping[str, Any], overwrite: bo
 
         def complete(made: Benchmark) -> None:
             if evaluate:
-                library = Store(made.folder, libraries=(), dated=False)  # where the app looks for precomputed runs
+                library = Store(made.folder, libraries=(), dated=False)  # the app looks there for precomputed runs
                 find_references(library, made, context=contexts[EVALUATING_PHASE])
 
         new_benchmark = benchmark_folder.write_benchmark(

@@ -73,7 +73,7 @@ def fit(
         report = check_fit(
             pretrained_checkpoint,
             expert_checkpoints,
-            values=values or None,
+            values=values or None,  # None: ``sample`` decides, which reads only a part of large files
             sample=True,
             vocabulary=vocabulary,
             context=context,

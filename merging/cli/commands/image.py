@@ -28,7 +28,10 @@ TABLES = ("lens", "accuracy", "attention", "attention_change", "drift", "restore
 DEFAULT_TABLES = tuple(
     name for name in TABLES if name not in ("attention", "restore_tokens")
 )  # the two others are long
-FIND_QUESTIONS = ("turns", "parts", "drift", "mended", "broken")  # the values of --find
+# The values of --find. At the depth of --depth: "turns", the answer becomes the final one; "parts", it begins to differ
+# from the reference's; "drift", the distance from the reference; "mended", the reference's tokens make it right.
+# "broken": only the run is wrong.
+FIND_QUESTIONS = ("turns", "parts", "drift", "mended", "broken")
 MAX_LISTED_IMAGES = 20  # in a text; --json lists all
 
 

@@ -102,7 +102,7 @@ def complete_tower(
     stated = architecture_in_metadata(checkpoint)
     if base is not None and "vision_cfg" not in stated:
         stated = architecture_in_metadata(base) | stated
-    tower.metadata = {"architecture": json.dumps(stated)} if stated else {}
+    tower.metadata = {"architecture": json.dumps(stated)} if stated else {}  # the next functions read it there
     stated = architecture_in_metadata(add_stated_architecture(tower, stated_architecture))
     tower.metadata = {"architecture": json.dumps(stated)} if stated else {}
     architecture = Architecture.from_checkpoint(tower)

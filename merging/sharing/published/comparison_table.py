@@ -69,7 +69,7 @@ class ComparedAverage:
 class TaskLine:
     """One task of a row, in percent: our accuracy with its interval, and the printed one.
 
-    ``chance`` is the accuracy of guessing, None unless models are near it.
+    ``inside`` is whether the task is in domain. ``chance`` is the accuracy of guessing, None unless models are near it.
     """
 
     task: str
@@ -94,7 +94,7 @@ class TableRow:
     title: str
     in_domain: ComparedAverage
     out_of_domain: ComparedAverage | None
-    h_score: tuple[float, float | None] | None
+    h_score: tuple[float, float | None] | None  # ours and the printed one
     change: tuple[float, float, float] | None
     tasks: tuple[TaskLine, ...]
     source: str
@@ -132,7 +132,7 @@ class _JudgedExperiment:
     choice: Choice
     models: PublishedModels
     experts: ExpertGate
-    latest: tuple[str, ...]
+    latest: tuple[str, ...]  # repositories at another commit than the catalogue's
 
 
 def build_table(

@@ -79,6 +79,7 @@ def find_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
     if (run.folders.folder / MEASURED_FILE).is_file():
         measured = read_measured(run.folders.folder, run.experiment, run.choice)
         if measured.benchmark == benchmark.digest:
+            # A choice of other rows does not change the scores of a row.
             if measured.references == ids and replace(measured.choice, rows=()) == replace(run.choice, rows=()):
                 return replace(measured, choice=run.choice, files=files)
             rows = {key: row for key, row in measured.rows.items() if _is_same_reference(key, measured.references, ids)}
