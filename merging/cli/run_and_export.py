@@ -237,6 +237,7 @@ def print_run(
     """Print a run, in JSON with the work of its merge if that is known; print its warnings on stderr.
 
     ``printed_warnings`` are not printed again, nor are the missing parts of an export if they were ``announced``.
+    ``imported`` are scores that the user's program or a file gave, not the benchmark.
     """
     for caution in run.cautions:
         if caution not in printed_warnings:

@@ -170,7 +170,7 @@ def score(call: Call, features: Path, model: str, head: Path) -> int:
     from merging.images.zero_shot_heads import read_head
 
     cached = FeatureFile.load(features)
-    rows = read_head(head, None, cached.features.shape[1]).rows
+    rows = read_head(head, None, cached.features.shape[1]).rows  # None: any number of classes
     scores = cached.score(ModelRef(model).open(), rows)
     share = percent_with_interval(scores["accuracy"], scores["low"], scores["high"])
     print(encode_json(scores) if call.json else f"{share}, {scores['n']} images")

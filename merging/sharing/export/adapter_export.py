@@ -139,7 +139,7 @@ def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter:
 def write_adapter(folder: Path, adapter: AdapterFile, base_id: str, metadata: Mapping[str, str]) -> int:
     """Write weights and configuration as PEFT reads them; returns the bytes of the weights.
 
-    ``base_id`` is the name of the pretrained model on the Hub.
+    ``base_id`` is the pretrained model's name, on the Hub if that is known.
     """
     infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in sorted(adapter.tensors.items())}
     with SafetensorsWriter(folder / ADAPTER_WEIGHTS[0], infos, {**metadata, "format": "pt"}) as writer:
@@ -209,7 +209,7 @@ def _factor_in_expert_span(
 ) -> Factors | None:
     """The best factors of a change (d_out, d_in) in the span of the columns of the experts' low-rank task vectors.
 
-    None if the change lies outside that span, or if an expert is no adapter, so that its task vector has full rank.
+    None if the change lies outside that span, or if the task vectors are unknown or not of low rank.
     """
     task_vectors = (
         None if opened_recipe is None else find_thin_factors(parameter, opened_recipe.pretrained, opened_recipe.experts)

@@ -98,7 +98,7 @@ def complete_tower(
         CheckpointError: the checkpoint has no complete tower, the number of heads is unknown, or
             ``stated_architecture`` contradicts the files.
     """
-    tower = convert_naming(refuse_head(checkpoint), "open_clip_tower")
+    tower = convert_naming(refuse_head(checkpoint), "open_clip_tower")  # without a prefix of the names
     stated = architecture_in_metadata(checkpoint)
     if base is not None and "vision_cfg" not in stated:
         stated = architecture_in_metadata(base) | stated

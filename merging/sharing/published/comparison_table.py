@@ -228,6 +228,7 @@ def _find_printed_accuracies(
         return (printed_models.pretrained if row == PRETRAINED else printed_models.experts), printed_models.source
     if compared_figure is None:
         return {}, ""
+    # strict=False: many sources print no accuracies out of domain
     outside = dict(zip(OUT_OF_DOMAIN_TASKS, compared_figure.figure.printed.outside, strict=False))
     columns = {one.key: outside[one.column] for one in experiment.outside if one.column in outside}
     return {**find_printed_tasks(experiment, compared_figure.figure), **columns}, compared_figure.figure.source

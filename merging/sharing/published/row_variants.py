@@ -119,7 +119,11 @@ def find_reference_figures(kind: str, experiment: Experiment, tower: str, author
     figures = [figure for figure in REFERENCES[kind] if figure.model == tower]
     pairs = [
         _compare_figure(
-            figure, ANY_GROUPING, first_author, 0, same_tasks=experiment.is_papers_eight or bool(figure.printed.tasks)
+            figure,
+            ANY_GROUPING,
+            first_author,
+            exemplars=0,
+            same_tasks=experiment.is_papers_eight or bool(figure.printed.tasks),
         )
         for figure in figures
     ]

@@ -1,7 +1,7 @@
 """Facts about feature drift, its correlation with lost accuracy, and restored weights.
 
-Cumulative drift is that of tokens after all merged blocks up to a position; isolated drift that of one tensor, replaced
-alone in the expert. The stored column ``cosine`` holds the drift, 1 − cosine.
+Cumulative drift compares whole models at a position in the network; isolated drift is caused by a single merged tensor
+in the expert. The stored column ``cosine`` holds the drift, 1 − cosine.
 """
 
 from __future__ import annotations
