@@ -119,8 +119,7 @@ def sweep(
     )
     tasks = current_sweep.sample.tasks or [task.key for task in benchmark.tasks]
     requirement = parse_requirement(subject_to, tasks) if subject_to else None
-    # None for CLIP, whose points the benchmark measures instead of a program
-    session = open_program_session(current_sweep, run_store, benchmark, read_workers_option(), subject_to)
+    session = open_program_session(current_sweep, run_store, benchmark, read_workers_option(), subject_to)  # CLIP: None
     if not stored:
         sweep_storage.store_sweep(current_sweep, run_store)
     planned_points = (session or sweep_session.SweepSession(benchmark, current_sweep.sample)).plan_sweep(current_sweep)

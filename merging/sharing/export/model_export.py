@@ -95,8 +95,7 @@ def export(  # noqa: PLR0913 - the public contract
         CheckpointError: not a whole visual tower, or no file states a fact that its shapes do not determine.
         Cancelled: the caller cancelled; nothing is written.
     """
-    # An adapter is written without an ``ExportTarget``: it returns before ``target`` is used.
-    target, folder = find_target(TARGETS[0] if to == PEFT else to), Path(folder)
+    target, folder = find_target(TARGETS[0] if to == PEFT else to), Path(folder)  # ``target`` is unused for PEFT
     contexts = context.split({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING_PHASE: 1.0})
     opened_source = _open_source(source, base, hub_ids or {}, task, contexts[READING])
     if to == PEFT:
