@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Call:
     """A call: its stop event, whether it prints JSON, and the file for its progress (None: a bar on stderr).
 
-    A command that can continue later pauses as soon as its ``pause_file`` exists. ``workers`` is a text, see Context.
+    A command that can continue later pauses as soon as its ``pause_file`` exists. ``workers`` names the workers
+    that compute; empty: this process.
     """
 
     stop: Event = field(default_factory=Event)

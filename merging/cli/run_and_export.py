@@ -52,6 +52,8 @@ MODEL_ALONE_NOTE = (
 def check_export(recipe: Recipe, out: Path, export_settings: ExportOptions, base: Path | None = None) -> None:
     """Raise an error if a recipe's model could not be exported; called before anything is computed.
 
+    ``base`` is the folder of the recipe's relative paths.
+
     Raises:
         UsageError: the options contradict each other, or ``out`` cannot be written.
         CheckpointError: the merge will keep no head of the task.
@@ -82,7 +84,10 @@ def compute_run(
     need_model: bool = False,
     base: Path | None = None,
 ) -> None:
-    """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
+    """Run a recipe into the store, export the model to ``out`` unless that is None, and report both.
+
+    ``base`` is the folder of the recipe's relative paths.
+    """
     pretrained, announced = recipe.models(base)[PRETRAINED], False
     if out is not None:
         check_export(recipe, out, export_settings, base)
@@ -147,7 +152,7 @@ def print_estimate(estimate: Estimate) -> None:
 
 
 def _compute_chain_work(recipe: Recipe, base: Path | None) -> ChainWork | None:
-    """The work of a recipe's merge; None if one of its files no longer exists."""
+    """The work of a recipe's merge, such as bytes to read and operations; None if one of its files no longer exists."""
     try:
         inputs = open_inputs(recipe, base)
         return chain_work(recipe, inputs.pretrained, inputs.experts)
@@ -157,6 +162,8 @@ def _compute_chain_work(recipe: Recipe, base: Path | None) -> ChainWork | None:
 
 def announce_export(model: Source, base: Source | None, export_settings: ExportOptions, out: Path) -> bool:
     """Print on stderr what an export of a model will lack, before anything is computed or written.
+
+    ``base`` is the pretrained model, for files that lack parts.
 
     Returns whether the export will lack anything, including a text tower that the user declined.
 
@@ -230,6 +237,7 @@ def print_run(
     """Print a run, in JSON with the work of its merge if that is known; print its warnings on stderr.
 
     ``printed_warnings`` are not printed again, nor are the missing parts of an export if they were ``announced``.
+    ``imported`` are scores that the user's program or a file gave, not the benchmark.
     """
     for caution in run.cautions:
         if caution not in printed_warnings:

@@ -104,7 +104,7 @@ def find_evaluator() -> Evaluator | None:
 
 
 def require_evaluator(reason: str) -> Evaluator:
-    """The program that MERGESCOPE_EVALUATOR names. Raises EvaluatorError, beginning with ``why``, without one."""
+    """The program that MERGESCOPE_EVALUATOR names. Raises EvaluatorError, beginning with ``reason``, without one."""
     if (program := find_evaluator()) is None:
         raise EvaluatorError(f"{reason} Start with MERGESCOPE_EVALUATOR='python my_eval.py'; see docs/evaluator.md.")
     return program

@@ -67,7 +67,7 @@ class ProgramSession(SweepSession):
     program: Evaluator = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        pass
+        """Do nothing: the base class samples the benchmark's images here."""
 
     def open_checkpoints(self, recipe: Recipe) -> OpenedRecipe:
         """The checkpoints of a recipe."""
@@ -86,9 +86,10 @@ class ProgramSession(SweepSession):
     def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
         """The point, and facts about it; the merged model and its folder are removed, also after an error."""
         stages = context.split(dict.fromkeys(STAGES, 1.0))
+        # A point is computed completely: a sweep pauses only between points.
         merge_contexts = replace(stages[MERGING], pause=None).split({"merging": 1.0, "writing": 1.0})
         with open_temporary_folder(self.store) as folder:
-            temporary_store = Store(folder / "store", libraries=())
+            temporary_store = Store(folder / "store", libraries=())  # without precomputed runs
             merged_run = execute(
                 planned.point.recipe,
                 temporary_store,
@@ -122,7 +123,10 @@ def list_programs(store: Store) -> dict[str, str]:
 def run_program_sweep(
     sweep: Sweep, session: ProgramSession, *, context: Context = QUIET, share: tuple[int, int] = WHOLE_SWEEP
 ) -> SweepOutcome:
-    """Let a program measure the missing points, or a share of them. Returns and raises the same as ``run_sweep``."""
+    """Let a program measure the missing points. Returns and raises the same as ``run_sweep``.
+
+    ``share`` (k, n) is every nth point from the kth, counted from 0.
+    """
     store, program = session.store, session.program
     atomic.remove_leftovers(store.root / EVALUATION_FOLDER)
     with explain_os_errors("The name of the program", STORE_REMEDY):

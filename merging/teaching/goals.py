@@ -1,4 +1,4 @@
-"""Decides whether a task is done, from the address and stored tables."""
+"""Decides whether a task is done, from stored tables and the address (keys and values after "?" in the browser)."""
 
 from __future__ import annotations
 

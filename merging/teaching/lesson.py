@@ -75,13 +75,14 @@ class Paper:
 
 @dataclass(frozen=True)
 class LessonStep:
-    """One step, of one of ``KINDS``.
+    """One step, of one of ``STEP_KINDS``.
 
-    ``page`` is the path of a page ("" is the page and view of the previous step), ``view`` its address, in which
-    "@alias" stands for the id of a run. ``chart`` is the key of the step's chart, ``controls`` are the keys of the
-    address whose controls stay visible in a presentation, ``outline`` names parts of the chart. ``show`` has the values
-    of the address that fulfil the goal. ``truth`` has one fact for a number and for cells, one for each option of a
-    choice or an order, and one for each position of a curve. ``claims`` must hold for the texts to be true.
+    ``page`` is the path of a page ("" is the page and view of the previous step), ``view`` its address: the keys and
+    values after "?" in the browser, in which "@alias" stands for the id of a run. ``chart`` is the key of the step's
+    chart, ``controls`` are the keys of the address whose controls stay visible in a presentation, ``outline`` names
+    parts of the chart. ``show`` has the values of the address that fulfil the goal. ``truth`` has one fact for a number
+    and for cells, one for each option of a choice or an order, and one for each position of a curve. ``claims`` must
+    hold for the texts to be true.
     """
 
     kind: str

@@ -29,9 +29,9 @@ Result = TypeVar("Result")
 class LessonContext:
     """A lesson with the store and the benchmark from which its facts are read. No model is run.
 
-    ``address`` is the address of the view on screen, ``preview`` the table of differences of its preview, and
-    ``factors`` its painted factors (tensor, numel, expert, factor), if there are any. Only facts of the view on screen
-    read these three.
+    ``address`` has the keys and values after "?" in the address of the view on screen, ``preview`` is the table of
+    differences of its preview, and ``factors`` are its painted factors (tensor, numel, expert, factor), if
+    there are any. Only facts of the view on screen read these three.
     """
 
     store: Store
@@ -68,8 +68,8 @@ class LessonContext:
         experts = set(self.benchmark.experts)
         merges = [run for run in self.runs if run.kind == "merge" and set(run.experts) == experts]
         reference_digests: dict[str, str] = {}
-        for kind in (*self.benchmark.experts, "pretrained"):
-            if (run := self.references.get(kind)) is not None:
+        for name in (*self.benchmark.experts, "pretrained"):
+            if (run := self.references.get(name)) is not None:
                 reference_digests |= run.inputs
         same_models = [run for run in merges if reference_digests.items() <= run.inputs.items()]
         return same_models or merges

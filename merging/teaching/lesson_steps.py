@@ -241,7 +241,7 @@ def _parse_paper(data: Any, description: str, facts: Facts, runs: Sequence[str])
     fields = LessonFields(data, description, ("source", "where", "says", "ours"))
     says = dict(fields.read_mapping("says"))
     unit = says.pop("unit", "")
-    numbers = {
+    numbers = {  # a name is checked like a text to show
         LessonFields({"text": name}, description, ("text",)).read_text("text", needed=True): fields.check_number(
             value, f"says {name}"
         )

@@ -33,7 +33,7 @@ MAX_DISTINCT_NUMBERS = 10_000  # at one position of the answers; maps have many 
 MAX_VALUES = MAX_CELLS  # of one answer
 FOLDER = "polls"  # in the store
 STEP_PATTERN = re.compile(r"[a-z0-9_]{1,64}/[1-9][0-9]?")
-Counts = dict[str, list[Counter[str]]]  # by question and position in the answer: sessions per number
+Counts = dict[str, list[Counter[str]]]  # by question (LESSON/STEP) and position in the answer: sessions per number
 FULL_MESSAGE = "There are {} polls already. Each ends a day after its start."
 
 

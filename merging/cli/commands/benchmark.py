@@ -50,7 +50,7 @@ def make(call: Call, folder: Path, description: Mapping[str, Any], overwrite: bo
 
         def complete(made: Benchmark) -> None:
             if evaluate:
-                library = Store(made.folder, libraries=(), dated=False)  # where the app looks for precomputed runs
+                library = Store(made.folder, libraries=(), dated=False)  # the app looks there for precomputed runs
                 find_references(library, made, context=contexts[EVALUATING_PHASE])
 
         new_benchmark = benchmark_folder.write_benchmark(
@@ -170,7 +170,7 @@ def score(call: Call, features: Path, model: str, head: Path) -> int:
     from merging.images.zero_shot_heads import read_head
 
     cached = FeatureFile.load(features)
-    rows = read_head(head, None, cached.features.shape[1]).rows
+    rows = read_head(head, None, cached.features.shape[1]).rows  # None: any number of classes
     scores = cached.score(ModelRef(model).open(), rows)
     share = percent_with_interval(scores["accuracy"], scores["low"], scores["high"])
     print(encode_json(scores) if call.json else f"{share}, {scores['n']} images")

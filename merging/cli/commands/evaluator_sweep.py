@@ -74,5 +74,5 @@ def print_points(sweep: Sweep, planned_points: Sequence[NamedPoint], session: Pr
 
 
 def _describe_point(sweep: Sweep, row: dict[str, Any]) -> list[str]:
-    recipe = sweep.recipes[row["line"]]
+    recipe = sweep.recipes[row["line"]]  # the number of the recipe; x and y are the values on the axes
     return [recipe.title or recipe.text(), *(f"{row[name]:g}" for name in "xy" if name in row)]

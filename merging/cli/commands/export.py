@@ -45,7 +45,7 @@ def export(
     announced = announce_run_export(stored_run, recipe, export_settings, out)
     with report_progress(call.events) as progress:
         contexts = call.context(progress, device).split(
-            {MERGING: 0.0 if stored_run.has_model else 5.0, WRITING_PHASE: 1.0}
+            {MERGING: 0.0 if stored_run.has_model else 5.0, WRITING_PHASE: 1.0}  # shares of the time, a guess
         )
         if not stored_run.has_model:  # only the tables of some runs are stored
             stored_run = execute(

@@ -65,7 +65,7 @@ def fit(
     stated = StatedArchitecture.parse(architecture)
     pretrained_checkpoint, expert_checkpoints = open_models(pretrained, experts)
     pretrained_checkpoint = add_stated_architecture(pretrained_checkpoint, stated)
-    expert_checkpoints = {
+    expert_checkpoints = {  # sizes=False: the fit check compares the shapes
         name: add_stated_architecture(expert, stated, sizes=False) for name, expert in expert_checkpoints.items()
     }
     with report_progress(call.events) as progress:
@@ -73,7 +73,7 @@ def fit(
         report = check_fit(
             pretrained_checkpoint,
             expert_checkpoints,
-            values=values or None,
+            values=values or None,  # None: ``sample`` decides, which reads only a part of large files
             sample=True,
             vocabulary=vocabulary,
             context=context,

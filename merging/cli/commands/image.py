@@ -28,7 +28,10 @@ TABLES = ("lens", "accuracy", "attention", "attention_change", "drift", "restore
 DEFAULT_TABLES = tuple(
     name for name in TABLES if name not in ("attention", "restore_tokens")
 )  # the two others are long
-FIND_QUESTIONS = ("turns", "parts", "drift", "mended", "broken")  # the values of --find
+# The values of --find. At the depth of --depth: "turns", the answer becomes the final one; "parts", it begins to differ
+# from the reference's; "drift", the distance from the reference; "mended", the reference's tokens make it right.
+# "broken", at any depth: only the reference is right.
+FIND_QUESTIONS = ("turns", "parts", "drift", "mended", "broken")
 MAX_LISTED_IMAGES = 20  # in a text; --json lists all
 
 
@@ -131,6 +134,7 @@ def _collect_facts(
     return {
         "image": subject.name, "head": task, "class": label, "run": run.id, "model": key, "reference": reference,
         "sentence": image_tables.sentence(subject, key, reference),
+        # the first depths at which this image drifts more than 90 % of its data set
         "first_past": image_tables.find_first_depths(subject, key, reference),
         "tables": {name: table_builders[name]().to_dict("records") for name in table_names},
     }  # fmt: skip

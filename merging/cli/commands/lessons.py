@@ -146,6 +146,7 @@ def _compute_missing(call: Call, contexts: Sequence[LessonContext], device: str)
 
 
 def _renew_context(context: LessonContext) -> LessonContext:
+    """The context without its cached results, to find runs that were computed meanwhile."""
     from merging.teaching.lesson_context import LessonContext
 
     return LessonContext(context.store, context.benchmark, context.lesson)

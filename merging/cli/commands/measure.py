@@ -44,6 +44,7 @@ def measure(
     from merging.study.runs.run_store import Store
 
     stored_runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    # The id is empty for a measurement of the benchmark.
     ids, keys = [stored_runs.resolve_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
     if layer_inputs and (len(ids) > 1 or keys != ["layer_drift"]):
         raise UsageError(["--layer-inputs names files for layer_drift of one run."])

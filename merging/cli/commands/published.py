@@ -290,7 +290,7 @@ def _explain_failures(call: Call, run: ExperimentRun) -> Iterator[None]:
             raise
         raise Paused(str(error).replace("Cancelled", "Paused", 1)) from None
     except HubError as error:
-        if error.later and error.reason != "connection":
+        if error.later and error.reason != "connection":  # the Hub is busy, and the same call may succeed later
             raise Paused(str(error)) from None
         with contextlib.suppress(HubError):  # a pinned commit lacks a file, which the error states
             error = explain_failure(error, run, _make_plan(run))

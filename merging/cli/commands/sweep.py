@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +47,7 @@ class SweepOptions:
 
     recipes: Sequence[str]
     vary: Sequence[str]
-    line: str | None
+    line: str | None  # None without --line, "" for the default values
     plane: str | None
     split: str
     images: int
@@ -118,7 +119,7 @@ def sweep(
     )
     tasks = current_sweep.sample.tasks or [task.key for task in benchmark.tasks]
     requirement = parse_requirement(subject_to, tasks) if subject_to else None
-    session = open_program_session(current_sweep, run_store, benchmark, read_workers_option(), subject_to)
+    session = open_program_session(current_sweep, run_store, benchmark, read_workers_option(), subject_to)  # CLIP: None
     if not stored:
         sweep_storage.store_sweep(current_sweep, run_store)
     planned_points = (session or sweep_session.SweepSession(benchmark, current_sweep.sample)).plan_sweep(current_sweep)
@@ -257,11 +258,11 @@ def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
         ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *count_heads, *devices)
     ]
     for row in rows.to_dict("records"):
-        recipe = sweep.recipes[int(row["line"])]
+        recipe = sweep.recipes[int(row["line"])]  # the number of the recipe; x and y are the values on the axes
         values = [f"{row[name]:g}" for name in "xy" if name in row]
         inside = percent_with_interval(row["in_domain"], row["in_low"], row["in_high"])
         outside = percent_with_interval(row["out_of_domain"], row["out_low"], row["out_high"])
-        h_score = "–" if row["h_score"] != row["h_score"] else f"{100 * row['h_score']:.1f} %"
+        h_score = "–" if math.isnan(row["h_score"]) else f"{100 * row['h_score']:.1f} %"
         images = [f"{row[name]:,}" for name in counts] if count_heads else []
         device = [str(row[name]) for name in devices]
         lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images, *device))

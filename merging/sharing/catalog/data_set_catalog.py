@@ -1,4 +1,8 @@
-"""Data sets in a folder, found by the names of their files without opening them, and names for their tasks."""
+"""Data sets in a folder, found by the names of their files without opening them, and names for their tasks.
+
+A configuration is one of several variants of a data set on the Hub, in a folder of its own. The parts of a data set are
+its splits, such as train and test.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ from merging.sharing.catalog.folder_walk import (
 MAX_SEARCHED_ENTRIES = 50  # of a folder, for an image or a table
 MAX_SEARCHED_CLASSES = 5  # class folders of a data set
 MAX_KEY_CHARACTERS = 40
-TABLE_FILES = {STATE, SPLITS_FILE}
+TABLE_FILES = {STATE, SPLITS_FILE}  # the library ``datasets`` writes them beside its tables
 ARRAYS_SUFFIX, PARQUET_SUFFIX, TAR_SUFFIX, ARROW_SUFFIX = ".npz", ".parquet", ".tar", ".arrow"
 
 
@@ -102,7 +106,7 @@ def _is_data_set(folder: Path, entries: Sequence[os.DirEntry[str]]) -> bool:
     ):
         return True
     folders = [Path(entry.path) for entry in entries if is_folder(entry)]
-    if folders and LIBRARY in folder.name:
+    if folders and LIBRARY in folder.name:  # ORGANIZATION___NAME in the cache of the library ``datasets``
         return True
     if any(path.name == "data" and _has_ending(_list_names(path), PARQUET_SUFFIX) for path in folders):
         return True

@@ -36,7 +36,7 @@ class ModelGroup:
     """Models that may be merged. ``pretrained`` is None if it could not be determined."""
 
     title: str
-    layout: str
+    layout: str  # a description of the files, to show
     pretrained: CatalogEntry | None
     experts: Mapping[str, CatalogEntry]
     heads: Mapping[str, CatalogEntry] = field(default_factory=dict)
@@ -63,6 +63,7 @@ def find_groups(recognized: Sequence[RecognizedEntry], benchmarks: Iterable[Cata
             folder.members.pop(MULTITASK_NAME, None)
         if group := _make_group(listed_path, folder, recognized, is_benchmark=is_benchmark):
             model_groups.append(_add_base(group, recognized) if group.pretrained is None else group)
+    # A group of one expert is dropped if a larger group has that expert.
     single = {id(group) for group in model_groups if len(group.experts) == 1}
     larger = {entry for group in model_groups if id(group) not in single for entry in group.experts.values()}
     return [group for group in model_groups if id(group) not in single or not larger.issuperset(group.experts.values())]
@@ -133,7 +134,7 @@ def _make_group(
             for name, (_, facts) in members.items()
             if facts.kind == MODEL and _find_related_distance(facts, base_facts) is None
         ]
-    unrelated_names = unrelated_names if len(unrelated_names) < len(members) else []
+    unrelated_names = unrelated_names if len(unrelated_names) < len(members) else []  # if all are, none is left out
     experts = {name: entry for name, (entry, _) in members.items() if name not in unrelated_names}
     if all(name.endswith(VALIDATION_SUFFIX) and name != VALIDATION_SUFFIX for name in experts):
         experts = {name.removesuffix(VALIDATION_SUFFIX): entry for name, entry in experts.items()}
@@ -145,7 +146,7 @@ def _make_group(
 
 
 def _select_frequent_members(members: Mapping[str, RecognizedEntry]) -> dict[str, RecognizedEntry]:
-    """The members with the most frequent signature."""
+    """The members with the most frequent signature; models of one architecture have the same signature."""
     counts = Counter(facts.signature for _, facts in members.values() if facts.signature)
     if not counts:
         return {}
@@ -174,15 +175,15 @@ def _find_central_member(members: Mapping[str, RecognizedEntry]) -> str | None:
     sampled = {name: facts for name, (_, facts) in members.items() if facts.sample is not None}
     if len(sampled) < 3:
         return None
-    totals: dict[str, tuple[int, float]] = {}
+    totals: dict[str, tuple[int, float]] = {}  # minus the number of related models, sum of their squared distances
     for name, facts in sampled.items():
         distances = [_find_related_distance(other, facts) for key, other in sampled.items() if key != name]
         squared_distances = [distance.ratio**2 for distance in distances if distance is not None]
         totals[name] = -len(squared_distances), sum(squared_distances)  # unrelated models do not count
     nearest, second, *_ = sorted(totals, key=lambda name: totals[name])
-    related, distance = totals[nearest]
-    is_clear = totals[second][0] > related or distance <= CENTRAL_SHARE * totals[second][1]
-    return nearest if -related >= MIN_RELATED_MODELS and is_clear else None
+    negative_count, distance = totals[nearest]
+    is_clear = totals[second][0] > negative_count or distance <= CENTRAL_SHARE * totals[second][1]
+    return nearest if -negative_count >= MIN_RELATED_MODELS and is_clear else None
 
 
 def _find_adapter_base(adapter: RecognizedEntry, recognized: Sequence[RecognizedEntry]) -> RecognizedEntry | None:

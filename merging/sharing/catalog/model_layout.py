@@ -66,7 +66,8 @@ def read_layout(
 ) -> ModelLayout:
     """The models in a folder: the experts ``expert_names``, or else all except ``known_names``.
 
-    ``pretrained`` replaces the pretrained model of the folder.
+    ``known_names`` are experts whose files the caller knows, so their folders leave no choice. ``pretrained`` replaces
+    the pretrained model of the folder.
 
     Raises:
         CheckpointError: no models fit together, or the folder leaves a choice; the message lists the candidates.

@@ -34,7 +34,7 @@ OTHER_FILE_PATTERN = re.compile(
 class CatalogEntry:
     """A file or a model's folder. ``listed_path`` begins with the listed folder's name and is untrusted text.
 
-    ``problem`` is why the entry is not opened.
+    ``problem`` is why the entry is not opened, ``has_model_name`` whether its name is like that of a model.
     """
 
     reference: str

@@ -32,7 +32,7 @@ class ModelFacts:
     kind: str
     problem: str = ""  # why the entry cannot be read, or why it does not belong to a known family
     format: str = ""
-    names: str = ""
+    names: str = ""  # the library whose tensor names it has
     architecture: str = ""
     activation: str = ""
     dtype: str = ""
@@ -42,7 +42,7 @@ class ModelFacts:
     signature: str = ""
     notes: tuple[str, ...] = ()
     state: tuple[int, ...] | None = None  # the state of the file, a key of the digest cache
-    sample: ModelSample | None = None
+    sample: ModelSample | None = None  # some of its weights, for distances; only of models
 
     def distance(self, other: ModelFacts) -> Distance | None:
         """The distance of these weights from the other's; None if the two cannot be compared."""

@@ -38,7 +38,10 @@ class ModelSet:
 
     @property
     def is_offered(self) -> bool:
-        """Whether this server may use it: a shared server allows only models from its own folders."""
+        """Whether this server may use it: a shared server allows only models from its own folders.
+
+        References to these begin with one of ``NAMED``.
+        """
         references = (self.pretrained, *(reference for _, reference in self.experts))
         return not is_shared() or all(reference.startswith(NAMED) for reference in references)
 

@@ -1,4 +1,8 @@
-"""A merge of a network other than CLIP as a LoRA adapter of PEFT for the pretrained model."""
+"""A merge of a network other than CLIP as a LoRA adapter of PEFT for the pretrained model.
+
+The change of a matrix becomes two factors of low rank; a changed norm is stored whole. The adapter has the tensor names
+of the current version of Transformers ("later names"), which may differ from those in the pretrained model's file.
+"""
 
 from __future__ import annotations
 
@@ -59,12 +63,15 @@ class AdapterFile:
 
     @property
     def low_shares(self) -> dict[str, float]:
-        """The shares below ``LEAST_SHARE``."""
+        """The shares that are too low: below ``MIN_SHARE``."""
         return {name: share for name, share in self.shares.items() if share < MIN_SHARE}
 
 
 def open_adapter_base(source: ExportSource, base: Source | None, meter: Meter) -> Checkpoint:
     """The pretrained model of the adapter.
+
+    ``base`` replaces the one at the path in a run's recipe. It is ignored for a single checkpoint, whose base is
+    ``source.base``.
 
     Raises:
         CheckpointError: the pretrained model is missing or not the merged one, or each task has its own model.
@@ -115,7 +122,7 @@ def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter:
                 _add_whole_module(adapter, module, model, later_name)
             adapter.shares[name] = 1.0
         else:
-            adapter.shares[name] = 0.0
+            adapter.shares[name] = 0.0  # an adapter cannot hold this change, such as that of a matrix's bias
     if adapter.low_shares and not force:
         name, share = min(adapter.low_shares.items(), key=lambda item: item[1])
         raise CheckpointError(
@@ -129,14 +136,17 @@ def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter:
     return adapter
 
 
-def write_adapter(folder: Path, adapter: AdapterFile, base: str, metadata: Mapping[str, str]) -> int:
-    """Write weights and configuration as PEFT reads them; returns the bytes of the weights."""
+def write_adapter(folder: Path, adapter: AdapterFile, base_id: str, metadata: Mapping[str, str]) -> int:
+    """Write weights and configuration as PEFT reads them; returns the bytes of the weights.
+
+    ``base_id`` is the pretrained model's name, on the Hub if that is known.
+    """
     infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in sorted(adapter.tensors.items())}
     with SafetensorsWriter(folder / ADAPTER_WEIGHTS[0], infos, {**metadata, "format": "pt"}) as writer:
         for name in infos:
             writer.write(name, adapter.tensors[name].contiguous())
     settings = {
-        "base_model_name_or_path": base,
+        "base_model_name_or_path": base_id,
         "bias": "none",
         "fan_in_fan_out": adapter.is_transposed,
         "inference_mode": True,
@@ -197,7 +207,10 @@ def _add_factors(
 def _factor_in_expert_span(
     change: Tensor, parameter: Parameter, rank: int, opened_recipe: OpenedRecipe | None
 ) -> Factors | None:
-    """The best factors of a change (d_out, d_in) in the span of the experts' columns; None if it lies outside."""
+    """The best factors of a change (d_out, d_in) in the span of the columns of the experts' low-rank task vectors.
+
+    None if the change lies outside that span, or if the task vectors are unknown or not of low rank.
+    """
     task_vectors = (
         None if opened_recipe is None else find_thin_factors(parameter, opened_recipe.pretrained, opened_recipe.experts)
     )

@@ -30,7 +30,7 @@ class Companions:
     folder: Path | None
     expert_folder: Path | None = None
     uses_expert_tokens: bool = False
-    token_rows: tuple[int, int] = (0, 0)  # of the token table: as the configuration states, and of the written model
+    token_rows: tuple[int, int] = (0, 0)  # of the token table: as a copied configuration may state; as written
 
     def copy_to(self, target: Path) -> dict[str, str]:
         """Copy the files. Returns {name: reason} for existing files that were not copied."""

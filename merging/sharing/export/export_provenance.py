@@ -81,6 +81,7 @@ def collect_merge_metadata(run: Run, recipe: Recipe) -> dict[str, str]:
         "merge_recipe": json.dumps({"version": VERSION, **chain, **inputs}),
         "base_sha256": run.inputs[PRETRAINED],
         "source_sha256": json.dumps(sources),
+        # "paper": quantiles counted the unused text tensors of published encoders, too
         "scope": "paper" if recipe.count_dead_params else "visual",
         "engine_version": run.versions.get("mergescope", __version__),
         "torch_version": run.versions.get("torch", ""),

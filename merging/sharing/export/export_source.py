@@ -46,7 +46,7 @@ class ExportSource:
     title: str
     models: Mapping[str, Checkpoint]
     tasks: Mapping[str, str]  # subfolder -> task; empty for a single model
-    base: Checkpoint | None
+    base: Checkpoint | None  # the pretrained model that was named for a single checkpoint; None for a run
     parents: tuple[Parent, ...]
     metadata: Mapping[str, str]
     states: Mapping[str, tuple[int, ...] | None]  # subfolder -> the file's state before it was read
@@ -54,7 +54,7 @@ class ExportSource:
     no_text_reason: str = ""  # why the run's pretrained model is not one of the text sources
     recipe: Recipe | None = None
     run: Run | None = None
-    modules: Modules | None = None  # on top of a run's model
+    modules: Modules | None = None  # layers that the last step of a run's recipe, an adapt, put on top of the model
 
 
 def open_run(
@@ -106,7 +106,7 @@ def _find_pretrained_text_sources(
         if base is not None:
             raise
         return [], f"the pretrained model {name} cannot be opened on this machine"
-    if not towers and not holds_tokens(pretrained):
+    if not towers and not holds_tokens(pretrained):  # there is no text tower that could have changed
         return [pretrained], ""
     digest = DIGESTS.digest(pretrained, context.meter(pretrained.nbytes))
     if digest == run.inputs[PRETRAINED]:

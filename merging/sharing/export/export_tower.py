@@ -98,11 +98,11 @@ def complete_tower(
         CheckpointError: the checkpoint has no complete tower, the number of heads is unknown, or
             ``stated_architecture`` contradicts the files.
     """
-    tower = convert_naming(refuse_head(checkpoint), "open_clip_tower")
+    tower = convert_naming(refuse_head(checkpoint), "open_clip_tower")  # without a prefix of the names
     stated = architecture_in_metadata(checkpoint)
     if base is not None and "vision_cfg" not in stated:
         stated = architecture_in_metadata(base) | stated
-    tower.metadata = {"architecture": json.dumps(stated)} if stated else {}
+    tower.metadata = {"architecture": json.dumps(stated)} if stated else {}  # the next functions read it there
     stated = architecture_in_metadata(add_stated_architecture(tower, stated_architecture))
     tower.metadata = {"architecture": json.dumps(stated)} if stated else {}
     architecture = Architecture.from_checkpoint(tower)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CARD_FILE = "README.md"
-SPLIT = "reporting"
+SPLIT = "reporting"  # the half of each test set that scores are reported on; the other half serves to choose values
 MAX_WARNING_CHARACTERS = 2000  # characters of a warning
-MAX_TABLE_CHARACTERS = 120  # characters of a table of rules; the recipe below has the full table
-SPLIT_SENTENCES = {  # by the split of a recipe
+MAX_TABLE_CHARACTERS = 120  # of a parameter that is a table of rules; the recipe in the card has it in full
+SPLIT_SENTENCES = {  # by the split with whose images a recipe adapts the merged model
     "choosing": "It learned, without labels, from test images other than those of its scores.",
     "reporting": ADAPTS_ON_TEST,
     "exemplars": "It learned from training images.",
@@ -267,7 +267,7 @@ def _describe_results(card: Card, run: Run) -> Iterator[str]:
     ]
     if not math.isnan(summary.h_score):
         lines.append(f"H-score {100 * summary.h_score:.1f}.")
-    if not run.whole:
+    if not run.whole:  # the benchmark divides its test sets into halves
         lines.append(f"All on the {SPLIT} half of each test set; the other half serves to choose values.")
     yield " ".join(lines)
 

@@ -95,7 +95,7 @@ def export(  # noqa: PLR0913 - the public contract
         CheckpointError: not a whole visual tower, or no file states a fact that its shapes do not determine.
         Cancelled: the caller cancelled; nothing is written.
     """
-    target, folder = find_target(TARGETS[0] if to == PEFT else to), Path(folder)
+    target, folder = find_target(TARGETS[0] if to == PEFT else to), Path(folder)  # ``target`` is unused for PEFT
     contexts = context.split({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING_PHASE: 1.0})
     opened_source = _open_source(source, base, hub_ids or {}, task, contexts[READING])
     if to == PEFT:
@@ -296,7 +296,7 @@ def _find_text_side(
 def export_file(
     run: Run, path: Path, *, activation: str | None = None, architecture: str = "", context: Context = QUIET
 ) -> ExportResult:
-    """Write a run's model as one safetensors file under the pretrained model's names, with the same metadata.
+    """Write a run's model as one safetensors file under the pretrained model's names, with the metadata of ``export``.
 
     Raises:
         StoreError: the run has one model per task or no stored weights, or the file cannot be written.
@@ -341,7 +341,7 @@ def _list_warnings(towers: Mapping[str, ExportTower]) -> tuple[str, ...]:
 
 
 def _count_module_bytes(source: ExportSource) -> int:
-    """Bytes of the modules that an adapt put on top of the model."""
+    """Bytes of the modules that an adapt, the last step of a recipe, put on top of the model."""
     return sum(part.nbytes for _, _, part in source.modules.parts()) if source.modules else 0
 
 

@@ -35,8 +35,8 @@ def write_adapter_card(folder: Path, export: NetworkExport, adapter: AdapterFile
     """Write README.md of an adapter."""
     entries = _collect_metadata(export) | {"library_name": "peft"}
     rows = [(markdown_text(name), f"{share:.4f}") for name, share in adapter.shares.items()]
-    heads = ["The adapter lacks the heads of tasks; --to hf writes them."] if export.heads else []
-    parts = [*_write_sections(export, [*adapter.notes, *heads])]
+    head_notes = ["The adapter lacks the heads of tasks; --to hf writes them."] if export.heads else []
+    parts = [*_write_sections(export, [*adapter.notes, *head_notes])]
     loading_index = parts.index("## How to load it")
     parts[loading_index + 1] = (
         f"A LoRA adapter of rank {adapter.rank}: `PeftModel.from_pretrained(model, folder)` applies it to the "
@@ -125,5 +125,5 @@ def _describe_heads(export: NetworkExport) -> Iterator[str]:
         f"The head of each task is in `{HEADS_FOLDER}/`, in a folder named after its expert: `{HEAD_FILE}` and the "
         "expert's `config.json`. `python -m merging export RUN --task NAME` writes the merged model with one of them."
     )
-    rows = [(markdown_text(expert), markdown_text(first_few(own))) for expert, own in export.heads.items()]
+    rows = [(markdown_text(expert), markdown_text(first_few(tensors))) for expert, tensors in export.heads.items()]
     yield markdown_table(("Expert", "Tensors"), rows)

@@ -1,4 +1,8 @@
-"""Export of a network other than CLIP for Transformers: under the pretrained model's names, or as one task's model."""
+"""Export of a network other than CLIP for Transformers: under the pretrained model's names, or as one task's model.
+
+"Network" means any except CLIP. The pretrained model (``TeamBase``) and the experts (``TeamMember``) of a network were
+merged as a team: their tensors have shared names, and the head of each expert's task is left out and stored beside.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ HEADS_FOLDER, HEAD_FILE = (
     "heads",
     "head.safetensors",
 )  # the folder of all heads, and a head's file in the folder of its expert
-Heads = Mapping[str, Mapping[str, Tensor]]
+Heads = Mapping[str, Mapping[str, Tensor]]  # {task: {tensor: value}}
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,12 @@ class NetworkExport:
     @property
     def nbytes(self) -> int:
         """Bytes of all weights."""
-        heads = sum(value.nbytes for own in self.heads.values() for value in own.values())
+        heads = sum(value.nbytes for head in self.heads.values() for value in head.values())
         return sum(model.nbytes for model in self.models.values()) + heads
 
 
 def is_network(source: ExportSource) -> bool:
-    """Whether these models are of a network other than CLIP."""
+    """Whether these models are of a network other than CLIP, whose parameters are inferred from names and shapes."""
     return next(iter(source.models.values())).is_inferred
 
 
@@ -79,6 +83,8 @@ def make_open_clip_error(model: Checkpoint) -> CheckpointError:
 
 def prepare_network(source: ExportSource, base: Source | None = None, task: str = "") -> NetworkExport:
     """The export of these models.
+
+    ``base`` is for runs only: the pretrained model if it is no longer at the recipe's path.
 
     Raises:
         CheckpointError: ``task`` is not an expert with a head, or its expert cannot be opened.
@@ -111,12 +117,16 @@ def prepare_network(source: ExportSource, base: Source | None = None, task: str 
 
 
 def _find_companions(model: Checkpoint, base: Checkpoint | None) -> Companions:
-    """The files beside a checkpoint; for an adapter, those beside its model and beside the adapter."""
+    """The files beside a checkpoint; for an adapter, those beside ``base``, the model it changes, and beside itself."""
     if base is None or not isinstance(stored_model(model), AdaptedCheckpoint):
         return Companions(model.folder)
     rows = count_token_rows(model)
-    uses_own_tokens = has_other_tokens(model.folder, base.folder, rows)
-    return Companions(base.folder, model.folder, uses_own_tokens, (count_token_rows(base), rows))
+    return Companions(
+        base.folder,
+        model.folder,
+        uses_expert_tokens=has_other_tokens(model.folder, base.folder, rows),
+        token_rows=(count_token_rows(base), rows),
+    )
 
 
 def _find_expert_folder(model: ModelRef) -> Path | None:
@@ -139,29 +149,38 @@ def _prepare_for_task(
             f"The file of {printable(task)} has changed since it was merged, so its head does not fit it. Run the "
             "recipe again, or restore the former file."
         )
-    merged = source.models.get("") or next(source.models[p] for p, name in source.tasks.items() if name == task)
+    merged = source.models.get("") or next(source.models[at] for at, name in source.tasks.items() if name == task)
     head = MappingCheckpoint(heads[task], task)
     tensors: dict[str, DerivedTensor] = {}
-    rows = count_token_rows(merged), count_token_rows(expert.inner)
-    uses_own_tokens = recipe.vocabulary == COMMON and has_other_tokens(expert.folder, opened.pretrained.folder, rows[1])
-    uses_own_rows = uses_own_tokens or not has_tokenizer(opened.pretrained.folder)
-    for name, stored_name in expert.stored.items():
+    rows = count_token_rows(merged), count_token_rows(expert.inner)  # of the token tables; ``inner`` is the file
+    # Without COMMON, the token tables are the pretrained model's, which the expert's tokenizer does not fit.
+    uses_expert_tokens = recipe.vocabulary == COMMON and has_other_tokens(
+        expert.folder, opened.pretrained.folder, rows[1]
+    )
+    uses_expert_rows = uses_expert_tokens or not has_tokenizer(opened.pretrained.folder)
+    for name, stored_name in expert.stored.items():  # {name in the team: name in the expert's file}
         merged_tensor = DerivedTensor(merged.infos[name], (TensorSlice.whole(merged, name),))
         tensors[stored_name] = (
-            _shape_as_stored(merged, name, expert.inner, stored_name) if uses_own_rows else merged_tensor
+            _shape_as_stored(merged, name, expert.inner, stored_name) if uses_expert_rows else merged_tensor
         )
     assert isinstance(opened.pretrained, TeamBase)
     for name, stored_name in opened.pretrained.team.heads[task].items():
         tensors[stored_name] = DerivedTensor(head.infos[name], (TensorSlice.whole(head, name),))
     models = {"": CheckpointView(merged, tensors, keeps_digest=False)}
     companions = Companions(
-        opened.pretrained.folder, expert.folder, uses_own_tokens, rows if uses_own_rows else rows[::-1]
+        opened.pretrained.folder,
+        expert.folder,
+        uses_expert_tokens,
+        token_rows=rows if uses_expert_rows else rows[::-1],  # the second number is that of the written tables
     )
     return NetworkExport(source, models, title, companions, task=task)
 
 
 def check_task(recipe: Recipe, task: str, base: Path | None = None) -> None:
-    """Raise CheckpointError if a recipe's merge will store no head for a task; only names and shapes are read."""
+    """Raise CheckpointError if a recipe's merge will store no head for a task; only names and shapes are read.
+
+    ``base`` is the folder of the recipe's relative paths.
+    """
     pretrained = open_inputs(recipe, base).pretrained
     if not pretrained.is_inferred:
         raise CheckpointError(NO_HEADS_PROBLEM)

@@ -25,7 +25,7 @@ Files = Mapping[str, Sequence[str]]  # file name -> the tensors in it
 def divide_into_shards(
     infos: Mapping[str, TensorInfo], file: str, max_bytes: int = SHARD_BYTES
 ) -> dict[str, list[str]]:
-    """{file: its tensors}: all in ``file``, or in numbered shards of at most ``limit`` bytes.
+    """{file: its tensors}: all in ``file``, or in numbered shards of at most ``max_bytes`` bytes.
 
     A larger tensor has its own shard.
     """

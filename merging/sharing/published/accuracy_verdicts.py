@@ -13,6 +13,8 @@ from merging.images.benchmarks.metrics import summary_of, wilson
 
 REPRODUCED, AGREES, WITHIN_SPLIT = "reproduced", "agrees", "within the split"
 DIFFERS, NOT_COMPARABLE = "differs", "not comparable"
+# REPRODUCED: the printed value is in our interval. AGREES: the same on a sample of the images. WITHIN_SPLIT: the source
+# used other images or ours are a sample, and the difference can come from that.
 ROUNDING_POINTS = 0.3  # an interval is widened by this, for rounded printed values and other decoders of images
 SPLIT_POINTS = 1.5  # the accuracy on another split may differ by this
 # Experts are those of the source if their accuracies are within NEAR_POINTS of the printed ones on NEAR_SHARE of the

@@ -11,7 +11,7 @@ from typing import Any
 from merging.base.errors import TaskError
 from merging.base.text import did_you_mean
 
-MISSING = object()
+MISSING = object()  # the default of a field that must exist
 
 
 class CatalogueFields:

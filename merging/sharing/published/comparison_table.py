@@ -69,7 +69,7 @@ class ComparedAverage:
 class TaskLine:
     """One task of a row, in percent: our accuracy with its interval, and the printed one.
 
-    ``chance`` is the accuracy of guessing, None unless models are near it.
+    ``inside`` is whether the task is in domain. ``chance`` is the accuracy of guessing, None unless models are near it.
     """
 
     task: str
@@ -94,7 +94,7 @@ class TableRow:
     title: str
     in_domain: ComparedAverage
     out_of_domain: ComparedAverage | None
-    h_score: tuple[float, float | None] | None
+    h_score: tuple[float, float | None] | None  # ours and the printed one
     change: tuple[float, float, float] | None
     tasks: tuple[TaskLine, ...]
     source: str
@@ -132,7 +132,7 @@ class _JudgedExperiment:
     choice: Choice
     models: PublishedModels
     experts: ExpertGate
-    latest: tuple[str, ...]
+    latest: tuple[str, ...]  # repositories at another commit than the catalogue's
 
 
 def build_table(
@@ -228,6 +228,7 @@ def _find_printed_accuracies(
         return (printed_models.pretrained if row == PRETRAINED else printed_models.experts), printed_models.source
     if compared_figure is None:
         return {}, ""
+    # strict=False: many sources print no accuracies out of domain
     outside = dict(zip(OUT_OF_DOMAIN_TASKS, compared_figure.figure.printed.outside, strict=False))
     columns = {one.key: outside[one.column] for one in experiment.outside if one.column in outside}
     return {**find_printed_tasks(experiment, compared_figure.figure), **columns}, compared_figure.figure.source

@@ -24,6 +24,8 @@ PUBLISHED_FOLDER = "published"  # of a store: the files of experiments
 class ExperimentFolders:
     """The folders of the files of an experiment: lock, choice and benchmark.
 
+    The lock has the commits and files that later fetches must match.
+
     ``root`` is the store. ``separate_cache`` holds the downloads and their lock, instead of the Hub's cache, so that it
     can be taken to another machine.
     """

@@ -85,8 +85,8 @@ class FetchPlan:
 
     ``images`` is the number of images of all test sets, ``passes`` the number of forward passes of an image through a
     model. ``compute_seconds`` includes merging. ``rate_measured`` and ``speed_measured`` are whether the rates of
-    downloads and of encoding were measured on this machine. ``own_models`` are in a folder of the
-    user.
+    downloads and of encoding were measured on this machine. ``heavy`` is whether the tower needs an accelerator and
+    ``device`` is a CPU. ``own_models`` are in a folder of the user.
     """
 
     experiment: str

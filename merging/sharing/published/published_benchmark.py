@@ -49,8 +49,8 @@ def describe_benchmark(
         "pretrained": str(pretrained),
         "text": str(_find_model_path(text, lock, separate_cache)),
         "tasks": tasks,
-        "images": choice.images or 0,
-        "exemplars": choice.exemplars or 1,
+        "images": choice.images or 0,  # 0: all
+        "exemplars": choice.exemplars or 1,  # 0 would mean all
         "seed": choice.seed,
         "licenses": {
             f"{purpose} ({use.repository})": stated_license(read_shared_parts().repositories[use.repository], lock)

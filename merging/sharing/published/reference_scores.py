@@ -42,8 +42,8 @@ def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Contex
     tasks |= {task: [task] for task in benchmark.experts} if INDIVIDUAL in missing else {}
     references = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
     models = [
-        EvaluatedModel(name, references[name], on, stored_features=store.features_folder(ids[name]))
-        for name, on in tasks.items()
+        EvaluatedModel(name, references[name], task_keys, stored_features=store.features_folder(ids[name]))
+        for name, task_keys in tasks.items()
     ]
     warnings: list[str] = []
     scored = score_together(models, benchmark, context=replace(context.on_device(run.device), warn=warnings.append))
@@ -79,6 +79,7 @@ def find_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
     if (run.folders.folder / MEASURED_FILE).is_file():
         measured = read_measured(run.folders.folder, run.experiment, run.choice)
         if measured.benchmark == benchmark.digest:
+            # Choices that differ only in their rows give the same scores.
             if measured.references == ids and replace(measured.choice, rows=()) == replace(run.choice, rows=()):
                 return replace(measured, choice=run.choice, files=files)
             rows = {key: row for key, row in measured.rows.items() if _is_same_reference(key, measured.references, ids)}

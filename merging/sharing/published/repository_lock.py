@@ -123,6 +123,7 @@ def match_names(name: str, repository_names: Sequence[str]) -> list[str]:
         return [name]
     if name in ADAPTER_WEIGHTS:
         return [one for one in ADAPTER_WEIGHTS if one in repository_names]
+    # Without the configuration of an adapter, the needed files are those of a whole model.
     return [one for one in needed_files(set(repository_names) - {ADAPTER_CONFIG}) if one not in CONFIGS]
 
 

@@ -43,6 +43,7 @@ def score_together(
         counts: dict[str, list[SplitCount]] = {part.name: [] for part in models}
         right: dict[str, RightAnswers] = {part.name: {} for part in models}
         for answers in predict_splits(models, benchmark, SPLITS, context.on_device(on)):
+            # The name of the model stays empty: each model gets a table of its own.
             counts[answers.model].append(("", answers.task, answers.split, answers.correct, answers.n))
             if answers.split == REPORTING:
                 right[answers.model][answers.task.key] = answers.predicted == answers.labels

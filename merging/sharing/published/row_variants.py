@@ -25,14 +25,14 @@ from merging.sharing.published.catalogue_parts import (
 from merging.sharing.published.choice import Choice, needs_exemplars
 from merging.sharing.published.experiment_catalogue import Experiment
 
-PRETRAINED, INDIVIDUAL = "pretrained", "individual"  # the first rows of a table, named as in the figures
+PRETRAINED, INDIVIDUAL = "pretrained", "individual"  # the first rows of a table; INDIVIDUAL: each task's own expert
 ANY_GROUPING = ""  # any grouping of q, k and v gives the same result
 GROUPING_TEXTS = {PACKED: "as one matrix", SPLIT: "as three"}
 
 
 @dataclass(frozen=True, slots=True)
 class RowVariant:
-    """A row in one grouping of q, k and v: PACKED, SPLIT, or TOGETHER if it does not matter."""
+    """A row in one grouping of q, k and v: PACKED, SPLIT, or ANY_GROUPING if it does not matter."""
 
     row: ListedRow
     grouping: str
@@ -119,7 +119,11 @@ def find_reference_figures(kind: str, experiment: Experiment, tower: str, author
     figures = [figure for figure in REFERENCES[kind] if figure.model == tower]
     pairs = [
         _compare_figure(
-            figure, ANY_GROUPING, first_author, 0, same_tasks=experiment.is_papers_eight or bool(figure.printed.tasks)
+            figure,
+            ANY_GROUPING,
+            first_author,
+            exemplars=0,
+            same_tasks=experiment.is_papers_eight or bool(figure.printed.tasks),
         )
         for figure in figures
     ]

@@ -1,6 +1,8 @@
 """Facts about conflicts between experts: sign agreement, elections, cosines, and lengths of task vectors.
 
-They count all entries of the stored weights, so they have no intervals.
+An entry of an expert's task vector votes with its sign; at a density d, only the expert's largest share d of entries is
+kept and votes. The elected sign of a position is that of the sum of its entries (TIES). The facts count all entries, so
+they have no intervals.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ SIGNS, PAIRS = "signs", "pairs"
 
 
 def agreement(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Mean sign agreement over positions with a vote, at a density, in a space ("weights" by default)."""
+    """Mean sign agreement over positions with a vote, at a density, in a space: "weights" or one of DRM's."""
     mean = _find_agreement(context, arguments)
     return Fact(mean.mean, PERCENT, n=mean.positions, counted_unit="positions", source="sign agreement")
 
@@ -52,7 +54,7 @@ def surviving_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fac
     from merging.study.measurements.signs import DENSITIES
 
     measured, density = context.find_measurement(SIGNS), _check_density(arguments)
-    assert density in DENSITIES  # checked by _density
+    assert density in DENSITIES  # checked by _check_density
     rows = measured.table("elections")
     rows = rows[rows["density"] == density]
     if expert := arguments.get("expert"):

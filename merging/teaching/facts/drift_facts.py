@@ -1,4 +1,8 @@
-"""Facts about feature drift, its correlation with lost accuracy, and restored weights."""
+"""Facts about feature drift, its correlation with lost accuracy, and restored weights.
+
+Cumulative drift compares whole models at a position in the network; isolated drift is caused by a single merged tensor
+in the expert. The stored column ``cosine`` holds the drift, 1 − cosine.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 
     from merging.teaching.lesson_context import LessonContext
 
-DRIFT, PUT_BACK = "drift", "put_back"
+DRIFT, PUT_BACK = "drift", "put_back"  # measurements; the second restores pretrained weights, part by part
 TASK, TENSOR = "task", "tensor"
 CLASS = "class"  # the token whose drift the facts report
 CORRELATIONS = ("pearson", "spearman", "points")
@@ -110,7 +114,7 @@ def restored_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> F
     scope = {"in": "in domain", "out": "out of domain"}.get(over, over)
     rows = rows[rows["over"] == scope]
     if rows.empty:
-        context.list_tasks(over, run.experts)
+        context.list_tasks(over, run.experts)  # raises LessonError if ``over`` is unknown
     level = str(arguments.get("name", "block"))
     if part := arguments.get("part"):
         part_rows = rows[rows["name"].astype(str) == str(part)]

@@ -1,4 +1,7 @@
-"""Facts about answers by depth, restored tokens, and the preview in the view on screen."""
+"""Facts about answers by depth, restored tokens, and the preview in the view on screen.
+
+The reference of a run is the task's expert in domain, and the pretrained model out of domain.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ def _make_depth_fact(
     over = str(arguments.get("over", "out"))
     rows = table[table["over"] == GROUPS.get(over, over)]
     if rows.empty:
-        context.list_tasks(over, ())
+        context.list_tasks(over, ())  # raises LessonError if ``over`` is unknown
         raise StoreError(f"The answers by depth hold no {over}.")
     depths = sorted(set(rows["depth"].tolist()))
     rows = rows[rows["depth"] == arguments["depth"]]

@@ -1,4 +1,8 @@
-"""Facts about masks: the share that pruning by saliency keeps, in a stored run and in the view on screen."""
+"""Facts about masks: the share that pruning by saliency keeps, in a stored run and in the view on screen.
+
+A mask says whether pruning keeps a tensor of an expert's task vector; shared masks keep, for all experts, the tensors
+that any expert keeps. A painted factor is one by which the user scales a tensor of an expert's task vector on the page.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from merging.teaching.lesson_context import LessonContext
 
 SPLIT = "reporting"
-EXPERTS = "experts"
+EXPERTS = "experts"  # in place of a run: each task's own expert
 
 
 def read_score_rows(context: LessonContext, alias: str) -> tuple[pd.DataFrame, tuple[str, ...], str]:
@@ -97,14 +97,14 @@ def _paired_difference(context: LessonContext, run: str, against: str, over: str
 
     new, old = read_run_answers(context, run), read_run_answers(context, against)
     inside = context.list_tasks("in", context.require_run(run).experts or tuple(context.benchmark.experts))
-    right = {
+    right = {  # shares of right answers (images,), over the models of a run with one per task
         task: (old[task].is_right.astype(np.float64).mean(axis=0), new[task].is_right.astype(np.float64).mean(axis=0))
         for task in new
         if task in old
     }
     scope = {"in": INSIDE, "out": OUTSIDE, "h": H_SCORE}.get(over, over)
     if scope == over:
-        context.list_tasks(over, inside)
+        context.list_tasks(over, inside)  # raises LessonError if ``over`` is unknown
     table = compare_accuracies(right, inside, [task for task in right if task not in inside])
     row = table[table["scope"] == scope].iloc[0]
     ends = float(row["low"]), float(row["high"])

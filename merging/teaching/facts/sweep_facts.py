@@ -27,7 +27,10 @@ VALUE, SCORE, REPORTED, FALLEN, POINTS_OF, METHOD, CERTAINTY = POINT_PARTS = (
 
 
 class StoredSweep(NamedTuple):
-    """A sweep with the tables of its stored points."""
+    """A sweep with the tables of its stored points: ``rows`` by point and task, ``averages`` by point.
+
+    In both, the column ``line`` is the number of the point's recipe, and ``x`` its value.
+    """
 
     sweep: Sweep
     rows: pd.DataFrame
@@ -145,7 +148,7 @@ def _read_score(context: LessonContext, stored: StoredSweep, row: pd.Series, ove
     if over in SCORE_COLUMNS:
         value, low, high, n = (row[name] for name in SCORE_COLUMNS[over])
         return Fact(float(value), PERCENT, float(low), float(high), int(n), half, seed, source)
-    context.list_tasks(over, ())
+    context.list_tasks(over, ())  # raises LessonError if ``over`` is unknown
     task_row = stored.rows[(stored.rows["point"] == row["point"]) & (stored.rows["task"] == over)].iloc[0]
     ends = float(task_row["low"]), float(task_row["high"])
     return Fact(float(task_row["accuracy"]), PERCENT, *ends, int(task_row["n"]), half, seed, source)
