@@ -160,7 +160,7 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
         f"equally.{neighbor_note}"
     )
     chart_view.draw_chart(
-        "joint_energy", table, name=f"energy_{key[0][:8]}", headed=True, on_click=choose_expert, value=value,
+        "joint_energy", table, name=f"energy_{key[0][:8]}", question_drawn=True, on_click=choose_expert, value=value,
         selected=expert, caption=caption, **make_report_options(key),
     )  # fmt: skip
     return expert
@@ -202,15 +202,15 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
         "spread over the rows differs."
     )
     shown_rows = table[table["expert"] == expert] if expert else table
-    paper, options = (
-        paper_line.claim_lines("conflicts/joint_space", {"swing": compare_dropped_ranges(shown_rows)}),
+    paper_claims, options = (
+        paper_line.claims_in_words("conflicts/joint_space", {"swing": compare_dropped_ranges(shown_rows)}),
         make_report_options(key),
     )
     chart_view.draw_chart(
-        "joint_dropped", table, name=f"dropped_{key[0][:8]}", headed=True, expert=expert, ratio=ratio, caption=caption,
-        **options | {"description": f"{options['description']} {paper}"},
+        "joint_dropped", table, name=f"dropped_{key[0][:8]}", question_drawn=True, expert=expert, ratio=ratio,
+        caption=caption, **options | {"description": f"{options['description']} {paper_claims}"},
     )  # fmt: skip
-    paper_line.draw_lines(paper)
+    paper_line.draw_claims(paper_claims)
     step_matrices, facts = build_steps(key, cut, ratio, ranked_together, space)
     caption = (
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "

@@ -225,12 +225,12 @@ def draw_histogram(
     else:
         return
     short_subject = clean_text(subject.removeprefix("visual.transformer.resblocks."), 60)
-    paper = paper_line.claim_lines("conflicts/signs")
+    paper_claims = paper_line.claims_in_words("conflicts/signs")
     chart_view.draw_chart(
         "sign_histogram", build_histogram(counts, density), name=f"sign_agreement_{density:g}", what=short_subject,
-        caption=f"{rank_note}{READING_NOTE}", description=paper, sources=[run],
+        caption=f"{rank_note}{READING_NOTE}", description=paper_claims, sources=[run],
     )  # fmt: skip
-    paper_line.draw_lines(paper, [run])
+    paper_line.draw_claims(paper_claims, [run])
 
 
 def draw_election(run: Run, measurement: StoredMeasurement, density: float, layer: str | None) -> None:
@@ -241,7 +241,7 @@ def draw_election(run: Run, measurement: StoredMeasurement, density: float, laye
     ]
     table = read_elections(measurement, density)
     chart_view.draw_chart(
-        "election_layers", table, name=f"election_{density:g}", headed=True, on_click=choose_layer, value=value,
+        "election_layers", table, name=f"election_{density:g}", question_drawn=True, on_click=choose_layer, value=value,
         selected=layer, experts=list(run.experts), caption=ELECTION_NOTE.format(density), sources=[run],
     )  # fmt: skip
     st.dataframe(

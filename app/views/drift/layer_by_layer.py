@@ -169,7 +169,7 @@ def draw_ablation(run: Run) -> None:
         f"In-domain accuracy on the {samples.scored_part()}, n = {images} images per task (LOT, Table 7, "
         f"which does not state in which group it counts embeddings). {measure_button.origin_in_words([measurement])}"
     )
-    paper_line.draw_lines(paper_line.claim_lines("drift/ablation"), [run])
+    paper_line.draw_claims(paper_line.claims_in_words("drift/ablation"), [run])
 
 
 def draw_removed(runs: Sequence[Run]) -> None:

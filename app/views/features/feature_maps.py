@@ -202,19 +202,19 @@ def draw_maps(
         "per_row": per_row,
     }
     name = f"features_{kind.lower()}_{task}"
-    on_lasso, paper = circled_images.store_circled, paper_line.claim_lines("features/maps")
+    on_lasso, paper_claims = circled_images.store_circled, paper_line.claims_in_words("features/maps")
     question = (
         QUESTION_OF_DATA_SETS if task == ALL_DATA_SETS else QUESTION_OF_CLASSES
     )  # marks are colored by data set or by class
     st.header(question, anchor=False)
     sample_notes, image_count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart_view.draw_chart(
-        "feature_map", table, name=name, headed=True, heading=question,
+        "feature_map", table, name=name, question_drawn=True, heading=question,
         on_click=chart_view.Gesture("lasso", on_lasso), shared=kind == PCA, **options, caption=caption,
-        description=f"n = {image_count} of the choosing half, sampled with seed {sample_notes['seed']}. {paper}",
+        description=f"n = {image_count} of the choosing half, sampled with seed {sample_notes['seed']}. {paper_claims}",
         sources=[model.run for model in models],
     )  # fmt: skip
-    paper_line.draw_lines(paper, [model.run for model in models])
+    paper_line.draw_claims(paper_claims, [model.run for model in models])
     draw_numbers(models, task, trust if per_row < 3 else {})
     circled_images.draw_thumbnails(models, table, run_id, circled)
 

@@ -140,8 +140,8 @@ def draw_data_sets(pairs: Pairs) -> None:
     table = data_set_tables.build_task_table(run, measured, value)
     labeled = table.assign(run=table["task"], label=table["title"])
     chart_view.draw_chart(
-        "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", headed=True, value=value, on_click=choose_cell,
-        sources=[run], caption=f"{DEPTH_NOTE} Click a cell, or choose below, to see its images. "
+        "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", question_drawn=True, value=value,
+        on_click=choose_cell, sources=[run], caption=f"{DEPTH_NOTE} Click a cell, or choose below, to see its images. "
         f"{numbers_in_words([(run, measured)], labeled, 'Each data set', value)}",
     )  # fmt: skip
     titles = dict(zip(table["title"], table["task"], strict=True))

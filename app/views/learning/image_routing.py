@@ -48,7 +48,7 @@ def draw_view(run: Run) -> None:
             st.info(page_text.safe_text(error, 400))
             return
         chart_view.draw_chart(
-            "routing_image", table, name=f"routing_{run.id[:8]}_{task}_{number}", headed=True, sources=[run],
+            "routing_image", table, name=f"routing_{run.id[:8]}_{task}_{number}", question_drawn=True, sources=[run],
             image=f"image {number} of {tasks[task]}",
             description=f"Image {number} of {page_text.safe_text(tasks[task], 40)}, {samples.scored_part()}, "
             "computed just now.",

@@ -121,8 +121,8 @@ def _draw_routing(run: Run, measurement: StoredMeasurement | None) -> None:
         bind=address.BIND, width=260,
     )  # fmt: skip
     chart_view.draw_chart(
-        "routing_map", table[table["task"] == task], name=f"routing_{run.id[:8]}_{task}", headed=True, sources=[run],
-        task=titles.get(task, task), caption=caption,
+        "routing_map", table[table["task"] == task], name=f"routing_{run.id[:8]}_{task}", question_drawn=True,
+        sources=[run], task=titles.get(task, task), caption=caption,
     )  # fmt: skip
     image_routing.draw_view(run)
 

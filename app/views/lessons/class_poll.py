@@ -63,7 +63,7 @@ def _draw_answers_now(position: LessonPosition, facts: Sequence[Fact], withheld:
             list_answer_rows(position, facts, counts),
             {"withheld": withheld, "code": polls.class_code()},
         )
-    draw_chart(key, table, name=name, headed=True, caption=caption, sources=[], **options)
+    draw_chart(key, table, name=name, question_drawn=True, caption=caption, sources=[], **options)
 
 
 def _guessers_in_words(counts: Sequence[dict[float, int]]) -> str:

@@ -66,9 +66,9 @@ def list_tensors_by_weights(run: Run) -> tuple[pd.DataFrame, str]:
 
 def draw_kept_share(table: pd.DataFrame, run: Run, by: str, rule: str) -> None:
     """Draw the kept shares, split ``by`` role, kind of layer or component; ``rule`` is the rule of counting them."""
-    paper = paper_line.claim_lines("masks/kept_share")
+    paper_claims = paper_line.claims_in_words("masks/kept_share")
     chart_view.draw_chart(
-        "kept_share", table, name=f"kept_share_{run.id[:8]}", headed=True, by=by,
-        description=f"{rule} {paper}", sources=[run],
+        "kept_share", table, name=f"kept_share_{run.id[:8]}", question_drawn=True, by=by,
+        description=f"{rule} {paper_claims}", sources=[run],
     )  # fmt: skip
-    paper_line.draw_lines(paper, [run])
+    paper_line.draw_claims(paper_claims, [run])

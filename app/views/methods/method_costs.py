@@ -109,7 +109,7 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
             [_counted_in_words(work.values()), learning, *([_timed_in_words(measured_times)] if measured_times else [])]
         )
     )
-    paper_line.draw_lines(paper_line.claim_lines("methods/costs"))
+    paper_line.draw_claims(paper_line.claims_in_words("methods/costs"))
     timing_note = (
         TIMED_HERE_NOTE
         if measured_times and _is_timed_here(measured_times)

@@ -28,7 +28,7 @@ def draw_paper_lines(rows: Sequence[PaperRow], runs: Sequence[Run]) -> None:
         pairs.append((compare_figures(figure, base_figure), comparison))
         used_runs += [run, *([base_run] if base_run else [])]
     source = "" if all(map(paper_facts.may_be_source, used_runs)) else paper_line.PAGE_ORIGIN
-    paper_line.draw_lines(paper_line.compare_claims(pairs[:MAX_LINES], source))
+    paper_line.draw_claims(paper_line.compare_claims(pairs[:MAX_LINES], source))
 
 
 def _find_base_figure(figure: Figure) -> Figure | None:

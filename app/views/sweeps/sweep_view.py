@@ -158,7 +158,7 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
     """Draw scores against the single axis."""
     target = results.sweep.axes[0].target
     is_expert_count = results.sweep.kind == VALUES and target == axes.EXPERTS
-    paper = paper_line.claim_lines(f"sweeps/{target}")
+    paper_claims = paper_line.claims_in_words(f"sweeps/{target}")
     chart_view.draw_chart(
         "sweep_lines", best_point.averages, name=f"sweep_{results.sweep.id}",
         on_click=lambda: _choose_clicked_point("sweep_lines"),
@@ -166,9 +166,9 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
         selected=point_name, required=best_point.required_value, note=sweeps.images_note(results) + best_point.note,
         sources=[results.sweep],
         caption=EXPERT_COUNT_CAUTION if is_expert_count else "",
-        description=paper,
+        description=paper_claims,
     )  # fmt: skip
-    paper_line.draw_lines(paper, [results.sweep])
+    paper_line.draw_claims(paper_claims, [results.sweep])
 
 
 def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
@@ -187,7 +187,7 @@ def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> 
         score = SCORE_COLUMNS[score_label]
     first, second = results.sweep.axes
     chart_view.draw_chart(
-        "sweep_contour", best_point.averages, name=f"sweep_{results.sweep.id}", headed=True,
+        "sweep_contour", best_point.averages, name=f"sweep_{results.sweep.id}", question_drawn=True,
         on_click=lambda: _choose_clicked_point("sweep_contour"), value=sweeps.value_or_in_domain(results.sweep, score),
         titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.list_known_models(results),
