@@ -68,7 +68,7 @@ def draw_distance(models: Sequence[Model]) -> None:
 
 
 def draw_components(runs: Sequence[Run], saliency_runs: Sequence[Run]) -> None:
-    """Draw saliency by kind of layer (LwPTV, Fig. 9); some of ``saliency_runs`` may store the chosen run's saliency."""
+    """Draw saliency by kind of layer (LwPTV, Fig. 9); ``saliency_runs`` may store the same saliency in its stead."""
     from merging.methods.shared.saliency import apply_ratio
     from merging.recipes.presets import read_settings
 

@@ -23,7 +23,7 @@ from merging.study.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-COMPONENTS_VIEW = "components"  # the name of the view of Fig. 9 on Features
+COMPONENTS_VIEW = "components"  # the view of Features with saliency by kind of layer (Fig. 9), as in links
 
 
 def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:

@@ -1,4 +1,7 @@
-"""A chart of the imported scores of runs of one kind of network, on the tasks that their files name."""
+"""A chart of the imported scores of runs of one kind of network, on the tasks that their files name.
+
+``run.network`` is the name of a network other than CLIP, and empty for CLIP.
+"""
 
 from __future__ import annotations
 
