@@ -29,7 +29,7 @@ NO_PRETRAINED = "The pretrained model has not been evaluated on this benchmark, 
 
 
 def find_ready_models(pair: RunPair) -> list[Model]:
-    """The pretrained model, A and B if the features of all are stored; else an empty list and a notice."""
+    """The pretrained model (first), A and B if the features of all are stored; else an empty list and a notice."""
     if any(run.per_task for run in pair.runs):
         st.info(ONE_MODEL)
         return []

@@ -104,7 +104,7 @@ def _intervals_in_words(rows: pd.DataFrame, low: str, high: str) -> list[str]:
 
 
 def read_published_accuracies() -> dict[str, float]:
-    """{chain: in-domain accuracy in percent} that the DRM paper prints for the compared tower."""
+    """{chain: in-domain accuracy in percent} that the DRM paper prints for the main tower (image encoder)."""
     from merging.recipes.papers.published_figures import FROM_DRM
     from merging.recipes.recipe import Recipe
 
@@ -117,7 +117,7 @@ def read_published_accuracies() -> dict[str, float]:
 
 
 def build_truncation_table(ranks: pd.DataFrame) -> pd.DataFrame:
-    """The chart's table: one row for each method, cut and group of tasks."""
+    """The chart's table: one row for each method, cut (share of the singular values) and domain of tasks."""
     import pandas as pd
 
     shared_columns = ["method", "cut", "kept", "kept_low", "kept_high"]

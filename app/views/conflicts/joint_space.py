@@ -1,5 +1,6 @@
 """DRM's joint space of one layer on the Conflicts page: spectrum, each expert's energy, pruning, the four steps.
 
+The joint space of a layer is spanned by the singular vectors of all experts' task vectors, joined into one matrix.
 Only the decomposition takes long enough to wait for a click.
 """
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from merging.study.analysis.drm_joint_space import JointSpace
 
-SpaceKey = tuple[str, str, bool]  # run id, layer, vertical
+SpaceKey = tuple[str, str, bool]  # run id, layer, whether the matrices are stacked vertically
 # Label in pickers and links -> name in tables and charts.
 DIRECTIONS = {"H, side by side": False, "V, on top of each other": True}
 ENERGY_METRICS = {
@@ -193,6 +194,7 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
         )
     ranked_together = RANKING_SCOPES[ranked]
     table = build_dropped_shares(key, cut, ratio, ranked_together, space)
+    # groupby sorts: the mean without renormalization, then that with it.
     means = [percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]
     caption = (
         f"The smallest {percent(ratio, 0)} of the entries of "
@@ -203,6 +205,7 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
     )
     shown_rows = table[table["expert"] == expert] if expert else table
     paper_claims, options = (
+        # "swing" is the claims' name of the spread of the dropped shares over the rows.
         paper_line.claims_in_words("conflicts/joint_space", {"swing": compare_dropped_ranges(shown_rows)}),
         make_report_options(key),
     )

@@ -1,4 +1,7 @@
-"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, and projected back; the election."""
+"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, and projected back; the election.
+
+A joint space is spanned by the singular vectors of a layer's task vectors, joined side by side (H) or stacked (V).
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,7 @@ def build_histogram(counts: dict[tuple[str, float], NDArray[np.int64]], density:
         for state, kept_share in {"before": 1.0, "after": density}.items():
             if state == "after" and density == 1.0:
                 continue
-            totals, (shares, chances) = (
+            totals, (shares, chances) = (  # chances: the shares of random signs
                 mean_agreement(counts[space, kept_share]),
                 agreement_histogram(counts[space, kept_share]),
             )

@@ -53,7 +53,7 @@ def pick_distance() -> str:
 
 
 def draw_lines(pairs: Pairs, token: str, distance: str, band_run: str) -> None:
-    """Draw a curve for each run (LOT, Fig. 1b)."""
+    """Draw drift by depth, a curve for each run, and the band over the tasks of ``band_run`` (LOT, Fig. 1b)."""
     measured = [measurement for _, measurement in pairs]
     table = measurements.drift_by_depth(pairs, TOKENS[token])
     run_ids = [run.id for run, _ in pairs]

@@ -135,7 +135,7 @@ def draw_objective(run: Run, measurement: StoredMeasurement, pairs: Pairs, kind:
 
 
 def _origin_in_words(run: Run, measurement: StoredMeasurement) -> str:
-    if measurement.key == measurements.LAYER_DRIFT:
+    if measurement.key == measurements.LAYER_DRIFT:  # of a network other than CLIP
         return other_networks.rows_in_words(measurement)
     exemplar_count, seed = measurement.notes["exemplars"], measurement.notes["exemplar_seed"]
     n = span((measurement.notes.get("fewest_exemplars", exemplar_count), exemplar_count))

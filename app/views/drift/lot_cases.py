@@ -1,4 +1,7 @@
-"""LOT on the Drift page: its closed form between two extreme cases, and accuracy by number of exemplars."""
+"""LOT on the Drift page: its closed form between two extreme cases, and accuracy by number of exemplars.
+
+Exemplars are training images whose layer inputs LOT and other methods read.
+"""
 
 from __future__ import annotations
 

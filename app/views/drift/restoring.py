@@ -1,4 +1,7 @@
-"""Restoring tensors on the Drift page ("put back"): true map, first-order map, both ranks, and one tensor's panel."""
+"""Restoring tensors on the Drift page ("put back"): the effect of giving a tensor its pretrained weights again.
+
+The true map shows measured changes of accuracy, the first-order map their prediction from one gradient.
+"""
 
 from __future__ import annotations
 

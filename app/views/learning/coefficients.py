@@ -69,7 +69,7 @@ def _draw_map(run: Run) -> tuple[str | None, str | None]:
 
 def _draw_lines(run: Run, tensor: str | None, expert: str | None) -> None:
     """Draw coefficients over the steps, of the chosen tensor or of all."""
-    tensor = tensor if tensor and learning_tables.STEPS in run.tables else None
+    tensor = tensor if tensor and learning_tables.STEPS in run.tables else None  # the trace has only means
     if learning_tables.TRACE not in run.tables and tensor is None:
         return
     table = learning_tables.read_coefficient_lines(run.id, tensor)

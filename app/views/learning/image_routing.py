@@ -66,9 +66,10 @@ def _route_image(run_id: str, digest: str, task: str, number: int) -> pd.DataFra
         page_data.benchmark().preprocess(benchmark_images.split_images(task, SPLIT)[number : number + 1])
     )
     assert routing is not None  # called for modules that route
-    blocks = routing[0] if routing.ndim == 3 else routing
+    has_block_routers = routing.ndim == 3  # (images, blocks, experts), else (images, experts); one image here
+    blocks = routing[0] if has_block_routers else routing
     rows = [
-        (block if routing.ndim == 3 else -1, expert, float(weight))
+        (block if has_block_routers else -1, expert, float(weight))
         for block, weights in enumerate(blocks)
         for expert, weight in zip(modules.tasks, weights, strict=True)
     ]

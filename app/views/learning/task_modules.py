@@ -47,6 +47,7 @@ ORACLE_COLUMNS = {
 def draw_view(run: Run) -> None:
     """Draw a run's feature shift and routing, on images that the modules did not learn from if that is measured."""
     measurement = measurements.find_measurement(measurements.MODULES, run.id) if run.adapt else None
+    # The run's own tables are about the images that it learned from, the measurement is about the images to report on.
     own_tables, shown_measurement = {learning_tables.SHIFT, learning_tables.ROUTING} & set(run.tables), measurement
     if measurement is not None and own_tables:
         images = st.segmented_control(

@@ -17,7 +17,10 @@ FACTORS = "factors"  # the table of a run that multiplied its task vectors by fa
 
 
 def kept_in_words(table: pd.DataFrame, ratio: float, run_ratio: float | None) -> str:
-    """A sentence on the share that the final mask keeps; Markdown. ``run_ratio`` is None if the run did not prune."""
+    """A sentence on the share that the final mask (shared by the experts, if the run shares masks) keeps; Markdown.
+
+    ``run_ratio`` is None if the run did not prune.
+    """
     tensors = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
     kept = tensors[tensors["final"]]
     share = kept["numel"].sum() / tensors["numel"].sum()

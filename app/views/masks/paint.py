@@ -1,4 +1,7 @@
-"""Painting on Masks: the tools, the canvas, the kept share, the rules, and the panel that merges the painting."""
+"""Painting on Masks: the tools, the canvas, the kept share, the rules, and the panel that merges the painting.
+
+A painting is a matrix of factors (experts, tensors), by which task vectors are multiplied; 0 drops a tensor.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The factors that a step's rules yield, as a small picture, and a link that opens them for painting on Masks."""
+"""The factors that a step's rules yield, as a small picture, and a link that opens them for painting on Masks.
+
+A manual step multiplies task vectors by factors, tensor by tensor: each expert's before the merge, or the merged one.
+"""
 
 from __future__ import annotations
 

@@ -85,6 +85,7 @@ def _draw_comparison(run: Run, stored_runs: Sequence[Run]) -> Run | None:
     """Draw a table of the run, the reference models and the best other run on the same tasks; returns the best run."""
     other_runs = [
         other_run
+        # The first group has the runs on the same models, this run first.
         for other_run in run_picker.group_by_models([run, *page_data.scored_runs(stored_runs)])[0][1:]
         if other_run.id != run.id and not other_run.needs_task and other_run.benchmark == run.benchmark
     ]

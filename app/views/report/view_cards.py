@@ -13,7 +13,7 @@ from merging.base.text import size_text
 
 
 def edit_view(widget_key: str, number: int, field: str) -> None:
-    """Callback of a view's fields."""
+    """Callback of a view's fields: store the text of one ``field``, "title" or "note"."""
     text = st.session_state[widget_key]  # read first, because loading another tab's changes clears the fields
     report_keeper.current_report().set_text(number, **{field: text})
 

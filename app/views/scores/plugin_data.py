@@ -87,7 +87,7 @@ def make_edit_name(edit: LeadingEdit) -> str:
 
 
 def find_edit_pairs(runs: Sequence[Run], edit: LeadingEdit) -> list[EditPairRow]:
-    """A row for each merge of the runs' experts, with its runs without and with the edit in front as far as stored."""
+    """A row for each preset that the edit can precede, then one for every other pair of stored runs."""
     recipe = next((known_recipe for run in runs if (known_recipe := edit_pairs.read_recipe(run))), None)
     if recipe is None:
         return []

@@ -227,7 +227,7 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
         ]
         required = ["meets", "certainty"] if best_point.requirement is not None else []
         rows = best_point.averages[[*columns, "n_in", "n_out", *required, "run"]].copy()
-        for name in ("in_domain", "out_of_domain", "h_score", *required[1:]):
+        for name in ("in_domain", "out_of_domain", "h_score", *required[1:]):  # shares; "meets" is none
             rows[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in rows[name]]
         names = dict(zip("xy", results.sweep.labels, strict=False)) | {
             "label": "Recipe", "in_domain": "In-domain (%)", "out_of_domain": "Out-of-domain (%)",
@@ -238,6 +238,7 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
 
 
 def _list_line_ids(results: SweepResults) -> list[str]:
+    """The ids of the lines in the charts: the positions of the recipes."""
     return [str(line) for line in range(len(results.sweep.recipes))]
 
 
