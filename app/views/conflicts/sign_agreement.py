@@ -79,7 +79,7 @@ def count_layer_signs(run: Run, name: str, density: float, cut: float) -> list[L
     seconds = sum(linear_layers.estimate_seconds(run, name, vertical) for vertical in (False, True))
     seconds += len(densities) * estimated_seconds(linear_layers.read_task_matrices(run.id, name).shape)
     with st.spinner(f"Counting signs of this layer, about {duration_text(seconds)} …"):
-        spaces = [linear_layers.decompose_layer(run, name, vertical) for vertical in (False, True)]
+        spaces = [linear_layers.decompose_layer(run, name, vertical) for vertical in (False, True)]  # H and V
         return [count_signs_at_density(run.id, name, share, cut, spaces) for share in densities]
 
 

@@ -39,7 +39,7 @@ def draw_factors(step: DraftStep, params: ManualParams, current: Draft, experts:
         return
     table = recipes.repeat_for_experts(facts, factors.experts).assign(factor=factors.values.reshape(-1))
     shown_table, options, _ = expert_names.show_names(table, {})
-    figure = figures.draw_page_figure(CHART_KEY, shown_table, {"small": True, **options}, False)
+    figure = figures.draw_page_figure(CHART_KEY, shown_table, {"small": True, **options}, dark=False)
     st.caption(
         find(CHART_KEY).question if params.when != AFTER else "By which factor is the merged task vector multiplied?"
     )

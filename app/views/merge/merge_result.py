@@ -98,6 +98,7 @@ def _draw_comparison(run: Run, stored_runs: Sequence[Run]) -> Run | None:
         {name: [row[index] for row in rows] for index, name in enumerate(columns)},
         border="horizontal", hide_index=True, alt="Averages of this run, of the reference models and of the best run",
     )  # fmt: skip
+    # The first two: the pretrained model and the individual experts.
     missing_names = [name for kind, name in score_tables.REFERENCE_NAMES.items() if kind not in set(table["kind"])][:2]
     ranked_note = RANKED_NOTE.format(
         score_name, plural(len(other_runs), "stored run"), "s" if len(other_runs) == 1 else ""

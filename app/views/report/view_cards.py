@@ -51,7 +51,7 @@ def draw_chart(stored_view: StoredView) -> None:
     from viz import theme
 
     report_view, key = stored_view.view, f"shown_{stored_view.number}"
-    figure = figures.draw_page_figure(report_view.key, report_view.table, report_view.options, False)
+    figure = figures.draw_page_figure(report_view.key, report_view.table, report_view.options, dark=False)
     st.plotly_chart(figure, theme=None, key=key, config=theme.config(key), alt=figure.layout.meta["alt"])
 
 

@@ -172,6 +172,7 @@ def _find_refusal(folder: Path, library: str) -> str:
     """Why an export cannot be written to a folder; empty if it can."""
     from merging.sharing.export.destination import refusal
 
+    # An export replaces an earlier one. For a single file, the folder needs no check here.
     return refusal(folder, overwrite=True) if library != STORED_FORMAT else ""
 
 
