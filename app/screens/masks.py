@@ -81,12 +81,12 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", width=220)
     selection_pickers.draw_view_links("Masks", address.TENSOR, run=run.id)
     with chart_area:
-        name, cell, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.claim_lines("masks/saliency")
+        name, cell, paper_claims = f"masks_{run.id[:8]}", (expert, tensor), paper_line.claims_in_words("masks/saliency")
         chart_view.draw_chart(
             "saliency_matrix", shown, name=name, on_click=choose_cell, selected=cell, group=order,
-            guides=painting, description=f"{words} {paper}", sources=[run],
+            guides=painting, description=f"{words} {paper_claims}", sources=[run],
         )  # fmt: skip
-        paper_line.draw_lines(paper, [run])
+        paper_line.draw_claims(paper_claims, [run])
     if painting:
         with painting_area:
             run_mask = join_thirds(apply_ratio(stored, ratio, shared)) if masked else None

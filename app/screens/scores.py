@@ -83,11 +83,11 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
         page_parts.draw_caution(sentence, st.info)
     averages = score_tables.averages_table(runs, stored)
     sentence = score_tables.averages_in_words(averages)
-    paper = paper_line.claim_lines("scores/runs")
+    paper_claims = paper_line.claims_in_words("scores/runs")
     chart_view.draw_chart(
-        "id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper}", sources=runs
+        "id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper_claims}", sources=runs
     )
-    paper_line.draw_lines(paper, runs)
+    paper_line.draw_claims(paper_claims, runs)
     run_picker.draw_other_groups(groups)
     chart_view.draw_question("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
@@ -97,7 +97,7 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
         "task_accuracy",
         accuracies,
         name="scores_tasks",
-        headed=True,
+        question_drawn=True,
         normalized=relative,
         runs=colors,
         description=score_tables.accuracies_in_words(accuracies),

@@ -45,7 +45,7 @@ def draw_chart(
     table: pd.DataFrame,
     *,
     name: str,
-    headed: bool = False,
+    question_drawn: bool = False,
     on_click: Callable[[], None] | Gesture | None = None,
     caption: str = "",
     description: str = "",
@@ -53,7 +53,7 @@ def draw_chart(
     sources: report_sources.ChartSources = None,
     **options: Any,
 ) -> None:
-    """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
+    """Draw a chart under its question (unless ``question_drawn`` says that the page has drawn it), with its downloads.
 
     ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``read_clicked_mark``.
     ``caption`` is the text under the chart; in the report it follows ``description``, the page's other text about the
@@ -64,7 +64,7 @@ def draw_chart(
     presenting = view_state.is_single_chart()
     if presenting and not chart_stage.is_single_chart(key):
         return
-    if not headed and not presenting:
+    if not question_drawn and not presenting:
         draw_question(key)
     table, options, keys_by_name = expert_names.show_names(table, options)
     st.session_state[f"names_{key}"] = keys_by_name

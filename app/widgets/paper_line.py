@@ -1,4 +1,7 @@
-"""A paper's claims next to our numbers, and whether ours have the same direction."""
+"""A paper's claims next to our numbers, and whether ours have the same direction.
+
+A claim is a comparison that a paper prints, such as one method against another; each belongs to views of the app.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ MARKS_HELP = (
     "◇ is the paper's number. ● is from merges of all experts of the {}, whichever run the page shows, unless the line "
     "names others."
 )
-HEADING, PARAGRAPH_BREAK = "**Paper and here.**", "\n\n"
+HEADING, PARAGRAPH_BREAK = "**Paper and measurement.**", "\n\n"
 PAGE_ORIGIN = "here"  # origin of facts that a page has just computed
 
 
-def claim_lines(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
+def claims_in_words(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
     """The lines of a view, one for each claim, as Markdown for the page and for the report; empty without a claim.
 
     ``shown`` are facts that the page has just computed, by their names in claims; they are not stored.
@@ -52,19 +55,20 @@ def _join_lines(lines: Sequence[str]) -> str:
     return PARAGRAPH_BREAK.join([HEADING, *lines]) if lines else ""
 
 
-def draw_lines(lines: str, of: Sequence[Run | Sweep] = ()) -> None:
-    """Draw the lines of ``claim_lines``; nothing if there are none.
+def draw_claims(claims_text: str, sources: Sequence[Run | Sweep] = ()) -> None:
+    """Draw the lines of ``claims_in_words``; nothing if there are none.
 
-    They are folded if our numbers come from none of the runs and sweeps on the page, ``of``.
+    They are folded if our numbers come from none of the runs and sweeps on the page, ``sources``.
     """
-    if not lines:
+    if not claims_text:
         return
-    head, *lines_of_claims = (_break_sides(line) for line in lines.split(PARAGRAPH_BREAK))
+    head, *lines_of_claims = (_break_sides(line) for line in claims_text.split(PARAGRAPH_BREAK))
     words = lines_of_claims[0] if len(lines_of_claims) == 1 else "\n".join(f"- {line}" for line in lines_of_claims)
-    merges = [source for source in of if not isinstance(source, Run) or source.kind == "merge"]
+    merges = [source for source in sources if not isinstance(source, Run) or source.kind == "merge"]
     library = page_text.safe_text(benchmark_choice.library_in_words(), 60)
     if merges and not any(map(paper_facts.may_be_source, merges)):
-        with st.expander(f"Paper and here: the {library}, none of what is shown above", icon=":material/menu_book:"):
+        label = f"Paper and measurement: the {library}, none of what is shown above"
+        with st.expander(label, icon=":material/menu_book:"):
             st.markdown(words, help=MARKS_HELP.format(library))
         return
     with st.container(border=True):

@@ -1,4 +1,4 @@
-"""Paper and here: every claim has a view and a fact, every view with a figure has a claim, and pages show them."""
+"""Paper and measurement: each claim has a view and a fact, each view with a figure has a claim, and pages show them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from merging.tasks.context import Context
 
 APP = Path(paper_line.__file__).resolve().parents[1]
 SOURCES = {path: path.read_text("utf-8") for room in ("views", "screens") for path in (APP / room).rglob("*.py")}
-ASKED = re.compile(r"paper_line\.claim_lines\(\s*f?\"([^\"]+)\"")
+ASKED = re.compile(r"paper_line\.claims_in_words\(\s*f?\"([^\"]+)\"")
 FIGURE = re.compile(r"(?:LwPTV|LOT|DRM|CAT)(?:'s|,| \()? ?\(?(?:Figs?\.|Figures?|Tables?) ")
 SWEEPS = "sweeps/"  # what a sweep varies comes behind it
 
@@ -91,7 +91,7 @@ def test_a_line_says_what_is_read_off_counted_or_missing() -> None:
 def test_several_claims_are_several_paragraphs_for_the_report() -> None:
     pairs = [(claim("drm_pruning"), None), (claim("drm_election"), None)]
     assert len(paper_line.compare_claims(pairs).split("\n\n")) == 3
-    assert paper_line.compare_claims([]) == "" == paper_line.claim_lines(f"sweeps/{EXPERTS}")
+    assert paper_line.compare_claims([]) == "" == paper_line.claims_in_words(f"sweeps/{EXPERTS}")
 
 
 PAGES = [
@@ -110,7 +110,7 @@ def test_pages_show_their_lines(look: Any, library: Path, page: str, query: dict
     at = look(page, library, **query)
     assert not at.exception
     said = words(at).replace("\\", "")
-    assert ("Paper and here." in said) == bool(says)
+    assert ("Paper and measurement." in said) == bool(says)
     assert says in said
 
 
@@ -137,7 +137,7 @@ def test_sweeps_of_the_library_show_their_stored_points(
     (sweep,) = (one for one in sweep_storage.list_sweeps(page_data.store()).values() if one.title == title)
     at = open_app("sweeps", settings.BUNDLED_FOLDER, sweep=sweep.id)
     assert not at.exception
-    said = next(text for text in words(at).replace("\\", "").split("Paper and here.") if says in text)
+    said = next(text for text in words(at).replace("\\", "").split("Paper and measurement.") if says in text)
     assert "Not measured" not in said and "n = 1,024 images, choosing half" in said
     averages = sweeps.sweep_results(sweep).averages.set_index("x")["in_domain"]
     if points:
@@ -149,7 +149,7 @@ def test_sweeps_of_the_library_show_their_stored_points(
 
 
 def folded(at: Any) -> list[str]:
-    return [one.label for one in at.expander if "Paper and here" in one.label and not one.proto.expanded]
+    return [one.label for one in at.expander if "Paper and measurement" in one.label and not one.proto.expanded]
 
 
 @pytest.mark.full
@@ -161,14 +161,15 @@ def test_under_a_run_of_ones_own_the_librarys_lines_are_folded_and_say_whose_the
     run = execute(recipe, Store(tmp_path / "store", libraries=()), keep_model=False, context=Context(device="cpu"))
     at = open_app("masks", settings.BUNDLED_FOLDER, run=run.id)
     assert not at.exception
-    assert folded(at) == ["Paper and here: the bundled library, none of what is shown above"] * 2
+    assert folded(at) == ["Paper and measurement: the bundled library, none of what is shown above"] * 2
     assert "● Bundled library: " in words(at).replace("\\", "")
     library = next(
         one for one in Store(tmp_path / "none", libraries=(settings.LIBRARY_FOLDER,)).list_runs() if one.kind == "merge"
     )
     at = open_app("masks", settings.BUNDLED_FOLDER, run=library.id)
     assert not at.exception
-    assert folded(at) == [] and "Paper and here." in words(at) and "● Bundled library: " in words(at).replace("\\", "")
+    assert folded(at) == [] and "Paper and measurement." in words(at)
+    assert "● Bundled library: " in words(at).replace("\\", "")
 
 
 def test_on_the_bundled_benchmark_the_users_runs_and_sweeps_are_no_source(open_app: Any, tmp_path: Path) -> None:
@@ -187,5 +188,5 @@ def test_a_line_travels_into_the_report(open_app: Any, library: Path) -> None:
     at = press(open_app("masks", library), "Add to report")
     assert not at.exception
     (kept,) = at.session_state["_report_keeper"].read_draft().views
-    assert "Paper and here." in kept.view.caption
+    assert "Paper and measurement." in kept.view.caption
     assert "if masks were independent" in kept.view.caption

@@ -1,6 +1,7 @@
-"""The charts of Explore as cells of one run, for the charts of two runs on the Compare page.
+"""The charts of the pages on one run as cells, for the charts of two runs on the Compare page.
 
-A cell has row, title, tensor, order, section, role, part and value.
+Every function returns the cells of one chart; those that need no ``measurement`` ignore it. A cell has row, title,
+tensor, order, section, role, part and value.
 """
 
 from __future__ import annotations

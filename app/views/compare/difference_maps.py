@@ -1,4 +1,4 @@
-"""The charts of Explore for two runs: A, B and their difference, in one range of colors.
+"""The charts of the pages on one run, drawn for two runs: A, B and their difference, in one range of colors.
 
 A ``ComparisonChart`` states its number, the measurement that it needs, and the function of one run's cells (see
 ``chart_cells``); all charts share the drawing code.
@@ -159,7 +159,7 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
     if comparison.depends_on_experts_only and have_same_models(pair.a, pair.b):
         st.info("Both runs merge the same experts, and this chart depends only on these, so it shows no difference.")
         return
-    measurable = (pair.a,) if pair.is_reference else pair.runs
+    measurable = (pair.a,) if pair.is_reference else pair.runs  # only merges; B may be a reference model
     measured_by_run = (
         other_charts.find_measurements(comparison.needed_measurement, measurable)
         if comparison.needed_measurement

@@ -29,7 +29,7 @@ NO_PRETRAINED = "The pretrained model has not been evaluated on this benchmark, 
 
 
 def find_ready_models(pair: RunPair) -> list[Model]:
-    """The pretrained model, A and B if the features of all are stored; else an empty list and a notice."""
+    """The pretrained model (first), A and B if the features of all are stored; else an empty list and a notice."""
     if any(run.per_task for run in pair.runs):
         st.info(ONE_MODEL)
         return []
@@ -76,12 +76,12 @@ def draw_distance(pair: RunPair) -> None:
         f"{models[0].measurement.notes['seed']}. "
         f"{measure_button.origin_in_words([model.measurement for model in models])}"
     )
-    paper = paper_line.claim_lines("compare/features")
+    paper_claims = paper_line.claims_in_words("compare/features")
     chart_view.draw_chart(
         "compare_distance", table, name=f"distance_{make_file_suffix(pair)}", labels=pair.labels, what=axis_title,
-        caption=caption, description=paper, sources=pair.runs,
+        caption=caption, description=paper_claims, sources=pair.runs,
     )  # fmt: skip
-    paper_line.draw_lines(paper, pair.runs)
+    paper_line.draw_claims(paper_claims, pair.runs)
 
 
 def build_distance_bins(pair: RunPair, models: list[Model], task: str, unit_length: bool) -> pd.DataFrame:

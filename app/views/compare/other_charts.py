@@ -1,4 +1,4 @@
-"""Charts of Explore other than heat maps, for two runs on the Compare page."""
+"""Charts of the pages on one run other than heat maps, for two runs on the Compare page."""
 
 from __future__ import annotations
 
@@ -162,16 +162,16 @@ def draw_tensor(pair: RunPair) -> None:
 
 
 def read_saliency(run: Run) -> pd.DataFrame | None:
-    """A run's saliency and masks; all tensors count as merged without pruning. Shows an error, and returns None."""
+    """A run's saliency and masks; without pruning, all tensors count as merged. None, and a notice, if unmeasurable."""
     try:
-        table, masked = page_data.saliency(run, page_data.stored_runs())
+        table, has_pruned = page_data.saliency(run, page_data.stored_runs())
     except CheckpointError as error:
         st.info(
             f"The task vectors of {page_text.safe_text(run.name, 60)} cannot be measured: "
             f"{page_text.safe_text(error, 300)}"
         )
         return None
-    return table if masked else table.assign(final=True, threshold=float("nan"))
+    return table if has_pruned else table.assign(final=True, threshold=float("nan"))
 
 
 def compare_tensor(rows_a: pd.DataFrame, rows_b: pd.DataFrame) -> pd.DataFrame:

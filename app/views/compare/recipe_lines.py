@@ -39,7 +39,7 @@ def has_known_methods(run: Run) -> bool:
 def list_differences(a: Run, b: Run) -> list[RecipeDifference]:
     """All differences between two merges: steps, parameters, exemplars, checkpoints, benchmark.
 
-    Recipes with methods that this version does not know are skipped; see ``has_known_methods``.
+    If this version does not know a method of a recipe, only checkpoints and benchmarks are compared.
     """
     differences: list[RecipeDifference] = []
     recipe_a, recipe_b = read_recipe(a), read_recipe(b)
@@ -146,7 +146,8 @@ def _setting_differences(a: Recipe, b: Recipe, run_a: Run, run_b: Run) -> Iterat
     yield from _value_difference(
         "Models", "Architecture", *(recipe.architecture or "from the files" for recipe in (a, b))
     )
-    if any(run.sizes["dead"] for run in (run_a, run_b)):  # without unused tensors the setting has no effect
+    # "Dead" scalars are those of unused text tensors; without any, the setting has no effect.
+    if any(run.sizes["dead"] for run in (run_a, run_b)):
         yield from _value_difference("Quantiles", "Count unused text tensors", a.count_dead_params, b.count_dead_params)
 
 

@@ -191,11 +191,14 @@ def _scope_titles(pair: RunPair, table: pd.DataFrame) -> list[str]:
 
 
 def _score_with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[float, float, float]:
-    """A score of one run with the ends of its interval; those of an H-score are NaN."""
+    """A score of one run with the ends of its interval; those of an H-score are NaN.
+
+    ``scope`` is an average (``INSIDE``, ``OUTSIDE``, ``H_SCORE``) or a data set.
+    """
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
     if scope in (INSIDE, OUTSIDE):
-        summary = summarize(rows, groups[scope == OUTSIDE])
+        summary = summarize(rows, groups[1] if scope == OUTSIDE else groups[0])  # as the data sets in domain
         return summary.in_domain, summary.in_low, summary.in_high
     if scope == H_SCORE:
         return summarize(rows[rows["task"].isin([*groups[0], *groups[1]])], groups[0]).h_score, math.nan, math.nan

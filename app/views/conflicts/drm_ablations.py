@@ -41,7 +41,7 @@ def draw_view() -> None:
         "accuracy for this reason, too. Figures marked ◇ are the paper's (DRM, Tables 1, 3, 7 and 8), for other "
         f"experts on other images: compare only their order. {measure_button.origin_in_words([measurement])}"
     )
-    paper_line.draw_lines(paper_line.claim_lines("conflicts/drm_ablations"))
+    paper_line.draw_claims(paper_line.claims_in_words("conflicts/drm_ablations"))
     caption = (
         "Every dot first drops the singular values up to a share of the largest; point at a dot to "
         "see the share. Matrices lose different shares of their ranks, and the axis shows the mean; the paper drops "
@@ -49,11 +49,11 @@ def draw_view() -> None:
         f"{samples.scored_part()}. {measure_button.origin_in_words([measurement])}"
     )
     table = build_truncation_table(measurements.measured_table(measurement, "ranks"))
-    paper = paper_line.claim_lines("conflicts/rank_truncation")
+    paper_claims = paper_line.claims_in_words("conflicts/rank_truncation")
     chart_view.draw_chart(
-        "rank_truncation", table, name="drm_rank_truncation", caption=caption, description=paper, sources=()
+        "rank_truncation", table, name="drm_rank_truncation", caption=caption, description=paper_claims, sources=()
     )
-    paper_line.draw_lines(paper)
+    paper_line.draw_claims(paper_claims)
 
 
 def _draw_table(rows: pd.DataFrame) -> None:
@@ -104,7 +104,7 @@ def _intervals_in_words(rows: pd.DataFrame, low: str, high: str) -> list[str]:
 
 
 def read_published_accuracies() -> dict[str, float]:
-    """{chain: in-domain accuracy in percent} that the DRM paper prints for the compared tower."""
+    """{chain: in-domain accuracy in percent} that the DRM paper prints for the main tower (image encoder)."""
     from merging.recipes.papers.published_figures import FROM_DRM
     from merging.recipes.recipe import Recipe
 
@@ -117,7 +117,7 @@ def read_published_accuracies() -> dict[str, float]:
 
 
 def build_truncation_table(ranks: pd.DataFrame) -> pd.DataFrame:
-    """The chart's table: one row for each method, cut and group of tasks."""
+    """The chart's table: one row for each method, cut (share of the singular values) and domain of tasks."""
     import pandas as pd
 
     shared_columns = ["method", "cut", "kept", "kept_low", "kept_high"]

@@ -173,7 +173,7 @@ def draw_pair(
     subtitle = f"{names}, tensor by tensor."
     st.markdown(subtitle)
     chart_view.draw_chart(
-        "pair_depth", table, name=f"pair_{value}_{run.id[:8]}", headed=True, on_click=lambda: choose_tensor(layers),
-        value=value, pair=(first_expert, second_expert), selected=layer,
+        "pair_depth", table, name=f"pair_{value}_{run.id[:8]}", question_drawn=True,
+        on_click=lambda: choose_tensor(layers), value=value, pair=(first_expert, second_expert), selected=layer,
         description=f"{subtitle} {METRIC_NOTES[value]}", sources=[run],
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """DRM's joint space of one layer on the Conflicts page: spectrum, each expert's energy, pruning, the four steps.
 
+The joint space of a layer is spanned by the singular vectors of all experts' task vectors, joined into one matrix.
 Only the decomposition takes long enough to wait for a click.
 """
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from merging.study.analysis.drm_joint_space import JointSpace
 
-SpaceKey = tuple[str, str, bool]  # run id, layer, vertical
+SpaceKey = tuple[str, str, bool]  # run id, layer, whether the matrices are stacked vertically
 # Label in pickers and links -> name in tables and charts.
 DIRECTIONS = {"H, side by side": False, "V, on top of each other": True}
 ENERGY_METRICS = {
@@ -160,7 +161,7 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
         f"equally.{neighbor_note}"
     )
     chart_view.draw_chart(
-        "joint_energy", table, name=f"energy_{key[0][:8]}", headed=True, on_click=choose_expert, value=value,
+        "joint_energy", table, name=f"energy_{key[0][:8]}", question_drawn=True, on_click=choose_expert, value=value,
         selected=expert, caption=caption, **make_report_options(key),
     )  # fmt: skip
     return expert
@@ -193,6 +194,7 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
         )
     ranked_together = RANKING_SCOPES[ranked]
     table = build_dropped_shares(key, cut, ratio, ranked_together, space)
+    # groupby sorts: the mean without renormalization, then that with it.
     means = [percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]
     caption = (
         f"The smallest {percent(ratio, 0)} of the entries of "
@@ -202,15 +204,16 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
         "spread over the rows differs."
     )
     shown_rows = table[table["expert"] == expert] if expert else table
-    paper, options = (
-        paper_line.claim_lines("conflicts/joint_space", {"swing": compare_dropped_ranges(shown_rows)}),
+    paper_claims, options = (
+        # "swing" is the claims' name of the spread of the dropped shares over the rows.
+        paper_line.claims_in_words("conflicts/joint_space", {"swing": compare_dropped_ranges(shown_rows)}),
         make_report_options(key),
     )
     chart_view.draw_chart(
-        "joint_dropped", table, name=f"dropped_{key[0][:8]}", headed=True, expert=expert, ratio=ratio, caption=caption,
-        **options | {"description": f"{options['description']} {paper}"},
+        "joint_dropped", table, name=f"dropped_{key[0][:8]}", question_drawn=True, expert=expert, ratio=ratio,
+        caption=caption, **options | {"description": f"{options['description']} {paper_claims}"},
     )  # fmt: skip
-    paper_line.draw_lines(paper)
+    paper_line.draw_claims(paper_claims)
     step_matrices, facts = build_steps(key, cut, ratio, ranked_together, space)
     caption = (
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "

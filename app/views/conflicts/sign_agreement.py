@@ -1,4 +1,7 @@
-"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, and projected back; the election."""
+"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, and projected back; the election.
+
+A joint space is spanned by the singular vectors of a layer's task vectors, joined side by side (H) or stacked (V).
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,7 @@ def count_layer_signs(run: Run, name: str, density: float, cut: float) -> list[L
     seconds = sum(linear_layers.estimate_seconds(run, name, vertical) for vertical in (False, True))
     seconds += len(densities) * estimated_seconds(linear_layers.read_task_matrices(run.id, name).shape)
     with st.spinner(f"Counting signs of this layer, about {duration_text(seconds)} …"):
-        spaces = [linear_layers.decompose_layer(run, name, vertical) for vertical in (False, True)]
+        spaces = [linear_layers.decompose_layer(run, name, vertical) for vertical in (False, True)]  # H and V
         return [count_signs_at_density(run.id, name, share, cut, spaces) for share in densities]
 
 
@@ -91,7 +94,7 @@ def build_histogram(counts: dict[tuple[str, float], NDArray[np.int64]], density:
         for state, kept_share in {"before": 1.0, "after": density}.items():
             if state == "after" and density == 1.0:
                 continue
-            totals, (shares, chances) = (
+            totals, (shares, chances) = (  # chances: the shares of random signs
                 mean_agreement(counts[space, kept_share]),
                 agreement_histogram(counts[space, kept_share]),
             )
@@ -225,12 +228,12 @@ def draw_histogram(
     else:
         return
     short_subject = clean_text(subject.removeprefix("visual.transformer.resblocks."), 60)
-    paper = paper_line.claim_lines("conflicts/signs")
+    paper_claims = paper_line.claims_in_words("conflicts/signs")
     chart_view.draw_chart(
         "sign_histogram", build_histogram(counts, density), name=f"sign_agreement_{density:g}", what=short_subject,
-        caption=f"{rank_note}{READING_NOTE}", description=paper, sources=[run],
+        caption=f"{rank_note}{READING_NOTE}", description=paper_claims, sources=[run],
     )  # fmt: skip
-    paper_line.draw_lines(paper, [run])
+    paper_line.draw_claims(paper_claims, [run])
 
 
 def draw_election(run: Run, measurement: StoredMeasurement, density: float, layer: str | None) -> None:
@@ -241,7 +244,7 @@ def draw_election(run: Run, measurement: StoredMeasurement, density: float, laye
     ]
     table = read_elections(measurement, density)
     chart_view.draw_chart(
-        "election_layers", table, name=f"election_{density:g}", headed=True, on_click=choose_layer, value=value,
+        "election_layers", table, name=f"election_{density:g}", question_drawn=True, on_click=choose_layer, value=value,
         selected=layer, experts=list(run.experts), caption=ELECTION_NOTE.format(density), sources=[run],
     )  # fmt: skip
     st.dataframe(

@@ -53,16 +53,16 @@ def pick_distance() -> str:
 
 
 def draw_lines(pairs: Pairs, token: str, distance: str, band_run: str) -> None:
-    """Draw a curve for each run (LOT, Fig. 1b)."""
+    """Draw drift by depth, a curve for each run, and the band over the tasks of ``band_run`` (LOT, Fig. 1b)."""
     measured = [measurement for _, measurement in pairs]
     table = measurements.drift_by_depth(pairs, TOKENS[token])
     run_ids = [run.id for run, _ in pairs]
-    paper = paper_line.claim_lines("drift/by_depth")
+    paper_claims = paper_line.claims_in_words("drift/by_depth")
     chart_view.draw_chart(
         "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=run_ids, band=band_run,
-        caption=lines_in_words(table, measured, token), description=paper,
+        caption=lines_in_words(table, measured, token), description=paper_claims,
     )  # fmt: skip
-    paper_line.draw_lines(paper, [run for run, _ in pairs])
+    paper_line.draw_claims(paper_claims, [run for run, _ in pairs])
 
 
 def lines_in_words(table: pd.DataFrame, measured: Sequence[StoredMeasurement], token: str) -> str:
@@ -86,7 +86,7 @@ def draw_accuracy(pairs: Pairs, stored_runs: Sequence[Run], distance: str) -> No
     points = measurements.drift_and_accuracy(pairs, stored_runs)
     fit = measurements.fit_drift_line(points, distance) if len(points) else None
     fit_values = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
-    paper = paper_line.claim_lines("drift/against_accuracy")
+    paper_claims = paper_line.claims_in_words("drift/against_accuracy")
     images = "" if points.empty else HALVES_NOTE.format(span(points["n"]), span(points["n_scored"]))
     chart_view.draw_chart(
         "drift_accuracy",
@@ -97,9 +97,9 @@ def draw_accuracy(pairs: Pairs, stored_runs: Sequence[Run], distance: str) -> No
         runs=[run.id for run, _ in pairs],
         tasks=list(measurements.titles_by_task()),
         caption=images,
-        description=paper,
+        description=paper_claims,
     )
-    paper_line.draw_lines(paper, [run for run, _ in pairs])
+    paper_line.draw_claims(paper_claims, [run for run, _ in pairs])
     if len(points):
         draw_correlations(points, distance)
 
@@ -153,4 +153,4 @@ def draw_consistency(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
         f"{samples.scored_part()}. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency "
         f"(Table 10)."
     )
-    paper_line.draw_lines(paper_line.claim_lines("drift/consistency"), runs)
+    paper_line.draw_claims(paper_line.claims_in_words("drift/consistency"), runs)

@@ -135,7 +135,7 @@ def draw_objective(run: Run, measurement: StoredMeasurement, pairs: Pairs, kind:
 
 
 def _origin_in_words(run: Run, measurement: StoredMeasurement) -> str:
-    if measurement.key == measurements.LAYER_DRIFT:
+    if measurement.key == measurements.LAYER_DRIFT:  # of a network other than CLIP
         return other_networks.rows_in_words(measurement)
     exemplar_count, seed = measurement.notes["exemplars"], measurement.notes["exemplar_seed"]
     n = span((measurement.notes.get("fewest_exemplars", exemplar_count), exemplar_count))
@@ -169,7 +169,7 @@ def draw_ablation(run: Run) -> None:
         f"In-domain accuracy on the {samples.scored_part()}, n = {images} images per task (LOT, Table 7, "
         f"which does not state in which group it counts embeddings). {measure_button.origin_in_words([measurement])}"
     )
-    paper_line.draw_lines(paper_line.claim_lines("drift/ablation"), [run])
+    paper_line.draw_claims(paper_line.claims_in_words("drift/ablation"), [run])
 
 
 def draw_removed(runs: Sequence[Run]) -> None:

@@ -1,4 +1,7 @@
-"""LOT on the Drift page: its closed form between two extreme cases, and accuracy by number of exemplars."""
+"""LOT on the Drift page: its closed form between two extreme cases, and accuracy by number of exemplars.
+
+Exemplars are training images whose layer inputs LOT and other methods read.
+"""
 
 from __future__ import annotations
 
@@ -106,13 +109,14 @@ def draw_exemplars(stored_runs: Sequence[Run]) -> None:
         f"In-domain accuracy on the {samples.scored_part()}, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every "
         f"method has its default parameters except those in its name. {measure_button.origin_in_words([measurement])}"
     )
-    paper = paper_line.claim_lines("drift/exemplars")
+    paper_claims = paper_line.claims_in_words("drift/exemplars")
     chart_view.draw_chart(
         "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=reference_lines,
-        caption=caption, published=measurements.published_curves(), description=paper, sources=(),
+        caption=caption, published=measurements.published_curves(), description=paper_claims,
+        sources=(),
     )  # fmt: skip
     _draw_numbers(accuracy)
-    paper_line.draw_lines(paper)
+    paper_line.draw_claims(paper_claims)
     draw_projection()
     draw_whole_weights(measurement)
 
@@ -150,7 +154,7 @@ def draw_whole_weights(measurement: StoredMeasurement) -> None:
     from merging.study.trials.exemplar_sensitivity import split_losses
 
     table = split_losses(measurements.measured_table(measurement, "weights"))
-    paper = paper_line.claim_lines("drift/whole_weights")
+    paper_claims = paper_line.claims_in_words("drift/whole_weights")
     sample_count = plural(measurement.notes["seeds"], "sample")
     caption = (
         "The closed form of LOT with scaling 1, solved once for task vectors and once for whole weights, from the same "
@@ -159,8 +163,10 @@ def draw_whole_weights(measurement: StoredMeasurement) -> None:
         f"{sample_count} of exemplars, bars from the best to the worst; in-domain accuracy on the "
         f"{samples.scored_part()}, n = {table['n'].iloc[0]:,} images. {measure_button.origin_in_words([measurement])}"
     )
-    chart_view.draw_chart("drift_altered", table, name="whole_weights", caption=caption, description=paper, sources=())
-    paper_line.draw_lines(paper)
+    chart_view.draw_chart(
+        "drift_altered", table, name="whole_weights", caption=caption, description=paper_claims, sources=()
+    )
+    paper_line.draw_claims(paper_claims)
 
 
 def draw_projection() -> None:

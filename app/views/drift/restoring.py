@@ -1,4 +1,7 @@
-"""Restoring tensors on the Drift page ("put back"): true map, first-order map, both ranks, and one tensor's panel."""
+"""Restoring tensors on the Drift page ("put back"): the effect of giving a tensor its pretrained weights again.
+
+The true map shows measured changes of accuracy, the first-order map their prediction from one gradient.
+"""
 
 from __future__ import annotations
 
@@ -192,8 +195,8 @@ def draw_ranks(run: Run, changes: pd.DataFrame, tensor: str | None) -> None:
     fit = fit_line(table["drift"].to_numpy(float), table["change"].to_numpy(float))
     draw_first_tensors(table, domain)
     chart_view.draw_chart(
-        "drift_and_put_back", table, name=f"drift_and_put_back_{run.id[:8]}", headed=True, on_click=choose_point,
-        correlation=(fit.spearman, fit.n), over=domain, selected=tensor, sources=[run],
+        "drift_and_put_back", table, name=f"drift_and_put_back_{run.id[:8]}", question_drawn=True,
+        on_click=choose_point, correlation=(fit.spearman, fit.n), over=domain, selected=tensor, sources=[run],
         caption="Isolated drift of a layer, a mean over tasks, is a correlation; putting back is an intervention. "
         f"n = {count(table['n'].max())} images {domain}. {measure_button.origin_in_words([drift])}",
     )  # fmt: skip
@@ -236,7 +239,7 @@ def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | Non
         st.markdown(correlations_in_words(restored_tensors.rank_correlations(measurement, changes)))
     notes = measurement.notes
     chart_view.draw_chart(
-        "first_order_map", table, name=f"first_order_{run.id[:8]}", headed=True, on_click=choose_predicted,
+        "first_order_map", table, name=f"first_order_{run.id[:8]}", question_drawn=True, on_click=choose_predicted,
         selected=(None, tensor), sources=[run], description=f"Predicted for {prediction}.",
         caption=f"{PREDICTION_NOTE} {WEIGHT_NOTE} n = {count(notes['n_in'])} images in domain and "
         f"{count(notes['n_out'])} out of domain of the {notes['split']} half, seed {notes['sample_seed']}. "

@@ -25,7 +25,8 @@ STRIP_TITLE = "the images that were circled on the map"
 def store_circled() -> None:
     """Callback of the lasso: store the circled images, and the run of their panel."""
     if marks := chart_view.read_circled_marks("feature_map"):
-        st.session_state[SESSION_KEY] = (marks[0]["run"].partition(":")[0], [mark["image"] for mark in marks])
+        run_id = marks[0]["run"].partition(":")[0]  # a panel is called "run id" or "run id:subtitle"
+        st.session_state[SESSION_KEY] = (run_id, [mark["image"] for mark in marks])
 
 
 def find_circled() -> tuple[str, list[str]]:

@@ -37,11 +37,11 @@ def draw_separability(models: Sequence[Model]) -> None:
         f"Silhouette: by cosine. {measure_button.origin_in_words([model.measurement for model in models])}"
     )
     name = f"separability_{value}"
-    paper = paper_line.claim_lines("features/separability")
+    paper_claims = paper_line.claims_in_words("features/separability")
     chart_view.draw_chart(
-        "feature_separability", table, name=name, value=value, runs=runs, caption=caption, description=paper
+        "feature_separability", table, name=name, value=value, runs=runs, caption=caption, description=paper_claims
     )
-    paper_line.draw_lines(paper, [model.run for model in models])
+    paper_line.draw_claims(paper_claims, [model.run for model in models])
 
 
 def draw_distance(models: Sequence[Model]) -> None:
@@ -59,16 +59,16 @@ def draw_distance(models: Sequence[Model]) -> None:
         f"prediction. {measure_button.origin_in_words([model.measurement for model in models])}"
     )
     caption = "" if table.empty else caption
-    paper = paper_line.claim_lines("features/distance")
+    paper_claims = paper_line.claims_in_words("features/distance")
     chart_view.draw_chart(
         "feature_distance", table, name=f"distance_{task}", normalized=unit_length, runs=runs, caption=caption,
-        description=paper,
+        description=paper_claims,
     )  # fmt: skip
-    paper_line.draw_lines(paper, [model.run for model in models])
+    paper_line.draw_claims(paper_claims, [model.run for model in models])
 
 
 def draw_components(runs: Sequence[Run], saliency_runs: Sequence[Run]) -> None:
-    """Draw saliency by kind of layer (LwPTV, Fig. 9); some of ``saliency_runs`` may store the chosen run's saliency."""
+    """Draw saliency by kind of layer (LwPTV, Fig. 9); ``saliency_runs`` may store the same saliency in its stead."""
     from merging.methods.shared.saliency import apply_ratio
     from merging.recipes.presets import read_settings
 
@@ -95,11 +95,11 @@ def draw_components(runs: Sequence[Run], saliency_runs: Sequence[Run]) -> None:
         "feed-forward layers; Other: embeddings, layer norms, convolution and projection. Computed from the run's task "
         "vectors."
     )
-    paper = paper_line.claim_lines("features/components")
-    description = f"Expert {page_text.safe_text(expert_names.expert_name(expert), 40)}. {paper}"
+    paper_claims = paper_line.claims_in_words("features/components")
+    description = f"Expert {page_text.safe_text(expert_names.expert_name(expert), 40)}. {paper_claims}"
     for key in ("feature_components", "feature_layers"):
         chart_view.draw_chart(
             key, table, name=f"{key}_{run.id[:8]}", expert=clean_text(expert, 40), caption=caption,
             description=description, sources=[run],
         )  # fmt: skip
-    paper_line.draw_lines(paper, [run])
+    paper_line.draw_claims(paper_claims, [run])

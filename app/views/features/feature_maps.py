@@ -53,13 +53,13 @@ DECIMAL_FORMATS = {"silhouette": "%.3f", "scatter": "%.3f", "trust": "%.3f"}
 
 
 def pick_images() -> str:
-    """Draw the picker of a data set; returns its key, or ``ALL_DATA_SETS``."""
+    """Draw the picker of an out-of-domain data set; returns its key, or ``ALL_DATA_SETS``."""
     titles = measurements.titles_by_task()
-    keys_by_label = {ALL_LABEL: ALL_DATA_SETS} | {titles[key]: key for key in _list_task_keys()}
+    keys_by_label = {ALL_LABEL: ALL_DATA_SETS} | {titles[key]: key for key in _list_out_of_domain_keys()}
     return keys_by_label[st.selectbox("Images", keys_by_label, key=address.DATA_SET, bind=address.BIND, width=220)]
 
 
-def _list_task_keys() -> list[str]:
+def _list_out_of_domain_keys() -> list[str]:
     from merging.study.measurements.features import list_out_of_domain_keys
 
     return list_out_of_domain_keys(page_data.benchmark())
@@ -178,7 +178,11 @@ def draw_maps(
     caption: str,
     per_row: int = 2,
 ) -> None:
-    """Draw the maps, their numbers and the circled images; the lasso redraws only them."""
+    """Draw the maps, their numbers and the circled images; the lasso redraws only them.
+
+    The keys of ``coordinates_by_panel`` and ``trust`` (trustworthiness) are run ids, with a subtitle if a model has
+    several panels.
+    """
     from merging.study.measurements.features import SPLIT
 
     coordinates_by_panel = {
@@ -193,29 +197,29 @@ def draw_maps(
     circled = [image for image in circled_names if image in images_on_map]
     if (chosen_image := thumbnails.chosen_image(images_on_map, SPLIT)) and chosen_image not in circled:
         circled = [chosen_image, *circled]
-    notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
+    panel_notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
     options = {
         "kind": kind,
         "groups": _list_color_groups(models, task),
-        "notes": notes,
+        "notes": panel_notes,
         "selected": circled,
         "per_row": per_row,
     }
     name = f"features_{kind.lower()}_{task}"
-    on_lasso, paper = circled_images.store_circled, paper_line.claim_lines("features/maps")
+    on_lasso, paper_claims = circled_images.store_circled, paper_line.claims_in_words("features/maps")
     question = (
         QUESTION_OF_DATA_SETS if task == ALL_DATA_SETS else QUESTION_OF_CLASSES
     )  # marks are colored by data set or by class
     st.header(question, anchor=False)
     sample_notes, image_count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart_view.draw_chart(
-        "feature_map", table, name=name, headed=True, heading=question,
+        "feature_map", table, name=name, question_drawn=True, heading=question,
         on_click=chart_view.Gesture("lasso", on_lasso), shared=kind == PCA, **options, caption=caption,
-        description=f"n = {image_count} of the choosing half, sampled with seed {sample_notes['seed']}. {paper}",
+        description=f"n = {image_count} of the choosing half, sampled with seed {sample_notes['seed']}. {paper_claims}",
         sources=[model.run for model in models],
     )  # fmt: skip
-    paper_line.draw_lines(paper, [model.run for model in models])
-    draw_numbers(models, task, trust if per_row < 3 else {})
+    paper_line.draw_claims(paper_claims, [model.run for model in models])
+    draw_numbers(models, task, trust if per_row < 3 else {})  # three per row: one model has several values
     circled_images.draw_thumbnails(models, table, run_id, circled)
 
 

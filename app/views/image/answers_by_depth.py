@@ -1,4 +1,7 @@
-"""Answers by depth on the Image page, beside the accuracy of the same readout over the data set."""
+"""Answers by depth on the Image page: each block's class token, read out as if it were the last block's.
+
+Beside them is the accuracy of the same readout over the data set.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ def list_needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables that this view needs."""
     if _table_name() != "lens":
         return study.model_tables(_table_name())
+    # The table of a pair also has the accuracy of its reference. Models in no pair have a table of their own.
     models_in_pairs = {name.other for name in study.pair_tables("accuracy")}
     unpaired = [TableName("accuracy", model.key, model.key) for model in study.models
             if model.reference == model.key and model.key not in models_in_pairs]  # fmt: skip

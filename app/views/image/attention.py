@@ -54,10 +54,11 @@ def draw_attention(study: ImageStudy, tables: StudyTables, view: str) -> None:
     """Draw the grids of one block or view, and the chart of the change by block and head."""
     table = tables.join_tables(study.model_tables("attention", view))
     if table is not None:
-        table = table.drop(columns="against", errors="ignore")
+        table = table.drop(columns="against", errors="ignore")  # here the name of the view, not of a second model
+        shows_one_block = view.isdecimal()  # its panels are heads; those of another view are blocks
         chart_view.draw_chart(
             "image_attention", table, name=f"attention_{study_tables.make_file_stem(study)}", sources=study.runs,
-            by="view" if view.isdecimal() else "block", picture=study.image.gray, sentence=tables.sentences_in_words,
+            by="view" if shows_one_block else "block", picture=study.image.gray, sentence=tables.sentences_in_words,
             wide=view_state.is_single_chart(), caption=NOTE, description=study_tables.study_in_words(study, tables),
         )  # fmt: skip
     change = tables.join_tables(study.pair_tables("attention_change"))

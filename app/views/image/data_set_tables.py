@@ -1,4 +1,8 @@
-"""The tables of the charts of answers by depth over whole data sets, from the stored measurement."""
+"""The tables of the charts of answers by depth over whole data sets, from the stored measurement.
+
+An answer "turns" at the depth from which it is the final one; it "parts" where it begins to differ from the
+reference's. An image is "mended" if tokens that are restored from another model, the donor, make its answer right.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ["depth", "share", "low", "high", "n"]
 REFERENCE = "reference"
-RESTORED_TABLE = "mended"  # a table of the measurement
+RESTORED_TABLE = "mended"  # the measurement's table of images that restored tokens fix
 
 
 def build_depth_table(pairs: Pairs, table_name: str, group: str) -> pd.DataFrame:
@@ -33,7 +37,7 @@ def build_depth_table(pairs: Pairs, table_name: str, group: str) -> pd.DataFrame
         if index == 0 and (models == REFERENCE).any():  # all runs merge the same experts, so they have one reference
             reference_rows, is_in_domain = (
                 rows[models == REFERENCE],
-                group == IN_DOMAIN or (rows["group"] == IN_DOMAIN).all(),
+                group == IN_DOMAIN or (rows["group"] == IN_DOMAIN).all(),  # the domain, or a data set in it
             )
             label = "Own expert" if is_in_domain else "Pretrained"
             frames.append(reference_rows[COLUMNS].assign(run=REFERENCE, label=label, kind=REFERENCE))

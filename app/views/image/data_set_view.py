@@ -30,7 +30,10 @@ METRICS = {  # label in the picker and in links -> column of the measurement
     "accuracy when read out": "accuracy",
 }
 TOKEN_MODELS = {"the reference": "reference", "the pretrained model": "pretrained"}
-CELL_METRICS = {**{name: METRICS[name] for name in list(METRICS)[:2]}, "what restoring fixes": "mended"}
+CELL_METRICS = {  # those that count images (not accuracy)
+    **{name: METRICS[name] for name in list(METRICS)[:2]},
+    "what restoring fixes": "mended",
+}
 NOT_MEASURED = "Answers by depth have not been measured for"
 DEPTH_NOTE = "Depth 0 is before block 0, depth b after b blocks. Early depths were never trained for this readout."
 METRIC_NOTES = {
@@ -100,7 +103,7 @@ def draw_depths(pairs: Pairs) -> None:
 
 
 def numbers_in_words(pairs: Pairs, table: pd.DataFrame, title: str, metric: str) -> str:
-    """Sentences on the number of images, their half, the intervals and the origin of the measurement; Markdown."""
+    """Sentences on the number of images, their part of the test set, the intervals and the measurement's origin."""
     notes = pairs[0][1].notes
     counts = table.drop_duplicates("run").set_index("label")["n"].astype(int)
     counts_in_words = [f"{n:,} for {page_text.safe_text(label, 40)}" for label, n in counts.items()]
@@ -140,8 +143,8 @@ def draw_data_sets(pairs: Pairs) -> None:
     table = data_set_tables.build_task_table(run, measured, value)
     labeled = table.assign(run=table["task"], label=table["title"])
     chart_view.draw_chart(
-        "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", headed=True, value=value, on_click=choose_cell,
-        sources=[run], caption=f"{DEPTH_NOTE} Click a cell, or choose below, to see its images. "
+        "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", question_drawn=True, value=value,
+        on_click=choose_cell, sources=[run], caption=f"{DEPTH_NOTE} Click a cell, or choose below, to see its images. "
         f"{numbers_in_words([(run, measured)], labeled, 'Each data set', value)}",
     )  # fmt: skip
     titles = dict(zip(table["title"], table["task"], strict=True))

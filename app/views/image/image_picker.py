@@ -101,7 +101,7 @@ def draw_picker(image: ShownImage) -> None:
 
 
 def draw_name(image: ShownImage) -> None:
-    """Draw the image's name and the number of images in its half."""
+    """Draw the image's name and the number of images in its half of the test set, or of training images."""
     task, split, _ = image.name.split(":")
     number = count(len(benchmark_images.split_labels(task, split)))
     half = (

@@ -31,7 +31,7 @@ ANSWER_QUESTIONS = {
     "right nowhere": "right nowhere",
     "largest margin lost": "margin lost",
 }
-DEPTH_QUESTIONS = {  # label in the picker and in links -> the library's question, and whether it takes a depth
+DEPTH_QUESTIONS = {  # label in the picker and in links -> key of ``find_by_depth``, and whether it takes a depth
     "answer settles at depth": ("turns", True),
     "parts from the reference at depth": ("parts", True),
     "largest drift at depth": ("drift", True),

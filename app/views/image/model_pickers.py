@@ -19,7 +19,7 @@ from merging.study.runs.run import Run
 from viz.figure_text import clean_text
 
 MAX_RUNS = 2  # runs
-OWN_REFERENCE = "usual"
+OWN_REFERENCE = "usual"  # each run's own reference: the image's expert in domain, else the pretrained model
 DEFAULT_PRESETS = ("task_arithmetic", "task_arithmetic_lwptv")  # the presets whose runs are shown at first
 DRAFT_SWITCH = "_image_with_draft"
 REFERENCE_TITLES = {OWN_REFERENCE: "own expert in domain, else pretrained", PRETRAINED: "pretrained"}
@@ -39,7 +39,7 @@ def pick_models(image: ShownImage, stored_runs: Sequence[Run]) -> ImageStudy:
         recipe, title = study_tables.read_draft_recipe()
         if recipe:
             st.toggle("With the draft", key=DRAFT_SWITCH, help=DRAFT_HELP)
-    run_picker.draw_left_out(stored_runs)
+    run_picker.draw_left_out(stored_runs)  # runs of networks other than CLIP
     draft = recipe if recipe and st.session_state.get(DRAFT_SWITCH) else ""
     return make_study(image, runs, reference, (draft, title))
 
@@ -111,7 +111,7 @@ def make_study(
     if recipe:
         models.append(ShownModel(DRAFT, title, (own_expert or PRETRAINED) if reference == OWN_REFERENCE else reference))
     missing_references = {model.reference for model in models} - {model.key for model in models}
-    models[1:1] = [
+    models[1:1] = [  # experts that are only references come right after the pretrained model
         ShownModel(key, f"Expert for {expert_names.expert_name(key.removeprefix(EXPERTS))}", key)
         for key in sorted(missing_references)
     ]

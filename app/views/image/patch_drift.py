@@ -83,4 +83,5 @@ def past_scale_in_words(study: ImageStudy, tables: StudyTables) -> str:
 
 
 def _depth_in_words(depth: int) -> str:
+    """The first depth with unusual drift, in words; -1 stands for none."""
     return "nowhere" if depth < 0 else f"from depth {depth}"

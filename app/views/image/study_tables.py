@@ -1,4 +1,7 @@
-"""The Image page's requests to the preview process, and their tables, cached by model, image and table."""
+"""The Image page's requests to the preview process, and their tables, cached by model, image and table.
+
+The preview process computes tables for pages in the background. A study is one image in several models.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,7 @@ class ImageStudy:
         return [TableName(table, model.key, model.reference) for model in self.subjects]
 
     def model_tables(self, table: str, other: str = "") -> list[TableName]:
-        """The names of a table for every model."""
+        """The names of a table for every model; ``other`` is the second model, or for attention a block or a view."""
         return [TableName(table, model.key, other) for model in self.models]
 
 
@@ -151,7 +154,7 @@ def order_slow_last(names: Sequence[TableName]) -> list[TableName]:
 
 
 def make_request(study: ImageStudy, names: Sequence[TableName]) -> ImageRequest:
-    """The request for these tables."""
+    """The request for these tables; relative paths of the draft's checkpoints begin at the working directory."""
     is_uploaded = bool(study.image.pixels)
     return ImageRequest(
         image="" if is_uploaded else study.image.name, tables=tuple(names), benchmark=str(page_data.job_queue().folder),

@@ -108,7 +108,10 @@ def draw_ends(run: Run, start: Run, steps: int) -> None:
 
 
 def read_published_logs(run: Run, find_curves: Callable[[Recipe], Sequence[Curve]]) -> pd.DataFrame | None:
-    """The authors' log for a run's recipe: method, step, accuracy (0 to 1), source; None without a log."""
+    """The authors' log for a run's recipe: method, step, accuracy (0 to 1), source; None without a log.
+
+    ``find_curves`` finds the logs of merges that learn (``logs_of``) or of adaptations (``adapt_logs_of``).
+    """
     import pandas as pd
 
     try:

@@ -60,7 +60,7 @@ def _draw_map(run: Run) -> tuple[str | None, str | None]:
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", width=220)
     with chart_slot:
         chart_view.draw_chart(
-            "coefficient_map", table, name=f"coefficients_{run.id[:8]}", headed=True, on_click=choose_cell,
+            "coefficient_map", table, name=f"coefficients_{run.id[:8]}", question_drawn=True, on_click=choose_cell,
             selected=(expert, tensor), limits=learning_tables.find_coefficient_range(run.id), step=step, sources=[run],
             description=f"{'As merged' if step is None else f'At step {step:,}'}; one color scale for all steps.",
         )  # fmt: skip
@@ -69,7 +69,7 @@ def _draw_map(run: Run) -> tuple[str | None, str | None]:
 
 def _draw_lines(run: Run, tensor: str | None, expert: str | None) -> None:
     """Draw coefficients over the steps, of the chosen tensor or of all."""
-    tensor = tensor if tensor and learning_tables.STEPS in run.tables else None
+    tensor = tensor if tensor and learning_tables.STEPS in run.tables else None  # the trace has only means
     if learning_tables.TRACE not in run.tables and tensor is None:
         return
     table = learning_tables.read_coefficient_lines(run.id, tensor)
@@ -101,8 +101,8 @@ def _draw_sums(run: Run, other_runs: Sequence[Run], tensor: str | None) -> None:
     shown_runs = [run, *(other_run for other_run in other_runs if other_run.id in chosen_ids)]
     table = learning_tables.sum_coefficients(tuple(shown_run.id for shown_run in shown_runs))
     chart_view.draw_chart(
-        "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", headed=True, selected=tensor,
+        "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", question_drawn=True, selected=tensor,
         sources=shown_runs,
         description=f"Sums over {plural(len(run.experts), 'expert')}; a tensor that an edit pruned has none.",
     )  # fmt: skip
-    paper_line.draw_lines(paper_line.claim_lines("learning/coefficients"), shown_runs)
+    paper_line.draw_claims(paper_line.claims_in_words("learning/coefficients"), shown_runs)

@@ -48,7 +48,7 @@ def draw_view(run: Run) -> None:
             st.info(page_text.safe_text(error, 400))
             return
         chart_view.draw_chart(
-            "routing_image", table, name=f"routing_{run.id[:8]}_{task}_{number}", headed=True, sources=[run],
+            "routing_image", table, name=f"routing_{run.id[:8]}_{task}_{number}", question_drawn=True, sources=[run],
             image=f"image {number} of {tasks[task]}",
             description=f"Image {number} of {page_text.safe_text(tasks[task], 40)}, {samples.scored_part()}, "
             "computed just now.",
@@ -66,9 +66,10 @@ def _route_image(run_id: str, digest: str, task: str, number: int) -> pd.DataFra
         page_data.benchmark().preprocess(benchmark_images.split_images(task, SPLIT)[number : number + 1])
     )
     assert routing is not None  # called for modules that route
-    blocks = routing[0] if routing.ndim == 3 else routing
+    has_block_routers = routing.ndim == 3  # (images, blocks, experts), else (images, experts); one image here
+    blocks = routing[0] if has_block_routers else routing
     rows = [
-        (block if routing.ndim == 3 else -1, expert, float(weight))
+        (block if has_block_routers else -1, expert, float(weight))
         for block, weights in enumerate(blocks)
         for expert, weight in zip(modules.tasks, weights, strict=True)
     ]

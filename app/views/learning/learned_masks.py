@@ -38,7 +38,7 @@ def draw_view(run: Run) -> None:
         )
     with picture:
         chart_view.draw_chart(
-            "localization_map", table, name=f"masks_{run.id[:8]}", headed=True, on_click=choose_cell,
+            "localization_map", table, name=f"masks_{run.id[:8]}", question_drawn=True, on_click=choose_cell,
             selected=(expert, tensor), sources=[run],
         )  # fmt: skip
     if learning_tables.OVERLAP in run.tables:

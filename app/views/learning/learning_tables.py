@@ -15,13 +15,13 @@ from merging.study.runs.run import Run, have_same_models
 if TYPE_CHECKING:
     import pandas as pd
 
-# Tables of runs.
+# Names of tables that runs store: merged coefficients, those at some steps, and the trace (losses at every step).
 COEFFICIENTS, STEPS, TRACE = "coefficients", "coefficient_steps", "learning"
 COEFFICIENT_COLUMNS = {"expert", "tensor", "coefficient"}  # columns of the table of learned coefficients
-LOCALIZATION, OVERLAP = "localization", "overlap"
+LOCALIZATION, OVERLAP = "localization", "overlap"  # masks of single scalars: shares kept, and overlap of masks
 ADAPT_TRACE = "learning_adapt"  # the trace of an adaptation after a merge that has its own trace
 SHIFT, ROUTING, CONFUSION = "feature_shift", "routing", "confusion"
-ORACLE = "oracle"  # a table of the measurement of modules
+ORACLE = "oracle"  # the measurement's table of accuracies if every image gets its true task's module
 MODULE_PARTS = "modules"  # the modules of a run with an adaptation, even if the adaptation learns nothing
 LEARNED_TABLES = (COEFFICIENTS, TRACE, LOCALIZATION, SHIFT, ROUTING, MODULE_PARTS)
 MAX_ROUNDING_ERROR = 1e-3  # the largest rounding error of a coefficient in a table of steps

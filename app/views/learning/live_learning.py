@@ -44,7 +44,7 @@ def draw_live() -> None:
 
 def _is_learning(job: Job) -> bool:
     """Whether a job's recipe learns from images."""
-    if job.kind != MERGE or job.words or not job.recipe_yaml:
+    if job.kind != MERGE or job.words or not job.recipe_yaml:  # ``words``: a command, not a recipe
         return False
     try:
         return any(method.learns(step.params) for method, step in Recipe.from_yaml(job.recipe_yaml).stages)

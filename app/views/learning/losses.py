@@ -48,7 +48,7 @@ def draw_view(run: Run, stored_runs: Sequence[Run]) -> None:
 
 
 def _draw_arrow(run: Run, stored_runs: Sequence[Run]) -> None:
-    """Draw an arrow from the start to the run, by in-domain and out-of-domain accuracy."""
+    """Draw an arrow from the start (the model before learning) to the run, by in-domain and out-of-domain accuracy."""
     if not run.has_scores:
         st.info(NOT_SCORED)
         return

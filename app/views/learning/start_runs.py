@@ -1,4 +1,4 @@
-"""The model that a run started to learn from, as another stored run."""
+"""The start of a run that learned: the model before learning, as another stored run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from merging.study.runs.run import Run, have_same_models
 
 
 def find_start_recipe(run: Run) -> Recipe | None:
-    """The recipe of the model that a run started from; None if it learned nothing, or its method is unknown."""
+    """The recipe of the model that a run started from; None if it learned nothing or has an unknown method."""
     try:
         return start_of(run.recipe) if run.recipe is not None else None
     except MergingError:

@@ -47,6 +47,7 @@ ORACLE_COLUMNS = {
 def draw_view(run: Run) -> None:
     """Draw a run's feature shift and routing, on images that the modules did not learn from if that is measured."""
     measurement = measurements.find_measurement(measurements.MODULES, run.id) if run.adapt else None
+    # The run's own tables are about the images that it learned from, the measurement is about the images to report on.
     own_tables, shown_measurement = {learning_tables.SHIFT, learning_tables.ROUTING} & set(run.tables), measurement
     if measurement is not None and own_tables:
         images = st.segmented_control(
@@ -121,8 +122,8 @@ def _draw_routing(run: Run, measurement: StoredMeasurement | None) -> None:
         bind=address.BIND, width=260,
     )  # fmt: skip
     chart_view.draw_chart(
-        "routing_map", table[table["task"] == task], name=f"routing_{run.id[:8]}_{task}", headed=True, sources=[run],
-        task=titles.get(task, task), caption=caption,
+        "routing_map", table[table["task"] == task], name=f"routing_{run.id[:8]}_{task}", question_drawn=True,
+        sources=[run], task=titles.get(task, task), caption=caption,
     )  # fmt: skip
     image_routing.draw_view(run)
 

@@ -1,4 +1,7 @@
-"""A class's answers at a step: as a picture instead of the visitor's guess, and the median guess in words."""
+"""A class's answers at a step: as a picture instead of the visitor's guess, and the median guess in words.
+
+A fact is a measured number of a lesson. The truth is ``withheld`` until it is revealed.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ def _draw_answers_now(position: LessonPosition, facts: Sequence[Fact], withheld:
             list_answer_rows(position, facts, counts),
             {"withheld": withheld, "code": polls.class_code()},
         )
-    draw_chart(key, table, name=name, headed=True, caption=caption, sources=[], **options)
+    draw_chart(key, table, name=name, question_drawn=True, caption=caption, sources=[], **options)
 
 
 def _guessers_in_words(counts: Sequence[dict[float, int]]) -> str:
@@ -124,7 +127,7 @@ def _count_by_bin(
     sessions = [
         sum(count for value, count in counts.items() if bin_number(value) == index) for index in range(BIN_COUNT)
     ]
-    truth = bin_number(facts[0].displayed_value) if facts and not facts[0].missing else -1
+    truth = bin_number(facts[0].displayed_value) if facts and not facts[0].missing else -1  # no bin
     return [
         (
             f"{low + index * width:g} to {low + (index + 1) * width:g} {guess.unit}".strip(),

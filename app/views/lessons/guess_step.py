@@ -43,7 +43,9 @@ def draw_picture(position: LessonPosition) -> bool:
     if class_poll.is_class_shown(position):
         class_poll.draw_answers(position, facts, withheld)
         return not revealed
-    draw_chart(chart_key, table, name=name, headed=True, caption=caption, sources=[], on_click=on_click, **options)
+    draw_chart(
+        chart_key, table, name=name, question_drawn=True, caption=caption, sources=[], on_click=on_click, **options
+    )
     return not revealed
 
 

@@ -1,7 +1,7 @@
 """Guesses: the widgets that take a guess, and the table of the picture that compares it with the measured result.
 
-A guess is a tuple of numbers: a number's value, the index of a choice, the indices of an order or of marked cells, or
-the values of a curve.
+Facts are the measured numbers that a guess is compared with. A guess is a tuple of numbers: a number's value, the index
+of a choice, the indices of an order or of marked cells, or the values of a curve.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def toggle_cell(key: str, name: str, max_cells: int) -> None:
 
 
 def make_widget_key(position: LessonPosition, locked_guess: object) -> str:
-    """The key of the widget of a step's guess."""
+    """The key of the widget of a step's guess; another one when a locked guess is changed, so that it starts there."""
     return f"{position.key}_{'again' if locked_guess else 'guess'}"
 
 

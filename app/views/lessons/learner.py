@@ -104,6 +104,7 @@ def open_step(lesson: Lesson, number: int) -> None:
         and position.lesson.key == lesson.key
         and (position.step.kind != "predict" or position.number in read_finished_steps(lesson))
     )
+    # A step without a view of its own shows that of an earlier step.
     shown_view_step = offered_lessons.step_with_view(lesson, visit.step) if is_view_shown else 0
     visit.lesson, visit.step = lesson.key, number
     if offered_lessons.step_with_view(lesson, number) != shown_view_step:

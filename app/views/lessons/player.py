@@ -43,10 +43,10 @@ def enter_page(path: str) -> None:
     """Record the page's path, and open the view of a step if a link or a click requested it."""
     lesson_start.open_requested(path)
     if moved_in_history := lesson_visit.has_moved_in_history():
-        view_state.forget_view()  # the address decides
+        view_state.forget_view()  # after the browser's Back, the address decides
     view_state.enter_page(path)
     if (
-        lesson_visit.read_link(step_only=moved_in_history)
+        lesson_visit.read_link(step_only=moved_in_history)  # Back and Forward change no progress
         and path != learner.LESSONS_PATH
         and not projector.is_notes_window()
     ):

@@ -25,10 +25,10 @@ def choose_step_chart() -> None:
     if not view_state.is_presenting() or (position := learner.find_position()) is None:
         chart_stage.set_words("")
         return
-    hidden_or_guessed = position.step.kind == PREDICT and position.step.guess is not None
+    shows_guess = position.step.kind == PREDICT and position.step.guess is not None
     key = (
         f"guess_{position.step.guess.kind}"
-        if hidden_or_guessed and position.step.guess
+        if shows_guess and position.step.guess
         else position.lesson.chart(position.number)
     )
     from app.views.lessons import class_poll  # loads what draws charts, which Home does not need

@@ -64,8 +64,9 @@ def draw_rail(position: LessonPosition) -> None:
 
 
 def _draw_claims(position: LessonPosition) -> None:
-    """Draw a warning if the step's text relies on a result that does not hold on this benchmark."""
+    """Draw a warning if one of the step's claims, results that its text relies on, does not hold on this benchmark."""
     context = offered_lessons.lesson_context(position.lesson) if position.step.claims else None
+    # A claim that cannot be checked (None) draws no warning.
     if context and any(goals.is_met(claim, context) is False for claim in position.step.claims):
         st.warning(CLAIM_FAILS, icon=":material/rule:")
 

@@ -60,15 +60,16 @@ def draw_sheet_button(lesson: Lesson) -> None:
 
 
 def build_sheet(lesson: Lesson) -> Report:
-    """The current contents of a lesson's sheet."""
+    """The current contents of a lesson's sheet: its answers, and the views in the visitor's report."""
     views = report_sources.finish_report()
     context = offered_lessons.lesson_context(lesson)
+    # Lessons name runs and sweeps by aliases; the sheet lists the runs.
     aliases = [alias for alias, parts in lesson.runs.items() if "sweep" not in parts] if context else []
     runs = [run for alias in aliases if context and (run := context.find_alias_run(alias)) is not None]
     sources = {source.id: source for source in (*views.sources, *map(report_sources.make_source, runs))}
     return Report(
         lesson.title, lesson.question, views.views, tuple(sources.values()), views.made_with,
-        entries=tuple(_list_entries(lesson)), kept=_write_sheet_json(lesson),
+        entries=tuple(_list_entries(lesson)), kept=_write_sheet_json(lesson),  # kept: what the app restores
     )  # fmt: skip
 
 
@@ -121,7 +122,7 @@ def draw_sheet_field() -> None:
     uploaded = register_component()(key="lesson_restore", on_sheet_change=lambda: None).sheet
     if not uploaded:
         return
-    if st.session_state.get(_RESTORED_KEY) != uploaded["chosen"]:
+    if st.session_state.get(_RESTORED_KEY) != uploaded["chosen"]:  # the time of the choice of the file
         try:
             st.session_state[_RESTORED_KEY], lesson_key = uploaded["chosen"], restore_sheet(str(uploaded["kept"]))
         except MergingError as error:

@@ -82,7 +82,7 @@ def list_painted_factors(view: Mapping[str, str]) -> pd.DataFrame | None:
     if painting is None or run is None or view.get(address.PAINTING) != "true":
         return None
     table, _ = page_data.saliency(run, page_data.list_merges(page_data.stored_runs()))
-    saliency = join_thirds(table)
+    saliency = join_thirds(table)  # one row for query, key and value of a packed tensor
     numel = dict(zip(saliency["tensor"], saliency["numel"], strict=True))
     rows = [
         (tensor, numel.get(tensor, 0), expert, painting.factors[row, column])

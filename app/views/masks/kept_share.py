@@ -17,7 +17,10 @@ FACTORS = "factors"  # the table of a run that multiplied its task vectors by fa
 
 
 def kept_in_words(table: pd.DataFrame, ratio: float, run_ratio: float | None) -> str:
-    """A sentence on the share that the final mask keeps; Markdown. ``run_ratio`` is None if the run did not prune."""
+    """A sentence on the share that the final mask (shared by the experts, if the run shares masks) keeps; Markdown.
+
+    ``run_ratio`` is None if the run did not prune.
+    """
     tensors = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
     kept = tensors[tensors["final"]]
     share = kept["numel"].sum() / tensors["numel"].sum()
@@ -66,9 +69,9 @@ def list_tensors_by_weights(run: Run) -> tuple[pd.DataFrame, str]:
 
 def draw_kept_share(table: pd.DataFrame, run: Run, by: str, rule: str) -> None:
     """Draw the kept shares, split ``by`` role, kind of layer or component; ``rule`` is the rule of counting them."""
-    paper = paper_line.claim_lines("masks/kept_share")
+    paper_claims = paper_line.claims_in_words("masks/kept_share")
     chart_view.draw_chart(
-        "kept_share", table, name=f"kept_share_{run.id[:8]}", headed=True, by=by,
-        description=f"{rule} {paper}", sources=[run],
+        "kept_share", table, name=f"kept_share_{run.id[:8]}", question_drawn=True, by=by,
+        description=f"{rule} {paper_claims}", sources=[run],
     )  # fmt: skip
-    paper_line.draw_lines(paper, [run])
+    paper_line.draw_claims(paper_claims, [run])

@@ -1,4 +1,7 @@
-"""Painting on Masks: the tools, the canvas, the kept share, the rules, and the panel that merges the painting."""
+"""Painting on Masks: the tools, the canvas, the kept share, the rules, and the panel that merges the painting.
+
+A painting is a matrix of factors (experts, tensors), by which task vectors are multiplied; 0 drops a tensor.
+"""
 
 from __future__ import annotations
 
@@ -114,9 +117,9 @@ def draw_canvas(sheet: PaintSheet) -> None:
         st.markdown(kept_note, width="stretch")
     with chart_slot:
         chart_view.draw_chart(
-            paint_tools.CANVAS, sheet.canvas_table(painting.factors), name=f"painted_{sheet.run.id[:8]}", headed=True,
-            on_click=chart_view.Gesture(shape, paint_tools.make_gesture_callback(sheet)), group=sheet.group,
-            brush=paint_tools.read_brush_factor(), description=kept_note, sources=[sheet.run],
+            paint_tools.CANVAS, sheet.canvas_table(painting.factors), name=f"painted_{sheet.run.id[:8]}",
+            question_drawn=True, on_click=chart_view.Gesture(shape, paint_tools.make_gesture_callback(sheet)),
+            group=sheet.group, brush=paint_tools.read_brush_factor(), description=kept_note, sources=[sheet.run],
         )  # fmt: skip
     paint_numbers.draw_expert_table(sheet, painting.factors)
     if sheet.squares is None:

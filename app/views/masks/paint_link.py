@@ -1,4 +1,7 @@
-"""Painted factors in the address: as rules, or as the token of a draft in the store if the rules are too long."""
+"""Painted factors in the address: as rules, or as the token of a draft in the store if the rules are too long.
+
+A session's draft holds the tables of all its long paintings, so that the browser's Back still finds earlier ones.
+"""
 
 from __future__ import annotations
 
@@ -80,9 +83,9 @@ def read_factors(text: str, experts: Sequence[str], tensors: Sequence[Parameter]
     content = strict_json.parse_json(
         Drafts(page_data.store()).read_part(DRAFT_KIND, token, table_name), table_name[:40], "the painting"
     )
-    names = [
-        table_name.encode("utf-8", "backslashreplace").decode()
-        for table_name in (*experts, *(parameter.name for parameter in tensors))
+    names = [  # as ``write_factors`` encodes them
+        name.encode("utf-8", "backslashreplace").decode()
+        for name in (*experts, *(parameter.name for parameter in tensors))
     ]
     if [*content.get("experts", ()), *content.get("tensors", ())] != names:
         raise ParameterError("It was painted for other experts, or for another architecture, than this run's.")

@@ -26,7 +26,10 @@ MANUAL_EDIT = "manual"  # the edit that applies factors
 
 
 def make_painted_recipe(sheet: PaintSheet, rules: Sequence[FactorRule], chain: str = "") -> Recipe:
-    """The run's recipe with these rules instead of its edits, or the ``chain`` on Merge with the rules in it.
+    """The run's recipe with these rules instead of its edits, or the ``chain`` with the rules in it.
+
+    ``chain`` is the text of the chain on Merge from which painting was opened, empty if it was opened on Masks. The
+    rules replace its first manual edit, or come first.
 
     Raises:
         MergingError: there are too many rules, or the chain is invalid.
@@ -34,7 +37,7 @@ def make_painted_recipe(sheet: PaintSheet, rules: Sequence[FactorRule], chain: s
     run_recipe = sheet.run.recipe
     assert run_recipe is not None  # only merges have a canvas
     bounds = registry.find_edit(MANUAL_EDIT).params.bounds()
-    (name,) = (name for name, bound in bounds.items() if bound.kind == TABLE)
+    (name,) = (name for name, bound in bounds.items() if bound.kind == TABLE)  # the parameter that holds rules
     step = DraftStep(MANUAL_EDIT, {name: rules})
     if not chain:
         draft = replace(Draft.from_recipe(run_recipe), edits=[step], title="")

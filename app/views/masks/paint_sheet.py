@@ -1,4 +1,4 @@
-"""The canvas of painting: a run's experts and tensors, with their saliency, masks and sizes."""
+"""The sheet under a painting: a run's experts and tensors, with their saliency, masks and sizes."""
 
 from __future__ import annotations
 

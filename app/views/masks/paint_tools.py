@@ -215,4 +215,6 @@ def make_start_mask(sheet: PaintSheet, name: str, number: int = 0) -> Cells:
         return ~(sheet.losses > 0)
     if name == START_THIS_RUN and sheet.own_mask is not None:
         return sheet.own_mask
-    return {START_EVERYTHING: np.ones_like(final), START_NOTHING: np.zeros_like(final)}.get(name, final)
+    return {START_EVERYTHING: np.ones_like(final), START_NOTHING: np.zeros_like(final)}.get(
+        name, final
+    )  # final: LwPTV's mask

@@ -1,4 +1,7 @@
-"""The factors that a step's rules yield, as a small picture, and a link that opens them for painting on Masks."""
+"""The factors that a step's rules yield, as a small picture, and a link that opens them for painting on Masks.
+
+A manual step multiplies task vectors by factors, tensor by tensor: each expert's before the merge, or the merged one.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def draw_factors(step: DraftStep, params: ManualParams, current: Draft, experts:
         return
     table = recipes.repeat_for_experts(facts, factors.experts).assign(factor=factors.values.reshape(-1))
     shown_table, options, _ = expert_names.show_names(table, {})
-    figure = figures.draw_page_figure(CHART_KEY, shown_table, {"small": True, **options}, False)
+    figure = figures.draw_page_figure(CHART_KEY, shown_table, {"small": True, **options}, dark=False)
     st.caption(
         find(CHART_KEY).question if params.when != AFTER else "By which factor is the merged task vector multiplied?"
     )

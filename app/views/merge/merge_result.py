@@ -85,6 +85,7 @@ def _draw_comparison(run: Run, stored_runs: Sequence[Run]) -> Run | None:
     """Draw a table of the run, the reference models and the best other run on the same tasks; returns the best run."""
     other_runs = [
         other_run
+        # The first group has the runs on the same models, this run first.
         for other_run in run_picker.group_by_models([run, *page_data.scored_runs(stored_runs)])[0][1:]
         if other_run.id != run.id and not other_run.needs_task and other_run.benchmark == run.benchmark
     ]
@@ -97,6 +98,7 @@ def _draw_comparison(run: Run, stored_runs: Sequence[Run]) -> Run | None:
         {name: [row[index] for row in rows] for index, name in enumerate(columns)},
         border="horizontal", hide_index=True, alt="Averages of this run, of the reference models and of the best run",
     )  # fmt: skip
+    # The first two: the pretrained model and the individual experts.
     missing_names = [name for kind, name in score_tables.REFERENCE_NAMES.items() if kind not in set(table["kind"])][:2]
     ranked_note = RANKED_NOTE.format(
         score_name, plural(len(other_runs), "stored run"), "s" if len(other_runs) == 1 else ""

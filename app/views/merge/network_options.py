@@ -1,4 +1,4 @@
-"""Options of Merge for networks other than CLIP: vocabularies, a tower alone, and files of the user's own data."""
+"""Options of Merge for networks other than CLIP: vocabularies, the image encoder alone, and files of data."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def pick_vocabulary(current: Draft) -> None:
 
 def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
     """Draw fields for the paths of layer inputs and gradients that the chain reads; returns whether they are valid."""
+    # Paths typed one by one in a recipe stay as they are until the field, which shows their pattern, is changed.
     files = {"layer_inputs": dict(current.data_files.layer_inputs), "gradients": dict(current.data_files.gradients)}
     is_valid = True
     for key in current.data_files_read:

@@ -83,7 +83,7 @@ def find_current_draft(models: ModelSet) -> Draft:
             st.warning(f"The recipe in this link cannot be used: {page_text.safe_text(error, 300)}")
     if current is None:
         current = _make_preset_draft(DEFAULT_PRESET, models.pretrained, experts)
-        current.count_dead_params = False  # only a preset that the user chooses turns it on
+        current.count_dead_params = False  # to count unused text tensors; only a preset that the user chooses does so
     if current.pretrained != models.pretrained or not set(current.experts) <= set(experts):
         current.pretrained, current.experts = models.pretrained, list(experts)
         current.forget_model_choices()
@@ -94,7 +94,7 @@ def find_current_draft(models: ModelSet) -> Draft:
 def draw_presets(current: Draft, experts: Mapping[str, str]) -> None:
     """Draw pickers of a combination from the papers, or of the user's own recipe."""
     by_key = {preset.key: preset for preset in list_offered(recipes.network_name(current.pretrained))}
-    large = page_data.is_large(current.pretrained)
+    large = page_data.is_large(current.pretrained)  # papers set other values for large models
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Start from a combination in the papers",
@@ -153,15 +153,15 @@ def _use_recipe() -> None:
             view_state.pick_set(set_key)
             view_state.store_draft(Draft.from_recipe(recipe))
             st.session_state["preset_shown"] = ""
-            st.session_state["recipe_note"] = " ".join(recipe.unused)
+            st.session_state["recipe_note"] = " ".join(recipe.unused)  # settings without effect
 
 
-def draw_step_controls(stage: DraftStep, method: Method, current: Draft, experts: Mapping[str, str]) -> bool:
+def draw_step_controls(step: DraftStep, method: Method, current: Draft, experts: Mapping[str, str]) -> bool:
     """Draw a step's summary and parameters; returns whether they are valid."""
     st.caption(page_text.safe_text(method.summary, 300))
-    params = parameter_controls.draw_parameters(method.params, stage.values, f"stage{stage.uid}", current.experts)
+    params = parameter_controls.draw_parameters(method.params, step.values, f"stage{step.uid}", current.experts)
     if isinstance(params, ManualParams):
-        factor_picture.draw_factors(stage, params, current, experts)
+        factor_picture.draw_factors(step, params, current, experts)
     return params is not None
 
 
@@ -199,17 +199,15 @@ def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
     edits = {method.key: method for method in methods if isinstance(method, Edit)}
     merges = {method.key: method for method in methods if isinstance(method, Merge)}
     is_valid = True
-    for index, stage in enumerate(current.edits):
-        with st.container(border=True, key=f"box{stage.uid}"):
+    for index, step in enumerate(current.edits):
+        with st.container(border=True, key=f"box{step.uid}"):
             with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False):
-                st.markdown(f"**{index + 1}. {edits[stage.key].title}**", width="stretch")
+                st.markdown(f"**{index + 1}. {edits[step.key].title}**", width="stretch")
                 is_last = index == len(current.edits) - 1
-                _draw_icon_button(
-                    "arrow_upward", stage, "Earlier in the chain", index == 0, current.move, stage.uid, -1
-                )
-                _draw_icon_button("arrow_downward", stage, "Later in the chain", is_last, current.move, stage.uid, 1)
-                _draw_icon_button("close", stage, "Remove this edit", False, current.remove, stage.uid)
-            is_valid &= draw_step_controls(stage, edits[stage.key], current, experts)
+                _draw_icon_button("arrow_upward", step, "Earlier in the chain", index == 0, current.move, step.uid, -1)
+                _draw_icon_button("arrow_downward", step, "Later in the chain", is_last, current.move, step.uid, 1)
+                _draw_icon_button("close", step, "Remove this edit", False, current.remove, step.uid)
+            is_valid &= draw_step_controls(step, edits[step.key], current, experts)
     st.selectbox(
         "Add an edit",
         list(edits),
@@ -320,11 +318,11 @@ def _lacks_activation(pretrained: str, file: tuple[int, ...]) -> bool:
 
 
 def _draw_icon_button(
-    icon: str, stage: DraftStep, help_text: str, disabled: bool, action: Callable[..., None], *args: int
+    icon: str, step: DraftStep, help_text: str, disabled: bool, action: Callable[..., None], *args: int
 ) -> None:
     """Draw a small button in the heading of a step."""
     st.button(
-        "", icon=f":material/{icon}:", key=f"{icon}{stage.uid}", type="tertiary", disabled=disabled, help=help_text,
+        "", icon=f":material/{icon}:", key=f"{icon}{step.uid}", type="tertiary", disabled=disabled, help=help_text,
         on_click=action, args=args,
     )  # fmt: skip
 

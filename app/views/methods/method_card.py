@@ -87,7 +87,7 @@ def _draw_merge_links(method: Method) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if chain := method_facts.make_default_chain(method):
             page_parts.draw_page_link(pages.MERGE, "Open in Merge", "merge", chain=chain)
-        if method.key == PLUGIN[0]:
+        if method.key == PLUGIN[0]:  # the edit of the plug-in matrix
             page_parts.draw_page_link(
                 pages.SCORES, "In front of every merge", "arrow_outward", **{address.SCORES_VIEW: "plug-in matrix"}
             )

@@ -1,4 +1,7 @@
-"""Needs and costs of every method: its inputs, its work, and its time relative to one reference merge."""
+"""Needs and costs of every method: its inputs, its work, and its time relative to one reference merge.
+
+A survey is a pass over all tensors before the merge, for statistics that the method needs.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,7 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
             [_counted_in_words(work.values()), learning, *([_timed_in_words(measured_times)] if measured_times else [])]
         )
     )
-    paper_line.draw_lines(paper_line.claim_lines("methods/costs"))
+    paper_line.draw_claims(paper_line.claims_in_words("methods/costs"))
     timing_note = (
         TIMED_HERE_NOTE
         if measured_times and _is_timed_here(measured_times)
@@ -121,7 +124,7 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
 
 
 def _insert_needs_column(columns: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns, with the needs on the open models after those on CLIP."""
+    """The columns, with the needs on the open models ("here") after those on CLIP."""
     if "needs" not in columns:
         return columns
     position = columns.index("needs") + 1
@@ -202,7 +205,7 @@ def _make_work_cells(method: Method, work: ChainWork | None) -> dict[str, Any]:
 def _make_time_cells(row: Mapping[Any, Any] | None) -> dict[str, Any]:
     if row is None:
         return {"ratio": None, "range": None}
-    if math.isnan(row["ratio"]):
+    if math.isnan(row["ratio"]):  # the method could not be timed
         return {"ratio": None, "range": clean_text(row["problem"], 200)}
     return {"ratio": row["ratio"], "range": f"{row['low']:.1f} to {row['high']:.1f}"}
 

@@ -111,5 +111,5 @@ def find_runs(method: Method, runs: Sequence[Run]) -> list[Run]:
     max_experts = max((len(run.experts) for run in runs), default=0)
     if method.role == "adapt":
         return [run for run in runs if run.adapt == method.key and len(run.experts) == max_experts]
-    steps = slice(None, -1) if method.role == "edit" else slice(-1, None)
+    steps = slice(None, -1) if method.role == "edit" else slice(-1, None)  # a chain is edits, then the merge
     return [run for run in runs if method.key in run.chain[steps] and len(run.experts) == max_experts]

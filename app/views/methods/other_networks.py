@@ -24,7 +24,10 @@ CHAIN_COLUMN, SOURCE_COLUMN, NOTE_COLUMN = ("", "Chain"), ("", "Source"), ("", "
 
 
 def is_shown(network: str, stored_runs: Sequence[Run]) -> bool:
-    """Whether these figures are shown; draws a toggle if such a model is open, or such a run or link exists."""
+    """Whether these figures are shown.
+
+    Draws a toggle if a model or a stored run is of a network other than CLIP (``network``), or if a link asks for them.
+    """
     requested = view_state.value_from_link(address.OTHER_NETWORKS) or st.session_state.get(address.OTHER_NETWORKS)
     if not (network or requested or any(run.network for run in stored_runs)):
         return False

@@ -27,8 +27,9 @@ def draw_paper_lines(rows: Sequence[PaperRow], runs: Sequence[Run]) -> None:
         comparison = paper_facts.compare_runs(run, base_run, over="in") if base_run else None
         pairs.append((compare_figures(figure, base_figure), comparison))
         used_runs += [run, *([base_run] if base_run else [])]
+    # Without a named source, the sentences name the benchmark's library of runs.
     source = "" if all(map(paper_facts.may_be_source, used_runs)) else paper_line.PAGE_ORIGIN
-    paper_line.draw_lines(paper_line.compare_claims(pairs[:MAX_LINES], source))
+    paper_line.draw_claims(paper_line.compare_claims(pairs[:MAX_LINES], source))
 
 
 def _find_base_figure(figure: Figure) -> Figure | None:

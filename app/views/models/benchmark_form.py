@@ -1,4 +1,7 @@
-"""The form for the user's own benchmark: data sets, their experts, the facts recognized in them, and the job."""
+"""The form for the user's own benchmark: data sets, their experts, the facts recognized in them, and the job.
+
+The fields make up a description: plain data in a YAML file, from which a job makes the benchmark.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +187,7 @@ def _pick_class_names(
     head_entries = {f"{HEAD_PREFIX}{item.reference}": item for item in model_entries if HEAD_NAME.fullmatch(item.name)}
     published_options = [f"{PROMPTS_PREFIX}{key}" for key in list_prompt_keys()]
     options = [*([NAMES_OF_DATA] if facts.class_names else []), TYPED_NAMES, *head_entries, *published_options]
-    heads_by_name = {item.name[5:]: one for one, item in head_entries.items()}  # without "head_"
+    heads_by_name = {item.name[5:]: option for option, item in head_entries.items()}  # without "head_"
     released_name, prompts_key = find_alike(name, heads_by_name), benchmark_plan.find_prompts(name, facts.class_names)
     default = (
         heads_by_name[released_name]
@@ -205,7 +208,7 @@ def _pick_class_names(
     if source in head_entries:  # its rows are in the order of the published names, if there are any
         return {"head": head_entries[source].reference} | ({"prompts": prompts_key} if prompts_key else {})
     if source == TYPED_NAMES:
-        return {"classes": ""}
+        return {"classes": ""}  # the caller fills in the typed names
     return {} if source == NAMES_OF_DATA else _pick_wording(key, source.removeprefix(PROMPTS_PREFIX))
 
 
@@ -300,7 +303,7 @@ def _queue_job(name: str, folder: Path, description_path: Path, evaluate: bool) 
 
 def make_job_subject(name: str) -> str:
     """The subject of the job that makes a benchmark."""
-    return fit_report.job_subject(name, {})
+    return fit_report.job_subject(name, {})  # in place of a pretrained model and its experts
 
 
 def _draw_jobs() -> None:

@@ -52,14 +52,17 @@ def list_configuration_names(reference: str) -> tuple[str, ...]:
 
 
 @st.cache_data(max_entries=page_data.MAX_CACHED, ttl=CACHE_SECONDS, show_spinner=False)
-def _list_configurations(reference: str, state: tuple[int, ...]) -> tuple[str, ...]:
+def _list_configurations(
+    reference: str,
+    state: tuple[int, ...],  # of the files: a part of the cache's key
+) -> tuple[str, ...]:
     from merging.images.data_sets.hub_cache import find_snapshot
     from merging.images.data_sets.table_layouts import list_configurations
 
     try:
         names = list_configurations(find_snapshot(locate(reference)))
     except (MergingError, OSError):
-        return ()  # `_inspect` reports the error
+        return ()  # `_inspect_cached` reports the error
     return names if len(names) > 1 else ()
 
 
@@ -140,8 +143,9 @@ def _summarize_plan(description_yaml: str, states: tuple[tuple[int, ...], ...], 
     from merging.images.benchmarks.build.benchmark_description import Description
     from merging.images.benchmarks.build.benchmark_plan import check_room, plan_benchmark
 
+    # A plan does not need the text tower's weights.
     plan = plan_benchmark(Description.from_plain(read_plain_yaml(description_yaml), Path.cwd()), tower=False)
-    check_room(plan, folder)
+    check_room(plan, folder)  # on the disk
     rows, cautions = [], list(plan.models.cautions)
     if not plan.models.trained:
         cautions.append("No data set has an expert, so every merge is out of domain everywhere on this benchmark.")

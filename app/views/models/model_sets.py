@@ -85,7 +85,7 @@ def _pick_group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
         return None
     picked_index = st.selectbox(
         "Models that belong together",
-        [*range(len(groups)), -1],
+        [*range(len(groups)), -1],  # -1 is the user's own choice
         format_func=lambda index: _group_title(groups[index]) if index >= 0 else "My own choice",
         key=GROUP_KEY,
     )

@@ -26,7 +26,7 @@ ROWS_HELP = (
 
 
 def draw_choice(experiment: Experiment) -> Choice | None:
-    """Draw the fields, which open with the last choice that ran.
+    """Draw the fields, which open with the last choice that ran; its ``images`` are None if it took all.
 
     Returns the choice; None if it is incomplete or impossible, which the page then explains.
     """
@@ -97,7 +97,7 @@ def _pick_experts(experiment: Experiment, last_choice: Choice) -> str:
 
     Only this machine's user may type a path.
     """
-    sources = [*experiment.models, *([FOLDER] if model_files.is_local() else [])]
+    sources = [*experiment.models, *([FOLDER] if model_files.is_local() else [])]  # keys of ``EXPERT_SOURCES``
     default = last_choice.experts if last_choice.experts in sources else FOLDER
     with st.container(gap="xsmall"):
         source = st.selectbox(

@@ -38,7 +38,7 @@ INTRODUCTION = (
 
 
 def draw_experiments() -> None:
-    """Draw the catalog and, below it, the chosen_experiment experiment."""
+    """Draw the catalog and, below it, the chosen experiment."""
     st.header("Published experiments", anchor=False)
     st.markdown(INTRODUCTION)
     experiments_by_key = {experiment.key: experiment for experiment in experiments.all_experiments()}
@@ -107,13 +107,14 @@ def _draw_plan(plan: FetchPlan) -> None:
     """Draw a table of the repositories that a choice fetches, and the totals."""
     from merging.sharing.published.experiment_texts import plan_rows, plan_sentences
 
-    header, *rows = plan_rows(replace(plan, left_out=()))
+    plan = replace(plan, left_out=())  # rows that need exemplars: the hint to a command-line option does not fit here
+    header, *rows = plan_rows(plan)
     titles = [name[:1].upper() + name[1:] for name in header]
     plan_table = [{title: clean_text(cell, 160) for title, cell in zip(titles, row, strict=True)} for row in rows]
     st.markdown("**What it needs**")
     st.dataframe(
         plan_table, column_order=[title for title in PLAN_COLUMNS if any(row[title] for row in plan_table)],
-        hide_index=True, height=page_parts.table_height(len(rows), 390), 
+        hide_index=True, height=page_parts.table_height(len(rows), 390),
         alt="Repositories with files, sizes and licenses",
         column_config={
             "For": st.column_config.TextColumn(pinned=True, width=150),
@@ -121,7 +122,7 @@ def _draw_plan(plan: FetchPlan) -> None:
             "Commit": st.column_config.TextColumn(width=110),
         },
     )  # fmt: skip
-    lines = [page_text.safe_text(line, 400) for line in plan_sentences(replace(plan, left_out=()))]
+    lines = [page_text.safe_text(line, 400) for line in plan_sentences(plan)]
     st.markdown("  \n".join(lines))
     if plan.bytes_to_fetch > plan.free_bytes:
         st.error("There is not enough free space on the disk.", icon=":material/hard_drive:")

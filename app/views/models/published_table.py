@@ -43,20 +43,21 @@ def _draw_numbers(table: PublishedTable) -> None:
     summary, *notes = table_sentences(table)
     st.markdown(page_text.safe_text(summary, 400))
     averages = table_rows(table)
-    _draw_grid(averages, "Averages of every row with intervals, printed values and verdicts", len(averages))
+    _draw_grid(averages, "Averages of every row with intervals, printed values and verdicts")
     st.markdown("**Task by task**")
     _draw_grid(task_rows(table), "Accuracies of every row, task by task", MAX_GRID_HEIGHT)
     st.caption("  \n".join(page_text.safe_text(note, 600) for note in notes))
 
 
-def _draw_grid(rows: Sequence[Sequence[str]], alt: str, max_height: int) -> None:
+def _draw_grid(rows: Sequence[Sequence[str]], alt: str, max_height: int | None = None) -> None:
+    """Draw rows, of which the first is the header, without empty columns; ``max_height`` is in px."""
     header, *lines = rows
     names = _make_titles_distinct(header)
     used_columns = [index for index, name in enumerate(names) if index == 0 or any(line[index] for line in lines)]
     st.dataframe(
         [{names[index]: clean_text(line[index], 300) for index in used_columns} for line in lines],
         hide_index=True,
-        height="content" if max_height <= len(rows) else page_parts.table_height(len(lines), max_height), alt=alt,
+        height="content" if max_height is None else page_parts.table_height(len(lines), max_height), alt=alt,
         column_config={
             names[0]: st.column_config.TextColumn(pinned=True, width=170),
             "Verdict": st.column_config.TextColumn(width=330),
@@ -65,7 +66,7 @@ def _draw_grid(rows: Sequence[Sequence[str]], alt: str, max_height: int) -> None
 
 
 def _make_titles_distinct(header: Sequence[str]) -> list[str]:
-    """Names of columns. A name that occurs twice, in domain and out of domain, gets a suffix the second time."""
+    """Names of columns. A name that recurs, out of domain and then for the H-score, gets a suffix."""
     names: list[str] = []
     for name in header:
         title = name[:1].upper() + name[1:]

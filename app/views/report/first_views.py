@@ -99,7 +99,7 @@ def _list_mask_views(run: Run, stored_runs: Sequence[Run]) -> Iterator[ReportVie
             run,
             "saliency_matrix",
             masks,
-            {"selected": (None, None), "group": "order", "guides": False},
+            {"selected": (None, None), "group": "order", "guides": False},  # as on Masks before a click
             caption,
             page_address,
         )

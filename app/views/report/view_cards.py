@@ -13,7 +13,7 @@ from merging.base.text import size_text
 
 
 def edit_view(widget_key: str, number: int, field: str) -> None:
-    """Callback of a view's fields."""
+    """Callback of a view's fields: store the text of one ``field``, "title" or "note"."""
     text = st.session_state[widget_key]  # read first, because loading another tab's changes clears the fields
     report_keeper.current_report().set_text(number, **{field: text})
 
@@ -51,7 +51,7 @@ def draw_chart(stored_view: StoredView) -> None:
     from viz import theme
 
     report_view, key = stored_view.view, f"shown_{stored_view.number}"
-    figure = figures.draw_page_figure(report_view.key, report_view.table, report_view.options, False)
+    figure = figures.draw_page_figure(report_view.key, report_view.table, report_view.options, dark=False)
     st.plotly_chart(figure, theme=None, key=key, config=theme.config(key), alt=figure.layout.meta["alt"])
 
 

@@ -1,4 +1,7 @@
-"""Sidebar notices of a read-only store and of damaged results, and the list of damaged results."""
+"""Sidebar notices of a read-only store and of damaged results, and the list of damaged results.
+
+A result is damaged if its checksum is wrong; it is moved out of the store and counts as absent.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def draw_actions(runs: Sequence[Run]) -> None:
             page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring", runs=ids)
         page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=runs[0].id)
         if len(runs) == 1:
-            run_picker.draw_recipe_button(runs[0], "shelf")
+            run_picker.draw_recipe_button(runs[0], "shelf")  # a part of the button's key
         if listed_models.is_local():
             _draw_drop(runs)
             _draw_delete(runs)

@@ -149,6 +149,7 @@ def _describe_limits(run: Run, library: str) -> str:
     if not pretrained or ModelRef(pretrained).is_on_hub:
         pretrained = ""
     states = page_data.file_state(model), page_data.file_state(pretrained)
+    # Without stored weights, the pretrained file stands for the model: it has the same parts.
     return _describe_limits_cached(model or pretrained, pretrained, library, *states)
 
 
@@ -171,6 +172,7 @@ def _find_refusal(folder: Path, library: str) -> str:
     """Why an export cannot be written to a folder; empty if it can."""
     from merging.sharing.export.destination import refusal
 
+    # An export replaces an earlier one. For a single file, the folder needs no check here.
     return refusal(folder, overwrite=True) if library != STORED_FORMAT else ""
 
 

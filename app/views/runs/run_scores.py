@@ -75,7 +75,7 @@ def _draw_table(run: Run, table: ScoreTable) -> None:
 
 
 def _draw_program_button(run: Run) -> None:
-    """Draw the button that lets the program of MERGESCOPE_EVALUATOR measure the run; nothing without a program."""
+    """Draw the button that lets the program of MERGESCOPE_EVALUATOR measure the run; none for CLIP or without it."""
     from merging.sharing.evaluator_program import find_evaluator
 
     try:

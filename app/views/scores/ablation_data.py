@@ -1,4 +1,7 @@
-"""The tables of the ablations on Scores: the members of a family, their runs, and the paper's figures."""
+"""The tables of the ablations on Scores: the members of a family, their runs, and the paper's figures.
+
+A family is a merge alone (``base``), the same merge with the whole method (``whole``), and variants of that method.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KIND_COLUMN = ("", "Kind")
-PASSES_COLUMN = ("", "Passes")  # over the tensors of all checkpoints
+PASSES_COLUMN = ("", "Passes")  # how often the tensors of all checkpoints are read
 CHANGE_COLUMNS = {
     (OURS, "In, change"): "in_domain",
     (OURS, "Out, change"): "out_of_domain",
@@ -59,7 +62,8 @@ def find_members(runs: Sequence[Run], family: AblationFamily) -> list[AblationMe
         figures = tuple(
             figure
             for figure in FROM_LWPTV
-            if figure.model == published_tables.main_tower() and figure.matches_chain(steps)
+            if figure.model == published_tables.main_tower()  # the image encoder whose figures the page shows
+            and figure.matches_chain(steps)
         )
         title = variant.title.removeprefix(shared_prefix)
         family_members.append(
@@ -71,7 +75,10 @@ def find_members(runs: Sequence[Run], family: AblationFamily) -> list[AblationMe
 def build_means_table(
     members: Sequence[AblationMember], family: AblationFamily, stored_runs: Sequence[Run]
 ) -> pd.DataFrame:
-    """The paper's averages and ours, one row for each member, or two if the paper does not state all values."""
+    """The paper's averages and ours, one row for each member.
+
+    Figures of the paper that depend on parameter values that it does not state have a row of their own.
+    """
     rows, groups, passes = [], [], []
     for member in members:
         stated, unstated_figures = (
@@ -126,7 +133,10 @@ def find_arrow_ends(members: Sequence[AblationMember], family: AblationFamily) -
 def build_data_set_table(
     members: Sequence[AblationMember], stored_runs: Sequence[Run], inside: bool, intervals: bool
 ) -> pd.DataFrame:
-    """One row for each member, a column for the mean and one for each data set, in percent."""
+    """One row for each member, a column for the mean and one for each data set, in percent.
+
+    The data sets are those in domain if ``inside``, else those out of domain. With ``intervals``, cells are texts.
+    """
     runs = [member.run for member in members if member.run]
     rows = score_tables.accuracies_table(runs, stored_runs)
     rows = rows[rows["in_domain"] == inside]
@@ -156,7 +166,10 @@ def images_in_words(members: Sequence[AblationMember]) -> str:
 
 
 def build_printed_table(members: Sequence[AblationMember], names: Sequence[str], field: str) -> pd.DataFrame:
-    """The paper's figures for each member on the paper's data sets, on ViT-B/32."""
+    """The paper's figures for each member on its own data sets, ``names``.
+
+    ``field`` is "tasks" for data sets in domain, "outside" for those out of domain.
+    """
     import pandas as pd
 
     average = {"tasks": "in_domain", "outside": "out_of_domain"}[field]

@@ -23,7 +23,7 @@ from merging.study.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-COMPONENTS_VIEW = "components"  # the name of the view of Fig. 9 on Features
+COMPONENTS_VIEW = "components"  # the view of Features with saliency by kind of layer (Fig. 9), as in links
 
 
 def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
@@ -63,7 +63,8 @@ def _draw_means(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -
         "than the intervals suggest. Of the paper's numbers and ours, compare only the order."
     )
     st.caption(FAMILY.note)
-    paper_line.draw_lines(paper_line.claim_lines("scores/ablations"), [member.run for member in members if member.run])
+    paper_claims = paper_line.claims_in_words("scores/ablations")
+    paper_line.draw_claims(paper_claims, [member.run for member in members if member.run])
 
 
 def _draw_plane(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
@@ -74,9 +75,9 @@ def _draw_plane(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -
         "The arrow points from the merge alone to the merge with the whole method. Bars are 95% intervals. "
         f"{score_tables.averages_in_words(table)}"
     )
-    paper = paper_line.claim_lines("scores/ablations")
+    paper_claims = paper_line.claims_in_words("scores/ablations")
     chart_view.draw_chart(
-        "id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption, description=paper
+        "id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption, description=paper_claims
     )
 
 
@@ -95,7 +96,7 @@ def _draw_data_sets(members: Sequence[AblationMember], stored_runs: Sequence[Run
         [run.id for run in chosen_runs],
     )
     chart_view.draw_chart(
-        "task_accuracy", table, name="scores_ablations_tasks", headed=True, normalized=relative, runs=colors,
+        "task_accuracy", table, name="scores_ablations_tasks", question_drawn=True, normalized=relative, runs=colors,
         caption=score_tables.accuracies_in_words(table),
     )  # fmt: skip
     intervals = st.toggle("Numbers with 95% intervals", key=address.INTERVALS, bind=address.BIND)

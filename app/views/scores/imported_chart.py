@@ -1,4 +1,7 @@
-"""A chart of the imported scores of runs of one kind of network, on the tasks that their files name."""
+"""A chart of the imported scores of runs of one kind of network, on the tasks that their files name.
+
+``run.network`` is the name of a network other than CLIP, and empty for CLIP.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,7 @@ def draw_runs(runs: Sequence[Run], colors: Sequence[str]) -> None:
         table = table[table["metric"].isin(shown_metrics)]
     sources = page_text.join_words([f"**{page_text.safe_text(name, 90)}**" for name in dict.fromkeys(table["origin"])])
     chart_view.draw_chart(
-        "given_scores", table, name="scores_given", headed=True, runs=list(colors), sources=list(runs),
+        "given_scores", table, name="scores_given", question_drawn=True, runs=list(colors), sources=list(runs),
         caption=f"From {sources}. {CAPTION}",
     )  # fmt: skip
 

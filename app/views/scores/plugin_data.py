@@ -1,4 +1,8 @@
-"""The data of the plug-in matrix: comparable runs, edits by which two of them differ, and tables."""
+"""The data of the plug-in matrix: comparable runs, edits by which two of them differ, and tables.
+
+An edit is a step before the merge that changes the task vectors. A pair is a merge without an edit (plain) and with it
+in front (plugged).
+"""
 
 from __future__ import annotations
 
@@ -48,7 +52,7 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
 
 
 def find_leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
-    """{text in links: edit} of the edits by which two of the runs differ; ``PLUGIN`` is always the first."""
+    """{text in links: edit} of the edits by which two of the runs differ; ``PLUGIN``, LwPTV's edit, is always first."""
     key, params = PLUGIN
     step = Step(key, registry.find_edit(key).params.build(params))
     edits = edit_pairs.list_leading_edits(edit_pairs.find_pairs(runs))
@@ -65,7 +69,7 @@ def find_leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
 
 
 def write_edit(edit: LeadingEdit) -> str:
-    """An edit as text in a link, after the settings of its exemplars."""
+    """An edit as text in a link; the settings of its exemplars (training images), if it needs some, come first."""
     text = step_text(registry.find_edit(edit.step.key), edit.step.params.values())
     return f"{exemplars_text(edit.exemplars.values())};{text}" if edit.exemplars else text
 
@@ -83,7 +87,7 @@ def make_edit_name(edit: LeadingEdit) -> str:
 
 
 def find_edit_pairs(runs: Sequence[Run], edit: LeadingEdit) -> list[EditPairRow]:
-    """The merges that have runs and before which the chain can have the edit."""
+    """A row for each preset that the edit can precede, then one for every other pair of stored runs."""
     recipe = next((known_recipe for run in runs if (known_recipe := edit_pairs.read_recipe(run))), None)
     if recipe is None:
         return []
@@ -189,7 +193,7 @@ def _find_printed_changes(pair: EditPairRow) -> Mapping[str, float]:
 
 
 def _find_printed_figure(run: Run | None) -> Figure | None:
-    """The paper's figure for a run's chain on the compared tower that includes out-of-domain accuracy."""
+    """A paper's figure for a run's chain on the main tower (image encoder), with out-of-domain accuracy."""
     recipe = edit_pairs.read_recipe(run) if run else None
     steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe and not recipe.adapt else []
     tower = published_tables.main_tower()
@@ -197,7 +201,7 @@ def _find_printed_figure(run: Run | None) -> Figure | None:
         if (
             figure.model == tower
             and not figure.uses_unstated_values
-            and figure.printed.h_score
+            and figure.printed.h_score  # printed only together with out-of-domain accuracy
             and figure.matches_chain(steps)
         ):
             return figure

@@ -79,11 +79,16 @@ def _draw_matrix(pairs: Sequence[EditPairRow], edit: LeadingEdit, stored_runs: S
         "in front (filled mark). Gray bars are 95% intervals; both ends are evaluated on the same images, so a change "
         "is more certain than the intervals suggest. The merges keep their own parameters; none is tuned for the edit."
     )
-    paper = paper_line.claim_lines("scores/plugin_matrix")
+    paper_claims = paper_line.claims_in_words("scores/plugin_matrix")
     chart_view.draw_chart(
-        "plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=f"{summary} {paper}"
+        "plugin_arrows",
+        points,
+        name="scores_plugin",
+        edit=name,
+        caption=caption,
+        description=f"{summary} {paper_claims}",
     )
-    paper_line.draw_lines(paper, [run for pair in pairs for run in (pair.plain, pair.plugged) if run])
+    paper_line.draw_claims(paper_claims, [run for pair in pairs for run in (pair.plain, pair.plugged) if run])
     _draw_table(table, name)
 
 

@@ -35,15 +35,15 @@ def draw_stored_size(runs: Sequence[Run]) -> None:
 
     run_ids = tuple(run.id for run in runs)
     counting_note = COUNTED_NOTE + (SHARED_NOTE if any(run.per_task for run in runs) else "")
-    paper = paper_line.claim_lines("scores/stored_size")
+    paper_claims = paper_line.claims_in_words("scores/stored_size")
     chart_view.draw_chart(
         "storage",
         _build_bytes_table(run_ids),
         name="scores_storage",
-        description=f"{counting_note} {paper}",
+        description=f"{counting_note} {paper_claims}",
         sources=runs,
     )
-    paper_line.draw_lines(paper, runs)
+    paper_line.draw_claims(paper_claims, runs)
     number = st.column_config.NumberColumn
     st.dataframe(
         _build_mebibytes_table(run_ids, tuple(ACCOUNTS)),

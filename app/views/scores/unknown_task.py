@@ -1,4 +1,4 @@
-"""The section of Scores on images whose task is unknown, so that the method chooses the head, too."""
+"""The section of Scores on images whose task is unknown, so that the method also chooses the head (the classifier)."""
 
 from __future__ import annotations
 

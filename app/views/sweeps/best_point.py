@@ -62,7 +62,7 @@ class BestPoint(NamedTuple):
 
 def pick_best(results: SweepResults) -> BestPoint:
     """Draw the controls; returns the best point by the chosen criterion and requirement."""
-    has_both_domains = results.averages["h_score"].notna().any()  # a plane has no tasks out of domain
+    has_both_domains = results.averages["h_score"].notna().any()  # a plane of two experts has no tasks out of domain
     titles = measurements.titles_by_task()
     tasks = {titles.get(str(key), str(key)): str(key) for key in results.task_keys}
     subjects = {NO_REQUIREMENT: ""} | (DOMAIN_LABELS if has_both_domains else {"in domain": IN}) | tasks

@@ -18,7 +18,7 @@ NO_PROGRAM = (
 
 
 def choose_results(sweep: Sweep) -> ProgramResults:
-    """The results of one program, with a picker if several programs measured points."""
+    """The results of one program, with a picker if several programs (evaluators of the user) measured points."""
     results_by_program = program_sweeps.find_results(sweep)
 
     def label(position: int) -> str:

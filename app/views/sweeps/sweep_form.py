@@ -173,7 +173,7 @@ def _draw_axes(kind: str, recipes: Sequence[Recipe]) -> tuple[Axis, ...]:
         return ()
     sweep_axes = []
     for number, label in enumerate(("Parameter to vary", "Second parameter, for a map")):
-        if number and len(recipes) > 1:
+        if number and len(recipes) > 1:  # several recipes are lines over one axis, so a map has only one recipe
             break
         options = [name for name in targets if name not in {axis.target for axis in sweep_axes}]
         name = st.selectbox(

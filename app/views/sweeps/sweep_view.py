@@ -158,7 +158,7 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
     """Draw scores against the single axis."""
     target = results.sweep.axes[0].target
     is_expert_count = results.sweep.kind == VALUES and target == axes.EXPERTS
-    paper = paper_line.claim_lines(f"sweeps/{target}")
+    paper_claims = paper_line.claims_in_words(f"sweeps/{target}")
     chart_view.draw_chart(
         "sweep_lines", best_point.averages, name=f"sweep_{results.sweep.id}",
         on_click=lambda: _choose_clicked_point("sweep_lines"),
@@ -166,9 +166,9 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
         selected=point_name, required=best_point.required_value, note=sweeps.images_note(results) + best_point.note,
         sources=[results.sweep],
         caption=EXPERT_COUNT_CAUTION if is_expert_count else "",
-        description=paper,
+        description=paper_claims,
     )  # fmt: skip
-    paper_line.draw_lines(paper, [results.sweep])
+    paper_line.draw_claims(paper_claims, [results.sweep])
 
 
 def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
@@ -187,7 +187,7 @@ def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> 
         score = SCORE_COLUMNS[score_label]
     first, second = results.sweep.axes
     chart_view.draw_chart(
-        "sweep_contour", best_point.averages, name=f"sweep_{results.sweep.id}", headed=True,
+        "sweep_contour", best_point.averages, name=f"sweep_{results.sweep.id}", question_drawn=True,
         on_click=lambda: _choose_clicked_point("sweep_contour"), value=sweeps.value_or_in_domain(results.sweep, score),
         titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.list_known_models(results),
@@ -227,7 +227,7 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
         ]
         required = ["meets", "certainty"] if best_point.requirement is not None else []
         rows = best_point.averages[[*columns, "n_in", "n_out", *required, "run"]].copy()
-        for name in ("in_domain", "out_of_domain", "h_score", *required[1:]):
+        for name in ("in_domain", "out_of_domain", "h_score", *required[1:]):  # shares; "meets" is none
             rows[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in rows[name]]
         names = dict(zip("xy", results.sweep.labels, strict=False)) | {
             "label": "Recipe", "in_domain": "In-domain (%)", "out_of_domain": "Out-of-domain (%)",
@@ -238,6 +238,7 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
 
 
 def _list_line_ids(results: SweepResults) -> list[str]:
+    """The ids of the lines in the charts: the positions of the recipes."""
     return [str(line) for line in range(len(results.sweep.recipes))]
 
 
