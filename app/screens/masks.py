@@ -39,7 +39,10 @@ def choose_cell() -> None:
 
 @guarded_fragment
 def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
-    """The live chart: a change of the ratio redraws the masks from the stored saliency, without a new merge."""
+    """The live chart: a change of the ratio redraws the masks from the stored saliency, without a new merge.
+
+    ``fresh``: the run was picked just now, so its own ratio replaces the one in the slider.
+    """
     from merging.methods.shared.saliency import apply_ratio, join_thirds
     from merging.recipes.presets import read_settings
 
@@ -66,7 +69,8 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
         tower = selection_pickers.pick_tower(stored["section"])
         painting = paint.draw_paint_switch()
     table = apply_ratio(stored, chosen, one_mask)
-    shown = join_thirds(table) if painting else table  # factors are of whole tensors
+    # a packed tensor has a row each for query, key and value, but only one factor can be painted on it
+    shown = join_thirds(table) if painting else table
     if tower and not painting:
         shown = shown[shown["section"].str.startswith(f"{tower} ")]
     tensors = list(dict.fromkeys(shown["tensor"]))

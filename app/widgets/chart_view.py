@@ -53,7 +53,7 @@ def draw_chart(
     sources: report_sources.ChartSources = None,
     **options: Any,
 ) -> None:
-    """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
+    """Draw a chart under its question, with its downloads; if ``headed``, ``draw_question`` has already drawn that.
 
     ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``read_clicked_mark``.
     ``caption`` is the text under the chart; in the report it follows ``description``, the page's other text about the

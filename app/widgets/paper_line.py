@@ -1,4 +1,8 @@
-"""A paper's claims next to our numbers, and whether ours have the same direction."""
+"""A paper's claims next to our numbers, and whether ours have the same direction.
+
+A claim compares two values of a paper. The lines on a view's claims are one Markdown text, which also goes into the
+report: ``claim_lines`` makes it, ``draw_lines`` shows it on the page.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +32,10 @@ PAGE_ORIGIN = "here"  # origin of facts that a page has just computed
 
 
 def claim_lines(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
-    """The lines of a view, one for each claim, as Markdown for the page and for the report; empty without a claim.
+    """A heading and a line for each claim of a view (its key, such as "masks/saliency"); empty without a claim.
 
-    ``shown`` are facts that the page has just computed, by their names in claims; they are not stored.
+    Our numbers are facts from stored results. ``shown`` are facts that the page has just computed, by their names in
+    claims; they replace stored ones.
     """
     facts = shown or {}
     return _join_lines(
@@ -53,9 +58,9 @@ def _join_lines(lines: Sequence[str]) -> str:
 
 
 def draw_lines(lines: str, of: Sequence[Run | Sweep] = ()) -> None:
-    """Draw the lines of ``claim_lines``; nothing if there are none.
+    """Draw the text of ``claim_lines``; nothing if it is empty.
 
-    They are folded if our numbers come from none of the runs and sweeps on the page, ``of``.
+    ``of`` are the runs and sweeps on the page. If our numbers cannot come from any of these, the lines are folded.
     """
     if not lines:
         return
