@@ -210,7 +210,7 @@ def _cached_expert_scores(
 
 def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
     """Averages in and out of domain, None if the run was not evaluated."""
-    references_known = len(references(run.benchmark, stored))
+    references_known = len(references(run.benchmark, stored))  # a key of the cache: further ones change the result
     return _cached_summary(run.id, run.benchmark, references_known, stored) if run.has_scores else None
 
 

@@ -133,7 +133,7 @@ def _list_sentences(sentences: Sequence[str]) -> str:
 
 
 def _draw_groups(report: FitReport) -> None:
-    """Draw the number of occurrences of each problem in each checkpoint."""
+    """Draw the number of occurrences of each problem in each checkpoint; a group has one problem of one checkpoint."""
     groups = [group for group in report.groups if group.problem != OPENING]
     if not groups:
         st.markdown("No tensor is missing or extra, or has another shape or type.")

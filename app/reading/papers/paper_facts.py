@@ -85,7 +85,10 @@ def _list_full_merges() -> list[Run]:
 
 
 def find_preset_run(key: str, runs: Sequence[Run]) -> Run | None:
-    """The run of a preset on all experts of the benchmark, among runs of one subject."""
+    """The run of a preset on all experts of the benchmark, among runs of one subject.
+
+    For large models papers set some parameters differently.
+    """
     models = page_data.benchmark_models()
     recipe = find_preset(key).recipe(
         models.pretrained, dict(models.experts), large=page_data.is_large(models.pretrained)
