@@ -39,10 +39,7 @@ def choose_cell() -> None:
 
 @guarded_fragment
 def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
-    """The live chart: a change of the ratio redraws the masks from the stored saliency, without a new merge.
-
-    ``fresh``: the run was picked just now, so its own ratio replaces the one in the slider.
-    """
+    """The live chart: a change of the ratio redraws the masks from the stored saliency, without a new merge."""
     from merging.methods.shared.saliency import apply_ratio, join_thirds
     from merging.recipes.presets import read_settings
 
@@ -58,7 +55,7 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
     if not masked:
         st.info(f"{kept_share.unpruned_in_words(run)} Below are the masks that pruning its task vectors would give.")
     experts = list(dict.fromkeys(stored["expert"]))
-    if fresh:
+    if fresh:  # picked just now: its own ratio replaces the one in the slider
         st.session_state[address.RATIO], st.session_state[address.SHARED_MASK] = ratio, shared
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=address.RATIO, bind=address.BIND, width=320)
