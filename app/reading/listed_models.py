@@ -39,7 +39,7 @@ class ListedModels:
     """All listed files; ``not_inspected`` of them have not been inspected yet.
 
     A ``RecognizedEntry`` is a pair: a listed file, and the facts that inspecting it gave. ``others`` are paths of files
-    that are no checkpoints, ``notes`` sentences on folders that were not listed in full, ``data_sets`` paths of data
+    that are no checkpoints, ``notes`` sentences on problems of the listing, ``data_sets`` paths of data
     sets.
     """
 
