@@ -89,7 +89,7 @@ def _draw_in_turn(sections: Sections) -> None:
             damaged_results.draw_notices()
             report_notice.draw_notice()
             draw_tray()
-            selection_pickers.draw_not_shown()
+            selection_pickers.draw_not_shown()  # the chosen tensor, expert or image, if the page does not show it
     with contextlib.suppress(StoreError):
-        startup.warm_up(lambda: page_data.job_queue().runner.spare)
+        startup.warm_up(lambda: page_data.job_queue().runner.spare)  # the process that waits for the next job
     page_times.note_time(page.url_path, time.perf_counter() - start)

@@ -120,7 +120,7 @@ def needs_words(method: Method) -> str:
 def step_words(step: Step, numbers: bool = True) -> str:
     """'TIES (density 0.2, scaling coefficient 0.3)': values other than the default, with ``numbers`` every number.
 
-    A table of rules has no name: 'Manual (blocks 0-1 × 0)'.
+    A table of rules (factors for parts of the network) is written without its label: 'Manual (blocks 0-1 × 0)'.
     """
     title = method_title(step.key)
     bounds = step.params.bounds()
@@ -134,6 +134,7 @@ def step_words(step: Step, numbers: bool = True) -> str:
 
 def chain_words(recipe: Recipe) -> str:
     """The chain in words: 'LwPTV (prune ratio 0.7), then TIES (density 0.2)'."""
+    # a stage is a method with its step: an edit, the merge or the adapt
     return ", then ".join(step_words(step) for _, step in recipe.stages)
 
 
@@ -145,7 +146,10 @@ def chain_title(recipe: Recipe) -> str:
 
 @lru_cache(maxsize=256)
 def _cached_chain_words(recipe_yaml: str, unused_text: bool) -> str:
-    """The chain in words, with a note if it counts the unused text tensors of the models."""
+    """The chain in words, with a note if it counts the unused text tensors of the models.
+
+    ``unused_text``: the checkpoints also contain a text encoder, which no merge uses; recipes call its tensors dead.
+    """
     recipe = Recipe.from_yaml(recipe_yaml)
     note = ", counting the unused text tensors" if unused_text and recipe.count_dead_params else ""
     return chain_words(recipe) + note

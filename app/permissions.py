@@ -16,7 +16,8 @@ from merging.base.errors import ModeError
 from merging.base.modes import VisitorAction
 from merging.tasks.workers.certificates import is_this_machine
 
-REQUIRED_ACTIONS: dict[str, tuple[VisitorAction, Callable[..., object]]] = {}  # functions by module and name
+REQUIRED_ACTIONS: dict[str, tuple[VisitorAction, Callable[..., object]]] = {}
+# By module and name of a decorated function: the action that it requires, and the function with the check.
 P = ParamSpec("P")
 R = TypeVar("R")
 

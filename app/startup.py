@@ -1,4 +1,7 @@
-"""Work in the background after the first page: slow modules, hidden from the garbage collector, and a spare process."""
+"""Work in the background after the first page: slow modules, hidden from the garbage collector, and a process.
+
+This spare process loads the modules of jobs in advance, and becomes the next job's process.
+"""
 
 from __future__ import annotations
 

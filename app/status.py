@@ -63,6 +63,7 @@ def server_status() -> dict[str, Any]:
             "waiting": sum(job.state == State.QUEUED for job in live),
             "longest_wait": round(max((job.seconds_until_start or 0.0 for job in live), default=0.0)),
         },
+        # the process of previews, under an older name
         "bench": {"running": bool(preview_pid), "waiting": previews.preview_process().waiting_count},
         "memory": {
             "server": process.memory_info().rss,

@@ -1,4 +1,7 @@
-"""A figure under construction, in plain fields that become a plotly figure when it is complete."""
+"""A figure under construction, in plain fields that become a plotly figure when it is complete.
+
+A trace's field ``meta`` has facts for ``viz.marks``, which writes the figure's numbers as a table.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The style of every figure: template, colors, symbols, sizes, and the settings of the chart's tool bar.
 
-Builders pass ``TEMPLATE`` explicitly through ``finish_figure`` because importing streamlit changes plotly's default.
+``finish_figure`` gives every figure ``TEMPLATE``, because importing streamlit changes plotly's default template.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OTHER_COLOR, REFERENCE, LEVEL_COLOR, BEFORE_COLOR, TIE_COLOR = (
     "#C7CED6",
     "#C9CFD6",
     "#F7F7F7",
-)  # grays
+)  # grays: what has no color of its own, reference marks, curves of equal H, bars before pruning, no clear difference
 BOTH_RIGHT, ONLY_A, ONLY_B, BOTH_WRONG = "#DCE6EF", "#FDD9A8", "#D5CFE6", "#E3E5E8"  # cells of images
 GLASS, SHADE, THICK_SHADE = "rgba(255,255,255,0.5)", "rgba(255,255,255,0.62)", "rgba(255,255,255,0.72)"
 CONTOUR, INTERVAL, FAILING = "rgba(31,41,51,0.55)", "rgba(95, 107, 122, 0.35)", "rgba(90,99,110,0.2)"
@@ -269,6 +269,7 @@ def enlarge_figure(fig: go.Figure, factor: float) -> go.Figure:
 
 def _scale_value(key: str, value: Any, parent: str, factor: float) -> Any:
     if isinstance(value, dict):
+        # the tail (ax, ay) of an arrow is in px, or on the axes named by axref and ayref
         arrow_in_data = str(value.get("axref", "pixel")) != "pixel"
         unscaled = {"ax", "ay"} if arrow_in_data else set()
         unscaled |= {"len"} if value.get("lenmode", "fraction") != "pixels" else set()

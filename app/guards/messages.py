@@ -1,4 +1,8 @@
-"""Guards a session's socket against text, bytes that are not a Streamlit message, and messages that harm others."""
+"""Guards the socket on which a browser sends its session's messages (``BackMsg``) to Streamlit.
+
+A text frame, or bytes that are not such a message, close it. Messages that clear caches which other sessions share, or
+that prepare a forbidden upload, are dropped. An event is what the server and the app exchange, such as a frame.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,11 @@ from app.guards import uploads
 from merging.base.errors import ModeError
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Message as Event
 
 UNSUPPORTED_DATA_CODE, PROTOCOL_ERROR_CODE = 1003, 1002  # they close a socket
+# Kinds of messages; the second one asks for the addresses to which files are uploaded.
 CLEAR_CACHE, FILE_URLS = "clear_cache", "file_urls_request"
 
 
@@ -32,30 +38,33 @@ class MessageGuard:
             return
         is_closed = False
 
-        async def receive_accepted() -> Message:
+        async def receive_accepted() -> Event:
             nonlocal is_closed
             while True:
-                message = await receive()
-                if message["type"] != "websocket.receive":
-                    return message
-                raw = message.get("bytes")
+                event = await receive()
+                if event["type"] != "websocket.receive":
+                    return event
+                raw = event.get("bytes")  # None for a text frame
                 if (kind := None if raw is None else message_kind(raw)) is None:
                     is_closed, code = True, UNSUPPORTED_DATA_CODE if raw is None else PROTOCOL_ERROR_CODE
                     await send({"type": "websocket.close", "code": code})
                     return {"type": "websocket.disconnect", "code": code}
                 if not is_refused(kind):
-                    return message
+                    return event
 
-        async def send_if_open(message: Message) -> None:
+        async def send_if_open(event: Event) -> None:
             if is_closed:
                 raise OSError("The socket is closed.")  # as a server raises it after the visitor has left
-            await send(message)
+            await send(event)
 
         await self.app(scope, receive_accepted, send_if_open)
 
 
 def message_kind(raw: bytes) -> str | None:
-    """The kind of a message; empty if it is so large that Streamlit refuses it, and None if it is not a message."""
+    """The kind of a message, None if it is not a message.
+
+    It is empty if Streamlit itself refuses the message as too large: the guard then passes it on.
+    """
     if len(raw) > get_max_widget_state_size_bytes():
         return ""
     try:

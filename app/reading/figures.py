@@ -52,7 +52,10 @@ def draw_page_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dar
 
 
 def _encode_arrays(result: go.Figure, plain_figure: dict[str, Any]) -> go.Figure:
-    """The figure with the arrays of ``plain_figure`` encoded, so that reruns need not encode them again."""
+    """The figure whose ``to_dict``, which Streamlit calls at every rerun, returns ``plain_figure`` without work.
+
+    The arrays of ``plain_figure`` are already encoded as base64.
+    """
     result.to_dict = lambda: plain_figure
     return result
 

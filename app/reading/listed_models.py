@@ -38,7 +38,9 @@ KIND_NAMES = {"adapter": "LoRA adapter", "head": "zero-shot head", "other": "no 
 class ListedModels:
     """All listed files; ``not_inspected`` of them have not been inspected yet.
 
-    ``data_sets`` are references of data sets.
+    A ``RecognizedEntry`` is a pair: a listed file, and the facts that inspecting it gave. ``others`` are paths of files
+    that are no checkpoints, ``notes`` sentences on problems of the listing, ``data_sets`` paths of data
+    sets.
     """
 
     inspected: tuple[RecognizedEntry, ...]
@@ -211,11 +213,11 @@ def group_models(files: ListedModels) -> list[ModelGroup]:
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _group_models_cached(key: tuple[object, ...], _shelf: ListedModels) -> list[ModelGroup]:
+def _group_models_cached(key: tuple[object, ...], _files: ListedModels) -> list[ModelGroup]:
     from merging.sharing.catalog.model_groups import find_groups
 
-    own_files = [pair for pair in _shelf.readable if not is_bundled(pair[0])]
-    return find_groups(own_files, _shelf.benchmarks)
+    own_files = [pair for pair in _files.readable if not is_bundled(pair[0])]
+    return find_groups(own_files, _files.benchmarks)
 
 
 def base_models(files: ListedModels, model_groups: Sequence[ModelGroup]) -> dict[str, ModelFacts]:

@@ -58,7 +58,10 @@ def titles_by_task() -> dict[str, str]:
 
 
 def drift_by_depth(runs: Pairs, token: str) -> pd.DataFrame:
-    """Drift of every run and task at every depth, and the pretrained model's if all runs have the same tasks."""
+    """Drift of every run and task at every depth, and the pretrained model's if all runs have the same tasks.
+
+    ``token`` names the features that are compared: those of the class token, or the mean of all tokens.
+    """
     return _drift_by_depth_cached(_cache_key(runs), token, titles_by_task(), runs)
 
 
@@ -78,7 +81,7 @@ def _drift_by_depth_cached(
         rows = measured_table(measured, "cumulative")
         rows = rows[rows["token"] == token]
         frames.append(rows[rows["model"] == "merged"].assign(run=run.id, label=run.name, kind="merge"))
-    if len({frozenset(run.experts) for run, _ in _runs}) == 1:
+    if len({frozenset(run.experts) for run, _ in _runs}) == 1:  # then any run's rows have the pretrained model's, too
         frames.append(rows[rows["model"] == PRETRAINED].assign(run=PRETRAINED, label="Pretrained", kind=PRETRAINED))
     joined = pd.concat(frames, ignore_index=True)
     joined["title"] = joined["task"].map(task_titles)
@@ -176,7 +179,7 @@ def _loss_spread_cached(
 
 
 def layer_drift_table(run: Run, measured: StoredMeasurement) -> pd.DataFrame:
-    """Layer-isolated drift, with section, role and part of every tensor."""
+    """Layer-isolated drift (of an expert with one merged tensor), with section, role and part of every tensor."""
     rows = measured_table(measured, "isolated").merge(
         page_data.run_table(run.id, "tensors")[TENSOR_COLUMNS], on="tensor", validate="many_to_one"
     )
@@ -184,7 +187,7 @@ def layer_drift_table(run: Run, measured: StoredMeasurement) -> pd.DataFrame:
 
 
 def lot_objective_table(run: Run, measured: StoredMeasurement) -> pd.DataFrame:
-    """LOT's objective, with section, role and part of every tensor."""
+    """LOT's objective (each layer's squared drift, summed over tasks), with section, role and part of every tensor."""
     tensors = page_data.run_table(run.id, "tensors")[TENSOR_COLUMNS]
     return measured_table(measured, "objective").merge(tensors, on="tensor", validate="one_to_one")
 

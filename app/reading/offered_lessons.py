@@ -1,4 +1,7 @@
-"""The lessons that this server offers, and the facts that their texts quote."""
+"""The lessons that this server offers, and the facts that their texts quote.
+
+A fact is a value that is computed from stored results; its ``FactSpec`` names the computation and its arguments.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ NO_BENCHMARK = "there is no benchmark on this server"
 
 def lessons() -> dict[str, Lesson]:
     """Every readable lesson whose pages exist, by its key, bundled ones first."""
-    return {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=[]) if not _find_missing_page(lesson)}
+    readable = lesson_files.list_lessons(refused=[])  # the list, unread here, collects errors that would be raised
+    return {lesson.key: lesson for lesson in readable if not _find_missing_page(lesson)}
 
 
 def list_problems() -> list[str]:
@@ -137,7 +141,10 @@ def measured_truths(lesson: Lesson, step: Step) -> list[Fact]:
 
 
 def step_view(lesson: Lesson, view: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """A step's view as in the address, with ids instead of aliases, and the aliases without a stored run."""
+    """A step's view as in the address, with ids instead of aliases, and the aliases without a stored run.
+
+    An alias, written "@name", is the lesson's name for a run.
+    """
     context = lesson_context(lesson)
     if context is None:
         return {}, []

@@ -1,4 +1,7 @@
-"""Data for all pages: runs, tables, the benchmark. Cache keys are run ids and small values only."""
+"""Data for all pages: runs, tables, the benchmark. Cache keys are run ids and small values only.
+
+The library of a benchmark is the precomputed runs in its folder; all other runs are in the store of this machine.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def current_digest() -> str:
 @lru_cache(maxsize=MAX_CACHED)
 def _find_digest(folder: Path, state: tuple[int, ...]) -> str:
     """The digest in the benchmark's library, which saves reading all images; without a library the computed one."""
-    library = Store(folder / "nothing", libraries=(folder / "runs",))
+    library = Store(folder / "nothing", libraries=(folder / "runs",))  # without runs of this machine
     if digests := [run.benchmark for run in library.list_runs() if run.benchmark]:
         return max(set(digests), key=digests.count)
     try:
@@ -66,7 +69,8 @@ def job_queue() -> SessionQueue:
     queue = SessionQueue(_run_queue(), store(), session_benchmark.benchmark_folder(), _find_benchmark)
     if not permissions.has_others() or not (name := session_name()):
         return queue
-    return replace(queue, session=name, followed=frozenset(st.session_state.get("_live", ())))
+    followed = frozenset(st.session_state.get("_live", ()))  # the jobs that the page shows as live
+    return replace(queue, session=name, followed=followed)
 
 
 @process_values.make_once
@@ -206,7 +210,7 @@ def _cached_expert_scores(
 
 def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
     """Averages in and out of domain, None if the run was not evaluated."""
-    references_known = len(references(run.benchmark, stored))
+    references_known = len(references(run.benchmark, stored))  # a key of the cache: further ones change the result
     return _cached_summary(run.id, run.benchmark, references_known, stored) if run.has_scores else None
 
 
@@ -337,7 +341,7 @@ def file_state(reference: str) -> tuple[int, ...]:
 
 
 def has_unused_tensors(pretrained: str) -> bool:
-    """Whether a checkpoint carries unused text tensors, so that counting them in quantiles is a choice."""
+    """Whether a checkpoint also has a text encoder, which no merge uses; recipes may count its tensors in quantiles."""
     return _unused_and_large(pretrained, file_state(pretrained))[0]
 
 

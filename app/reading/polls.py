@@ -24,7 +24,7 @@ def class_code() -> str:
 
 
 def record_answer(lesson: str, step: int, values: Sequence[float], *, any_order: bool = False) -> None:
-    """Count this session's guess or answer, if it is in a class."""
+    """Count this session's guess or answer, if it is in a class; with ``any_order`` its values are a set."""
     if poll := class_code():
         server_polls().count_answer(poll, f"{lesson}/{step}", session_name(), values, any_order=any_order)
 

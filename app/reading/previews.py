@@ -28,7 +28,8 @@ def preview_process() -> PreviewProcess:
     runner = page_data.job_queue().runner
     return PreviewProcess(
         runner.device,
-        start=runner.spare.start_answering,
+        start=runner.spare.start_answering,  # takes the process that waits with its modules loaded, or starts one
+        # counts the images in the session's share of the computing; an asker is a ``_session_key``
         charge=lambda asker, images: runner.charge_session(asker.partition("/")[0], images),
     )
 
@@ -36,7 +37,7 @@ def preview_process() -> PreviewProcess:
 def preview_request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
     """The request for a preview of a recipe, compared with a stored merge (None: with the pretrained model).
 
-    On a shared server, it uses fewer images.
+    On a shared server it stops after the last of the stages, which use more and more images, and not at all images.
     """
     return PreviewRequest(
         recipe=recipe.to_yaml(),

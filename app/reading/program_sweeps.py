@@ -1,4 +1,8 @@
-"""Sweeps of networks other than CLIP: the points that programs have measured, and the table of their chart."""
+"""Sweeps of networks other than CLIP: the points that programs have measured, and the table of their chart.
+
+A program is the user's own evaluator, a command line. A point is stored under a name made of its inputs: the contents
+of the files, and the program.
+"""
 
 from __future__ import annotations
 
@@ -113,5 +117,5 @@ def program_note(results: ProgramResults) -> str:
     return (
         f"Measured by {page_text.plain_text(results.program)}, {len(results.points)} of "
         f"{plural(results.total, 'point')}. Open "
-        f"diamonds are scores of a program, not of the benchmark; means are over tasks of one proportion.{in_domain}"
+        f"diamonds are scores of a program, not of the benchmark; means are over tasks with the same metric.{in_domain}"
     )

@@ -127,7 +127,10 @@ def _open_models(
 
 
 def preset_runs(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
-    """The stored runs of these presets on the models of the library; runs of the library come before others."""
+    """The stored runs of these presets on the models of the library; runs of the library come before others.
+
+    Runs of one subject merge the same checkpoints. For large models papers set some parameters differently.
+    """
     groups = edit_pairs.group_by_subject(sorted(runs, key=lambda run: not page_data.library_title(run)))
     group = next(
         (candidates for candidates in groups if page_data.library_title(candidates[0])), groups[0] if groups else []

@@ -45,7 +45,8 @@ def view_size(view: ReportView) -> int:
     from viz.report.document import figure_json
     from viz.report.report_tables import table_html
 
-    figure = figures.draw_figure(view.key, view.table, {"present": False, **view.options})
+    options = {"present": False, **view.options}  # not in the large type of a projector
+    figure = figures.draw_figure(view.key, view.table, options)
     return len(figure_json(figure)) + len(table_html(view.table))
 
 

@@ -1,4 +1,8 @@
-"""The tables of the Drift page's charts on putting weights back."""
+"""The tables of the Drift page's charts on putting weights back to pretrained.
+
+The true map measures how accuracy changes with each tensor put back; the first-order map predicts it from one gradient,
+as a change of the margin: the cosine of the right class minus the largest other one.
+"""
 
 from __future__ import annotations
 
@@ -99,9 +103,9 @@ def _short_name(name: str) -> str:
     return role_name(short) if short in ROLE_NAMES else short
 
 
-def predicted_cells(run: Run, measured: StoredMeasurement, guess: str) -> pd.DataFrame:
+def predicted_cells(run: Run, measured: StoredMeasurement, prediction: str) -> pd.DataFrame:
     """The table of ``first_order_map`` for one of ``PREDICTIONS``."""
-    shown = PREDICTIONS[guess]
+    shown = PREDICTIONS[prediction]
     tensors = page_data.run_table(run.id, "tensors")[measurements.TENSOR_COLUMNS]
     if isinstance(shown, str):
         rows = measurements.measured_table(measured, "changes").rename(columns={"over": "row", shown: "predicted"})
@@ -131,7 +135,10 @@ def drift_and_change(run: Run, drift: StoredMeasurement, changes: pd.DataFrame, 
 
 
 class RankCorrelation(NamedTuple):
-    """Spearman's ρ of the first-order map with the true one over n tensors: with accuracy, and with the margin."""
+    """Spearman's ρ of the first-order map with the true one's changes of accuracy and of the margin, over n tensors.
+
+    ``over`` names the domain whose tasks they average.
+    """
 
     over: str
     accuracy: float
@@ -139,11 +146,11 @@ class RankCorrelation(NamedTuple):
     n: int
 
 
-def rank_correlations(guess: StoredMeasurement, changes: pd.DataFrame) -> list[RankCorrelation]:
+def rank_correlations(first_order: StoredMeasurement, changes: pd.DataFrame) -> list[RankCorrelation]:
     """The rank correlations of the first-order map with the true map, in and out of domain."""
     from merging.study.analysis.correlation import fit_line
 
-    predicted = measurements.measured_table(guess, "changes").set_index(["over", "tensor"])["put_back"]
+    predicted = measurements.measured_table(first_order, "changes").set_index(["over", "tensor"])["put_back"]
     correlations = []
     for scope in DOMAIN_TITLES:
         rows = changes[(changes["level"] == "tensor") & (changes["over"] == scope)]

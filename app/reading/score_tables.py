@@ -1,4 +1,8 @@
-"""The tables of the charts on Scores, made from stored runs."""
+"""The tables of the charts on Scores, made from stored runs.
+
+References are stored evaluations without a merge; their number is in the caches' keys, because further ones change the
+tables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Data of the Sweeps page: stored sweeps, their computed points, and the tables of the charts."""
+"""Data of the Sweeps page: stored sweeps, their computed points, and the tables of the charts.
+
+A sweep varies parameters of recipes (x and y are the values), or weights on a line through a merged model (kind LINE)
+or in the plane of two experts (kind PLANE). A point's ``line`` is the index of its recipe, whatever the kind.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +123,10 @@ class SweepResults(SweepPoints):
 
 @dataclass(frozen=True)
 class _ShownPoint:
-    """A computed point for the page: its row of averages, its name in pickers, and the keys of its tasks."""
+    """A computed point for the page: its row of averages, as a tuple (``plain``) and by column (``row``).
+
+    ``words`` is its name in pickers, ``keys`` are the keys of its tasks.
+    """
 
     planned: NamedPoint
     point: Point

@@ -58,7 +58,7 @@ def picture_data(chart: ShownChart, notes: list[str]) -> dict[str, Any]:
         "title": find(chart.key).question,
         "description": str(chart.draw_figure().layout.meta["alt"]),
         "notes": notes,
-        "light": dict(TO_LIGHT),
+        "light": dict(TO_LIGHT),  # colors of the dark ground -> of the light one, which all files have
     }
 
 

@@ -42,7 +42,7 @@ class ShownChart:
         return page_text.plain_text(self.words.strip())
 
     def draw_figure(self) -> go.Figure:
-        """The figure for files, on a light ground. Shared: do not change it."""
+        """The figure for files, on a light ground and not in the type of a projector. Shared: do not change it."""
         return figures.draw_figure(self.key, self.table, {"present": False, **self.options})
 
     def make_view(self, view_sources: Sequence[Source]) -> ReportView:

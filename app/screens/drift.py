@@ -14,6 +14,7 @@ from app.widgets import page_parts, run_picker
 from app.widgets.jobs import measure_button
 from merging.study.runs.run import Run
 
+# RESTORING: tensors of the merged model are put back to pretrained; CASES: the two extremes of LOT's theory.
 DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT = (
     "by depth",
     "layer by layer",

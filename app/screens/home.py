@@ -104,7 +104,7 @@ def draw_run(run: Run) -> None:
     facts += [f"◇ from {page_text.safe_text(imported.origin, 60)}"] if imported else []
     facts += [f"n = {summary.n_in:,} in, {summary.n_out:,} out"] if summary else []
     title.markdown(f"**{page_text.safe_text(run.name)}**  \n:small[:gray[{', '.join(facts)}]]")
-    metric, means = imported.means(run.experts) if imported else ("", {})
+    metric, means = imported.means(run.experts) if imported else ("", {})  # name -> (mean, number of tasks)
     if summary is None and not means:
         inside.markdown(":gray[not evaluated]")
     for column, score, name in (

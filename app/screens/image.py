@@ -18,7 +18,7 @@ def main() -> None:
     top = st.container(border=True)
     with st.container(gap="small"):
         image_page.draw_image_pickers(image)
-        study = model_pickers.pick_models(image, stored)
+        study = model_pickers.pick_models(image, stored)  # the image in the chosen models
     with st.expander("Find images", icon=":material/search:", expanded=address.QUESTION in st.query_params):
         image_search.draw_view(study.runs)
     view = image_page.pick_view(study)

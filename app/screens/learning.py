@@ -63,10 +63,11 @@ def main() -> None:
         )
         return
     not_learned = [run for run in runs if run not in learned]
+    # if no run is chosen, one that is ``ready`` is shown
     picked = run_picker.pick_run([*learned, *not_learned], choose_first_run(learned), ready=learned)
     if picked is None:
         return
-    run, fresh = picked
+    run, fresh = picked  # fresh: it was picked just now
     if not learning.has_learned(run):
         st.info(LEARNED_NOTHING_NOTE)
         first = choose_first_run(learned)

@@ -55,7 +55,7 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
     if not masked:
         st.info(f"{kept_share.unpruned_in_words(run)} Below are the masks that pruning its task vectors would give.")
     experts = list(dict.fromkeys(stored["expert"]))
-    if fresh:
+    if fresh:  # picked just now: its own ratio replaces the one in the slider
         st.session_state[address.RATIO], st.session_state[address.SHARED_MASK] = ratio, shared
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=address.RATIO, bind=address.BIND, width=320)
@@ -66,7 +66,8 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
         tower = selection_pickers.pick_tower(stored["section"])
         painting = paint.draw_paint_switch()
     table = apply_ratio(stored, chosen, one_mask)
-    shown = join_thirds(table) if painting else table  # factors are of whole tensors
+    # a packed tensor has a row each for query, key and value, but only one factor can be painted on it
+    shown = join_thirds(table) if painting else table
     if tower and not painting:
         shown = shown[shown["section"].str.startswith(f"{tower} ")]
     tensors = list(dict.fromkeys(shown["tensor"]))

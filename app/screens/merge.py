@@ -139,5 +139,5 @@ with st.grid(2, min_column_width=400, gap="large"):
                 st.info("Fix the value marked in red; then the recipe can run.")
         except MergingError as error:
             st.error(page_text.safe_text(error, 1000), icon=":material/error:")
-view_state.link_chain(draft.chain(), [] if len(draft.experts) == len(experts) else draft.experts)
+view_state.link_chain(draft.chain(), experts=[] if len(draft.experts) == len(experts) else draft.experts)
 page_parts.draw_link()

@@ -63,8 +63,8 @@ def draw_glossary() -> None:
 page_parts.draw_heading(
     "Methods", "Everything that can be part of a recipe: what it does, its parameters, and its scores."
 )
-first = page_words.is_opened_for_word()
-if first:
+glossary_first = page_words.is_opened_for_word()
+if glossary_first:
     draw_glossary()
 methods = registry.list_methods()  # loads torch, after the heading is on the page
 stored = page_data.stored_runs()
@@ -88,6 +88,6 @@ if matching:
     method_costs.draw_costs(matching, network)
 else:
     st.info("No method matches. Remove a filter.")
-if not first:
+if not glossary_first:
     draw_glossary()
 page_parts.draw_link()

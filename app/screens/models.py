@@ -18,14 +18,14 @@ OWN_IMAGES, PUBLISHED = "from your images", published_experiments.PUBLISHED
 def draw_models() -> None:
     """The models, and the form that makes a set of them."""
     typed = model_list.draw_sources()
-    shelf = model_files.list_models(typed)
-    groups = model_files.group_models(shelf)
-    model_list.draw_models(shelf, groups)
-    model_sets.draw_folders(shelf)
-    model_sets.draw_form(shelf, groups)
+    files = model_files.list_models(typed)
+    groups = model_files.group_models(files)
+    model_list.draw_models(files, groups)
+    model_sets.draw_folders(files)
+    model_sets.draw_form(files, groups)
     model_sets.draw_saved_sets()
     page_parts.draw_link()
-    if shelf.not_inspected:
+    if files.not_inspected:
         st.rerun()  # inspects more files; the page already shows the inspected ones
 
 

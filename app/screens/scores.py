@@ -91,15 +91,15 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
     run_picker.draw_other_groups(groups)
     chart_view.draw_question("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
-    colors = [run.id for run in runs]
+    ids = [run.id for run in runs]
     accuracies = score_tables.accuracies_table(runs, stored)
     chart_view.draw_chart(
         "task_accuracy",
         accuracies,
         name="scores_tasks",
-        question_drawn=True,
+        question_drawn=True,  # above the toggle
         normalized=relative,
-        runs=colors,
+        runs=ids,  # also those without a row, so that colors stay
         description=score_tables.accuracies_in_words(accuracies),
         sources=runs,
     )

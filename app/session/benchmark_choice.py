@@ -14,7 +14,7 @@ from app.session import address, run_choice, view_state
 from merging.base import settings
 from merging.base.files.short_digest import short_digest
 from merging.images.benchmarks import benchmark_folders
-from merging.images.benchmarks.benchmark_folders import SERVER
+from merging.images.benchmarks.benchmark_folders import SERVER  # the key of the benchmark that the server started on
 
 BENCHMARK_KEY, FOLDER_KEY, TYPED_FOLDERS_KEY = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
 TYPED_PREFIX = "typed:"  # of the key of a folder whose path was typed; only that session knows the folder

@@ -51,11 +51,11 @@ class Draft:
     title: str = ""
     title_of_chain: str = ""  # the chain for which ``title`` is valid
     exemplars: dict[str, Any] = field(default_factory=dict)  # their sampling, for chains that need exemplars
-    count_dead_params: bool = False
-    activation: str = ""
+    count_dead_params: bool = False  # whether quantiles count the tensors of a text encoder, which no merge uses
+    activation: str = ""  # this and the next: empty, as the files state
     architecture: str = ""
-    vocabulary: str = COMMON
-    family: str = ""  # as in a recipe
+    vocabulary: str = COMMON  # how tables with a row per token merge if models differ in their tokens
+    family: str = ""  # the kind of network to read the files as; empty: the recognized one
     adapt: DraftStep | None = None
     test_data: dict[str, Any] = field(default_factory=dict)  # the images to learn from, for chains that need them
     data_files: DataFiles = field(default_factory=DataFiles)  # files of data from an opened recipe file

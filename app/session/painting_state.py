@@ -20,7 +20,7 @@ STALE_SECONDS = 0.5  # seconds in which the browser may still send the address t
 
 @dataclass
 class StoredPainting:
-    """A painting, the text of its factors in the address, and when that text was written (monotonic seconds)."""
+    """A painting, its text in the address with that text's factors, and when it was written (monotonic seconds)."""
 
     painting: Painting
     text: str = ""

@@ -62,7 +62,7 @@ class Headless:
     def open_chart(self, address: PageAddress, key: str, position: str, allow_other: bool = False) -> RecordedChart:
         """The chart ``key`` of a view; the first chart if the key is empty, or missing and ``allow_other`` is True.
 
-        Raises SnapshotError, which begins with ``position``.
+        Raises SnapshotError, which begins with ``position``: where the address is written, such as a step of a lesson.
         """
         if address not in self.drawn_charts:
             self.drawn_charts[address] = _run_page(_open_page(address, position), address, position)

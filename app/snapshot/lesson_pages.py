@@ -111,7 +111,7 @@ def _make_step(
     def html(text: str) -> Markup:
         return writer.html(fill_facts(text, facts))
 
-    question = html(step.ask)
+    question = html(step.ask)  # first, because a word is explained where the step first uses it
     guess = _make_guess(step, writer, facts, context) if step.guess else None
     control = step.controls[0] if step.kind == kinds.DO and step.controls else ""
     figure = figures.draw_step_figure(number, {}, control)
@@ -144,7 +144,7 @@ def _check_slider_values(step: Step, number: int, figure: StaticFigure, context:
     return tuple(bool(is_met(step.goal, context, {**view, slider.key: value})) for value in slider.values)
 
 
-def _make_guess(step: Step, words: StepMarkdown, facts: Mapping[str, Fact], context: LessonContext) -> StaticGuess:
+def _make_guess(step: Step, writer: StepMarkdown, facts: Mapping[str, Fact], context: LessonContext) -> StaticGuess:
     guess = step.guess
     assert guess is not None
     truth = [compute_fact(spec, context) for spec in step.truth]
@@ -153,7 +153,7 @@ def _make_guess(step: Step, words: StepMarkdown, facts: Mapping[str, Fact], cont
         low=guess.low,
         high=guess.high,
         unit=guess.unit,
-        options=tuple(words.line(fill_facts(option, facts)) for option in guess.options),
+        options=tuple(writer.line(fill_facts(option, facts)) for option in guess.options),
         at=tuple(f"{position:g}" for position in guess.at),
         axis=guess.axis,
         most_marks=guess.most,

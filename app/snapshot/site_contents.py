@@ -20,7 +20,10 @@ class StaticAnswer:
 
 @dataclass(frozen=True)
 class StaticGuess:
-    """A guess of a step: ``kind`` with its bounds, options or points ``at``, and the measured values by label."""
+    """A guess of a step: ``kind`` with its bounds, its options or, for a curve, its points ``at`` on ``axis``.
+
+    ``truth`` has the measured values by label.
+    """
 
     kind: str
     low: float

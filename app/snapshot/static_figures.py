@@ -84,5 +84,5 @@ def _index_of_text(text: str, indices: dict[str, int]) -> int:
 def _draw_figure(recorded: RecordedChart) -> Any:
     from viz.chart_registry import find
 
-    view = recorded[0]
+    view = recorded[0]  # drawn without "present", the large type of a projector
     return find(view.key)(view.table, **{name: value for name, value in view.options.items() if name != "present"})

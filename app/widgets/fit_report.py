@@ -36,7 +36,9 @@ SAMPLED_NOTE = "Whether text tensors were trained is known only after reading ev
 
 
 def check_models(pretrained: str, experts: Mapping[str, str], family: str = "", vocabulary: str = COMMON) -> FitReport:
-    """The current report on models of a ``family`` (empty for CLIP) whose vocabularies merge by ``vocabulary``.
+    """The current report on models of a ``family``, the kind of network to read them as (empty: the recognized one).
+
+    ``vocabulary`` says how tables with a row per token merge if models differ in their tokens.
 
     Raises:
         CheckpointError: a file cannot be opened.
@@ -131,7 +133,7 @@ def _list_sentences(sentences: Sequence[str]) -> str:
 
 
 def _draw_groups(report: FitReport) -> None:
-    """Draw the number of occurrences of each problem in each checkpoint."""
+    """Draw the number of occurrences of each problem in each checkpoint; a group has one problem of one checkpoint."""
     groups = [group for group in report.groups if group.problem != OPENING]
     if not groups:
         st.markdown("No tensor is missing or extra, or has another shape or type.")
@@ -286,7 +288,7 @@ def find_job(key: str, subject: str) -> Job | None:
 
 @click_errors.guard_callback
 def _start_check(subject: str, pretrained: str, experts: Mapping[str, str]) -> None:
-    words = ["fit", f"--pretrained={pretrained}", "--values", "--keep"]
+    words = ["fit", f"--pretrained={pretrained}", "--values", "--keep"]  # read every value, and store the report
     words += [f"--expert={name}={reference}" for name, reference in experts.items()]
     page_data.job_queue().command(
         CHECK_JOB, subject, f"Checking every number of {plural(len(experts), 'expert')}", words

@@ -1,6 +1,7 @@
 """A paper's claims next to our numbers, and whether ours have the same direction.
 
-A claim is a comparison that a paper prints, such as one method against another; each belongs to views of the app.
+A claim is a comparison of two values that a paper prints; each belongs to views of the app. ``claims_in_words`` makes the
+text of a view's claims, which also goes into the report; ``draw_claims`` shows it on the page.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ PAGE_ORIGIN = "here"  # origin of facts that a page has just computed
 
 
 def claims_in_words(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
-    """The lines of a view, one for each claim, as Markdown for the page and for the report; empty without a claim.
+    """A heading and a line for each claim of a view (its key, such as "masks/saliency"); empty without a claim.
 
-    ``shown`` are facts that the page has just computed, by their names in claims; they are not stored.
+    Our numbers are facts from stored results. ``shown`` are facts that the page has just computed, by their names in
+    claims; they replace stored ones.
     """
     facts = shown or {}
     return _join_lines(
@@ -56,9 +58,9 @@ def _join_lines(lines: Sequence[str]) -> str:
 
 
 def draw_claims(claims_text: str, sources: Sequence[Run | Sweep] = ()) -> None:
-    """Draw the lines of ``claims_in_words``; nothing if there are none.
+    """Draw the text of ``claims_in_words``; nothing if it is empty.
 
-    They are folded if our numbers come from none of the runs and sweeps on the page, ``sources``.
+    ``sources`` are the runs and sweeps on the page. If our numbers come from none of these, the lines are folded.
     """
     if not claims_text:
         return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 QUESTION = "What if this layer were put back?"
 PUT_BACK, GIVE_BACK, SCALE = "put back", "give it back to an expert", "scale"
 ACTIONS = (PUT_BACK, GIVE_BACK, SCALE)
-SCOPE_EXTENTS = {"this tensor": "tensor", "its block": "block", "its kind": "kind"}
+SCOPE_EXTENTS = {"this tensor": "tensor", "its block": "block", "its kind": "kind"}  # kind: all tensors of its role
 GIVE_BACK_NOTE = (
     "This cannot be a factor of the merged weights, so it is another experiment: before the merge, {scope} keeps only "
     "the task vector of **{expert}**, times {factor:.3g}. A merge that sums task vectors then has {result} there. "
@@ -98,7 +98,7 @@ def _change_recipe(run: Run, recipe: Recipe, layer: ChosenLayer, action: str, ro
         changed = layer_changes.restrict_to_expert(
             recipe, layer, expert, f"{title}, {clean_text(scope)} as {expert_title}'s"
         )
-        full_factor = layer_changes.single_factor(recipe)
+        full_factor = layer_changes.single_factor(recipe)  # with it the layer gets the expert's own weights
         factor = min(full_factor, MAX_FACTOR)
         result = (
             "the expert's own weights"

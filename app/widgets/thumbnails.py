@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Thumbnail(NamedTuple):
-    """An image with its class, its predictions by label, and its data set where several are shown."""
+    """An image (task:index) with its class, pairs of model and prediction, and its data set if several are shown."""
 
     image: str
     truth: str

@@ -21,10 +21,10 @@ QUESTION_LINES, TEXT_LINES, LINE_SPACING, PARAGRAPH_GAP_LINES = (
     13,
     1.3,
     6,
-)  # a chart's question; type, spacing and gap between paragraphs of a step's text
+)  # a chart's question; type, spacing and gap between paragraphs of the text of a lesson's step
 FORMULA_LINES = 10  # lines by which formulas make a paragraph higher
 CHARACTER_ASPECT = 0.45  # width of a character over its height
-MAX_TEXT_LINES = 216  # most lines of a step's text; longer texts scroll
+MAX_TEXT_LINES = 216  # most lines of that text; longer texts scroll
 PICKER_KEYS = {
     address.RUN: "picker",
     address.RUNS: "compare",

@@ -115,7 +115,7 @@ def _make_cells(table: pd.DataFrame, rows: Sequence[str], columns: tensor_column
 def _make_map(
     values: npt.NDArray[np.float64], scale: heat_maps.ColorScale, index: int, domain: Sequence[float], inner: float
 ) -> Trace:
-    name, shown = ("A", "B", "B − A")[index], index != 1
+    name, shown = ("A", "B", "B − A")[index], index != 1  # B has the color bar of A
     heat = heat_maps.heat(values, scale, xaxis="x", yaxis=AXES[index], ygap=1, showscale=shown, name=name)
     title = {"text": _break_title(scale.title), "side": "top"}
     bar = (

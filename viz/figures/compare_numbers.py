@@ -1,4 +1,7 @@
-"""Numbers of two runs and their difference: scores, agreement, a tensor, its joint space, distances of images."""
+"""Numbers of two runs and their difference: scores, agreement, a tensor, its joint space, distances of images.
+
+The fields ``meta`` of traces are for ``viz.marks``, which writes a figure's numbers as a table.
+"""
 
 from __future__ import annotations
 

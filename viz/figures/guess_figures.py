@@ -1,4 +1,7 @@
-"""Charts of lessons: a learner's guess, or the answers of a class, and the measurement."""
+"""Charts of lessons: a learner's guess, or the answers of a class, and the measurement.
+
+The truth is the measured value. It is withheld until the learner has guessed.
+"""
 
 from __future__ import annotations
 

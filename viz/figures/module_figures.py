@@ -1,4 +1,8 @@
-"""Charts of modules and routers: feature shift, storage, and the experts' weights."""
+"""Charts of modules and routers: feature shift, storage, and the experts' weights.
+
+A module is learned for one task on top of a merged model, to move its features to those of the expert (the feature
+shift is their distance). A router mixes the experts with weights for each image.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting tensors back to pretrained: the change of accuracy, its prediction from one gradient, and drift."""
+"""Putting (reverting) tensors back to pretrained: the change of accuracy, its prediction by a gradient, and drift."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs side by side: their scores by task, measured by Mergescope or imported, and their storage."""
+"""Runs side by side: their scores by task, measured by Mergescope or imported ("given"), and their storage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ IMPORTED_HOVER = (
 LARGEST_SENTENCE = " Largest {metric:plain 30}: {value_words:plain}, {label:plain 30} on {task:plain 30}."
 
 MIB = 1 << 20
-ACCOUNTS: Mapping[str, str] = {
+ACCOUNTS: Mapping[str, str] = {  # way to count the bytes of a merge -> its name
     "paper": "Paper's rule",
     "dense": "Files",
     "sparse": "Changes only",
@@ -162,8 +162,8 @@ def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     """A panel for each metric on its own scale, with an open diamond for each run and task.
 
     Columns: task (with its split, if the file names one), metric, value, low, high (of proportions with a known n, else
-    NaN), origin (the file or program), source ("given" or "program"), better ("higher", "lower" or empty), proportion
-    (bool: drawn as percent).
+    NaN), origin (the file or program), source ("given" by a file, or "program"), better ("higher", "lower" or empty),
+    proportion (bool: drawn as percent).
     """
     table = _format_scores(series.require_finite_rows(table, "value", lack="no score is a number"))
     names = distinct_names(table["run"])

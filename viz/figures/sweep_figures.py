@@ -60,8 +60,8 @@ def sweep_lines(
 ) -> Picture:
     """A panel for each score, with a line and the band of its 95 % interval for every recipe (LwPTV, Fig. 5).
 
-    Columns: line (id of a recipe), x (the value), point (id). Options are those of ``sweep_panels.SweepDrawing``;
-    ``required`` names a score.
+    Columns: line (id of a recipe), x (the value), point (id). ``selected`` is a point, ``required`` a score and its
+    required minimum; for the other options see ``sweep_panels.SweepDrawing``.
     """
     table = table.sort_values(["line", "x"], kind="stable")
     panels = [
@@ -78,7 +78,8 @@ def sweep_lines(
     words = f"Scores against {clean_text(title, 60)}, {plural(len(table), 'point')}."
     words += f" {'; '.join(filter(None, parts))}." if any(parts) else ""
     return sweep_panels.draw(
-        table, panels, PanelGrid(1, 150, 26, 66), SweepDrawing(title, values, lines, note, selected, required), words,
+        table, panels, PanelGrid(columns=1, height=150, gap=26, left=66),
+        SweepDrawing(title, values, lines, note, selected, required), words,
         lambda rows, color: {"line": {"width": 2.5}},
     )  # fmt: skip
 
@@ -102,7 +103,7 @@ def sweep_tasks(
     required: tuple[str, float] | None = None,
     note: str = "",
 ) -> Picture:
-    """A small panel for each task, in-domain ones first; ``required`` names a task. See ``sweep_lines``."""
+    """A small panel for each task, in-domain ones first; ``required`` has a task's minimum. See ``sweep_lines``."""
     table = require_finite_rows(table, "accuracy", lack="no task has an accuracy").sort_values(
         ["line", "x"], kind="stable"
     )
@@ -116,7 +117,8 @@ def sweep_tasks(
     spread = 100 * table.groupby(["task", "title", "line"])["accuracy"].agg(np.ptp)
     most = describe_extreme(spread.reset_index(), "accuracy", "{title:plain 40}, by {accuracy:decimal 1} points")
     return sweep_panels.draw(
-        table, panels, PanelGrid(4, 104, 34, 66), SweepDrawing(title, values, lines, note, selected, required),
+        table, panels, PanelGrid(columns=4, height=104, gap=34, left=66),
+        SweepDrawing(title, values, lines, note, selected, required),
         f"Accuracy on {plural(len(tasks), 'task')} against {clean_text(title, 60)}. It changes most on {most}.",
         lambda rows, color: {
             "size": 6, "line": {"width": 1.8}, "meta": {"columns": {"task": list(map(safe_text, rows["title"]))}},
@@ -167,7 +169,7 @@ def sweep_given(
         largest.append(describe_extreme(rows, "value", largest_template))
     words = f"Imported scores in {plural(len(panels), 'metric')} against {clean_text(title, 60)}."
     return sweep_panels.draw(
-        table, panels, PanelGrid(1, 190, 30, 76), SweepDrawing(title, values, series, note),
+        table, panels, PanelGrid(columns=1, height=190, gap=30, left=76), SweepDrawing(title, values, series, note),
         words + "".join(largest[:3]),
         _diamond_style, "series",
     )  # fmt: skip

@@ -34,7 +34,7 @@ def marks(
     line: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Trace:
-    """A mark for each row, at its columns (or values) ``x`` and ``y``; ``line`` joins them.
+    """A mark for each row, at its columns (or values) ``x`` and ``y``; ``line``, a style, joins them if it is not None.
 
     ``hover`` is a template of ``viz.hover``, with its ``formats``; ``picks`` are the columns that a click returns.
     ``fields`` of plotly's trace replace the usual ones; fields of ``marker`` are replaced one by one.
@@ -156,7 +156,10 @@ def excludes_zero(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
 def rows_by_name(
     table: pd.DataFrame, by: str, names: Sequence[str] | None = None, label: str = "label"
 ) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
-    """Each name in the column ``by`` that has rows, in the order of ``names``, with its rows and its legend entry."""
+    """Each name in the column ``by`` that has rows, in the order of ``names``, with its rows and its legend entry.
+
+    The entry has the text in the column ``label``.
+    """
     column = table[by].astype(str)
     for name in distinct_names(column) if names is None else names:
         rows = table[column == name]

@@ -1,4 +1,8 @@
-"""Parts of the charts of sweeps: a grid of small line plots, the selected point, points that fail a requirement."""
+"""Parts of the charts of sweeps: a grid of small line plots, the selected point, points that fail a requirement.
+
+A requirement is a score, or the accuracy on a task, that must reach a minimum. Whether it does is only certain to a
+degree: the share of random draws of the images in which it does.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from viz.parts import axes, legends, series
 FAILING = theme.FAILING  # color of values below the requirement
 SELECTED_POINT = {"color": theme.ACCENT, "width": 1.5, "dash": "dot"}  # the line at the selected value
 SCORES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
-REQUIREMENT_COLUMNS = ("meets", "certainty")  # columns: whether a point meets it, and the share of draws where it does
+REQUIREMENT_COLUMNS = ("meets", "certainty")  # columns: whether a point meets it, and that share of draws
 REQUIREMENT_HOVER = "[<br>{meets:verdict} the requirement][, which {certainty:percent 0} of the draws do]"
 TEXT_FORMATS: Mapping[str, Callable[[Any], str]] = {"verdict": lambda meets: "meets" if meets else "does not meet"}
 BELOW_PX, GAP_SHARE = 52, 0.03  # px under the plots, and the share of the width between two of them

@@ -1,8 +1,8 @@
 """The tensors of a model as the columns of a figure: their order, the names of their groups, lines between these.
 
 Groups are sections of the network ("embeddings", "block 3", "encoder block 3", "output") or kinds of layer. In a
-network with several towers every section begins with the tower's name; ticks are the blocks' numbers there, too, with
-the tower below them.
+network with several towers (encoder and decoder, say) every section begins with the tower's name; ticks are the blocks'
+numbers there, too, with the tower below them. A canvas is the chart ``manual_canvas``, on which factors are painted.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ class Section:
 def write_report(report: Report, private: private_names.PrivateNames) -> str:
     """The document; raises ReportError if something private is in it, or if it has neither view nor entry.
 
-    The learner's own words in ``entries`` are not checked.
+    Entries are a learner's answers at the steps of a lesson; ``kept`` is JSON from which the app restores them. Both
+    contain what the learner typed, and are not checked for private text.
     """
     if not report.views and not report.entries:
         raise ReportError("There is nothing in the report yet. Add views to it first.")
@@ -61,13 +62,14 @@ def write_report(report: Report, private: private_names.PrivateNames) -> str:
         title=title,
         counts=_counts_in_words(report),
         sections=[_make_section(report, number, view) for number, view in enumerate(report.views, 1)],
-        first_of={source.digests: source for source in reversed(report.sources)},  # the first of the same inputs
+        # by digests of inputs: the first source with them, to which later sources refer
+        first_of={source.digests: source for source in reversed(report.sources)},
         fold_recipes=len(report.sources) > MAX_NAMED_RUNS,  # many recipes would hide how the runs differ
     )
     style, draw = (_read_file(name) for name in ("style.css", "draw.js"))
-    private_names.check_document(
-        write_body(report=replace(report, entries=(), kept="")) + style + draw, private
-    )  # without plotly.js, which has nothing private and is megabytes long
+    checked = write_body(report=replace(report, entries=(), kept=""))
+    # plotly.js is not checked: it has nothing private and is megabytes long
+    private_names.check_document(checked + style + draw, private)
     return _fill_page(
         title, write_body(report=replace(report, kept=escape_script(report.kept))), has_figures=bool(report.views)
     )
@@ -134,6 +136,7 @@ def _make_section(report: Report, number: int, view: ReportView) -> Section:
     """Draw a view and build its section."""
     from viz.chart_registry import find
 
+    # "present" is the large type of a projector, which a document does not need
     chart, options = find(view.key), {name: value for name, value in view.options.items() if name != "present"}
     figure = chart(view.table, **options)
     by_id = {source.id: source for source in report.sources}

@@ -1,4 +1,8 @@
-"""Published experiments as pages show them: costs, permission to download, and tables."""
+"""Published experiments as pages show them: costs, permission to download, and tables.
+
+An experiment is a paper's table that can be computed again from checkpoints on the Hub (Hugging Face). A choice is the
+part of it that the user runs: rows, tasks and numbers of images. A variant is one merge of the table.
+"""
 
 from __future__ import annotations
 

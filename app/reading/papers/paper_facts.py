@@ -2,7 +2,8 @@
 
 On the bundled benchmark they come from its library alone, never from the user's own merges and sweeps.
 
-A claim names its fact; None means that a table which the fact needs is not stored.
+A claim names its fact; None means that a table which the fact needs is not stored. Runs of one subject merge the same
+checkpoints and are scored on the same benchmark. A line of a sweep is one of its recipes, by its index.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ def _list_full_merges() -> list[Run]:
 
 
 def find_preset_run(key: str, runs: Sequence[Run]) -> Run | None:
-    """The run of a preset on all experts of the benchmark, among runs of one subject."""
+    """The run of a preset on all experts of the benchmark, among runs of one subject.
+
+    For large models papers set some parameters differently.
+    """
     models = page_data.benchmark_models()
     recipe = find_preset(key).recipe(
         models.pretrained, dict(models.experts), large=page_data.is_large(models.pretrained)
@@ -203,6 +207,7 @@ def _compare_ranks(method: str, cut: float) -> Comparison | None:
 
 def _compare_with_whole(table: pd.DataFrame, method: str, chosen: pd.Series[bool]) -> Comparison | None:
     """The first row of a method, the whole method, compared with the first chosen row."""
+    # the other rows of a method leave a part of it out
     whole, other = table[table["method"] == method], table[(table["method"] == method) & chosen]
     return accuracy_facts.compare_averages(whole.iloc[0], other.iloc[0]) if len(other) else None
 
@@ -222,7 +227,7 @@ def _compute_masks(ratio: float) -> pd.DataFrame | None:
 
     runs = _list_full_merges()
     return (
-        apply_ratio(page_data.saliency(runs[0], page_data.list_merges(page_data.stored_runs()))[0], ratio, True)
+        apply_ratio(page_data.saliency(runs[0], page_data.list_merges(page_data.stored_runs()))[0], ratio, shared=True)
         if runs
         else None
     )
@@ -353,4 +358,4 @@ FACTS: Mapping[str, Fact] = {
     "agreement": _compare_agreement,
     "times": _compare_times,
 }
-PAGE_FACTS = ("swing",)  # facts that a page computes itself and passes on
+PAGE_FACTS = ("swing",)  # names of facts that a page computes itself and passes to ``paper_line.claim_lines``

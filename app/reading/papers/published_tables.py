@@ -1,4 +1,8 @@
-"""Published figures next to ours: the stored run for each row of a paper's tables, and the table of both."""
+"""Published figures next to ours: the stored run for each row of a paper's tables, and the table of both.
+
+A figure is one row of a paper's table for one tower: the accuracies of a chain. A tower is an image encoder's
+architecture, such as ViT-B/32.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +54,8 @@ AVERAGES = ("In", "Out", "H", "Norm.")
 INTERVALS = ("In, 95%", "Out, 95%")
 CELL_FONT, CELL_MARGINS, MAX_CELL_WIDTH = 11, 20, 260  # px; the font is 14, but narrower than those of charts
 CHAIN, SOURCE, NOTE = ("", "Chain"), ("", "Source"), ("", "Note")
-Line = dict[tuple[str, str], str]
-Steps = list[tuple[dict[str, Any], dict[str, Any]]]
+Line = dict[tuple[str, str], str]  # cells of a row of the table, by the two heads of their columns
+Steps = list[tuple[dict[str, Any], dict[str, Any]]]  # values and defaults of the parameters of each step
 
 
 @dataclass(frozen=True)
@@ -270,7 +274,7 @@ def column_settings(table: pd.DataFrame) -> dict[int, Any]:
         missing_width = _cell_width(group) - sum(widths[index] for index in indices)
         for index in indices:
             widths[index] += max(0, math.ceil(missing_width / len(indices)))
-    return {
+    return {  # column 0 of the shown table is its index
         index + 1: _make_column(group, name, width)
         for index, ((group, name), width) in enumerate(zip(table.columns, widths, strict=True))
     }

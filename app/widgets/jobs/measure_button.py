@@ -91,7 +91,7 @@ def _draw_button(key: str, run_ids: Sequence[str]) -> None:
 
 def _find_job(key: str, run: Run) -> Job | None:
     """The newest job with this measurement of the run, or of another run with the same result."""
-    shared = find_measurement(key).subject == SubjectKind.EXPERTS
+    shared = find_measurement(key).subject == SubjectKind.EXPERTS  # runs that merge the same experts have one result
     for job in page_data.job_queue().list_benchmark_jobs():
         if job.kind == key and (job.subject == run.id or (shared and _same_experts(job.subject, run))):
             return job

@@ -106,7 +106,10 @@ def _draw_tray(was_live: bool) -> None:
 
 
 def draw_job(job: Job, position: str) -> None:
-    """Draw one job: its progress, the time left, and its buttons."""
+    """Draw one job: its progress, the time left, and its buttons.
+
+    ``position`` names where it is drawn, "tray" or a place on a page, and makes the buttons' keys unique.
+    """
     click_errors.rerun_for_problem()
     with st.container(border=True, gap="xsmall"):
         st.markdown(page_text.safe_text(job.title, 60))
@@ -229,7 +232,7 @@ def draw_merge_links(job: Job) -> None:
 
 def draw_measurement_link(job: Job) -> None:
     """Draw a link to the view of a job's measurement, or to the result of a command."""
-    if job.words:
+    if job.words:  # those of a command line
         exported = job.kind.startswith("export")
         link_query = {address.MODELS_VIEW: "runs", address.SELECTED_RUNS: job.subject} if exported else {}
         link_query |= {address.MODELS_VIEW: "data"} if job.kind in {"data", PUBLISHED} else {}

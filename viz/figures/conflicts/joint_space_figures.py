@@ -1,4 +1,7 @@
-"""The joint space of all experts' matrices of one layer: singular values, each expert's energy, pruned entries."""
+"""The joint space of all experts' matrices of one layer: singular values, each expert's energy, pruned entries.
+
+It is spanned by the directions of a singular value decomposition of all of these matrices together (the method DRM).
+"""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ VALUE_TITLES = {  # -> title of the axis, and how the alt text begins
         "Accuracy relative to the experts'",
     ),
 }
+# Here ``meta`` has the true sizes for ``viz.marks``, because marks are shifted sideways.
 SPREAD = 0.56  # share of the distance between two sizes that the methods take side by side
 SUBSET_HOVER = (
     "<b>{method}, {size:plural expert}</b><br>{members:text 120}<br>{accuracy:percent}, {normalized:percent} of the "

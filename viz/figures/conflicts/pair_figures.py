@@ -162,7 +162,7 @@ def pair_depth(
 
 def _draw_line(rows: pd.DataFrame, column: str, name: str, **style: Any) -> Trace:
     """A line with a step for every tensor that has a number."""
-    finite = series.finite_rows(rows, column)
+    finite = series.finite_rows(rows, column)  # ``meta`` tells ``viz.marks`` to list the line's numbers, too
     x, y, meta = axes.step_edges(finite.index), np.repeat(finite[column], 2), {"numbers": True, "steps": True}
     return series.line(x, y, name, {"color": theme.INK, **style}, legendgroup=name, meta=meta)
 

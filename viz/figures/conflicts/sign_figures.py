@@ -1,4 +1,8 @@
-"""Signs of the experts' task vectors: where they agree, and whose entries survive an election of signs."""
+"""Signs of the experts' task vectors: where they agree, and whose entries survive an election of signs.
+
+A space is a basis in which the vectors are compared: the weights themselves, or a joint space of DRM. Each nonzero
+entry of an expert votes for its sign; an election adds the entries at a position, and elects the sign of the sum.
+"""
 
 from __future__ import annotations
 
@@ -122,6 +126,7 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
 def _position_bars(table: pd.DataFrame, bases: dict[str, float]) -> pd.DataFrame:
     """The table with the middle, width and base of every bar; bars of two states are side by side in their bin."""
     width = table["high"] - table["low"]
+    # two states are half a bar left and right of the middle, a single one in the middle
     side = np.where(table["state"] == "before", -0.5, 0.5) * BAR_WIDTH * (table["state"].nunique() - 1)
     pruned = "pruned to " + table["density"].map(lambda density: percent(density, 0))
     return table.assign(

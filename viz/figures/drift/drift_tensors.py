@@ -104,7 +104,8 @@ def drift_objective(
     """For every tensor the sum of squared drifts over all tasks, as a multiple of the pretrained layer's: LOT, Eq. 6.
 
     Columns: merged, pretrained, mean and least: Σ_k ‖X_k (T - T_k)‖² for the merged tensor, the pretrained one, the
-    mean of the experts and LOT's own solution. ``label`` is the name of the run whose id is ``run``.
+    mean of the experts and LOT's own solution. X_k are the layer's inputs for task k, T_k is the change of the tensor
+    in its expert, and T the one in the compared model. ``label`` is the name of the run whose id is ``run``.
     """
     columns = tensor_columns.TensorColumns.from_table(table)
     rows = columns.tensors[columns.tensors["pretrained"] > 0]

@@ -1,4 +1,7 @@
-"""Matrices of tokens, blocks and heads of one image: what drifts, where attention changes, what restores an answer."""
+"""Matrices of tokens, blocks and heads of one image: what drifts, where attention changes, what restores an answer.
+
+The columns other, reference and donor are keys of the model that a run is compared with, whose title is in against.
+"""
 
 from __future__ import annotations
 

@@ -29,8 +29,9 @@ def image_attention(
 ) -> Picture:
     """A column for each model and a row for each view of one block, or for each block in one view.
 
-    Columns: view ("head 0", "mean of heads", "rollout", "contribution"), share (of the view, sums to 1 over the
-    tokens). For ``picture`` and ``wide`` see ``picture_grid.draw_model_grids``.
+    Columns: view ("head 0", "mean of heads", "rollout": attention multiplied through the blocks so far, "contribution":
+    length of what a token adds to the class token), share (of the view, sums to 1 over the tokens). For ``picture`` and
+    ``wide`` see ``picture_grid.draw_model_grids``.
     """
     fixed = "block" if check_option("by", by, tuple(ROW_TITLES)) == "view" else "view"
     if table[fixed].nunique() > 1:

@@ -88,6 +88,7 @@ def manual_canvas(
         _draw_row_names(experts),
     ])  # fmt: skip
     _lay_out(fig, columns, experts, (strip / inner, (strip + GAP) / inner))
+    # (a) and (b) are the guides above, see ``saliency_matrix``
     caption = [] if small else [theme.caption("(c) Factors, painted by hand", 1)]
     rule = axes.horizontal_line(rows - 1.5, {"color": theme.FADED, "width": 1}, xref="paper", layer="above")
     frame = outline([*experts, ""], columns.names, selected, xref="x", yref="y")
