@@ -1,7 +1,7 @@
 """A paper's claims next to our numbers, and whether ours have the same direction.
 
-A claim is a comparison of two values that a paper prints; each belongs to views of the app. ``claims_in_words`` makes the
-text of a view's claims, which also goes into the report; ``draw_claims`` shows it on the page.
+A claim is a comparison of two values that a paper prints; each belongs to views of the app. ``claims_in_words`` makes
+the text of a view's claims, which also goes into the report; ``draw_claims`` shows it on the page.
 """
 
 from __future__ import annotations

@@ -358,4 +358,4 @@ FACTS: Mapping[str, Fact] = {
     "agreement": _compare_agreement,
     "times": _compare_times,
 }
-PAGE_FACTS = ("swing",)  # names of facts that a page computes itself and passes to ``paper_line.claim_lines``
+PAGE_FACTS = ("swing",)  # names of facts that a page computes itself and passes to ``paper_line.claims_in_words``
