@@ -1,7 +1,7 @@
-"""What mkdocs does beside the pages that lie in this folder, while it builds the site.
+"""Hooks of mkdocs, which add pages to the site that are not files in docs/.
 
-It adds documents from other folders and pages written from data: the methods, the command line, the app's addresses and
-words. It drops from links what no page of the site holds, and from code blocks what only their test reads.
+Some come from other folders; others are generated from data: the methods, the command line, the app's addresses and
+words. Links to files that the site lacks become plain text, and code blocks lose the words that only tests read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import yaml
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-ELSEWHERE = {
+PAGES_OUTSIDE_DOCS = {
     "CONTRIBUTING.md": "contributing.md",
     "CITATION.md": "citation.md",
     "CHANGELOG.md": "changelog.md",
@@ -30,9 +30,9 @@ WORDS = re.compile(r"^(\s*```\w+) .+$", re.MULTILINE)  # behind the language of 
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """The files of the site, with those that lie elsewhere and those that are written here."""
+    """The files of the site, with pages from outside docs/ and generated ones."""
     sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
-    for source, name in ELSEWHERE.items():
+    for source, name in PAGES_OUTSIDE_DOCS.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
     for name, write in WRITTEN.items():
         files.append(File.generated(config, name, content="\n".join(write()) + "\n"))
@@ -42,14 +42,14 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """The text of a page as the site shows it."""
     name = page.file.src_uri
-    source = {page: source for source, page in ELSEWHERE.items()}.get(name, f"docs/{name}")
+    source = {page: source for source, page in PAGES_OUTSIDE_DOCS.items()}.get(name, f"docs/{name}")
 
     def point(link: re.Match[str]) -> str:
         text, target, anchor = link.groups(default="")
         if ":" in target:
             return link[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-        inside = ELSEWHERE.get(path, path.removeprefix("docs/") if path.startswith("docs/") else "")
+        inside = PAGES_OUTSIDE_DOCS.get(path, path.removeprefix("docs/") if path.startswith("docs/") else "")
         return f"[{text}]({posixpath.relpath(inside, posixpath.dirname(name) or '.')}{anchor})" if inside else text
 
     return WORDS.sub(r"\1", LINK.sub(point, markdown))

@@ -1,6 +1,6 @@
 """Opening untrusted paths.
 
-Links that lead out of their folder are refused. So whoever may name the files of a folder reads
+Links that lead out of their folder are refused. So a visitor who may name the files of a folder reads
 only what is stored there.
 """
 

@@ -64,7 +64,7 @@ def shapes(params: MassParams, sizes: Sizes) -> Shapes:
 
 
 def train(network: MergedNetwork, params: MassParams) -> Learned:
-    """Nothing: the stored parts of the tasks serve as the router."""
+    """Return no data: the stored parts of the tasks serve as the router."""
     shapes(params, network.sizes)
     return Learned()
 
