@@ -112,7 +112,9 @@ def _explain_error(error: BaseException) -> tuple[int, str]:
 
 
 def _report_end(call: Call, text: str, code: int) -> None:
-    """Report how the command ended: an error on stderr, also as JSON with ``--json``, and the last event."""
+    """Report how the command ended: an error on stderr, also as JSON with ``--json``, and the last line of the job's
+    file of events, if a job runs the command.
+    """
     if text:
         print(text, file=sys.stderr)
     if text and call.json:

@@ -37,7 +37,9 @@ class RemoteTensors(Protocol):
         ...
 
     def compute(self, on_tensor: Callable[[StoredSlot, Rows, str], None]) -> None:
-        """Compute the tensors and call ``on_tensor`` with each as it arrives: stored values, rows of tables, phase."""
+        """Compute the tensors and call ``on_tensor`` with each as it arrives: stored values, its rows of the run's
+        tables, phase.
+        """
         ...
 
 
@@ -45,9 +47,9 @@ class RemoteTensors(Protocol):
 class MergedSlot:
     """A merged tensor, or a piece of one, ready to be written.
 
-    ``weights`` are the merge's weights before the edits after it, for merges whose layer inputs pass through the merged
-    layers. For merges that count in the same pass, ``count`` is the slot's contribution, and ``final`` whether the slot
-    is the same for every possible count.
+    ``weights`` are the merged weights without the edits that follow the merge; they are set only if the inputs of later
+    layers are computed with the layers merged so far. For merges that count in the same pass, ``count`` is the slot's
+    contribution, and ``final`` whether the slot is the same for every possible count.
     """
 
     stored: StoredSlot
@@ -71,7 +73,7 @@ class MergeStep:
         """The merged values of a slot; ``mask`` (*S) is true for the scalars that the edits keep (None: all)."""
 
         def read_inputs() -> tuple[Moments, ...] | None:
-            with self.lock:  # tensors of a section share its inputs
+            with self.lock:  # tensors of one block share its inputs, which are computed once
                 return self.merged_inputs.moments(slot.parameter, on_detail) if self.merged_inputs is not None else None
 
         slot_with_inputs = slot if self.merged_inputs is None else replace(slot, read_inputs=read_inputs)
@@ -111,9 +113,9 @@ def run_merging_pass(
     in_pieces, counts = all(stage.is_elementwise for stage in stages), merge.method.provisional is not None
     phase = f"Merging with {merge.method.title}"
     stream = Stream(selected, before, in_pieces, meter, phase, notes, cut=make_cut_predicate(inputs, stages))
-    # A part of the tensors cannot give the count, and most whole tensors would be merged again: count in a pass before.
+    # Some of the tensors do not give the count, and with whole tensors nearly all would be merged twice: count first.
     if counts and (selected is not inputs or not in_pieces):
-        meter.total += inputs.work if in_pieces else 0  # otherwise ``count_passes`` includes this pass
+        meter.total += inputs.work if in_pieces else 0  # for whole tensors, the meter's total includes this extra pass
         counting = replace(stream, inputs=inputs, notes=None)
         total = sum(counting.map(lambda slot: stages[-1].run_provisional(slot).count))
         merge, counts = merge.with_count(total), False

@@ -114,7 +114,7 @@ def test_what_cannot_be_measured_is_explained(store, tiny_benchmark, tmp_path):
     experts = {"circles": str(folder / "circles.safetensors"), "mine": str(folder / "digits.safetensors")}
     strange = Recipe.build("weight_averaging", {}, [], tiny_benchmark.pretrained, experts)
     run = execute(strange, store, benchmark=tiny_benchmark, evaluate=False)
-    with pytest.raises(TaskError, match="no exemplars for mine"):
+    with pytest.raises(TaskError, match="no task for mine"):
         measure.measure("drift", store, tiny_benchmark, run.id)
     shutil.copy(folder / "flags.safetensors", folder / "circles.safetensors")
     with pytest.raises(CheckpointError, match="no longer the ones of this run"):

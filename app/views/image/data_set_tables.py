@@ -1,7 +1,7 @@
 """The tables of the charts of answers by depth over whole data sets, from the stored measurement.
 
 An answer "turns" at the depth from which it is the final one; it "parts" where it begins to differ from the
-reference's. An image is "mended" if tokens that are restored from another model, the donor, make its answer right.
+reference's. ``RESTORED_TABLE`` is about images that tokens restored from another model, the donor, make right.
 """
 
 from __future__ import annotations

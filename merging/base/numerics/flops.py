@@ -71,7 +71,9 @@ def polar(rows: int, columns: int) -> float:
 
 
 def core_projection(matrix: LinearMap, ranks: float) -> float:
-    """Operations of orthonormal bases of thin factors, and of expanding a small result into the whole matrix.
+    """Operations of a merge in low-rank form, besides the merge of its small core matrix (ranks, ranks).
+
+    The factors of all task vectors are orthonormalized, and the merged core is expanded to the whole matrix.
 
     ``ranks`` is the sum of the ranks of all factors.
     """

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 CARD_FILE = "README.md"
 SPLIT = "reporting"  # the half of each test set that scores are reported on; the other half serves to choose values
 MAX_WARNING_CHARACTERS = 2000  # characters of a warning
-MAX_TABLE_CHARACTERS = 120  # of a parameter that is a table of rules; the recipe in the card has it in full
+MAX_TABLE_CHARACTERS = (
+    120  # of a parameter with a value for each pattern of layers, such as manual's; the recipe has it in full
+)
 SPLIT_SENTENCES = {  # by the split with whose images a recipe adapts the merged model
     "choosing": "It learned, without labels, from test images other than those of its scores.",
     "reporting": ADAPTS_ON_TEST,

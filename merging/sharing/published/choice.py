@@ -191,7 +191,9 @@ def uses_own_folder(experiment: Experiment, choice: Choice) -> bool:
 
 
 def find_models(experiment: Experiment, choice: Choice) -> PublishedModels:
-    """The models of a choice. Models in a folder are described as the papers' models, whose layout they have."""
+    """The models of a choice. Models in a folder are compared with the papers' models, whose layout they have;
+    their authors are unknown, as the note says.
+    """
     if not uses_own_folder(experiment, choice):
         return experiment.models[choice.experts]
     paper_models = experiment.models.get(PUBLISHED) or next(iter(experiment.models.values()))

@@ -39,7 +39,8 @@ CHANGED_INPUTS_MESSAGE = (
 class MeasurementResult(NamedTuple):
     """The result of a measurement: tables by name, notes for every picture of them (n, seed, split ...), arrays.
 
-    Arrays (*S) hold what is too long for a table, such as features. Their names follow the rules for tables.
+    Arrays (*S) hold what is too long for a table, such as features. Their names are file names without the ending, as
+    those of tables are.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -161,7 +162,7 @@ class Subject:
         if reason := self.benchmark.describe_misfit(opened.pretrained):
             raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         if unknown := [name for name in opened.experts if name not in self.benchmark.experts]:
-            raise TaskError(f"The benchmark has no exemplars for {first_few(unknown, 3)}; name experts like its tasks.")
+            raise TaskError(f"The benchmark has no task for {first_few(unknown, 3)}; name experts like its tasks.")
         return opened
 
     @contextmanager

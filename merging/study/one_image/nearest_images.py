@@ -76,8 +76,9 @@ def list_images(benchmark: Benchmark, tasks: Sequence[str]) -> pd.DataFrame:
 def get_bank(towers: Towers, key: str, tasks: Sequence[str]) -> FeatureBank:
     """The features of these data sets' images in a model of ``towers``.
 
-    Features of a stored run, or of a reference model that was evaluated, are measured once and stored. Those of a draft
-    or of one of several models of a run are computed again on each call, as are all if the store is not writable.
+    Features of a stored run, or of a reference model that was evaluated, are measured once and stored. Those of a
+    draft, a previewed merge without a stored run, or of one of several models of a run are computed again on each call,
+    as are all if the store is not writable.
     """
     run_id = _find_stored_run(towers, key)
     if run_id:

@@ -29,7 +29,7 @@ from merging.tasks.queue.spare_process import SpareProcess
 from merging.tasks.queue.turns import DEFAULT_JOB_SECONDS
 
 POLL_SECONDS = 0.1  # between two checks of a running child
-ORPHAN_POLL_SECONDS = 0.5  # between two checks whether another server's child has ended
+ORPHAN_POLL_SECONDS = 0.5  # between two checks whether a child of another server has ended
 MAX_LOCK_SECONDS = 5.0  # that a server waits while another one submits a job
 ALIVE_SIGNAL_SECONDS = 30.0  # between two signals to other computers that this server is alive
 CANCEL_POLL_SECONDS = 1.0  # between two checks whether another server has cancelled the running job
@@ -51,9 +51,9 @@ class JobQueue(KnownJobs, ABC):
         self._closing = False
         self._threads: list[threading.Thread] = []  # one for each job that may run
         jobs = [(files, record) for files in map(self._files, self._list_ids()) if (record := files.read()) is not None]
-        sweep_up(store, [record for _, record in jobs])
+        sweep_up(store, [record for _, record in jobs])  # removes unfinished files of writers that have ended
         for files, record in jobs:
-            release_space(files, record)
+            release_space(files, record)  # frees the disk space that dead jobs had reserved
 
     def _submit(
         self,
@@ -79,7 +79,7 @@ class JobQueue(KnownJobs, ABC):
         return self.get(job_id)
 
     def submit_again(self, job_id: str, session: str = "") -> Job:
-        """Submit a job that has ended again, unchanged; a live job is not affected.
+        """Submit again, unchanged, a job that has ended; a live job is not affected.
 
         Raises:
             StoreError: there is no such job.
@@ -108,7 +108,7 @@ class JobQueue(KnownJobs, ABC):
             StoreError: the job is live on another benchmark, or the queue is closed.
         """
         if self._closing:
-            raise StoreError("The runner is closed; it takes no more jobs.")
+            raise StoreError("The queue is closed; it takes no more jobs.")
         job = self._read_job(job_id)
         if job is not None and job.is_live and job.benchmark != benchmark:
             raise StoreError(f"“{job.title}” is being computed on another benchmark; wait until that is done.")
@@ -117,9 +117,9 @@ class JobQueue(KnownJobs, ABC):
         return job
 
     def pause(self, job_id: str) -> None:
-        """Ask a running job that can pause to stop at the next point or step; a waiting job is paused at once.
+        """Ask a running job to pause after its current point of a sweep or step of learning.
 
-        Jobs that cannot pause continue.
+        A waiting job pauses at once; jobs that cannot pause continue.
         """
         with self._changed:
             if job_id in self._queue:

@@ -1,7 +1,7 @@
 """Charts of whole data sets: at which depth answers turn, and before which block restored tokens fix them.
 
 Restoring runs a merge with the tokens of a reference model put in before a block. Broken images are those that only the
-reference answers right; a broken image is mended if the merge then answers it right.
+reference answers right; a broken image is fixed if the merge then answers it right.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _match_published(data_set_names: Sequence[str] | None, prompts: Prompts, cla
         )
     if class_count != len(prompts.class_names):
         raise TaskError(f"{prompts.title} has {len(prompts.class_names)} classes; the data set has {class_count}.")
-    how = f"those of {prompts.title}; labels count {prompts.order}"
+    how = f"those of {prompts.title}; label numbers are {prompts.order}"
     return Classes(prompts.class_names, how, (NUMBERS_ONLY_CAUTION.format(prompts.order),))
 
 
