@@ -120,7 +120,7 @@ class Distance:
         return self.sampled and not is_related and not self.unrelated
 
     def _margin(self, statistic: Callable[[list[float]], float]) -> float:
-        """Margin of error of an estimate, by estimates from each group of the sample alone; 0 if all numbers were read."""
+        """Margin of error of an estimate, by estimates from each group of the sample alone; 0 if all were read."""
         if not self.grouped:
             return 0.0
         sample_sums = [sum(sums) for sums in zip(*self.grouped, strict=True)]
