@@ -168,11 +168,13 @@ def text_width(text: str, size: float = SMALL_SIZE) -> float:
     return len(plain) * size * WIDE_CHARACTER
 
 
-def finish_figure(fig: Drawing, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
-    """The figure with template, alt text and height (on a projector the window's); a new ``state`` resets the zoom."""
+def finish_figure(
+    fig: Drawing, key: str, alt: str, height: float, present: bool = False, zoom_key: str = ""
+) -> go.Figure:
+    """The figure with template, alt text and height (on a projector the window's); a new ``zoom_key`` resets zoom."""
     figure_height = PRESENTED_HEIGHT if present else round(height)
     meta = {"alt": clean_text(html.unescape(alt), 600), "key": key}
-    fig.update_layout(template=TEMPLATE, height=figure_height, meta=meta, uirevision=f"{key}:{state}")
+    fig.update_layout(template=TEMPLATE, height=figure_height, meta=meta, uirevision=f"{key}:{zoom_key}")
     return fig.figure()
 
 

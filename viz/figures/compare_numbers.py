@@ -177,7 +177,7 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     subject = f"Saliency of {clean_text(short_name(tensor), 60)}" if tensor else "Saliency"
     higher, lower = (int((sign * table["difference"] > 0).sum()) for sign in (1, -1))
     alt = f"{subject} for {plural(len(table), 'expert')} in both runs: B is higher for {higher} and lower for {lower}."
-    return Picture(fig, alt, 138 + ROW * max(len(names), 3), tensor)
+    return Picture(fig, alt, 138 + ROW * max(len(names), 3), zoom_key=tensor)
 
 
 def _draw_dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
@@ -237,7 +237,7 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
     )  # fmt: skip
     a, b = (plural(int(table[side].notna().sum()), "direction") for side in ("a", "b"))
     alt = f"Singular values of {a} of A and {b} of B; B is larger in {int((table['difference'] > 0).sum())}."
-    return legends.add_legend(fig, alt, 420, str(last), left=84, gap=24)
+    return legends.add_legend(fig, alt, 420, zoom_key=str(last), left=84, gap=24)
 
 
 @chart(
@@ -290,4 +290,4 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
     means = table[table["panel"].isin(panels)].drop_duplicates("panel").set_index("panel")["mean"]
     words = "; ".join(f"{side_names[str(side)]} {real(mean)}" for side, mean in means.items())
     alt = f"Histograms of the distance to the pretrained features. Means: {words}."
-    return Picture(fig, alt, inner + 86, what)
+    return Picture(fig, alt, inner + 86, zoom_key=what)

@@ -55,7 +55,7 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
     ``published`` has method, step, accuracy and source: numbers that authors logged for other models and other images,
     as dotted lines behind.
     """
-    table = series.require_finite_rows(table, "accuracy", lack="no step has an accuracy")
+    table = series.require_finite_rows(table, "accuracy", empty_reason="no step has an accuracy")
     look, means, published_traces = theme.looks(["here"])["here"], _average_tasks(table), []
     if published is not None:
         published = published.assign(label="◇ " + published["method"] + ": " + published["source"])
@@ -119,7 +119,7 @@ def coefficient_steps(
         )
         words += f"{lowest if len(ends) > 1 else ''}."
     fig = _draw_lines(table, "coefficient", title, COEFFICIENT_HOVER, at, experts, band=band)
-    return add_legend(fig, words, state=tensor, **FIGURE_SIZE)
+    return add_legend(fig, words, zoom_key=tensor, **FIGURE_SIZE)
 
 
 @chart(
@@ -152,7 +152,7 @@ def learning_loss(
         tasks = tasks[tasks["expert"] != overall]
     hover = LINE_HOVER + (f"mean loss of the last {window} steps" if window > 1 else "loss") + LOSS_HOVER
     fig = _draw_lines(table, "loss", safe_text(unit), hover, at, experts, window=window, overall=overall)
-    return add_legend(fig, _describe_losses(tasks, table, unit, experts), state=unit, **FIGURE_SIZE)
+    return add_legend(fig, _describe_losses(tasks, table, unit, experts), zoom_key=unit, **FIGURE_SIZE)
 
 
 def _describe_losses(points: pd.DataFrame, table: pd.DataFrame, unit: str, experts: Names) -> str:
@@ -238,7 +238,7 @@ def entropy_loss(table: pd.DataFrame, *, tasks: Names = None, selected: str | No
     left and up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
     """
     plotted = series.require_finite_rows(
-        table.sort_values("step", kind="stable"), "entropy", "loss", lack="no step has both numbers"
+        table.sort_values("step", kind="stable"), "entropy", "loss", empty_reason="no step has both numbers"
     )
     looks = theme.looks(tasks or distinct_names(plotted["task"]))
     fig = Drawing([

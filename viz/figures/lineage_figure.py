@@ -85,7 +85,7 @@ def lineage(table: pd.DataFrame) -> Picture:
         range=[-0.02, 3.02], tickmode="array", tickvals=positions, ticktext=COLUMN_HEADS, side="top", **bare_axis
     )
     fig.update_yaxes(range=[lanes - 0.5, -0.5], showticklabels=False, **bare_axis)
-    return Picture(fig, _describe_steps(table), lanes * (BOX_HEIGHT + BOX_GAP) + TOP + BOTTOM, str(len(table)))
+    return Picture(fig, _describe_steps(table), lanes * (BOX_HEIGHT + BOX_GAP) + TOP + BOTTOM, zoom_key=str(len(table)))
 
 
 def _make_box(node: Mapping[Any, Any]) -> dict[str, Any]:

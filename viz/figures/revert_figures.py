@@ -132,7 +132,7 @@ def drift_and_put_back(
     drift_rank and change_rank (mean ranks of equal numbers). ``correlation`` is Spearman's ρ and the number of tensors;
     ``over`` names the tasks of the accuracy.
     """
-    table = series.require_finite_rows(table, "drift", "change", lack="no tensor has both numbers")
+    table = series.require_finite_rows(table, "drift", "change", empty_reason="no tensor has both numbers")
     table = table.assign(**{f"{name}_rank": table[name].rank(ascending=False) for name in ("drift", "change")})
     fig = Drawing(
         _draw_points(table[table["role"] == role], role, theme.SYMBOLS[index % 8])

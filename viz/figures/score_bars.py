@@ -105,8 +105,8 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names 
     legends.merge_entries(fig)
     below = 54 + (20 if missing_count else 0)
     return legends.add_legend(
-        fig, _describe_highest(table, normalized), inner + 34 + below, str(normalized), left=names_width + 38, right=30,
-        below=below, gap=34, wide=True,
+        fig, _describe_highest(table, normalized), inner + 34 + below, zoom_key=str(normalized), left=names_width + 38,
+        right=30, below=below, gap=34, wide=True,
     )  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     NaN), origin (the file or program), source ("given" by a file, or "program"), better ("higher", "lower" or empty),
     proportion (bool: drawn as percent).
     """
-    table = _format_scores(series.require_finite_rows(table, "value", lack="no score is a number"))
+    table = _format_scores(series.require_finite_rows(table, "value", empty_reason="no score is a number"))
     names = distinct_names(table["run"])
     looks = {
         run: look._replace(symbol="diamond-open")
@@ -236,7 +236,9 @@ def storage(table: pd.DataFrame) -> Picture:
     if unknown := sorted(set(table["account"].astype(str)) - set(ACCOUNTS)):
         known_accounts = ", ".join(ACCOUNTS)
         raise ChartError(f"storage does not know the account {clean_text(unknown[0])!r}; it takes {known_accounts}")
-    sums = series.require_finite_rows(_sum_accounts(table), "bytes", lack="these runs did not record their storage")
+    sums = series.require_finite_rows(
+        _sum_accounts(table), "bytes", empty_reason="these runs did not record their storage"
+    )
     runs = table.drop_duplicates("run")
     lines = [textwrap.wrap(clean_text(label), 24, max_lines=3, placeholder=" …") for label in runs["label"]]
     accounts = [account for account in ACCOUNTS if account in set(sums["account"])]

@@ -237,8 +237,8 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     fig = plane.draw(_draw_marks_by_change(plotted), window, labels, arrows, left_out, outside)
     notes_height = theme.LINE_HEIGHT * len(outside)
     return legends.add_legend(
-        fig, _describe_best_change(after, left_out, edit), 592 + notes_height, edit, left=plane.LEFT, right=plane.RIGHT,
-        gap=10, below=82 + notes_height,
+        fig, _describe_best_change(after, left_out, edit), 592 + notes_height, zoom_key=edit, left=plane.LEFT,
+        right=plane.RIGHT, gap=10, below=82 + notes_height,
     )  # fmt: skip
 
 

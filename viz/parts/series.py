@@ -179,11 +179,11 @@ def numbers(rows: pd.DataFrame, values: str | Any) -> Values:
     return _floats(rows[values] if isinstance(values, str) else values)
 
 
-def require_finite_rows(table: pd.DataFrame, *columns: str, lack: str) -> pd.DataFrame:
-    """``finite_rows``, at least one. Raises NothingToDraw with the reason ``lack``."""
+def require_finite_rows(table: pd.DataFrame, *columns: str, empty_reason: str) -> pd.DataFrame:
+    """``finite_rows``, at least one. Raises NothingToDraw with the reason ``empty_reason``."""
     rows = finite_rows(table, *columns)
     if rows.empty:
-        raise NothingToDraw(f"Nothing to draw: {lack}.")
+        raise NothingToDraw(f"Nothing to draw: {empty_reason}.")
     return rows
 
 

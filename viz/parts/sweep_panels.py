@@ -113,8 +113,8 @@ def draw(
     fig.update_layout(shapes=shapes, annotations=[*fig.annotations, *notes])
     gap = 30 if grid.columns > 1 else 14  # with room for a caption
     return legends.add_legend(
-        fig, f"{words} {clean_text(sweep.note, 300)}".strip(), inner + gap + BELOW_PX + note_height, sweep.title,
-        left=grid.left, right=24, below=BELOW_PX + note_height, gap=gap,
+        fig, f"{words} {clean_text(sweep.note, 300)}".strip(), inner + gap + BELOW_PX + note_height,
+        zoom_key=sweep.title, left=grid.left, right=24, below=BELOW_PX + note_height, gap=gap,
     )  # fmt: skip
 
 

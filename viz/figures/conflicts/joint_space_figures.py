@@ -102,7 +102,7 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
         f"{percent(energy, 2)} of the energy; half of it is in the first "
         f"{count(int((table['energy'] < 0.5).sum()) + 1)}."
     )
-    return add_legend(fig, alt, 300, str(last), left=76, gap=24)
+    return add_legend(fig, alt, 300, zoom_key=str(last), left=76, gap=24)
 
 
 @chart(
@@ -186,7 +186,7 @@ def joint_energy(table: pd.DataFrame, *, value: str = "norm", selected: str | No
         shapes=outline(experts, list(map(str, starts)), (selected, None)), showlegend=False, barmode="overlay",
         margin={"l": left, "r": heat_maps.RIGHT, "t": heat_maps.TOP, "b": heat_maps.BOTTOM},
     )  # fmt: skip
-    return Picture(fig, _describe_energy(table, len(experts)), heat_maps.map_height(len(experts)), value)
+    return Picture(fig, _describe_energy(table, len(experts)), heat_maps.map_height(len(experts)), zoom_key=value)
 
 
 def _describe_energy(table: pd.DataFrame, experts: int) -> str:
@@ -238,7 +238,9 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False) -> Picture:
         y = _make_ticks(rows["row"], 3, "Direction" if first else "Output")
         _add_panel(fig, title, heat_maps.heat(values, scale, name=step), ends, PANEL / HEIGHT, x, y)
     fig.update_layout(margin={"l": LEFT, "r": RIGHT, "t": TOP, "b": BOTTOM}, showlegend=False)
-    return Picture(fig, _describe_steps(by_step, experts), HEIGHT + TOP + BOTTOM, f"{len(experts)}:{len(table)}")
+    return Picture(
+        fig, _describe_steps(by_step, experts), HEIGHT + TOP + BOTTOM, zoom_key=f"{len(experts)}:{len(table)}"
+    )
 
 
 def _to_matrix(rows: pd.DataFrame) -> Any:

@@ -81,7 +81,7 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
     fig.update_yaxes(title={"text": title}, tickformat=".0%")
     remaining = [f"{plural(len(methods) - 7, 'method')} more"] if len(methods) > 7 else []
     alt = f"{beginning} by number of experts merged, mean over subsets: {'; '.join([*parts[:7], *remaining])}."
-    return add_legend(fig, alt, 468, value, left=66, gap=12)
+    return add_legend(fig, alt, 468, zoom_key=value, left=66, gap=12)
 
 
 @chart(

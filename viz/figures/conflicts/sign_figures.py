@@ -70,7 +70,7 @@ def sign_layers(
     scale = VALUE_SCALES[check_option("value", value, tuple(VALUE_SCALES))]
     layers, spaces = plural(table["tensor"].nunique(), "layer"), plural(table["space"].nunique(), "space")
     return heat_maps.heat_map(
-        table, "space", value, scale._replace(limits=limits or scale.limits), LAYER_HOVER, selected, state=value,
+        table, "space", value, scale._replace(limits=limits or scale.limits), LAYER_HOVER, selected, zoom_key=value,
         alt=f"Sign agreement in {layers} and {spaces}." + describe_extreme(table, "excess", FARTHEST_SENTENCE),
     )  # fmt: skip
 
@@ -91,7 +91,7 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     with a vote), random (the same for random signs with these numbers of votes), mean (agreement), null (of random
     signs), kept (share of all entries that vote), positions. ``what`` is the name of the counted tensors.
     """
-    table = series.require_finite_rows(table, "low", "high", "share", "random", lack="no share is a number")
+    table = series.require_finite_rows(table, "low", "high", "share", "random", empty_reason="no share is a number")
     spaces = distinct_names(table["space"])
     tallest = max(float(table[["share", "random"]].max().max()), 0.05)
     step = tallest * LANE / (LANE - CAPTION)  # distance of the lanes, in the units of the shares
@@ -119,7 +119,7 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     fig.update_layout(barmode="overlay", annotations=captions)
     inner = LANE * len(spaces) + 12 + BOTTOM
     return add_legend(
-        fig, _describe_histogram(table, what), inner, str(len(spaces)), left=66, right=20, below=BOTTOM, gap=12
+        fig, _describe_histogram(table, what), inner, zoom_key=str(len(spaces)), left=66, right=20, below=BOTTOM, gap=12
     )
 
 
@@ -206,7 +206,7 @@ def election_layers(
     )  # fmt: skip
     columns.lay_out(fig, selected)
     fig.update_layout(barmode="stack", bargap=0.1)
-    return add_legend(fig, _describe_election(table), 368, value, left=84, right=24, gap=12)
+    return add_legend(fig, _describe_election(table), 368, zoom_key=value, left=84, right=24, gap=12)
 
 
 def _describe_election(table: pd.DataFrame) -> str:

@@ -102,7 +102,7 @@ def drift_depth(table: pd.DataFrame, *, value: str = "cosine", band: str | None 
     )  # fmt: skip
     fig.update_yaxes(title={"text": f"Feature drift:<br>{VALUE_TITLES[value]}"}, rangemode="tozero")
     alt = _describe_drift(table if is_comparison.all() else table[~is_comparison], value)
-    return legends.add_legend(fig, alt, 430, value, left=84, gap=24)
+    return legends.add_legend(fig, alt, 430, zoom_key=value, left=84, gap=24)
 
 
 def _describe_drift(table: pd.DataFrame, value: str) -> str:

@@ -58,7 +58,7 @@ def drift_accuracy(
     task.
     """
     check_option("value", value, tuple(VALUE_TITLES))
-    plotted = series.require_finite_rows(table, value, "lost", lack="no point has both numbers")
+    plotted = series.require_finite_rows(table, value, "lost", empty_reason="no point has both numbers")
     plotted = plotted.assign(drift=plotted[value], points=100 * plotted["lost"])
     names, labels = distinct_names(plotted["run"]), plotted.drop_duplicates("run")["label"]
     titles = plotted.drop_duplicates("task")["title"]
@@ -94,7 +94,7 @@ def drift_accuracy(
     if missing_count:
         (note,), _ = axes.make_note(f"Left out, one of the numbers is missing: {plural(missing_count, 'point')}", 50)
         fig.add_annotation(note)
-    return Picture(fig, alt, HEIGHT + top, value)
+    return Picture(fig, alt, HEIGHT + top, zoom_key=value)
 
 
 def _draw_outline(rows: pd.DataFrame, symbol: str, entry: dict[str, str]) -> Trace:
@@ -131,7 +131,7 @@ def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None 
     Columns: relative (change of the layer's output over the output, a fraction), mean_square (squared change per
     output).
     """
-    table = series.require_finite_rows(table, "relative", lack="this layer outputs only zeros")
+    table = series.require_finite_rows(table, "relative", empty_reason="this layer outputs only zeros")
     names, tasks = distinct_names(table["run"]), distinct_names(table["task"])
     rows, titles = lanes.Lanes(names, 13, 13 * len(names) + 16), list(table.drop_duplicates("task")["title"])
     looks = theme.looks(runs or names)
@@ -149,7 +149,13 @@ def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None 
         f"{clean_text(labels[str(means.idxmin())], 60)}, {percent(means.min(), 2)}."
     )
     return legends.add_legend(
-        fig, alt, rows.row * max(len(tasks), 3) + 92, tensor, left=axes.names_width(titles) + 40, below=62, gap=30
+        fig,
+        alt,
+        rows.row * max(len(tasks), 3) + 92,
+        zoom_key=tensor,
+        left=axes.names_width(titles) + 40,
+        below=62,
+        gap=30,
     )
 
 

@@ -96,7 +96,7 @@ def feature_map(
     labels = first_few([clean_text(label, 40) for label in table.drop_duplicates("run")["label"]], 4)
     images = plural(int(table["image"].nunique()), "image")
     alt = f"{clean_text(kind)} maps of the features of {images} in {plural(len(plotted), 'group')}: {labels}."
-    return Picture(fig, alt, height, f"{kind}:{len(names)}:{len(table)}")
+    return Picture(fig, alt, height, zoom_key=f"{kind}:{len(names)}:{len(table)}")
 
 
 def _square_ranges(rows: pd.DataFrame) -> tuple[list[float], list[float]]:

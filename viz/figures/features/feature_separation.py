@@ -59,7 +59,7 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
     fig.update_layout(barmode="overlay", showlegend=False, margin={"l": 66, "r": 20, "t": 0, "b": BOTTOM})
     means = hover_texts(table.drop_duplicates("run").head(5), "{label:plain 40} {mean:real}")
     alt = f"Histograms of the distance to the pretrained features for {plural(len(names), 'run')}."
-    return Picture(fig, f"{alt} Means: {'; '.join(means)}.", LANE * len(names) + BOTTOM, str(normalized))
+    return Picture(fig, f"{alt} Means: {'; '.join(means)}.", LANE * len(names) + BOTTOM, zoom_key=str(normalized))
 
 
 @chart(
@@ -73,7 +73,7 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
 def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: Names = None) -> Picture:
     """A dot for each model and data set; k-nearest-neighbor accuracy (knn) has its interval."""
     title = VALUE_TITLES[check_option("value", value, tuple(VALUE_TITLES))]
-    table = series.require_finite_rows(table, value, lack="this value is undefined for these images")
+    table = series.require_finite_rows(table, value, empty_reason="this value is undefined for these images")
     names, tasks = distinct_names(table["run"]), table.drop_duplicates("task")
     looks, lanes = (
         theme.looks(runs or names),
@@ -98,5 +98,5 @@ def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: Names
     alt = f"{title} on {plural(len(tasks), 'data set')}. Mean: {'; '.join(means)}."
     inner = ROW * max(len(tasks), 3) + 10 + BOTTOM
     return legends.add_legend(
-        fig, alt, inner, value, left=axes.names_width(labels, 28) + 40, right=20, gap=10, below=BOTTOM
+        fig, alt, inner, zoom_key=value, left=axes.names_width(labels, 28) + 40, right=20, gap=10, below=BOTTOM
     )  # fmt: skip

@@ -70,7 +70,7 @@ def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "ke
     title = "Component; within each, tensors in forward order"
     fig.update_xaxes(**axes.name_axis(title, components, ticktext=texts, fixedrange=None))
     alt = f"Saliency of {plural(len(table), 'tensor')} by component. Share kept: {_shares_in_words(table, components)}."
-    return legends.add_legend(fig, alt, 350 + BELOW, expert, left=74, right=20, gap=10, below=BELOW)
+    return legends.add_legend(fig, alt, 350 + BELOW, zoom_key=expert, left=74, right=20, gap=10, below=BELOW)
 
 
 @chart(
@@ -113,7 +113,7 @@ def feature_layers(table: pd.DataFrame, *, expert: str = "") -> Picture:
     alt += f"{_shares_in_words(table, components)}; most in {clean_text(most)}, {percent(kept_in[most])}, "
     alt += f"least in {clean_text(least)}, "
     alt += f"{percent(kept_in[least])}."
-    return legends.add_legend(fig, alt, inner + 12 + 56, expert, left=84, right=24, gap=12)
+    return legends.add_legend(fig, alt, inner + 12 + 56, zoom_key=expert, left=84, right=24, gap=12)
 
 
 def _add_states(table: pd.DataFrame) -> pd.DataFrame:

@@ -51,7 +51,7 @@ def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = 
     the images in the alt text.
     """
     title, shares = VALUE_TITLES[check_option("value", value, tuple(VALUE_TITLES))]
-    table = series.require_finite_rows(table, "share", lack="no depth has a share")
+    table = series.require_finite_rows(table, "share", empty_reason="no depth has a share")
     dashed = set(table.loc[table["kind"] == REFERENCE_KIND, "run"])
     names = sorted(distinct_names(table["run"]), key=lambda name: name in dashed)
     looks = theme.looks(runs or [name for name in names if name not in dashed])
@@ -66,7 +66,7 @@ def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = 
     highest = "{label:plain 40} is highest at depth {depth:count}, {share:percent}"
     parts = [describe_extreme(rows, "share", highest) for _, rows, _ in series.rows_by_name(table, "run", names[:3])]
     alt = f"Share by depth of {plural(len(names), 'model')}: {shares}{_images_words(over)}. {'; '.join(parts)}."
-    return legends.add_legend(fig, alt, 340, value, left=84, right=24, gap=14)
+    return legends.add_legend(fig, alt, 340, zoom_key=value, left=84, right=24, gap=14)
 
 
 @chart(
@@ -129,7 +129,9 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     which tokens are put in.
     """
     scale_title, axis_title, shares = TASK_VALUE_TITLES[check_option("value", value, tuple(TASK_VALUE_TITLES))]
-    largest = float(series.require_finite_rows(table, "share", lack="no data set has such images")["share"].max())
+    largest = float(
+        series.require_finite_rows(table, "share", empty_reason="no data set has such images")["share"].max()
+    )
     tasks, depths = table.drop_duplicates("task"), sorted(table["depth"].astype(int).unique())
     last, is_before_block = int(depths[-1]), value == "mended"
     positions = [_depth_words(depth, last) if is_before_block else f"depth {depth:.0f}" for depth in table["depth"]]
@@ -144,7 +146,7 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     alt = f"Share of {shares}{run}, for {plural(len(tasks), 'data set')}. It is highest for "
     position = "before block {depth}" if is_before_block else "at depth {depth}"
     alt += describe_extreme(table, "share", f"{{title:plain 40}} {position}, {{share:percent}}.")
-    return Picture(fig, alt, matrix.matrix_height(fig, len(tasks)), value)
+    return Picture(fig, alt, matrix.matrix_height(fig, len(tasks)), zoom_key=value)
 
 
 def _draw_line(rows: pd.DataFrame, look: theme.Look, shift: float, line: Mapping[str, Any], **fields: Any) -> Trace:

@@ -72,7 +72,7 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     words = f"{sentence} Answers of {plural(len(models), 'model')} by depth: "
     words += "; ".join(hover_texts(pd.DataFrame(finals[:4]), answers))
     words += "." if len(models) <= 4 else f"; and {len(models) - 4} more."
-    return Picture(fig, words.strip(), height, ",".join(models))
+    return Picture(fig, words.strip(), height, zoom_key=",".join(models))
 
 
 def _draw_lines(model_rows: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator[Trace]:
@@ -168,7 +168,7 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
     nearest = table[table["rank"] == min(ranks)].drop_duplicates("model").head(4)
     first = ", ".join(hover_texts(nearest, "{class:plain 30} in {title:plain 40}"))
     alt = f"{sentence} Nearest images of {plural(len(models), 'model')}: first {first}.".strip()
-    return Picture(fig, alt, TOP + BOTTOM + ROW_PX * len(ranks), ",".join(models["model"]))
+    return Picture(fig, alt, TOP + BOTTOM + ROW_PX * len(ranks), zoom_key=",".join(models["model"]))
 
 
 def _add_tile(fig: Drawing, cell: tuple[int, int], words: str, picture: str, framed: bool) -> None:

@@ -102,8 +102,8 @@ def manual_canvas(
             "itemdoubleclick": False,
         },
     )  # fmt: skip
-    # the brush is in the state: the front end forgets the last click with it, so that a cell can be clicked again
-    return Picture(fig, _describe_canvas(factors, columns), inner + TOP + BOTTOM, f"{group}:{brush}")
+    # the brush is in the zoom key: the front end forgets the last click with it, so that a cell can be clicked again
+    return Picture(fig, _describe_canvas(factors, columns), inner + TOP + BOTTOM, zoom_key=f"{group}:{brush}")
 
 
 def _draw_heat_map(factors: Floats, height: float) -> Trace:

@@ -87,7 +87,7 @@ def saliency_matrix(
         annotations=[*([] if guides or group == "part" else columns.end_labels()), *captions],
         margin={"l": left, "r": 92, "t": TOP, "b": bottom}, showlegend=False, barmode="overlay",
     )  # fmt: skip
-    return Picture(fig, _describe_matrix(tensors), inner + TOP + bottom, group)
+    return Picture(fig, _describe_matrix(tensors), inner + TOP + bottom, zoom_key=group)
 
 
 def _draw_saliency(values: Numbers, scale: heat_maps.ColorScale, normalize: bool, domain: list[float]) -> Trace:
@@ -217,7 +217,7 @@ def saliency_tensor(
     )  # fmt: skip
     keepers = f": {first_few(table.loc[kept, 'expert'], 8)}." if kept.any() else "."
     alt = f"{plural(int(kept.sum()), 'expert')} of {len(names)} keep this tensor{keepers}"
-    return Picture(fig, alt, 124 + 24 * max(len(names), 3), tensor)
+    return Picture(fig, alt, 124 + 24 * max(len(names), 3), zoom_key=tensor)
 
 
 def _make_axis(values: list[float], log: bool) -> dict[str, object]:
