@@ -64,7 +64,7 @@ KINDS: Mapping[str, Look] = {
     "multitask": Look("#A3467C", "triangle-up-open"),
     "merge": Look(BLUE, "circle"),
     "per_task": Look(BLUE, "square"),
-    "modules": Look(BLUE, "diamond"),
+    "task_modules": Look(BLUE, "diamond"),
     "paper": Look("#C24E00", "x-thin-open"),
 }
 ROLE_COLORS: Mapping[str, str] = {

@@ -21,12 +21,12 @@ KIND_NAMES: Mapping[str, str] = {
     "multitask": "Trained on all tasks",
     "merge": "Merge",
     "per_task": "Merge that gives one model per task ‡",
-    "modules": "Merge with a module per task ‡",
+    "task_modules": "Merge with a module per task ‡",
     "paper": "Quoted from a paper, not measured here",
 }
-MERGES, REFERENCES, PAPER = ("merge", "per_task", "modules"), ("pretrained", "individual", "multitask"), "paper"
+MERGES, REFERENCES, PAPER = ("merge", "per_task", "task_modules"), ("pretrained", "individual", "multitask"), "paper"
 ADAPTING_NAME = "Merge that adapts on test data †"
-KIND_SIGNS = {"per_task": " ‡", "modules": " ‡", "paper": " (paper)"}  # after the label
+KIND_SIGNS = {"per_task": " ‡", "task_modules": " ‡", "paper": " (paper)"}  # after the label
 HOVER = (
     f"<b>{{label}}</b><br>{SCORES}<br>{{kind:kind}}[<br>in domain: {{experts:text 100}}]"
     "[<br>{adapts} adapts on test data][<br>source: {source}]"

@@ -21,7 +21,7 @@ VALUE_TITLES = {"cosine": "1 − cosine to the expert", "l1": "mean |difference|
 EVERY_RUN = "every"  # value of ``band``: a band for every run, which is readable for two or three
 COMPARISON_KIND = "pretrained"  # the kind of run that is there for comparison, without a band
 DEPTH_HOVER = (
-    "<b>{label}, {place}</b><br>mean {mean:real} over {number:plural task}<br>least {low:real} ({least}), "
+    "<b>{label}, {section}</b><br>mean {mean:real} over {number:plural task}<br>least {low:real} ({least}), "
     "most {high:real} ({most})[<br>{images} images a task]"
 )
 DRAWS_HOVER = (
@@ -69,7 +69,7 @@ def _draw_spread(
 @chart(
     title="Drift by depth",
     question="How does feature drift grow with depth?",
-    columns=("run", "label", "kind", "task", "title", "place", "position", "cosine", "l1"),
+    columns=("run", "label", "kind", "task", "title", "section", "position", "cosine", "l1"),
     optional=("n",),
     rows=("run", "task", "position"),
     empty="No run's drift has been measured yet.",
@@ -77,7 +77,7 @@ def _draw_spread(
 def drift_depth(table: pd.DataFrame, *, value: str = "cosine", band: str | None = None, runs: Names = None) -> Picture:
     """A line for each run, the mean over tasks, and a band from the least to the most drifted task (LOT, Fig. 1b).
 
-    Columns: kind (merge, or pretrained for the dashed line), place (a depth's name: stem, "block 0" …, embedding),
+    Columns: kind (merge, or pretrained for the dashed line), section (a depth's name: stem, "block 0" …, embedding),
     position (its number, from 0), cosine and l1 (drift of features from those of each task's expert, means over
     images). ``band`` is the run with the band, or EVERY_RUN.
     """
@@ -88,14 +88,14 @@ def drift_depth(table: pd.DataFrame, *, value: str = "cosine", band: str | None 
     for run, rows, legend in series.rows_by_name(pd.concat([table[~is_comparison], table[is_comparison]]), "run"):
         groups = rows.groupby("position", sort=True)
         least, most = (rows.loc[groups[value].agg(end), "title"].to_numpy() for end in ("idxmin", "idxmax"))
-        means = _average_by(rows, "position", value, least=least, most=most, **groups[["label", "place"]].first())
+        means = _average_by(rows, "position", value, least=least, most=most, **groups[["label", "section"]].first())
         kind, extent = rows["kind"].iloc[0], "all tasks" if band in (run, EVERY_RUN) else ""
         look, style = looks[run], None
         if kind == COMPARISON_KIND:
             look, style, extent = theme.KINDS[COMPARISON_KIND], {"width": 1.8, "dash": "dash"}, ""
         fig.add_traces(_draw_spread(means, means["position"], look, DEPTH_HOVER, extent, style, **legend))
     depths = table.drop_duplicates("position").sort_values("position")
-    names = [safe_text(str(name).removeprefix("block "), 16) for name in depths["place"]]
+    names = [safe_text(str(name).removeprefix("block "), 16) for name in depths["section"]]
     fig.update_xaxes(
         title={"text": "Position in the network; numbers are blocks"}, tickmode="array", showgrid=False, tickangle=0,
         tickvals=depths["position"], ticktext=names, range=[-0.25, float(table["position"].max()) + 0.25],
