@@ -89,7 +89,8 @@ class ImageStudy:
     def model_tables(self, table: str, other: str = "") -> list[TableName]:
         """The names of a table for every model.
 
-        ``other`` is the second model; for attention a block's number, or an attention map such as "head 0" or "rollout".
+        ``other`` is the second model; for attention it is a block's number, or an attention map such as "head 0" or
+        "rollout".
         """
         return [TableName(table, model.key, other) for model in self.models]
 
