@@ -75,7 +75,7 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
         significant, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), theme.TIE_COLOR
     ).tolist()
     dots = series.marks(
-        table, 100 * table["difference"], positions, theme.Look(theme.FADED, "circle"), DIFFERENCE_HOVER,
+        table, 100 * table["difference"], positions, theme.MarkStyle(theme.FADED, "circle"), DIFFERENCE_HOVER,
         picks=("scope",), size=11, marker={"color": colors, "line": theme.edge(1.2)}, name="Difference",
         error_x=series.interval(table, "difference", theme.FADED, factor=100, thickness=1.6, width=3),
     )  # fmt: skip
@@ -197,7 +197,7 @@ def _draw_dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
     }
     fate = {"fate": lambda merged: "merged" if merged else "dropped"}
     dots = series.marks(
-        table, side, rows, theme.Look(color, "circle"), TENSOR_HOVER, formats=fate, size=12, marker=marker,
+        table, side, rows, theme.MarkStyle(color, "circle"), TENSOR_HOVER, formats=fate, size=12, marker=marker,
         name=SIDES[side], xaxis=axis, yaxis="y",
     )  # fmt: skip
     return [*traces, dots]
@@ -219,7 +219,7 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
         ("difference", "B − A", theme.FADED, "circle", "y2"),
     ):
         fig.add_trace(series.marks(
-            series.finite_rows(table, side), "direction", side, theme.Look(color, symbol),
+            series.finite_rows(table, side), "direction", side, theme.MarkStyle(color, symbol),
             f"<b>direction {{direction:count}}</b><br>{SIDES[side]}: {{{side}:real}}",
             marker={"size": 5, "line": {"width": 0}}, name=legends.legend_name(name), legendgroup=side, yaxis=axis,
         ))  # fmt: skip

@@ -82,10 +82,10 @@ def coefficient_sums(table: pd.DataFrame, *, runs: Names = None, selected: str |
     """A dotted line for each run of Σ λ over its experts by tensor; a pruned tensor (NaN) is a gap (LwPTV, Fig. 8)."""
     columns, names = tensor_columns.TensorColumns.from_table(table), distinct_names(table["run"])
     plotted = columns.set_positions(series.require_finite_rows(table, "total", empty_reason="every tensor was pruned"))
-    looks = theme.looks(runs or names)
+    mark_styles = theme.mark_styles(runs or names)
     fig = Drawing([
         series.marks(
-            rows, "tensor_index", "total", looks[name], TOTAL_HOVER, picks=("tensor",), size=7,
+            rows, "tensor_index", "total", mark_styles[name], TOTAL_HOVER, picks=("tensor",), size=7,
             line={"width": 1, "dash": "dot"}, marker={"opacity": 1}, **legend_fields,
         )
         for name, rows, legend_fields in series.rows_by_name(plotted, "run", names)

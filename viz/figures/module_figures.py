@@ -145,11 +145,11 @@ def routing_own(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
     """
     plotted = _add_blocks(table)
     names, blocks = distinct_names(plotted["task"]), distinct_names(plotted["block"])
-    look, lane = theme.looks(tasks or names), MARK_SPREAD / max(len(names) - 1, 1)
+    mark_style, lane = theme.mark_styles(tasks or names), MARK_SPREAD / max(len(names) - 1, 1)
     fig = Drawing([
         series.marks(
-            rows, rows["block"].map(blocks.index) + (index - (len(names) - 1) / 2) * lane, "weight", look[name],
-            OWN_HOVER, error_y=series.interval(rows, "weight", look[name].color, thickness=1.2), **entry,
+            rows, rows["block"].map(blocks.index) + (index - (len(names) - 1) / 2) * lane, "weight", mark_style[name],
+            OWN_HOVER, error_y=series.interval(rows, "weight", mark_style[name].color, thickness=1.2), **entry,
         )
         for index, (name, rows, entry) in enumerate(series.rows_by_name(plotted, "task", label="title"))
     ])  # fmt: skip

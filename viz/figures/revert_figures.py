@@ -162,7 +162,7 @@ def _draw_points(rows: pd.DataFrame, role: str, symbol: str) -> Trace:
     color = theme.ROLE_COLORS.get(role, theme.FADED)
     symbols = [symbol if clear else f"{symbol}-open" for clear in series.excludes_zero(rows)]
     return series.marks(
-        rows, "drift_rank", "change_rank", theme.Look(color, symbol), RANK_HOVER, picks=("tensor",), size=10,
+        rows, "drift_rank", "change_rank", theme.MarkStyle(color, symbol), RANK_HOVER, picks=("tensor",), size=10,
         name=legends.legend_name(role_name(role)), legendgroup=safe_text(f"role {role}"),
         marker={"symbol": symbols, "line": {"width": 1.6, "color": color}},
     )  # fmt: skip

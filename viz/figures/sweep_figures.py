@@ -278,7 +278,7 @@ def _draw_points(table: pd.DataFrame, value: str) -> Trace:
     """The computed points."""
     position = "{first:text 40} {x:real}<br>{second:text 40} {y:real}"
     return series.marks(
-        table, "x", "y", theme.Look(theme.GLASS, "circle"),
+        table, "x", "y", theme.MarkStyle(theme.GLASS, "circle"),
         f"{position}{_scores_hover(value, detailed=False)}[<br>{{images:count}} images]{REQUIREMENT_HOVER}",
         picks=("point",),
         formats=sweep_panels.TEXT_FORMATS, marker={"line": theme.edge(0.6)}, name="Computed points", showlegend=False,
@@ -288,9 +288,12 @@ def _draw_points(table: pd.DataFrame, value: str) -> Trace:
 
 def _draw_known_model(row: pd.DataFrame, is_repeated: bool) -> Trace:
     """A known model, edged in white to be visible on every color; ``is_repeated``: its kind already has a mark."""
-    look, name = theme.KINDS.get(row["kind"].iloc[0], theme.KINDS["merge"]), legends.legend_name(row["label"].iloc[0])
-    look = look._replace(symbol="triangle-up" if is_repeated else look.symbol.removesuffix("-open"))
+    mark_style, name = (
+        theme.KINDS.get(row["kind"].iloc[0], theme.KINDS["merge"]),
+        legends.legend_name(row["label"].iloc[0]),
+    )
+    mark_style = mark_style._replace(symbol="triangle-up" if is_repeated else mark_style.symbol.removesuffix("-open"))
     return series.marks(
-        row, "x", "y", look, KNOWN_HOVER, size=13, marker={"line": {"color": theme.GROUND, "width": 2}}, name=name,
-        legendgroup=name, **series.NO_POINTER,
+        row, "x", "y", mark_style, KNOWN_HOVER, size=13, marker={"line": {"color": theme.GROUND, "width": 2}},
+        name=name, legendgroup=name, **series.NO_POINTER,
     )  # fmt: skip

@@ -169,8 +169,9 @@ def _draw_line(rows: pd.DataFrame, column: str, name: str, **style: Any) -> Trac
 
 def _draw_points(rows: pd.DataFrame, role: str, value: str) -> Trace:
     symbols = dict(zip(theme.ROLE_COLORS, theme.SYMBOLS, strict=False))
-    look = theme.Look(theme.ROLE_COLORS.get(role, theme.FADED), symbols.get(role, "circle"))
+    mark_style = theme.MarkStyle(theme.ROLE_COLORS.get(role, theme.FADED), symbols.get(role, "circle"))
     return series.marks(
-        rows, rows.index, "value", look, TENSOR_HOVER, picks=("tensor",), formats={"number": _number_format(value)},
-        size=8, name=legends.legend_name(role_name(role)), legendgroup=safe_text(f"role {role}"),
+        rows, rows.index, "value", mark_style, TENSOR_HOVER, picks=("tensor",),
+        formats={"number": _number_format(value)}, size=8, name=legends.legend_name(role_name(role)),
+        legendgroup=safe_text(f"role {role}"),
     )  # fmt: skip

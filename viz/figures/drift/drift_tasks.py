@@ -66,11 +66,11 @@ def drift_accuracy(
     fig = Drawing(
         _draw_outline(rows, symbols[run], entry) for run, rows, entry in series.rows_by_name(plotted, "run", names)
     )
-    looks = theme.looks(tasks or distinct_names(plotted["task"]))
+    mark_styles = theme.mark_styles(tasks or distinct_names(plotted["task"]))
     for task, rows, entry in series.rows_by_name(plotted, "task", label="title"):
-        look, point_symbols = looks[task], [symbols[run] for run in rows["run"]]
+        mark_style, point_symbols = mark_styles[task], [symbols[run] for run in rows["run"]]
         fig.add_trace(series.marks(
-            rows, "drift", "points", look, HOVER, picks=("run", "task"), size=10, legend="legend2",
+            rows, "drift", "points", mark_style, HOVER, picks=("run", "task"), size=10, legend="legend2",
             formats={"tenths": "{:.1f}".format}, marker={"symbol": point_symbols, "line": {"width": 0}}, **entry,
         ))  # fmt: skip
     runs_legend, runs_height = legends.legend_above(list(labels), "Run ")
@@ -134,8 +134,8 @@ def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None 
     table = series.require_finite_rows(table, "relative", empty_reason="this layer outputs only zeros")
     names, tasks = distinct_names(table["run"]), distinct_names(table["task"])
     rows, titles = lanes.Lanes(names, 13, 13 * len(names) + 16), list(table.drop_duplicates("task")["title"])
-    looks = theme.looks(runs or names)
-    fig = Drawing(lanes.dots(rows, table, tasks, "relative", looks, LAYER_HOVER, picks=("task",)))
+    mark_styles = theme.mark_styles(runs or names)
+    fig = Drawing(lanes.dots(rows, table, tasks, "relative", mark_styles, LAYER_HOVER, picks=("task",)))
     title = f"Drift of {short_name(tensor, 40)}<br>" if tensor else ""
     high = float(table["relative"].max()) * 1.06 or 1.0
     fig.update_xaxes(
@@ -161,8 +161,10 @@ def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None 
 
 def _draw_stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any) -> Drawing:
     """Stacked bars, a color and a pattern for each task, so that a gray print stays readable."""
-    fig, looks = Drawing(), cycle(zip(theme.PALETTE[:2], ("", "/"), strict=True))
-    for (_, rows, entry), (color, shape) in zip(series.rows_by_name(table, "task", label="task"), looks, strict=False):
+    fig, mark_styles = Drawing(), cycle(zip(theme.PALETTE[:2], ("", "/"), strict=True))
+    for (_, rows, entry), (color, shape) in zip(
+        series.rows_by_name(table, "task", label="task"), mark_styles, strict=False
+    ):
         pattern = {"shape": shape, "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
         marker = {"line": theme.edge(0.8), "pattern": pattern}
         fig.add_trace(series.bars(rows, x, y, color, hover, name=entry["name"], marker=marker, **fields))

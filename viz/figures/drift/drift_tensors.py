@@ -116,11 +116,11 @@ def drift_objective(
     stems = np.stack([rows["least_share"], rows["merged_share"], np.full(len(x), np.nan)], axis=1).ravel()
     stem_style = {"color": theme.FADED, "width": 1.2}  # the drift that a better merge of the layer could still remove
     fig = Drawing([series.line(np.repeat(x, 3), stems, "Distance", stem_style, showlegend=False)])
-    look = theme.looks(runs or [run])[run]
+    mark_style = theme.mark_styles(runs or [run])[run]
     for value, name, mark_look, marker in (
-        ("least", LEAST_NAME, theme.Look(theme.INK, "line-ew"), {"size": 9, "line": theme.edge(2)}),
-        ("mean", MEAN_NAME, theme.Look(theme.FADED, "circle-open"), {"size": 7, "line": {"width": 1.6}}),
-        ("merged", legends.legend_name(label), look, {"size": 8}),
+        ("least", LEAST_NAME, theme.MarkStyle(theme.INK, "line-ew"), {"size": 9, "line": theme.edge(2)}),
+        ("mean", MEAN_NAME, theme.MarkStyle(theme.FADED, "circle-open"), {"size": 7, "line": {"width": 1.6}}),
+        ("merged", legends.legend_name(label), mark_style, {"size": 8}),
     ):
         picks = ("tensor",) if value == "merged" else ()
         fig.add_trace(

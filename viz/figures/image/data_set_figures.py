@@ -54,13 +54,13 @@ def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = 
     table = series.require_finite_rows(table, "share", empty_reason="no depth has a share")
     dashed = set(table.loc[table["kind"] == REFERENCE_KIND, "run"])
     names = sorted(distinct_names(table["run"]), key=lambda name: name in dashed)
-    looks = theme.looks(runs or [name for name in names if name not in dashed])
+    mark_styles = theme.mark_styles(runs or [name for name in names if name not in dashed])
     table = table.assign(where="depth " + table["depth"].astype(int).astype(str))
     fig = Drawing()
     for index, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
-        look = theme.KINDS["pretrained"] if name in dashed else looks[name]
+        mark_style = theme.KINDS["pretrained"] if name in dashed else mark_styles[name]
         style = {"dash": "dash" if name in dashed else "solid"}
-        fig.add_trace(_draw_line(rows, look, index - (len(names) - 1) / 2, style, **entry))
+        fig.add_trace(_draw_line(rows, mark_style, index - (len(names) - 1) / 2, style, **entry))
     fig.update_xaxes(**_make_block_axis(list(map(str, range(int(table["depth"].max()) + 1))), BLOCKS_PASSED))
     fig.update_yaxes(title={"text": title}, tickformat=".0%", rangemode="tozero")
     highest = "{label:plain 40} is highest at depth {depth:count}, {share:percent}"
@@ -87,15 +87,17 @@ def data_set_mended(table: pd.DataFrame, *, runs: Names = None, over: str = "") 
     if table.empty:
         raise NothingToDraw("Nothing to fix: no image is right with the reference only.")
     names, kinds = distinct_names(table["run"]), distinct_names(table["tokens"])
-    looks, last = theme.looks(runs or names), int(table["depth"].max())
+    mark_styles, last = theme.mark_styles(runs or names), int(table["depth"].max())
     table = table.assign(where=[_depth_words(depth, last) for depth in table["depth"]])
     fig = Drawing()
     for panel, (kind, domain) in enumerate(zip(kinds, axes.panel_domains(len(kinds), GAP), strict=True)):
         number = str(panel + 1) if panel else ""
         for name, rows, entry in series.rows_by_name(table[table["tokens"] == kind], "run", names):
             shift = names.index(name) - (len(names) - 1) / 2
-            look = looks[name]
-            fig.add_trace(_draw_line(rows, look, shift, {"dash": "solid"}, xaxis=f"x{number}", yaxis="y", **entry))
+            mark_style = mark_styles[name]
+            fig.add_trace(
+                _draw_line(rows, mark_style, shift, {"dash": "solid"}, xaxis=f"x{number}", yaxis="y", **entry)
+            )
         shared = {"domain": domain, "anchor": "y"}
         fig.update_layout(
             {f"xaxis{number}": _make_block_axis([*map(str, range(last)), "out"], "Before block") | shared}
@@ -149,12 +151,14 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     return Picture(fig, alt, matrix.matrix_height(fig, len(tasks)), zoom_key=value)
 
 
-def _draw_line(rows: pd.DataFrame, look: theme.Look, shift: float, line: Mapping[str, Any], **fields: Any) -> Trace:
+def _draw_line(
+    rows: pd.DataFrame, mark_style: theme.MarkStyle, shift: float, line: Mapping[str, Any], **fields: Any
+) -> Trace:
     """A run's shares over depth as a line, with the intervals where the table has them."""
     rows = rows.sort_values("depth")
-    error = series.interval(rows, "share", look.color, width=3, thickness=1.2)
+    error = series.interval(rows, "share", mark_style.color, width=3, thickness=1.2)
     return series.marks(
-        rows, rows["depth"] + KIND_GAP * shift, "share", look, HOVER, size=8, line={"width": 1.8, **line},
+        rows, rows["depth"] + KIND_GAP * shift, "share", mark_style, HOVER, size=8, line={"width": 1.8, **line},
         error_y=error, **fields,
     )  # fmt: skip
 

@@ -180,18 +180,18 @@ def saliency_tensor(
 ) -> Picture:
     """A dot for each expert's saliency, filled if its own mask keeps the tensor, and a tick at its threshold."""
     names, kept = table["expert"].tolist(), table["kept"].to_numpy(bool)
-    looks = theme.looks(experts or names)
-    expert_looks = [looks.get(name, theme.KINDS["individual"]) for name in names]
-    y, colors = np.arange(len(names)), [look.color for look in expert_looks]
+    mark_styles = theme.mark_styles(experts or names)
+    expert_styles = [mark_styles.get(name, theme.KINDS["individual"]) for name in names]
+    y, colors = np.arange(len(names)), [mark_style.color for mark_style in expert_styles]
     saliency, threshold = (table[name].to_numpy(np.float64) for name in ("saliency", "threshold"))
     missing, stem = np.full(len(names), np.nan), {"color": theme.FADED, "width": 1.5}
     ends = np.stack([threshold, saliency, missing], 1).ravel()  # the longer the line, the clearer the case
-    dots = {"size": 12, "symbol": [look.symbol for look in expert_looks]}
+    dots = {"size": 12, "symbol": [mark_style.symbol for mark_style in expert_styles]}
     filled, open_fill = (
         {"color": colors, "line": theme.edge()},
         {"color": theme.GROUND, "line": {"color": colors, "width": 2.5}},
     )
-    tick = theme.Look(theme.INK, "line-ns")
+    tick = theme.MarkStyle(theme.INK, "line-ns")
     fig = Drawing([
         series.line(ends, np.repeat(y, 3), "Distance", stem, showlegend=False),
         *(
