@@ -67,16 +67,16 @@ def plain_text(markdown: str) -> str:
     return MARKUP_PATTERN.sub(replace_mark, markdown)
 
 
-def data_set_title(title: str) -> str:
-    """The title of a data set or of its expert on pages, from the title in its files."""
+def correct_titles(text: str) -> str:
+    """The text with the titles of data sets as pages show them, in place of those in files."""
     for old, new in TITLE_CORRECTIONS.items():
-        title = title.replace(old, new)
-    return title
+        text = text.replace(old, new)
+    return text
 
 
 def add_titles(table: pd.DataFrame) -> pd.DataFrame:
     """A table of data sets with the titles under which pages show them."""
-    return table.assign(title=table["title"].map(data_set_title)) if "title" in table else table
+    return table.assign(title=table["title"].map(correct_titles)) if "title" in table else table
 
 
 def look_up_names(keys: pd.Series, names: Mapping[Any, str], default: str | None = None) -> pd.Series:
@@ -158,7 +158,7 @@ def _cached_chain_words(recipe_yaml: str, unused_text: bool) -> str:
 def run_in_words(run: Run) -> str:
     """A sentence on a run: its title, chain and models; Markdown."""
     if run.kind != "merge":
-        return f"**{safe_text(data_set_title(run.name))}**, evaluated without a merge. Run {run.id[:8]}."
+        return f"**{safe_text(correct_titles(run.name))}**, evaluated without a merge. Run {run.id[:8]}."
     try:
         chain = safe_text(_cached_chain_words(run.recipe_yaml, run.sizes["dead"] > 0), 300) if run.recipe_yaml else ""
     except MergingError:
@@ -191,11 +191,11 @@ def marks_in_words(runs: Iterable[Run]) -> list[str]:
 
 def title_with_note(run: Run) -> str:
     """A run's title, with a note if its scores are not comparable to others; untrusted plain text."""
-    title = data_set_title(run.name) + (" †" if run.adapts_on_test else "")
+    title = correct_titles(run.name) + (" †" if run.adapts_on_test else "")
     return f"{title} ({per_task_in_words(run)})" if per_task_in_words(run) else title
 
 
 def run_label(run: Run) -> str:
     """A run's name in pickers; plain text."""
-    title = clean_text(data_set_title(run.name), 60) + (" †" if run.adapts_on_test else "")
+    title = clean_text(correct_titles(run.name), 60) + (" †" if run.adapts_on_test else "")
     return "  ·  ".join([title, *([per_task_in_words(run)] if per_task_in_words(run) else []), run.id[:6]])

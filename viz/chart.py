@@ -120,7 +120,7 @@ class Chart:
             picture = self.render(table, **options)
         except NothingToDraw as nothing:
             return theme.draw_notice(self.key, str(nothing), present)
-        return theme.finish_figure(picture.drawing, self.key, picture.alt, picture.height, present, picture.state)
+        return theme.finish_figure(picture.drawing, self.key, picture.alt, picture.height, present, picture.zoom_key)
 
     def read_pick(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
         """The fields of the clicked mark, without those that the mark lacks (a shared mask has no expert).

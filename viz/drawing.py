@@ -102,12 +102,12 @@ class Drawing:
 
 
 class Picture(NamedTuple):
-    """A complete drawing with its alt text and its height in px; a change of ``state`` resets the zoom."""
+    """A complete drawing with its alt text and its height in px; a change of ``zoom_key`` resets the zoom."""
 
     drawing: Drawing
     alt: str
     height: float
-    state: str = ""
+    zoom_key: str = ""
 
 
 def _compact_texts(trace: Trace) -> Trace:

@@ -51,21 +51,21 @@ PRESENTED_LINES, PRESENTED_HEIGHT = 540, 444
 WIDE_CHARACTER = 0.58  # mean width of a character in units of the font size, a generous estimate
 
 
-class Look(NamedTuple):
+class MarkStyle(NamedTuple):
     """Color and marker symbol of one name or one kind of row."""
 
     color: str
     symbol: str
 
 
-KINDS: Mapping[str, Look] = {
-    "pretrained": Look("#4B5563", "diamond-open"),
-    "individual": Look(GREEN, "square-open"),
-    "multitask": Look("#A3467C", "triangle-up-open"),
-    "merge": Look(BLUE, "circle"),
-    "per_task": Look(BLUE, "square"),
-    "modules": Look(BLUE, "diamond"),
-    "paper": Look("#C24E00", "x-thin-open"),
+KINDS: Mapping[str, MarkStyle] = {
+    "pretrained": MarkStyle("#4B5563", "diamond-open"),
+    "individual": MarkStyle(GREEN, "square-open"),
+    "multitask": MarkStyle("#A3467C", "triangle-up-open"),
+    "merge": MarkStyle(BLUE, "circle"),
+    "per_task": MarkStyle(BLUE, "square"),
+    "task_modules": MarkStyle(BLUE, "diamond"),
+    "paper": MarkStyle("#C24E00", "x-thin-open"),
 }
 ROLE_COLORS: Mapping[str, str] = {
     "linear": BLUE,
@@ -121,22 +121,23 @@ TEMPLATE = go.layout.Template(
 )
 
 
-class Looks(dict[str, Look]):
-    """Looks by name; a name without a look has the look of a merge."""
+class MarkStyles(dict[str, MarkStyle]):
+    """Styles by name; a name without one has the style of a merge."""
 
-    def __missing__(self, name: str) -> Look:
+    def __missing__(self, name: str) -> MarkStyle:
         return KINDS["merge"]
 
 
-def looks(names: Sequence[str]) -> Looks:
+def mark_styles(names: Sequence[str]) -> MarkStyles:
     """Color and symbol of every name, fixed by its position in ``names``.
 
     Up to eight names have a color each. No palette of more colors is readable: colors repeat with other symbols, so
     that neighbors differ in both.
     """
     size = len(PALETTE)
-    return Looks(
-        (name, Look(PALETTE[i % size], SYMBOLS[(i % size + i // size) % len(SYMBOLS)])) for i, name in enumerate(names)
+    return MarkStyles(
+        (name, MarkStyle(PALETTE[i % size], SYMBOLS[(i % size + i // size) % len(SYMBOLS)]))
+        for i, name in enumerate(names)
     )
 
 
@@ -168,11 +169,13 @@ def text_width(text: str, size: float = SMALL_SIZE) -> float:
     return len(plain) * size * WIDE_CHARACTER
 
 
-def finish_figure(fig: Drawing, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
-    """The figure with template, alt text and height (on a projector the window's); a new ``state`` resets the zoom."""
+def finish_figure(
+    fig: Drawing, key: str, alt: str, height: float, present: bool = False, zoom_key: str = ""
+) -> go.Figure:
+    """The figure with template, alt text and height (on a projector the window's); a new ``zoom_key`` resets zoom."""
     figure_height = PRESENTED_HEIGHT if present else round(height)
     meta = {"alt": clean_text(html.unescape(alt), 600), "key": key}
-    fig.update_layout(template=TEMPLATE, height=figure_height, meta=meta, uirevision=f"{key}:{state}")
+    fig.update_layout(template=TEMPLATE, height=figure_height, meta=meta, uirevision=f"{key}:{zoom_key}")
     return fig.figure()
 
 

@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
     from merging.study.analysis.correlation import LineFit
 
-DRIFT, ABLATION, EXEMPLARS, SIGNS, PAIRS = "drift", "ablation", "exemplars", "signs", "pairs"
+# Keys of measurements; their titles are in the measurement registry.
+DRIFT, ABLATION, EXEMPLARS, SIGNS, EXPERT_PAIRS = "drift", "ablation", "exemplars", "signs", "pairs"
 LAYER_DRIFT = "layer_drift"
 FEATURES, TSNE, PREDICTIONS = "features", "tsne", "predictions"
 DRM_ABLATIONS, TASK_COUNTS, METHOD_TIMES = "drm_ablations", "task_counts", "method_times"
-PUT_BACK, FIRST_ORDER = "put_back", "first_order"
-ALONG_STEPS, MODULES = "along_steps", "modules"
-DEPTHS, FEATURE_BANK = "depths", "feature_bank"
+RESET_TO_PRETRAINED, RESET_FIRST_ORDER = "put_back", "first_order"
+LOSS_BY_LEARNING_STEP, MODULES_ON_TEST_IMAGES = "along_steps", "modules"
+ANSWERS_BY_DEPTH, FEATURE_BANK = "depths", "feature_bank"
 PRETRAINED = "pretrained"
 CONFLICTS = "cat"  # the table that the edit CAT stores with a run
 SPECTRUM = "lot"  # the table that the merge LOT stores with a run
-Pairs = Sequence[tuple[Run, StoredMeasurement]]  # runs whose drift is measured
+MeasuredRuns = Sequence[tuple[Run, StoredMeasurement]]  # runs whose drift is measured
 TENSOR_KINDS = {  # kinds of tensors, as pages name them -> roles
     "all tensors": (),
     "weight matrices": ("linear", "conv", "projection"),
@@ -57,7 +58,7 @@ def titles_by_task() -> dict[str, str]:
     return dict(page_data.data_set_titles())
 
 
-def drift_by_depth(runs: Pairs, token: str) -> pd.DataFrame:
+def drift_by_depth(runs: MeasuredRuns, token: str) -> pd.DataFrame:
     """Drift of every run and task at every depth, and the pretrained model's if all runs have the same tasks.
 
     ``token`` names the features that are compared: those of the class token, or the mean of all tokens.
@@ -65,14 +66,14 @@ def drift_by_depth(runs: Pairs, token: str) -> pd.DataFrame:
     return _drift_by_depth_cached(_cache_key(runs), token, titles_by_task(), runs)
 
 
-def _cache_key(runs: Pairs) -> tuple[tuple[str, ...], ...]:
+def _cache_key(runs: MeasuredRuns) -> tuple[tuple[str, ...], ...]:
     """The inputs of the tables of some runs: the runs' ids and names, and the measurements."""
     return tuple((run.id, run.name, run.benchmark or "", str(measured.path)) for run, measured in runs)
 
 
 @cache_table
 def _drift_by_depth_cached(
-    cache_key: tuple[tuple[str, ...], ...], token: str, task_titles: Mapping[str, str], _runs: Pairs
+    cache_key: tuple[tuple[str, ...], ...], token: str, task_titles: Mapping[str, str], _runs: MeasuredRuns
 ) -> pd.DataFrame:
     import pandas as pd
 
@@ -84,11 +85,11 @@ def _drift_by_depth_cached(
     if len({frozenset(run.experts) for run, _ in _runs}) == 1:  # then any run's rows have the pretrained model's, too
         frames.append(rows[rows["model"] == PRETRAINED].assign(run=PRETRAINED, label="Pretrained", kind=PRETRAINED))
     joined = pd.concat(frames, ignore_index=True)
-    joined["title"] = joined["task"].map(task_titles)
-    return joined[["run", "label", "kind", "task", "title", "place", "position", "cosine", "l1", "n"]]
+    joined = joined.rename(columns={"place": "section"}).assign(title=joined["task"].map(task_titles))
+    return joined[["run", "label", "kind", "task", "title", "section", "position", "cosine", "l1", "n"]]
 
 
-def drift_and_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
+def drift_and_accuracy(runs: MeasuredRuns, stored: Sequence[Run]) -> pd.DataFrame:
     """A row for each run and task: drift of the final features, and accuracy lost relative to the task's expert."""
     expert_accuracies = _expert_accuracies([run for run, _ in runs], stored)
     return _drift_and_accuracy_cached(_cache_key(runs), titles_by_task(), expert_accuracies, runs)
@@ -108,7 +109,7 @@ def _drift_and_accuracy_cached(
     cache_key: tuple[tuple[str, ...], ...],
     task_titles: Mapping[str, str],
     experts: dict[str, dict[str, float]],
-    _runs: Pairs,
+    _runs: MeasuredRuns,
 ) -> pd.DataFrame:
     import pandas as pd
 
@@ -175,7 +176,7 @@ def _loss_spread_cached(
                 n,
             )
         )
-    return pd.DataFrame(rows, columns=["run", "spread", "mean", "worst", "most", "tasks", "n"])
+    return pd.DataFrame(rows, columns=["run", "spread", "mean", "worst", "largest_drop", "tasks", "n"])
 
 
 def layer_drift_table(run: Run, measured: StoredMeasurement) -> pd.DataFrame:
@@ -217,7 +218,7 @@ def tensors_of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
     return rows[rows["role"].isin(TENSOR_KINDS[kind])] if TENSOR_KINDS[kind] else rows
 
 
-def one_tensor(runs: Pairs, tensor: str) -> pd.DataFrame:
+def one_tensor(runs: MeasuredRuns, tensor: str) -> pd.DataFrame:
     """One tensor's drift for every run that has it."""
     import pandas as pd
 

@@ -102,7 +102,7 @@ def data_set_titles() -> Mapping[str, str]:
 @lru_cache(maxsize=MAX_CACHED)
 def _cached_titles(folder: Path, state: tuple[int, ...]) -> Mapping[str, str]:
     return MappingProxyType(
-        {task.key: page_text.data_set_title(task.title) for task in _load_benchmark(folder, state).tasks}
+        {task.key: page_text.correct_titles(task.title) for task in _load_benchmark(folder, state).tasks}
     )
 
 

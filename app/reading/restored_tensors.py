@@ -41,7 +41,9 @@ PREDICTIONS = {  # name of a prediction of the first-order map in pickers -> col
 
 def partial_result(run: Run) -> MeasurementResult | None:
     """The results so far of a running measurement of the true map; None if there are none."""
-    return stored_measurements.find_partial(measurements.PUT_BACK, page_data.store(), page_data.benchmark(), run.id)
+    return stored_measurements.find_partial(
+        measurements.RESET_TO_PRETRAINED, page_data.store(), page_data.benchmark(), run.id
+    )
 
 
 def revert_cells(run: Run, changes: pd.DataFrame) -> pd.DataFrame:

@@ -67,30 +67,33 @@ def _evaluates_same_models(kind: str, run: Run, references: Mapping[str, Run]) -
 
 
 def _kind(run: Run) -> str:
-    """The kind of a merge, as charts name it."""
-    return "per_task" if run.per_task else "modules" if run.needs_task else "merge"
+    """The kind of a merge, as charts name it.
+
+    per_task: one model for each task; task_modules: modules that need the image's task; merge: one model for all.
+    """
+    return "per_task" if run.per_task else "task_modules" if run.needs_task else "merge"
 
 
 def _make_row(run: str, label: str, kind: str, summary: Summary, adapts_on_test: bool = False) -> dict[str, Any]:
     return {"run": run, "label": label, "kind": kind, **asdict(summary), "adapts_on_test": adapts_on_test}
 
 
-def means_in_words() -> str:
+def describe_means() -> str:
     """The definition of the averages, in two sentences."""
     return MEANS_NOTE.format(samples.scored_part())
 
 
-def averages_in_words(table: pd.DataFrame) -> str:
+def describe_averages(table: pd.DataFrame) -> str:
     """Sentences on the experts, tasks and images that the averages cover."""
     inside, outside = (f"n = {span(table[name])}" for name in ("n_in", "n_out"))
     tasks = ""
     if "experts" in table and len(table):
         experts = str(table["experts"].iloc[0]).split(", ")
         tasks = f" {IN_DOMAIN_NOTE.format(page_text.safe_text(expert_names.experts_in_words(experts, 300), 320))}"
-    return f"{means_in_words()} {inside} images in domain, {outside} out of domain.{samples.sampling_sentence()}{tasks}"
+    return f"{describe_means()} {inside} images in domain, {outside} out of domain.{samples.sampling_sentence()}{tasks}"
 
 
-def accuracies_in_words(table: pd.DataFrame) -> str:
+def describe_accuracies(table: pd.DataFrame) -> str:
     """A sentence on the images that the accuracies cover."""
     n = span(table["n"])
     part = samples.scored_part_of_each().capitalize()

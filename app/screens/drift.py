@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from app.reading import measurements, page_data, recipes
-from app.reading.measurements import Pairs
+from app.reading.measurements import MeasuredRuns
 from app.session import address, pages, run_choice
 from app.views.drift import by_depth, layer_by_layer, lot_cases, other_networks, restoring
 from app.widgets import page_parts, run_picker
@@ -53,7 +53,9 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def draw_measured(
-    runs: Sequence[Run], draw: Callable[[Pairs], None], draw_unmeasured: Callable[[Sequence[Run]], None] | None = None
+    runs: Sequence[Run],
+    draw: Callable[[MeasuredRuns], None],
+    draw_unmeasured: Callable[[Sequence[Run]], None] | None = None,
 ) -> None:
     """Draw the measured runs with the experts of the first run, and offer to measure the other runs with these experts.
 
@@ -103,9 +105,9 @@ def main() -> None:
         page_parts.draw_empty(
             "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
         )
-        run_picker.draw_left_out(stored, other_networks.CLIP_ONLY)
+        run_picker.draw_other_networks_note(stored, other_networks.CLIP_ONLY)
     elif chosen := pick_runs(runs):
-        run_picker.draw_left_out([run for run in stored if run not in runs], other_networks.CLIP_ONLY)
+        run_picker.draw_other_networks_note([run for run in stored if run not in runs], other_networks.CLIP_ONLY)
         if view == DEPTH:
             draw_measured(chosen, lambda pairs: by_depth.draw_view(pairs, stored))
         elif view == LAYERS:

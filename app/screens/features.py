@@ -16,12 +16,12 @@ from app.widgets.jobs import measure_button
 from merging.base.errors import TaskError
 from merging.study.runs.run import Run
 
-MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, COMPONENTS = (
+MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, SALIENCY_BY_LAYER_KIND = (
     "maps",
     "perplexities",
     "separability",
     "distance to pretrained",
-    "components",
+    "saliency by layer kind",
 )
 MAX_RUNS = 4  # runs shown with the pretrained model
 FIRST_PRESETS = ("task_arithmetic", "task_arithmetic_lwptv")  # presets, as in the paper's figures
@@ -45,7 +45,7 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
     chosen, missing = run_choice.resolve_runs(list(by_id), choose_first_runs(runs))
     if missing:
         run_picker.draw_missing_runs(missing, offers=WHAT_IS_OFFERED)
-    run_picker.draw_runs_picker(by_id, chosen, "featuring", MAX_RUNS)
+    run_picker.draw_runs_picker(by_id, chosen, "features_runs", MAX_RUNS)
     if len(chosen) > MAX_RUNS:
         st.caption(f"Showing {MAX_RUNS} of the {len(chosen)} chosen runs; no more fit.")
     return [by_id[run_id] for run_id in chosen[:MAX_RUNS]]
@@ -104,13 +104,13 @@ def main() -> None:
         )
         return
     view = st.segmented_control(
-        "View", (MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, COMPONENTS), default=MAPS,
+        "View", (MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, SALIENCY_BY_LAYER_KIND), default=MAPS,
         key=address.FEATURES_VIEW, bind=address.BIND, required=True,
     )  # fmt: skip
     chosen = pick_runs(runs)
-    run_picker.draw_left_out(stored)
-    if view == COMPONENTS:
-        feature_charts.draw_components(chosen, runs)
+    run_picker.draw_other_networks_note(stored)
+    if view == SALIENCY_BY_LAYER_KIND:
+        feature_charts.draw_saliency_by_layer_kind(chosen, runs)
         return
     if without_module := [page_text.title_with_note(run) for run in chosen if run.needs_task]:
         st.caption(NO_MODULE.format(page_text.safe_text(page_text.join_words(without_module), 300)))

@@ -38,9 +38,9 @@ def draw_numbers(table: pd.DataFrame) -> None:
     st.header("Every average, with its interval", anchor=False)
     rows = table[["label", "kind", *PERCENT_COLUMNS, "n_in", "n_out", "run"]].copy()
     rows[list(PERCENT_COLUMNS)] *= 100
-    kind = PER_TASK_KIND_WIDTH if rows["kind"].isin(["per_task", "modules"]).any() else KIND_WIDTH
+    kind = PER_TASK_KIND_WIDTH if rows["kind"].isin(["per_task", "task_modules"]).any() else KIND_WIDTH
     rows["kind"] = rows["kind"].replace(
-        {"per_task": f"{page_text.ONE_PER_TASK} ‡", "modules": f"{page_text.MODULE_PER_TASK} ‡"}
+        {"per_task": f"{page_text.ONE_PER_TASK} ‡", "task_modules": f"{page_text.MODULE_PER_TASK} ‡"}
     )
     rows["label"] += page_text.look_up_names(table["adapts_on_test"], {True: " †"}, "")
     number = st.column_config.NumberColumn
@@ -60,7 +60,7 @@ def draw_numbers(table: pd.DataFrame) -> None:
         alt="Averages of every run with intervals",
     )
     st.caption(
-        f"{score_tables.means_in_words()}{samples.sampling_sentence()} Norm. is accuracy relative to each task's "
+        f"{score_tables.describe_means()}{samples.sampling_sentence()} Norm. is accuracy relative to each task's "
         f"own expert."
     )
 
@@ -82,7 +82,7 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
     for sentence in page_text.marks_in_words(runs):
         page_parts.draw_caution(sentence, st.info)
     averages = score_tables.averages_table(runs, stored)
-    sentence = score_tables.averages_in_words(averages)
+    sentence = score_tables.describe_averages(averages)
     paper_claims = paper_line.claims_in_words("scores/runs")
     chart_view.draw_chart(
         "id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper_claims}", sources=runs
@@ -100,7 +100,7 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
         question_drawn=True,  # above the toggle
         normalized=relative,
         runs=ids,  # also those without a row, so that colors stay
-        description=score_tables.accuracies_in_words(accuracies),
+        description=score_tables.describe_accuracies(accuracies),
         sources=runs,
     )
     unknown_task.draw_unknown_task(runs)

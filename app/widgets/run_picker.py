@@ -128,7 +128,7 @@ def draw_other_groups(groups: Sequence[Sequence[Run]]) -> None:
             )
 
 
-def draw_left_out(runs: Sequence[Run], reason: str = CLIP_ONLY_NOTE) -> None:
+def draw_other_networks_note(runs: Sequence[Run], reason: str = CLIP_ONLY_NOTE) -> None:
     """Report that the page does not offer runs of networks other than CLIP; draws nothing if there are none."""
     if other_runs := [run for run in runs if run.network]:
         networks = page_text.join_words(sorted({page_text.safe_text(run.network, 60) for run in other_runs}))

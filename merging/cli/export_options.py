@@ -120,10 +120,10 @@ export_options = option_group(  # the settings of an export; the command gets ``
 
 def list_destination_problems(out: Path, overwrite: bool, recipe: Recipe | None = None, target: str = "") -> list[str]:
     """At most one sentence on why nothing can be exported to ``out``; ``target`` is empty unless the user named it."""
-    from merging.sharing.export.destination import find_path_problem, refusal
+    from merging.sharing.export.destination import find_path_problem, why_not_writable
 
     if out.suffix != SINGLE_FILE_SUFFIX:
-        reason = refusal(out, overwrite=overwrite)
+        reason = why_not_writable(out, overwrite=overwrite)
         if recipe is not None and recipe.is_routed and target:
             reason = f"{recipe.text()} cannot be written for {target}: {NOT_PLAIN_REASON}, without --to."
     elif recipe is not None and recipe.per_task:

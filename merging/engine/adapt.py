@@ -134,9 +134,12 @@ def adapt(
 
     with learning_state.remove_on_failure():
         adapted, oom_warnings = retry_on_oom(choose_device(context.device), adapt_in_one_thread)
-    doubts = chain_rules.list_doubts([(method, step.params) for method, step in recipe.stages])  # about learning
+    weak_learning_warnings = chain_rules.list_doubts([(method, step.params) for method, step in recipe.stages])
     few_images = warn_of_few_images(tasks)
-    return replace(adapted, warnings=(*adapted.warnings, *doubts, *few_images, *learning_state.warnings, *oom_warnings))
+    return replace(
+        adapted,
+        warnings=(*adapted.warnings, *weak_learning_warnings, *few_images, *learning_state.warnings, *oom_warnings),
+    )
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ class _AdaptWork:
     @property
     def learning(self) -> int:
         """The work of learning: three forward passes per image that runs, or a tenth of a pass per image if none do."""
-        passes = 3 * self.method.learns_on(self.params, [len(task.images) for task in self.tasks.values()])
+        passes = 3 * self.method.count_images_processed(self.params, [len(task.images) for task in self.tasks.values()])
         return self.scalars * (passes or max(1, self.images // 10))
 
     @property

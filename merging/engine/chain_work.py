@@ -112,7 +112,7 @@ def list_separable_tensors(recipe: Recipe, pretrained: Checkpoint, tasks: int) -
     assert isinstance(merge, Merge)
     in_pieces = all(method.is_elementwise(params) for method, params in pairs)
     needs_data = any(method.needs_for(params) != Needs.NOTHING for method, params in pairs)
-    if in_pieces or needs_data or recipe.per_task or merge.provisional is not None or merge.through_merged:
+    if in_pieces or needs_data or recipe.per_task or merge.run_before_count is not None or merge.through_merged:
         return []
     roles = frozenset[Role]()
     for method, params in pairs:
@@ -132,7 +132,7 @@ def count_passes(recipe: Recipe) -> int:
 def _needs_count_pass(recipe: Recipe) -> bool:
     """Whether the merge counts over all tensors, as TIES counts signs, and sees them whole: it takes another pass."""
     merge = recipe.methods[-1]
-    merge_counts = isinstance(merge, Merge) and merge.provisional is not None
+    merge_counts = isinstance(merge, Merge) and merge.run_before_count is not None
     pairs = zip(recipe.methods, recipe.steps, strict=True)
     return merge_counts and not all(method.is_elementwise(step.params) for method, step in pairs)
 

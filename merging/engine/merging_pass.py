@@ -1,7 +1,8 @@
 """The pass of a chain that merges: it turns slots into stored values, in this process or on workers.
 
 Some merges, such as TIES, count over all tensors: the sum of the elected signs decides exact ties. They can count in
-this pass, with a provisional result for every slot; slots whose result the count can change are then merged again.
+this pass, with a result for every slot before the count is complete; slots whose result the count can change are then
+merged again.
 """
 
 from __future__ import annotations
@@ -77,9 +78,9 @@ class MergeStep:
                 return self.merged_inputs.moments(slot.parameter, on_detail) if self.merged_inputs is not None else None
 
         slot_with_inputs = slot if self.merged_inputs is None else replace(slot, read_inputs=read_inputs)
-        provisional = self.merge.run_provisional(slot_with_inputs) if self.counts else None
+        before_count = self.merge.run_before_count(slot_with_inputs) if self.counts else None
         change, kept = (
-            provisional.change if provisional is not None else self.merge.run(slot_with_inputs).task_vectors,
+            before_count.change if before_count is not None else self.merge.run(slot_with_inputs).task_vectors,
             mask,
         )
         weights = None if self.merged_inputs is None else merged_values(slot, change, kept)
@@ -89,9 +90,9 @@ class MergeStep:
             edited, kept = stage.edit(replace(slot, experts=tuple(self.output.sinks), task_vectors=rows), kept)
             change = edited.task_vectors.reshape(change.shape)
         stored = self.output.prepare(slot, change, kept)
-        if provisional is None:
+        if before_count is None:
             return MergedSlot(stored, weights)
-        return MergedSlot(stored, weights, provisional.count, bool(provisional.final.cpu()))
+        return MergedSlot(stored, weights, before_count.count, bool(before_count.final.cpu()))
 
 
 def make_cut_predicate(inputs: RunInputs, stages: tuple[Stage, ...]) -> Callable[[Parameter], bool]:
@@ -110,14 +111,14 @@ def run_merging_pass(
     assert isinstance(merge.method, Merge) and all(isinstance(stage.method, Edit) for stage in edits)
     before = tuple(stage for stage in edits if not stage.after_merge)
     after = tuple(stage for stage in edits if stage.after_merge)
-    in_pieces, counts = all(stage.is_elementwise for stage in stages), merge.method.provisional is not None
+    in_pieces, counts = all(stage.is_elementwise for stage in stages), merge.method.run_before_count is not None
     phase = f"Merging with {merge.method.title}"
     stream = Stream(selected, before, in_pieces, meter, phase, notes, cut=make_cut_predicate(inputs, stages))
     # Some of the tensors do not give the count, and with whole tensors nearly all would be merged twice: count first.
     if counts and (selected is not inputs or not in_pieces):
         meter.total += inputs.work if in_pieces else 0  # for whole tensors, the meter's total includes this extra pass
         counting = replace(stream, inputs=inputs, notes=None)
-        total = sum(counting.map(lambda slot: stages[-1].run_provisional(slot).count))
+        total = sum(counting.map(lambda slot: stages[-1].run_before_count(slot).count))
         merge, counts = merge.with_count(total), False
 
     step = MergeStep(merge, after, output, inputs.merged_inputs, counts)

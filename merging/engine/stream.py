@@ -25,7 +25,7 @@ from merging.engine.run_inputs import RunInputs, Spans
 from merging.methods.method import Edit, Merge
 from merging.methods.moments import Moments
 from merging.methods.params import Params
-from merging.methods.slot import Provisional, Slot
+from merging.methods.slot import ResultBeforeCount, Slot
 from merging.models.families import Parameter
 
 T = TypeVar("T")
@@ -72,10 +72,10 @@ class Stage:
         """A slot after this step."""
         return slot.with_task_vectors(self.method.run(slot, self.params, self.statistics))
 
-    def run_provisional(self, slot: Slot) -> Provisional:
-        """The provisional result of a slot, of a merge that still counts."""
-        assert isinstance(self.method, Merge) and self.method.provisional is not None
-        return self.method.provisional(slot, self.params, self.statistics)
+    def run_before_count(self, slot: Slot) -> ResultBeforeCount:
+        """The result of a slot while the merge still counts."""
+        assert isinstance(self.method, Merge) and self.method.run_before_count is not None
+        return self.method.run_before_count(slot, self.params, self.statistics)
 
     def with_count(self, count: Tensor | int) -> Stage:
         """This merge with its count over all slots, a scalar."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from merging.methods.adapted_network import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
 from merging.methods.params import NoParams, Params
-from merging.methods.slot import Gradients, Provisional, Slot, SlotStream, Survey
+from merging.methods.slot import Gradients, ResultBeforeCount, Slot, SlotStream, Survey
 from merging.models.families import LINEAR_MAPS, Parameter, Role
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Citation:
 
 
 EditFunction = Callable[[Slot, Any, Any], "Tensor"]
-ProvisionalFunction = Callable[[Slot, Any, Any], Provisional]
+RunBeforeCount = Callable[[Slot, Any, Any], ResultBeforeCount]
 SurveyFunction = Callable[[SlotStream, Any], Survey]
 LearnFunction = Callable[["Blend", Any], Survey]
 LINEAR_WEIGHT = Parameter("weight", Role.LINEAR, "", "", None, 0)  # a typical linear map
@@ -88,7 +88,7 @@ class Method:
     learn: LearnFunction | None = None
     # The number of images that run forward and backward during learning, from the parameters and each task's number of
     # images.
-    learns_on: Callable[[Any, Sequence[int]], int] = lambda params, images: 0
+    count_images_processed: Callable[[Any, Sequence[int]], int] = lambda params, images: 0
     # The number of reads of whole models during learning, from the parameters and the number of experts.
     learn_reads: Callable[[Any, int], int] = lambda params, experts: 0
     loss: str = ""  # the loss that a method that learns minimizes, with its unit
@@ -161,7 +161,7 @@ class Merge(Method):
     # Replaces ``run`` while the statistics lack a count over all tensors, such as the votes of TIES. The pass that
     # merges counts, and then only those slots are merged again, by ``run``, whose result the count can change.
     # ``statistics.with_votes(count)`` gives their statistics.
-    provisional: ProvisionalFunction | None = None
+    run_before_count: RunBeforeCount | None = None
     # Whether its layer inputs pass through the layers that are already merged; it then needs the images themselves.
     through_merged: bool = False
     # Whether it uses low-rank factors of task vectors, where they are known, in place of the whole matrices.
@@ -195,7 +195,7 @@ class Adapt(Method):
     mixes_on_pretrained: bool = False  # whether the stored parts are added to the pretrained, not the merged tensors
     # The tasks (n, K), booleans, to which images may belong, from their weights (n, K). With it, the method also
     # chooses the head of an image whose task is unknown.
-    names: Callable[[Tensor, Any], Tensor] | None = None
+    candidate_tasks: Callable[[Tensor, Any], Tensor] | None = None
     needs_task: bool = False  # whether the task of an image must be known
     # For methods that learn on features: the number of updates, and the rows of features in all updates together, from
     # the parameters and every task's number of images. The features are computed once.

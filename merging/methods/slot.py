@@ -130,7 +130,7 @@ class SlotStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Provisional:
+class ResultBeforeCount:
     """The result of a merge for a slot before a count over all tensors is complete, such as the votes of TIES.
 
     ``change`` (*S) is the merged task vector so far, ``count`` (a scalar) what the slot adds to the count, and

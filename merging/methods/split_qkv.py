@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from merging.methods.method import Edit, Merge
-from merging.methods.slot import Provisional, Slot, SlotStream
+from merging.methods.slot import ResultBeforeCount, Slot, SlotStream
 from merging.models.families import Parameter, qkv_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from merging.methods.learning import Blend, Masks, SlotUpdate
-    from merging.methods.method import ProvisionalFunction
+    from merging.methods.method import RunBeforeCount
     from merging.methods.params import Params
     from merging.models.tensor_info import TensorInfo
 
@@ -54,7 +54,7 @@ class PackedTensor:
         """The slot of third ``i`` of the packed tensor, which has these rows of ``slot``."""
         third, count = self.parts[i], len(self.parts)
 
-        def note(table: str, **row: Any) -> None:
+        def add_table_row(table: str, **row: Any) -> None:
             slot.note(table, **{"tensor": third.name, "part": third.part, "numel": self.numel, **row})
 
         return replace(
@@ -64,7 +64,7 @@ class PackedTensor:
             task_vectors=slot.task_vectors[:, rows],
             start=slot.start + rows.start - i * self.numel if slot.pretrained.dim() == 1 else 0,
             report_share=lambda share: slot.report_share((i + share) / count),
-            note=note,
+            note=add_table_row,
             gradients={kind: values[:, rows] for kind, values in slot.gradients.items()},
             factors=None if slot.factors is None else tuple(factor.select_rows(rows) for factor in slot.factors),
         )
@@ -106,26 +106,30 @@ def split_method(method: Edit | Merge, params: Params, packed: PackedTensors) ->
         changes["survey"] = lambda slots, params: survey(SplitStream(slots, packed), params)
     if learn is not None:
         changes["learn"] = lambda blend, params: learn(SplitBlend(blend, packed), params)
-    if isinstance(method, Merge) and method.provisional is not None:
-        changes["provisional"] = _split_provisional(method.provisional, packed)
+    if isinstance(method, Merge) and method.run_before_count is not None:
+        changes["run_before_count"] = _split_run_before_count(method.run_before_count, packed)
     if isinstance(method, Edit):
         changes |= {"kept": _split_kept(method, packed), "drops": _split_drops(method, packed)}
     return replace(method, **changes)
 
 
-def _split_provisional(whole: ProvisionalFunction, packed: PackedTensors) -> ProvisionalFunction:
-    """The provisional function of a merge, applied to the thirds of packed tensors."""
+def _split_run_before_count(whole: RunBeforeCount, packed: PackedTensors) -> RunBeforeCount:
+    """The function ``run_before_count`` of a merge, applied to the thirds of packed tensors.
 
-    def provisional(slot: Slot, params: Any, statistics: Any) -> Provisional:
+    It merges a slot before a count over the whole model, such as the votes of TIES, is complete. The count of the whole
+    slot is the sum of its thirds' counts; it is final if no total can change the result of any third.
+    """
+
+    def run_before_count(slot: Slot, params: Any, statistics: Any) -> ResultBeforeCount:
         if slot.name not in packed:
             return whole(slot, params, statistics)
         parts = [whole(third, params, statistics) for third in packed[slot.name].split_slot(slot)]
         final = torch.stack([part.final for part in parts]).all()
-        return Provisional(
+        return ResultBeforeCount(
             torch.cat([part.change for part in parts]), torch.stack([part.count for part in parts]).sum(), final
         )
 
-    return provisional
+    return run_before_count
 
 
 def _split_kept(method: Edit, packed: PackedTensors) -> Callable[[Slot, Any, Any], Tensor | None]:

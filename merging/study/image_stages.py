@@ -119,20 +119,22 @@ def _make_table(tables: ImageTables, image: StudiedImage, name: str, model: str,
         "lens": lambda: tables.lens(image, model),
         "lens_by_pretrained": lambda: tables.lens(image, model, by_pretrained=True),
         "accuracy": lambda: tables.accuracy(image, model, other_model),
-        # For this table the second key of the request is a block or a view, not a model.
+        # For this table the second key of the request is a block's number or an attention map, not a model.
         "attention": lambda: _select_rows(tables.attention(image, model), other_model),
         "attention_change": lambda: tables.attention_change(image, model, other_model),
         "drift": lambda: tables.drift(image, model, other_model, scaled=False),
         "drift_scaled": lambda: tables.drift(image, model, other_model),
-        "first_past": lambda: pd.DataFrame([tables.find_first_depths(image, model, other_model)]),
+        "first_unusual_depths": lambda: pd.DataFrame([tables.find_first_unusual_depths(image, model, other_model)]),
         "restore": lambda: tables.restore(image, model, other_model),
         "restore_tokens": lambda: tables.restore(image, model, other_model, tokens=True),
         "occlude": lambda: tables.occlude(image, model, other_model),
         "neighbors": lambda: tables.neighbors(image, model, neighbor_data_sets()),
         "overlap": lambda: tables.overlap(image, model, other_model, neighbor_data_sets()),
         "summary": lambda: tables.summary(image, model, other_model),
-        "says": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other_model, restored=False)]}),
-        "sentence": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other_model)]}),
+        "quick_summary": lambda: pd.DataFrame(
+            {"sentence": [tables.sentence(image, model, other_model, restored=False)]}
+        ),
+        "full_summary": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other_model)]}),
     }
     if name not in calls:
         raise TaskError(f"There is no table {name!r} about an image. Known: {first_few(calls, len(calls))}.")

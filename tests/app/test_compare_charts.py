@@ -106,7 +106,7 @@ def test_the_chart_draws_the_tables_of_both_runs(open_app: Any, compared: Path) 
 def test_cosines_of_experts_are_those_of_their_task_vectors(open_app: Any, compared: Path) -> None:
     open_app("compare", compared)
     run, benchmark = runs(compared)[FEW], Benchmark.load(compared)
-    table = chart_cells.pair_cells(run, measurements.find_measurement(measurements.PAIRS, run.id)).table
+    table = chart_cells.pair_cells(run, measurements.find_measurement(measurements.EXPERT_PAIRS, run.id)).table
     assert table is not None and table["row"].nunique() == 3  # of three experts
     base, experts = open_checkpoint(benchmark.pretrained), benchmark.experts
     for row in table.sample(20, random_state=0).to_dict("records"):

@@ -163,7 +163,7 @@ def test_what_cannot_be_used_says_why(open_app: Any, library: Path, mine: str) -
     at.text_area[0].set_value("a\nb\nc").run()
     for name in ("../x", "Mine", ""):
         at.text_input(key="build_name").set_value(name).run()
-        assert "small letters" in at.error[0].value
+        assert "lowercase letters" in at.error[0].value
     at.text_input(key="build_name").set_value("fine").run()
     task = next(field for field in at.text_input if str(field.key).startswith("task_"))
     task.set_value("Not A Key").run()

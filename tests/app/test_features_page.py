@@ -26,12 +26,12 @@ from merging.study.runs import execute
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
-MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
+MAPS, PERPLEXITIES, NUMBERS, DISTANCE, SALIENCY_BY_LAYER_KIND = (
     "maps",
     "perplexities",
     "separability",
     "distance to pretrained",
-    "components",
+    "saliency by layer kind",
 )
 IMAGES = len(tiny.OUTSIDE) * tiny.CHOOSING
 WANTED = ("Pretrained", "Expert for Digits", "Task Arithmetic w/ LwPTV", "Ties")
@@ -95,7 +95,7 @@ WITH = [
     ),
     ({"features_view": DISTANCE}, 1, 0, f"n = {IMAGES} images of the choosing half, seed 0"),
     ({"features_view": DISTANCE, "data_set": "Tiles", "unit_length": "true"}, 1, 0, f"n = {tiny.CHOOSING} images"),
-    ({"features_view": COMPONENTS}, 2, 0, "before masks are shared"),
+    ({"features_view": SALIENCY_BY_LAYER_KIND}, 2, 0, "before masks are shared"),
 ]
 
 
@@ -131,7 +131,7 @@ def test_view_without_features(open_app: Any, library: Path, asked: list[tuple[s
     press(at, "Measure")
     known = runs(library)
     assert ("features", known["Pretrained"].id) in asked
-    assert len(asked) == 1 + len(at.multiselect(key="featuring").value)
+    assert len(asked) == 1 + len(at.multiselect(key="features_runs").value)
 
 
 def test_maps_are_a_job_of_their_own(open_app: Any, library: Path, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_run_with_features_comes_before_a_newer_one(open_app: Any, extracted: 
     )
     execute.execute(newer, Store(tmp_path / "store", libraries=()), benchmark=benchmark, context=Context(device="cpu"))
     at = open_app("features", extracted)
-    assert known["Task Arithmetic w/ LwPTV"].id in at.multiselect(key="featuring").value
+    assert known["Task Arithmetic w/ LwPTV"].id in at.multiselect(key="features_runs").value
 
 
 def test_view_without_runs(look: Any, tiny_folder: Path) -> None:
@@ -166,7 +166,7 @@ def test_view_without_runs(look: Any, tiny_folder: Path) -> None:
 
 def test_runs_with_one_model_per_task_are_not_offered(look: Any, extracted: Path) -> None:
     at = look("features", extracted)
-    assert not any("EMR" in option for option in at.multiselect(key="featuring").options)
+    assert not any("EMR" in option for option in at.multiselect(key="features_runs").options)
 
 
 BAD_LINKS = [
@@ -182,7 +182,7 @@ BAD_LINKS = [
         1,
     ),
     ({"runs": "000000000000,../../etc/passwd"}, 1),
-    ({"features_view": COMPONENTS, "expert": "nobody", "ratio": "9", "run": "000000000000"}, 2),
+    ({"features_view": SALIENCY_BY_LAYER_KIND, "expert": "nobody", "ratio": "9", "run": "000000000000"}, 2),
 ]
 
 
@@ -201,7 +201,7 @@ def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
         key: query[key] for key in ("perplexity", "data_set", "compared_expert")
     }
     assert at.multiselect(key="classes").value == ["letters 1"]
-    assert at.multiselect(key="featuring").value == chosen(extracted).split(",")
+    assert at.multiselect(key="features_runs").value == chosen(extracted).split(",")
     assert len(at.dataframe[0].value) == 4  # pretrained, expert, two runs
 
 

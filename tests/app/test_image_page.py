@@ -143,7 +143,7 @@ def test_another_reference_and_other_classes(show: Any, bench: DirectPreviewProc
     at = show(image=INSIDE, reference="pretrained", label_set="letters")
     assert bench.asked[-1].head == "letters"
     assert {name.other for name in bench.asked[-1].tables if name.table == "restore"} == set()
-    assert {name.other for name in bench.asked[-1].tables if name.table == "sentence"} == {"pretrained"}
+    assert {name.other for name in bench.asked[-1].tables if name.table == "full_summary"} == {"pretrained"}
     assert "the pretrained model" in words(at)
 
 

@@ -37,5 +37,5 @@ def test_names_that_would_be_the_same_stay_keys() -> None:
 
 
 def test_names_of_the_bundled_data_and_of_roles() -> None:
-    assert page_text.data_set_title("Expert for Handwriting digits") == "Expert for Handwritten digits"
+    assert page_text.correct_titles("Expert for Handwriting digits") == "Expert for Handwritten digits"
     assert [role_name(role) for role in ("shift", "norm_scale", "linear")] == ["bias", "norm scale", "linear"]

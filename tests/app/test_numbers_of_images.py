@@ -55,8 +55,8 @@ def test_a_page_says_the_range(
 def test_captions_of_equal_and_of_different_numbers() -> None:
     table = pd.DataFrame({"n": [120, 240, 240], "n_in": [360, 600, 600], "n_out": [0, 0, 0]})
     measured: Any = SimpleNamespace(device="CPU", provenance=THIS_MACHINE, seconds=1.0, notes={})
-    assert score_tables.accuracies_in_words(table).startswith("Reporting half of each test set, n = 120 to 240 images ")
-    assert "n = 360 to 600 images in domain, n = 0 out of domain." in score_tables.averages_in_words(table)
+    assert score_tables.describe_accuracies(table).startswith("Reporting half of each test set, n = 120 to 240 images ")
+    assert "n = 360 to 600 images in domain, n = 0 out of domain." in score_tables.describe_averages(table)
     assert " n = 120 to 240 images per task of the choosing half" in by_depth.lines_in_words(
         table, [measured], "class token"
     )

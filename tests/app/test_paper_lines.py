@@ -98,7 +98,7 @@ PAGES = [
     ("scores", {}, "with LwPTV against without"),
     ("scores", {"scores_view": "ablations"}, "without the saliency score"),
     ("masks", {}, "if masks were independent"),
-    ("features", {"features_view": "components"}, "in attention against in MLPs"),
+    ("features", {"features_view": "saliency by layer kind"}, "in attention against in MLPs"),
     ("drift", {"drift_view": "exemplars"}, ""),  # not measured: no figure, so no line
     ("conflicts", {"conflicts_view": "joint space of DRM"}, "without renormalization against with it"),
     ("methods", {"method": "ties"}, "TATR against LOT"),

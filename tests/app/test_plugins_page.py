@@ -184,7 +184,7 @@ def test_the_ablations_show_ours_beside_the_papers(look: Any, library: Path) -> 
     assert printed.shape == (12, 11) and printed_outside.shape == (12, 16)
     assert "without OR" in words(at).split("Not computed yet")[1]
     (door,) = (link for link in at.page_link if "Saliency by kind" in link.label)
-    assert "features_view=components" in door.proto.query_string and "runs=" in door.proto.query_string
+    assert "features_view=saliency+by+layer+kind" in door.proto.query_string and "runs=" in door.proto.query_string
 
 
 def test_the_ablations_can_show_intervals_and_a_variant(open_app: Any, rivals: Path) -> None:

@@ -57,9 +57,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "session/address.py": {"block", "density", "direction", "scope", "score"},  # keys of links
     "views/conflicts/sign_agreement.py": {"density", "rank_tol"},  # columns and notes of the measurement
     "views/conflicts/joint_space.py": {"renorm"},  # a column of its table
-    "screens/features.py": {"components"},  # a view
-    "reading/papers/paper_facts.py": {"components"},  # the same
-    "views/scores/ablation_views.py": {"components"},  # the same
+    "reading/papers/paper_facts.py": {"components"},  # a fact of claims
     "views/compare/run_pair.py": {"scope"},  # a column of its table
     "views/compare/other_charts.py": {"direction", "threshold"},  # a column of its table: singular vectors are numbered
     "views/sweeps/sweep_form.py": {"alpha"},  # the key of interpolation coefficients
@@ -75,8 +73,8 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "reading/step_text.py": {"steps"},  # of a lesson
     "views/learning/along_steps.py": {"steps"},  # columns or keys of its own
     "reading/previews.py": {"seed"},  # the same
-    "reading/measurements.py": {"l1", "most", "rank"},  # columns of its tables
-    "views/drift/by_depth.py": {"l1", "most"},  # the same
+    "reading/measurements.py": {"l1", "rank"},  # columns of its tables
+    "views/drift/by_depth.py": {"l1"},  # the same
     "views/compare/image_agreement.py": {"margin_difference"},  # a column of its table
     "views/models/benchmark_options.py": {"seed"},  # of a draw of images
     "views/learning/learning_tables.py": {"routing"},  # a table of runs

@@ -29,6 +29,6 @@ def test_from_runs_to_arrows_to_ablations(app: App, context: BrowserContext, ser
     app.wait_for_address("scores_view=ablations")
     app.settled().charted()
     page.get_by_role("link", name="Saliency by kind of layer").click()
-    app.wait_for_address("features_view=components")
+    app.wait_for_address("features_view=saliency+by+layer+kind")
     app.settled().charted()
     expect(app.text("Does pruning prefer a kind of layer?")).to_be_visible(timeout=PATIENCE)

@@ -279,7 +279,7 @@ BAD_DESCRIPTIONS = {
     "number": ({"pretrained": "x", "tasks": {"a": "b"}, "images": -1}, "whole number"),
     "truth": ({"pretrained": "x", "tasks": {"a": "b"}, "seed": True}, "whole number"),
     "std": ({"pretrained": "x", "tasks": {"a": "b"}, "std": [1, 1, 0]}, "three numbers"),
-    "templates": (task_with(templates="x {}"), "list of texts"),
+    "templates": (task_with(templates="x {}"), "list of strings"),
 }
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from merging.cli import output
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.sharing.export.destination import refusal
+from merging.sharing.export.destination import why_not_writable
 from merging.sharing.export.model_export import export
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
@@ -114,7 +114,7 @@ def test_a_place_below_a_file_is_refused_before_anything_is_computed(
 
 def test_a_place_in_a_read_only_folder_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.F_OK)
-    assert refusal(tmp_path / "new") == f"{tmp_path} cannot be written to. Choose another path."
+    assert why_not_writable(tmp_path / "new") == f"{tmp_path} cannot be written to. Choose another path."
 
 
 @pytest.mark.filterwarnings("ignore")  # PEFT's, about Transformers

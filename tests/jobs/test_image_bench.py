@@ -57,7 +57,8 @@ def test_tables_are_the_library_s_own(tiny_benchmark, run):
     made, image = ImageTables(Towers(store, tiny_benchmark, Context("cpu"))), find_image(tiny_benchmark, IMAGE)
     names = [
         ("lens", run.id, ""), ("restore", run.id, "pretrained"), ("attention", run.id, "1"),
-        ("attention", run.id, "rollout"), ("sentence", run.id, "pretrained"), ("says", run.id, "pretrained"),
+        ("attention", run.id, "rollout"), ("full_summary", run.id, "pretrained"),
+        ("quick_summary", run.id, "pretrained"),
     ]  # fmt: skip
     found = tables(request(tiny_benchmark, run, *names))
     pd.testing.assert_frame_equal(found[names[0]], made.lens(image, run.id), check_dtype=False)

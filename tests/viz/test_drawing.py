@@ -38,11 +38,11 @@ def test_a_layout_is_filled_as_plotly_fills_it(fill) -> None:
 
 
 def test_traces_change_by_name_and_what_was_given_does_not() -> None:
-    look = {"color": "red"}
-    fig = Drawing([scatter(x=[0], name="a", marker=look), bar(x=[0], name="b", marker=look)])
+    mark_style = {"color": "red"}
+    fig = Drawing([scatter(x=[0], name="a", marker=mark_style), bar(x=[0], name="b", marker=mark_style)])
     fig.update_traces("a", marker={"size": 3})
     assert [trace.marker.size for trace in fig.figure().data if trace.type == "scatter"] == [3]
-    assert look == {"color": "red"} and fig.data[1]["marker"] == look
+    assert mark_style == {"color": "red"} and fig.data[1]["marker"] == mark_style
     settings = {"font": {"size": 12}}
     fig.update_layout(legend=settings)
     fig.update_layout(legend={"font": {"size": 14}})

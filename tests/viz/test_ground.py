@@ -20,7 +20,7 @@ from viz.figures.masks import manual_canvas, saliency_figures
 WHITE, BLACK = "#FFFFFF", dark_ground.TO_DARK[theme.GROUND]
 MARK, TEXT = 3.0, 4.5  # least contrasts
 STAY = {  # on both grounds
-    *theme.PALETTE[:7], *(look.color for look in theme.KINDS.values()), *theme.ROLE_COLORS.values(),
+    *theme.PALETTE[:7], *(mark_style.color for mark_style in theme.KINDS.values()), *theme.ROLE_COLORS.values(),
     theme.RUN_A, theme.RUN_B, theme.ON_LIGHT, theme.ON_DARK, theme.CLEAR,
 }  # fmt: skip
 TINTS = {theme.tint(color, opacity) for color in theme.PALETTE for opacity in dark_ground.DARK_OPACITIES}
@@ -85,8 +85,13 @@ def colors_of_a_dark_figure_give_the_light_one_back(key: str) -> None:
 
 GRAY = 40  # colors whose parts differ less are grays, which are no categories
 SIDES = {"#E08214", "#8073AC"}  # of the diverging scale: one run and the other
-LOOKS = {*theme.PALETTE, *(look.color for look in theme.KINDS.values()), *theme.ROLE_COLORS.values(), theme.KEPT}
-CATEGORIES = {color.upper() for color in LOOKS} | SIDES
+MARK_COLORS = {
+    *theme.PALETTE,
+    *(mark_style.color for mark_style in theme.KINDS.values()),
+    *theme.ROLE_COLORS.values(),
+    theme.KEPT,
+}
+CATEGORIES = {color.upper() for color in MARK_COLORS} | SIDES
 IN_WORDS = {"compare_agreement": {"#FDD9A8"}}  # cells that say in words what they are
 SCALES = [
     [list(step) for step in scale]

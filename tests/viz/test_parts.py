@@ -16,12 +16,12 @@ from viz.parts import legends
 def test_every_expert_keeps_one_color_and_symbol() -> None:
     for number in (1, 8, 9, 40):
         names = [f"e{i}" for i in range(number)]
-        looks = theme.looks(names)
-        assert len(set(looks.values())) == number
-        assert looks == theme.looks(names)
-        assert all(set(looks[a]).isdisjoint(looks[b]) for a, b in pairwise(names))
-    assert len({look.color for look in theme.looks([f"e{i}" for i in range(8)]).values()}) == 8
-    assert theme.looks(["e0"])["e1"] == theme.KINDS["merge"]
+        mark_styles = theme.mark_styles(names)
+        assert len(set(mark_styles.values())) == number
+        assert mark_styles == theme.mark_styles(names)
+        assert all(set(mark_styles[a]).isdisjoint(mark_styles[b]) for a, b in pairwise(names))
+    assert len({mark_style.color for mark_style in theme.mark_styles([f"e{i}" for i in range(8)]).values()}) == 8
+    assert theme.mark_styles(["e0"])["e1"] == theme.KINDS["merge"]
 
 
 def test_config_has_no_selection_tools_where_clicks_matter() -> None:

@@ -150,7 +150,7 @@ def test_task_accuracy_leaves_room_for_its_legend_beside_long_names_of_tasks() -
 def test_runs_have_one_color_in_measured_and_in_imported_scores() -> None:
     table = viz_tables.given_scores(3)
     order = ["another", *dict.fromkeys(table["run"])][::-1]
-    looks = theme.looks(order)
+    mark_styles = theme.mark_styles(order)
     labels = dict(zip(table["label"], table["run"], strict=True))
     drawn = {trace.name: trace.marker.color for trace in viz.draw("given_scores", table, runs=order).data}
-    assert drawn == {label: looks[run].color for label, run in labels.items()}
+    assert drawn == {label: mark_styles[run].color for label, run in labels.items()}

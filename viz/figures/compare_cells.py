@@ -98,7 +98,7 @@ def compare_cells(
         if (distances["far"] > 0).any()
         else " The runs do not differ."
     )
-    return Picture(fig, sentence + extreme, inner + TOP + BOTTOM, what)
+    return Picture(fig, sentence + extreme, inner + TOP + BOTTOM, zoom_key=what)
 
 
 def _make_cells(table: pd.DataFrame, rows: Sequence[str], columns: tensor_columns.TensorColumns) -> pd.DataFrame:

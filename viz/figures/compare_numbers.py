@@ -75,7 +75,7 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
         significant, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), theme.TIE_COLOR
     ).tolist()
     dots = series.marks(
-        table, 100 * table["difference"], positions, theme.Look(theme.FADED, "circle"), DIFFERENCE_HOVER,
+        table, 100 * table["difference"], positions, theme.MarkStyle(theme.FADED, "circle"), DIFFERENCE_HOVER,
         picks=("scope",), size=11, marker={"color": colors, "line": theme.edge(1.2)}, name="Difference",
         error_x=series.interval(table, "difference", theme.FADED, factor=100, thickness=1.6, width=3),
     )  # fmt: skip
@@ -177,7 +177,7 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     subject = f"Saliency of {clean_text(short_name(tensor), 60)}" if tensor else "Saliency"
     higher, lower = (int((sign * table["difference"] > 0).sum()) for sign in (1, -1))
     alt = f"{subject} for {plural(len(table), 'expert')} in both runs: B is higher for {higher} and lower for {lower}."
-    return Picture(fig, alt, 138 + ROW * max(len(names), 3), tensor)
+    return Picture(fig, alt, 138 + ROW * max(len(names), 3), zoom_key=tensor)
 
 
 def _draw_dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
@@ -197,7 +197,7 @@ def _draw_dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
     }
     fate = {"fate": lambda merged: "merged" if merged else "dropped"}
     dots = series.marks(
-        table, side, rows, theme.Look(color, "circle"), TENSOR_HOVER, formats=fate, size=12, marker=marker,
+        table, side, rows, theme.MarkStyle(color, "circle"), TENSOR_HOVER, formats=fate, size=12, marker=marker,
         name=SIDES[side], xaxis=axis, yaxis="y",
     )  # fmt: skip
     return [*traces, dots]
@@ -219,7 +219,7 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
         ("difference", "B − A", theme.FADED, "circle", "y2"),
     ):
         fig.add_trace(series.marks(
-            series.finite_rows(table, side), "direction", side, theme.Look(color, symbol),
+            series.finite_rows(table, side), "direction", side, theme.MarkStyle(color, symbol),
             f"<b>direction {{direction:count}}</b><br>{SIDES[side]}: {{{side}:real}}",
             marker={"size": 5, "line": {"width": 0}}, name=legends.legend_name(name), legendgroup=side, yaxis=axis,
         ))  # fmt: skip
@@ -237,7 +237,7 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
     )  # fmt: skip
     a, b = (plural(int(table[side].notna().sum()), "direction") for side in ("a", "b"))
     alt = f"Singular values of {a} of A and {b} of B; B is larger in {int((table['difference'] > 0).sum())}."
-    return legends.add_legend(fig, alt, 420, str(last), left=84, gap=24)
+    return legends.add_legend(fig, alt, 420, zoom_key=str(last), left=84, gap=24)
 
 
 @chart(
@@ -290,4 +290,4 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
     means = table[table["panel"].isin(panels)].drop_duplicates("panel").set_index("panel")["mean"]
     words = "; ".join(f"{side_names[str(side)]} {real(mean)}" for side, mean in means.items())
     alt = f"Histograms of the distance to the pretrained features. Means: {words}."
-    return Picture(fig, alt, inner + 86, what)
+    return Picture(fig, alt, inner + 86, zoom_key=what)

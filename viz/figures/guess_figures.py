@@ -21,7 +21,7 @@ from viz.hover import hover_texts
 from viz.parts import axes, series
 from viz.parts.cell_targets import click_targets
 
-KIND_LOOKS = {"guess": theme.Look(theme.VERMILION, "diamond"), "truth": theme.Look(theme.BLUE, "circle")}
+KIND_STYLES = {"guess": theme.MarkStyle(theme.VERMILION, "diamond"), "truth": theme.MarkStyle(theme.BLUE, "circle")}
 GUESS_NAME, TRUTH_NAME = "Your guess", "Measured"
 GUESS_AXIS = ("Guess and measurement", (GUESS_NAME, TRUTH_NAME))  # an axis and the names on it
 LEGEND_LAYOUT = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
@@ -90,7 +90,7 @@ def class_answers(table: pd.DataFrame, *, withheld: bool = True, code: str = "")
     ])  # fmt: skip
     if len(measured):
         fig.add_trace(series.marks(
-            measured.assign(at=0.03 * largest), "at", "row_index", KIND_LOOKS["truth"], TRUTH_NAME, size=15,
+            measured.assign(at=0.03 * largest), "at", "row_index", KIND_STYLES["truth"], TRUTH_NAME, size=15,
             name=TRUTH_NAME, cliponaxis=False,
         ))  # fmt: skip
     of_class = f" of class {safe_text(code, 20)}" if code else ""
@@ -147,15 +147,15 @@ def guess_cells(
     fig = Drawing([
         _draw_shades(values, is_known, yes_or_no, unit),
         series.marks(
-            marked, "x", "y", KIND_LOOKS["guess"], f"{GUESS_NAME}: {{row}}, {{column}}", size=12, name=GUESS_NAME,
+            marked, "x", "y", KIND_STYLES["guess"], f"{GUESS_NAME}: {{row}}, {{column}}", size=12, name=GUESS_NAME,
             marker={"line": {"color": theme.GROUND, "width": 1.5}},
         ),
         click_targets(rows, columns, texts, "Cells") | {"showlegend": False},
     ])  # fmt: skip
     if is_known and yes_or_no:  # an entry in the legend for dark cells
-        look = {"color": theme.KEPT, "symbol": "square", "size": 12}
+        mark_style = {"color": theme.KEPT, "symbol": "square", "size": 12}
         none = np.array([], np.float32)
-        fig.add_trace(scatter(x=none, y=none, mode="markers", name=TRUTH_NAME, marker=look, hoverinfo="skip"))
+        fig.add_trace(scatter(x=none, y=none, mode="markers", name=TRUTH_NAME, marker=mark_style, hoverinfo="skip"))
     fig.update_xaxes(**axes.name_axis(across, columns, ticktext=_label_columns(columns), fixedrange=False))
     fig.update_yaxes(**axes.name_axis(down, rows, down=True))
     margin = {"l": axes.names_width(rows) + 44, "r": 24, "t": 36, "b": 62}
@@ -209,7 +209,7 @@ def guess_choice(table: pd.DataFrame, *, withheld: bool = False) -> Picture:
     for column, (name, title) in enumerate((("guess", GUESS_NAME), ("truth", TRUTH_NAME))):
         rows = table[table[name].astype(bool) & (name == "guess" or not withheld)].assign(at=column)
         fig.add_trace(
-            series.marks(rows, "at", "row_index", KIND_LOOKS[name], f"{title}: {{option}}", size=15, name=title)
+            series.marks(rows, "at", "row_index", KIND_STYLES[name], f"{title}: {{option}}", size=15, name=title)
         )
         words.append(clean_text(rows["option"].iloc[0], 60) if len(rows) else "nothing")
     if withheld:
@@ -250,7 +250,7 @@ def guess_curve(
     if is_others or len(series.finite_rows(table, "guess")):
         fig.add_trace(_draw_curve(table, "guess", guessed, unit, "", dash="dash"))
     if len(measured):
-        bars = series.interval(measured, "truth", KIND_LOOKS["truth"].color, width=5)
+        bars = series.interval(measured, "truth", KIND_STYLES["truth"].color, width=5)
         fig.add_trace(_draw_curve(measured, "truth", TRUTH_NAME, unit, INTERVAL_TEXT, dash="solid") | {"error_y": bars})
     else:
         fig.add_annotation(WITHHELD_SIGN | {"y": 0.88})
@@ -270,7 +270,7 @@ def guess_curve(
 
 def _draw_curve(rows: pd.DataFrame, column: str, name: str, unit: str, interval_text: str, dash: str) -> Trace:
     return series.marks(
-        rows.assign(who=name), "x", column, KIND_LOOKS[column],
+        rows.assign(who=name), "x", column, KIND_STYLES[column],
         f"{{who}} at {{x:real}}: {{{column}:amount}}{interval_text}",
         formats=_number_formats(unit), line={"width": 2.4, "dash": dash}, name=safe_text(name),
     )  # fmt: skip
@@ -309,13 +309,13 @@ def guess_number(
     table = table.assign(row_index=range(len(table)))
     shown = series.finite_rows(table, "value")
     fig = Drawing()
-    for kind, look in KIND_LOOKS.items():
+    for kind, mark_style in KIND_STYLES.items():
         rows = shown[shown["kind"] == kind]
         if len(rows) or shown.empty:
-            bars = series.interval(rows, "value", look.color, thickness=2, width=6)
+            bars = series.interval(rows, "value", mark_style.color, thickness=2, width=6)
             fig.add_trace(series.marks(
-                rows, "value", "row_index", look, f"{{label}}: {{value:amount}}{INTERVAL_TEXT}", size=11, name=kind,
-                error_x=bars,
+                rows, "value", "row_index", mark_style, f"{{label}}: {{value:amount}}{INTERVAL_TEXT}", size=11,
+                name=kind, error_x=bars,
                 formats=_number_formats(unit),
             ))  # fmt: skip
     for position in sorted(set(table["row_index"]) - set(shown["row_index"])):
@@ -341,10 +341,10 @@ def guess_order(table: pd.DataFrame, *, unit: str = "", withheld: bool = False) 
     """A line for each option from its guessed rank (1 is the first) to its measured one, unless ``withheld``."""
     ends = ["guess"] if withheld else ["guess", "truth"]
     hover = "{option}" if withheld else "{option}[, measured {value:amount}]"
-    looks = theme.looks(table["option"].tolist())
+    mark_styles = theme.mark_styles(table["option"].tolist())
     fig = Drawing(
         series.marks(
-            rows.iloc[[0] * len(ends)], [0, 1][: len(ends)], rows[ends].iloc[0], looks[option], hover, size=12,
+            rows.iloc[[0] * len(ends)], [0, 1][: len(ends)], rows[ends].iloc[0], mark_styles[option], hover, size=12,
             line={"width": 2}, formats=_number_formats(unit), **entry,
         )
         for option, rows, entry in series.rows_by_name(table, "option", label="option")

@@ -49,7 +49,7 @@ def coefficient_map(
     """
     pruned = table["pruned"].to_numpy(bool) if "pruned" in table else np.zeros(len(table), bool)
     table = table.assign(coefficient=table["coefficient"].mask(pruned))
-    learned = series.require_finite_rows(table, "coefficient", lack="every tensor was pruned")
+    learned = series.require_finite_rows(table, "coefficient", empty_reason="every tensor was pruned")
     mean, span = learned["coefficient"].mean(), (min(0.0, learned["coefficient"].min()), learned["coefficient"].max())
     counts = f"{plural(table['tensor'].nunique(), 'tensor')} for {plural(table['expert'].nunique(), 'expert')}"
     most, least = describe_extremes(learned, "coefficient", EXTREME_WORDS)
@@ -81,11 +81,11 @@ def _describe_coefficient(value: float) -> str:
 def coefficient_sums(table: pd.DataFrame, *, runs: Names = None, selected: str | None = None) -> Picture:
     """A dotted line for each run of Σ λ over its experts by tensor; a pruned tensor (NaN) is a gap (LwPTV, Fig. 8)."""
     columns, names = tensor_columns.TensorColumns.from_table(table), distinct_names(table["run"])
-    plotted = columns.set_positions(series.require_finite_rows(table, "total", lack="every tensor was pruned"))
-    looks = theme.looks(runs or names)
+    plotted = columns.set_positions(series.require_finite_rows(table, "total", empty_reason="every tensor was pruned"))
+    mark_styles = theme.mark_styles(runs or names)
     fig = Drawing([
         series.marks(
-            rows, "tensor_index", "total", looks[name], TOTAL_HOVER, picks=("tensor",), size=7,
+            rows, "tensor_index", "total", mark_styles[name], TOTAL_HOVER, picks=("tensor",), size=7,
             line={"width": 1, "dash": "dot"}, marker={"opacity": 1}, **legend_fields,
         )
         for name, rows, legend_fields in series.rows_by_name(plotted, "run", names)
@@ -94,7 +94,7 @@ def coefficient_sums(table: pd.DataFrame, *, runs: Names = None, selected: str |
     columns.lay_out(fig, selected)
     sentence = f"Summed coefficients of {plural(len(names), 'run')} in {plural(plotted['tensor'].nunique(), 'tensor')}."
     most = describe_extreme(plotted, "total", " The largest, {total:real}, is {label:plain 40}'s in {tensor:plain}.")
-    return add_legend(fig, sentence + most, 350, str(len(columns.names)))
+    return add_legend(fig, sentence + most, 350, zoom_key=str(len(columns.names)))
 
 
 @chart(
@@ -132,7 +132,7 @@ def localization_map(
 def localization_overlap(table: pd.DataFrame) -> Picture:
     """A matrix of experts: the share of the scalars in the first one's mask that are in the second one's as well."""
     pairs = series.require_finite_rows(
-        table[table["first"] != table["second"]], "share", lack="there are no two masks to compare"
+        table[table["first"] != table["second"]], "share", empty_reason="there are no two masks to compare"
     )
     names = distinct_names([*table["first"], *table["second"]])
     rows, columns = (matrix.MatrixSide(title, names, names) for title in ("Mask of", "Also kept by"))
@@ -140,4 +140,4 @@ def localization_overlap(table: pd.DataFrame) -> Picture:
     fig = matrix.draw_table_matrix(pairs, rows, columns, ("first", "second"), "share", SHARED_HOVER, scale)
     sentence = f"Overlap of the masks of {plural(len(names), 'expert')}. "
     sentence += describe_extreme(pairs, "share", MOST_SHARED_SENTENCE)
-    return Picture(fig, sentence, matrix.matrix_height(fig, len(names)), str(len(names)))
+    return Picture(fig, sentence, matrix.matrix_height(fig, len(names)), zoom_key=str(len(names)))

@@ -16,7 +16,7 @@ from viz.hover import describe_extreme, hover_texts
 from viz.parts import axes, series, sweep_panels
 from viz.parts.legends import add_legend
 
-OVERALL_LOOK = theme.Look(theme.FADED, "circle-open")  # no expert has this color
+OVERALL_STYLE = theme.MarkStyle(theme.FADED, "circle-open")  # no expert has this color
 MAX_MARKED_POINTS = 60  # points of a line up to which each is a mark
 FIGURE_SIZE: dict[str, Any] = {"inner": 330, "right": 24, "gap": 14}  # of the figures
 OWN_LINE: dict[str, Any] = {"name": "This run, mean over tasks", "legendgroup": "here"}
@@ -55,19 +55,19 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
     ``published`` has method, step, accuracy and source: numbers that authors logged for other models and other images,
     as dotted lines behind.
     """
-    table = series.require_finite_rows(table, "accuracy", lack="no step has an accuracy")
-    look, means, published_traces = theme.looks(["here"])["here"], _average_tasks(table), []
+    table = series.require_finite_rows(table, "accuracy", empty_reason="no step has an accuracy")
+    mark_style, means, published_traces = theme.mark_styles(["here"])["here"], _average_tasks(table), []
     if published is not None:
         published = published.assign(label="◇ " + published["method"] + ": " + published["source"])
         published_traces = [
             series.published_marks(rows, "step", PUBLISHED_HOVER, **entry)
             for _, rows, entry in series.rows_by_name(published, "method")
         ]
-    area = theme.tint(look.color, 0.15)
+    area = theme.tint(mark_style.color, 0.15)
     fig = Drawing([
         *published_traces,
         series.band(means["step"], means["low"], means["high"], area, name="Worst task to best", showlegend=False),
-        series.marks(means, "step", "mean", look, MEAN_HOVER, line={"width": 2.5}, **OWN_LINE),
+        series.marks(means, "step", "mean", mark_style, MEAN_HOVER, line={"width": 2.5}, **OWN_LINE),
     ])  # fmt: skip
     fig.update_xaxes(**_make_step_axis([*table["step"], *([] if published is None else published["step"])]))
     fig.update_yaxes(title={"text": "In-domain accuracy (%)"}, tickformat=".0%")
@@ -119,7 +119,7 @@ def coefficient_steps(
         )
         words += f"{lowest if len(ends) > 1 else ''}."
     fig = _draw_lines(table, "coefficient", title, COEFFICIENT_HOVER, at, experts, band=band)
-    return add_legend(fig, words, state=tensor, **FIGURE_SIZE)
+    return add_legend(fig, words, zoom_key=tensor, **FIGURE_SIZE)
 
 
 @chart(
@@ -152,7 +152,7 @@ def learning_loss(
         tasks = tasks[tasks["expert"] != overall]
     hover = LINE_HOVER + (f"mean loss of the last {window} steps" if window > 1 else "loss") + LOSS_HOVER
     fig = _draw_lines(table, "loss", safe_text(unit), hover, at, experts, window=window, overall=overall)
-    return add_legend(fig, _describe_losses(tasks, table, unit, experts), state=unit, **FIGURE_SIZE)
+    return add_legend(fig, _describe_losses(tasks, table, unit, experts), zoom_key=unit, **FIGURE_SIZE)
 
 
 def _describe_losses(points: pd.DataFrame, table: pd.DataFrame, unit: str, experts: Names) -> str:
@@ -190,19 +190,19 @@ def _draw_lines(
     """
     table = table.sort_values("step", kind="stable")
     experts = distinct_names([*(names or ()), *table["expert"]])
-    looks = theme.looks([expert for expert in experts if expert != overall]) | {overall: OVERALL_LOOK}
+    mark_styles = theme.mark_styles([expert for expert in experts if expert != overall]) | {overall: OVERALL_STYLE}
     fig = Drawing()
     for expert, rows, entry in series.rows_by_name(series.finite_rows(table, value), "expert", experts, label="expert"):
-        look, hidden_fields = looks[expert], entry | {"showlegend": False}
+        mark_style, hidden_fields = mark_styles[expert], entry | {"showlegend": False}
         if window > 1:
-            style = {"color": look.color, "width": 1}
+            style = {"color": mark_style.color, "width": 1}
             fig.add_trace(series.line(rows["step"], rows[value], style=style, opacity=0.3, **hidden_fields))
         if expert == band and {"low", "high"} <= set(rows):
-            color = theme.tint(look.color, 0.16)
+            color = theme.tint(mark_style.color, 0.16)
             fig.add_trace(series.band(rows["step"], rows["low"], rows["high"], color, **hidden_fields))
         fig.add_trace(series.marks(
-            rows.assign(**{value: _running_mean(rows[value], window)}), "step", value, look, hover, size=7,
-            line={"width": 3.5 if look == OVERALL_LOOK else 2},
+            rows.assign(**{value: _running_mean(rows[value], window)}), "step", value, mark_style, hover, size=7,
+            line={"width": 3.5 if mark_style == OVERALL_STYLE else 2},
             mode="lines+markers" if len(rows) <= MAX_MARKED_POINTS else "lines", **entry,
         ))  # fmt: skip
     tick_settings = {"dtick": 1} if np.ptp(table["step"]) < 8 else {}  # steps are whole numbers
@@ -238,11 +238,11 @@ def entropy_loss(table: pd.DataFrame, *, tasks: Names = None, selected: str | No
     left and up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
     """
     plotted = series.require_finite_rows(
-        table.sort_values("step", kind="stable"), "entropy", "loss", lack="no step has both numbers"
+        table.sort_values("step", kind="stable"), "entropy", "loss", empty_reason="no step has both numbers"
     )
-    looks = theme.looks(tasks or distinct_names(plotted["task"]))
+    mark_styles = theme.mark_styles(tasks or distinct_names(plotted["task"]))
     fig = Drawing([
-        _draw_path(rows, looks[task], **entry, opacity=1 if selected in (None, task) else 0.3)
+        _draw_path(rows, mark_styles[task], **entry, opacity=1 if selected in (None, task) else 0.3)
         for task, rows, entry in series.rows_by_name(plotted, "task", label="title")
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Mean entropy of the predictions (nats)"}, rangemode="tozero")
@@ -250,14 +250,14 @@ def entropy_loss(table: pd.DataFrame, *, tasks: Names = None, selected: str | No
     return add_legend(fig, _describe_misled(plotted), **FIGURE_SIZE | {"inner": 430})
 
 
-def _draw_path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:
+def _draw_path(rows: pd.DataFrame, mark_style: theme.MarkStyle, **fields: Any) -> Trace:
     first, last = rows["step"].min(), rows["step"].max()
     return series.marks(
-        rows, "entropy", "loss", look, PATH_HOVER, picks=("task", "step"), line={"width": 1.8},
+        rows, "entropy", "loss", mark_style, PATH_HOVER, picks=("task", "step"), line={"width": 1.8},
         marker={
             "size": [14 if step == last else 8 for step in rows["step"]],
-            "color": [theme.GROUND if step == first < last else look.color for step in rows["step"]],
-            "line": {"color": look.color if first < last else theme.INK, "width": 1.6},
+            "color": [theme.GROUND if step == first < last else mark_style.color for step in rows["step"]],
+            "line": {"color": mark_style.color if first < last else theme.INK, "width": 1.6},
         }, **fields,
     )  # fmt: skip
 

@@ -65,8 +65,8 @@ def lineage(table: pd.DataFrame) -> Picture:
     nodes: dict[str, Mapping[Any, Any]] = {row["node"]: row for row in table.to_dict("records")}
     fig = Drawing(
         series.marks(
-            table[table["kind"] == key], "x", "y", theme.Look(kind.color, "square"), HOVER, size=40, name=kind.name,
-            marker={"opacity": 0.15, "line": {"width": 0}},
+            table[table["kind"] == key], "x", "y", theme.MarkStyle(kind.color, "square"), HOVER, size=40,
+            name=kind.name, marker={"opacity": 0.15, "line": {"width": 0}},
             formats={"lower": lambda kind_key: NODE_KINDS[kind_key].name.lower()},
         )
         for key, kind in NODE_KINDS.items() if key in set(table["kind"])
@@ -85,7 +85,7 @@ def lineage(table: pd.DataFrame) -> Picture:
         range=[-0.02, 3.02], tickmode="array", tickvals=positions, ticktext=COLUMN_HEADS, side="top", **bare_axis
     )
     fig.update_yaxes(range=[lanes - 0.5, -0.5], showticklabels=False, **bare_axis)
-    return Picture(fig, _describe_steps(table), lanes * (BOX_HEIGHT + BOX_GAP) + TOP + BOTTOM, str(len(table)))
+    return Picture(fig, _describe_steps(table), lanes * (BOX_HEIGHT + BOX_GAP) + TOP + BOTTOM, zoom_key=str(len(table)))
 
 
 def _make_box(node: Mapping[Any, Any]) -> dict[str, Any]:

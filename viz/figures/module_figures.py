@@ -54,7 +54,7 @@ def feature_shift(table: pd.DataFrame) -> Picture:
     Columns: before and after (mean |f − f_expert| per dimension of the raw features, over images), cosine_before and
     cosine_after (mean 1 − cosine).
     """
-    plotted = series.require_finite_rows(table, "before", "after", lack="no task has both numbers").reset_index(
+    plotted = series.require_finite_rows(table, "before", "after", empty_reason="no task has both numbers").reset_index(
         drop=True
     )
     plotted["removed"] = (1 - plotted["after"] / plotted["before"]).where(plotted["before"] > 0)
@@ -86,7 +86,7 @@ def feature_shift(table: pd.DataFrame) -> Picture:
 )
 def storage_parts(table: pd.DataFrame, *, parts: Names = None) -> Picture:
     """A bar for each run, in MiB (2²⁰ bytes), made of its ``parts``, whose full list fixes colors."""
-    plotted = series.require_finite_rows(table, "bytes", lack="these runs did not record their storage")
+    plotted = series.require_finite_rows(table, "bytes", empty_reason="these runs did not record their storage")
     order, runs = (
         {name: index for index, name in enumerate(distinct_names(parts or plotted["part"]))},
         distinct_names(plotted["run"]),
@@ -145,11 +145,11 @@ def routing_own(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
     """
     plotted = _add_blocks(table)
     names, blocks = distinct_names(plotted["task"]), distinct_names(plotted["block"])
-    look, lane = theme.looks(tasks or names), MARK_SPREAD / max(len(names) - 1, 1)
+    mark_style, lane = theme.mark_styles(tasks or names), MARK_SPREAD / max(len(names) - 1, 1)
     fig = Drawing([
         series.marks(
-            rows, rows["block"].map(blocks.index) + (index - (len(names) - 1) / 2) * lane, "weight", look[name],
-            OWN_HOVER, error_y=series.interval(rows, "weight", look[name].color, thickness=1.2), **entry,
+            rows, rows["block"].map(blocks.index) + (index - (len(names) - 1) / 2) * lane, "weight", mark_style[name],
+            OWN_HOVER, error_y=series.interval(rows, "weight", mark_style[name].color, thickness=1.2), **entry,
         )
         for index, (name, rows, entry) in enumerate(series.rows_by_name(plotted, "task", label="title"))
     ])  # fmt: skip
@@ -190,7 +190,7 @@ def routing_image(table: pd.DataFrame, *, image: str = "") -> Picture:
     return _draw_weights(table, IMAGE_HOVER, f"Routing weights of {clean_text(image, 60) or 'one image'}", image)
 
 
-def _draw_weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture:
+def _draw_weights(table: pd.DataFrame, hover: str, words: str, zoom_key: str) -> Picture:
     """A heat map of the experts' weights by block, or once for the whole model."""
     plotted = _add_blocks(table)
     experts, blocks = distinct_names(table["expert"]), distinct_names(plotted["block"])
@@ -204,12 +204,12 @@ def _draw_weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Pi
         means, "weight", "The largest weight on average is {expert:plain 40}'s, {weight:decimal}."
     )
     words = f"{words}: {plural(len(experts), 'expert')}, {_describe_blocks(blocks)}. {largest}"
-    return Picture(fig, words, matrix.matrix_height(fig, len(experts)), state)
+    return Picture(fig, words, matrix.matrix_height(fig, len(experts)), zoom_key=zoom_key)
 
 
 def _add_blocks(table: pd.DataFrame) -> pd.DataFrame:
     """The rows with a weight; block is a name, number the same, but empty where one router serves the whole model."""
-    routed = series.require_finite_rows(table, "weight", lack="no weight is a number")
+    routed = series.require_finite_rows(table, "weight", empty_reason="no weight is a number")
     blocks = routed["block"].map(_block_name)
     return routed.assign(block=blocks, number=blocks.where(blocks != WHOLE_MODEL, ""))
 
@@ -245,7 +245,7 @@ def router_confusion(table: pd.DataFrame) -> Picture:
     Columns: in_domain (one of the experts is the data set's own), share (of its images that give this expert the most
     weight).
     """
-    series.require_finite_rows(table, "share", lack="no share is a number")
+    series.require_finite_rows(table, "share", empty_reason="no share is a number")
     table = table.sort_values("in_domain", ascending=False, kind="stable")
     inside = table["in_domain"].astype(bool)
     table = table.assign(unseen=np.where(inside, "", ", which no expert was trained on"))
@@ -266,5 +266,5 @@ def router_confusion(table: pd.DataFrame) -> Picture:
         fig,
         words + describe_extreme(table, "share", SUREST_SENTENCE),
         matrix.matrix_height(fig, len(tasks)),
-        str(len(tasks)),
+        zoom_key=str(len(tasks)),
     )

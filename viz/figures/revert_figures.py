@@ -132,7 +132,7 @@ def drift_and_put_back(
     drift_rank and change_rank (mean ranks of equal numbers). ``correlation`` is Spearman's ρ and the number of tensors;
     ``over`` names the tasks of the accuracy.
     """
-    table = series.require_finite_rows(table, "drift", "change", lack="no tensor has both numbers")
+    table = series.require_finite_rows(table, "drift", "change", empty_reason="no tensor has both numbers")
     table = table.assign(**{f"{name}_rank": table[name].rank(ascending=False) for name in ("drift", "change")})
     fig = Drawing(
         _draw_points(table[table["role"] == role], role, theme.SYMBOLS[index % 8])
@@ -162,7 +162,7 @@ def _draw_points(rows: pd.DataFrame, role: str, symbol: str) -> Trace:
     color = theme.ROLE_COLORS.get(role, theme.FADED)
     symbols = [symbol if clear else f"{symbol}-open" for clear in series.excludes_zero(rows)]
     return series.marks(
-        rows, "drift_rank", "change_rank", theme.Look(color, symbol), RANK_HOVER, picks=("tensor",), size=10,
+        rows, "drift_rank", "change_rank", theme.MarkStyle(color, symbol), RANK_HOVER, picks=("tensor",), size=10,
         name=legends.legend_name(role_name(role)), legendgroup=safe_text(f"role {role}"),
         marker={"symbol": symbols, "line": {"width": 1.6, "color": color}},
     )  # fmt: skip

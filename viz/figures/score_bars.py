@@ -77,7 +77,7 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names 
     if table.empty:
         raise NothingToDraw("Nothing to draw: no task has its own expert's accuracy.")
     names, inside = distinct_names(table["run"]), table["in_domain"].astype(bool)
-    looks, rows = theme.looks(runs or names), lanes.Lanes(names, 11, max(28, len(names) * 11 + 12))
+    mark_styles, rows = theme.mark_styles(runs or names), lanes.Lanes(names, 11, max(28, len(names) * 11 + 12))
     groups = (("In-domain tasks", table[inside]), ("Out-of-domain tasks", table[~inside]))
     panels = [
         (title, panel_rows, panel_rows.drop_duplicates("task")) for title, panel_rows in groups if len(panel_rows)
@@ -86,7 +86,7 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names 
     fig, names_width = Drawing(), axes.names_width(table["title"])
     for (title, panel_rows, first), domain, axis in zip(panels, domains, ("", "2"), strict=False):
         fig.add_traces(_draw_references(first, f"y{axis}", normalized))
-        fig.add_traces(lanes.dots(rows, panel_rows, list(first["task"]), "accuracy", looks, HOVER, axis=axis))
+        fig.add_traces(lanes.dots(rows, panel_rows, list(first["task"]), "accuracy", mark_styles, HOVER, axis=axis))
         axis_title = {"text": "Task", "standoff": 8 + names_width - axes.names_width(first["title"])}
         settings = axes.name_axis("Task", list(first["title"]), down=True, domain=domain, anchor="x")
         fig.update_layout({f"yaxis{axis}": settings | {"title": axis_title}})
@@ -105,8 +105,8 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names 
     legends.merge_entries(fig)
     below = 54 + (20 if missing_count else 0)
     return legends.add_legend(
-        fig, _describe_highest(table, normalized), inner + 34 + below, str(normalized), left=names_width + 38, right=30,
-        below=below, gap=34, wide=True,
+        fig, _describe_highest(table, normalized), inner + 34 + below, zoom_key=str(normalized), left=names_width + 38,
+        right=30, below=below, gap=34, wide=True,
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def _draw_references(tasks: pd.DataFrame, axis: str, normalized: bool) -> Iterat
             continue
         if len(rows := series.finite_rows(tasks, column)):
             yield series.marks(
-                rows, column, "row", theme.Look(line["color"], symbol), f"<b>{{title}}</b><br>{name.lower()} "
+                rows, column, "row", theme.MarkStyle(line["color"], symbol), f"<b>{{title}}</b><br>{name.lower()} "
                 f"{{{column}:percent}}", name=name, legendgroup=column, legendrank=2000, yaxis=axis,
                 size=18 if symbol == "line-ns" else 8, marker={"line": line},
             )  # fmt: skip
@@ -165,11 +165,11 @@ def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     NaN), origin (the file or program), source ("given" by a file, or "program"), better ("higher", "lower" or empty),
     proportion (bool: drawn as percent).
     """
-    table = _format_scores(series.require_finite_rows(table, "value", lack="no score is a number"))
+    table = _format_scores(series.require_finite_rows(table, "value", empty_reason="no score is a number"))
     names = distinct_names(table["run"])
-    looks = {
-        run: look._replace(symbol="diamond-open")
-        for run, look in theme.looks(distinct_names([*(runs or ()), *names])).items()
+    mark_styles = {
+        run: mark_style._replace(symbol="diamond-open")
+        for run, mark_style in theme.mark_styles(distinct_names([*(runs or ()), *names])).items()
     }
     rows = lanes.Lanes(names, 13, max(30, len(names) * 13 + 12))
     panels = [panel_rows for _, panel_rows in table.groupby("metric", sort=False)]
@@ -178,7 +178,7 @@ def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     for index, (panel_rows, domain) in enumerate(zip(panels, domains, strict=True)):
         axis, tasks = str(index + 1) if index else "", distinct_names(panel_rows["task"])
         fig.add_traces(lanes.dots(
-            rows, panel_rows, tasks, "value", looks, IMPORTED_HOVER, axis=axis, xaxis=f"x{axis}", size=11,
+            rows, panel_rows, tasks, "value", mark_styles, IMPORTED_HOVER, axis=axis, xaxis=f"x{axis}", size=11,
             marker={"line": {"width": 2}},
         ))  # fmt: skip
         axis_title = {"text": "Task", "standoff": 8 + names_width}
@@ -236,7 +236,9 @@ def storage(table: pd.DataFrame) -> Picture:
     if unknown := sorted(set(table["account"].astype(str)) - set(ACCOUNTS)):
         known_accounts = ", ".join(ACCOUNTS)
         raise ChartError(f"storage does not know the account {clean_text(unknown[0])!r}; it takes {known_accounts}")
-    sums = series.require_finite_rows(_sum_accounts(table), "bytes", lack="these runs did not record their storage")
+    sums = series.require_finite_rows(
+        _sum_accounts(table), "bytes", empty_reason="these runs did not record their storage"
+    )
     runs = table.drop_duplicates("run")
     lines = [textwrap.wrap(clean_text(label), 24, max_lines=3, placeholder=" …") for label in runs["label"]]
     accounts = [account for account in ACCOUNTS if account in set(sums["account"])]

@@ -21,12 +21,12 @@ KIND_NAMES: Mapping[str, str] = {
     "multitask": "Trained on all tasks",
     "merge": "Merge",
     "per_task": "Merge that gives one model per task ‡",
-    "modules": "Merge with a module per task ‡",
+    "task_modules": "Merge with a module per task ‡",
     "paper": "Quoted from a paper, not measured here",
 }
-MERGES, REFERENCES, PAPER = ("merge", "per_task", "modules"), ("pretrained", "individual", "multitask"), "paper"
+MERGES, REFERENCES, PAPER = ("merge", "per_task", "task_modules"), ("pretrained", "individual", "multitask"), "paper"
 ADAPTING_NAME = "Merge that adapts on test data †"
-KIND_SIGNS = {"per_task": " ‡", "modules": " ‡", "paper": " (paper)"}  # after the label
+KIND_SIGNS = {"per_task": " ‡", "task_modules": " ‡", "paper": " (paper)"}  # after the label
 HOVER = (
     f"<b>{{label}}</b><br>{SCORES}<br>{{kind:kind}}[<br>in domain: {{experts:text 100}}]"
     "[<br>{adapts} adapts on test data][<br>source: {source}]"
@@ -41,11 +41,11 @@ BEST_SENTENCE = (
 
 START_PREFIX = "Start: "  # before the label of a model where an arrow begins
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
-RISING_LOOK, FALLING_LOOK = (
-    theme.Look(theme.BLUE, "circle"),
-    theme.Look(theme.VERMILION, "diamond"),
+RISING_STYLE, FALLING_STYLE = (
+    theme.MarkStyle(theme.BLUE, "circle"),
+    theme.MarkStyle(theme.VERMILION, "diamond"),
 )  # the end with the edit, by H
-UNPAIRED_LOOK = theme.Look(theme.FADED, "circle-open")
+UNPAIRED_STYLE = theme.MarkStyle(theme.FADED, "circle-open")
 INTERVAL_COLOR = theme.INTERVAL  # intervals: two for every merge
 FAR_SHARE = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
 OUTSIDE_TEXT = "{pair:text 26} starts outside, at {in_domain:percent} in, {out_of_domain:percent} out"
@@ -130,18 +130,20 @@ def _find_arrow_rows(arrows: Pairs, table: pd.DataFrame, plotted: pd.DataFrame) 
 def _draw_marks_by_kind(plotted: pd.DataFrame) -> list[Trace]:
     """One trace for each kind of run, and one for merges that adapt on test data."""
     traces = []
-    for kind, look in theme.KINDS.items():
+    for kind, mark_style in theme.KINDS.items():
         for sign in ("", "†"):
             rows = plotted[(plotted["kind"] == kind) & (plotted["adapts"] == sign)]
             if rows.empty:
                 continue
             name = (ADAPTING_NAME if kind == "merge" else f"{KIND_NAMES[kind]} †") if sign else KIND_NAMES[kind]
-            line = theme.edge(3.5 if sign else 1) if kind in MERGES else {"color": look.color, "width": 2.5}
+            line = theme.edge(3.5 if sign else 1) if kind in MERGES else {"color": mark_style.color, "width": 2.5}
             legend = {"legend": "legend2", "legendgroup": "papers"} if kind == PAPER else {"legend": "legend"}
             formats = {"kind": KIND_NAMES.__getitem__}
             marker = {"size": 12, "line": line}
             traces.append(
-                plane.marks(rows, look, HOVER, look.color, formats=formats, name=name, marker=marker, **legend)
+                plane.marks(
+                    rows, mark_style, HOVER, mark_style.color, formats=formats, name=name, marker=marker, **legend
+                )
             )
     return traces
 
@@ -228,7 +230,7 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     after = plotted[plugged]
     joined = zip(plane.points(before.loc[after["pair"]]), plane.points(after), after["gained_h_score"], strict=True)
     arrows = [
-        plane.arrow(_clip_start(start, end, window), end, (RISING_LOOK if gain >= 0 else FALLING_LOOK).color)
+        plane.arrow(_clip_start(start, end, window), end, (RISING_STYLE if gain >= 0 else FALLING_STYLE).color)
         for start, end, gain in joined
     ]
     ends, outside = plotted[~starts], _describe_far_starts(plotted[is_far])
@@ -237,8 +239,8 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     fig = plane.draw(_draw_marks_by_change(plotted), window, labels, arrows, left_out, outside)
     notes_height = theme.LINE_HEIGHT * len(outside)
     return legends.add_legend(
-        fig, _describe_best_change(after, left_out, edit), 592 + notes_height, edit, left=plane.LEFT, right=plane.RIGHT,
-        gap=10, below=82 + notes_height,
+        fig, _describe_best_change(after, left_out, edit), 592 + notes_height, zoom_key=edit, left=plane.LEFT,
+        right=plane.RIGHT, gap=10, below=82 + notes_height,
     )  # fmt: skip
 
 
@@ -283,20 +285,28 @@ def _draw_marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
     """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
     kind, gain = plotted["kind"], plotted["gained_h_score"]
     filled = [
-        ("With it, H-score not lower", RISING_LOOK, gain >= 0),
-        ("With it, H-score lower", FALLING_LOOK, gain < 0),
+        ("With it, H-score not lower", RISING_STYLE, gain >= 0),
+        ("With it, H-score lower", FALLING_STYLE, gain < 0),
     ]
     traces = []
-    for name, look, chosen in [
-        ("Without the edit", UNPAIRED_LOOK, kind == PLAIN), *filled,
+    for name, mark_style, chosen in [
+        ("Without the edit", UNPAIRED_STYLE, kind == PLAIN), *filled,
         *((KIND_NAMES[name], theme.KINDS[name], kind == name) for name in REFERENCES),
     ]:  # fmt: skip
-        line = theme.edge(0.8) if look in (RISING_LOOK, FALLING_LOOK) else {"color": look.color, "width": 2}
+        line = (
+            theme.edge(0.8) if mark_style in (RISING_STYLE, FALLING_STYLE) else {"color": mark_style.color, "width": 2}
+        )
         if chosen.any():
             marker = {"size": 11, "line": line}
             traces.append(
                 plane.marks(
-                    plotted[chosen], look, CHANGE_HOVER, INTERVAL_COLOR, name=name, legendgroup=name, marker=marker
+                    plotted[chosen],
+                    mark_style,
+                    CHANGE_HOVER,
+                    INTERVAL_COLOR,
+                    name=name,
+                    legendgroup=name,
+                    marker=marker,
                 )
             )
     return traces

@@ -104,7 +104,7 @@ def sweep_tasks(
     note: str = "",
 ) -> Picture:
     """A small panel for each task, in-domain ones first; ``required`` has a task's minimum. See ``sweep_lines``."""
-    table = require_finite_rows(table, "accuracy", lack="no task has an accuracy").sort_values(
+    table = require_finite_rows(table, "accuracy", empty_reason="no task has an accuracy").sort_values(
         ["line", "x"], kind="stable"
     )
     tasks = distinct_names(table.sort_values("in_domain", ascending=False, kind="stable")["task"])
@@ -148,7 +148,7 @@ def sweep_given(
     Columns: series (id: a task, or a mean over tasks, of a recipe), mean (bool: over tasks, dashed), metric and its
     columns as in ``given_scores``. ``series`` fixes the colors; other options are as in ``sweep_lines``.
     """
-    table = require_finite_rows(table, "value", lack="no score is a number").sort_values("x", kind="stable")
+    table = require_finite_rows(table, "value", empty_reason="no score is a number").sort_values("x", kind="stable")
     panels, largest = [], []
     for metric in distinct_names(table["metric"]):
         rows = table[table["metric"] == metric]
@@ -215,7 +215,7 @@ def sweep_contour(
     check_option("value", value, tuple(SCORES))
     if value not in table:
         raise ChartError(f"sweep_contour draws {value!r}, which the table lacks")
-    table = require_finite_rows(table, value, lack="no point has this score")
+    table = require_finite_rows(table, value, empty_reason="no point has this score")
     counts = table[[name for name in ("n_in", "n_out") if name in table]].sum(axis=1)
     table = table.assign(score=table[value], first=titles[0], second=titles[1], images=counts.where(counts > 0))
     points = _draw_points(table, value)
@@ -234,7 +234,9 @@ def sweep_contour(
     fig.update_layout(annotations=notes, plot_bgcolor=theme.PANEL)
     best = describe_extreme(table.iloc[::-1], "score", HIGHEST_TEXT)
     words = f"{SCORES[value]} at {plural(len(table), 'point')}: highest {best}. {clean_text(note, 300)}".strip()
-    return legends.add_legend(fig, words, 502 + note_height, value, left=66, right=30, below=56 + note_height, gap=26)
+    return legends.add_legend(
+        fig, words, 502 + note_height, zoom_key=value, left=66, right=30, below=56 + note_height, gap=26
+    )
 
 
 def _make_grid(table: pd.DataFrame, value: str) -> dict[str, Any]:
@@ -276,7 +278,7 @@ def _draw_points(table: pd.DataFrame, value: str) -> Trace:
     """The computed points."""
     position = "{first:text 40} {x:real}<br>{second:text 40} {y:real}"
     return series.marks(
-        table, "x", "y", theme.Look(theme.GLASS, "circle"),
+        table, "x", "y", theme.MarkStyle(theme.GLASS, "circle"),
         f"{position}{_scores_hover(value, detailed=False)}[<br>{{images:count}} images]{REQUIREMENT_HOVER}",
         picks=("point",),
         formats=sweep_panels.TEXT_FORMATS, marker={"line": theme.edge(0.6)}, name="Computed points", showlegend=False,
@@ -286,9 +288,12 @@ def _draw_points(table: pd.DataFrame, value: str) -> Trace:
 
 def _draw_known_model(row: pd.DataFrame, is_repeated: bool) -> Trace:
     """A known model, edged in white to be visible on every color; ``is_repeated``: its kind already has a mark."""
-    look, name = theme.KINDS.get(row["kind"].iloc[0], theme.KINDS["merge"]), legends.legend_name(row["label"].iloc[0])
-    look = look._replace(symbol="triangle-up" if is_repeated else look.symbol.removesuffix("-open"))
+    mark_style, name = (
+        theme.KINDS.get(row["kind"].iloc[0], theme.KINDS["merge"]),
+        legends.legend_name(row["label"].iloc[0]),
+    )
+    mark_style = mark_style._replace(symbol="triangle-up" if is_repeated else mark_style.symbol.removesuffix("-open"))
     return series.marks(
-        row, "x", "y", look, KNOWN_HOVER, size=13, marker={"line": {"color": theme.GROUND, "width": 2}}, name=name,
-        legendgroup=name, **series.NO_POINTER,
+        row, "x", "y", mark_style, KNOWN_HOVER, size=13, marker={"line": {"color": theme.GROUND, "width": 2}},
+        name=name, legendgroup=name, **series.NO_POINTER,
     )  # fmt: skip

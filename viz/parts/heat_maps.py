@@ -45,7 +45,7 @@ def heat_map(
     selected: CellPosition = NO_CELL,
     *,
     alt: str,
-    state: str = "",
+    zoom_key: str = "",
     formats: Mapping[str, Callable[[Any], str]] | None = None,
 ) -> Picture:
     """A heat map of the column ``value`` over tensors, a row for each name in the column ``rows``; cells take clicks.
@@ -70,7 +70,7 @@ def heat_map(
         showlegend=False,
         barmode="overlay",
     )
-    return Picture(fig, alt, map_height(len(names)), f"{state}:{len(columns.names)}".removeprefix(":"))
+    return Picture(fig, alt, map_height(len(names)), zoom_key=f"{zoom_key}:{len(columns.names)}".removeprefix(":"))
 
 
 def set_title_and_note(picture: Picture, unit: str, note: str) -> Picture:

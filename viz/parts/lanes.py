@@ -31,7 +31,7 @@ def dots(
     table: pd.DataFrame,
     rows: Sequence[str],
     value: str,
-    looks: dict[str, theme.Look],
+    mark_styles: dict[str, theme.MarkStyle],
     hover: str,
     *,
     picks: Sequence[str] = ("run", "task"),
@@ -43,12 +43,12 @@ def dots(
     ``axis`` is the number of the y axis; see ``series.marks``.
     """
     for run, run_rows, entry in series.rows_by_name(series.finite_rows(table, value), "run", lanes.runs):
-        look = looks[run]
+        mark_style = mark_styles[run]
         interval_color = (
-            theme.FADED if look.color == theme.PALETTE[6] else look.color
+            theme.FADED if mark_style.color == theme.PALETTE[6] else mark_style.color
         )  # a thin yellow line is invisible
         yield series.marks(
-            run_rows, value, lanes.mark_positions(run, run_rows["task"], rows), look, hover, picks=picks,
+            run_rows, value, lanes.mark_positions(run, run_rows["task"], rows), mark_style, hover, picks=picks,
             yaxis=f"y{axis}", error_x=series.interval(run_rows, value, interval_color), **entry, **fields,
         )  # fmt: skip
 

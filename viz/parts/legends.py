@@ -63,7 +63,7 @@ def add_legend(
     fig: Drawing,
     alt: str,
     inner: float,
-    state: str = "",
+    zoom_key: str = "",
     *,
     left: float = 72,
     right: float = 26,
@@ -80,7 +80,7 @@ def add_legend(
     names = list_entries(fig.data)
     legend, top = legend_above(names, title, margins=left + right if wide else USUAL_MARGINS) if names else ({}, 0.0)
     fig.update_layout(legend=legend, margin={"l": left, "r": right, "t": top + gap, "b": below})
-    return Picture(fig, alt, inner + top, state)
+    return Picture(fig, alt, inner + top, zoom_key=zoom_key)
 
 
 def merge_entries(fig: Drawing) -> None:

@@ -85,13 +85,13 @@ def points(rows: pd.DataFrame) -> list[Point]:
     return list(zip(*(rows[side] for side in SCORE_COLUMNS.values()), strict=True))
 
 
-def marks(rows: pd.DataFrame, look: theme.Look, hover: str, error: str, **fields: Any) -> Trace:
+def marks(rows: pd.DataFrame, mark_style: theme.MarkStyle, hover: str, error: str, **fields: Any) -> Trace:
     """The marks of the runs in ``rows``, with intervals in the color ``error``; see ``series.marks``."""
     x, y = (
         series.interval(rows, middle, error, f"{side}_low", f"{side}_high", thickness=1)
         for side, middle in SCORE_COLUMNS.items()
     )
-    return series.marks(rows, IN, OUT, look, hover, picks=("run",), error_x=x, error_y=y, **fields)
+    return series.marks(rows, IN, OUT, mark_style, hover, picks=("run",), error_x=x, error_y=y, **fields)
 
 
 def draw(

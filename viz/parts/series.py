@@ -25,7 +25,7 @@ def marks(
     rows: pd.DataFrame,
     x: str | Any,
     y: str | Any,
-    look: theme.Look,
+    mark_style: theme.MarkStyle,
     hover: str,
     *,
     picks: Sequence[str] = (),
@@ -39,9 +39,9 @@ def marks(
     ``hover`` is a template of ``viz.hover``, with its ``formats``; ``picks`` are the columns that a click returns.
     ``fields`` of plotly's trace replace the usual ones; fields of ``marker`` are replaced one by one.
     """
-    marker = {"symbol": look.symbol, "color": look.color, "size": size, "line": theme.edge(0.8)}
+    marker = {"symbol": mark_style.symbol, "color": mark_style.color, "size": size, "line": theme.edge(0.8)}
     line_fields = (
-        {"mode": "markers"} if line is None else {"mode": "lines+markers", "line": {"color": look.color, **line}}
+        {"mode": "markers"} if line is None else {"mode": "lines+markers", "line": {"color": mark_style.color, **line}}
     )
     return scatter(
         x=numbers(rows, x), y=numbers(rows, y),
@@ -120,7 +120,7 @@ def published_marks(rows: pd.DataFrame, x: str | Any, hover: str, symbol: str = 
     """Accuracies that authors report, in the color and with the marks of published numbers."""
     color = theme.KINDS["paper"].color
     return marks(
-        rows, x, "accuracy", theme.Look(color, symbol), hover, line={"width": 1.2, "dash": "dot"},
+        rows, x, "accuracy", theme.MarkStyle(color, symbol), hover, line={"width": 1.2, "dash": "dot"},
         marker={"line": {"color": color, "width": 1.6}}, **entry,
     )  # fmt: skip
 
@@ -179,11 +179,11 @@ def numbers(rows: pd.DataFrame, values: str | Any) -> Values:
     return _floats(rows[values] if isinstance(values, str) else values)
 
 
-def require_finite_rows(table: pd.DataFrame, *columns: str, lack: str) -> pd.DataFrame:
-    """``finite_rows``, at least one. Raises NothingToDraw with the reason ``lack``."""
+def require_finite_rows(table: pd.DataFrame, *columns: str, empty_reason: str) -> pd.DataFrame:
+    """``finite_rows``, at least one. Raises NothingToDraw with the reason ``empty_reason``."""
     rows = finite_rows(table, *columns)
     if rows.empty:
-        raise NothingToDraw(f"Nothing to draw: {lack}.")
+        raise NothingToDraw(f"Nothing to draw: {empty_reason}.")
     return rows
 
 

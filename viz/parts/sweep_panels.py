@@ -91,11 +91,13 @@ def draw(
     ``style`` gives fields of ``series.marks`` for the rows of a line with its color; ``words`` begin the alt text.
     """
     names = distinct_names(table[by])
-    looks, fig = theme.looks(sweep.lines or names), Drawing()
+    mark_styles, fig = theme.mark_styles(sweep.lines or names), Drawing()
     for index, panel in enumerate(panels):
         panel_axes: dict[str, Any] = {f"{letter}axis": grid.axis(letter, index) for letter in "xy"}
         for name, rows, entry in series.rows_by_name(panel.rows, by, names):
-            fig.add_traces(_draw_line(panel, rows, looks[name], style(rows, looks[name].color), **entry, **panel_axes))
+            fig.add_traces(
+                _draw_line(panel, rows, mark_styles[name], style(rows, mark_styles[name].color), **entry, **panel_axes)
+            )
         selected_rows = panel.rows[panel.rows["point"] == sweep.selected]
         if len(selected_rows):
             size = (12, 2.5) if grid.columns > 1 else (17, 3)
@@ -113,22 +115,24 @@ def draw(
     fig.update_layout(shapes=shapes, annotations=[*fig.annotations, *notes])
     gap = 30 if grid.columns > 1 else 14  # with room for a caption
     return legends.add_legend(
-        fig, f"{words} {clean_text(sweep.note, 300)}".strip(), inner + gap + BELOW_PX + note_height, sweep.title,
-        left=grid.left, right=24, below=BELOW_PX + note_height, gap=gap,
+        fig, f"{words} {clean_text(sweep.note, 300)}".strip(), inner + gap + BELOW_PX + note_height,
+        zoom_key=sweep.title, left=grid.left, right=24, below=BELOW_PX + note_height, gap=gap,
     )  # fmt: skip
 
 
 def _draw_line(
-    panel: SweepPanel, rows: pd.DataFrame, look: theme.Look, style: dict[str, Any], **fields: Any
+    panel: SweepPanel, rows: pd.DataFrame, mark_style: theme.MarkStyle, style: dict[str, Any], **fields: Any
 ) -> list[Trace]:
     """The band of the intervals, if there are any, the line, and white marks on points that fail the requirement."""
     traces = []
     if len(panel.band) == 2 and set(panel.band) <= set(rows):
         known = series.finite_rows(rows, *panel.band)
         low, high = (known[end] for end in panel.band)
-        traces.append(series.band(known["x"], low, high, theme.tint(look.color, 0.13), showlegend=False, **fields))
+        traces.append(
+            series.band(known["x"], low, high, theme.tint(mark_style.color, 0.13), showlegend=False, **fields)
+        )
     line = series.marks(
-        rows, "x", panel.value, look, panel.hover, picks=("point",), formats=TEXT_FORMATS, **style, **fields
+        rows, "x", panel.value, mark_style, panel.hover, picks=("point",), formats=TEXT_FORMATS, **style, **fields
     )  # fmt: skip
     return [*traces, line, *failing_marks(line, rows)]
 
@@ -182,8 +186,10 @@ def failing_marks(trace: Trace, rows: pd.DataFrame, **marker: Any) -> list[Trace
         return []
     points: dict[str, Any] = {name: np.asarray(trace[name], np.float32)[fails] for name in "xy"}
     points |= {name: [trace[name][index] for index in fails] for name in ("customdata", "text")}
-    look = trace["marker"] | {"color": theme.GROUND, "line": {"color": trace["marker"]["color"], "width": 2}} | marker
-    return [trace | points | {"mode": "markers", "showlegend": False, "marker": look}]
+    mark_style = (
+        trace["marker"] | {"color": theme.GROUND, "line": {"color": trace["marker"]["color"], "width": 2}} | marker
+    )
+    return [trace | points | {"mode": "markers", "showlegend": False, "marker": mark_style}]
 
 
 def axis_range(values: Sequence[float] | None, computed: Iterable[float]) -> list[float]:

@@ -88,8 +88,8 @@ def drift_cells(run: Run, measurement: StoredMeasurement | None, kind: str = "me
     assert measurement is not None  # drawn only if it is measured
     table = measurements.drift_by_depth([(run, measurement)], "class")
     table = table[table["kind"] == kind]
-    columns = {"tensor": table["place"], "section": table["place"], "order": table["position"]}
-    cells = table.assign(row=table["task"], value=table["cosine"], role="place", part="class token", **columns)
+    columns = {"tensor": table["section"], "section": table["section"], "order": table["position"]}
+    cells = table.assign(row=table["task"], value=table["cosine"], role="section", part="class token", **columns)
     return ChartCells(cells[CELL_COLUMNS])
 
 

@@ -115,7 +115,7 @@ HEAT_MAPS = {  # name in the picker and in links -> the chart
     ),
     "experts against experts": ComparisonChart(
         make_cells=chart_cells.pair_cells, value_title="cosine", row_title="Pair", in_percent=False,
-        needed_measurement=measurements.PAIRS, depends_on_experts_only=True,
+        needed_measurement=measurements.EXPERT_PAIRS, depends_on_experts_only=True,
         page=(pages.CONFLICTS, "Conflicts"),
         note="Cosine of the task vectors of every two experts, tensor by tensor.",
     ),

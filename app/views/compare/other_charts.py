@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NOT_MEASURED = {
     measurements.DRIFT: "Feature drift has not been measured for",
-    measurements.PAIRS: "Cosines have not been computed for the experts of",
+    measurements.EXPERT_PAIRS: "Cosines have not been computed for the experts of",
     measurements.SIGNS: "Sign agreement has not been counted for the experts of",
 }
 NO_ACCURACY = "There is no task on which both runs and the expert were evaluated, so no difference is listed."

@@ -82,9 +82,9 @@ def read_pairs_by_tensor(path: str, _measurement: StoredMeasurement, value: str,
 
 def draw_view(run: Run) -> None:
     """Draw the matrix and one pair, or the button that measures them."""
-    measurement = measurements.find_measurement(measurements.PAIRS, run.id)
+    measurement = measurements.find_measurement(measurements.EXPERT_PAIRS, run.id)
     if measurement is None:
-        measure_button.draw_missing(measurements.PAIRS, [run], NOT_MEASURED)
+        measure_button.draw_missing(measurements.EXPERT_PAIRS, [run], NOT_MEASURED)
     else:
         draw_pictures(run, measurement)
 

@@ -10,7 +10,7 @@ import streamlit as st
 from app import page_text
 from app.reading import measurements, samples
 from app.reading.figures import cache_table
-from app.reading.measurements import Pairs
+from app.reading.measurements import MeasuredRuns
 from app.session import address
 from app.widgets import chart_view, paper_line
 from app.widgets.jobs import measure_button
@@ -36,7 +36,7 @@ CORRELATION_LABELS = {
 }
 
 
-def draw_view(pairs: Pairs, stored_runs: Sequence[Run]) -> None:
+def draw_view(pairs: MeasuredRuns, stored_runs: Sequence[Run]) -> None:
     """Draw the charts and tables of the chosen runs."""
     with st.container(horizontal=True, gap="medium"):
         token = st.selectbox("Features", TOKENS, key=address.TOKEN, bind=address.BIND, width=220)
@@ -52,7 +52,7 @@ def pick_distance() -> str:
     return DISTANCES[st.selectbox("Distance", DISTANCES, key=address.DISTANCE, bind=address.BIND, width=220)]
 
 
-def draw_lines(pairs: Pairs, token: str, distance: str, band_run: str) -> None:
+def draw_lines(pairs: MeasuredRuns, token: str, distance: str, band_run: str) -> None:
     """Draw drift by depth, a curve for each run, and the band over the tasks of ``band_run`` (LOT, Fig. 1b)."""
     measured = [measurement for _, measurement in pairs]
     table = measurements.drift_by_depth(pairs, TOKENS[token])
@@ -81,7 +81,7 @@ def _tasks_in_words(tasks: Sequence[int]) -> str:
     return f"{span(tasks)} tasks, which differ between the runs, as do the images" if len(set(tasks)) > 1 else "tasks"
 
 
-def draw_accuracy(pairs: Pairs, stored_runs: Sequence[Run], distance: str) -> None:
+def draw_accuracy(pairs: MeasuredRuns, stored_runs: Sequence[Run], distance: str) -> None:
     """Draw a point for each task and run (LOT, Fig. 1a), and correlations."""
     points = measurements.drift_and_accuracy(pairs, stored_runs)
     fit = measurements.fit_drift_line(points, distance) if len(points) else None
@@ -143,7 +143,7 @@ def draw_consistency(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
         "spread": number("Std of drops", format="%.2f", help="Sample standard deviation over tasks, in points."),
         "mean": number("Mean drop", format="%.1f"),
         "worst": "Worst task",
-        "most": number("Its drop", format="%.1f"),
+        "largest_drop": number("Its drop", format="%.1f"),
         "tasks": "Tasks",
         "n": number("Images", format="localized"),
     }

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import measurements, page_data, samples
-from app.reading.measurements import Pairs
+from app.reading.measurements import MeasuredRuns
 from app.session import address, pages, selection
 from app.session.click_errors import guarded_fragment
 from app.views.drift import other_networks
@@ -45,7 +45,7 @@ REMOVED_NOTE = (
 ABLATION_OFFER = "Accuracy with each kind of parameter reset to the pretrained model has not been measured for"
 
 
-def draw_view(pairs: Pairs) -> None:
+def draw_view(pairs: MeasuredRuns) -> None:
     """Draw one run in detail; the chart of a single layer shows the other runs, too."""
     run = pick_one([run for run, _ in pairs])
     measurement = next(measured for other_run, measured in pairs if other_run.id == run.id)
@@ -83,7 +83,7 @@ def pick_kind() -> str:
 
 
 @guarded_fragment
-def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: Pairs) -> None:
+def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: MeasuredRuns) -> None:
     """Draw isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
@@ -122,7 +122,9 @@ def open_restoring() -> None:
     st.session_state[address.DRIFT_VIEW] = "put back"
 
 
-def draw_objective(run: Run, measurement: StoredMeasurement, pairs: Pairs, kind: str, tensor: str | None) -> None:
+def draw_objective(
+    run: Run, measurement: StoredMeasurement, pairs: MeasuredRuns, kind: str, tensor: str | None
+) -> None:
     """Draw LOT's objective, which is defined for any run."""
     table = measurements.tensors_of_kind(measurements.lot_objective_table(run, measurement), kind)
     options = {"label": clean_text(run.name, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}

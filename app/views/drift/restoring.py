@@ -46,11 +46,13 @@ WEIGHT_NOTE = "λ of each tensor is the weight with which the sum of the task ve
 
 def draw_view(runs: Sequence[Run]) -> None:
     """Draw the effect of restoring each tensor of one run."""
-    run = pick_one(runs, ready=[run for run in runs if measurements.find_measurement(measurements.PUT_BACK, run.id)])
+    run = pick_one(
+        runs, ready=[run for run in runs if measurements.find_measurement(measurements.RESET_TO_PRETRAINED, run.id)]
+    )
     if run.recipe is None:
         st.info("This run is not a merge, so there is nothing to put back.")
         return
-    measurement = measurements.find_measurement(measurements.PUT_BACK, run.id)
+    measurement = measurements.find_measurement(measurements.RESET_TO_PRETRAINED, run.id)
     # Exactly one element is above the fragment, with or without the measurement. Otherwise Streamlit would identify
     # the fragment differently once the measurement is stored, and would lose a click made in the meantime.
     offer_slot = st.container()
@@ -62,9 +64,9 @@ def draw_view(runs: Sequence[Run]) -> None:
 
 def draw_offer(run: Run) -> None:
     """Draw the button that measures, and the map so far while the job is running."""
-    measure_button.draw_missing(measurements.PUT_BACK, [run], NOT_MEASURED)
+    measure_button.draw_missing(measurements.RESET_TO_PRETRAINED, [run], NOT_MEASURED)
     if any(
-        job.is_live and (job.kind, job.subject) == (measurements.PUT_BACK, run.id)
+        job.is_live and (job.kind, job.subject) == (measurements.RESET_TO_PRETRAINED, run.id)
         for job in page_data.job_queue().list_benchmark_jobs()
     ):
         guarded_fragment(draw_partial_map, POLL_SECONDS)(run)
@@ -227,9 +229,9 @@ def draw_first_tensors(table: pd.DataFrame, domain: str) -> None:
 def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | None) -> None:
     """Draw the first-order map, and its rank correlation with the true map if that is known."""
     chart_view.draw_question("first_order_map")
-    measurement = measurements.find_measurement(measurements.FIRST_ORDER, run.id)
+    measurement = measurements.find_measurement(measurements.RESET_FIRST_ORDER, run.id)
     if measurement is None:
-        measure_button.draw_missing(measurements.FIRST_ORDER, [run], PREDICTION_OFFER)
+        measure_button.draw_missing(measurements.RESET_FIRST_ORDER, [run], PREDICTION_OFFER)
         return
     prediction = st.selectbox(
         "Predict", restored_tensors.PREDICTIONS, key=address.PREDICTION, bind=address.BIND, width=420

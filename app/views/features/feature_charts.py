@@ -67,7 +67,7 @@ def draw_distance(models: Sequence[Model]) -> None:
     paper_line.draw_claims(paper_claims, [model.run for model in models])
 
 
-def draw_components(runs: Sequence[Run], saliency_runs: Sequence[Run]) -> None:
+def draw_saliency_by_layer_kind(runs: Sequence[Run], saliency_runs: Sequence[Run]) -> None:
     """Draw saliency by kind of layer (LwPTV, Fig. 9); ``saliency_runs`` may store the same saliency in its stead."""
     from merging.methods.shared.saliency import apply_ratio
     from merging.recipes.presets import read_settings
@@ -95,7 +95,7 @@ def draw_components(runs: Sequence[Run], saliency_runs: Sequence[Run]) -> None:
         "feed-forward layers; Other: embeddings, layer norms, convolution and projection. Computed from the run's task "
         "vectors."
     )
-    paper_claims = paper_line.claims_in_words("features/components")
+    paper_claims = paper_line.claims_in_words("features/saliency_by_layer_kind")
     description = f"Expert {page_text.safe_text(expert_names.expert_name(expert), 40)}. {paper_claims}"
     for key in ("feature_components", "feature_layers"):
         chart_view.draw_chart(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from app.reading import measurements, page_data
 from app.reading.figures import cache_table
-from app.reading.measurements import Pairs
+from app.reading.measurements import MeasuredRuns
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.previews.bootstrap import IN_DOMAIN
 from merging.study.runs.run import Run
@@ -23,7 +23,7 @@ REFERENCE = "reference"
 RESTORED_TABLE = "mended"  # the measurement's table of images that restored tokens fix
 
 
-def build_depth_table(pairs: Pairs, table_name: str, group: str) -> pd.DataFrame:
+def build_depth_table(pairs: MeasuredRuns, table_name: str, group: str) -> pd.DataFrame:
     """The table of ``data_set_depths`` for "turns", "parts" or "accuracy" over a domain's or a data set's images."""
     import pandas as pd
 
@@ -44,7 +44,7 @@ def build_depth_table(pairs: Pairs, table_name: str, group: str) -> pd.DataFrame
     return pd.concat(frames, ignore_index=True)
 
 
-def build_mended_table(pairs: Pairs, group: str, donor: str) -> pd.DataFrame:
+def build_mended_table(pairs: MeasuredRuns, group: str, donor: str) -> pd.DataFrame:
     """The table of ``data_set_mended`` with tokens of the ``donor`` model: "reference" or "pretrained"."""
     import pandas as pd
 
@@ -66,7 +66,7 @@ def build_task_table(run: Run, measurement: StoredMeasurement, value: str) -> pd
     return rows[["task", *COLUMNS]].assign(title=rows["task"].map(titles), label=run.name)
 
 
-def list_image_groups(pairs: Pairs) -> dict[str, str]:
+def list_image_groups(pairs: MeasuredRuns) -> dict[str, str]:
     """{name in pickers: key in tables} of the groups of images: both domains, then every data set."""
     titles, groups = measurements.titles_by_task(), {}
     for _, measurement in pairs:

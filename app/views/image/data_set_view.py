@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import measurements, samples
-from app.reading.measurements import Pairs
+from app.reading.measurements import MeasuredRuns
 from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.views.image import data_set_tables
@@ -62,11 +62,11 @@ def draw_view(runs: Sequence[Run]) -> None:
         st.info("Choose a merge above to see its answers by depth over whole data sets.")
         return
     groups = run_picker.group_by_models(merges)
-    results = [(run, measurements.find_measurement(measurements.DEPTHS, run.id)) for run in groups[0]]
+    results = [(run, measurements.find_measurement(measurements.ANSWERS_BY_DEPTH, run.id)) for run in groups[0]]
     pairs = [(run, measurement) for run, measurement in results if measurement is not None]
     if unmeasured := [run for run, measurement in results if measurement is None]:
         measure_button.draw_missing(
-            measurements.DEPTHS, unmeasured, NOT_MEASURED, [measurement for _, measurement in pairs]
+            measurements.ANSWERS_BY_DEPTH, unmeasured, NOT_MEASURED, [measurement for _, measurement in pairs]
         )
     if pairs:
         draw_depths(pairs)
@@ -75,7 +75,7 @@ def draw_view(runs: Sequence[Run]) -> None:
 
 
 @guarded_fragment
-def draw_depths(pairs: Pairs) -> None:
+def draw_depths(pairs: MeasuredRuns) -> None:
     """Draw curves over depth for each run, and the images that restoring fixes; the pickers redraw only these."""
     groups = data_set_tables.list_image_groups(pairs)
     names = list(groups)
@@ -102,7 +102,7 @@ def draw_depths(pairs: Pairs) -> None:
     )  # fmt: skip
 
 
-def numbers_in_words(pairs: Pairs, table: pd.DataFrame, title: str, metric: str) -> str:
+def numbers_in_words(pairs: MeasuredRuns, table: pd.DataFrame, title: str, metric: str) -> str:
     """Sentences on the number of images, their part of the test set, the intervals and the measurement's origin."""
     notes = pairs[0][1].notes
     counts = table.drop_duplicates("run").set_index("label")["n"].astype(int)
@@ -131,7 +131,7 @@ def choose_cell() -> None:
 
 
 @guarded_fragment
-def draw_data_sets(pairs: Pairs) -> None:
+def draw_data_sets(pairs: MeasuredRuns) -> None:
     """Draw one run, data set by data set, and the images that the chosen cell counts."""
     chart_view.draw_question("data_set_tasks")
     with st.container(horizontal=True, gap="medium"):

@@ -84,7 +84,8 @@ def list_page_tables(study: ImageStudy, view_tables: list[TableName]) -> list[Ta
     """
     models = study.subjects or study.models[:1]
     short_sentences, full_sentences = (
-        [TableName(table, model.key, model.reference) for model in models] for table in ("says", "sentence")
+        [TableName(table, model.key, model.reference) for model in models]
+        for table in ("quick_summary", "full_summary")
     )
     return study_tables.order_slow_last([*short_sentences, *view_tables, *full_sentences])
 
@@ -92,7 +93,7 @@ def list_page_tables(study: ImageStudy, view_tables: list[TableName]) -> list[Ta
 def draw_image(image: ShownImage) -> None:
     """Draw the image as the models see it and its class; for the user's own picture, the original beside it."""
     uploaded = uploaded_picture.find_picture()
-    alt = f"An image of {clean_text(image.truth, 60)}" if image.truth else "Your picture as the models see it"
+    alt = f"An image of {clean_text(image.true_class, 60)}" if image.true_class else "Your picture as the models see it"
     with st.container(horizontal=True, gap="small"):
         st.image(image.picture, width=120, alt=alt)
         if uploaded is not None:
@@ -104,7 +105,7 @@ def draw_image(image: ShownImage) -> None:
         )
         return
     task = expert_names.expert_name(image.name.partition(":")[0])
-    st.caption(f"**{page_text.safe_text(image.truth, 60)}**, {page_text.safe_text(task, 60)}")
+    st.caption(f"**{page_text.safe_text(image.true_class, 60)}**, {page_text.safe_text(task, 60)}")
 
 
 def draw_sentences(tables: StudyTables) -> None:

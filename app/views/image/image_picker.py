@@ -58,13 +58,13 @@ def read_image(name: str) -> ShownImage:
         st.session_state[_TASK_KEY] = task
         view_state.pick_value(address.LABEL_SET, task)
     head = view_state.resolve_value(address.LABEL_SET, list(tasks), task)
-    truth, pixels = benchmark.find_task(task).class_names[int(labels[number])], images[number]
+    true_class, pixels = benchmark.find_task(task).class_names[int(labels[number])], images[number]
     return ShownImage(
         f"{task}:{split}:{number}",
         head,
         study_tables.make_data_uri(pixels),
         study_tables.make_data_uri(pixels, "L"),
-        truth,
+        true_class,
     )
 
 

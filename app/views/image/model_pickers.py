@@ -39,7 +39,7 @@ def pick_models(image: ShownImage, stored_runs: Sequence[Run]) -> ImageStudy:
         recipe, title = study_tables.read_draft_recipe()
         if recipe:
             st.toggle("With the draft", key=DRAFT_SWITCH, help=DRAFT_HELP)
-    run_picker.draw_left_out(stored_runs)  # runs of networks other than CLIP
+    run_picker.draw_other_networks_note(stored_runs)  # runs of networks other than CLIP
     draft = recipe if recipe and st.session_state.get(DRAFT_SWITCH) else ""
     return make_study(image, runs, reference, (draft, title))
 
@@ -105,7 +105,7 @@ def make_study(
             st.caption(f":material/info: {page_text.safe_text(error, 300)}")
             continue
         reference_of_run = reference_key(run, image.head) if reference == OWN_REFERENCE else reference
-        models.append(ShownModel(key, page_text.data_set_title(run.name), reference_of_run))
+        models.append(ShownModel(key, page_text.correct_titles(run.name), reference_of_run))
         shown_runs.append(run)
     recipe, title = draft
     if recipe:

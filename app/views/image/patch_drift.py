@@ -29,7 +29,7 @@ SCALE_NOTE = " A cross marks more drift than in 90% of the images of the {} of {
 
 def list_needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables that this view needs."""
-    return [*study.pair_tables("drift"), *study.pair_tables("drift_scaled"), *study.pair_tables("first_past")]
+    return [*study.pair_tables("drift"), *study.pair_tables("drift_scaled"), *study.pair_tables("first_unusual_depths")]
 
 
 def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
@@ -69,7 +69,7 @@ def _sample_depths(table: pd.DataFrame) -> pd.DataFrame:
 def past_scale_in_words(study: ImageStudy, tables: StudyTables) -> str:
     """The depth from which each run drifts more than 90% of the data set; Markdown."""
     sentences = []
-    for name in study.pair_tables("first_past"):
+    for name in study.pair_tables("first_unusual_depths"):
         table = tables.find(name)
         if table is None or table.empty:
             continue

@@ -33,7 +33,9 @@ DRAFT = "draft"  # the key of the draft's model
 ERROR_COLUMN = "error"  # the column of a table that states why a table cannot be computed
 MAX_CACHED_TABLES = 200
 REQUEST_KEY = "image"  # the key of this page's requests in the session
-SLOW_TABLES = ("accuracy", "drift_scaled", "first_past", "neighbors", "overlap")  # tables that read a whole data set
+# Tables that read a whole data set. ``first_unusual_depths`` has the first depths at which the drift of patches exceeds
+# the 90% quantile of the data set.
+SLOW_TABLES = ("accuracy", "drift_scaled", "first_unusual_depths", "neighbors", "overlap")
 _OWN_CACHE_KEY = "_image_own_tables"
 
 
@@ -42,14 +44,14 @@ class ShownImage:
     """The image on the page.
 
     ``name`` is TASK:SPLIT:N, or "own:…" for an uploaded picture, whose ``pixels`` are base64. ``head`` is the task
-    whose classes the models choose among. ``truth`` is the name of the image's class; empty without a label.
+    whose classes the models choose among. ``true_class`` is the name of the image's class; empty without a label.
     """
 
     name: str
     head: str
     picture: str  # a PNG as a data URI
     gray: str  # the same picture in gray, so that its colors do not mix with those of the cells over it
-    truth: str = ""
+    true_class: str = ""
     pixels: str = ""
 
 
@@ -85,7 +87,11 @@ class ImageStudy:
         return [TableName(table, model.key, model.reference) for model in self.subjects]
 
     def model_tables(self, table: str, other: str = "") -> list[TableName]:
-        """The names of a table for every model; ``other`` is the second model, or for attention a block or a view."""
+        """The names of a table for every model.
+
+        ``other`` is the second model; for attention it is a block's number, or an attention map such as "head 0" or
+        "rollout".
+        """
         return [TableName(table, model.key, other) for model in self.models]
 
 
@@ -135,10 +141,10 @@ class StudyTables:
         """{key: sentence} about the image for each subject; untrusted plain text."""
         by_model = {}
         for model in self.study.subjects or self.study.models[:1]:
-            for table in ("sentence", "says"):
+            for table in ("full_summary", "quick_summary"):  # the quick one has no part on restored tokens
                 found = self.find(TableName(table, model.key, model.reference))
                 if found is not None:
-                    by_model[model.key] = page_text.data_set_title(str(found["sentence"].iloc[0]))
+                    by_model[model.key] = page_text.correct_titles(str(found["sentence"].iloc[0]))
                     break
         return by_model
 
@@ -252,7 +258,9 @@ def make_file_stem(study: ImageStudy) -> str:
 
 def study_in_words(study: ImageStudy, tables: StudyTables) -> str:
     """The report's description of a chart: the image and the sentences about it; Markdown."""
-    truth = f", of the class {page_text.safe_text(study.image.truth, 60)}" if study.image.truth else ""
-    name = "Your own picture" if study.image.pixels else f"Image {page_text.safe_text(study.image.name, 80)}{truth}"
+    true_class = f", of the class {page_text.safe_text(study.image.true_class, 60)}" if study.image.true_class else ""
+    name = (
+        "Your own picture" if study.image.pixels else f"Image {page_text.safe_text(study.image.name, 80)}{true_class}"
+    )
     sentences = " ".join(page_text.safe_text(sentence, 600) for sentence in tables.sentences().values())
     return f"{name}; computed on this machine, without random numbers. {sentences}".strip()

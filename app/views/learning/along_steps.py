@@ -43,10 +43,10 @@ LOGGED_NOTE = "Dotted: the authors' log of the same chain, on other models and e
 
 def draw_view(run: Run) -> None:
     """Draw both charts of a run, or the button that measures them."""
-    measurement = measurements.find_measurement(measurements.ALONG_STEPS, run.id)
+    measurement = measurements.find_measurement(measurements.LOSS_BY_LEARNING_STEP, run.id)
     if measurement is None:
         chart_view.draw_question("entropy_loss")
-        measure_button.draw_missing(measurements.ALONG_STEPS, [run], NOT_MEASURED)
+        measure_button.draw_missing(measurements.LOSS_BY_LEARNING_STEP, [run], NOT_MEASURED)
         return
     table = measurements.measured_table(measurement, "losses")
     table = table.assign(title=table["task"].map(expert_names.expert_name))

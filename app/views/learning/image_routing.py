@@ -26,7 +26,7 @@ def draw_view(run: Run) -> None:
     if not run.has_model:
         st.info(ONLY_TABLES)
         return
-    tasks = {task.key: page_text.data_set_title(task.title) for task in page_data.benchmark().tasks}
+    tasks = {task.key: page_text.correct_titles(task.title) for task in page_data.benchmark().tasks}
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = st.selectbox(
             "Data set", list(tasks), format_func=lambda key: clean_text(tasks[key], 60), key="routed_set", width=260

@@ -65,7 +65,7 @@ def _draw_arrow(run: Run, stored_runs: Sequence[Run]) -> None:
         along_steps.draw_ends(run, start, int(stored_data.run_table(run.id, trace)["step"].max()) + 1)
     averages = score_tables.averages_table([start, run], stored_runs)
     table = averages.assign(start=[start.id if run_id == run.id else "" for run_id in averages["run"]])
-    sentence = score_tables.averages_in_words(averages)
+    sentence = score_tables.describe_averages(averages)
     chart_view.draw_chart(
         "learning_arrows", table, name=f"learning_arrow_{run.id[:8]}", sources=[start, run],
         description=sentence, caption=f"{page_text.adapting_in_words(run)} {sentence}".strip(),

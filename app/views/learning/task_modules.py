@@ -46,7 +46,7 @@ ORACLE_COLUMNS = {
 
 def draw_view(run: Run) -> None:
     """Draw a run's feature shift and routing, on images that the modules did not learn from if that is measured."""
-    measurement = measurements.find_measurement(measurements.MODULES, run.id) if run.adapt else None
+    measurement = measurements.find_measurement(measurements.MODULES_ON_TEST_IMAGES, run.id) if run.adapt else None
     # The run's own tables are about the images that it learned from, the measurement is about the images to report on.
     own_tables, shown_measurement = {learning_tables.SHIFT, learning_tables.ROUTING} & set(run.tables), measurement
     if measurement is not None and own_tables:
@@ -60,7 +60,7 @@ def draw_view(run: Run) -> None:
         shown_measurement = measurement if images == REPORTING_IMAGES else None
     elif run.adapt and measurement is None:
         note = NOT_MEASURED if learning_tables.SHIFT in own_tables else NOT_ROUTED
-        measure_button.draw_missing(measurements.MODULES, [run], note)
+        measure_button.draw_missing(measurements.MODULES_ON_TEST_IMAGES, [run], note)
     tables = own_tables if shown_measurement is None else set(shown_measurement.tables)
     if learning_tables.SHIFT in tables:
         _draw_shift(run, shown_measurement)

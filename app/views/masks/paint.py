@@ -71,7 +71,7 @@ def draw_painting(
 
 def _read_squared_norms(run: Run, masks: pd.DataFrame) -> Factors | None:
     """Squared norms of the task vectors, (experts, tensors); None if they are not measured."""
-    if (measurement := measurements.find_measurement(measurements.PAIRS, run.id)) is None:
+    if (measurement := measurements.find_measurement(measurements.EXPERT_PAIRS, run.id)) is None:
         return None
     rows = measurements.measured_table(measurement, "experts").set_index(["expert", "order"])["square"]
     return _make_matrix(rows, masks, "order")
@@ -124,7 +124,7 @@ def draw_canvas(sheet: PaintSheet) -> None:
     paint_numbers.draw_expert_table(sheet, painting.factors)
     if sheet.squares is None:
         measure_button.draw_missing(
-            measurements.PAIRS, [sheet.run], "The norms of the task vectors are not measured yet for"
+            measurements.EXPERT_PAIRS, [sheet.run], "The norms of the task vectors are not measured yet for"
         )
     is_in_address = painting_state.write_painting(
         lambda factors: paint_link.write_factors(factors, sheet.experts, sheet.parameters)

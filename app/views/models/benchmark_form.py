@@ -232,7 +232,7 @@ def _draw_offer(name: str, description: Mapping[str, Any]) -> None:
     folder = benchmark_folders.own_folder(name, page_data.store().root)
     try:
         if not benchmark_folders.NAME.fullmatch(name):
-            raise TaskError("The name of a benchmark consists of small letters, digits, - and _.")
+            raise TaskError("The name of a benchmark consists of lowercase letters, digits, - and _.")
         if folder.exists():
             st.info(f"A benchmark named {name} exists already; choose another name.")
             return

@@ -87,10 +87,10 @@ def _draw_contents() -> None:
         st.error(page_text.safe_text(error, 600), icon=":material/error:")
         return
     titles_in_domain = [
-        clean_text(page_text.data_set_title(task.title), 40) for task in benchmark.tasks if task.has_expert
+        clean_text(page_text.correct_titles(task.title), 40) for task in benchmark.tasks if task.has_expert
     ]
     titles_out_of_domain = [
-        clean_text(page_text.data_set_title(task.title), 40) for task in benchmark.tasks if not task.has_expert
+        clean_text(page_text.correct_titles(task.title), 40) for task in benchmark.tasks if not task.has_expert
     ]
     lines = [
         f"{domain}: {page_text.safe_text(first_few(titles, 10), 600)}."

@@ -63,7 +63,7 @@ def list_first_views(run: Run, stored_runs: Sequence[Run]) -> Iterator[ReportVie
         page_address = f"scores?{address.RUNS}={run.id}"
         marks = "".join(f" {sentence}" for sentence in page_text.marks_in_words([run]))
         yield _make_view(
-            run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages) + marks, page_address
+            run, "id_ood_scatter", averages, {}, score_tables.describe_averages(averages) + marks, page_address
         )
         options = {"normalized": False, "runs": [run.id]}
         yield _make_view(
@@ -71,7 +71,7 @@ def list_first_views(run: Run, stored_runs: Sequence[Run]) -> Iterator[ReportVie
             "task_accuracy",
             accuracies,
             options,
-            score_tables.accuracies_in_words(accuracies) + marks,
+            score_tables.describe_accuracies(accuracies) + marks,
             page_address,
         )
     yield from _list_mask_views(run, stored_runs)

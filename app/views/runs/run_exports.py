@@ -170,10 +170,10 @@ def _describe_limits_cached(
 
 def _find_refusal(folder: Path, library: str) -> str:
     """Why an export cannot be written to a folder; empty if it can."""
-    from merging.sharing.export.destination import refusal
+    from merging.sharing.export.destination import why_not_writable
 
     # An export replaces an earlier one. For a single file, the folder needs no check here.
-    return refusal(folder, overwrite=True) if library != STORED_FORMAT else ""
+    return why_not_writable(folder, overwrite=True) if library != STORED_FORMAT else ""
 
 
 def _draw_target(folder: str, library: str) -> None:

@@ -23,7 +23,7 @@ from merging.study.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-COMPONENTS_VIEW = "components"  # the view of Features with saliency by kind of layer (Fig. 9), as in links
+SALIENCY_VIEW = "saliency by layer kind"  # the view of Features (LwPTV, Fig. 9), as in links
 
 
 def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
@@ -73,7 +73,7 @@ def _draw_plane(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -
     table = ablation_data.name_rows(score_tables.averages_table(runs, stored_runs), members)
     caption = (
         "The arrow points from the merge alone to the merge with the whole method. Bars are 95% intervals. "
-        f"{score_tables.averages_in_words(table)}"
+        f"{score_tables.describe_averages(table)}"
     )
     paper_claims = paper_line.claims_in_words("scores/ablations")
     chart_view.draw_chart(
@@ -97,7 +97,7 @@ def _draw_data_sets(members: Sequence[AblationMember], stored_runs: Sequence[Run
     )
     chart_view.draw_chart(
         "task_accuracy", table, name="scores_ablations_tasks", question_drawn=True, normalized=relative, runs=colors,
-        caption=score_tables.accuracies_in_words(table),
+        caption=score_tables.describe_accuracies(table),
     )  # fmt: skip
     intervals = st.toggle("Numbers with 95% intervals", key=address.INTERVALS, bind=address.BIND)
     for is_in_domain, domain in ((True, "in domain"), (False, "out of domain")):
@@ -158,5 +158,5 @@ def _draw_kinds_link(members: Sequence[AblationMember]) -> None:
         "The Features page shows the saliency of one task's tensors by kind (attention, MLP and all others), with the "
         "number that the mask keeps of each."
     )
-    query = {address.FEATURES_VIEW: COMPONENTS_VIEW} | ({address.RUNS: run_of_method.id} if run_of_method else {})
+    query = {address.FEATURES_VIEW: SALIENCY_VIEW} | ({address.RUNS: run_of_method.id} if run_of_method else {})
     page_parts.draw_page_link(pages.FEATURES, "Saliency by kind of layer", "bar_chart", **query)

@@ -1,4 +1,4 @@
-"""The plain part of YAML: mappings, lists, text, numbers, true and false. No aliases, dates or tags.
+"""A plain subset of YAML: mappings, lists, text, numbers, true and false. No aliases, dates or tags.
 
 Recipes are untrusted, and the server reads them. Aliases can expand a few hundred bytes to gigabytes. Tags and dates
 run constructors that fail in various ways. If a key is written twice, the last value silently wins.

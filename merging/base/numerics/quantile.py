@@ -26,7 +26,7 @@ QUANTILE_STRIDE = 16  # one in this many numbers of the sample estimates the qua
 
 Rows = Callable[[], Iterable[Tensor]]  # streams K rows in pieces (K, n), again at each call
 # Applies a function to every piece of ``Rows`` and returns the results in order; it may use threads.
-Mapped = Callable[[Callable[[Tensor], T]], Iterable[T]]
+PieceMapper = Callable[[Callable[[Tensor], T]], Iterable[T]]
 
 
 class SampledRows(NamedTuple):
@@ -40,7 +40,7 @@ class SampledRows(NamedTuple):
     total: int
 
 
-class _Pile:
+class _GrowingArray:
     """Numbers collected in one growing block.
 
     Thousands of small arrays would outlive the large pieces between which they are allocated, and would leave gigabytes
@@ -85,7 +85,7 @@ class _Bracket:
     below: int = 0
     at_low: int = 0
     at_high: int = 0
-    inside: _Pile = field(default_factory=_Pile)
+    inside: _GrowingArray = field(default_factory=_GrowingArray)
 
     def count(self, values: Tensor) -> _Counts:
         """The counts of ``values`` (n,); the bracket does not change."""
@@ -133,7 +133,7 @@ class _Bracket:
     def _move(self, low: float, high: float) -> None:
         self.low, self.high = low, high
         self.below = self.at_low = self.at_high = 0
-        self.inside = _Pile()
+        self.inside = _GrowingArray()
 
 
 def kth_smallest(
@@ -141,7 +141,7 @@ def kth_smallest(
     ranks: Sequence[int],
     zero_count: int = 0,
     sample: SampledRows | None = None,
-    map_pieces: Mapped[list[_Counts]] | None = None,
+    map_pieces: PieceMapper[list[_Counts]] | None = None,
 ) -> list[float]:
     """For each of K rows of non-negative numbers, its value of 0-based rank ``ranks[k]`` in ascending order.
 
@@ -174,7 +174,7 @@ def _bracket_ranks(rows: Rows, ranks: Sequence[int], sampled: SampledRows | None
     ]
 
 
-def _count_all(rows: Rows, brackets: Mapping[int, _Bracket], map_pieces: Mapped[list[_Counts]] | None) -> None:
+def _count_all(rows: Rows, brackets: Mapping[int, _Bracket], map_pieces: PieceMapper[list[_Counts]] | None) -> None:
     """Count all numbers against the brackets, {index of the rank: bracket}."""
 
     def count_piece(piece: Tensor) -> list[_Counts]:
@@ -202,9 +202,9 @@ def _sample_rows(rows: Rows) -> tuple[list[NDArray[Any]], int]:
 
 def _collect_rows(pieces: Iterable[Tensor]) -> list[NDArray[Any]]:
     """K rows (m,), each joined from its parts in the pieces (K, n)."""
-    piles: list[_Pile] = []
+    piles: list[_GrowingArray] = []
     for piece in pieces:
-        piles = piles or [_Pile() for _ in piece]
+        piles = piles or [_GrowingArray() for _ in piece]
         for pile, row in zip(piles, piece.cpu().numpy(), strict=True):
             pile.add(row)
     return [pile.values for pile in piles]

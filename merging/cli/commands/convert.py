@@ -22,7 +22,7 @@ def _choose_folder(ctx: click.Context, param: click.Parameter, out: Path | None)
     Raises:
         UsageError: the folder cannot be written.
     """
-    from merging.sharing.export.destination import refusal
+    from merging.sharing.export.destination import why_not_writable
 
     model, to = ctx.params.get("checkpoint"), ctx.params.get("to")
     if out is None and model is not None:
@@ -31,7 +31,7 @@ def _choose_folder(ctx: click.Context, param: click.Parameter, out: Path | None)
         )  # a model that was not found is still text
     if out is not None and out.suffix == SINGLE_FILE_SUFFIX and not out.is_dir():
         raise UsageError([f"{out} is named like a file, and convert writes a folder; choose another --out."])
-    if out is not None and (reason := refusal(out, overwrite=ctx.params["overwrite"] or ctx.params["force"])):
+    if out is not None and (reason := why_not_writable(out, overwrite=ctx.params["overwrite"] or ctx.params["force"])):
         raise UsageError([reason])
     return out
 

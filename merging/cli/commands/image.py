@@ -135,7 +135,7 @@ def _collect_facts(
         "image": subject.name, "head": task, "class": label, "run": run.id, "model": key, "reference": reference,
         "sentence": image_tables.sentence(subject, key, reference),
         # the first depths at which this image drifts more than 90 % of its data set
-        "first_past": image_tables.find_first_depths(subject, key, reference),
+        "first_unusual_depths": image_tables.find_first_unusual_depths(subject, key, reference),
         "tables": {name: table_builders[name]().to_dict("records") for name in table_names},
     }  # fmt: skip
 

@@ -49,7 +49,7 @@ def _add_adapt_work(
 
     ``models`` are the pretrained model, then the experts.
     """
-    both_ways = method.learns_on(method.params(), image_counts)  # images that run forward and backward
+    both_ways = method.count_images_processed(method.params(), image_counts)  # images that run forward and backward
     forward = method.feature_passes * sum(image_counts)
     tower = find_tower(models[0])
     flops = forward_flops(tower) * (forward + FORWARD_AND_BACKWARD * both_ways) if tower else 0.0

@@ -34,7 +34,8 @@ PHASE = "Learning"
 class EngineBlend:
     """See ``merging.methods.learning.Blend``.
 
-    Temporary files last as long as the stack ``files``. ``work``, in images times scalars, is added to the meter.
+    Temporary files last as long as the stack ``files``. ``work``, in progress units (images × scalars), is added
+    to the meter.
 
     Results do not depend on the number of threads: each batch runs on one thread, and gradients are added in the order
     of the tasks.
@@ -60,7 +61,7 @@ class EngineBlend:
 
     @property
     def slots(self) -> SlotStream:
-        """The slots of all tensors, as surveys receive them."""
+        """The slots as a method's statistics pass (its survey) gets them: every tensor, with edited task vectors."""
         return self._slots
 
     @cached_property

@@ -25,11 +25,11 @@ def learn(
     learning_state: LearningState,
     files: ExitStack,
 ) -> Survey:
-    """The result of a stage's method that learns on these images, after the stages ``before`` it.
+    """The values that a stage's method learns on these images, after the stages ``before`` it.
 
-    A stage is a step of the chain with its statistics.
-
-    Temporary files of the result's statistics last as long as ``files``. If learning fails, its saved state is removed.
+    They are the statistics that ``run`` receives, with tables and warnings for the user. A stage is a step of the chain
+    with its statistics. Temporary files of the learned values last as long as ``files``. If learning fails, its saved
+    state is removed.
 
     Raises:
         NeedsError: images or heads do not fit the tower.
@@ -40,14 +40,19 @@ def learn(
     expert_tasks = {name: tasks[name] for name in inputs.names}
     assert stage.method.learn is not None
     with learning_state.remove_on_failure():
-        work = stage.method.learns_on(stage.params, [len(task.images) for task in expert_tasks.values()]) * slots.numel
+        work = (
+            stage.method.count_images_processed(stage.params, [len(task.images) for task in expert_tasks.values()])
+            * slots.numel
+        )
         blend = EngineBlend(inputs, before, slots, expert_tasks, learning_state, meter, files, work)
-        survey = stage.method.learn(blend, stage.params)
+        learned = stage.method.learn(blend, stage.params)
         learning_state.finish_part(STATE_PART)
     # Sentences on steps of the chain whose learning may have little effect.
-    doubts = chain_rules.list_doubts([(step.method, step.params) for step in (*before, stage)])
+    weak_learning_warnings = chain_rules.list_doubts([(step.method, step.params) for step in (*before, stage)])
     few_images = warn_of_few_images(expert_tasks)
-    return replace(survey, warnings=(*survey.warnings, *doubts, *few_images, *learning_state.warnings))
+    return replace(
+        learned, warnings=(*learned.warnings, *weak_learning_warnings, *few_images, *learning_state.warnings)
+    )
 
 
 def warn_of_few_images(tasks: Mapping[str, TaskExemplars]) -> list[str]:

@@ -38,4 +38,4 @@ def learning_work(recipe: Recipe, experts: int, test_images: Sequence[int] = ())
         image_counts = list(test_images) or [per_task or sys.maxsize] * experts
     else:
         image_counts = [recipe.exemplars.per_task if recipe.exemplars else 0] * experts
-    return LearningWork(method.learns_on(params, image_counts), method.learn_reads(params, experts))
+    return LearningWork(method.count_images_processed(params, image_counts), method.learn_reads(params, experts))

@@ -117,8 +117,8 @@ class Modules:
 
     def named_tasks(self, images: Tensor) -> Tensor | None:
         """The tasks, booleans (n, K), that the router names for images (n, 3, h, w); None if it names none."""
-        weights, names = self.routing(images), self.method.names
-        return None if weights is None or names is None else names(weights, self.params)
+        weights, candidate_tasks = self.routing(images), self.method.candidate_tasks
+        return None if weights is None or candidate_tasks is None else candidate_tasks(weights, self.params)
 
     def mixed_features(self, images: Tensor, weights: Tensor) -> Tensor:
         """Features (n, e) of images (n, 3, h, w), with ``weights`` (n, K) of the tasks in place of the router's.

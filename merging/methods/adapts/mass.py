@@ -126,7 +126,7 @@ register(
         shapes=shapes,
         features=features,
         routing=routing,
-        names=select_tasks,
+        candidate_tasks=select_tasks,
         stores=stored_bases,
         as_they_came=True,
         mixes_on_pretrained=True,

@@ -121,7 +121,7 @@ register(
         updates=lambda params, images: (params.steps, params.steps * sum(images)),
         routing=routing,
         stores=stored_factors,
-        names=lambda weights, params: nnf.one_hot(weights.argmax(dim=1), weights.shape[1]).bool(),
+        candidate_tasks=lambda weights, params: nnf.one_hot(weights.argmax(dim=1), weights.shape[1]).bool(),
         exclusive=True,
         variant=(
             "The released code is for language models. Here the router reads image features, has one hidden layer "

@@ -140,7 +140,7 @@ register(
         params=WemoeParams,
         needs=Needs.TEST_DATA,
         heads=True,
-        learns_on=lambda params, images: params.steps * sum(min(params.batch, n) for n in images),
+        count_images_processed=lambda params, images: params.steps * sum(min(params.batch, n) for n in images),
         loss="Entropy of the predictions (nats)",
         train=train,
         shapes=shapes,

@@ -140,7 +140,7 @@ register(
         needs=Needs.TEST_DATA,
         heads=True,
         learn=learn,
-        learns_on=_count_images,
+        count_images_processed=_count_images,
         learn_reads=_count_reads,
         loss="Entropy of the predictions (nats)",
         starts_from=lambda params: ("task_arithmetic", {"scaling": params.init}),

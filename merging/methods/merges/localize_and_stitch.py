@@ -172,7 +172,7 @@ register(
         needs_when=lambda params: bool(params.localize == LEARNED),
         heads=True,
         learn=learn,
-        learns_on=_count_images,
+        count_images_processed=_count_images,
         learn_reads=_count_reads,
         loss="Cross-entropy with the labels (nats)",
         run=localize_and_stitch,

@@ -14,7 +14,7 @@ from merging.methods.method import Merge, register
 from merging.methods.params import Params, choice, fraction
 from merging.methods.shared import citations, fields
 from merging.methods.shared.trimming import TrimThresholds, global_thresholds
-from merging.methods.slot import Provisional, Slot, SlotStream, Survey
+from merging.methods.slot import ResultBeforeCount, Slot, SlotStream, Survey
 
 if TYPE_CHECKING:
     from merging.base.files.tables import Table
@@ -71,7 +71,7 @@ def _merge_elected(kept: Tensor, sign: Tensor, params: TiesParams) -> Tensor:
     return merged if params.aggregation == "sum" else merged / agreeing.sign_().sum(dim=0).clamp(min=1)
 
 
-def provisional(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Provisional:
+def run_before_count(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> ResultBeforeCount:
     """The result (*S) of ``ties`` with plus for exact ties, and the slot's votes (a scalar) for the sign of ties."""
     kept = _trim(slot, params, statistics.thresholds)
     sign = kept.sum(dim=0).sign_()
@@ -79,7 +79,7 @@ def provisional(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> P
     merged = _merge_elected(kept, sign + tied, params)
     # Ties of kept scalars have a positive sum. The sign of an added zero matters only for a weight of -0.0.
     final = ((tied * merged).sum() == 0) & ~_has_negative_zero(slot.pretrained)
-    return Provisional(params.scaling * merged, sign.sum().long(), final)
+    return ResultBeforeCount(params.scaling * merged, sign.sum().long(), final)
 
 
 def _has_negative_zero(values: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ register(
         run=ties,
         survey=survey,
         survey_passes=2,
-        provisional=provisional,
+        run_before_count=run_before_count,
         elementwise=lambda params, parameter: params.scope == "global",
         variant="Trims over the whole model by default, as the authors do (mergekit trims per tensor). Sum with "
         "scaling 0.3 is the AdaMerging and LwPTV setting; the authors' own is mean with scaling 1. "

@@ -1,4 +1,7 @@
-"""Output layers of the pretraining, such as cls or lm_head, that some experts of a team have and others lack."""
+"""Pretraining heads, such as cls or lm_head, that some experts have and others lack.
+
+Output layers are compared between the pretrained model and its experts.
+"""
 
 from __future__ import annotations
 

@@ -10,17 +10,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from merging.sharing.export.destination import refusal
+    from merging.sharing.export.destination import why_not_writable
     from merging.sharing.export.model_export import ExportResult, export_file
     from merging.sharing.export.targets import TARGETS
 
-__all__ = ["TARGETS", "ExportResult", "export_file", "refusal"]
+__all__ = ["TARGETS", "ExportResult", "export_file", "why_not_writable"]
 
 MODULE_OF_NAME = {
     "TARGETS": "targets",
     "ExportResult": "model_export",
     "export_file": "model_export",
-    "refusal": "destination",
+    "why_not_writable": "destination",
 }
 
 

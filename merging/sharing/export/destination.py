@@ -18,7 +18,7 @@ FORMAT = 1
 FOLDER_MODE = 0o755
 
 
-def refusal(folder: Path, *, overwrite: bool = False) -> str:
+def why_not_writable(folder: Path, *, overwrite: bool = False) -> str:
     """Why a folder cannot be written; empty if it can."""
     if why := find_path_problem(folder):
         return why
@@ -73,7 +73,7 @@ def replace_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         StoreError: the folder exists, cannot be written, or the disk is full; an earlier folder does not change.
     """
     with temporary_beside(folder) as partial:
-        if why := refusal(folder, overwrite=overwrite):
+        if why := why_not_writable(folder, overwrite=overwrite):
             raise StoreError(why)
         yield partial
         disk.sync_all(partial)
@@ -82,4 +82,6 @@ def replace_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         if overwrite:  # even if another process has just removed the earlier folder
             atomic.replace(partial, target)
         elif not atomic.publish(partial, target):
-            raise StoreError(refusal(folder) or f"{folder} was meanwhile written by another process; try again.")
+            raise StoreError(
+                why_not_writable(folder) or f"{folder} was meanwhile written by another process; try again."
+            )

@@ -101,9 +101,11 @@ class ImageTables:
 
         return self._get_table(image, key, "drift", (reference, scaled), compute_table)
 
-    def find_first_depths(self, image: StudiedImage, key: str, reference: str) -> dict[str, int]:
-        """The first depths past the data set's 90 % quantile (``patch_drift.first_depths_past``)."""
-        return patch_drift.first_depths_past(self.drift(image, key, reference), self.scale(image, key, reference).drift)
+    def find_first_unusual_depths(self, image: StudiedImage, key: str, reference: str) -> dict[str, int]:
+        """The first depths past the data set's 90 % quantile (``patch_drift.first_unusual_depths``)."""
+        return patch_drift.first_unusual_depths(
+            self.drift(image, key, reference), self.scale(image, key, reference).drift
+        )
 
     def restore(self, image: StudiedImage, key: str, donor: str, *, tokens: bool = False) -> pd.DataFrame:
         """The result of restoring (``restore.restore``), or of restoring single ``tokens`` (``restore_tokens``)."""

@@ -49,7 +49,7 @@ def drift_table(trace: Trace, reference: Trace, scale: pd.DataFrame | None = Non
     return table.join(by_row).assign(past=table["drift"] > by_row["high"] + ROUNDING_TOLERANCE)
 
 
-def first_depths_past(table: pd.DataFrame, scale: pd.DataFrame) -> dict[str, int]:
+def first_unusual_depths(table: pd.DataFrame, scale: pd.DataFrame) -> dict[str, int]:
     """{"class", "patches": the first depth at which an image drifts more than 90 % of its data set; -1 if none}.
 
     ``table`` is that of ``drift_table``; "patches" is the mean over the image's patches.

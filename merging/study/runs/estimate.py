@@ -226,7 +226,7 @@ def _learning_work(opened: OpenedRecipe, benchmark: Benchmark | None, stages: Se
     passes, updates = 0, 0.0
     sizes = Sizes(len(opened.experts), tower.layers, tower.width, tower.embed_dim)
     for method, step in stages:
-        passes += LEARNING_PASSES * method.learns_on(step.params, images) if images else 0
+        passes += LEARNING_PASSES * method.count_images_processed(step.params, images) if images else 0
         if isinstance(method, Adapt):
             passes += method.feature_passes * sum(images)
             updates += _update_work(method, step, images, sizes)
@@ -281,9 +281,11 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
 
 
 def _count_unknown_task_images(opened: OpenedRecipe, benchmark: Benchmark) -> int:
-    """The number of images that are scored again as if their task were unknown, if an adapt predicts (names) it."""
+    """The number of images that are scored again as if their task were unknown, if an adapt predicts it."""
     adapts = [method for method, _ in opened.recipe.stages if isinstance(method, Adapt)]
-    if not any(adapt.names for adapt in adapts) or not set(opened.experts) <= {task.key for task in benchmark.tasks}:
+    if not any(adapt.candidate_tasks for adapt in adapts) or not set(opened.experts) <= {
+        task.key for task in benchmark.tasks
+    }:
         return 0
     return sum(benchmark.count_images(name, split) for name in opened.experts for split in SPLITS)
 

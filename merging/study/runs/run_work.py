@@ -241,8 +241,8 @@ class RunWork:
                 store_answers_of_workers(
                     paths[MERGED], self.benchmark, stored_features, self.phase_contexts[EVALUATING]
                 )
-            # ``names``: the method predicts the task of an image whose task is unknown
-            predicts_task = modules is not None and modules.method.names is not None
+            # with ``candidate_tasks`` the method predicts the task of an image whose task is unknown
+            predicts_task = modules is not None and modules.method.candidate_tasks is not None
             parts = context.split({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)})
             scoring_context = parts[SCORES] if predicts_task else context
             scores = evaluate(

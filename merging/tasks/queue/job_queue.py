@@ -24,7 +24,7 @@ from merging.tasks.queue.cleanup import release_space, stop_child, stop_orphan, 
 from merging.tasks.queue.job_kinds import JobStore
 from merging.tasks.queue.job_records import Job, JobFiles, State
 from merging.tasks.queue.known_jobs import KnownJobs
-from merging.tasks.queue.outcome import judge_end
+from merging.tasks.queue.outcome import determine_final_state
 from merging.tasks.queue.spare_process import SpareProcess
 from merging.tasks.queue.turns import DEFAULT_JOB_SECONDS
 
@@ -232,7 +232,9 @@ class JobQueue(KnownJobs, ABC):
         stopped = self._await_child(process, job_id, memory)
         if (record := files.read()) is not None:
             sweep_up(self.store, [record])
-        state, error = judge_end(files, self.store, process.returncode, stopped, self._closing, memory.ran_out())
+        state, error = determine_final_state(
+            files, self.store, process.returncode, stopped, self._closing, memory.ran_out()
+        )
         if state == State.DONE:
             state, error = self._submit_following(files)
         files.update(state=state, error=error, finished=time.time())

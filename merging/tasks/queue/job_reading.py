@@ -9,7 +9,13 @@ from merging.base.files.processes import NO_PROCESS, ProcessId
 from merging.tasks.queue.events import CODE_KEY
 from merging.tasks.queue.job_kinds import JobStore, find_job_kind
 from merging.tasks.queue.job_records import Job, JobFiles, Record, State
-from merging.tasks.queue.outcome import Traces, describe_interruption, find_traces, is_run_stored, judge_abandoned
+from merging.tasks.queue.outcome import (
+    JobRemains,
+    describe_interruption,
+    find_remains,
+    is_run_stored,
+    state_of_abandoned_job,
+)
 
 
 def read_job(
@@ -69,8 +75,8 @@ def _find_state(files: JobFiles, record: Record, store: JobStore, is_local: bool
     """The state of a job, a sentence about it, and the process that works on the job or has it in its queue."""
     if record.state == State.INTERRUPTED:
         learned = store.learning_file(files.job_id).exists()
-        traces = Traces(has_learned_state=learned, was_started=record.started is not None)
-        return record.state, record.error or describe_interruption(record, traces), NO_PROCESS
+        remains = JobRemains(has_learned_state=learned, was_started=record.started is not None)
+        return record.state, record.error or describe_interruption(record, remains), NO_PROCESS
     if record.state not in {State.QUEUED, State.RUNNING}:
         return record.state, record.error, NO_PROCESS
     if record.state == State.QUEUED and files.is_cancelled():
@@ -82,7 +88,7 @@ def _find_state(files: JobFiles, record: Record, store: JobStore, is_local: bool
     worker = files.find_worker(record)
     if is_local or worker.is_alive() or _has_written_lately(worker, files):
         return State.RUNNING, "", worker
-    return *judge_abandoned(record, find_traces(files, record, store)), NO_PROCESS
+    return *state_of_abandoned_job(record, find_remains(files, record, store)), NO_PROCESS
 
 
 def _has_written_lately(process: ProcessId, files: JobFiles) -> bool:

@@ -24,8 +24,8 @@ LOG_HINT = "see log.txt in its folder."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traces:
-    """The traces that a job has left on the disk.
+class JobRemains:
+    """What a job has left on the disk.
 
     ``event`` is the child's last event. ``is_run_stored`` is whether the run of a merge is in the store,
     ``has_learned_state`` whether its learned state is stored, ``was_started`` whether its child was started,
@@ -41,9 +41,9 @@ class Traces:
     is_disk_full: bool = False
 
 
-def find_traces(files: JobFiles, record: Record, store: JobStore) -> Traces:
-    """The traces of a job in its folder and in the store."""
-    return Traces(
+def find_remains(files: JobFiles, record: Record, store: JobStore) -> JobRemains:
+    """What a job has left in its folder and in the store."""
+    return JobRemains(
         event=files.read_last_event(),
         is_run_stored=find_job_kind(record.kind).in_store and is_run_stored(store, files, record),
         has_learned_state=store.learning_file(files.job_id).exists(),
@@ -60,7 +60,7 @@ def is_run_stored(store: JobStore, files: JobFiles, record: Record) -> bool:
     return store.find(files.job_id) is not None
 
 
-def judge_end(
+def determine_final_state(
     files: JobFiles, store: JobStore, code: int, stopped: bool, closing: bool, memory_ran_out: bool
 ) -> tuple[State, str]:
     """The final state of a job by its child's exit code, and the reason for a failure.
@@ -74,52 +74,54 @@ def judge_end(
         return State.INTERRUPTED, ""
     if code != 0 and (stopped or files.is_cancelled()):
         store.delete_learned_state(files.job_id)
-        return State.CANCELLED, _explain_stop(record, find_traces(files, record, store))
-    return judge_code(record, find_traces(files, record, store), code, memory_ran_out)
+        return State.CANCELLED, _explain_stop(record, find_remains(files, record, store))
+    return state_of_exit_code(record, find_remains(files, record, store), code, memory_ran_out)
 
 
-def judge_code(record: Record, traces: Traces, code: int, memory_ran_out: bool = False) -> tuple[State, str]:
+def state_of_exit_code(
+    record: Record, remains: JobRemains, code: int, memory_ran_out: bool = False
+) -> tuple[State, str]:
     """The final state of a job whose child returned an exit code or was killed (a negative code), and the reason.
 
     ``memory_ran_out`` is whether memory ran out while it worked.
     """
-    if code == 0 and find_job_kind(record.kind).in_store and not traces.is_run_stored:
+    if code == 0 and find_job_kind(record.kind).in_store and not remains.is_run_stored:
         changed = "a file of its recipe may have changed since it was submitted"
         return State.FAILED, f"It ended with code 0, but its run is not stored: {changed}; {LOG_HINT}"
     if code in FINAL_STATES:
-        return FINAL_STATES[code], _explain_stop(record, traces) if code else ""
+        return FINAL_STATES[code], _explain_stop(record, remains) if code else ""
     end = describe_end("It", code, memory_ran_out, LOG_HINT)
-    reason = traces.event.get(ERROR_KEY) or (FULL_DISK_ERROR if traces.is_disk_full else end)
-    return State.FAILED, f"{end} {_describe_remains(record, traces)}" if code < 0 else str(reason)
+    reason = remains.event.get(ERROR_KEY) or (FULL_DISK_ERROR if remains.is_disk_full else end)
+    return State.FAILED, f"{end} {_describe_remains(record, remains)}" if code < 0 else str(reason)
 
 
-def _explain_stop(record: Record, traces: Traces) -> str:
+def _explain_stop(record: Record, remains: JobRemains) -> str:
     """The child's sentence on why it stopped and what is stored; empty if it just stopped on request."""
     # A pause whose learned state is stored needs no sentence.
-    paused = traces.event.get(CODE_KEY) == PAUSED_CODE and not traces.has_learned_state
+    paused = remains.event.get(CODE_KEY) == PAUSED_CODE and not remains.has_learned_state
     explained = paused or find_job_kind(record.kind).remains_note
-    return str(traces.event.get(ERROR_KEY, "")).removesuffix(RESUME_HINT) if explained else ""
+    return str(remains.event.get(ERROR_KEY, "")).removesuffix(RESUME_HINT) if explained else ""
 
 
-def _describe_remains(record: Record, traces: Traces) -> str:
+def _describe_remains(record: Record, remains: JobRemains) -> str:
     """A sentence on what remains of a job that has stopped."""
-    return LEARNED_NOTE if traces.has_learned_state else find_job_kind(record.kind).remains_note or NOTHING_STORED_NOTE
+    return LEARNED_NOTE if remains.has_learned_state else find_job_kind(record.kind).remains_note or NOTHING_STORED_NOTE
 
 
-def judge_abandoned(record: Record, traces: Traces) -> tuple[State, str]:
+def state_of_abandoned_job(record: Record, remains: JobRemains) -> tuple[State, str]:
     """The state of an unfinished job whose server and child are gone, and a sentence on it unless the job is done."""
-    if traces.is_run_stored:
+    if remains.is_run_stored:
         return State.DONE, ""
-    code = traces.event.get(CODE_KEY)
-    if isinstance(code, int) and not (code == 0 and traces.has_following_recipe):
-        return judge_code(record, traces, code)
+    code = remains.event.get(CODE_KEY)
+    if isinstance(code, int) and not (code == 0 and remains.has_following_recipe):
+        return state_of_exit_code(record, remains, code)
     if code == 0:
         return State.INTERRUPTED, "Mergescope was stopped before it could submit the recipe that follows."
-    return State.INTERRUPTED, describe_interruption(record, traces)
+    return State.INTERRUPTED, describe_interruption(record, remains)
 
 
-def describe_interruption(record: Record, traces: Traces) -> str:
+def describe_interruption(record: Record, remains: JobRemains) -> str:
     """A sentence on a job whose child wrote no last event, perhaps because the disk is full."""
-    if not (traces.was_started or traces.event):
-        return UNKNOWN_END_ERROR if traces.is_disk_full else "Mergescope was stopped before this job's turn came."
-    return f"Mergescope or the process of this job was stopped. {_describe_remains(record, traces)}"
+    if not (remains.was_started or remains.event):
+        return UNKNOWN_END_ERROR if remains.is_disk_full else "Mergescope was stopped before this job's turn came."
+    return f"Mergescope or the process of this job was stopped. {_describe_remains(record, remains)}"

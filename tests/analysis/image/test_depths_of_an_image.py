@@ -132,8 +132,8 @@ def test_the_scale_is_the_data_set_s_own(made, towers, image, run, tiny_benchmar
         np.testing.assert_allclose(rest["high"], np.quantile(every[:, depth, 1:], 0.9), atol=1e-6)
     past = every[:, :, 0] > np.quantile(every[:, :, 0], 0.9, axis=0) + 1e-6  # (n, depths)
     for number in range(8):
-        first = made.find_first_depths(find_image(tiny_benchmark, f"digits:reporting:{number}"), run.id, PRETRAINED)[
-            "class"
-        ]
+        first = made.find_first_unusual_depths(
+            find_image(tiny_benchmark, f"digits:reporting:{number}"), run.id, PRETRAINED
+        )["class"]
         assert first == (int(past[number].argmax()) if past[number].any() else -1)
     assert 0 < past[:8].any(axis=1).sum() < 8

@@ -11,17 +11,17 @@ from viz_tables.base import names, tensors
 def drift_depth(runs: int = 4, tasks: int = 8, blocks: int = 6, seed: int = 0) -> pd.DataFrame:
     """Drift that grows with depth, of that many runs; of several, the last is the pretrained yardstick."""
     rng = np.random.default_rng(seed)
-    places = ["stem", *(f"block {i}" for i in range(blocks)), "embedding"]
+    sections = ["stem", *(f"block {i}" for i in range(blocks)), "embedding"]
     rows = []
     for run in range(runs):
         kind = "pretrained" if runs > 1 and run == runs - 1 else "merge"
         for task, title in enumerate(names(tasks, "Task")):
-            steps = np.cumsum(rng.uniform(0.01, 0.08, len(places)))
+            steps = np.cumsum(rng.uniform(0.01, 0.08, len(sections)))
             rows += [
-                (f"r{run:03}", f"Merge {run}", kind, f"t{task}", title, place, position, drift, 2 * drift, 240)
-                for position, (place, drift) in enumerate(zip(places, steps, strict=True))
+                (f"r{run:03}", f"Merge {run}", kind, f"t{task}", title, section, position, drift, 2 * drift, 240)
+                for position, (section, drift) in enumerate(zip(sections, steps, strict=True))
             ]
-    columns = ["run", "label", "kind", "task", "title", "place", "position", "cosine", "l1", "n"]
+    columns = ["run", "label", "kind", "task", "title", "section", "position", "cosine", "l1", "n"]
     return pd.DataFrame(rows, columns=columns)
 
 

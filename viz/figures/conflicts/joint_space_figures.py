@@ -20,14 +20,14 @@ from viz.parts import axes, heat_maps, series
 from viz.parts.cell_targets import click_targets, every_cell, outline
 from viz.parts.legends import add_legend
 
-KEPT_LOOK, CUT_LOOK = theme.Look(theme.PALETTE[0], "circle"), theme.Look(theme.PALETTE[5], "x")
+KEPT_STYLE, CUT_STYLE = theme.MarkStyle(theme.PALETTE[0], "circle"), theme.MarkStyle(theme.PALETTE[5], "x")
 VALUE_HOVER = (
     "<b>direction {direction:count}</b><br>singular value {value:real}, {share:percent} of the largest<br>"
     "{energy:percent} of the energy up to here"
 )
 RENORMALIZATION_STYLES = {  # words, look of the marks, width of the line; the smoother line is over the other
-    False: ("without renormalization", theme.Look(theme.PALETTE[1], "diamond"), 1.2),
-    True: ("renormalized", theme.Look(theme.PALETTE[0], "circle"), 1.6),
+    False: ("without renormalization", theme.MarkStyle(theme.PALETTE[1], "diamond"), 1.2),
+    True: ("renormalized", theme.MarkStyle(theme.PALETTE[0], "circle"), 1.6),
 }
 DROPPED_HOVER = "<b>basis vector {direction:count}</b>, {how}<br>{dropped:percent} of its entries dropped"
 MAX_MARKED_POINTS = 200  # points up to which each has a mark
@@ -72,10 +72,12 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
     kept, last = table["kept"].astype(bool), len(table)
     fig = Drawing([
         series.marks(
-            rows, "direction", "value", look, VALUE_HOVER, name=name, legendgroup=name, size=5,
+            rows, "direction", "value", mark_style, VALUE_HOVER, name=name, legendgroup=name, size=5,
             marker={"line": {"width": 0}}
         )
-        for name, rows, look in (("kept", table[kept], KEPT_LOOK), ("dropped by the rank cut", table[~kept], CUT_LOOK))
+        for name, rows, mark_style in (
+            ("kept", table[kept], KEPT_STYLE), ("dropped by the rank cut", table[~kept], CUT_STYLE)
+        )
         if len(rows)
     ])  # fmt: skip
     low, high = float(table["value"].min()), float(table["value"].max())
@@ -102,7 +104,7 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
         f"{percent(energy, 2)} of the energy; half of it is in the first "
         f"{count(int((table['energy'] < 0.5).sum()) + 1)}."
     )
-    return add_legend(fig, alt, 300, str(last), left=76, gap=24)
+    return add_legend(fig, alt, 300, zoom_key=str(last), left=76, gap=24)
 
 
 @chart(
@@ -122,14 +124,14 @@ def joint_dropped(table: pd.DataFrame, *, expert: str | None = None, ratio: floa
     expert = expert if expert in experts else experts[0]
     expert_rows = table[table["expert"] == expert]
     fig, ranges = Drawing(), []
-    for renorm, (how, look, width) in RENORMALIZATION_STYLES.items():
+    for renorm, (how, mark_style, width) in RENORMALIZATION_STYLES.items():
         rows = expert_rows[expert_rows["renorm"].astype(bool) == renorm].sort_values("direction").assign(how=how)
         if rows.empty:
             continue
         name = f"{how}, mean {percent(float(rows['dropped'].mean()))}"
         mode = "lines+markers" if len(rows) <= MAX_MARKED_POINTS else "lines"
         fig.add_trace(series.marks(
-            rows, "direction", "dropped", look, DROPPED_HOVER, name=name, legendgroup=name, size=4,
+            rows, "direction", "dropped", mark_style, DROPPED_HOVER, name=name, legendgroup=name, size=4,
             line={"width": width}, marker={"line": {"width": 0}},
         ) | {"mode": mode})  # fmt: skip
         ranges.append(f"{percent(rows['dropped'].min())} to {percent(rows['dropped'].max())} {how}")
@@ -186,7 +188,7 @@ def joint_energy(table: pd.DataFrame, *, value: str = "norm", selected: str | No
         shapes=outline(experts, list(map(str, starts)), (selected, None)), showlegend=False, barmode="overlay",
         margin={"l": left, "r": heat_maps.RIGHT, "t": heat_maps.TOP, "b": heat_maps.BOTTOM},
     )  # fmt: skip
-    return Picture(fig, _describe_energy(table, len(experts)), heat_maps.map_height(len(experts)), value)
+    return Picture(fig, _describe_energy(table, len(experts)), heat_maps.map_height(len(experts)), zoom_key=value)
 
 
 def _describe_energy(table: pd.DataFrame, experts: int) -> str:
@@ -238,7 +240,9 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False) -> Picture:
         y = _make_ticks(rows["row"], 3, "Direction" if first else "Output")
         _add_panel(fig, title, heat_maps.heat(values, scale, name=step), ends, PANEL / HEIGHT, x, y)
     fig.update_layout(margin={"l": LEFT, "r": RIGHT, "t": TOP, "b": BOTTOM}, showlegend=False)
-    return Picture(fig, _describe_steps(by_step, experts), HEIGHT + TOP + BOTTOM, f"{len(experts)}:{len(table)}")
+    return Picture(
+        fig, _describe_steps(by_step, experts), HEIGHT + TOP + BOTTOM, zoom_key=f"{len(experts)}:{len(table)}"
+    )
 
 
 def _to_matrix(rows: pd.DataFrame) -> Any:

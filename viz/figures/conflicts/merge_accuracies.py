@@ -59,18 +59,19 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
     methods = distinct_names(table["method"])
     if not methods:
         raise NothingToDraw("No subset has an accuracy to draw.")
-    looks, fig, parts = theme.looks(methods), Drawing(), []
+    mark_styles, fig, parts = theme.mark_styles(methods), Drawing(), []
     for index, (method, rows, _) in enumerate(series.rows_by_name(table, "method", label="method")):
-        look, shift = looks[method], SPREAD * ((index + 0.5) / len(methods) - 0.5)
+        mark_style, shift = mark_styles[method], SPREAD * ((index + 0.5) / len(methods) - 0.5)
         means = rows.groupby("size")[value].agg(["mean", "count", "min", "max"]).reset_index().assign(method=method)
         fig.add_traces([
             series.marks(
-                rows, rows["size"] + shift, value, look, SUBSET_HOVER, name=legends.legend_name(f"{method}, subsets"),
-                size=6, legendgroup=safe_text(method), showlegend=False, meta={"x": rows["size"].tolist()},
-                marker={"color": theme.tint(look.color, 0.55), "line": {"width": 0.5, "color": theme.FADED}},
+                rows, rows["size"] + shift, value, mark_style, SUBSET_HOVER, size=6,
+                name=legends.legend_name(f"{method}, subsets"), legendgroup=safe_text(method), showlegend=False,
+                meta={"x": rows["size"].tolist()},
+                marker={"color": theme.tint(mark_style.color, 0.55), "line": {"width": 0.5, "color": theme.FADED}},
             ),
             series.marks(
-                means, means["size"] + shift, "mean", look, MEAN_HOVER, name=legends.legend_name(method), size=10,
+                means, means["size"] + shift, "mean", mark_style, MEAN_HOVER, name=legends.legend_name(method), size=10,
                 legendgroup=safe_text(method), line={"width": 2.5}, meta={"x": means["size"].tolist()},
             ),
         ])  # fmt: skip
@@ -81,7 +82,7 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
     fig.update_yaxes(title={"text": title}, tickformat=".0%")
     remaining = [f"{plural(len(methods) - 7, 'method')} more"] if len(methods) > 7 else []
     alt = f"{beginning} by number of experts merged, mean over subsets: {'; '.join([*parts[:7], *remaining])}."
-    return add_legend(fig, alt, 468, value, left=66, gap=12)
+    return add_legend(fig, alt, 468, zoom_key=value, left=66, gap=12)
 
 
 @chart(
@@ -98,18 +99,18 @@ def rank_truncation(table: pd.DataFrame) -> Picture:
     Columns: cut (singular values up to this share of the largest are dropped), kept (mean share of ranks that remain;
     kept_low and kept_high are the least and the most of any matrix).
     """
-    looks, groups = theme.looks(distinct_names(table["method"])), distinct_names(table["group"])
+    mark_styles, groups = theme.mark_styles(distinct_names(table["method"])), distinct_names(table["group"])
     fig, parts = Drawing(), []
-    for method in looks:
+    for method in mark_styles:
         for group, dash in zip(groups, cycle(DASHES), strict=False):
             rows = series.finite_rows(table[(table["method"] == method) & (table["group"] == group)], "accuracy")
             if rows.empty:
                 continue
-            rows, name, look = rows.sort_values("kept"), f"{method}, {group}", looks[method]
+            rows, name, mark_style = rows.sort_values("kept"), f"{method}, {group}", mark_styles[method]
             fig.add_trace(series.marks(
-                rows, "kept", "accuracy", look, CUT_HOVER, name=legends.legend_name(name), legendgroup=safe_text(name),
-                line={"width": 2.5, "dash": dash},
-                error_y=series.interval(rows, "accuracy", look.color, thickness=1, width=3),
+                rows, "kept", "accuracy", mark_style, CUT_HOVER, name=legends.legend_name(name),
+                legendgroup=safe_text(name), line={"width": 2.5, "dash": dash},
+                error_y=series.interval(rows, "accuracy", mark_style.color, thickness=1, width=3),
             ))  # fmt: skip
             if group == groups[0]:
                 with_fewest, with_most = hover_texts(rows.iloc[[0, -1]], "{accuracy:percent} with {kept:percent 0}")

@@ -80,7 +80,7 @@ def pair_matrix(
     pair = f"{{first:plain 40}} and {{second:plain 40}}, {{{value}:number}}"
     most, least = describe_extremes(table, value, pair, number=_number_format(value, 2))
     alt = f"{words} It is most for {most}, least for {least}." if most else f"{words} It is defined for none."
-    return Picture(fig, alt, matrix.TOP + ROW_PX * max(len(names), 3) + bottom, f"{value}:{len(names)}")
+    return Picture(fig, alt, matrix.TOP + ROW_PX * max(len(names), 3) + bottom, zoom_key=f"{value}:{len(names)}")
 
 
 def _make_scale(values: Any, value: str) -> heat_maps.ColorScale:
@@ -142,7 +142,7 @@ def pair_depth(
     check_option("value", value, tuple(VALUE_TITLES))
     columns = tensor_columns.TensorColumns.from_table(table)
     rows = columns.tensors.assign(what=value)
-    plotted = series.require_finite_rows(rows, "value", lack="no tensor of these two can be compared")
+    plotted = series.require_finite_rows(rows, "value", empty_reason="no tensor of these two can be compared")
     span = series.finite_rows(rows, "low")
     x, low, high = (axes.step_edges(span.index), *(np.repeat(span[end], 2) for end in ("low", "high")))
     fig = Drawing([
@@ -157,7 +157,7 @@ def pair_depth(
     most, least = describe_extremes(plotted, "value", "{tensor:plain}, {value:number}", number=_number_format(value))
     words = f"{value.capitalize()} of {' and '.join(clean_text(name, 40) for name in pair)}"
     alt = f"{words} in {plural(len(plotted), 'tensor')}: most in {most}; least in {least}."
-    return add_legend(fig, alt, 330, f"{value}:{len(rows)}", left=84, gap=30)
+    return add_legend(fig, alt, 330, zoom_key=f"{value}:{len(rows)}", left=84, gap=30)
 
 
 def _draw_line(rows: pd.DataFrame, column: str, name: str, **style: Any) -> Trace:
@@ -169,8 +169,9 @@ def _draw_line(rows: pd.DataFrame, column: str, name: str, **style: Any) -> Trac
 
 def _draw_points(rows: pd.DataFrame, role: str, value: str) -> Trace:
     symbols = dict(zip(theme.ROLE_COLORS, theme.SYMBOLS, strict=False))
-    look = theme.Look(theme.ROLE_COLORS.get(role, theme.FADED), symbols.get(role, "circle"))
+    mark_style = theme.MarkStyle(theme.ROLE_COLORS.get(role, theme.FADED), symbols.get(role, "circle"))
     return series.marks(
-        rows, rows.index, "value", look, TENSOR_HOVER, picks=("tensor",), formats={"number": _number_format(value)},
-        size=8, name=legends.legend_name(role_name(role)), legendgroup=safe_text(f"role {role}"),
+        rows, rows.index, "value", mark_style, TENSOR_HOVER, picks=("tensor",),
+        formats={"number": _number_format(value)}, size=8, name=legends.legend_name(role_name(role)),
+        legendgroup=safe_text(f"role {role}"),
     )  # fmt: skip

@@ -34,7 +34,7 @@ FARTHEST_SENTENCE = (
 )
 LANE, CAPTION, BOTTOM = 132, 46, 52  # px: height of a space's lane, of the numbers in it, and of the margin below
 STATE_COLORS = {"before": theme.BEFORE_COLOR, "after": theme.BLUE}
-RANDOM_LOOK = theme.Look(theme.ACCENT, "line-ew")
+RANDOM_STYLE = theme.MarkStyle(theme.ACCENT, "line-ew")
 BAR_WIDTH = 0.4  # of a bar, in bins
 BIN_HOVER = (
     "<b>{title}</b>, {when}<br>agreement {low:percent 0} to {high:percent 0}: {share:percent} of {positions:count} "
@@ -70,7 +70,7 @@ def sign_layers(
     scale = VALUE_SCALES[check_option("value", value, tuple(VALUE_SCALES))]
     layers, spaces = plural(table["tensor"].nunique(), "layer"), plural(table["space"].nunique(), "space")
     return heat_maps.heat_map(
-        table, "space", value, scale._replace(limits=limits or scale.limits), LAYER_HOVER, selected, state=value,
+        table, "space", value, scale._replace(limits=limits or scale.limits), LAYER_HOVER, selected, zoom_key=value,
         alt=f"Sign agreement in {layers} and {spaces}." + describe_extreme(table, "excess", FARTHEST_SENTENCE),
     )  # fmt: skip
 
@@ -91,7 +91,7 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     with a vote), random (the same for random signs with these numbers of votes), mean (agreement), null (of random
     signs), kept (share of all entries that vote), positions. ``what`` is the name of the counted tensors.
     """
-    table = series.require_finite_rows(table, "low", "high", "share", "random", lack="no share is a number")
+    table = series.require_finite_rows(table, "low", "high", "share", "random", empty_reason="no share is a number")
     spaces = distinct_names(table["space"])
     tallest = max(float(table[["share", "random"]].max().max()), 0.05)
     step = tallest * LANE / (LANE - CAPTION)  # distance of the lanes, in the units of the shares
@@ -99,8 +99,8 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     states = [(table[table["state"] == state], state) for state in STATE_COLORS]
     fig = Drawing(_draw_bars(rows, state) for rows, state in states if len(rows))
     fig.add_trace(series.marks(
-        table, "middle", table["random"] + table["base"], RANDOM_LOOK, BIN_HOVER, name="Random signs, same votes",
-        legendgroup="random", size=22, marker={"line": {"color": RANDOM_LOOK.color, "width": 2.5}},
+        table, "middle", table["random"] + table["base"], RANDOM_STYLE, BIN_HOVER, name="Random signs, same votes",
+        legendgroup="random", size=22, marker={"line": {"color": RANDOM_STYLE.color, "width": 2.5}},
         meta={"y": table["random"].tolist(), "columns": {"space": list(map(safe_text, table["title"]))}},
     ))  # fmt: skip
     edges = sorted({*table["low"].tolist(), table["high"].max()})
@@ -119,7 +119,7 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     fig.update_layout(barmode="overlay", annotations=captions)
     inner = LANE * len(spaces) + 12 + BOTTOM
     return add_legend(
-        fig, _describe_histogram(table, what), inner, str(len(spaces)), left=66, right=20, below=BOTTOM, gap=12
+        fig, _describe_histogram(table, what), inner, zoom_key=str(len(spaces)), left=66, right=20, below=BOTTOM, gap=12
     )
 
 
@@ -186,17 +186,21 @@ def election_layers(
     """
     stacked = check_option("value", value, tuple(VALUE_TITLES)) == "taken"
     columns = tensor_columns.TensorColumns.from_table(table)
-    looks = theme.looks(experts or distinct_names(table["expert"]))
+    mark_styles = theme.mark_styles(experts or distinct_names(table["expert"]))
     fig = Drawing()
     for name, expert_rows, legend in series.rows_by_name(columns.set_positions(table), "expert", label="expert"):
-        rows, look = series.finite_rows(expert_rows, value), looks.get(name, theme.KINDS["individual"])
+        rows, mark_style = series.finite_rows(expert_rows, value), mark_styles.get(name, theme.KINDS["individual"])
         shared: dict[str, Any] = legend | {"picks": ("tensor", "expert")}
         if stacked:
             white = {"line": {"color": theme.GROUND, "width": 0.5}}
-            fig.add_trace(series.bars(rows, "tensor_index", value, look.color, ELECTION_HOVER, marker=white, **shared))
+            fig.add_trace(
+                series.bars(rows, "tensor_index", value, mark_style.color, ELECTION_HOVER, marker=white, **shared)
+            )
         else:
             fig.add_trace(
-                series.marks(rows, "tensor_index", value, look, ELECTION_HOVER, size=8, line={"width": 1}, **shared)
+                series.marks(
+                    rows, "tensor_index", value, mark_style, ELECTION_HOVER, size=8, line={"width": 1}, **shared
+                )
             )
     low, high = float(table[value].min()), float(table[value].max())
     padding = 0.08 * (high - low) or 0.05
@@ -206,7 +210,7 @@ def election_layers(
     )  # fmt: skip
     columns.lay_out(fig, selected)
     fig.update_layout(barmode="stack", bargap=0.1)
-    return add_legend(fig, _describe_election(table), 368, value, left=84, right=24, gap=12)
+    return add_legend(fig, _describe_election(table), 368, zoom_key=value, left=84, right=24, gap=12)
 
 
 def _describe_election(table: pd.DataFrame) -> str:

@@ -21,7 +21,7 @@ VALUE_TITLES = {"cosine": "1 − cosine to the expert", "l1": "mean |difference|
 EVERY_RUN = "every"  # value of ``band``: a band for every run, which is readable for two or three
 COMPARISON_KIND = "pretrained"  # the kind of run that is there for comparison, without a band
 DEPTH_HOVER = (
-    "<b>{label}, {place}</b><br>mean {mean:real} over {number:plural task}<br>least {low:real} ({least}), "
+    "<b>{label}, {section}</b><br>mean {mean:real} over {number:plural task}<br>least {low:real} ({least}), "
     "most {high:real} ({most})[<br>{images} images a task]"
 )
 DRAWS_HOVER = (
@@ -56,20 +56,20 @@ def _average_by(rows: pd.DataFrame, key_column: str, value: str, **columns: Any)
 
 
 def _draw_spread(
-    means: pd.DataFrame, x: Any, look: theme.Look, hover: str, extent: str, style: Any = None, **fields: Any
+    means: pd.DataFrame, x: Any, mark_style: theme.MarkStyle, hover: str, extent: str, style: Any = None, **fields: Any
 ) -> list[Trace]:
     """A line through means, over a band from low to high; ``extent`` names the band, "" for none."""
-    traces = [series.marks(means, x, "mean", look, hover, line=style or {"width": 2.5}, **fields)]
+    traces = [series.marks(means, x, "mean", mark_style, hover, line=style or {"width": 2.5}, **fields)]
     if extent:
         hidden = fields | {"name": f"{fields['name']}, {extent}", "showlegend": False}
-        traces.insert(0, series.band(x, means["low"], means["high"], theme.tint(look.color, 0.16), **hidden))
+        traces.insert(0, series.band(x, means["low"], means["high"], theme.tint(mark_style.color, 0.16), **hidden))
     return traces
 
 
 @chart(
     title="Drift by depth",
     question="How does feature drift grow with depth?",
-    columns=("run", "label", "kind", "task", "title", "place", "position", "cosine", "l1"),
+    columns=("run", "label", "kind", "task", "title", "section", "position", "cosine", "l1"),
     optional=("n",),
     rows=("run", "task", "position"),
     empty="No run's drift has been measured yet.",
@@ -77,32 +77,32 @@ def _draw_spread(
 def drift_depth(table: pd.DataFrame, *, value: str = "cosine", band: str | None = None, runs: Names = None) -> Picture:
     """A line for each run, the mean over tasks, and a band from the least to the most drifted task (LOT, Fig. 1b).
 
-    Columns: kind (merge, or pretrained for the dashed line), place (a depth's name: stem, "block 0" …, embedding),
+    Columns: kind (merge, or pretrained for the dashed line), section (a depth's name: stem, "block 0" …, embedding),
     position (its number, from 0), cosine and l1 (drift of features from those of each task's expert, means over
     images). ``band`` is the run with the band, or EVERY_RUN.
     """
     check_option("value", value, tuple(VALUE_TITLES))
     is_comparison = table["kind"] == COMPARISON_KIND
-    looks = theme.looks(runs or distinct_names(table[~is_comparison]["run"]))
+    mark_styles = theme.mark_styles(runs or distinct_names(table[~is_comparison]["run"]))
     fig = Drawing()
     for run, rows, legend in series.rows_by_name(pd.concat([table[~is_comparison], table[is_comparison]]), "run"):
         groups = rows.groupby("position", sort=True)
         least, most = (rows.loc[groups[value].agg(end), "title"].to_numpy() for end in ("idxmin", "idxmax"))
-        means = _average_by(rows, "position", value, least=least, most=most, **groups[["label", "place"]].first())
+        means = _average_by(rows, "position", value, least=least, most=most, **groups[["label", "section"]].first())
         kind, extent = rows["kind"].iloc[0], "all tasks" if band in (run, EVERY_RUN) else ""
-        look, style = looks[run], None
+        mark_style, style = mark_styles[run], None
         if kind == COMPARISON_KIND:
-            look, style, extent = theme.KINDS[COMPARISON_KIND], {"width": 1.8, "dash": "dash"}, ""
-        fig.add_traces(_draw_spread(means, means["position"], look, DEPTH_HOVER, extent, style, **legend))
+            mark_style, style, extent = theme.KINDS[COMPARISON_KIND], {"width": 1.8, "dash": "dash"}, ""
+        fig.add_traces(_draw_spread(means, means["position"], mark_style, DEPTH_HOVER, extent, style, **legend))
     depths = table.drop_duplicates("position").sort_values("position")
-    names = [safe_text(str(name).removeprefix("block "), 16) for name in depths["place"]]
+    names = [safe_text(str(name).removeprefix("block "), 16) for name in depths["section"]]
     fig.update_xaxes(
         title={"text": "Position in the network; numbers are blocks"}, tickmode="array", showgrid=False, tickangle=0,
         tickvals=depths["position"], ticktext=names, range=[-0.25, float(table["position"].max()) + 0.25],
     )  # fmt: skip
     fig.update_yaxes(title={"text": f"Feature drift:<br>{VALUE_TITLES[value]}"}, rangemode="tozero")
     alt = _describe_drift(table if is_comparison.all() else table[~is_comparison], value)
-    return legends.add_legend(fig, alt, 430, value, left=84, gap=24)
+    return legends.add_legend(fig, alt, 430, zoom_key=value, left=84, gap=24)
 
 
 def _describe_drift(table: pd.DataFrame, value: str) -> str:
@@ -138,13 +138,15 @@ def drift_exemplars(
     ``published`` has method, exemplars, accuracy and source: numbers that papers print for other models, with marks of
     their own.
     """
-    looks, fig = theme.looks(distinct_names(table["method"])), Drawing()
+    mark_styles, fig = theme.mark_styles(distinct_names(table["method"])), Drawing()
     for method, rows, legend in series.rows_by_name(table, "method", label="method"):
-        fig.add_traces(_draw_by_exemplars(rows, "accuracy", method, looks[method], **legend))
+        fig.add_traces(_draw_by_exemplars(rows, "accuracy", method, mark_styles[method], **legend))
     has_rank = rank is not None and len(rank) > 0
     if rank is not None and has_rank:
         rank_fields = {"name": RANK_NAME, "legendgroup": RANK_NAME, "yaxis": "y2", "showlegend": False}
-        fig.add_traces(_draw_by_exemplars(rank, "full", RANK_NAME, theme.Look(theme.FADED, "circle"), **rank_fields))
+        fig.add_traces(
+            _draw_by_exemplars(rank, "full", RANK_NAME, theme.MarkStyle(theme.FADED, "circle"), **rank_fields)
+        )
     if published is not None:
         sources = published.groupby("source")
         fig.add_traces(
@@ -165,9 +167,11 @@ def drift_exemplars(
     return legends.add_legend(fig, _describe_ends(table), inner + 86, left=66, gap=30)
 
 
-def _draw_by_exemplars(rows: pd.DataFrame, value: str, method: str, look: theme.Look, **fields: Any) -> list[Trace]:
+def _draw_by_exemplars(
+    rows: pd.DataFrame, value: str, method: str, mark_style: theme.MarkStyle, **fields: Any
+) -> list[Trace]:
     means = _average_by(rows, "exemplars", value, name=method)
-    return _draw_spread(means, np.log2(means["exemplars"]), look, DRAWS_HOVER, "all draws", **fields)
+    return _draw_spread(means, np.log2(means["exemplars"]), mark_style, DRAWS_HOVER, "all draws", **fields)
 
 
 def _draw_published(rows: pd.DataFrame, symbol: str) -> Trace:
@@ -220,7 +224,7 @@ def drift_altered(table: pd.DataFrame) -> Picture:
         fig.add_trace(series.bars(means, x, "mean", color, DRAWS_HOVER, name=name, legendgroup=name, marker=marker))
     means = _average_by(table, "exemplars", "lost", name=TOTAL_NAME)
     fig.add_trace(series.marks(
-        means, x, "mean", theme.Look(theme.INK, "diamond"), DRAWS_HOVER, name=TOTAL_NAME, legendgroup=TOTAL_NAME,
+        means, x, "mean", theme.MarkStyle(theme.INK, "diamond"), DRAWS_HOVER, name=TOTAL_NAME, legendgroup=TOTAL_NAME,
         marker={"line": {"color": theme.GROUND, "width": 1}},
         error_y=series.interval(means, "mean", theme.INK, thickness=1.4, width=4),
     ))  # fmt: skip

@@ -58,7 +58,7 @@ def drift_accuracy(
     task.
     """
     check_option("value", value, tuple(VALUE_TITLES))
-    plotted = series.require_finite_rows(table, value, "lost", lack="no point has both numbers")
+    plotted = series.require_finite_rows(table, value, "lost", empty_reason="no point has both numbers")
     plotted = plotted.assign(drift=plotted[value], points=100 * plotted["lost"])
     names, labels = distinct_names(plotted["run"]), plotted.drop_duplicates("run")["label"]
     titles = plotted.drop_duplicates("task")["title"]
@@ -66,11 +66,11 @@ def drift_accuracy(
     fig = Drawing(
         _draw_outline(rows, symbols[run], entry) for run, rows, entry in series.rows_by_name(plotted, "run", names)
     )
-    looks = theme.looks(tasks or distinct_names(plotted["task"]))
+    mark_styles = theme.mark_styles(tasks or distinct_names(plotted["task"]))
     for task, rows, entry in series.rows_by_name(plotted, "task", label="title"):
-        look, point_symbols = looks[task], [symbols[run] for run in rows["run"]]
+        mark_style, point_symbols = mark_styles[task], [symbols[run] for run in rows["run"]]
         fig.add_trace(series.marks(
-            rows, "drift", "points", look, HOVER, picks=("run", "task"), size=10, legend="legend2",
+            rows, "drift", "points", mark_style, HOVER, picks=("run", "task"), size=10, legend="legend2",
             formats={"tenths": "{:.1f}".format}, marker={"symbol": point_symbols, "line": {"width": 0}}, **entry,
         ))  # fmt: skip
     runs_legend, runs_height = legends.legend_above(list(labels), "Run ")
@@ -94,7 +94,7 @@ def drift_accuracy(
     if missing_count:
         (note,), _ = axes.make_note(f"Left out, one of the numbers is missing: {plural(missing_count, 'point')}", 50)
         fig.add_annotation(note)
-    return Picture(fig, alt, HEIGHT + top, value)
+    return Picture(fig, alt, HEIGHT + top, zoom_key=value)
 
 
 def _draw_outline(rows: pd.DataFrame, symbol: str, entry: dict[str, str]) -> Trace:
@@ -131,11 +131,11 @@ def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None 
     Columns: relative (change of the layer's output over the output, a fraction), mean_square (squared change per
     output).
     """
-    table = series.require_finite_rows(table, "relative", lack="this layer outputs only zeros")
+    table = series.require_finite_rows(table, "relative", empty_reason="this layer outputs only zeros")
     names, tasks = distinct_names(table["run"]), distinct_names(table["task"])
     rows, titles = lanes.Lanes(names, 13, 13 * len(names) + 16), list(table.drop_duplicates("task")["title"])
-    looks = theme.looks(runs or names)
-    fig = Drawing(lanes.dots(rows, table, tasks, "relative", looks, LAYER_HOVER, picks=("task",)))
+    mark_styles = theme.mark_styles(runs or names)
+    fig = Drawing(lanes.dots(rows, table, tasks, "relative", mark_styles, LAYER_HOVER, picks=("task",)))
     title = f"Drift of {short_name(tensor, 40)}<br>" if tensor else ""
     high = float(table["relative"].max()) * 1.06 or 1.0
     fig.update_xaxes(
@@ -149,14 +149,22 @@ def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None 
         f"{clean_text(labels[str(means.idxmin())], 60)}, {percent(means.min(), 2)}."
     )
     return legends.add_legend(
-        fig, alt, rows.row * max(len(tasks), 3) + 92, tensor, left=axes.names_width(titles) + 40, below=62, gap=30
+        fig,
+        alt,
+        rows.row * max(len(tasks), 3) + 92,
+        zoom_key=tensor,
+        left=axes.names_width(titles) + 40,
+        below=62,
+        gap=30,
     )
 
 
 def _draw_stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any) -> Drawing:
     """Stacked bars, a color and a pattern for each task, so that a gray print stays readable."""
-    fig, looks = Drawing(), cycle(zip(theme.PALETTE[:2], ("", "/"), strict=True))
-    for (_, rows, entry), (color, shape) in zip(series.rows_by_name(table, "task", label="task"), looks, strict=False):
+    fig, mark_styles = Drawing(), cycle(zip(theme.PALETTE[:2], ("", "/"), strict=True))
+    for (_, rows, entry), (color, shape) in zip(
+        series.rows_by_name(table, "task", label="task"), mark_styles, strict=False
+    ):
         pattern = {"shape": shape, "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
         marker = {"line": theme.edge(0.8), "pattern": pattern}
         fig.add_trace(series.bars(rows, x, y, color, hover, name=entry["name"], marker=marker, **fields))

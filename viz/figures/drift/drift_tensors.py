@@ -60,7 +60,7 @@ def drift_layers(
     tensors, tasks = plural(table["tensor"].nunique(), "tensor"), plural(table["task"].nunique(), "task")
     words = f"Layer-isolated drift of {tensors} on {tasks}." + describe_extreme(table, "relative", LARGEST_SENTENCE)
     scale = scale._replace(limits=limits)
-    return heat_maps.heat_map(table, "task", value, scale, DRIFT_HOVER, selected, alt=words, state=value)
+    return heat_maps.heat_map(table, "task", value, scale, DRIFT_HOVER, selected, alt=words, zoom_key=value)
 
 
 @chart(
@@ -87,7 +87,7 @@ def drift_removed(
     tensors, vectors = plural(table["tensor"].nunique(), "tensor"), plural(table["expert"].nunique(), "task vector")
     words = f"What is removed from {vectors} in {tensors}." + describe_extreme(table, "removed", MOST_SENTENCE)
     scale = scale._replace(limits=limits)
-    return heat_maps.heat_map(table, "expert", value, scale, REMOVED_HOVER, selected, alt=words, state=value)
+    return heat_maps.heat_map(table, "expert", value, scale, REMOVED_HOVER, selected, alt=words, zoom_key=value)
 
 
 @chart(
@@ -116,11 +116,11 @@ def drift_objective(
     stems = np.stack([rows["least_share"], rows["merged_share"], np.full(len(x), np.nan)], axis=1).ravel()
     stem_style = {"color": theme.FADED, "width": 1.2}  # the drift that a better merge of the layer could still remove
     fig = Drawing([series.line(np.repeat(x, 3), stems, "Distance", stem_style, showlegend=False)])
-    look = theme.looks(runs or [run])[run]
+    mark_style = theme.mark_styles(runs or [run])[run]
     for value, name, mark_look, marker in (
-        ("least", LEAST_NAME, theme.Look(theme.INK, "line-ew"), {"size": 9, "line": theme.edge(2)}),
-        ("mean", MEAN_NAME, theme.Look(theme.FADED, "circle-open"), {"size": 7, "line": {"width": 1.6}}),
-        ("merged", legends.legend_name(label), look, {"size": 8}),
+        ("least", LEAST_NAME, theme.MarkStyle(theme.INK, "line-ew"), {"size": 9, "line": theme.edge(2)}),
+        ("mean", MEAN_NAME, theme.MarkStyle(theme.FADED, "circle-open"), {"size": 7, "line": {"width": 1.6}}),
+        ("merged", legends.legend_name(label), mark_style, {"size": 8}),
     ):
         picks = ("tensor",) if value == "merged" else ()
         fig.add_trace(
@@ -139,4 +139,4 @@ def drift_objective(
         f"{percent(float(merged.median()))} of the pretrained layer's; {plural(int((merged > 1).sum()), 'tensor')} "
         f"drift more. LOT's own solution leaves {percent(least / before)} overall."
     )
-    return legends.add_legend(fig, alt, 330, str(len(columns.names)), left=84, gap=30)
+    return legends.add_legend(fig, alt, 330, zoom_key=str(len(columns.names)), left=84, gap=30)

@@ -80,7 +80,7 @@ def feature_map(
         inner = max((theme.PRESENTED_HEIGHT - top) / rows - CAPTION - SPACE_BELOW, 60)
     across = axes.panel_domains(columns, SPACE_ABOVE / 1100)
     down, height = axes.stack_panels([inner] * rows, CAPTION + SPACE_BELOW, top + CAPTION, SPACE_BELOW)
-    fig, looks = Drawing(), theme.looks(all_groups)
+    fig, mark_styles = Drawing(), theme.mark_styles(all_groups)
     for index, name in enumerate(names):
         run_rows = table[table["run"] == name]
         domains, ranges = (
@@ -88,7 +88,7 @@ def feature_map(
             _square_ranges(table if shared else run_rows),
         )
         panel = Panel(run_rows, str(index + 1) if index else "", *ranges, *domains)
-        _add_panel(fig, panel, plotted, looks, selected)
+        _add_panel(fig, panel, plotted, mark_styles, selected)
         _lay_out(fig, panel, kind, (notes or {}).get(name, ""))
     for trace in fig.data:
         trace["type"] = "scattergl" if len(table) > WEBGL_POINTS else "scatter"
@@ -96,7 +96,7 @@ def feature_map(
     labels = first_few([clean_text(label, 40) for label in table.drop_duplicates("run")["label"]], 4)
     images = plural(int(table["image"].nunique()), "image")
     alt = f"{clean_text(kind)} maps of the features of {images} in {plural(len(plotted), 'group')}: {labels}."
-    return Picture(fig, alt, height, f"{kind}:{len(names)}:{len(table)}")
+    return Picture(fig, alt, height, zoom_key=f"{kind}:{len(names)}:{len(table)}")
 
 
 def _square_ranges(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
@@ -109,13 +109,13 @@ def _square_ranges(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
 
 
 def _add_panel(
-    fig: Drawing, panel: Panel, groups: list[str], looks: Mapping[str, theme.Look], selected: Sequence[str]
+    fig: Drawing, panel: Panel, groups: list[str], mark_styles: Mapping[str, theme.MarkStyle], selected: Sequence[str]
 ) -> None:
     """Add a mark for each image, and a ring around ``selected`` images."""
     axes: dict[str, Any] = {"xaxis": f"x{panel.number}", "yaxis": f"y{panel.number}"}
     for _, rows, entry in series.rows_by_name(panel.rows, "group", groups, "group"):
         marks = series.marks(
-            rows, "x", "y", looks[rows["group"].iloc[0]], "{_hover:as_is}", picks=("run", "image"), size=6,
+            rows, "x", "y", mark_styles[rows["group"].iloc[0]], "{_hover:as_is}", picks=("run", "image"), size=6,
             formats={"as_is": str}, marker={"line": theme.edge(0.4)}, **entry, showlegend=not panel.number, **axes,
         )  # fmt: skip
         fig.add_trace(marks)

@@ -35,11 +35,11 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
     """A histogram for each run over one axis, with a line at its mean distance; all runs have the same bins."""
     table = series.finite_rows(table, "low", "high", "share")
     names = distinct_names(table["run"])
-    looks, tallest = theme.looks(runs or names), max(float(table["share"].max()), 0.01)
+    mark_styles, tallest = theme.mark_styles(runs or names), max(float(table["share"].max()), 0.01)
     step = tallest * LANE / (LANE - CAPTION)
     fig = Drawing()
     for index, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
-        base, color = (len(names) - 1 - index) * step, looks[name].color
+        base, color = (len(names) - 1 - index) * step, mark_styles[name].color
         bars, line = series.histogram(
             rows, color, BIN_HOVER, MEAN_HOVER, (base, base + tallest), (entry["name"], "Mean")
         )
@@ -59,7 +59,7 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
     fig.update_layout(barmode="overlay", showlegend=False, margin={"l": 66, "r": 20, "t": 0, "b": BOTTOM})
     means = hover_texts(table.drop_duplicates("run").head(5), "{label:plain 40} {mean:real}")
     alt = f"Histograms of the distance to the pretrained features for {plural(len(names), 'run')}."
-    return Picture(fig, f"{alt} Means: {'; '.join(means)}.", LANE * len(names) + BOTTOM, str(normalized))
+    return Picture(fig, f"{alt} Means: {'; '.join(means)}.", LANE * len(names) + BOTTOM, zoom_key=str(normalized))
 
 
 @chart(
@@ -73,18 +73,18 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
 def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: Names = None) -> Picture:
     """A dot for each model and data set; k-nearest-neighbor accuracy (knn) has its interval."""
     title = VALUE_TITLES[check_option("value", value, tuple(VALUE_TITLES))]
-    table = series.require_finite_rows(table, value, lack="this value is undefined for these images")
+    table = series.require_finite_rows(table, value, empty_reason="this value is undefined for these images")
     names, tasks = distinct_names(table["run"]), table.drop_duplicates("task")
-    looks, lanes = (
-        theme.looks(runs or names),
+    mark_styles, lanes = (
+        theme.mark_styles(runs or names),
         table["task"].map({task: lane for lane, task in enumerate(tasks["task"])}),
     )
     fig = Drawing()
     for index, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
-        look, shift = looks[name], SPREAD * ((index + 0.5) / len(names) - 0.5)
-        error = series.interval(rows, value, look.color, width=3, thickness=1.4) if value == "knn" else None
+        mark_style, shift = mark_styles[name], SPREAD * ((index + 0.5) / len(names) - 0.5)
+        error = series.interval(rows, value, mark_style.color, width=3, thickness=1.4) if value == "knn" else None
         fig.add_trace(series.marks(
-            rows, value, lanes[rows.index] + shift, look,
+            rows, value, lanes[rows.index] + shift, mark_style,
             "<b>{title}</b>, {label}<br>nearest neighbors {knn:percent}[ ({low:percent} to {high:percent})]"
             "<br>silhouette {silhouette:real}, scatter ratio {scatter:real}[<br>{n:count} images]",
             error_x=error, **entry,
@@ -98,5 +98,5 @@ def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: Names
     alt = f"{title} on {plural(len(tasks), 'data set')}. Mean: {'; '.join(means)}."
     inner = ROW * max(len(tasks), 3) + 10 + BOTTOM
     return legends.add_legend(
-        fig, alt, inner, value, left=axes.names_width(labels, 28) + 40, right=20, gap=10, below=BOTTOM
+        fig, alt, inner, zoom_key=value, left=axes.names_width(labels, 28) + 40, right=20, gap=10, below=BOTTOM
     )  # fmt: skip

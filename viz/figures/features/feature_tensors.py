@@ -42,7 +42,7 @@ def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "ke
     plotted = table[table["saliency"].to_numpy(np.float64) > 0]
     if plotted.empty:
         raise NothingToDraw("Every tensor's saliency is zero: all experts are equal.")
-    looks, fig = theme.looks(components), Drawing()
+    mark_styles, fig = theme.mark_styles(components), Drawing()
     position = plotted["component"].map({name: index for index, name in enumerate(components)})
     rank, size = plotted.groupby("component").cumcount(), plotted["component"].map(plotted["component"].value_counts())
     plotted = plotted.assign(_x=position + COLUMN_WIDTH * ((rank + 0.5) / size - 0.5), _position=position)
@@ -51,14 +51,14 @@ def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "ke
     for word, kept, symbol in STATES:
         of_state = plotted[plotted["kept"].to_numpy(bool) == kept]
         for name, rows, entry in series.rows_by_name(of_state, "component", label="component"):
-            look = theme.Look(looks[name].color, symbol)
+            mark_style = theme.MarkStyle(mark_styles[name].color, symbol)
             fig.add_trace(series.marks(
-                rows, "_x", "saliency", look, HOVER, size=8, marker=_mark_edge(kept, look),
+                rows, "_x", "saliency", mark_style, HOVER, size=8, marker=_mark_edge(kept, mark_style),
                 name=f"{entry['name']}, {word.lower()}", legendgroup=word, showlegend=False,
             ))  # fmt: skip
         if not of_state.empty:
-            look, nowhere = theme.Look(theme.FADED, symbol), np.array([np.nan], np.float32)
-            marker = {"color": look.color, "size": 8, "symbol": symbol} | _mark_edge(kept, look)
+            mark_style, nowhere = theme.MarkStyle(theme.FADED, symbol), np.array([np.nan], np.float32)
+            marker = {"color": mark_style.color, "size": 8, "symbol": symbol} | _mark_edge(kept, mark_style)
             fig.add_trace(scatter(x=nowhere, y=nowhere, mode="markers", name=word, legendgroup=word, hoverinfo="skip",
                                   marker=marker))  # fmt: skip
     title, room = f"{_expert_title(expert)}<br>(mean |deviation|, units of the weights)", 10**0.15
@@ -70,7 +70,7 @@ def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "ke
     title = "Component; within each, tensors in forward order"
     fig.update_xaxes(**axes.name_axis(title, components, ticktext=texts, fixedrange=None))
     alt = f"Saliency of {plural(len(table), 'tensor')} by component. Share kept: {_shares_in_words(table, components)}."
-    return legends.add_legend(fig, alt, 350 + BELOW, expert, left=74, right=20, gap=10, below=BELOW)
+    return legends.add_legend(fig, alt, 350 + BELOW, zoom_key=expert, left=74, right=20, gap=10, below=BELOW)
 
 
 @chart(
@@ -85,16 +85,18 @@ def feature_layers(table: pd.DataFrame, *, expert: str = "") -> Picture:
     """The marks of ``feature_components`` in forward order, above bars of the share of tensors kept by layer."""
     columns, components = tensor_columns.TensorColumns.from_table(table), _sort_components(table)
     table = _add_states(table).assign(tensor_index=table["tensor"].map(columns.names.index))
-    looks, fig = theme.looks(components), Drawing()
+    mark_styles, fig = theme.mark_styles(components), Drawing()
     for index, (name, rows, _) in enumerate(series.rows_by_name(table, "component", components, "component")):
         for word, kept, symbol in STATES:
             plotted = rows[(rows["kept"].to_numpy(bool) == kept) & (rows["saliency"].to_numpy(np.float64) > 0)]
-            look = theme.Look(looks[name].color, looks[name].symbol + symbol.removeprefix("circle"))
+            mark_style = theme.MarkStyle(
+                mark_styles[name].color, mark_styles[name].symbol + symbol.removeprefix("circle")
+            )
             fig.add_trace(series.marks(
-                plotted, "tensor_index", "saliency", look, HOVER, marker=_mark_edge(kept, look),
+                plotted, "tensor_index", "saliency", mark_style, HOVER, marker=_mark_edge(kept, mark_style),
                 name=legends.legend_name(f"{name}, {word.lower()}"), legendgroup=f"{safe_text(name)}, {word}",
             ))  # fmt: skip
-        fig.add_trace(_draw_bars(table, rows, index, len(components), looks[name].color))
+        fig.add_trace(_draw_bars(table, rows, index, len(components), mark_styles[name].color))
     inner = SALIENCY_PANEL + GAP + SHARE_PANEL
     columns.lay_out(fig)
     fig.update_xaxes(anchor="y2")
@@ -113,7 +115,7 @@ def feature_layers(table: pd.DataFrame, *, expert: str = "") -> Picture:
     alt += f"{_shares_in_words(table, components)}; most in {clean_text(most)}, {percent(kept_in[most])}, "
     alt += f"least in {clean_text(least)}, "
     alt += f"{percent(kept_in[least])}."
-    return legends.add_legend(fig, alt, inner + 12 + 56, expert, left=84, right=24, gap=12)
+    return legends.add_legend(fig, alt, inner + 12 + 56, zoom_key=expert, left=84, right=24, gap=12)
 
 
 def _add_states(table: pd.DataFrame) -> pd.DataFrame:
@@ -129,8 +131,8 @@ def _expert_title(expert: str) -> str:
     return f"Saliency of {safe_text(expert, 30)}" if expert else "Saliency"
 
 
-def _mark_edge(kept: bool, look: theme.Look) -> dict[str, object]:
-    return {"line": theme.edge(0.8) if kept else {"color": look.color, "width": 1.8}}
+def _mark_edge(kept: bool, mark_style: theme.MarkStyle) -> dict[str, object]:
+    return {"line": theme.edge(0.8) if kept else {"color": mark_style.color, "width": 1.8}}
 
 
 def _draw_box(rows: pd.DataFrame, name: str) -> Trace:

@@ -51,22 +51,22 @@ def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = 
     the images in the alt text.
     """
     title, shares = VALUE_TITLES[check_option("value", value, tuple(VALUE_TITLES))]
-    table = series.require_finite_rows(table, "share", lack="no depth has a share")
+    table = series.require_finite_rows(table, "share", empty_reason="no depth has a share")
     dashed = set(table.loc[table["kind"] == REFERENCE_KIND, "run"])
     names = sorted(distinct_names(table["run"]), key=lambda name: name in dashed)
-    looks = theme.looks(runs or [name for name in names if name not in dashed])
+    mark_styles = theme.mark_styles(runs or [name for name in names if name not in dashed])
     table = table.assign(where="depth " + table["depth"].astype(int).astype(str))
     fig = Drawing()
     for index, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
-        look = theme.KINDS["pretrained"] if name in dashed else looks[name]
+        mark_style = theme.KINDS["pretrained"] if name in dashed else mark_styles[name]
         style = {"dash": "dash" if name in dashed else "solid"}
-        fig.add_trace(_draw_line(rows, look, index - (len(names) - 1) / 2, style, **entry))
+        fig.add_trace(_draw_line(rows, mark_style, index - (len(names) - 1) / 2, style, **entry))
     fig.update_xaxes(**_make_block_axis(list(map(str, range(int(table["depth"].max()) + 1))), BLOCKS_PASSED))
     fig.update_yaxes(title={"text": title}, tickformat=".0%", rangemode="tozero")
     highest = "{label:plain 40} is highest at depth {depth:count}, {share:percent}"
     parts = [describe_extreme(rows, "share", highest) for _, rows, _ in series.rows_by_name(table, "run", names[:3])]
     alt = f"Share by depth of {plural(len(names), 'model')}: {shares}{_images_words(over)}. {'; '.join(parts)}."
-    return legends.add_legend(fig, alt, 340, value, left=84, right=24, gap=14)
+    return legends.add_legend(fig, alt, 340, zoom_key=value, left=84, right=24, gap=14)
 
 
 @chart(
@@ -87,15 +87,17 @@ def data_set_mended(table: pd.DataFrame, *, runs: Names = None, over: str = "") 
     if table.empty:
         raise NothingToDraw("Nothing to fix: no image is right with the reference only.")
     names, kinds = distinct_names(table["run"]), distinct_names(table["tokens"])
-    looks, last = theme.looks(runs or names), int(table["depth"].max())
+    mark_styles, last = theme.mark_styles(runs or names), int(table["depth"].max())
     table = table.assign(where=[_depth_words(depth, last) for depth in table["depth"]])
     fig = Drawing()
     for panel, (kind, domain) in enumerate(zip(kinds, axes.panel_domains(len(kinds), GAP), strict=True)):
         number = str(panel + 1) if panel else ""
         for name, rows, entry in series.rows_by_name(table[table["tokens"] == kind], "run", names):
             shift = names.index(name) - (len(names) - 1) / 2
-            look = looks[name]
-            fig.add_trace(_draw_line(rows, look, shift, {"dash": "solid"}, xaxis=f"x{number}", yaxis="y", **entry))
+            mark_style = mark_styles[name]
+            fig.add_trace(
+                _draw_line(rows, mark_style, shift, {"dash": "solid"}, xaxis=f"x{number}", yaxis="y", **entry)
+            )
         shared = {"domain": domain, "anchor": "y"}
         fig.update_layout(
             {f"xaxis{number}": _make_block_axis([*map(str, range(last)), "out"], "Before block") | shared}
@@ -129,7 +131,9 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     which tokens are put in.
     """
     scale_title, axis_title, shares = TASK_VALUE_TITLES[check_option("value", value, tuple(TASK_VALUE_TITLES))]
-    largest = float(series.require_finite_rows(table, "share", lack="no data set has such images")["share"].max())
+    largest = float(
+        series.require_finite_rows(table, "share", empty_reason="no data set has such images")["share"].max()
+    )
     tasks, depths = table.drop_duplicates("task"), sorted(table["depth"].astype(int).unique())
     last, is_before_block = int(depths[-1]), value == "mended"
     positions = [_depth_words(depth, last) if is_before_block else f"depth {depth:.0f}" for depth in table["depth"]]
@@ -144,15 +148,17 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     alt = f"Share of {shares}{run}, for {plural(len(tasks), 'data set')}. It is highest for "
     position = "before block {depth}" if is_before_block else "at depth {depth}"
     alt += describe_extreme(table, "share", f"{{title:plain 40}} {position}, {{share:percent}}.")
-    return Picture(fig, alt, matrix.matrix_height(fig, len(tasks)), value)
+    return Picture(fig, alt, matrix.matrix_height(fig, len(tasks)), zoom_key=value)
 
 
-def _draw_line(rows: pd.DataFrame, look: theme.Look, shift: float, line: Mapping[str, Any], **fields: Any) -> Trace:
+def _draw_line(
+    rows: pd.DataFrame, mark_style: theme.MarkStyle, shift: float, line: Mapping[str, Any], **fields: Any
+) -> Trace:
     """A run's shares over depth as a line, with the intervals where the table has them."""
     rows = rows.sort_values("depth")
-    error = series.interval(rows, "share", look.color, width=3, thickness=1.2)
+    error = series.interval(rows, "share", mark_style.color, width=3, thickness=1.2)
     return series.marks(
-        rows, rows["depth"] + KIND_GAP * shift, "share", look, HOVER, size=8, line={"width": 1.8, **line},
+        rows, rows["depth"] + KIND_GAP * shift, "share", mark_style, HOVER, size=8, line={"width": 1.8, **line},
         error_y=error, **fields,
     )  # fmt: skip
 

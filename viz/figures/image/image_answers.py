@@ -50,8 +50,10 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     (whether the class has a line). accuracy is that of the answers at this depth over the data set's images, if known.
     """
     lines = table[table["line"].astype(bool)].groupby("class").agg({"right": "max", "probability": "max"})
-    looks = theme.looks([str(name) for name in lines.sort_values(["right", "probability"], ascending=False).index])
-    legend, top = legends.legend_above([*looks, ACCURACY_NAME])
+    mark_styles = theme.mark_styles(
+        [str(name) for name in lines.sort_values(["right", "probability"], ascending=False).index]
+    )
+    legend, top = legends.legend_above([*mark_styles, ACCURACY_NAME])
     models = distinct_names(table["model"])
     columns = min(len(models), len(models) if present else PANELS_PER_ROW)
     across = axes.panel_domains(columns, GAP * PANELS_PER_ROW / max(columns, PANELS_PER_ROW))
@@ -62,7 +64,7 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
         model_rows = table[table["model"] == model].sort_values("depth", kind="stable")
         number = str(index + 1) if index else ""
         fig.add_traces(
-            trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"} for trace in _draw_lines(model_rows, looks)
+            trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"} for trace in _draw_lines(model_rows, mark_styles)
         )
         finals.append(_find_final_answer(model_rows))
         _lay_out(fig, number, finals[-1], across[index % columns], down[index // columns])
@@ -72,10 +74,10 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     words = f"{sentence} Answers of {plural(len(models), 'model')} by depth: "
     words += "; ".join(hover_texts(pd.DataFrame(finals[:4]), answers))
     words += "." if len(models) <= 4 else f"; and {len(models) - 4} more."
-    return Picture(fig, words.strip(), height, ",".join(models))
+    return Picture(fig, words.strip(), height, zoom_key=",".join(models))
 
 
-def _draw_lines(model_rows: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator[Trace]:
+def _draw_lines(model_rows: pd.DataFrame, mark_styles: Mapping[str, theme.MarkStyle]) -> Iterator[Trace]:
     """The lines of one panel."""
     if "accuracy" in model_rows and model_rows["accuracy"].notna().any():
         known = model_rows.drop_duplicates("depth").dropna(subset="accuracy")
@@ -92,7 +94,7 @@ def _draw_lines(model_rows: pd.DataFrame, looks: Mapping[str, theme.Look]) -> It
     for name, rows in model_rows[model_rows["line"].astype(bool)].groupby("class", sort=False):
         label, right = legends.legend_name(name), bool(rows["right"].any())
         yield series.marks(
-            rows, "depth", "probability", looks[str(name)], hover, formats={"as_is": str}, size=9 if right else 7,
+            rows, "depth", "probability", mark_styles[str(name)], hover, formats={"as_is": str}, size=9 if right else 7,
             line={"width": 3.5 if right else 2}, name=f"{label} (right)" if right else label, legendgroup=label,
         )  # fmt: skip
 
@@ -168,7 +170,7 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
     nearest = table[table["rank"] == min(ranks)].drop_duplicates("model").head(4)
     first = ", ".join(hover_texts(nearest, "{class:plain 30} in {title:plain 40}"))
     alt = f"{sentence} Nearest images of {plural(len(models), 'model')}: first {first}.".strip()
-    return Picture(fig, alt, TOP + BOTTOM + ROW_PX * len(ranks), ",".join(models["model"]))
+    return Picture(fig, alt, TOP + BOTTOM + ROW_PX * len(ranks), zoom_key=",".join(models["model"]))
 
 
 def _add_tile(fig: Drawing, cell: tuple[int, int], words: str, picture: str, framed: bool) -> None:

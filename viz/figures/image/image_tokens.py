@@ -40,7 +40,7 @@ RIGHT_MARK = {"symbol": "circle", "size": 7, "line": {"width": 1, "color": theme
 )
 def image_attention_change(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     """Half the L1 distance of the class token's attention rows of two models: 0 if equal, 1 if disjoint."""
-    fig, cells, state = matrix.draw_model_matrices(
+    fig, cells, zoom_key = matrix.draw_model_matrices(
         table, ("Block", "block"), ("Head", "head"), "distance",
         "<b>block {block}, head {head}</b><br>{title:text 40} and {against:text 40}<br>{distance:real} of the "
         "attention is on other tokens", ColorScale("Half the L1<br>distance", log=False, limits=(0.0, 1.0)),
@@ -48,7 +48,7 @@ def image_attention_change(table: pd.DataFrame, *, sentence: str = "") -> Pictur
     most = "most, {distance:real}, in block {block}, head {head} of {title:plain 40}."
     words = f"Change of attention by block and head for {plural(table['model'].nunique(), 'run')}: "
     alt = f"{sentence} {words}{describe_extreme(table, 'distance', most)}".strip()
-    return Picture(fig, alt, matrix.matrix_height(fig, len(cells)), state)
+    return Picture(fig, alt, matrix.matrix_height(fig, len(cells)), zoom_key=zoom_key)
 
 
 @chart(
@@ -68,7 +68,7 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     table = table.assign(name=_name_tokens(table))
     names = distinct_names(table.sort_values("token", kind="stable")["name"])
     limits = (0.0, max(float(table["drift"].max()), 1e-6))
-    fig, cells, state = matrix.draw_model_matrices(
+    fig, cells, zoom_key = matrix.draw_model_matrices(
         table, ("Token: class token, patches by row and column", "token"), (BLOCKS_PASSED, "depth"), "drift",
         DRIFT_HOVER, ColorScale("Drift,<br>1 − cosine", log=False, limits=limits), names=names,
     )  # fmt: skip
@@ -82,7 +82,7 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     alt = f"{sentence} {words}{most}"
     alt += f"; {plural(int(past.sum()), 'cell')} past 90% of the data set." if past.any() else "."
     shorter = min(MAX_HEIGHT - matrix.ROW * len(names), 0)
-    return Picture(fig, alt.strip(), matrix.matrix_height(fig, len(names)) + shorter, state)
+    return Picture(fig, alt.strip(), matrix.matrix_height(fig, len(names)) + shorter, zoom_key=zoom_key)
 
 
 @chart(
@@ -101,7 +101,7 @@ def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     (whether the answer is that class), which a ring marks.
     """
     table = table.assign(kind=[TOKEN_NAMES.get(tokens, tokens) for tokens in table["tokens"]])
-    fig, cells, state = matrix.draw_model_matrices(
+    fig, cells, zoom_key = matrix.draw_model_matrices(
         table, ("Before block", "depth"), ("Tokens put in", "kind"), "probability",
         "<b>{title:text 40}</b> with the {kind:text 30} of {against:text 40} before block {depth}<br>" + RESTORED_HOVER,
         ColorScale("Probability of<br>the right class", log=False, limits=(0.0, 1.0), percent=True),
@@ -114,7 +114,7 @@ def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
         f"Probability of {{followed:plain 40}} with tokens put in, for {{runs}}: right in {{number}} of {len(table)} "
         "cells, at most {probability:percent 0} ({kind:plain 30} before block {depth}).",
     )  # fmt: skip
-    return Picture(fig, f"{sentence} {words}".strip(), matrix.matrix_height(fig, len(cells)), state)
+    return Picture(fig, f"{sentence} {words}".strip(), matrix.matrix_height(fig, len(cells)), zoom_key=zoom_key)
 
 
 @chart(
@@ -149,7 +149,7 @@ def image_restore_tokens(table: pd.DataFrame, *, model: str = "", sentence: str 
         "Change of the probability of {followed:plain 40} with single tokens put in: most, {change:change}, with "
         "{name:plain} before block {depth}.", change=_format_points,
     )  # fmt: skip
-    return Picture(fig, f"{sentence} {words}".strip(), matrix.matrix_height(fig, len(cells)), shown_model)
+    return Picture(fig, f"{sentence} {words}".strip(), matrix.matrix_height(fig, len(cells)), zoom_key=shown_model)
 
 
 def _name_tokens(table: pd.DataFrame) -> list[str]:

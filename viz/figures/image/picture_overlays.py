@@ -52,7 +52,7 @@ def image_attention(
     shares = hover_texts(known, "{share:percent 0} stay on the class token in {title:plain 40}")
     words = f"Where {plural(table['model'].nunique(), 'model')} look, {plural(len(names), 'grid')} each; on average "
     alt = f"{sentence} {words}{', '.join(shares) or 'nothing is known of the class token'}.".strip()
-    return Picture(fig, alt, height, f"{by}:{','.join(names)}")
+    return Picture(fig, alt, height, zoom_key=f"{by}:{','.join(names)}")
 
 
 @chart(
@@ -84,7 +84,7 @@ def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = 
     alt += describe_extreme(
         patches, "drift", "{drift:real}, in row {row}, column {column} at depth {depth} of {title:plain 40}."
     )
-    return Picture(fig, alt.strip(), height, ",".join(models))
+    return Picture(fig, alt.strip(), height, zoom_key=",".join(models))
 
 
 @chart(
@@ -115,4 +115,4 @@ def image_occlude(table: pd.DataFrame, *, picture: str = "", sentence: str = "")
         "Change of the margin of {followed:plain 40} with single patches occluded: the largest loss is {change:real}, "
         "at row {row}, column {column} of {title:plain 40}.", smallest=True,
     )  # fmt: skip
-    return Picture(fig, f"{sentence} {least}".strip(), height + 40, ",".join(models["model"]))
+    return Picture(fig, f"{sentence} {least}".strip(), height + 40, zoom_key=",".join(models["model"]))

@@ -27,7 +27,7 @@ TOP, BOTTOM, GAP, NAMES_HEIGHT, LONG_NAMES_HEIGHT = (
     104,
 )  # px: margins, gap above the groups' names, height of these
 ABOVE, BELOW = "above 1", "below 0"
-FACTOR_LOOKS: dict[str, dict[str, Any]] = {
+FACTOR_STYLES: dict[str, dict[str, Any]] = {
     ABOVE: {"color": theme.ORANGE, "line": {"width": 0}},
     BELOW: {
         "color": theme.GROUND, "line": {"width": 0},
@@ -102,8 +102,8 @@ def manual_canvas(
             "itemdoubleclick": False,
         },
     )  # fmt: skip
-    # the brush is in the state: the front end forgets the last click with it, so that a cell can be clicked again
-    return Picture(fig, _describe_canvas(factors, columns), inner + TOP + BOTTOM, f"{group}:{brush}")
+    # the brush is in the zoom key: the front end forgets the last click with it, so that a cell can be clicked again
+    return Picture(fig, _describe_canvas(factors, columns), inner + TOP + BOTTOM, zoom_key=f"{group}:{brush}")
 
 
 def _draw_heat_map(factors: Floats, height: float) -> Trace:
@@ -141,7 +141,7 @@ def _draw_large_factors(factors: Floats) -> list[Trace]:
     return [
         bar(
             x=series.numbers(table[chosen], "middle"), y=np.full(chosen.sum(), 0.94, np.float32),
-            marker=FACTOR_LOOKS[name],
+            marker=FACTOR_STYLES[name],
             base=series.numbers(table[chosen], table["row"][chosen] - 0.47),
             width=series.numbers(table[chosen], "width"),
             name=name, text=table["text"][chosen].tolist(), textangle=angle, insidetextanchor="middle",

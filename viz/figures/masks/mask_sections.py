@@ -91,7 +91,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     most, least = describe_extremes(totals, "share", "{section:plain} ({share:percent})")
     alt = f"The merge keeps {percent(overall)} of the scalars: most in {most}, least in {least}."
     left, inner = axes.names_width(sections) + 40, 102 + 24 * len(sections)
-    return add_legend(fig, alt, inner, by, left=left, right=64, below=50, gap=12, wide=True)
+    return add_legend(fig, alt, inner, zoom_key=by, left=left, right=64, below=50, gap=12, wide=True)
 
 
 def _add_kinds(table: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -172,4 +172,4 @@ def task_vector_norms(
         margin={"l": axes.names_width(experts) + 40, "r": 92, "t": 38, "b": 92}, showlegend=False, barmode="overlay",
     )  # fmt: skip
     alt = describe_extreme(table, "relative", LARGEST_SENTENCE) or "No relative norm could be computed."
-    return Picture(fig, alt, 158 + 26 * max(len(experts), 3), value)
+    return Picture(fig, alt, 158 + 26 * max(len(experts), 3), zoom_key=value)

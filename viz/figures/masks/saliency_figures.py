@@ -87,7 +87,7 @@ def saliency_matrix(
         annotations=[*([] if guides or group == "part" else columns.end_labels()), *captions],
         margin={"l": left, "r": 92, "t": TOP, "b": bottom}, showlegend=False, barmode="overlay",
     )  # fmt: skip
-    return Picture(fig, _describe_matrix(tensors), inner + TOP + bottom, group)
+    return Picture(fig, _describe_matrix(tensors), inner + TOP + bottom, zoom_key=group)
 
 
 def _draw_saliency(values: Numbers, scale: heat_maps.ColorScale, normalize: bool, domain: list[float]) -> Trace:
@@ -180,18 +180,18 @@ def saliency_tensor(
 ) -> Picture:
     """A dot for each expert's saliency, filled if its own mask keeps the tensor, and a tick at its threshold."""
     names, kept = table["expert"].tolist(), table["kept"].to_numpy(bool)
-    looks = theme.looks(experts or names)
-    expert_looks = [looks.get(name, theme.KINDS["individual"]) for name in names]
-    y, colors = np.arange(len(names)), [look.color for look in expert_looks]
+    mark_styles = theme.mark_styles(experts or names)
+    expert_styles = [mark_styles.get(name, theme.KINDS["individual"]) for name in names]
+    y, colors = np.arange(len(names)), [mark_style.color for mark_style in expert_styles]
     saliency, threshold = (table[name].to_numpy(np.float64) for name in ("saliency", "threshold"))
     missing, stem = np.full(len(names), np.nan), {"color": theme.FADED, "width": 1.5}
     ends = np.stack([threshold, saliency, missing], 1).ravel()  # the longer the line, the clearer the case
-    dots = {"size": 12, "symbol": [look.symbol for look in expert_looks]}
+    dots = {"size": 12, "symbol": [mark_style.symbol for mark_style in expert_styles]}
     filled, open_fill = (
         {"color": colors, "line": theme.edge()},
         {"color": theme.GROUND, "line": {"color": colors, "width": 2.5}},
     )
-    tick = theme.Look(theme.INK, "line-ns")
+    tick = theme.MarkStyle(theme.INK, "line-ns")
     fig = Drawing([
         series.line(ends, np.repeat(y, 3), "Distance", stem, showlegend=False),
         *(
@@ -217,7 +217,7 @@ def saliency_tensor(
     )  # fmt: skip
     keepers = f": {first_few(table.loc[kept, 'expert'], 8)}." if kept.any() else "."
     alt = f"{plural(int(kept.sum()), 'expert')} of {len(names)} keep this tensor{keepers}"
-    return Picture(fig, alt, 124 + 24 * max(len(names), 3), tensor)
+    return Picture(fig, alt, 124 + 24 * max(len(names), 3), zoom_key=tensor)
 
 
 def _make_axis(values: list[float], log: bool) -> dict[str, object]:

@@ -157,7 +157,7 @@ def _check_numbers(options: dict[str, Any]) -> None:
 def _parse_task(key: str, entry: Any) -> TaskSource:
     if not TASK_KEY.fullmatch(key) or key in RESERVED_KEYS:
         raise TaskError(
-            f"{printable(key, 60)!r} cannot name a task: small letters, digits, - and _, and not {RESERVED_KEYS[0]!r}."
+            f"{printable(key, 60)!r} cannot name a task: lowercase letters, digits, - and _, not {RESERVED_KEYS[0]!r}."
         )
     if isinstance(entry, str):
         entry = {"images": entry}
@@ -213,13 +213,13 @@ def _is_text(value: Any) -> bool:
 
 def _check_text(value: Any, name: str) -> None:
     if value is not None and (not isinstance(value, str) or not value or len(value) > 4096 or "\0" in value):
-        raise TaskError(f"{name} is text; got {printable(repr(value), 60)}.")
+        raise TaskError(f"{name} is a string; got {printable(repr(value), 60)}.")
 
 
 def _parse_texts(value: Any, name: str) -> tuple[str, ...]:
-    """A list of texts; whole numbers, which YAML reads from unquoted digits, become texts."""
+    """A list of strings; whole numbers, which YAML reads from unquoted digits, become strings."""
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) or type(v) is int for v in value) or not value:
-        raise TaskError(f"{name} is a list of texts; got {printable(repr(value), 60)}.")
+        raise TaskError(f"{name} is a list of strings; got {printable(repr(value), 60)}.")
     return tuple(map(str, value))
 
 
