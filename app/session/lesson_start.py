@@ -24,18 +24,13 @@ def request_view(page: str, view: Mapping[str, str]) -> None:
     st.session_state[_REQUESTED_VIEW_KEY] = ("" if page == HOME else page, dict(view))
 
 
-def requested_view() -> tuple[str, dict[str, str]] | None:
-    """The requested page and view; None if there is no request."""
-    request: tuple[str, dict[str, str]] | None = st.session_state.get(_REQUESTED_VIEW_KEY)
-    return request
-
-
 def open_requested(page: str) -> None:
     """Early in a run of the page at this path: switch to the requested page, or open the view if it is on this page.
 
     The request stays until ``clear_request``: a visitor may interrupt a run before the page has all of its widgets.
     """
-    if (request := requested_view()) is None:
+    request: tuple[str, dict[str, str]] | None = st.session_state.get(_REQUESTED_VIEW_KEY)
+    if request is None:
         return
     target, view = request
     staying_query = {key: st.query_params[key] for key in STAYING_PARAMETERS if key in st.query_params}

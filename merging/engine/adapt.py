@@ -134,12 +134,9 @@ def adapt(
 
     with learning_state.remove_on_failure():
         adapted, oom_warnings = retry_on_oom(choose_device(context.device), adapt_in_one_thread)
-    weak_learning_warnings = chain_rules.list_doubts([(method, step.params) for method, step in recipe.stages])
+    doubts = chain_rules.list_doubts([(method, step.params) for method, step in recipe.stages])  # weak learning
     few_images = warn_of_few_images(tasks)
-    return replace(
-        adapted,
-        warnings=(*adapted.warnings, *weak_learning_warnings, *few_images, *learning_state.warnings, *oom_warnings),
-    )
+    return replace(adapted, warnings=(*adapted.warnings, *doubts, *few_images, *learning_state.warnings, *oom_warnings))
 
 
 @dataclass(frozen=True)

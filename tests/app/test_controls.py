@@ -91,14 +91,17 @@ def test_a_control_begins_with_its_value_in_the_browser(key: str) -> None:
     kind = KINDS[key]
     for name, bound in kind.bounds().items():
         value = valid_values(bound)[-1]
-        at = AppTest.from_function(script, args=(key, {name: value}), default_timeout=SLOW).run()
-        for widget in [*at.slider, *at.toggle, *at.selectbox, *at.number_input, *at.button_group]:
-            if widget.key == f"x.{name}":
-                first = widget.proto.default
-                if widget.type == "button_group":
-                    assert [widget.options[index] for index in first] == [value_in_words(value)]
-                else:
-                    assert (first[0] if widget.type == "slider" else first) == _sent(widget.type, bound, value)
+        shows = [bound.when] if bound.when else []  # the value of another parameter with which it is drawn
+        at = AppTest.from_function(script, args=(key, dict([*shows, (name, value)])), default_timeout=SLOW).run()
+        widgets = [*at.slider, *at.toggle, *at.selectbox, *at.number_input, *at.button_group]
+        own = [widget for widget in widgets if widget.key == f"x.{name}"]
+        assert len(own) == (bound.kind != "table" and value is not None)
+        for widget in own:
+            first = widget.proto.default
+            if widget.type == "button_group":
+                assert [widget.options[index] for index in first] == [value_in_words(value)]
+            else:
+                assert (first[0] if widget.type == "slider" else first) == _sent(widget.type, bound, value)
 
 
 def _sent(kind: str, bound: Bound, value: Any) -> Any:

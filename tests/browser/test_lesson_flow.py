@@ -167,7 +167,7 @@ def test_a_presented_step_cuts_no_word(chromium: Browser, bundled: str, size: tu
     app = new_tab(context, bundled)
     for step_of, last in (
         ("/conflicts?lesson=why_merging_hurts&step=1&progress=1", "Each expert was only mixed with the others."),
-        ("/drift?lesson=drift_and_lot&step=1", "as training leaves it."),  # the longest text of all
+        ("/drift?lesson=drift_and_lot&step=1", "as after training."),  # the longest text of all
     ):
         app.open(f"{step_of}&presentation=true").charted()
         expect(app.page.locator(".st-key-presented_words")).to_contain_text(last, timeout=PATIENCE)

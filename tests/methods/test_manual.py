@@ -199,7 +199,13 @@ def test_chains_that_make_no_sense_are_refused(edits, problem):
 
 
 def test_before_and_after_may_stand_in_one_chain():
-    Recipe.build("ties", edits=[manual("b0=0"), manual("e.a=0"), "lwptv", manual("b1=0", when="after")])
+    chain = [manual("b0=0"), manual("e.expert%201=0"), "lwptv"]
+    before, both = (merge("ties", edits).state_dict for edits in (chain, [*chain, manual("b1=0", when="after")]))
+    base, _ = family()
+    assert any(not torch.equal(before[name], base[name]) for name in base if ".1." in name)
+    for name, value in both.items():
+        cleared = name.startswith(BLOCK) or ".1." in name  # block 0 before the merge, block 1 after it
+        assert torch.equal(value, base[name] if cleared else before[name]), name
 
 
 @pytest.mark.parametrize("rules", ["b7=0", "e.expert%209=0", "t.no.such=0"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app.reading import offered_lessons, page_data
-from app.session import address, click_errors, lesson_start, painting_state, view_state
+from app.session import address, click_errors, painting_state, view_state
 from app.views.lessons import learner, step_texts
 from app.views.lessons.learner import LessonPosition
 from merging.base.errors import MergingError
@@ -113,5 +113,3 @@ def rerun_if_goal_changed() -> None:
 def show_goal(position: LessonPosition) -> None:
     """Callback: open the view that fulfills the goal."""
     learner.open_view(position.lesson, position.number, **position.step.show)
-    if lesson_start.requested_view() is None:
-        learner.mark_finished(position)
