@@ -46,7 +46,8 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
     trace's ``meta`` adds facts: ``columns`` are further numbers of its marks, ``numbers`` is True if a trace
     without hover texts has its own numbers, ``steps`` if they are steps with two ends, ``upright`` if it is a line at
     one number; ``log`` lists which numbers are logarithms; ``x`` and ``y`` are the true positions of marks that are
-    shifted in the picture.
+    shifted in the picture; ``without_positions`` leaves out positions that have no meaning;
+    ``after_picks`` are the names of numbers that follow the picks in the customdata.
     """
     maps = {
         _axis_names(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"
@@ -137,9 +138,11 @@ def _list_marks(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any)
     for index in [0] if upright else np.flatnonzero(np.isfinite(xs) & np.isfinite(ys)).tolist():
         row: Row = {MARK_COLUMN: _strip_markup(trace.name)}
         if trace.customdata is not None:
-            row |= dict(zip(picks, trace.customdata[index], strict=False))
-        row[x.name] = x.displayed_value(meta.get("x", xs)[index])
-        if not upright:
+            names = [*picks, *meta.get("after_picks", ())]
+            row |= dict(zip(names, trace.customdata[index], strict=False))
+        if not meta.get("without_positions"):
+            row[x.name] = x.displayed_value(meta.get("x", xs)[index])
+        if not upright and not meta.get("without_positions"):
             row[y.name] = y.displayed_value(meta.get("y", ys)[index])
         row |= _interval_ends(x, trace.error_x, xs[index], index) | _interval_ends(y, trace.error_y, ys[index], index)
         if cells is not None:

@@ -121,6 +121,11 @@ TEMPLATE = go.layout.Template(
 )
 
 
+def color_scale(diverging: bool) -> Any:
+    """The colors of numbers: from low to high, or from below zero to above."""
+    return DIVERGING if diverging else SEQUENTIAL
+
+
 class MarkStyles(dict[str, MarkStyle]):
     """Styles by name; a name without one has the style of a merge."""
 

@@ -83,10 +83,16 @@ def set_title_and_note(picture: Picture, unit: str, note: str) -> Picture:
 def heat(values: npt.NDArray[np.float64], scale: ColorScale, **fields: Any) -> Trace:
     """A map of ``values`` (rows, columns), where NaN has no color; ``fields`` are those of plotly's trace."""
     z, colors = color_values(np.where(np.isfinite(values), values, np.nan), scale)
-    default_colors = theme.DIVERGING if scale.diverging else theme.SEQUENTIAL
     name = scale.title.replace("<br>", " ")
     return heatmap(
-        **{"z": z, "colorscale": scale.colors or default_colors, "name": name, "hoverinfo": "skip", **colors, **fields}
+        **{
+            "z": z,
+            "colorscale": scale.colors or theme.color_scale(scale.diverging),
+            "name": name,
+            "hoverinfo": "skip",
+            **colors,
+            **fields,
+        }
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,30 +14,43 @@ from viz.chart import TENSOR_COLUMNS, Names, chart, check_option, distinct_names
 from viz.drawing import Drawing, Picture, Trace, bar
 from viz.figure_text import clean_text, identifier, plural, safe_text
 from viz.figures.network import update_streams
-from viz.hover import LAYER_TEXT, VALUE_FORMATS, hover_texts
-from viz.parts import heat_maps
+from viz.figures.network.quantities import MASK_SCALE, QUANTITIES
+from viz.hover import LAYER_TEXT, hover_texts
+from viz.parts import heat_maps, series
 from viz.parts.network_layout import ELSEWHERE, Box, Heights, Row, lay_out_network
+from viz.parts.tensor_columns import is_block
 
 Numbers = npt.NDArray[np.float64]
-SCALES = ("linear", "log", "diverging", "mask")
-UNIT, PX = 40, 4  # coordinates in a unit and in a px: whole numbers, so that figures stay small
-FULL, COMPACT = Heights(6, 46), Heights(4, 36)
-LANE_PX, MIN_LANES_PX = 10, 40  # height of an expert's stream, and of the streams together
+UNIT, PX = 80, 4  # coordinates in a unit and in a px: whole numbers, so that figures stay small
+FULL, COMPACT = Heights(6, 56), Heights(4, 36)
+LANE_PX, MIN_LANES_PX = 10, 40  # height of an expert's stream, and of all streams together
 LINE_PX = 3.0  # half the height of the residual line in a compact map
-ROW_GAP, LABEL_PX, TITLE_PX = 8, 16, 16  # px: between rows, under a row for its labels, and over it for its name
-BAR_PX = 54  # px above the full map for its color bar
+ROW_GAP, LABEL_PX, TITLE_PX = 8, 16, 18  # px: between rows, under a row for its labels, and over it for its name
+COLOR_BAR_PX, RESULT_PX = 56, 92  # px: above the map for its color bar, and at its right for the merged model
+COLOR_STEPS = 10_000  # of the color scale: colors are whole numbers, so that figures stay small
 MAX_LABELS = 16  # numbers of blocks under a row
-MASK_SCALE = [[0, theme.PRUNED], [0.5, theme.PRUNED], [0.5, theme.KEPT], [1, theme.KEPT]]
-HEADER = f"<b>{{tensor:short}}</b><br>{LAYER_TEXT}, {{numel:count}} scalars"
-HOVER_NAMES = 2  # experts in a line of the hover text
+LONG_TEXT_CELLS = 1000  # cells above which hover texts leave out what the map shows, so that a figure stays small
+HEADER, SHORT_HEADER = f"<b>{{tensor:short}}</b><br>{LAYER_TEXT}, {{numel:count}} scalars", "<b>{tensor:short 60}</b>"
+NUMBER_FORMATS = {"percent": ".1%", "real": ".3g", "decimal": ".2f", "kept": "d"}  # of d3, for hover texts
+NAMES_IN_LINE = 2  # experts in a line of the hover text
 
 
 class PlacedRow(NamedTuple):
-    """A row of the map with the height of its line, in px above the bottom, and half the height of its streams."""
+    """A row of the map, with the height of its line in px above the bottom, and half the height of its streams."""
 
     row: Row
     line: float
     lanes: float
+
+    @property
+    def top(self) -> float:
+        """The height of the upper edge in px."""
+        return self.line + max([box.y1 for box in self.row.boxes] + [self.lanes])
+
+    @property
+    def bottom(self) -> float:
+        """The height of the lower edge in px."""
+        return self.line + min([box.y0 for box in self.row.boxes] + [-self.lanes])
 
 
 @chart(
@@ -51,17 +64,14 @@ class PlacedRow(NamedTuple):
 def network_map(
     table: pd.DataFrame,
     *,
-    title: str = "Value",
-    scale: str = "linear",
-    percent: bool = False,
-    format: str = "real",
+    quantity: str = "saliency",
+    difference: bool = False,
     experts: Names = None,
     selected: str | None = None,
     by_area: bool = False,
     compact: bool = False,
     result: str = "",
     limits: heat_maps.Limits = None,
-    present: bool = False,
 ) -> Picture:
     """A schematic of the network in the direction of the data, with a rectangle for each tensor.
 
@@ -69,73 +79,61 @@ def network_map(
     (squared L2 norms of the expert's task vector and of the pretrained weights), kept (whether the expert's mask keeps
     the tensor), opposed (share of the scalars at which another expert's sign is opposed, averaged over the others). The
     last four draw the experts' streams: as wide as their relative update, gray where pruned, split where signs are
-    opposed. ``title`` is the quantity with its unit, ``scale`` one of linear, log, diverging and mask, ``format`` that
-    of hover texts. ``by_area`` draws areas by the number of scalars; a ``compact`` map is low and has no streams;
-    ``result`` is a text about the merged model at the end of the line.
+    opposed. ``quantity`` is a key of ``QUANTITIES``; ``by_area`` draws areas by the number of scalars; a ``compact``
+    map is low and has no streams; ``result`` is a text about the merged model, in lines, at the end of the streams.
     """
-    check_option("scale", scale, SCALES)
-    names = [name for name in experts or _list_experts(table) if name in set(_list_experts(table))] or [""]
+    shown = QUANTITIES[check_option("quantity", quantity, tuple(QUANTITIES))]
+    present = set(distinct_names(table["expert"])) if "expert" in table else set()
+    names = [name for name in experts or distinct_names(table.get("expert", ())) if name in present]
+    has_streams = not compact and bool(names) and {"square", "weight_square"} <= set(table)
+    lanes = max(LANE_PX * len(names), MIN_LANES_PX) / 2 if has_streams else LINE_PX
     tensors = sort_forward(table.drop_duplicates("tensor")).reset_index(drop=True)
-    streams = not compact and {"square", "weight_square"} <= set(table)
-    lanes = max(LANE_PX * len(names), MIN_LANES_PX) / 2 if streams else LINE_PX
-    rows = _stack_rows(lay_out_network(tensors, _heights(compact, lanes), by_area), lanes, compact)
-    width = max(placed.row.width for placed in rows)
-    values = _spread_lanes(table, tensors, names)
-    fig = Drawing()
-    bounds = {box.tensor: _scale_box(box, placed.line) for placed in rows for box in placed.row.boxes}
-    ordered = [bounds[str(name)] for name in tensors["tensor"]]
-    fig.add_trace(_draw_frames(tensors, names, values, ordered, title, percent, format))
-    fig.add_trace(_draw_lanes(values, ordered, _color_scale(title, scale, percent, limits), compact))
-    shapes = [shape for placed in rows for shape in _draw_lines(placed)]
-    start = 0.0
-    if streams:
-        drawn = update_streams.draw_streams(table, names, theme.mark_styles(experts or names), rows, (UNIT, PX))
-        start = update_streams.FAN_UNITS * width
-        fig.add_traces(drawn.targets)
-        shapes += drawn.shapes
-        fig.update_layout(annotations=drawn.labels)
-    _lay_out(fig, rows, width, start, result)
-    if selected in bounds:
-        shapes.append(_frame(bounds[selected]))
-    bottom, top = 10.0, 8.0 if compact else BAR_PX
-    height = _total_height(rows, compact)
+    heights = COMPACT if compact else FULL
+    rows = _stack_rows(lay_out_network(tensors, heights._replace(gap=heights.gap + lanes), by_area), lanes)
+    ends = {box.tensor: _scale_box(box, placed.line) for placed in rows for box in placed.row.boxes}
+    boxes = np.array([ends[str(name)] for name in tensors["tensor"]])
+    lane_names = names if shown.per_expert and names else [""]
+    values = _spread_lanes(table, tensors, lane_names)
+    scale = shown.color_scale(difference, limits)
+    fig = Drawing([
+        _draw_frames(tensors, _Lanes(lane_names, values), boxes, scale.title, shown.format),
+        _draw_lanes(values, boxes, scale, compact),
+    ])  # fmt: skip
+    shapes = [shape for placed in rows for shape in _draw_lines(placed, has_streams)]
+    if has_streams:
+        streams = update_streams.draw_streams(table, names, theme.mark_styles(experts or names), rows, (UNIT, PX))
+        fig.add_traces(streams.targets)
+        fig.update_layout(annotations=streams.labels)
+        shapes += streams.shapes
+    shapes += [_frame(ends[selected])] if selected in ends else []
+    top = 8 if compact else COLOR_BAR_PX
+    _lay_out(fig, rows, result if has_streams else "", has_streams)
     fig.update_layout(
         shapes=shapes, barmode="overlay", showlegend=False,
-        margin={"l": 8, "r": 92 if compact else 12, "t": top, "b": bottom, "pad": 0},
+        margin={"l": update_streams.label_width(names) if has_streams else 8, "t": top, "b": 8, "pad": 0,
+                "r": 92 if compact else RESULT_PX if result and has_streams else 12},
     )  # fmt: skip
+    height = rows[0].top + (TITLE_PX if rows[0].row.name else 2)
     fig.update_yaxes(visible=False, range=[0, height * PX], fixedrange=True)
-    alt = _describe(tensors, names, values, title, rows)
-    return Picture(fig, alt, height + top + bottom, f"{len(tensors)}:{compact}:{by_area}")
+    alt = _describe(tensors, lane_names, values, scale.title)
+    return Picture(fig, alt, height + top + 8, f"{len(tensors)}:{compact}:{by_area}")
 
 
-def _list_experts(table: pd.DataFrame) -> list[str]:
-    return [name for name in distinct_names(table["expert"]) if name and name != "nan"] if "expert" in table else []
+class _Lanes(NamedTuple):
+    """The experts' names and the values (tensors, lanes) that a map shows; one lane without a name for all experts."""
+
+    names: Sequence[str]
+    values: Numbers
 
 
-def _heights(compact: bool, lanes: float) -> Heights:
-    heights = COMPACT if compact else FULL
-    return heights._replace(gap=heights.gap + lanes)
-
-
-def _row_sides(row: Row) -> tuple[float, float]:
-    """How far the boxes of a row reach above its line and below it, in px."""
-    return max([box.y1 for box in row.boxes] + [0]), -min([box.y0 for box in row.boxes] + [0])
-
-
-def _stack_rows(rows: Sequence[Row], lanes: float, compact: bool) -> list[PlacedRow]:
+def _stack_rows(rows: Sequence[Row], lanes: float) -> list[PlacedRow]:
     """The rows from top to bottom."""
-    placed, bottom = [], 0.0
+    placed, start = [], 0.0
     for row in reversed(rows):
-        above, below = (max(side, lanes) for side in _row_sides(row))
-        line = bottom + LABEL_PX + below
-        placed.append(PlacedRow(row, line, 0.0 if row.name == ELSEWHERE else lanes))
-        bottom = line + above + ROW_GAP + (TITLE_PX if row.name else 0)
+        at_zero = PlacedRow(row, 0.0, 0.0 if row.name == ELSEWHERE else lanes)
+        placed.append(at_zero._replace(line=start + LABEL_PX - at_zero.bottom))
+        start = placed[-1].top + ROW_GAP + (TITLE_PX if row.name else 0)
     return placed[::-1]
-
-
-def _total_height(rows: Sequence[PlacedRow], compact: bool) -> float:
-    first = rows[0]
-    return first.line + max(_row_sides(first.row)[0], first.lanes) + (TITLE_PX if first.row.name else 2)
 
 
 def _scale_box(box: Box, line: float) -> tuple[int, int, int, int]:
@@ -155,154 +153,143 @@ def _spread_lanes(table: pd.DataFrame, tensors: pd.DataFrame, names: Sequence[st
     return values
 
 
-def _color_scale(title: str, scale: str, percent: bool, limits: heat_maps.Limits) -> heat_maps.ColorScale:
-    if scale == "mask":
-        return heat_maps.ColorScale(title, False, (0.0, 1.0), colors=MASK_SCALE)
-    return heat_maps.ColorScale(title, scale == "log", limits, percent, scale == "diverging")
-
-
-def _draw_frames(
-    tensors: pd.DataFrame, names: Sequence[str], values: Numbers, boxes: Sequence[tuple[int, ...]], title: str,
-    percent: bool, format: str,
-) -> Trace:  # fmt: skip
+def _draw_frames(tensors: pd.DataFrame, lanes: _Lanes, boxes: npt.NDArray[np.int64], title: str, format: str) -> Trace:
     """The frames of all tensors, which take clicks and have the hover texts and the table's numbers."""
-    x0, x1, y0, y1 = np.array(boxes).T
-    write = VALUE_FORMATS[format]
-    texts = hover_texts(tensors, HEADER)
-    for index, row in enumerate(values):
-        words = [
-            f"{safe_text(name, 24)} {write(number)}" if name else write(number)
-            for name, number in zip(names, row.tolist(), strict=True)
-        ]
-        lines = [" · ".join(words[start : start + HOVER_NAMES]) for start in range(0, len(words), HOVER_NAMES)]
-        texts[index] += f"<br>{safe_text(title.replace('<br>', ' '))}: " + "<br>".join(lines)
-    unit = title.replace("<br>", " ")
-    columns = {
-        clean_text(f"{unit}, {name}" if name else unit): _rounded(column)
-        for name, column in zip(names, values.T, strict=True)
-    }
+    x0, x1, y0, y1 = _to_small_numbers(boxes).T
+    is_large = lanes.values.size > LONG_TEXT_CELLS
+    texts = hover_texts(tensors, SHORT_HEADER if is_large else HEADER)
+    numbers = [
+        f"{f'{safe_text(name, 24)} ' if name else ''}%{{customdata[{index + 2}]:{NUMBER_FORMATS[format]}}}"
+        for index, name in enumerate(lanes.names)
+    ]
+    lines = [" · ".join(numbers[i : i + NAMES_IN_LINE]) for i in range(0, len(numbers), NAMES_IN_LINE)]
+    values = [
+        [float(f"{number:.4g}") if np.isfinite(number) else None for number in row] for row in lanes.values.tolist()
+    ]
+    columns = [clean_text(f"{title}, {name}" if name else title) for name in lanes.names]
+    names = map(identifier, tensors["tensor"])
     return bar(
-        x=((x0 + x1) / 2).astype(np.int16), width=(x1 - x0).astype(np.int16), base=y0, y=(y1 - y0).astype(np.int16),
-        customdata=[[identifier(name), ""] for name in tensors["tensor"]], text=texts, textposition="none",
-        hovertemplate="%{text}<extra></extra>", name="Tensor",
+        x=_to_small_numbers((x0 + x1) / 2), width=x1 - x0, base=y0, y=y1 - y0, name="Tensor",
+        text=texts, textposition="none",
+        customdata=[[name, "", *row] for name, row in zip(names, values, strict=True)],
+        hovertemplate=f"%{{text}}<br>{safe_text(title)}<br>{'<br>'.join(lines)}<extra></extra>", **series.NO_POINTER,
         marker={"color": theme.GROUND, "line": {"color": theme.REFERENCE, "width": 0.8}},
-        unselected={"marker": {"opacity": 1}}, meta={"columns": columns, "without_positions": True},
+        meta={"after_picks": columns, "without_positions": True},
     )  # fmt: skip
 
 
-def _rounded(column: Numbers) -> list[float | None]:
-    return [float(f"{number:.4g}") if np.isfinite(number) else None for number in column]
+def _to_small_numbers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values as the smallest whole numbers that hold them, for a small figure."""
+    return np.round(values).astype(np.int16 if np.abs(values).max(initial=0) < 2**15 else np.int32)
 
 
-def _draw_lanes(values: Numbers, boxes: Sequence[tuple[int, ...]], scale: heat_maps.ColorScale, compact: bool) -> Trace:
-    """The colored lanes inside the frames, along the longer side of each."""
+def _draw_lanes(values: Numbers, boxes: npt.NDArray[np.int64], scale: heat_maps.ColorScale, compact: bool) -> Trace:
+    """The colored lanes inside the frames: one above the other, or side by side in a low frame."""
     colors, fields = heat_maps.color_values(np.where(np.isfinite(values), values, np.nan), scale)
     rows, lanes = np.nonzero(np.isfinite(values))
-    x0, x1, y0, y1 = np.array(boxes)[rows].T.astype(np.float64) if len(rows) else np.zeros((4, 0))
+    x0, x1, y0, y1 = boxes[rows].T.astype(np.float64)
     count = values.shape[1]
-    is_flat = (y1 - y0) / PX < 2.2 * count  # too low for lanes one above the other
-    share = lanes / count
-    left, right = (
-        np.where(is_flat, x0 + (x1 - x0) * share, x0),
-        np.where(is_flat, x0 + (x1 - x0) * (share + 1 / count), x1),
-    )
-    high, low = (
-        np.where(is_flat, y1, y1 - (y1 - y0) * share),
-        np.where(is_flat, y0, y1 - (y1 - y0) * (share + 1 / count)),
-    )
-    bar_fields = fields.pop("colorbar")
-    low_color, high_color = fields.pop("zmin"), fields.pop("zmax")
-    default = theme.DIVERGING if scale.diverging else theme.SEQUENTIAL
+    is_low = (y1 - y0) / PX < 2.2 * count
+    first, last = lanes / count, (lanes + 1) / count
+    left, right = (np.where(is_low, x0 + (x1 - x0) * share, x) for share, x in ((first, x0), (last, x1)))
+    high, low = (np.where(is_low, y, y1 - (y1 - y0) * share) for share, y in ((first, y1), (last, y0)))
+    marker = _step_colors(colors[rows, lanes], fields) | {
+        "colorscale": scale.colors or theme.color_scale(scale.diverging), "showscale": True, "line": {"width": 0},
+        "colorbar": _place_color_bar(_step_ticks(fields), scale, compact),
+    }  # fmt: skip
     return bar(
-        x=((left + right) / 2).astype(np.float32), width=(right - left).astype(np.float32),
-        base=np.round(low).astype(int), y=np.round(high - low).astype(np.int16), hoverinfo="skip", name="Lane",
-        marker={
-            "color": colors[rows, lanes], "colorscale": scale.colors or default, "cmin": low_color, "cmax": high_color,
-            "showscale": True, "colorbar": _place_color_bar(bar_fields, scale, compact), "line": {"width": 0},
-        },
-        unselected={"marker": {"opacity": 1}},
+        x=_to_small_numbers((left + right) / 2), width=_to_small_numbers(right - left),
+        base=_to_small_numbers(low), y=_to_small_numbers(high - low), hoverinfo="skip", name="Lane",
+        marker=marker, **series.NO_POINTER,
     )  # fmt: skip
+
+
+def _step_colors(colors: npt.NDArray[np.float32], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The colored values (n,) in steps of their range, with the range."""
+    low, high = fields["zmin"], fields["zmax"]
+    steps = _to_small_numbers(COLOR_STEPS * (colors.clip(low, high) - low) / (high - low))
+    return {"color": steps, "cmin": 0, "cmax": COLOR_STEPS}
+
+
+def _step_ticks(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the color bar with its ticks in steps of the range."""
+    low, span, color_bar = fields["zmin"], fields["zmax"] - fields["zmin"], fields["colorbar"]
+    return color_bar | {"tickvals": [COLOR_STEPS * (value - low) / span for value in color_bar["tickvals"]]}
 
 
 def _place_color_bar(fields: dict[str, Any], scale: heat_maps.ColorScale, compact: bool) -> dict[str, Any]:
     """The color bar: above the map, or at its right if it is compact."""
     if scale.colors is MASK_SCALE:
-        fields |= {"tickmode": "array", "tickvals": [0.25, 0.75], "ticktext": ["pruned", "kept"]}
-    if compact:
-        return fields | {"x": 1.0, "xpad": 8, "y": 0.5, "len": 1, "lenmode": "fraction", "thickness": 10}
+        fields |= {
+            "tickmode": "array",
+            "tickvals": [COLOR_STEPS / 4, 3 * COLOR_STEPS / 4],
+            "ticktext": ["pruned", "kept"],
+        }
+    if compact:  # the page states the quantity
+        return fields | {"x": 1.0, "xpad": 8, "y": 0.5, "len": 1, "lenmode": "fraction", "thickness": 10, "title": {}}
+    title = {"text": scale.title, "side": "top", "font": {"size": theme.SMALL_SIZE}}
     return fields | {
         "orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "lenmode": "pixels", "len": 300,
-        "thickness": 10, "xpad": 8, "ypad": 2, "title": {"text": fields["title"]["text"].replace("<br>", " "), "side": "top"},
+        "thickness": 10, "xpad": 4, "ypad": 2, "title": title,
     }  # fmt: skip
 
 
-def _draw_lines(placed: PlacedRow) -> list[dict[str, Any]]:
-    """The residual line of a row and its branches."""
-    row, line = placed.row, placed.line * PX
+def _draw_lines(placed: PlacedRow, has_streams: bool) -> list[dict[str, Any]]:
+    """The branches of a row, and its residual line where no streams take its place."""
+    row = placed.row
     if not row.sections:
         return []
-    style = {"color": theme.FADED, "width": 1.2}
-    steps = "".join(
-        f"M{branch.x0 * UNIT:.0f},{line:.0f}V{line + branch.y * PX:.0f}H{branch.x1 * UNIT:.0f}V{line:.0f}"
-        for branch in row.branches
-    )
-    path = steps + f"M0,{line:.0f}H{row.width * UNIT:.0f}"
-    return [{"type": "path", "path": path, "line": style, "layer": "below", "fillcolor": theme.CLEAR}]
+    path = "" if has_streams else f"M0,{placed.line * PX:.0f}H{row.width * UNIT:.0f}"
+    for branch in row.branches:
+        edge = placed.line + (0.0 if not has_streams else placed.lanes if branch.y > 0 else -placed.lanes)
+        ends = f"{branch.x0 * UNIT:.0f},{edge * PX:.0f}", f"H{branch.x1 * UNIT:.0f}V{edge * PX:.0f}"
+        path += f"M{ends[0]}V{(placed.line + branch.y) * PX:.0f}{ends[1]}"
+    line = {"color": theme.FADED, "width": 1.2}
+    return [{"type": "path", "path": path, "line": line, "layer": "below", "fillcolor": theme.CLEAR}]
 
 
 def _frame(box: tuple[int, ...]) -> dict[str, Any]:
+    """The outline of the selected tensor."""
     x0, x1, y0, y1 = box
-    line = {"color": theme.ACCENT, "width": 3}
-    pad = (0.1 * UNIT, 1.5 * PX)
-    return {"type": "rect", "x0": x0 - pad[0], "x1": x1 + pad[0], "y0": y0 - pad[1], "y1": y1 + pad[1], "line": line,
-            "name": "selected"}  # fmt: skip
+    ends = {"x0": x0 - UNIT / 10, "x1": x1 + UNIT / 10, "y0": y0 - 1.5 * PX, "y1": y1 + 1.5 * PX}
+    return {"type": "rect", **ends, "line": {"color": theme.ACCENT, "width": 3}, "name": "selected"}
 
 
-def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], width: float, start: float, result: str) -> None:
-    """The axis along the network, the labels under the sections, and the names of the rows."""
-    end = width * (1 + (update_streams.TAIL_SHARE if result or start else 0.01))
-    fig.update_xaxes(visible=False, range=[-(start + 0.3) * UNIT, end * UNIT], fixedrange=True)
+def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], result: str, has_streams: bool) -> None:
+    """The axis along the network, the labels under the sections, the names of the rows, and the result."""
+    width = max(placed.row.width for placed in rows)
+    fan, tail = (update_streams.FAN_SHARE, update_streams.TAIL_SHARE) if has_streams else (0.01, 0.01)
+    fig.update_xaxes(visible=False, range=[-fan * width * UNIT, width * (1 + tail) * UNIT], fixedrange=True)
+    faded = {"color": theme.FADED, "size": theme.SMALL_SIZE}
     for placed in rows:
-        low = placed.line - max(_row_sides(placed.row)[1], placed.lanes)
         blocks = [section for section in placed.row.sections if section.label.isdecimal()]
-        step = -(-len(blocks) // MAX_LABELS)
-        hidden = {section.name for index, section in enumerate(blocks) if index % step}
+        hidden = {section.name for index, section in enumerate(blocks) if index % -(-len(blocks) // MAX_LABELS)}
         for section in placed.row.sections:
             if section.name not in hidden:
                 words = {"embeddings": "input"}.get(section.label, section.label)
-                fig.add_annotation(
-                    x=(section.x0 + section.x1) / 2 * UNIT, y=low * PX, text=safe_text(words, 16), yanchor="top",
-                    font={"color": theme.FADED, "size": theme.SMALL_SIZE},
-                )  # fmt: skip
-        if placed.row.name:
-            top = placed.line + max(_row_sides(placed.row)[0], placed.lanes)
-            fig.add_annotation(
-                x=0, y=top * PX, text=f"<b>{safe_text(placed.row.name, 40)}</b>", xanchor="left", yanchor="bottom"
-            )
+                middle = (section.x0 + section.x1) / 2 * UNIT
+                fig.add_annotation(x=middle, y=placed.bottom * PX, text=safe_text(words, 16), yanchor="top", font=faded)
+        if name := placed.row.name:
+            bold = f"<b>{safe_text(name, 40)}</b>"
+            fig.add_annotation(x=0, y=placed.top * PX, text=bold, xanchor="left", yanchor="bottom")
     if result:
-        first = rows[0]
+        lines = "<br>".join(safe_text(line, 24) for line in result.splitlines())
         fig.add_annotation(
-            x=first.row.width * (1 + update_streams.TAIL_SHARE / 3) * UNIT + UNIT / 4,
-            y=first.line * PX,
-            text=result,
-            xanchor="left",
-            align="left",
+            x=1, xref="paper", y=rows[0].line * PX, text=lines, xanchor="left", align="left", name="result"
         )
 
 
-def _describe(
-    tensors: pd.DataFrame, names: Sequence[str], values: Numbers, title: str, rows: Sequence[PlacedRow]
-) -> str:
-    means = np.array([row[np.isfinite(row)].mean() if np.isfinite(row).any() else np.nan for row in values])
-    blocks = sum(section.label.isdecimal() for placed in rows for section in placed.row.sections)
-    quantity = clean_text(title.replace("<br>", " "))
+def _describe(tensors: pd.DataFrame, names: Sequence[str], values: Numbers, title: str) -> str:
+    finite = np.isfinite(values)
+    counts = finite.sum(axis=1)
+    blocks = tensors["section"].astype(str).map(is_block)
     experts = f" for {plural(len(names), 'expert')}" if names != [""] else ""
     words = (
-        f"Schematic of {plural(len(tensors), 'tensor')} in {plural(blocks, 'block')}, colored by {quantity}{experts}."
+        f"Schematic of {plural(len(tensors), 'tensor')}, {plural(tensors.loc[blocks, 'section'].nunique(), 'block')}, "
+        f"colored by {clean_text(title)}{experts}."
     )
-    if not np.isfinite(means).any():
+    if not counts.any():
         return words
-    largest, smallest = (
-        str(tensors["tensor"].iloc[int(index)]) for index in (np.nanargmax(means), np.nanargmin(means))
-    )
-    return f"{words} Largest on average in {clean_text(largest, 60)}, smallest in {clean_text(smallest, 60)}."
+    means = np.where(counts > 0, np.where(finite, values, 0).sum(axis=1) / np.maximum(counts, 1), np.nan)
+    extremes = (clean_text(tensors["tensor"].iloc[int(find(means))], 60) for find in (np.nanargmax, np.nanargmin))
+    return "{} Largest on average in {}, smallest in {}.".format(words, *extremes)

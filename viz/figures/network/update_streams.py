@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,17 +11,27 @@ import pandas as pd
 
 from viz import theme
 from viz.drawing import Trace, bar
-from viz.figure_text import identifier, percent, safe_text
+from viz.figure_text import identifier, safe_text
+from viz.parts import axes
 
 if TYPE_CHECKING:
     from viz.figures.network.network_map import PlacedRow
 
 Numbers = npt.NDArray[np.float64]
-FAN_UNITS, TAIL_SHARE = 0.13, 0.1  # shares of the width for the names of experts, and for the merged model
+FAN_SHARE, JOIN_SHARE, TAIL_SHARE = 0.05, 0.03, 0.045  # of the width: where streams come together, join, and end
+MERGED_PX = 6  # width of the line of the merged model
 LABEL_PX = 14  # height of an expert's name
-MAX_LABELS = 12  # experts whose names are beside their streams
+NAME_CHARACTERS, MAX_LABELS = 18, 12  # of a name, and experts whose names are beside their streams
 SPLIT = 0.5  # share of a stream of opposed signs alone that its gap takes
+MAX_CURVES = 16  # points of a stream above which it is straight between them
 MIN_PX = 0.8  # height of the thinnest stream
+
+
+HOVER = (
+    "%{text}<br>update: %{customdata[2]:.1%} of the weights' norm<br>kept: %{customdata[3]:.1%}<br>"
+    "opposed signs: %{customdata[4]:.1%}<extra></extra>"
+)
+STREAM_COLUMNS = ("update, share of the weights' norm", "share of the update that is kept", "share of opposed signs")
 
 
 class Streams(NamedTuple):
@@ -49,38 +58,46 @@ def sum_updates(table: pd.DataFrame, expert: str, sections: Sequence[str]) -> St
         opposed_numel=rows["numel"] * rows.get("opposed", np.nan),
     ).groupby(rows["section"].astype(str))[["square", "kept_square", "weight_square", "opposed_numel", "numel"]]
     sums = by_section.sum(min_count=1).reindex(list(sections))
+    square, kept_square, weights, opposed, numel = (sums[name].to_numpy(np.float64) for name in sums)
     with np.errstate(invalid="ignore", divide="ignore"):
-        update = np.sqrt(sums["square"] / sums["weight_square"]).to_numpy(np.float64)
-        kept = (sums["kept_square"] / sums["square"]).to_numpy(np.float64)
-        opposed = (sums["opposed_numel"] / sums["numel"]).to_numpy(np.float64)
-    return Stream(np.nan_to_num(update), np.nan_to_num(kept, nan=1.0), opposed)
+        update, kept = np.sqrt(square / weights), kept_square / square
+    return Stream(np.nan_to_num(update), np.nan_to_num(kept, nan=1.0), opposed / numel)
 
 
 def draw_streams(
-    table: pd.DataFrame, names: Sequence[str], looks: Mapping[str, theme.MarkStyle], rows: Sequence[PlacedRow],
+    table: pd.DataFrame, names: Sequence[str], styles: Mapping[str, theme.MarkStyle], rows: Sequence[PlacedRow],
     units: tuple[float, float],
 ) -> Streams:  # fmt: skip
-    """The streams of the experts ``names`` along every row with sections; ``units`` are coordinates in a unit and px."""
+    """The streams of the experts along every row with sections; ``units`` are the coordinates in a unit and in a px."""
     drawn = Streams([], [], [])
     width = max(placed.row.width for placed in rows)
-    for placed in rows:
-        sections = [section.name for section in placed.row.sections]
-        if not sections:
-            continue
-        streams = [sum_updates(table, name, sections) for name in names]
-        largest = max(float(stream.update.max(initial=0)) for stream in streams) or 1.0
+    towers = [placed for placed in rows if placed.row.sections]
+    streams = [
+        [sum_updates(table, name, [section.name for section in placed.row.sections]) for name in names]
+        for placed in towers
+    ]
+    largest = max((float(stream.update.max(initial=0)) for of_row in streams for stream in of_row), default=0) or 1.0
+    for placed, of_row in zip(towers, streams, strict=True):
         lane = 2 * placed.lanes / len(names)
         middles = [(section.x0 + section.x1) / 2 for section in placed.row.sections]
-        x = np.array([-FAN_UNITS * width, 0.0, *middles, placed.row.width, placed.row.width * (1 + TAIL_SHARE / 3)])
-        for index, (name, stream) in enumerate(zip(names, streams, strict=True)):
+        x = np.array([-FAN_SHARE * width, 0.0, *middles, placed.row.width, placed.row.width + JOIN_SHARE * width])
+        for index, (name, stream) in enumerate(zip(names, of_row, strict=True)):
             center = placed.line + placed.lanes - lane * (index + 0.5)
             fan = placed.line + (len(names) / 2 - index - 0.5) * max(LABEL_PX, lane)
-            y = np.array([fan, *[center] * (len(sections) + 2), placed.line])
-            drawn.shapes.extend(_draw_stream(stream, (x, y), lane / largest, looks[name].color, units))
-            if len(names) <= MAX_LABELS:
-                drawn.labels.append(_label(name, looks[name].color, x[0], fan, units))
-        drawn.targets.append(_draw_targets(names, streams, placed, lane, units))
+            y = np.array([fan, *[center] * (len(middles) + 2), placed.line])
+            drawn.shapes.extend(_draw_stream(stream, (x, y), lane / largest, styles[name].color, units))
+            if len(names) <= MAX_LABELS and placed is towers[0]:
+                drawn.labels.append(_label(name, fan * units[1]))
+        drawn.shapes.append(_draw_merged(x[-1], placed.line, width, units))
+        drawn.targets.append(_draw_targets(names, of_row, placed, lane, units))
     return drawn
+
+
+def _draw_merged(x: float, y: float, width: float, units: tuple[float, float]) -> dict[str, Any]:
+    """The line of the merged model, after the streams have joined."""
+    line = {"color": theme.KINDS["merge"].color, "width": MERGED_PX}
+    ends = {"x0": x * units[0], "x1": (x + (TAIL_SHARE - JOIN_SHARE) * width) * units[0]}
+    return {"type": "line", **ends, "y0": y * units[1], "y1": y * units[1], "line": line}
 
 
 def _draw_stream(
@@ -93,8 +110,10 @@ def _draw_stream(
     half = np.maximum(update * px_per_update, MIN_PX) / 2
     gap = half * opposed * SPLIT  # of the strands from the middle, so that the streams of opposed signs are split
     inner = gap + (half - gap) * kept
+    x, y = course
     for outer, fill in ((half, theme.BEFORE_COLOR), (inner, color)):
-        x, y = course
+        if fill != color and (kept == 1).all():
+            continue  # the color covers it
         path = _ribbon(x, y + gap, y + outer, units) + _ribbon(x, y - gap, y - outer, units)
         yield {"type": "path", "path": path, "fillcolor": fill, "line": {"width": 0}, "layer": "below"}
 
@@ -106,18 +125,26 @@ def _ribbon(x: Numbers, first: Numbers, second: Numbers, units: tuple[float, flo
 
 
 def _curve(x: Numbers, y: Numbers, begin: str) -> str:
-    """A smooth curve through points, level at each of them."""
-    words = [f"{begin}{x[0]:.0f},{y[0]:.0f}"]
-    for (x0, x1), (y0, y1) in zip(pairwise(x), pairwise(y), strict=True):
-        middle = (x0 + x1) / 2
-        words.append(f"C{middle:.0f},{y0:.0f} {middle:.0f},{y1:.0f} {x1:.0f},{y1:.0f}")
-    return "".join(words)
+    """A smooth curve through points, level at each of them; straight between many points, which need less space."""
+    first = f"{begin}{x[0]:.0f},{y[0]:.0f}"
+    if len(x) > MAX_CURVES:
+        return first + "".join(f"L{across:.0f},{up:.0f}" for across, up in zip(x[1:], y[1:], strict=True))
+    middles = (x[:-1] + x[1:]) / 2
+    ends = zip(middles, x[1:], y[1:], strict=True)
+    path = f"{first}C{middles[0]:.0f},{y[0]:.0f} "
+    return path + "S".join(f"{middle:.0f},{end:.0f} {after:.0f},{end:.0f}" for middle, after, end in ends)
 
 
-def _label(name: str, color: str, x: float, y: float, units: tuple[float, float]) -> dict[str, Any]:
+def label_width(names: Sequence[str]) -> float:
+    """Width in px at the left of the map for the experts' names."""
+    return axes.names_width(names, NAME_CHARACTERS) + 12 if len(names) <= MAX_LABELS else 8
+
+
+def _label(name: str, y: float) -> dict[str, Any]:
+    """The name of an expert at the height ``y``, left of its stream."""
     return {
-        "x": x * units[0], "y": y * units[1], "text": safe_text(name, 18), "xanchor": "left", "yanchor": "bottom",
-        "yshift": -4, "font": {"size": theme.SMALL_SIZE}, "name": "expert",
+        "x": 0, "xref": "paper", "y": y, "text": safe_text(name, NAME_CHARACTERS), "xanchor": "right", "xshift": -4,
+        "yanchor": "middle", "font": {"size": theme.SMALL_SIZE}, "name": "expert",
     }  # fmt: skip
 
 
@@ -129,19 +156,16 @@ def _draw_targets(
     left = np.tile([section.x0 for section in sections], count)
     right = np.tile([section.x1 for section in sections], count)
     top = np.repeat(placed.line + placed.lanes - lane * np.arange(count), len(sections))
-    texts = [
-        f"<b>{safe_text(name, 40)}</b>, {safe_text(section.name, 40)}<br>update: {percent(stream.update[index])} of the "
-        f"weights' norm<br>kept: {percent(stream.kept[index])}, opposed signs: {percent(stream.opposed[index])}"
-        for name, stream in zip(names, streams, strict=True) for index, section in enumerate(sections)
-    ]  # fmt: skip
-    columns = {
-        "update (% of the weights' norm)": [round(100 * float(number), 4) for s in streams for number in s.update],
-        "update kept (%)": [round(100 * float(number), 2) for s in streams for number in s.kept],
-    }
+    facts = [
+        ["", identifier(name), *(float(f"{number:.4g}") for number in numbers)]
+        for name, stream in zip(names, streams, strict=True)
+        for numbers in zip(*stream, strict=True)
+    ]
+    labels = [safe_text(section.name, 24) for section in sections]
     return bar(
-        x=((left + right) / 2 * units[0]).astype(np.int16), width=((right - left) * units[0]).astype(np.int16),
-        base=((top - lane) * units[1]).astype(int), y=np.full(len(top), lane * units[1], np.float32),
-        customdata=[["", identifier(name)] for name in names for _ in sections], text=texts, textposition="none",
-        hovertemplate="%{text}<extra></extra>", name="Stream", marker={"opacity": 0, "line": {"width": 0}},
-        meta={"columns": columns, "without_positions": True},
+        x=np.round((left + right) / 2 * units[0]).astype(np.int32), width=((right - left) * units[0]).astype(np.int32),
+        base=((top - lane) * units[1]).astype(int), y=np.full(len(top), lane * units[1], np.float32), customdata=facts,
+        text=[f"<b>{safe_text(name, 24)}</b>, {label}" for name in names for label in labels], textposition="none",
+        hovertemplate=HOVER, name="Stream", marker={"opacity": 0, "line": {"width": 0}},
+        meta={"after_picks": list(STREAM_COLUMNS), "without_positions": True},
     )  # fmt: skip
