@@ -14,7 +14,7 @@ from app.views.compare import difference_maps, image_agreement, score_changes
 from app.views.compare import recipe_lines as compare_recipes
 from app.views.compare import run_pair as compare_data
 from app.views.compare.run_pair import RunPair
-from app.widgets import page_parts, run_picker, selection_pickers
+from app.widgets import network_panel, page_parts, run_picker, selection_pickers
 from merging.study.runs.run import Run
 
 VIEWS: dict[str, Callable[[RunPair], None]] = {  # name in the picker and in links -> function that draws it
@@ -142,6 +142,8 @@ def main() -> None:
     view = st.segmented_control(
         "Compare", VIEWS, default="scores", key=address.COMPARE_VIEW, bind=address.BIND, required=True
     )
+    if not pair.is_reference:
+        network_panel.draw_panel(a, ("moved", "kept_share"), other_run=b)
     VIEWS[view](pair)
 
 

@@ -10,7 +10,7 @@ from app import page_text
 from app.reading import expert_names, page_data
 from app.session import address
 from app.views.conflicts import drm_ablations, expert_pairs, joint_space, sign_agreement, task_counts
-from app.widgets import page_parts, run_picker
+from app.widgets import network_panel, page_parts, run_picker
 from merging.base.errors import MergingError
 from merging.study.runs.run import Run
 from viz.figure_text import plural
@@ -57,6 +57,7 @@ def main() -> None:
         st.info(ONE_EXPERT)
         return
     try:
+        network_panel.draw_panel(run, ("cosine", "agreement", "update"))
         VIEWS[view](run)
     except MergingError as error:
         st.error(page_text.safe_text(error, 1000), icon=":material/error:")

@@ -10,7 +10,7 @@ from app.reading import measurements, page_data, recipes
 from app.reading.measurements import MeasuredRuns
 from app.session import address, pages, run_choice
 from app.views.drift import by_depth, layer_by_layer, lot_cases, other_networks, restoring
-from app.widgets import page_parts, run_picker
+from app.widgets import network_panel, page_parts, run_picker
 from app.widgets.jobs import measure_button
 from merging.study.runs.run import Run
 
@@ -25,6 +25,10 @@ DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT = (
 )
 MAX_FIRST_RUNS = 6  # runs shown at first if fewer than two runs have a preset in ``FIRST_PRESETS``
 FIRST_PRESETS = ("weight_averaging", "task_arithmetic", "ties", "task_arithmetic_lwptv", "cat", "lot")  # presets
+FIRST_QUANTITIES = {  # of the map above each view, the first one that is stored
+    DEPTH: ("drift", "moved"), LAYERS: ("drift", "moved"), RESTORING: ("put_back_out", "first_order_out", "drift"),
+    CAT: ("update", "moved"),
+}  # fmt: skip
 NOT_MEASURED = "Feature drift has not been measured for"
 NO_CONFLICTS = (
     "No run recorded what CAT removes. Runs with the edit CAT in their chain show here how much of each task vector "
@@ -108,6 +112,7 @@ def main() -> None:
         run_picker.draw_other_networks_note(stored, other_networks.CLIP_ONLY)
     elif chosen := pick_runs(runs):
         run_picker.draw_other_networks_note([run for run in stored if run not in runs], other_networks.CLIP_ONLY)
+        network_panel.draw_panel(chosen[0], FIRST_QUANTITIES[view])
         if view == DEPTH:
             draw_measured(chosen, lambda pairs: by_depth.draw_view(pairs, stored))
         elif view == LAYERS:

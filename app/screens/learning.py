@@ -19,7 +19,7 @@ from app.views.learning import (
     task_modules,
 )
 from app.views.learning import learning_tables as learning
-from app.widgets import page_parts, run_picker
+from app.widgets import network_panel, page_parts, run_picker
 from merging.study.runs.run import Run
 
 COEFFICIENTS, LOSSES, MODULES, MASKS, STORAGE = "coefficients", "loss and gain", "modules", "masks", "storage"
@@ -79,6 +79,7 @@ def main() -> None:
     chosen = st.segmented_control(
         "View", list(VIEW_TABLES), default=COEFFICIENTS, key=address.LEARNING_VIEW, bind=address.BIND, required=True
     )
+    network_panel.draw_panel(run, ("coefficient", "moved"))
     draw_view(run, chosen, available_views, [run for run in learned if page_data.belongs_to_benchmark(run)], stored)
 
 

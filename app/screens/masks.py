@@ -11,7 +11,7 @@ from app.reading import expert_names, page_data, recipes
 from app.session import address, pages, painting_state, selection
 from app.session.click_errors import guarded_fragment
 from app.views.masks import kept_share, paint
-from app.widgets import chart_view, page_parts, paper_line, put_back_panel, run_picker, selection_pickers
+from app.widgets import chart_view, network_panel, page_parts, paper_line, put_back_panel, run_picker, selection_pickers
 from merging.base.errors import CheckpointError
 from merging.study.runs.run import Run
 from viz.figure_text import plural, role_name
@@ -154,5 +154,6 @@ runs = page_data.list_merges(page_data.stored_runs())
 painting_state.note_painted_text()
 first = recipes.preset_runs(FIRST_RUN_PRESETS, runs) or [run for run in runs if "saliency" in run.tables]
 if picked := run_picker.pick_run(runs, next(iter(first), None)):
+    network_panel.draw_panel(picked[0], ("final_mask", "own_mask", "saliency", "kept_share"))
     draw_masks(*picked, runs)
     page_parts.draw_page_link(pages.COMPARE, "Compare with another run", "compare", run=picked[0].id)

@@ -37,6 +37,19 @@ ADDRESS = [
     Parameter(EXPERT := "expert", "All", "The chosen expert, or the task of which it is the expert."),
     Parameter(IMAGE := "image", "All", "The chosen image as task:split:number."),
     Parameter(BENCHMARK := "benchmark", "All", "The benchmark, unless it is the server's."),
+    # The network map
+    Parameter(
+        NETWORK_QUANTITY := "network_quantity",
+        "Masks, Conflicts, Drift, Compare, Learning",
+        "The quantity that the map of the network shows.",
+        True,
+    ),
+    Parameter(
+        NETWORK_AREAS := "network_areas",
+        "Masks, Conflicts, Drift, Compare, Learning",
+        "Whether areas on the map of the network show numbers of scalars.",
+        True,
+    ),
     # Masks
     Parameter(RATIO := "ratio", "Masks, Features", "The prune ratio of the masks that are shown.", True),
     Parameter(SHARED_MASK := "shared_mask", "Masks", "Whether all experts share one mask.", True),

@@ -78,7 +78,7 @@ def draw_view_links(current_title: str, kind: str, **query: str) -> None:
     """Links to the other views of the selection; ``current_title`` is this view's title; all links have ``query``."""
     if not selection.chosen_value(kind):
         return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"{kind}_views"):
         st.caption(f"This {selection.NOUNS[kind]} on", width="content")
         for title, (path, icon, kinds, view) in SELECTION_VIEWS.items():
             if kind in kinds and title != current_title:

@@ -16,6 +16,7 @@ import pandas as pd
 from viz.parts.tensor_columns import BLOCK_PATTERN, short_section
 
 ELSEWHERE = "elsewhere in the network"
+ASIDE_WEIGHT, SAME_PLACE = 3.0, 0.05  # of a distance aside of the direction; a shift that is none
 ABOVE, BELOW = 1, -1
 WEIGHT_WIDTH, NORM_WIDTH, COLUMN_GAP = 1.0, 0.45, 0.12  # in units, of which a row has as many as it needs
 SECTION_GAP, ELSEWHERE_WIDTH = 0.7, 1.0
@@ -265,3 +266,34 @@ def _lay_out_others(tensors: Sequence[str], width: float, heights: Heights) -> R
         x0, top = (index % per_line) * (ELSEWHERE_WIDTH + COLUMN_GAP), -(index // per_line) * height
         boxes.append(Box(tensor, x0, x0 + ELSEWHERE_WIDTH, top - height + BOX_GAP_PX, top))
     return Row(ELSEWHERE, [], boxes, [], width)
+
+
+def find_neighbor(rows: Sequence[Row], tensor: str, direction: str) -> str:
+    """The tensor that is next to ``tensor`` in a direction: left, right, up or down; itself at the end of the network.
+
+    The first tensor if ``tensor`` is not in the rows.
+    """
+    centers = _find_centers(rows)
+    if tensor not in centers:
+        return next(iter(centers), "")
+    x, y = centers[tensor]
+    across, sign = direction in ("left", "right"), 1 if direction in ("right", "up") else -1
+
+    def distance(name: str) -> float:
+        ahead, aside = centers[name][0] - x, centers[name][1] - y
+        if not across:
+            ahead, aside = aside, ahead
+        return ahead * sign + ASIDE_WEIGHT * abs(aside) if ahead * sign > SAME_PLACE else float("inf")
+
+    nearest = min(centers, key=distance)
+    return nearest if distance(nearest) < float("inf") else tensor
+
+
+def _find_centers(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
+    """The center of each tensor: across in units, and up in heights of a branch, rows from the bottom up."""
+    tallest = max((abs(end) for row in rows for box in row.boxes for end in (box.y0, box.y1)), default=1.0) or 1.0
+    return {
+        box.tensor: ((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2 / tallest + 3 * (len(rows) - index))
+        for index, row in enumerate(rows)
+        for box in row.boxes
+    }

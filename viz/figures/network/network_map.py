@@ -17,7 +17,7 @@ from viz.figures.network import update_streams
 from viz.figures.network.quantities import MASK_SCALE, QUANTITIES
 from viz.hover import LAYER_TEXT, hover_texts
 from viz.parts import heat_maps, series
-from viz.parts.network_layout import ELSEWHERE, Box, Heights, Row, lay_out_network
+from viz.parts.network_layout import ELSEWHERE, Box, Heights, Row, find_neighbor, lay_out_network
 from viz.parts.tensor_columns import is_block
 
 Numbers = npt.NDArray[np.float64]
@@ -119,6 +119,12 @@ def network_map(
     return Picture(fig, alt, height + top + 8, f"{len(tensors)}:{compact}:{by_area}")
 
 
+def find_next_tensor(table: pd.DataFrame, tensor: str, direction: str) -> str:
+    """The tensor next to ``tensor`` on the map of a table, to the left or right, up or down; see ``network_map``."""
+    tensors = sort_forward(table.drop_duplicates("tensor"))
+    return find_neighbor(lay_out_network(tensors, COMPACT), tensor, direction)
+
+
 class _Lanes(NamedTuple):
     """The experts' names and the values (tensors, lanes) that a map shows; one lane without a name for all experts."""
 
@@ -213,7 +219,8 @@ def _step_colors(colors: npt.NDArray[np.float32], fields: Mapping[str, Any]) -> 
 
 def _step_ticks(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the color bar with its ticks in steps of the range."""
-    low, span, color_bar = fields["zmin"], fields["zmax"] - fields["zmin"], fields["colorbar"]
+    low, span = fields["zmin"], fields["zmax"] - fields["zmin"]
+    color_bar: dict[str, Any] = fields["colorbar"]
     return color_bar | {"tickvals": [COLOR_STEPS * (value - low) / span for value in color_bar["tickvals"]]}
 
 
