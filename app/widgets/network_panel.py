@@ -44,9 +44,9 @@ def draw_panel(
         with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
             quantity: str = st.selectbox(
                 "Map of the network", quantities, quantities.index(first), lambda key: QUANTITIES[key].title,
-                key=address.NETWORK_QUANTITY, bind=address.BIND, width=340, help=KEYS_HINT,
+                key=address.NETWORK_QUANTITY, bind=address.BIND, width=360, label_visibility="collapsed",
             )  # fmt: skip
-            by_area = st.toggle("Areas by scalars", key=address.NETWORK_AREAS, bind=address.BIND)
+            by_area = st.toggle("Areas by scalars", key=address.NETWORK_AREAS, bind=address.BIND, help=KEYS_HINT)
         try:
             table = _read_table(run, other_run, quantity)
         except CheckpointError as error:

@@ -28,7 +28,7 @@ LINE_PX = 3.0  # half the height of the residual line in a compact map
 ROW_GAP, LABEL_PX, TITLE_PX = 8, 16, 18  # px: between rows, under a row for its labels, and over it for its name
 COLOR_BAR_PX, RESULT_PX = 56, 92  # px: above the map for its color bar, and at its right for the merged model
 COLOR_STEPS = 10_000  # of the color scale: colors are whole numbers, so that figures stay small
-MAX_LABELS = 16  # numbers of blocks under a row
+MAX_LABELS, MAX_COMPACT_TICKS = 16, 4  # numbers of blocks under a row, and ticks of a low color bar
 LONG_TEXT_CELLS = 1000  # cells above which hover texts leave out what the map shows, so that a figure stays small
 HEADER, SHORT_HEADER = f"<b>{{tensor:short}}</b><br>{LAYER_TEXT}, {{numel:count}} scalars", "<b>{tensor:short 60}</b>"
 NUMBER_FORMATS = {"percent": ".1%", "real": ".3g", "decimal": ".2f", "kept": "d"}  # of d3, for hover texts
@@ -233,6 +233,8 @@ def _place_color_bar(fields: dict[str, Any], scale: heat_maps.ColorScale, compac
             "ticktext": ["pruned", "kept"],
         }
     if compact:  # the page states the quantity
+        every = 2 if len(fields["tickvals"]) > MAX_COMPACT_TICKS else 1
+        fields |= {"tickvals": fields["tickvals"][::every], "ticktext": fields["ticktext"][::every]}
         return fields | {"x": 1.0, "xpad": 8, "y": 0.5, "len": 1, "lenmode": "fraction", "thickness": 10, "title": {}}
     title = {"text": scale.title, "side": "top", "font": {"size": theme.SMALL_SIZE}}
     return fields | {

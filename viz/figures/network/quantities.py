@@ -47,7 +47,7 @@ QUANTITIES = {
     "moved": Quantity("Distance from the pretrained weights", "L2 norm relative to the weights", "log"),
     "agreement": Quantity("Sign agreement beyond random signs", "share of positions", "diverging"),
     "cosine": Quantity("Cosine between experts", "mean over pairs", "diverging", "decimal"),
-    "drift": Quantity("Layer drift", "relative to the expert's outputs", "log"),
+    "drift": Quantity("Layer drift", "relative to the expert's outputs", "log", per_expert=True),
     "put_back_in": Quantity("Putting back gains in domain", "accuracy", "diverging"),
     "put_back_out": Quantity("Putting back gains out of domain", "accuracy", "diverging"),
     "first_order_in": Quantity("Putting back gains in domain, first order", "estimate, accuracy", "diverging"),
