@@ -138,7 +138,7 @@ def _list_marks(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any)
     for index in [0] if upright else np.flatnonzero(np.isfinite(xs) & np.isfinite(ys)).tolist():
         row: Row = {MARK_COLUMN: _strip_markup(trace.name)}
         if trace.customdata is not None:
-            names = [*picks, *meta.get("after_picks", ())]
+            names = [*picks, *map(_strip_markup, meta.get("after_picks", ()))]
             row |= dict(zip(names, trace.customdata[index], strict=False))
         if not meta.get("without_positions"):
             row[x.name] = x.displayed_value(meta.get("x", xs)[index])

@@ -55,13 +55,14 @@ def draw_panel(
         draw_map(run, table, quantity, other_run=other_run, compact=compact, by_area=by_area, result=result)
         for one in (run, *([other_run] if other_run else [])):
             if missing := network_values.find_missing_measurement(one, quantity):
-                measure_button.draw_missing(missing, [one], NOT_MEASURED)
+                measure_button.draw_missing(missing, [one], NOT_MEASURED, suffix=f"_map_{one.id}")
 
 
 def draw_map(run: Run, table: pd.DataFrame, quantity: str, *, other_run: Run | None = None, **options: Any) -> None:
     """Draw the chart of a table of ``network_values``, with the chosen tensor outlined."""
     tensor = selection.chosen_value(address.TENSOR)
-    selection.note_shown(address.TENSOR)
+    if tensor in set(table["tensor"]):
+        selection.note_shown(address.TENSOR)
     runs = [run, other_run] if other_run else [run]
     chart_view.draw_chart(
         CHART, table, name=f"network_{quantity}_{run.id[:8]}", question_drawn=bool(options.get("compact")),

@@ -12,7 +12,7 @@ import learned_runs
 import pytest
 import tiny_library
 import torch
-from page_harness import chart_keys, charts, click, press, words
+from page_harness import chart_keys, chart_specs, charts, click, press, words
 
 from app.reading import page_data
 from app.views.learning import learning_tables as learning
@@ -90,7 +90,7 @@ def test_a_step_and_a_tensor_come_from_the_link(open_app: Any, learned: Path) ->
     at = open_app("learning", learned, run=learned_runs.LAYERWISE, learning_step="20", tensor=tensor, expert="flags")
     assert not at.exception
     assert at.select_slider(key="learning_step").value == "20"
-    described = [chart.proto.spec for chart in at.get("plotly_chart")]
+    described = chart_specs(at)
     assert "at step 20" in described[0]
     assert "Tensor visual.proj" in words(at).replace("\\", "")
 
@@ -251,7 +251,7 @@ def test_entropy_stands_against_loss_with_the_authors_log_behind(look: Any, meas
     assert "sampled from the choosing half with seed 0, at 3 steps" in shown and "on CPU" in shown
     assert "The merge learned from images of this half" in shown and "Adapted on these images" not in shown
     assert "no task on which the loss rises" in shown or "Entropy still falls while the loss" in shown
-    assert "LW AdaMerging++, step 500" in at.get("plotly_chart")[2].proto.spec
+    assert "LW AdaMerging++, step 500" in chart_specs(at)[2]
     assert "the authors' log of the same chain" in shown
 
 
@@ -293,7 +293,7 @@ def test_a_router_that_learns_nothing_is_shown_once_it_is_measured_with_unseen_s
     at = open_app("learning", folder, run=run.id)
     assert not at.exception and chart_keys(at)[0] == "router_confusion"
     unseen = [task.title for task in benchmark.tasks if not task.has_expert]
-    assert unseen and all(title in at.get("plotly_chart")[0].proto.spec for title in unseen)
+    assert unseen and all(title in chart_specs(at)[0] for title in unseen)
     assert "of the reporting half" in words(at) and "below the line" in words(at)
     assert not [one for one in at.segmented_control if one.key == f"asked_{run.id}"]
 
@@ -308,7 +308,7 @@ def test_scores_mark_what_adapted_on_the_scored_images_and_what_needs_each_image
     at = look("scores", learned, runs=shown)
     assert not at.exception
     assert "† Adapted on these images" in words(at) and "Marked ‡. Per task in domain" in words(at)
-    plane, tasks = (json.loads(chart.proto.spec) for chart in at.get("plotly_chart")[:2])
+    plane, tasks = map(json.loads, chart_specs(at)[:2])
     names = {trace["name"] for trace in plane["data"]}
     assert {"Merge that adapts on test data †", "Merge with a module per task ‡ †"} <= names
     assert "Modules for tasks † (a module per task)" in {trace["name"] for trace in tasks["data"]}
@@ -338,6 +338,6 @@ def test_what_authors_logged_of_surgery_stands_behind_both_ends_of_ours(open_app
     at = open_app("learning", settings.BUNDLED_FOLDER, run=runs["Surgery Merging"], learning_view="loss and gain")
     assert not at.exception
     assert chart_keys(at) == ["learning_loss", "accuracy_steps", "learning_arrows"]
-    assert "scored only at both ends" in words(at) and "log of" in at.get("plotly_chart")[1].proto.spec
+    assert "scored only at both ends" in words(at) and "log of" in chart_specs(at)[1]
     other = open_app("learning", settings.BUNDLED_FOLDER, run=runs["Surgery & TATR"], learning_view="loss and gain")
     assert "accuracy_steps" not in chart_keys(other)

@@ -53,12 +53,19 @@ def words(at: AppTest) -> str:
 
 
 def charts(at: AppTest) -> int:
-    return len(at.get("plotly_chart"))
+    """The number of charts of the view."""
+    return len(chart_keys(at))
 
 
 def chart_keys(at: AppTest) -> list[str]:
-    """The charts on the page."""
-    return [chart.proto.id.rpartition("chart_")[2] for chart in at.get("plotly_chart")]
+    """The charts of the view, without the map of the network above it, which has its own tests."""
+    keys = (chart.proto.id.rpartition("chart_")[2] for chart in at.get("plotly_chart"))
+    return [key for key in keys if key != "network_map"]
+
+
+def chart_specs(at: AppTest) -> list[str]:
+    """The charts of ``chart_keys`` as JSON."""
+    return [chart.proto.spec for chart in at.get("plotly_chart") if not chart.proto.id.endswith("chart_network_map")]
 
 
 def press(at: AppTest, label: str) -> AppTest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -109,7 +110,7 @@ def every_trace_is_named_finite_and_explained(key: str) -> None:
             if axis not in trace or trace[axis] is None:
                 continue
             values = trace[axis]
-            assert isinstance(values, np.ndarray) and values.dtype in (np.float32, np.uint8)
+            assert isinstance(values, np.ndarray) and values.dtype in (np.float32, np.uint8, np.int16, np.int32)
             if trace.name not in ("Distance", "Kept", "Pruned", "coefficient"):  # these have gaps on purpose
                 assert np.isfinite(values).all()
 
@@ -131,7 +132,8 @@ def hover_texts_belong_to_their_points(key: str) -> None:
             assert len(trace.text) == len(trace.y)
         if trace.customdata is not None:
             assert len(trace.customdata) == len(trace.y)
-            assert all(len(item) == len(cut_to_one_chart(key).picks) for item in trace.customdata)
+            numbers = len((trace.meta or {}).get("after_picks", ()))
+            assert all(len(item) == len(cut_to_one_chart(key).picks) + numbers for item in trace.customdata)
 
 
 @check
@@ -180,7 +182,9 @@ def hostile_names_are_escaped(key: str) -> None:
     spec = json.loads(viz.draw(key, table).to_json())
     alt = spec["layout"]["meta"].pop("alt")
     for shown in strings(spec):
-        bare = shown.replace("%{text}<extra></extra>", "")
+        bare = re.sub(
+            r"%\{customdata\[\d+\]:[.\w%]+\}", "", shown.replace("%{text}", "").replace("<extra></extra>", "")
+        )
         for tag in ("<br>", "<b>", "</b>"):
             bare = bare.replace(tag, "")
         assert "<" not in bare and "$" not in bare and "%{" not in bare, shown

@@ -42,10 +42,12 @@ def origin_in_words(measurements: Sequence[StoredMeasurement]) -> str:
     return " ".join([f"{page_text.join_words(sorted(origins)).capitalize()} on {devices}.", *memory_notes])
 
 
-def draw_missing(key: str, runs: Sequence[Run], reason: str, measured: Sequence[StoredMeasurement] = ()) -> None:
+def draw_missing(
+    key: str, runs: Sequence[Run], reason: str, measured: Sequence[StoredMeasurement] = (), suffix: str = ""
+) -> None:
     """The box of runs without this measurement: progress, or a button.
 
-    ``measured`` are stored measurements, for the expected time.
+    ``measured`` are stored measurements, for the expected time. ``suffix`` tells two boxes of a page apart.
     """
 
     def draw_running(live: list[Run], _: list[Job]) -> None:
@@ -56,13 +58,13 @@ def draw_missing(key: str, runs: Sequence[Run], reason: str, measured: Sequence[
 
     def draw_offer(missing: list[Run]) -> None:
         st.markdown(f"{reason} {_titles_in_words(missing)}. {_expected_time(key, measured)}")
-        _draw_button(key, [run.id for run in missing])
+        _draw_button(key, [run.id for run in missing], suffix)
 
     measurable = [run for run in runs if not find_refusal(find_measurement(key), run.network)]
     for network in dict.fromkeys(run.network for run in runs if run not in measurable):
         st.info(find_refusal(find_measurement(key), page_text.safe_text(network, 60)))
     if measurable:
-        draw_box(key, [(run, _find_job(key, run)) for run in measurable], draw_running, draw_offer)
+        draw_box(f"{key}{suffix}", [(run, _find_job(key, run)) for run in measurable], draw_running, draw_offer)
 
 
 def draw_missing_benchmark(key: str, reason: str) -> None:
@@ -83,8 +85,8 @@ def draw_missing_benchmark(key: str, reason: str) -> None:
     )
 
 
-def _draw_button(key: str, run_ids: Sequence[str]) -> None:
-    if not refused_action.draw_refusal(VisitorAction.MEASURE) and st.button("Measure", key=f"measure_{key}"):
+def _draw_button(key: str, run_ids: Sequence[str], suffix: str = "") -> None:
+    if not refused_action.draw_refusal(VisitorAction.MEASURE) and st.button("Measure", key=f"measure_{key}{suffix}"):
         start_measuring(key, run_ids)
         st.rerun()  # the whole page: after drawing only a part of it, the tray would not follow the job
 

@@ -142,6 +142,7 @@ __all__ = [
     "localization_overlap",
     "manual_canvas",
     "names",
+    "network_map",
     "pair_depth",
     "pair_matrix",
     "plugin_arrows",

@@ -114,7 +114,7 @@ def network_map(
                 "r": 92 if compact else RESULT_PX if result and has_streams else 12},
     )  # fmt: skip
     height = rows[0].top + (TITLE_PX if rows[0].row.name else 2)
-    fig.update_yaxes(visible=False, range=[0, height * PX], fixedrange=True)
+    fig.update_yaxes(visible=False, title={"text": "Branches"}, range=[0, height * PX], fixedrange=True)
     alt = _describe(tensors, lane_names, values, scale.title)
     return Picture(fig, alt, height + top + 8, f"{len(tensors)}:{compact}:{by_area}")
 
@@ -172,7 +172,7 @@ def _draw_frames(tensors: pd.DataFrame, lanes: _Lanes, boxes: npt.NDArray[np.int
     values = [
         [float(f"{number:.4g}") if np.isfinite(number) else None for number in row] for row in lanes.values.tolist()
     ]
-    columns = [clean_text(f"{title}, {name}" if name else title) for name in lanes.names]
+    columns = [safe_text(f"{title}, {name}" if name else title) for name in lanes.names]
     names = map(identifier, tensors["tensor"])
     return bar(
         x=_to_small_numbers((x0 + x1) / 2), width=x1 - x0, base=y0, y=y1 - y0, name="Tensor",
@@ -268,7 +268,12 @@ def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], result: str, has_streams: 
     """The axis along the network, the labels under the sections, the names of the rows, and the result."""
     width = max(placed.row.width for placed in rows)
     fan, tail = (update_streams.FAN_SHARE, update_streams.TAIL_SHARE) if has_streams else (0.01, 0.01)
-    fig.update_xaxes(visible=False, range=[-fan * width * UNIT, width * (1 + tail) * UNIT], fixedrange=True)
+    fig.update_xaxes(
+        visible=False,
+        title={"text": "Depth, in the direction of the data"},
+        range=[-fan * width * UNIT, width * (1 + tail) * UNIT],
+        fixedrange=True,
+    )
     faded = {"color": theme.FADED, "size": theme.SMALL_SIZE}
     for placed in rows:
         blocks = [section for section in placed.row.sections if section.label.isdecimal()]

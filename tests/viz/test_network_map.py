@@ -1,0 +1,163 @@
+"""The map of the network: a box for every tensor of any network, streams as numbers say, keys that reach every box."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import viz_tables
+
+import viz
+from viz.figures.network import update_streams
+from viz.figures.network.network_map import find_next_tensor
+from viz.figures.network.quantities import QUANTITIES
+from viz.marks import marks
+from viz.parts.network_layout import ELSEWHERE, Box, Heights, Row, find_neighbor, lay_out_network
+
+HEIGHTS = Heights(6, 56)
+MAX_BYTES = 150_000
+
+
+def name_tensors(parts: dict[str, list[tuple[str, str, int]]]) -> pd.DataFrame:
+    """A table of tensors from {section: (part, role, numel)}."""
+    rows = [
+        (f"{section}.{part}.{index}", section, role, part, numel)
+        for section, members in parts.items()
+        for index, (part, role, numel) in enumerate(members)
+    ]
+    table = pd.DataFrame(rows, columns=["tensor", "section", "role", "part", "numel"])
+    return table.assign(order=range(len(table)))
+
+
+ATTENTION = [("self_attn.q_proj", "linear", 64), ("self_attn.k_proj", "linear", 64), ("self_attn.v_proj", "linear", 64)]
+T5_BLOCK = [("ln_1", "norm_scale", 8), *ATTENTION, ("self_attn.o_proj", "linear", 64), ("ln_2", "norm_scale", 8),
+            ("mlp.wi_0", "linear", 256), ("mlp.wi_1", "linear", 256), ("mlp.wo", "linear", 256)]  # fmt: skip
+CROSS = [("cross_attn.q", "linear", 64), ("cross_attn.o", "linear", 64)]
+T5 = name_tensors({
+    "embeddings": [("shared", "vocabulary", 800)],
+    "encoder block 0": T5_BLOCK, "encoder block 1": T5_BLOCK, "encoder output": [("final_norm", "norm_scale", 8)],
+    "decoder block 0": [*T5_BLOCK, *CROSS], "decoder block 1": [*T5_BLOCK, *CROSS],
+})  # fmt: skip
+RESNET = name_tensors({
+    "embeddings": [("conv1", "conv", 90), ("bn1", "norm_scale", 8), ("bn1", "shift", 8)],
+    "block 0": [("conv1", "conv", 90), ("bn1", "norm_scale", 8), ("bn1.running_mean", "statistic", 8)],
+    "block 1": [("conv1", "conv", 90), ("downsample.0", "conv", 30), ("bn1", "norm_scale", 8)],
+    "output": [("fc", "linear", 100)],
+})  # fmt: skip
+CLIP, LARGE_CLIP = viz_tables.tensors(12), viz_tables.tensors(24)
+NETWORKS = {"CLIP": CLIP, "CLIP with 24 blocks": LARGE_CLIP, "T5": T5, "ResNet": RESNET}
+
+
+def all_boxes(rows: list[Row]) -> list[Box]:
+    return [box for row in rows for box in row.boxes]
+
+
+@pytest.mark.parametrize("by_area", [False, True])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_tensor_has_one_box_that_overlaps_no_other(name: str, by_area: bool) -> None:
+    tensors = NETWORKS[name]
+    rows = lay_out_network(tensors, HEIGHTS, by_area)
+    assert sorted(box.tensor for box in all_boxes(rows)) == sorted(tensors["tensor"].astype(str))
+    for row in rows:
+        for index, one in enumerate(row.boxes):
+            assert one.x0 >= 0 and one.x1 <= row.width + 1e-9 and one.y1 > one.y0
+            for other in row.boxes[index + 1 :]:
+                apart = min(one.x1, other.x1) <= max(one.x0, other.x0) + 1e-9
+                assert apart or min(one.y1, other.y1) <= max(one.y0, other.y0) + (2.1 if by_area else 1e-9)
+
+
+def test_attention_is_above_the_line_and_the_mlp_below() -> None:
+    parts = dict(zip(CLIP["tensor"].astype(str), CLIP["part"].astype(str), strict=True))
+    (row,) = lay_out_network(CLIP, HEIGHTS)
+    for box in row.boxes:
+        if parts[box.tensor].startswith(("attn", "mlp")):
+            assert (box.y0 > 0) == parts[box.tensor].startswith("attn")
+    assert [section.label for section in row.sections] == ["embeddings", *map(str, range(12)), "output"]
+    starts = [section.x0 for section in row.sections]
+    assert starts == sorted(starts)
+
+
+def test_towers_are_rows_and_what_they_share_is_elsewhere() -> None:
+    rows = lay_out_network(T5, HEIGHTS)
+    assert [row.name for row in rows] == ["encoder", "decoder", ELSEWHERE]
+    assert [box.tensor for box in rows[-1].boxes] == ["embeddings.shared.0"]
+    inputs = [box for box in rows[0].boxes if box.tensor.startswith("encoder block 0.self_attn") and box.x0 < 1.1]
+    assert len(inputs) == 3 and len({box.x0 for box in inputs}) == 1  # q, k and v, one above the other
+    resnet = lay_out_network(RESNET, HEIGHTS)[0]
+    assert [box.tensor for box in resnet.boxes if box.y0 < 0] == [
+        "embeddings.conv1.0", "block 1.downsample.0.1", "output.fc.0",
+    ]  # fmt: skip
+
+
+def test_areas_are_in_proportion_to_scalars() -> None:
+    numel = dict(zip(CLIP["tensor"].astype(str), CLIP["numel"], strict=True))
+    boxes = [box for box in all_boxes(lay_out_network(CLIP, HEIGHTS, by_area=True)) if box.y1 - box.y0 > 2.01]
+    ratios = [(box.x1 - box.x0) * (box.y1 - box.y0) / numel[box.tensor] for box in boxes]
+    assert len(boxes) >= 24
+    np.testing.assert_allclose(ratios, ratios[0])
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_arrow_keys_reach_every_tensor(name: str) -> None:
+    tensors = NETWORKS[name]
+    rows = lay_out_network(tensors, HEIGHTS)
+    first = find_next_tensor(tensors, "no such tensor", "right")
+    reached, waiting = {first}, [first]
+    while waiting:
+        tensor = waiting.pop()
+        for direction in ("left", "right", "up", "down"):
+            if (neighbor := find_neighbor(rows, tensor, direction)) not in reached:
+                reached.add(neighbor)
+                waiting.append(neighbor)
+    assert reached == set(tensors["tensor"].astype(str))
+
+
+def test_streams_are_the_relative_updates_with_their_kept_shares() -> None:
+    table = viz_tables.network_map(3, 2)
+    expert, sections = str(table["expert"].iloc[0]), ["embeddings", "block 0", "block 1", "no such section"]
+    stream = update_streams.sum_updates(table, expert, sections)
+    for index, section in enumerate(sections[:3]):
+        rows = table[(table["expert"] == expert) & (table["section"] == section)]
+        square, kept = rows["square"].to_numpy(), rows["kept"].to_numpy(bool)
+        assert stream.update[index] == pytest.approx(np.sqrt(square.sum() / rows["weight_square"].sum()))
+        assert stream.kept[index] == pytest.approx(square[kept].sum() / square.sum())
+        numel = rows["numel"].to_numpy(float)
+        assert stream.opposed[index] == pytest.approx(np.average(rows["opposed"], weights=numel))
+    assert stream.update[3] == 0 and stream.kept[3] == 1
+
+
+def test_a_pruned_stream_is_gray_and_a_full_one_has_no_gray() -> None:
+    table = viz_tables.network_map(2, 2)
+    first = table["expert"].iloc[0]
+    table["kept"] = table["expert"] == first
+    shapes = viz.draw("network_map", table).layout.shapes
+    fills = [shape.fillcolor for shape in shapes if shape.type == "path" and shape.line.width == 0]
+    assert fills.count("#C9CFD6") == 1 and len(fills) == 3  # both in color, and the gray of the second
+
+
+def test_the_file_has_every_value_that_the_map_shows() -> None:
+    table = viz_tables.network_map(3, 2)
+    rows = marks(viz.draw("network_map", table), ("tensor", "expert")).set_index("tensor")
+    title = QUANTITIES["saliency"].title_with_unit()
+    for record in table.to_dict("records"):
+        shown = rows.loc[str(record["tensor"]), f"{title}, {record['expert']}"]
+        assert shown == pytest.approx(record["value"], rel=1e-3)
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+@pytest.mark.parametrize("difference", [False, True])
+def test_every_quantity_is_drawn_with_gaps(quantity: str, difference: bool) -> None:
+    table = viz_tables.network_map(3, 2)
+    table["value"] = np.where(np.arange(len(table)) % 5 == 0, np.nan, np.linspace(0, 1, len(table)).round())
+    figure = viz.draw("network_map", table, quantity=quantity, difference=difference, compact=True)
+    lanes = figure.data[1]
+    per_expert = QUANTITIES[quantity].per_expert
+    assert 0 < len(lanes.x) <= len(table) // (1 if per_expert else 3)
+    assert lanes.marker.colorscale and 0 <= min(lanes.marker.color) <= max(lanes.marker.color) <= lanes.marker.cmax
+
+
+def test_a_map_of_24_blocks_and_8_experts_is_small() -> None:
+    figure = viz.draw("network_map", viz_tables.network_map(8, 24))
+    assert len(json.dumps(json.loads(figure.to_json()), separators=(",", ":"))) < MAX_BYTES
