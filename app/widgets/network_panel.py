@@ -41,12 +41,14 @@ def draw_panel(
         if not quantities:
             return
         first = network_values.choose_quantity(run, preferred)
+        keys_by_title = {QUANTITIES[key].title: key for key in quantities}
         with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-            quantity: str = st.selectbox(
-                "Map of the network", quantities, quantities.index(first), lambda key: QUANTITIES[key].title,
-                key=address.NETWORK_QUANTITY, bind=address.BIND, width=360, label_visibility="collapsed",
+            title = st.selectbox(
+                "Map of the network", keys_by_title, quantities.index(first), key=address.NETWORK_QUANTITY,
+                bind=address.BIND, width=360, label_visibility="collapsed",
             )  # fmt: skip
             by_area = st.toggle("Areas by scalars", key=address.NETWORK_AREAS, bind=address.BIND, help=KEYS_HINT)
+        quantity = keys_by_title[title]
         try:
             table = _read_table(run, other_run, quantity)
         except CheckpointError as error:

@@ -68,6 +68,24 @@ class Row(NamedTuple):
     width: float
 
 
+class PlacedRow(NamedTuple):
+    """A row of the map, with the height of its line in px above the bottom, and half the height of its streams."""
+
+    row: Row
+    line: float
+    lanes: float
+
+    @property
+    def top(self) -> float:
+        """The height of the upper edge in px."""
+        return self.line + max([box.y1 for box in self.row.boxes] + [self.lanes])
+
+    @property
+    def bottom(self) -> float:
+        """The height of the lower edge in px."""
+        return self.line + min([box.y0 for box in self.row.boxes] + [-self.lanes])
+
+
 class Heights(NamedTuple):
     """Lengths in px: from the line to a branch's boxes, and of the boxes of a branch."""
 

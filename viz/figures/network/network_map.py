@@ -17,7 +17,7 @@ from viz.figures.network import update_streams
 from viz.figures.network.quantities import MASK_SCALE, QUANTITIES
 from viz.hover import LAYER_TEXT, hover_texts
 from viz.parts import heat_maps, series
-from viz.parts.network_layout import ELSEWHERE, Box, Heights, Row, find_neighbor, lay_out_network
+from viz.parts.network_layout import ELSEWHERE, Box, Heights, PlacedRow, Row, find_neighbor, lay_out_network
 from viz.parts.tensor_columns import is_block
 
 Numbers = npt.NDArray[np.float64]
@@ -33,24 +33,6 @@ LONG_TEXT_CELLS = 1000  # cells above which hover texts leave out what the map s
 HEADER, SHORT_HEADER = f"<b>{{tensor:short}}</b><br>{LAYER_TEXT}, {{numel:count}} scalars", "<b>{tensor:short 60}</b>"
 NUMBER_FORMATS = {"percent": ".1%", "real": ".3g", "decimal": ".2f", "kept": "d"}  # of d3, for hover texts
 NAMES_IN_LINE = 2  # experts in a line of the hover text
-
-
-class PlacedRow(NamedTuple):
-    """A row of the map, with the height of its line in px above the bottom, and half the height of its streams."""
-
-    row: Row
-    line: float
-    lanes: float
-
-    @property
-    def top(self) -> float:
-        """The height of the upper edge in px."""
-        return self.line + max([box.y1 for box in self.row.boxes] + [self.lanes])
-
-    @property
-    def bottom(self) -> float:
-        """The height of the lower edge in px."""
-        return self.line + min([box.y0 for box in self.row.boxes] + [-self.lanes])
 
 
 @chart(

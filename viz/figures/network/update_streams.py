@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,7 @@ from viz import theme
 from viz.drawing import Trace, bar
 from viz.figure_text import identifier, safe_text
 from viz.parts import axes
-
-if TYPE_CHECKING:
-    from viz.figures.network.network_map import PlacedRow
+from viz.parts.network_layout import PlacedRow
 
 Numbers = npt.NDArray[np.float64]
 FAN_SHARE, JOIN_SHARE, TAIL_SHARE = 0.05, 0.03, 0.045  # of the width: where streams come together, join, and end
