@@ -119,7 +119,7 @@ def compare_with_pretrained(evidence: RunEvidence) -> RunFact | None:
     for domain, scope in (("in", IN_DOMAIN), ("out", OUT_OF_DOMAIN)):
         count, n = (int(getattr(own, f"{name}_{domain}")) for name in ("tasks", "n"))
         change = compare_averages(own, other, domain)
-        points, (low, high) = change.difference, paired.get(domain, (change.low, change.high))
+        points, (low, high) = round(change.difference, 9), paired.get(domain, (change.low, change.high))
         sample = f"{_interval_text(low, high, domain in paired)}; {plural(count, 'task')}, n = {n:,}"
         if count and low <= 0 <= high:
             phrases.append(f"shows no clear difference {scope} ({_signed(points)} points, {sample})")
@@ -162,7 +162,7 @@ def compare_with_experts(evidence: RunEvidence, *, closest: bool = False) -> Run
     tasks = [task for task in ranks if ranks[task] == max(ranks.values())]
     names, of_tasks, is_one = first_few(map(evidence.title, tasks)), plural(len(below), "task"), len(tasks) == 1
     compared, n = below[tasks[0]], sum(scores[task]["n"] for task in tasks)
-    points, low, high = compared.difference, compared.low, compared.high
+    points, low, high = round(compared.difference, 9), compared.low, compared.high
     if paired := _resample_difference(evidence, experts[tasks[0]], tasks[:1]).get("in"):
         low, high = -paired[1], -paired[0]
     opening = f"{names} {'pays' if is_one else 'pay'} most of {of_tasks}:"
@@ -175,7 +175,7 @@ def compare_with_experts(evidence: RunEvidence, *, closest: bool = False) -> Run
     if is_one and points and low <= 0 <= high:
         detail += f"; no clear difference, {_interval_text(-high, -low, bool(paired))}"
     numbers = {"below": points, "low": low, "high": high, "accuracy": compared.second, "expert": compared.first, "n": n}
-    sentence = f"{opening} {distance} {'it' if closest else 'its expert'} ({detail})."
+    sentence = f"{opening} {distance} {'its expert' if not closest else 'it' if is_one else 'them'} ({detail})."
     return RunFact(sentence, {**numbers, "tasks": len(below), "tied": len(tasks)}, task=tasks[0], expert=tasks[0])
 
 
@@ -307,7 +307,7 @@ def _section_text(section: str) -> str:
 
 
 def _interval_text(low: float, high: float, is_paired: bool) -> str:
-    return f"95% interval{' of pairs' if is_paired else ''} {_signed(low)} to {_signed(high)}"
+    return f"{'paired ' if is_paired else ''}95% interval {_signed(low)} to {_signed(high)}"
 
 
 def _signed(points: float) -> str:
