@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 MAX_SENTENCES = 6
 IN_DOMAIN, OUT_OF_DOMAIN = "in domain", "out of domain"  # also the averages in tables of changes
-COEFFICIENT_COLUMNS = {"expert", "tensor", "coefficient"}
 MIN_MODELS = 1.01  # the smallest stored size that is told, in models
 
 
@@ -100,8 +99,7 @@ def describe_masks(evidence: RunEvidence) -> RunFact | None:
         return None
     by_tensor = holder.table(SALIENCY).groupby("tensor", sort=False)
     numel, by_any, by_all = by_tensor["numel"].first(), by_tensor["final"].any(), by_tensor["final"].all()
-    kept, common, n = int(by_any.sum()), int(by_all.sum()), int(numel.sum())
-    share = float(numel[by_any].sum() / n)
+    kept, common, n, share = int(by_any.sum()), int(by_all.sum()), int(numel.sum()), numel[by_any].sum() / numel.sum()
     whose = f" for at least one expert, {common} for all" if common < kept else ""
     sentence = f"It keeps {kept} of {plural(len(numel), 'tensor')}{whose}: {share:.1%} of {n:,} scalars."
     return RunFact(sentence, {"kept": kept, "common": common, "tensors": len(numel), "share": share, "n": n})
@@ -182,7 +180,7 @@ def compare_with_experts(evidence: RunEvidence, *, closest: bool = False) -> Run
 def describe_coefficients(evidence: RunEvidence) -> RunFact | None:
     """The range of the learned coefficients, and the expert with the largest; pruned tensors have none."""
     run = evidence.run
-    names = [n for n in run.tables if n.startswith("coefficients") and set(run.columns(n)) >= COEFFICIENT_COLUMNS]
+    names = [n for n in run.tables if n.startswith("coefficients") and {"expert", "tensor"} <= set(run.columns(n))]
     rows = run.table(names[0]).dropna(subset=["coefficient"]) if names else None
     if rows is None or (rows := rows[~rows["pruned"].astype(bool)] if "pruned" in rows else rows).empty:
         return None
