@@ -36,6 +36,7 @@ SECTIONS = {
         ("learning", "Learning", "model_training", "What merges learn from images: coefficients, masks and modules."),
     ],
     "Results": [
+        ("run", "Run", "hub", "One run on one page: what the merge did, where in the network, and at what cost."),
         ("scores", "Scores", "monitoring", "Accuracy in and out of domain, run by run, task by task."),
         ("sweeps", "Sweeps", "tune", "A recipe at many values: which to use, and what it costs out of domain."),
         ("compare", "Compare", "compare", "Two runs: recipes, scores, charts with their difference, image by image."),

@@ -51,6 +51,17 @@ def draw_page_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dar
     return _encode_arrays(with_strip, plain_figure | {"layout": with_strip.layout.to_plotly_json()})
 
 
+def draw_small_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool, height: int) -> go.Figure:
+    """The figure ``height`` px high, without its legend. Shared: do not change it."""
+    import plotly.graph_objects as go
+
+    plain_figure = draw_figure(key, table, options, dark).to_dict()
+    layout = plain_figure["layout"] | {"height": height, "showlegend": False}
+    layout["margin"] = layout.get("margin", {}) | {"t": 8}
+    small = go.Figure([], layout, _validate=False)
+    return _encode_arrays(small, plain_figure | {"layout": layout})
+
+
 def _encode_arrays(result: go.Figure, plain_figure: dict[str, Any]) -> go.Figure:
     """The figure whose ``to_dict``, which Streamlit calls at every rerun, returns ``plain_figure`` without work.
 

@@ -110,6 +110,20 @@ def draw_live_chart(
         st.caption(explain_words(caption, suffix))
 
 
+def draw_small_chart(key: str, table: pd.DataFrame, height: int, **options: Any) -> None:
+    """Draw a chart under its question, ``height`` px high, without legend and downloads, as a door to its own page."""
+    from viz import theme
+    from viz.chart_registry import find
+
+    if view_state.is_single_chart():
+        return
+    table, options, _ = expert_names.show_names(table, options)
+    figure = figures.draw_small_figure(key, table, options, view_state.has_dark_ground(), height)
+    st.markdown(f"**{find(key).question}**")
+    config = theme.config(key) | {"displayModeBar": False}
+    st.plotly_chart(figure, theme=None, key=f"small_{key}", config=config, alt=figure.layout.meta["alt"])
+
+
 def _draw_picture(
     chart: ShownChart, gesture: Gesture, suffix: str, stage: chart_stage.ChartStage | None = None
 ) -> None:

@@ -1,0 +1,69 @@
+"""Run: one merge on one page, with what it did in sentences, the map of the network, and small pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import permissions
+from app.reading import page_data, recipes
+from app.session import pages, run_choice
+from app.views.report import first_views
+from app.views.runs import run_summary
+from app.widgets import network_panel, page_parts, run_picker
+from merging.base.modes import VisitorAction
+from merging.study.runs.run import Run
+from viz.figure_text import percent
+
+FIRST_RUN_PRESETS = ("task_arithmetic_lwptv",)  # presets of the run that is shown at first, if such a run is stored
+FIRST_QUANTITIES = ("final_mask", "coefficient", "factor", "drift", "moved", "kept_share")
+
+
+def draw_actions(run: Run, runs: Sequence[Run], stored: Sequence[Run]) -> None:
+    """The runs before and after this one, and what can be done with it."""
+    position = next(index for index, one in enumerate(runs) if one.id == run.id)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        for label, icon, other in (("Previous", "arrow_back", position - 1), ("Next", "arrow_forward", position + 1)):
+            is_there = 0 <= other < len(runs)
+            st.button(
+                label, icon=f":material/{icon}:", type="tertiary", disabled=not is_there, key=f"turn_{label}",
+                on_click=run_choice.pick_run, args=(runs[other].id if is_there else "",),
+            )  # fmt: skip
+        page_parts.draw_page_link(pages.COMPARE, "Compare", "compare", run=run.id)
+        if permissions.is_allowed(VisitorAction.EXPORT):
+            page_parts.draw_page_link(pages.MODELS, "Export", "output", models_view="runs", selected_runs=run.id)
+        st.button(
+            "Report with all of it", icon=":material/note_add:", type="tertiary", key="report_run",
+            on_click=first_views.add_views, args=(run, stored),
+        )  # fmt: skip
+        run_picker.draw_recipe_button(run, "run")
+
+
+def describe_result(run: Run, stored: Sequence[Run]) -> str:
+    """The averages of a run in lines, for the end of the streams on the map."""
+    summary = page_data.summary(run, stored)
+    if summary is None:
+        return "merged"
+    return (
+        f"merged\nin {percent(summary.in_domain)}\nout {percent(summary.out_of_domain)}\nH {percent(summary.h_score)}"
+    )
+
+
+def main() -> None:
+    """The chosen run."""
+    stored = page_data.stored_runs()
+    runs = page_data.list_merges(stored)
+    first = next(iter(recipes.preset_runs(FIRST_RUN_PRESETS, runs)), None)
+    if (picked := run_picker.pick_run(runs, first)) is None:
+        return
+    run, _ = picked
+    draw_actions(run, runs, stored)
+    network_panel.draw_panel(run, FIRST_QUANTITIES, compact=False, result=describe_result(run, stored))
+    run_summary.draw_story(run, stored)
+    run_summary.draw_pictures(run, runs, stored)
+
+
+page_parts.draw_heading("Run", "What one merge did: in sentences, on the map of the network, and in small pictures.")
+main()
+page_parts.draw_link()
