@@ -55,12 +55,20 @@ def main() -> None:
     stored = page_data.stored_runs()
     runs = page_data.list_merges(stored)
     first = next(iter(recipes.preset_runs(FIRST_RUN_PRESETS, runs)), None)
-    if (picked := run_picker.pick_run(runs, first)) is None:
+    picker_side, actions_side = st.columns([2, 3], vertical_alignment="bottom")
+    with picker_side:
+        picked = run_picker.pick_run(runs, first, draw_text=lambda run: None)
+    if picked is None:
         return
     run, _ = picked
-    draw_actions(run, runs, stored)
-    network_panel.draw_panel(run, FIRST_QUANTITIES, compact=False, result=describe_result(run, stored))
-    run_summary.draw_story(run, stored)
+    with actions_side:
+        draw_actions(run, runs, stored)
+    run_picker.draw_run(run)
+    map_side, story_side = st.columns([13, 7], gap="medium")
+    with map_side:
+        network_panel.draw_panel(run, FIRST_QUANTITIES, compact=False, result=describe_result(run, stored))
+    with story_side:
+        run_summary.draw_story(run, stored)
     run_summary.draw_pictures(run, runs, stored)
 
 

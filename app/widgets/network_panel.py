@@ -67,7 +67,7 @@ def draw_map(run: Run, table: pd.DataFrame, quantity: str, *, other_run: Run | N
         selection.note_shown(address.TENSOR)
     runs = [run, other_run] if other_run else [run]
     chart_view.draw_chart(
-        CHART, table, name=f"network_{quantity}_{run.id[:8]}", question_drawn=bool(options.get("compact")),
+        CHART, table, name=f"network_{quantity}_{run.id[:8]}", question_drawn=True,
         on_click=_choose_clicked, quantity=quantity, difference=other_run is not None, experts=list(run.experts),
         selected=tensor or None, sources=runs, **options,
     )  # fmt: skip

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import streamlit as st
 
 from app import page_text
 from app.reading import measurements, page_data, score_tables
-from app.session import address, click_errors, pages
+from app.session import address, benchmark_choice, click_errors, pages
 from app.views.drift import by_depth
 from app.widgets import chart_view, page_parts
 from app.widgets.jobs import missing_box
@@ -20,10 +21,9 @@ from merging.study.run_story import RunEvidence, RunFact, tell_story
 from merging.study.runs.run import Run, have_same_models
 
 PICTURE_PX = 236  # height of a small picture
-SHOWN_ON = {  # key of a page in facts -> path, icon
-    "masks": (pages.MASKS, "grid_on"), "scores": (pages.SCORES, "monitoring"), "drift": (pages.DRIFT, "moving"),
-    "learning": (pages.LEARNING, "model_training"), "compare": (pages.COMPARE, "compare"),
-    "conflicts": (pages.CONFLICTS, "call_split"),
+TITLES = {  # path of a page -> title of links to it
+    "masks": "Masks", "scores": "Scores", "drift": "Drift", "learning": "Learning", "compare": "Compare",
+    "conflicts": "Conflicts",
 }  # fmt: skip
 VIEW_KEYS = {
     "scores": address.SCORES_VIEW, "drift": address.DRIFT_VIEW, "learning": address.LEARNING_VIEW,
@@ -47,25 +47,26 @@ def read_story(run: Run, stored: Sequence[Run]) -> list[RunFact]:
 def draw_story(run: Run, stored: Sequence[Run]) -> None:
     """The sentences, each with a link to the view that shows the same, and an offer to measure what is missing."""
     facts = read_story(run, stored)
-    for number, fact in enumerate(fact for fact in facts if fact.sentence):
-        with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"fact_{number}"):
-            st.markdown(page_text.safe_text(fact.sentence, 600), width="stretch")
-            _draw_fact_link(fact, run)
+    lines = [
+        f"- {page_text.safe_text(fact.sentence, 600)} [{TITLES[fact.page]}]({_link_fact(fact, run, stored)})"
+        for fact in facts
+        if fact.sentence
+    ]
+    with st.container(key="story"):
+        st.markdown("\n".join(lines))
     _offer_measurements(run, list(dict.fromkeys(fact.measurement for fact in facts if fact.measurement)))
 
 
-def _draw_fact_link(fact: RunFact, run: Run) -> None:
-    path, icon = SHOWN_ON[fact.page]
-    query = {address.RUN: run.id}
-    if fact.page in ("scores", "drift"):
-        query = {address.RUNS: run.id}
-    if fact.page == "compare" and (reference := page_data.references(run.benchmark, page_data.stored_runs())):
-        query |= {address.RUN_B: reference["pretrained"].id} if "pretrained" in reference else {}
-    if fact.view and fact.page in VIEW_KEYS:
-        query[VIEW_KEYS[fact.page]] = fact.view
+def _link_fact(fact: RunFact, run: Run, stored: Sequence[Run]) -> str:
+    """The address of the view that shows a fact."""
+    query = {address.RUNS if fact.page in ("scores", "drift") else address.RUN: run.id, **benchmark_choice.link_query()}
+    pretrained = page_data.references(run.benchmark, stored).get("pretrained")
+    if fact.page == "compare" and pretrained is not None:
+        query[address.RUN_B] = pretrained.id
+    query |= {VIEW_KEYS[fact.page]: fact.view} if fact.view and fact.page in VIEW_KEYS else {}
     query |= {address.TENSOR: fact.tensor} if fact.tensor else {}
     query |= {address.EXPERT: fact.task or fact.expert} if fact.task or fact.expert else {}
-    page_parts.draw_page_link(path, "See", icon, **query)
+    return f"{fact.page}?{urlencode(query)}"
 
 
 def _offer_measurements(run: Run, keys: Sequence[str]) -> None:
