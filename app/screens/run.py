@@ -19,6 +19,8 @@ from viz.figure_text import percent
 FIRST_RUN_PRESETS = ("task_arithmetic_lwptv",)  # presets of the run that is shown at first, if such a run is stored
 FIRST_QUANTITIES = ("final_mask", "coefficient", "factor", "drift", "moved", "kept_share")
 
+PICKER_PX, MAP_PX, STORY_PX = 400, 650, 350
+
 
 def draw_actions(run: Run, runs: Sequence[Run], stored: Sequence[Run]) -> None:
     """The runs before and after this one, and what can be done with it."""
@@ -55,21 +57,23 @@ def main() -> None:
     stored = page_data.stored_runs()
     runs = page_data.list_merges(stored)
     first = next(iter(recipes.preset_runs(FIRST_RUN_PRESETS, runs)), None)
-    picker_side, actions_side = st.columns([2, 3], vertical_alignment="bottom")
-    with picker_side:
-        picked = run_picker.pick_run(runs, first, draw_text=lambda run: None)
-    if picked is None:
-        return
-    run, _ = picked
-    with actions_side:
-        draw_actions(run, runs, stored)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        with st.container(width=PICKER_PX):
+            picked = run_picker.pick_run(runs, first, draw_text=lambda run: None)
+        if picked is None:
+            return
+        run, _ = picked
+        with st.container(width="content"):
+            draw_actions(run, runs, stored)
     run_picker.draw_run(run)
-    map_side, story_side = st.columns([13, 7], gap="medium")
-    with map_side:
-        network_panel.draw_panel(run, FIRST_QUANTITIES, compact=False, result=describe_result(run, stored))
-    with story_side:
-        run_summary.draw_story(run, stored)
+    facts = run_summary.read_story(run, stored)
+    with st.container(horizontal=True, gap="medium"):  # one below the other on a narrow page
+        with st.container(width=MAP_PX):
+            network_panel.draw_panel(run, FIRST_QUANTITIES, compact=False, result=describe_result(run, stored))
+        with st.container(width=STORY_PX):
+            run_summary.draw_story(facts, run, stored)
     run_summary.draw_pictures(run, runs, stored)
+    run_summary.offer_measurements(facts, run)
 
 
 page_parts.draw_heading("Run", "What one merge did: in sentences, on the map of the network, and in small pictures.")

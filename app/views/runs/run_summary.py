@@ -44,9 +44,8 @@ def read_story(run: Run, stored: Sequence[Run]) -> list[RunFact]:
     return _tell_story_cached((run.id, len(stored), page_data.current_digest(), *found), run, stored)
 
 
-def draw_story(run: Run, stored: Sequence[Run]) -> None:
-    """The sentences, each with a link to the view that shows the same, and an offer to measure what is missing."""
-    facts = read_story(run, stored)
+def draw_story(facts: Sequence[RunFact], run: Run, stored: Sequence[Run]) -> None:
+    """The sentences, each with a link to the view that shows the same."""
     lines = [
         f"- {page_text.safe_text(fact.sentence, 600)} [{TITLES[fact.page]}]({_link_fact(fact, run, stored)})"
         for fact in facts
@@ -54,7 +53,6 @@ def draw_story(run: Run, stored: Sequence[Run]) -> None:
     ]
     with st.container(key="story"):
         st.markdown("\n".join(lines))
-    _offer_measurements(run, list(dict.fromkeys(fact.measurement for fact in facts if fact.measurement)))
 
 
 def _link_fact(fact: RunFact, run: Run, stored: Sequence[Run]) -> str:
@@ -69,8 +67,9 @@ def _link_fact(fact: RunFact, run: Run, stored: Sequence[Run]) -> str:
     return f"{fact.page}?{urlencode(query)}"
 
 
-def _offer_measurements(run: Run, keys: Sequence[str]) -> None:
-    """One box for all measurements that the sentences lack, with one button."""
+def offer_measurements(facts: Sequence[RunFact], run: Run) -> None:
+    """One box for all measurements that the sentences lack, with one button; draws nothing if none is missing."""
+    keys = list(dict.fromkeys(fact.measurement for fact in facts if fact.measurement))
     newest = {job.kind: job for job in reversed(page_data.job_queue().list_benchmark_jobs()) if job.subject == run.id}
     items = [(key, newest.get(key)) for key in keys]
 

@@ -263,8 +263,12 @@ def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], result: str, has_streams: 
         for section in placed.row.sections:
             if section.name not in hidden:
                 words = {"embeddings": "input"}.get(section.label, section.label)
-                middle = (section.x0 + section.x1) / 2 * UNIT
-                fig.add_annotation(x=middle, y=placed.bottom * PX, text=safe_text(words, 16), yanchor="top", font=faded)
+                # beside the blocks' numbers, also where columns are narrow
+                share, anchor = {"input": (1, "right"), "output": (0, "left")}.get(words, (0.5, "center"))
+                fig.add_annotation(
+                    x=(section.x0 + share * (section.x1 - section.x0)) * UNIT, y=placed.bottom * PX, yanchor="top",
+                    text=safe_text(words, 16), xanchor=anchor, font=faded,
+                )  # fmt: skip
         if name := placed.row.name:
             bold = f"<b>{safe_text(name, 40)}</b>"
             fig.add_annotation(x=0, y=placed.top * PX, text=bold, xanchor="left", yanchor="bottom")
