@@ -1,4 +1,4 @@
-"""Home: what Mergescope is, links into live views, and the library of runs. No chart, so that it loads fast."""
+"""Home: the map of one merge under a slider, the ways to begin, and the library of runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import streamlit as st
 from app import page_text
 from app.reading import imported_runs, offered_lessons, page_data, samples
 from app.session import address, pages
-from app.views.runs import run_order
+from app.views.runs import first_picture, run_order
 from app.widgets import page_parts
 from merging.study.runs.run import PRECOMPUTED, Run
 from merging.study.score_table import H_SCORE, INSIDE, MEAN, OUTSIDE
@@ -18,70 +18,20 @@ IMPORTED_HELP = "Mean {} over tasks, imported from a file or another program; no
 
 page_parts.draw_heading(
     "Mergescope",
-    "Mergescope merges fine-tuned CLIP vision experts into one model. It shows what the merge did to the network: "
-    "which layers were kept and which were masked, and what that cost. Everything runs on this machine, on a bundled "
-    "benchmark of real images or on your own checkpoints.",
+    "Merges fine-tuned CLIP vision experts into one model, and shows what the merge did to the network and what that "
+    "cost. Everything runs on this machine.",
 )
 
 stored = page_data.stored_runs()
 runs = page_data.list_merges(stored)
-if lesson := offered_lessons.lessons().get("why_merging_hurts"):
-    FIRST_CARD = (
-        "Guess first, then see what merging does to accuracy and to features, and read why: a lesson of "
-        f"{lesson.minutes} minutes.",
-        (
-            offered_lessons.step_page(lesson, 1),
-            "Begin the lesson",
-            "school",
-            {address.LESSON: lesson.key, address.STEP: "1"},
-        ),
-    )
-else:
-    FIRST_CARD = (
-        "Accuracy on the merged tasks by the number of merged experts, method by method.",
-        (pages.CONFLICTS, "Open Conflicts", "call_split", {address.CONFLICTS_VIEW: "number of tasks"}),
-    )
-CARDS = (  # title, text, and page, label, icon and query of the link
-    ("See why merging hurts", *FIRST_CARD),
-    (
-        "Look inside a merge",
-        "Which tensors are salient for each expert, and which does the merge keep? Move the prune ratio to see.",
-        (pages.MASKS, "Open Masks", "grid_on", {}),
-    ),
-    (
-        "Which merge wins out of domain?",
-        "In-domain and out-of-domain accuracy of several merges, with the pretrained model and the experts.",
-        (pages.SCORES, "Open Scores", "monitoring", {}),
-    ),
-    (
-        "How far do features drift?",
-        "Layer by layer, how far the merged model's features move from each expert's, and what accuracy that costs.",
-        (pages.DRIFT, "Open Drift", "moving", {}),
-    ),
-    (
-        "Merge eight experts",
-        "Choose experts, chain edits and one merge, press Run. On the bundled benchmark it takes seconds.",
-        (pages.MERGE, "Open Merge", "merge", {"chain": "lwptv;ties"}),
-    ),
-    (
-        "What does each method do?",
-        "Every edit, merge and adapt with its formula, its parameters, and published figures next to ours.",
-        (pages.METHODS, "Open Methods", "menu_book", {}),
-    ),
-)
-with st.grid(3, min_column_width=220):
-    for title, sentence, (page, label, icon, query) in CARDS:
-        with st.container(border=True, height="stretch"):
-            st.markdown(f"**{title}**")
-            st.markdown(sentence)
-            page_parts.draw_page_link(page, label, icon, **query)
-with st.container(border=True, horizontal=True, vertical_alignment="center"):
-    st.markdown(
-        "**Your own experts**: choose your checkpoints, from any tool, and your images. See at once which models fit "
-        "together, merge them, and export the result.",
-        width="stretch",
-    )
-    page_parts.draw_page_link(pages.MODELS, "Open Models & runs", "inventory_2")
+first_picture.draw_picture(runs)
+with st.container(horizontal=True, gap="medium"):
+    page_parts.draw_page_link(pages.MERGE, "Merge eight experts", "merge", chain="lwptv;ties")
+    if lesson := offered_lessons.lessons().get("why_merging_hurts"):
+        begin = {address.LESSON: lesson.key, address.STEP: "1"}
+        label = f"Take a lesson of {lesson.minutes} minutes: why merging hurts"
+        page_parts.draw_page_link(offered_lessons.step_page(lesson, 1), label, "school", **begin)
+    page_parts.draw_page_link(pages.MODELS, "Your own experts", "inventory_2")
 
 
 COLUMN_WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
@@ -117,7 +67,7 @@ def draw_run(run: Run) -> None:
         elif means:
             column.markdown(f"◇ {percent(means[name][0])}" if name in means else "—", help=IMPORTED_HELP.format(metric))
     with links, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
-        page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=run.id)
+        page_parts.draw_page_link(pages.RUN, "Open", "hub", run=run.id)
         if summary is not None or means:
             page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring", runs=run.id)
 

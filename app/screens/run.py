@@ -14,7 +14,6 @@ from app.views.runs import run_summary
 from app.widgets import network_panel, page_parts, run_picker
 from merging.base.modes import VisitorAction
 from merging.study.runs.run import Run
-from viz.figure_text import percent
 
 FIRST_RUN_PRESETS = ("task_arithmetic_lwptv",)  # presets of the run that is shown at first, if such a run is stored
 FIRST_QUANTITIES = ("final_mask", "coefficient", "factor", "drift", "moved", "kept_share")
@@ -42,16 +41,6 @@ def draw_actions(run: Run, runs: Sequence[Run], stored: Sequence[Run]) -> None:
         run_picker.draw_recipe_button(run, "run")
 
 
-def describe_result(run: Run, stored: Sequence[Run]) -> str:
-    """The averages of a run in lines, for the end of the streams on the map."""
-    summary = page_data.summary(run, stored)
-    if summary is None:
-        return "merged"
-    return (
-        f"merged\nin {percent(summary.in_domain)}\nout {percent(summary.out_of_domain)}\nH {percent(summary.h_score)}"
-    )
-
-
 def main() -> None:
     """The chosen run."""
     stored = page_data.stored_runs()
@@ -69,7 +58,9 @@ def main() -> None:
     facts = run_summary.read_story(run, stored)
     with st.container(horizontal=True, gap="medium"):  # one below the other on a narrow page
         with st.container(width=MAP_PX):
-            network_panel.draw_panel(run, FIRST_QUANTITIES, compact=False, result=describe_result(run, stored))
+            network_panel.draw_panel(
+                run, FIRST_QUANTITIES, compact=False, result=run_summary.describe_result(run, stored)
+            )
         with st.container(width=STORY_PX):
             run_summary.draw_story(facts, run, stored)
     run_summary.draw_pictures(run, runs, stored)

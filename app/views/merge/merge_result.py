@@ -44,6 +44,7 @@ def draw_result(run: Run, stored_runs: Sequence[Run]) -> None:
         for sentence in page_text.marks_in_words([run]):
             st.caption(sentence)
         with st.container(horizontal=True, vertical_alignment="center"):
+            page_parts.draw_page_link(pages.RUN, "Open the run", "hub", run=run.id)
             page_parts.draw_page_link(pages.MASKS, "See its masks", "grid_on", run=run.id)
             if run.adapted_on:
                 page_parts.draw_page_link(pages.LEARNING, "See what it learned", "model_training", run=run.id)

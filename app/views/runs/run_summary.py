@@ -19,6 +19,7 @@ from merging.base.text import duration_text
 from merging.study.analysis.measurement_registry import find_measurement
 from merging.study.run_story import RunEvidence, RunFact, tell_story
 from merging.study.runs.run import Run, have_same_models
+from viz.figure_text import percent
 
 PICTURE_PX = 236  # height of a small picture
 TITLES = {  # path of a page -> title of links to it
@@ -92,6 +93,16 @@ def _start_measuring(keys: Sequence[str], run_id: str) -> None:
     """Callback: start these measurements of the run."""
     for key in keys:
         page_data.job_queue().measure(key, run_id)
+
+
+def describe_result(run: Run, stored: Sequence[Run]) -> str:
+    """The averages of a run in lines, for the end of the streams on the map."""
+    summary = page_data.summary(run, stored)
+    if summary is None:
+        return "merged"
+    return (
+        f"merged\nin {percent(summary.in_domain)}\nout {percent(summary.out_of_domain)}\nH {percent(summary.h_score)}"
+    )
 
 
 def draw_pictures(run: Run, runs: Sequence[Run], stored: Sequence[Run]) -> None:
