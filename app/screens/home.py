@@ -24,7 +24,7 @@ page_parts.draw_heading(
 
 stored = page_data.stored_runs()
 runs = page_data.list_merges(stored)
-first_picture.draw_picture(runs)
+first_picture.draw_picture(runs, stored)
 with st.container(horizontal=True, gap="medium"):
     page_parts.draw_page_link(pages.MERGE, "Merge eight experts", "merge", chain="lwptv;ties")
     if lesson := offered_lessons.lessons().get("why_merging_hurts"):

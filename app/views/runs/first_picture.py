@@ -24,22 +24,22 @@ PRESETS = ("task_arithmetic_lwptv",)  # presets of the run that is shown, if suc
 QUANTITY, SLIDER_KEY = "final_mask", "first_ratio"
 
 
-def draw_picture(runs: Sequence[Run]) -> None:
-    """Draw the map of the first run that pruned tensors; draws nothing if there is none."""
+def draw_picture(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+    """Draw the map of the first of these runs that pruned tensors; draws nothing if there is none."""
     candidates = recipes.preset_runs(PRESETS, runs) or [run for run in runs if page_data.SALIENCY in run.tables]
     if candidates:
-        _draw_map(candidates[0], list(runs))
+        _draw_map(candidates[0], list(stored))
 
 
 @guarded_fragment
-def _draw_map(run: Run, runs: list[Run]) -> None:
+def _draw_map(run: Run, stored_runs: list[Run]) -> None:
     """The slider, the map with the masks at its ratio, and a sentence; nothing is computed but the masks."""
     from merging.methods.shared.saliency import apply_ratio, join_thirds
     from merging.recipes.presets import read_settings
 
     ratio, shares_masks = read_settings(run.recipe)
     try:
-        stored, _ = page_data.saliency(run, runs)
+        stored, _ = page_data.saliency(run, stored_runs)
         table = network_values.read_map(run, QUANTITY)
     except MergingError:  # the list below names what is damaged
         return
@@ -50,7 +50,9 @@ def _draw_map(run: Run, runs: list[Run]) -> None:
     kept = masks.reindex(list(zip(table["tensor"], table["expert"], strict=True))).fillna(False).to_numpy(bool)
     table = table.assign(value=kept.astype(float), kept=kept)
     st.markdown(_describe_masks(table, len(run.experts)))
-    result = run_summary.describe_result(run, runs) if chosen == ratio else "merged"  # scores are those of the run
+    result = (
+        run_summary.describe_result(run, stored_runs) if chosen == ratio else "merged"
+    )  # scores are those of the run
     network_panel.draw_map(run, table, QUANTITY, result=result)
     page_parts.draw_page_link(pages.RUN, f"Open this run: {page_text.run_label(run)}", "hub", run=run.id)
 
@@ -67,6 +69,6 @@ def _describe_masks(table: pd.DataFrame, experts: int) -> str:
     end = f" Nothing is kept of {page_text.join_words(pruned)}." if pruned else ""
     return (
         f"{plural(experts, 'expert')} become one model. Of their updates it takes over **{len(kept)} of "
-        f"{plural(len(tensors), 'tensor')}**, {percent(share)} of the scalars; gray ones stay pretrained.{end} Move the "
-        "slider."
+        f"{plural(len(tensors), 'tensor')}**, {percent(share)} of the scalars; gray ones stay pretrained.{end} Move "
+        "the slider."
     )
