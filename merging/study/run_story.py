@@ -224,9 +224,7 @@ def find_drifting_block(evidence: RunEvidence, stored: StoredMeasurement) -> Run
 
 def find_best_reset(evidence: RunEvidence, stored: StoredMeasurement) -> RunFact | None:
     """The block or tensor that gains most when it is put back to pretrained, out of domain if there are such tasks."""
-    changes = stored.table("changes").sort_values(
-        "level", kind="stable"
-    )  # among equal changes, a block before a tensor
+    changes = stored.table("changes").sort_values("level", kind="stable")  # of equal changes a block before a tensor
     rows, scope = _select_average(changes[changes["level"].isin(["block", "tensor"])], "change")
     if rows.empty:
         return None
