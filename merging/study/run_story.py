@@ -151,7 +151,8 @@ def _resample_difference(evidence: RunEvidence, other: Run, tasks: Sequence[str]
 def compare_with_experts(evidence: RunEvidence, *, closest: bool = False) -> RunFact | None:
     """The task furthest below its own expert, or closest to it, unless all are equally close; equal ones are tied."""
     scores, experts = read_scores(evidence.run), {run.experts[0]: run for run in evidence.references("expert")}
-    pairs = {task: (read_scores(expert).get(task), scores.get(task)) for task, expert in experts.items()}
+    merged = [task for task in evidence.run.experts if task in experts]  # in the run's order, which decides ties
+    pairs = {task: (read_scores(experts[task]).get(task), scores.get(task)) for task in merged}
     counts = {task: [(score["correct"], score["n"]) for score in pair if score] for task, pair in pairs.items()}
     below = {task: compare_shares(pair[0], pair[1], "") for task, pair in counts.items() if len(pair) == 2}
     ranks = {task: round(-abs(c.difference) if closest else c.difference, 9) for task, c in below.items()}
@@ -224,9 +225,7 @@ def find_drifting_block(evidence: RunEvidence, stored: StoredMeasurement) -> Run
 
 def find_best_reset(evidence: RunEvidence, stored: StoredMeasurement) -> RunFact | None:
     """The block or tensor that gains most when it is put back to pretrained, out of domain if there are such tasks."""
-    changes = stored.table("changes").sort_values(
-        "level", kind="stable"
-    )  # among equal changes, a block before a tensor
+    changes = stored.table("changes").sort_values("level", kind="stable")  # of equal changes a block before a tensor
     rows, scope = _select_average(changes[changes["level"].isin(["block", "tensor"])], "change")
     if rows.empty:
         return None
