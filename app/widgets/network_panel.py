@@ -62,14 +62,17 @@ def draw_panel(
 
 def draw_map(run: Run, table: pd.DataFrame, quantity: str, *, other_run: Run | None = None, **options: Any) -> None:
     """Draw the chart of a table of ``network_values``, with the chosen tensor outlined."""
+    from viz.figures.network.quantities import QUANTITIES
+
     tensor = selection.chosen_value(address.TENSOR)
     if tensor in set(table["tensor"]):
         selection.note_shown(address.TENSOR)
     runs = [run, other_run] if other_run else [run]
+    shown = QUANTITIES[quantity].title_with_unit(other_run is not None)
     chart_view.draw_chart(
         CHART, table, name=f"network_{quantity}_{run.id[:8]}", question_drawn=True,
         on_click=_choose_clicked, quantity=quantity, difference=other_run is not None, experts=list(run.experts),
-        selected=tensor or None, sources=runs, **options,
+        selected=tensor or None, sources=runs, description=f"{shown}, tensor by tensor.", **options,
     )  # fmt: skip
     keys = _register_listener()(key="network_keys", data={"panel": PANEL_KEY}, on_move_change=lambda: None, height=0)
     if keys.move:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import viz_tables
 from compared_runs import EMR, FEW, LWPTV, TIES, TIES_NAMED, link_to_both, read_warnings
-from page_harness import press, runs, words
+from page_harness import chart_specs, press, runs, words
 from streamlit.testing.v1 import AppTest
 
 from app.reading import page_data, score_tables
@@ -163,7 +163,7 @@ def test_drift_shows_one_set(open_app: Any, compared: Path) -> None:
     at = open_app("drift", compared, runs=",".join(known[title].id for title in (FEW, TIES)))
     assert not at.exception
     assert "**1** of the chosen runs merges other experts" in words(at)
-    names = {trace.get("name") for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
+    names = {trace.get("name") for trace in json.loads(chart_specs(at)[0])["data"]}
     assert FEW in names and TIES_NAMED not in names
 
 

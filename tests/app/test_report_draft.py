@@ -14,7 +14,7 @@ import pytest
 import viz_tables
 from damage import damage_bytes
 from faulty_disk import fail_writing
-from page_harness import press, serve_several
+from page_harness import find_buttons, press, serve_several
 from page_harness import words as escaped
 from streamlit.testing.v1 import AppTest
 
@@ -45,7 +45,7 @@ def token(at: AppTest) -> str:
 
 
 def labels(at: AppTest) -> list[str]:
-    return [button.label for button in at.button if button.label in (ADD, IN)]
+    return [button.label for button in find_buttons(at, ADD, IN)]
 
 
 def field(at: AppTest, name: str) -> Any:

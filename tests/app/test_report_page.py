@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import tiny_library
 import viz_tables
-from page_harness import charts, words
+from page_harness import charts, find_buttons, words
 from streamlit.testing.v1 import AppTest
 
 from app import page_text
@@ -24,7 +24,7 @@ ADD, IN = "Add to report", "In the report"
 
 
 def button(at: AppTest, label: str, place: int = 0) -> Any:
-    return [found for found in at.button if found.label == label][place]
+    return find_buttons(at, label)[place]
 
 
 def draft(at: AppTest) -> ReportDraft:
@@ -95,12 +95,12 @@ def test_a_view_is_looked_at_on_the_page(open_app: Any, library: Any) -> None:
 
 def test_the_button_knows_the_very_view(open_app: Any, library: Any) -> None:
     at = open_app("masks", library)
-    assert [found.label for found in at.button if found.label in (ADD, IN)] == [ADD, ADD]
+    assert [found.label for found in find_buttons(at, ADD, IN)] == [ADD, ADD]
     assert charts(at) == 2
     button(at, ADD).click().run()
-    assert [found.label for found in at.button if found.label in (ADD, IN)] == [IN, ADD]
+    assert [found.label for found in find_buttons(at, ADD, IN)] == [IN, ADD]
     at.slider(key="ratio").set_value(0.31).run()
-    assert [found.label for found in at.button if found.label in (ADD, IN)] == [ADD, ADD]
+    assert [found.label for found in find_buttons(at, ADD, IN)] == [ADD, ADD]
     button(at, ADD).click().run()
     assert len(draft(at).views) == 2
     button(at, IN).click().run()
@@ -123,7 +123,7 @@ def test_what_belongs_to_a_run_is_added_by_one_click(open_app: Any, library: Any
     assert set(draft(at).sources) == {pruned.id, plain.id}
     go(at, "masks")
     at.selectbox(key="picker").set_value(pruned.id).run()
-    assert [found.label for found in at.button if found.label in (ADD, IN)] == [IN, IN]  # as the page shows them
+    assert [found.label for found in find_buttons(at, ADD, IN)] == [IN, IN]  # as the page shows them
 
 
 def test_what_a_view_tells(open_app: Any, library: Any) -> None:

@@ -69,8 +69,13 @@ def chart_specs(at: AppTest) -> list[str]:
 
 
 def press(at: AppTest, label: str) -> AppTest:
-    """Click the button of that label."""
-    return next(button for button in at.button if button.label == label).click().run()
+    """Click the button of that label, not that of the map above the view."""
+    return find_buttons(at, label)[0].click().run()
+
+
+def find_buttons(at: AppTest, *labels: str) -> list[Any]:
+    """The buttons with one of these labels, without those of the map of the network above the view."""
+    return [button for button in at.button if button.label in labels and button.key != "in_report_network_map"]
 
 
 def run_until_idle(at: AppTest) -> AppTest:

@@ -75,7 +75,7 @@ from viz_tables.masks import kept_share, manual_canvas, saliency_matrix, salienc
 from viz_tables.network import network_map
 from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
-from viz_tables.runs import lineage
+from viz_tables.runs import lineage, run_plane
 from viz_tables.scores import given_scores, id_ood_scatter, plugin_arrows, storage, task_accuracy
 from viz_tables.sweeps import sweep_contour, sweep_given, sweep_lines, sweep_tasks
 
@@ -153,6 +153,7 @@ __all__ = [
     "routing_image",
     "routing_map",
     "routing_own",
+    "run_plane",
     "saliency_matrix",
     "saliency_tensor",
     "sign_histogram",
