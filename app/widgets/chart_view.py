@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import streamlit as st
 
 from app import page_text
-from app.reading import expert_names, figures, report_sources
+from app.reading import expert_names, figures, fixed_colors, report_sources
 from app.saving import csv_files as data_file
 from app.saving import figure_files as figure_file
 from app.saving import provenance
@@ -66,7 +66,7 @@ def draw_chart(
         return
     if not question_drawn and not presenting:
         draw_question(key)
-    table, options, keys_by_name = expert_names.show_names(table, options)
+    table, options, keys_by_name = expert_names.show_names(table, fixed_colors.fix_colors(key, options))
     st.session_state[f"names_{key}"] = keys_by_name
     words = f"{description} {caption}"
     chart = ShownChart(
@@ -100,7 +100,7 @@ def draw_live_chart(
         return
     draw_question(key)
     chart = ShownChart(
-        key, *expert_names.show_names(table, options), name, caption, view_state.relative_address(), sources=()
+        key, *expert_names.show_names(table, fixed_colors.fix_colors(key, options)), name, caption, view_state.relative_address(), sources=()
     )
     suffix = f"{key}_{job_id}"
     _draw_picture(chart, Gesture("", None), f"chart_{suffix}")
