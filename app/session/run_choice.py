@@ -52,6 +52,8 @@ def follow_link() -> None:
     """Choose the run in the link that was just opened, on any page."""
     run_id = "".join(_read_link_ids(address.RUN))
     if run_id and run_id != chosen_run():
+        if chosen_run() and not (_SHOWN_RUNS in st.session_state or value_from_link(address.LESSON)):
+            st.session_state[_SHOWN_RUNS] = [chosen_run()]
         st.session_state[_CHOSEN_RUN] = st.session_state[_ADDED_RUN] = run_id
     if run_id:
         st.session_state[_SHOWN_RUN] = run_id

@@ -99,9 +99,8 @@ def draw_live_chart(
     if view_state.is_single_chart():
         return
     draw_question(key)
-    chart = ShownChart(
-        key, *expert_names.show_names(table, fixed_colors.fix_colors(key, options)), name, caption, view_state.relative_address(), sources=()
-    )
+    shown = expert_names.show_names(table, fixed_colors.fix_colors(key, options))
+    chart = ShownChart(key, *shown, name, caption, view_state.relative_address(), sources=())
     suffix = f"{key}_{job_id}"
     _draw_picture(chart, Gesture("", None), f"chart_{suffix}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):

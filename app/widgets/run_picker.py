@@ -70,11 +70,14 @@ def draw_runs_picker(
     Runs in hand that the page cannot show, or not beside so many others, stay in hand.
     """
     st.session_state[key] = list(chosen[:max_runs])
-    not_offered = [run_id for run_id in run_choice.runs_in_hand() if run_id not in by_id and page_data.store().find(run_id)]
+    not_offered = [
+        run_id for run_id in run_choice.runs_in_hand() if run_id not in by_id and page_data.store().find(run_id)
+    ]
     not_offered += chosen[max_runs:] if max_runs else []
     st.multiselect(
         "Runs", _list_in_hand_first(by_id), format_func=lambda run_id: page_text.run_label(by_id[run_id]), key=key,
-        on_change=run_choice.pick_runs_from, args=(key, not_offered), max_selections=max_runs, placeholder=placeholder, width=width,
+        on_change=run_choice.pick_runs_from, args=(key, not_offered), max_selections=max_runs, placeholder=placeholder,
+        width=width,
     )  # fmt: skip
 
 

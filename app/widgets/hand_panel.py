@@ -1,0 +1,108 @@
+"""The runs in hand and the pinned ones, at the top of the sidebar; the run started last joins them when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import streamlit as st
+
+from app import page_text
+from app.reading import page_data, shown_measurements
+from app.session import run_choice, run_styles, view_state
+from app.widgets.jobs import measure_button
+from merging.base.files.short_digest import resolve_prefix
+from merging.study.runs.run import Run
+from viz import theme
+from viz.figure_text import percent
+
+CHANGE_HELP = "The run in hand goes along: pages with one run show it, pages with several show it first."
+PIN_HELP = "A pinned run keeps its color and its symbol on all pages."
+MARK_SIGNS = dict(zip(theme.SYMBOLS[: run_styles.MAX_PINS], "●■◆▲✚★", strict=True))
+_TAKEN_KEY = "_taken_run"  # in the session: the started run that was last taken in hand
+_CHANGE_KEY = "hand_change"
+
+
+def take_finished_run() -> None:
+    """Take the run that was started last in hand once it is done, and start the measurements that were ordered with it.
+
+    A run that is done when it is started is taken in hand, too.
+    """
+    watched = view_state.watched_run()
+    if not watched or st.session_state.get(_TAKEN_KEY) == watched or not (run := page_data.store().find(watched)):
+        return
+    if any(job.id == watched and job.is_live for job in page_data.job_queue().list_jobs()):
+        return  # it is stored before it is evaluated
+    st.session_state[_TAKEN_KEY] = watched
+    run_choice.pick_run(run.id)
+    st.toast(f"**{page_text.safe_text(run.name, 60)}** is done and in hand.", icon=":material/check_circle:")
+    if view_state.measures_after(watched):
+        measure_button.start_all(run.id, shown_measurements.list_missing(run))
+
+
+def draw_panel() -> None:
+    """Draw the runs in hand with the scores of the first one, the pinned runs, and the picker of another run."""
+    stored = page_data.stored_runs()
+    by_id = {run.id: run for run in page_data.list_merges(stored)}
+    in_hand = list(dict.fromkeys(resolve_prefix(run_id, by_id) for run_id in run_choice.runs_in_hand()))
+    pinned = [resolve_prefix(run_id, by_id) for run_id in run_styles.pins()]
+    if not by_id and not in_hand:
+        return
+    st.markdown("**In hand**" if in_hand else "**No run in hand**", help=CHANGE_HELP)
+    for number, run_id in enumerate(in_hand):
+        with st.container(gap="xsmall", key=f"in_hand_{number}"):
+            _draw_name(run_id, by_id, pinned)
+            if number == 0 and run_id in by_id and (scores := _scores_in_words(by_id[run_id], stored)):
+                st.caption(scores)
+            with st.container(horizontal=True, gap="small"):
+                if run_id in pinned:
+                    _draw_button("Unpin", run_id, run_styles.unpin_run, PIN_HELP)
+                elif len([pin for pin in pinned if pin]) < run_styles.MAX_PINS:
+                    _draw_button("Pin", run_id, run_styles.pin_run, PIN_HELP)
+                if number:
+                    _draw_button("First", run_id, run_choice.pick_run, "Put it in focus: pages with one run show it.")
+                _draw_button("Put down", run_id, run_choice.put_down)
+    with st.popover("Change" if in_hand else "Take a run in hand", width="stretch"):
+        st.selectbox(
+            "Run", list(by_id), None, lambda run_id: page_text.run_label(by_id[run_id]), key=_CHANGE_KEY,
+            on_change=_pick_changed, placeholder="Search by name or id",
+        )  # fmt: skip
+    if others := [run_id for run_id in pinned if run_id and run_id not in in_hand]:
+        st.markdown("**Pinned**", help=PIN_HELP)
+        for run_id in others:
+            _draw_name(run_id, by_id, pinned)
+            with st.container(horizontal=True, gap="small"):
+                _draw_button("Take", run_id, run_choice.pick_run, "Take it in hand.")
+                _draw_button("Unpin", run_id, run_styles.unpin_run, PIN_HELP)
+
+
+def _pick_changed() -> None:
+    """Callback of the picker: take the run in hand, and leave the picker empty for the next one."""
+    if st.session_state[_CHANGE_KEY]:
+        run_choice.pick_run_from(_CHANGE_KEY)
+    st.session_state[_CHANGE_KEY] = None
+
+
+def _draw_button(label: str, run_id: str, callback: Callable[[str], None], help_text: str | None = None) -> None:
+    key = f"hand_{label.replace(' ', '_').lower()}_{run_id}"
+    st.button(label, key=key, on_click=callback, args=(run_id,), type="tertiary", help=help_text)
+
+
+def _draw_name(run_id: str, by_id: Mapping[str, Run], pinned: Sequence[str]) -> None:
+    """Draw the name of a run, after its mark if it is pinned."""
+    name = f"**{page_text.safe_text(by_id[run_id].name, 60)}**" if run_id in by_id else f"{page_text.safe_text(run_id)}"
+    words = name if run_id in by_id else f":material/link_off: {name}, not among the merges of this machine"
+    if run_id not in pinned:
+        st.markdown(words)
+        return
+    style = theme.mark_styles(pinned)[run_id]
+    with st.container(horizontal=True, gap="xsmall"):
+        st.html(f'<span style="color:{style.color}" aria-hidden="true">{MARK_SIGNS[style.symbol]}</span>', width=16)
+        st.markdown(words, width="stretch")
+
+
+def _scores_in_words(run: Run, stored: Sequence[Run]) -> str:
+    """The averages of a run in and out of domain and its H-score; empty if it was not evaluated on this benchmark."""
+    if not page_data.belongs_to_benchmark(run) or (summary := page_data.summary(run, stored)) is None:
+        return ""
+    averages = f"in {percent(summary.in_domain)} · out {percent(summary.out_of_domain)}"
+    return f"{averages} · H {percent(summary.h_score)}"
