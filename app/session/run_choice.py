@@ -22,6 +22,7 @@ _ADDED_RUN = "_added_run"  # the chosen run, until it is among the several chose
 _NAMED_RUN = "_named_run"  # the first of several chosen runs: pages with one run show it if no other is chosen
 _FRESH_PICK = "_fresh"  # a run was just picked on the page: the view starts with that run's own values
 _LINKED_IDS = "_linked_runs"  # ids in a link whose runs no page could show so far
+_OWN_PARAMETERS = "_own_run_parameters"  # the parameters that this program, not a link, writes into the address
 _RUN_KEYS = (_SHOWN_RUN, _SHOWN_RUNS, _RUN_B, _SELECTED_RUNS, _CHOSEN_RUN, _ADDED_RUN, _NAMED_RUN)
 MAX_IN_HAND = 6
 FULL_NOTE = "At most six runs are in hand, so the last one was put down."
@@ -39,6 +40,7 @@ class PickedRun:
 
 def enter_page() -> None:
     """Take the runs in the link that was just opened in hand, and write those in hand into the address of the page."""
+    st.session_state[_OWN_PARAMETERS] = {key for key in (address.RUN, address.RUNS) if not value_from_link(key)}
     if value_from_link(address.RUNS):
         _follow_several(_read_link_ids(address.RUNS))
     follow_link()
@@ -130,6 +132,8 @@ def is_of_link(run_id: str) -> bool:
 
 def _read_link_ids(key: str) -> list[str]:
     """The ids in the link that was just opened."""
+    if key in st.session_state.get(_OWN_PARAMETERS, ()):
+        return []
     ids = [run_id for run_id in value_from_link(key).split(",") if run_id]
     st.session_state[_LINKED_IDS] = {*st.session_state.get(_LINKED_IDS, ()), *ids}
     return ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -41,27 +42,19 @@ def take_finished_run() -> None:
 
 def draw_panel() -> None:
     """Draw the runs in hand with the scores of the first one, the pinned runs, and the picker of another run."""
-    stored = page_data.stored_runs()
+    stored = page_data.take_page_runs()
     by_id = {run.id: run for run in page_data.list_merges(stored)}
     in_hand = list(dict.fromkeys(resolve_prefix(run_id, by_id) for run_id in run_choice.runs_in_hand()))
     pinned = [resolve_prefix(run_id, by_id) for run_id in run_styles.pins()]
     if not by_id and not in_hand:
         return
-    st.markdown("**In hand**" if in_hand else "**No run in hand**", help=CHANGE_HELP)
-    for number, run_id in enumerate(in_hand):
-        with st.container(gap="xsmall", key=f"in_hand_{number}"):
-            _draw_name(run_id, by_id, pinned)
-            if number == 0 and run_id in by_id and (scores := _scores_in_words(by_id[run_id], stored)):
-                st.caption(scores)
-            with st.container(horizontal=True, gap="small"):
-                if run_id in pinned:
-                    _draw_button("Unpin", run_id, run_styles.unpin_run, PIN_HELP)
-                elif len([pin for pin in pinned if pin]) < run_styles.MAX_PINS:
-                    _draw_button("Pin", run_id, run_styles.pin_run, PIN_HELP)
-                if number:
-                    _draw_button("First", run_id, run_choice.pick_run, "Put it in focus: pages with one run show it.")
-                _draw_button("Put down", run_id, run_choice.put_down)
-    with st.popover("Change" if in_hand else "Take a run in hand", width="stretch"):
+    if in_hand:
+        st.markdown("**In hand**", help=CHANGE_HELP)
+    for run_id in in_hand:
+        _draw_row(run_id, by_id, pinned, in_hand)
+        if run_id == in_hand[0] and run_id in by_id and (scores := _scores_in_words(by_id[run_id], stored)):
+            st.caption(scores)
+    with st.popover("Change" if in_hand else "Take a run in hand", width="stretch", help=CHANGE_HELP):
         st.selectbox(
             "Run", list(by_id), None, lambda run_id: page_text.run_label(by_id[run_id]), key=_CHANGE_KEY,
             on_change=_pick_changed, placeholder="Search by name or id",
@@ -69,10 +62,7 @@ def draw_panel() -> None:
     if others := [run_id for run_id in pinned if run_id and run_id not in in_hand]:
         st.markdown("**Pinned**", help=PIN_HELP)
         for run_id in others:
-            _draw_name(run_id, by_id, pinned)
-            with st.container(horizontal=True, gap="small"):
-                _draw_button("Take", run_id, run_choice.pick_run, "Take it in hand.")
-                _draw_button("Unpin", run_id, run_styles.unpin_run, PIN_HELP)
+            _draw_row(run_id, by_id, pinned, in_hand)
 
 
 def _pick_changed() -> None:
@@ -82,22 +72,32 @@ def _pick_changed() -> None:
     st.session_state[_CHANGE_KEY] = None
 
 
-def _draw_button(label: str, run_id: str, callback: Callable[[str], None], help_text: str | None = None) -> None:
-    key = f"hand_{label.replace(' ', '_').lower()}_{run_id}"
-    st.button(label, key=key, on_click=callback, args=(run_id,), type="tertiary", help=help_text)
+def _draw_row(run_id: str, by_id: Mapping[str, Run], pinned: Sequence[str], in_hand: Sequence[str]) -> None:
+    """Draw the mark of a pinned run, the name, which puts the run in focus, and the buttons to pin and to put down."""
+    name = page_text.safe_text(by_id[run_id].name if run_id in by_id else run_id, 60)
+    with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", key=f"hand_row_{run_id}"):
+        if run_id in pinned:
+            style = theme.mark_styles(pinned)[run_id]
+            st.html(f'<span style="color:{style.color}" aria-hidden="true">{MARK_SIGNS[style.symbol]}</span>', width=14)
+        if run_id not in by_id:
+            st.markdown(f":material/link_off: {name}", width="stretch", help="Not among the merges of this machine.")
+        elif in_hand and run_id == in_hand[0]:
+            st.markdown(f"**{name}**", width="stretch")
+        else:
+            _draw_button("focus", name, run_id, run_choice.pick_run, "Put it in focus: every page shows it.", "stretch")
+        if run_id in pinned:
+            _draw_button("unpin", ":material/keep_off:", run_id, run_styles.unpin_run, f"Unpin. {PIN_HELP}")
+        elif sum(map(bool, pinned)) < run_styles.MAX_PINS:
+            _draw_button("pin", ":material/keep:", run_id, run_styles.pin_run, f"Pin. {PIN_HELP}")
+        if run_id in in_hand:
+            _draw_button("put_down", ":material/close:", run_id, run_choice.put_down, "Put this run down.")
 
 
-def _draw_name(run_id: str, by_id: Mapping[str, Run], pinned: Sequence[str]) -> None:
-    """Draw the name of a run, after its mark if it is pinned."""
-    name = f"**{page_text.safe_text(by_id[run_id].name, 60)}**" if run_id in by_id else f"{page_text.safe_text(run_id)}"
-    words = name if run_id in by_id else f":material/link_off: {name}, not among the merges of this machine"
-    if run_id not in pinned:
-        st.markdown(words)
-        return
-    style = theme.mark_styles(pinned)[run_id]
-    with st.container(horizontal=True, gap="xsmall"):
-        st.html(f'<span style="color:{style.color}" aria-hidden="true">{MARK_SIGNS[style.symbol]}</span>', width=16)
-        st.markdown(words, width="stretch")
+def _draw_button(
+    action: str, label: str, run_id: str, callback: Callable[[str], None], help_text: str, width: Any = "content"
+) -> None:
+    key = f"hand_{action}_{run_id}"
+    st.button(label, key=key, on_click=callback, args=(run_id,), type="tertiary", help=help_text, width=width)
 
 
 def _scores_in_words(run: Run, stored: Sequence[Run]) -> str:

@@ -139,6 +139,8 @@ def _draw_marks_by_kind(plotted: pd.DataFrame, pinned: Sequence[str]) -> list[Tr
             rows = plotted[(plotted["kind"] == kind) & (plotted["adapts"] == sign)]
             if rows.empty:
                 continue
+            if kind in MERGES and len(pinned_rows):
+                mark_style = mark_style._replace(color=theme.REFERENCE)
             name = (ADAPTING_NAME if kind == "merge" else f"{KIND_NAMES[kind]} †") if sign else KIND_NAMES[kind]
             line = theme.edge(3.5 if sign else 1) if kind in MERGES else {"color": mark_style.color, "width": 2.5}
             legend = {"legend": "legend2", "legendgroup": "papers"} if kind == PAPER else {"legend": "legend"}
