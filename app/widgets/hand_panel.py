@@ -19,6 +19,7 @@ from viz.figure_text import percent
 CHANGE_HELP = "The run in hand goes along: pages with one run show it, pages with several show it first."
 PIN_HELP = "A pinned run keeps its color and its symbol on all pages."
 MARK_SIGNS = dict(zip(theme.SYMBOLS[: run_styles.MAX_PINS], "●■◆▲✚★", strict=True))
+MARK_HTML = '<span style="color:{}; font-size:1.2em" aria-hidden="true">{}</span>'
 _TAKEN_KEY = "_taken_run"  # in the session: the started run that was last taken in hand
 _CHANGE_KEY = "hand_change"
 
@@ -78,7 +79,7 @@ def _draw_row(run_id: str, by_id: Mapping[str, Run], pinned: Sequence[str], in_h
     with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", key=f"hand_row_{run_id}"):
         if run_id in pinned:
             style = theme.mark_styles(pinned)[run_id]
-            st.html(f'<span style="color:{style.color}" aria-hidden="true">{MARK_SIGNS[style.symbol]}</span>', width=14)
+            st.html(MARK_HTML.format(style.color, MARK_SIGNS[style.symbol]), width=16)
         if run_id not in by_id:
             st.markdown(f":material/link_off: {name}", width="stretch", help="Not among the merges of this machine.")
         elif in_hand and run_id == in_hand[0]:

@@ -30,9 +30,10 @@ a[href^="methods?word="]:focus-visible::after {
   [data-testid="stMainBlockContainer"] { padding-left: 2rem !important; padding-right: 2rem !important; }
 }
 [data-testid="stSidebarContent"] { display: flex; flex-direction: column; }
+[data-testid="stSidebarContent"] > * { flex-shrink: 0; }
 [data-testid="stSidebarUserContent"] { order: 1; padding-top: 0; padding-bottom: 0.5rem; }
 [data-testid="stSidebarNav"] { order: 2; }
-[class*="st-key-hand_row_"] button { text-align: left; min-height: 1.5rem; padding: 0; }
+[class*="st-key-hand_row_"] button { justify-content: start; text-align: left; min-height: 1.5rem; padding: 0; }
 .katex-display { overflow-y: hidden; padding: 0.3em 0.2em; }
 .katex-display > .katex { white-space: normal; }
 kbd { color: inherit !important; opacity: 1 !important; }
@@ -55,7 +56,8 @@ PRIMARY_TEXT_CSS = """<style>
 </style>"""  # the primary color of the dark theme is light, and Streamlit writes white on it
 # Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It shows the preview of an
 # earlier recipe while the page is drawn for the next one. Its wide margins waste a narrow window. Formulas break at
-# their signs instead of needing a scroll bar, which no key reaches in some browsers. The sidebar's menu fills a low window; the runs in hand and the jobs are above it.
+# their signs instead of needing a scroll bar, which no key reaches in some browsers.
+# The menu fills a low window, so the runs in hand and the jobs are above it.
 
 
 def draw_heading(title: str, sentence: str) -> None:
