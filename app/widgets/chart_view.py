@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import streamlit as st
 
 from app import page_text
-from app.reading import expert_names, figures, fixed_colors, report_sources
+from app.reading import expert_names, figures, report_sources
 from app.saving import csv_files as data_file
 from app.saving import figure_files as figure_file
 from app.saving import provenance
 from app.saving.shown_chart import ShownChart
 from app.session import view_state
-from app.widgets import chart_recorder, chart_stage, report_button
+from app.widgets import chart_recorder, chart_stage, fixed_colors, report_button
 from app.widgets.page_parts import explain_words, page_cautions
 from app.widgets.view_link import draw_link_menu
 

@@ -8,9 +8,9 @@ from typing import Any
 import streamlit as st
 
 from app import page_text
-from app.reading import page_data, shown_measurements
+from app.reading import page_data
 from app.session import run_choice, run_styles, view_state
-from app.widgets.jobs import measure_button
+from app.widgets.jobs import measure_button, shown_measurements
 from merging.base.files.short_digest import resolve_prefix
 from merging.study.runs.run import Run
 from viz import theme

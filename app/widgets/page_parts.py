@@ -33,7 +33,8 @@ a[href^="methods?word="]:focus-visible::after {
 [data-testid="stSidebarContent"] > * { flex-shrink: 0; }
 [data-testid="stSidebarUserContent"] { order: 1; padding-top: 0; padding-bottom: 0.5rem; }
 [data-testid="stSidebarNav"] { order: 2; }
-[class*="st-key-hand_row_"] button { justify-content: start; text-align: left; min-height: 1.5rem; padding: 0; }
+[class*="st-key-hand_row_"] button { text-align: left; min-height: 1.5rem; padding: 0; }
+[class*="st-key-hand_row_"] button, [class*="st-key-hand_row_"] button * { justify-content: start; }
 .katex-display { overflow-y: hidden; padding: 0.3em 0.2em; }
 .katex-display > .katex { white-space: normal; }
 kbd { color: inherit !important; opacity: 1 !important; }

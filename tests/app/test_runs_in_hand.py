@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import streamlit as st
 from compared_runs import EMR, LWPTV, TIES
-from page_harness import press, run_until_idle, runs, words
-from test_chosen_run import AddressBar, go, named, own, shown
+from page_harness import AddressBar, go, named, own, press, run_until_idle, runs, shown, words
 
-from app.reading import fixed_colors, page_data, shown_measurements
+from app.reading import page_data
 from app.session import run_choice, run_styles
+from app.widgets import fixed_colors
+from app.widgets.jobs import shown_measurements
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.analysis import measurement_store
 from viz import theme
@@ -220,3 +221,25 @@ def test_one_button_measures_all_that_is_missing(open_app: Any, compared: Path, 
     assert {"drift", "predictions", "features"} <= kinds
     at = run_until_idle(at)
     assert not shown_measurements.list_missing(run) and not any("Measure all" in str(one.label) for one in at.button)
+
+
+# Selections meet
+
+
+def frames(at: Any, key: str) -> list[dict[str, Any]]:
+    """The frames around what is selected in a chart on the page."""
+    chart = next(chart for chart in at.get("plotly_chart") if chart.proto.id.endswith(f"chart_{key}"))
+    shapes = json.loads(chart.proto.spec)["layout"].get("shapes", [])
+    return [shape for shape in shapes if shape.get("name") == "selected"]
+
+
+def test_the_chosen_tensor_and_expert_are_framed_where_they_are_drawn(open_app: Any, compared: Path) -> None:
+    both = [runs(compared)[title].id for title in (TIES, LWPTV)]
+    query = {"compare_view": "charts", "chart": "saliency", "run": both[0], "run_b": both[1], "tensor": TENSOR}
+    at = open_app("compare", compared, **query)
+    assert [one["yref"] for one in frames(at, "compare_cells")] == ["y domain", "y2 domain", "y3 domain"]
+    assert "Chosen tensor" not in words(at)
+    at = open_app("scores", compared, expert="digits")
+    (frame,) = frames(at, "task_accuracy")
+    assert frame["yref"] == "y" and "Chosen expert" not in words(at)
+    assert not frames(open_app("scores", compared), "task_accuracy")

@@ -134,13 +134,13 @@ def _draw_marks_by_kind(plotted: pd.DataFrame, pinned: Sequence[str]) -> list[Tr
     """One trace for each kind of run, one for merges that adapt on test data, and one for each pinned run."""
     traces, is_pinned = [], plotted["run"].isin([run for run in pinned if run])
     styles, pinned_rows, plotted = theme.mark_styles(pinned), plotted[is_pinned], plotted[~is_pinned]
-    for kind, mark_style in theme.KINDS.items():
+    gray = {"color": theme.REFERENCE} if len(pinned_rows) else {}
+    for kind, kind_style in theme.KINDS.items():
+        mark_style = kind_style._replace(**gray) if kind in MERGES else kind_style
         for sign in ("", "†"):
             rows = plotted[(plotted["kind"] == kind) & (plotted["adapts"] == sign)]
             if rows.empty:
                 continue
-            if kind in MERGES and len(pinned_rows):
-                mark_style = mark_style._replace(color=theme.REFERENCE)
             name = (ADAPTING_NAME if kind == "merge" else f"{KIND_NAMES[kind]} †") if sign else KIND_NAMES[kind]
             line = theme.edge(3.5 if sign else 1) if kind in MERGES else {"color": mark_style.color, "width": 2.5}
             legend = {"legend": "legend2", "legendgroup": "papers"} if kind == PAPER else {"legend": "legend"}

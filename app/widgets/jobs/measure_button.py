@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import page_text, permissions
-from app.reading import page_data, recipes, shown_measurements
+from app.reading import page_data, recipes
 from app.session import click_errors, run_choice
-from app.widgets.jobs import refused_action, tray
+from app.widgets.jobs import refused_action, shown_measurements, tray
 from app.widgets.jobs.missing_box import GO_ON_NOTE, draw_box
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
