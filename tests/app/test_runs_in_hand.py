@@ -13,7 +13,7 @@ from page_harness import AddressBar, go, named, own, press, run_until_idle, runs
 
 from app.reading import page_data
 from app.session import run_choice, run_styles
-from app.widgets import fixed_colors
+from app.widgets import chart_view
 from app.widgets.jobs import shown_measurements
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.analysis import measurement_store
@@ -166,12 +166,12 @@ def test_buttons_pin_and_unpin(open_app: Any, compared: Path) -> None:
 def test_experts_and_tasks_have_the_benchmarks_order(compared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(compared))
     experts = list(Benchmark.load(compared).experts)
-    fixed = fixed_colors.fix_colors("saliency_tensor", {"experts": experts[2:]})
+    fixed = chart_view.fix_colors("saliency_tensor", {"experts": experts[2:]})
     assert fixed["experts"][: len(experts)] == experts
-    tasks = fixed_colors.fix_colors("entropy_loss", {"tasks": experts[:1]})["tasks"]
+    tasks = chart_view.fix_colors("entropy_loss", {"tasks": experts[:1]})["tasks"]
     assert tasks == fixed["experts"] and set(tasks) >= {task.key for task in Benchmark.load(compared).tasks}
-    assert fixed_colors.fix_colors("saliency_tensor", {"experts": ["own"]})["experts"] == ["own"]
-    assert fixed_colors.fix_colors("saliency_tensor", {"experts": [experts[1], "own"]})["experts"][-1] == "own"
+    assert chart_view.fix_colors("saliency_tensor", {"experts": ["own"]})["experts"] == ["own"]
+    assert chart_view.fix_colors("saliency_tensor", {"experts": [experts[1], "own"]})["experts"][-1] == "own"
 
 
 # Measured without asking
