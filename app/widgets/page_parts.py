@@ -33,6 +33,8 @@ a[href^="methods?word="]:focus-visible::after {
 [data-testid="stSidebarContent"] > * { flex-shrink: 0; }
 [data-testid="stSidebarUserContent"] { order: 1; padding-top: 0; padding-bottom: 0.5rem; }
 [data-testid="stSidebarNav"] { order: 2; }
+[data-testid="stSidebarUserContent"] .st-key-jobs { max-height: 15rem; overflow-y: auto; flex-wrap: nowrap; }
+[data-testid="stSidebarUserContent"] .st-key-jobs > * { flex-shrink: 0; }
 [class*="st-key-hand_row_"] button { text-align: left; min-height: 1.5rem; padding: 0; }
 [class*="st-key-hand_row_"] button, [class*="st-key-hand_row_"] button * { justify-content: start; }
 .katex-display { overflow-y: hidden; padding: 0.3em 0.2em; }
