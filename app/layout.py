@@ -14,9 +14,18 @@ from streamlit.navigation.page import StreamlitPage
 from app import page_queue, page_times, startup
 from app.page_text import safe_text
 from app.reading import page_data
-from app.session import address, benchmark_choice, click_errors, report_keeper, run_choice, selection, view_state
+from app.session import (
+    address,
+    benchmark_choice,
+    click_errors,
+    report_keeper,
+    run_choice,
+    run_styles,
+    selection,
+    view_state,
+)
 from app.views.lessons import player
-from app.widgets import benchmark_badge, chart_stage, page_parts
+from app.widgets import benchmark_badge, chart_stage, hand_panel, page_parts
 from merging.base import modes, settings
 from merging.base.errors import MergingError, StoreError
 
@@ -56,7 +65,7 @@ def _draw_in_turn(sections: Sections) -> None:
     if page.url_path:  # so that tabs and the browser's history name the page
         st.set_page_config(f"{page.title} · Mergescope")
     with st.sidebar:
-        job_area = st.container(key="jobs")
+        hand_area, job_area = st.container(key="in_hand"), st.container(key="jobs")
         st.toggle("Present", key=address.PRESENTATION, bind=address.BIND, help=chart_stage.PRESENT_HELP)
     page_parts.draw_style()
     player.enter_page(page.url_path)
@@ -72,12 +81,17 @@ def _draw_in_turn(sections: Sections) -> None:
         if missing := benchmark_choice.follow_link():
             benchmark_badge.draw_missing(missing)
         else:
-            run_choice.follow_link()
+            run_choice.enter_page()
+            run_styles.follow_link()
+            with contextlib.suppress(StoreError):  # there is no store, as the page itself reports
+                hand_panel.take_finished_run()
             player.draw_page(page.url_path, page.run)
     except MergingError as error:  # its text is for people; other errors go to the log
         click_errors.draw_error(error, "page")
     chart_stage.end_page()
 
+    with hand_area, contextlib.suppress(StoreError):
+        hand_panel.draw_panel()
     with job_area:
         from app.views.report import storage_notice as report_notice
         from app.views.runs import damaged_results

@@ -35,6 +35,18 @@ def expert_names(keys: Sequence[str]) -> dict[str, str]:
     return names if len(set(names.values())) == len(names) else {key: key for key in keys}
 
 
+def list_in_order(names: Sequence[str]) -> list[str]:
+    """The experts of the benchmark, then its other tasks, then ``names`` that it lacks; only ``names`` if it has none.
+
+    The position of an expert or a task in this list fixes its color.
+    """
+    try:
+        known = [*page_data.benchmark().experts, *data_set_titles()]
+    except TaskError:
+        known = []
+    return list(dict.fromkeys([*known, *names] if not names or set(known) & set(names) else names))
+
+
 def experts_in_words(keys: Sequence[str], limit: int = 100) -> str:
     """The experts of a merge, such as '2 experts: Fashion, Flags'; untrusted plain text."""
     return f"{plural(len(keys), 'expert')}: {clean_text(', '.join(map(expert_name, keys)), limit)}"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from merging.study.run_queue import RunQueue
 
 SCORED_SPLIT = "reporting"  # scores on the other half, "choosing", serve only to choose values
+_PAGE_RUNS_KEY = "_page_runs"  # in the session: the stored runs, until the sidebar has drawn them
 MAX_CACHED = 64  # entries of a cache; an entry is a table of a few hundred kilobytes
 
 
@@ -116,7 +117,15 @@ def _load_benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
 def stored_runs() -> list[Run]:
     """Every stored run for this session's benchmark, read from disk; a page calls it once for each drawing."""
     benchmark_digest = current_digest()
-    return [run for run in store().list_runs() if belongs_to_benchmark(run, benchmark_digest)]
+    runs = [run for run in store().list_runs() if belongs_to_benchmark(run, benchmark_digest)]
+    st.session_state[_PAGE_RUNS_KEY] = runs
+    return runs
+
+
+def take_page_runs() -> list[Run]:
+    """The stored runs as the page that was just drawn read them, once; read from disk if it read none."""
+    runs: list[Run] | None = st.session_state.pop(_PAGE_RUNS_KEY, None)
+    return stored_runs() if runs is None else runs
 
 
 def belongs_to_benchmark(run: Run, on: str = "") -> bool:

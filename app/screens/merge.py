@@ -15,7 +15,7 @@ from app.session.draft import Draft, command_lines
 from app.views.merge import merge_result, recipe_builder
 from app.views.models import model_sets
 from app.widgets import fit_report, page_parts, preview_panel
-from app.widgets.jobs import refused_action, tray
+from app.widgets.jobs import measure_button, refused_action, tray
 from app.widgets.parameter_controls import fill_formula
 from merging.base.errors import MergingError, StoreError
 from merging.base.free_memory import free_memory
@@ -68,6 +68,19 @@ def draw_costs(recipe: Recipe, stored: Sequence[Run]) -> None:
         st.error(page_text.safe_text(memory_problem, 900), icon=":material/memory:")
 
 
+def draw_run_button(recipe: Recipe, mergeable: bool, stored: Sequence[Run]) -> None:
+    """The button that starts the merge, and beside it whether the measurements that pages show follow it."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        started = st.button(
+            "Run", type="primary", icon=":material/play_arrow:", disabled=not mergeable, key="run_button"
+        )
+        measure_after = mergeable and measure_button.draw_measure_switch(recipe, stored)
+    if started:
+        run_id = fit_report.submit_recipe(recipe).id
+        view_state.watch_run(run_id, measure_after)
+        st.rerun()  # so that the tray, which is drawn last, follows the job
+
+
 def draw_recipe_files(recipe: Recipe) -> None:
     """The recipe as a file and as a command line."""
     with st.expander("Recipe as YAML and as a command line", icon=":material/receipt_long:"):
@@ -82,13 +95,15 @@ def draw_outcome(run_id: str, stored: Sequence[Run]) -> None:
         job = page_data.job_queue().get(run_id)
         if job.words and job.state == "done":  # so far the job has only read files; next it merges
             job = page_data.job_queue().submit(Recipe.from_yaml(job.recipe_yaml))
-            view_state.watch_run(job.subject)
+            view_state.watch_run(job.subject, view_state.measures_after(run_id))
     except StoreError:  # the job was dismissed
         return
     if job.state == "done":
         merge_result.draw_result(page_data.store().get_run(run_id), stored)
     elif job.is_live:
         st.markdown("Running. You can go on working: the tray on the left shows the progress on every page.")
+        if view_state.measures_after(run_id):
+            st.button("Do not measure it afterwards", on_click=view_state.cancel_measuring, type="tertiary")
     else:
         tray.draw_job(job, "merge")
 
@@ -109,11 +124,8 @@ def draw_right_side(draft: Draft, references: Mapping[str, str], stored: Sequenc
             st.caption(f":material/warning: {page_text.safe_text(sentence, 300)}")
         draw_costs(recipe, stored)
         model_sets.draw_evaluation(recipe.pretrained, dict(recipe.experts))
-    if not refused_action.draw_recipe_refusal(recipe, "merge") and st.button(
-        "Run", type="primary", icon=":material/play_arrow:", disabled=not mergeable, key="run_button"
-    ):
-        view_state.watch_run(fit_report.submit_recipe(recipe).id)
-        st.rerun()  # so that the tray, which is drawn last, follows the job
+    if not refused_action.draw_recipe_refusal(recipe, "merge"):
+        draw_run_button(recipe, mergeable, stored)
     if mergeable and not page_data.why_not_evaluated(recipe.pretrained):
         preview_panel.draw_preview(recipe, find_started_run(recipe), "merge")
     if watched := view_state.watched_run():

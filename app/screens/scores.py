@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import expert_names, page_data, samples, score_tables
-from app.session import address, pages, run_choice
+from app.session import address, pages, run_choice, selection
 from app.views.scores import ablation_views, experiment_link, imported_chart, plugin_matrix, stored_size, unknown_task
 from app.widgets import chart_view, page_parts, paper_line, run_picker
 from merging.study.runs.run import Run
@@ -100,6 +100,7 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
         question_drawn=True,  # above the toggle
         normalized=relative,
         runs=ids,  # also those without a row, so that colors stay
+        selected=selection.mark_value(selection.EXPERT),
         description=score_tables.describe_accuracies(accuracies),
         sources=runs,
     )

@@ -28,11 +28,10 @@ class Parameter:
 
 ADDRESS = [
     # The selection
-    Parameter(RUN := "run", "Masks, Conflicts, Drift, Compare, Learning", "The run in focus; on Compare, run A."),
+    Parameter(RUN := "run", "All", "The run in focus, the first in hand; on Compare, run A."),
     Parameter(RUN_B := "run_b", "Compare", "Run B, which is compared with the run in focus."),
-    Parameter(
-        RUNS := "runs", "Drift, Features, Image, Scores", "The runs shown side by side, ids separated by commas."
-    ),
+    Parameter(RUNS := "runs", "All", "The runs in hand, which some pages show side by side, ids separated by commas."),
+    Parameter(PINNED := "pinned", "All", "The pinned runs by the number of their color, ids separated by commas."),
     Parameter(TENSOR := "tensor", "All", "The chosen tensor."),
     Parameter(EXPERT := "expert", "All", "The chosen expert, or the task of which it is the expert."),
     Parameter(IMAGE := "image", "All", "The chosen image as task:split:number."),

@@ -1,7 +1,8 @@
-"""The runs that pages show: one in focus, several side by side, and a second one to compare with.
+"""The runs that pages show: those in hand, of which the first is in focus, and a second one to compare with.
 
-A run is chosen if a link names it or the visitor picks it: every page shows it until another one is chosen, and pages
-with several runs show it first. A run that a page shows because none is chosen is remembered, but not chosen.
+A run is chosen, and thereby in hand, if a link names it or the visitor picks it. Every page shows the run in focus, and
+pages with several runs show all in hand; a picker adds to them. With one run in hand, pages with several runs add their
+own first runs. A run that a page shows because none is chosen is remembered, but not chosen.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app.session import address
+from app.session import address, run_styles
 from app.session.view_state import imply_parameter, value_from_link, write_parameter
 from merging.base.files.short_digest import resolve_prefix
 
@@ -21,7 +22,10 @@ _ADDED_RUN = "_added_run"  # the chosen run, until it is among the several chose
 _NAMED_RUN = "_named_run"  # the first of several chosen runs: pages with one run show it if no other is chosen
 _FRESH_PICK = "_fresh"  # a run was just picked on the page: the view starts with that run's own values
 _LINKED_IDS = "_linked_runs"  # ids in a link whose runs no page could show so far
+_OWN_PARAMETERS = "_own_run_parameters"  # the parameters that this program, not a link, writes into the address
 _RUN_KEYS = (_SHOWN_RUN, _SHOWN_RUNS, _RUN_B, _SELECTED_RUNS, _CHOSEN_RUN, _ADDED_RUN, _NAMED_RUN)
+MAX_IN_HAND = 6
+FULL_NOTE = "At most six runs are in hand, so the last one was put down."
 _RUN_PARAMETERS = (address.RUN, address.RUNS, address.RUN_B, address.SELECTED_RUNS)
 
 
@@ -34,25 +38,73 @@ class PickedRun:
     fresh: bool = False
 
 
+def enter_page() -> None:
+    """Take the runs in the link that was just opened in hand, and write those in hand into the address of the page."""
+    st.session_state[_OWN_PARAMETERS] = {key for key in (address.RUN, address.RUNS) if not value_from_link(key)}
+    if value_from_link(address.RUNS):
+        _follow_several(_read_link_ids(address.RUNS))
+    follow_link()
+    if len(runs_in_hand()) > 1:
+        write_parameter(address.RUNS, ",".join(st.session_state.get(_SHOWN_RUNS, ())))
+    if chosen_run():
+        write_parameter(address.RUN, chosen_run())
+
+
 def follow_link() -> None:
     """Choose the run in the link that was just opened, on any page."""
     run_id = "".join(_read_link_ids(address.RUN))
     if run_id and run_id != chosen_run():
+        if chosen_run() and not (_SHOWN_RUNS in st.session_state or value_from_link(address.LESSON)):
+            st.session_state[_SHOWN_RUNS] = [chosen_run()]
         st.session_state[_CHOSEN_RUN] = st.session_state[_ADDED_RUN] = run_id
     if run_id:
         st.session_state[_SHOWN_RUN] = run_id
 
 
+def _follow_several(linked_ids: Sequence[str]) -> None:
+    """Take the several runs of a link in hand; the first is in focus if the link names no other."""
+    st.session_state[_SHOWN_RUNS] = list(dict.fromkeys(linked_ids))
+    st.session_state[_NAMED_RUN] = linked_ids[0]
+    _forget(_ADDED_RUN)
+    if not value_from_link(address.RUN):
+        _forget(*(key for key in (_SHOWN_RUN, _CHOSEN_RUN) if st.session_state.get(key) not in linked_ids))
+
+
+def runs_in_hand() -> list[str]:
+    """The ids of the runs in hand, in order; the first is in focus."""
+    return _chosen_ids()[:MAX_IN_HAND]
+
+
+def _chosen_ids() -> list[str]:
+    """The ids of all chosen runs, of which the first ones are in hand."""
+    first = [chosen_run() or st.session_state.get(_NAMED_RUN, "")]
+    ids = dict.fromkeys([*first, *st.session_state.get(_SHOWN_RUNS, ())])
+    return [run_id for run_id in ids if run_id]
+
+
+def put_down(run_id: str) -> None:
+    """Callback: take this run out of the hand; the next one is then in focus."""
+    remaining = [other_id for other_id in _chosen_ids() if other_id != run_id]
+    _forget(_SHOWN_RUN, _CHOSEN_RUN, _ADDED_RUN, _NAMED_RUN, _SHOWN_RUNS)
+    write_parameter(address.RUNS, "")
+    write_parameter(address.RUN, "")
+    if len(remaining) > 1:
+        pick_runs(remaining)
+    if remaining:
+        pick_run(remaining[0])
+
+
 def forget_runs() -> None:
-    """Forget all chosen runs, for the switch to another benchmark, which has its own."""
+    """Forget all chosen and pinned runs, for the switch to another benchmark, which has its own."""
     _forget(*_RUN_KEYS)
+    run_styles.forget_pins()
 
 
 def clear_link() -> None:
     """Forget the runs that a link named."""
     for key in _RUN_PARAMETERS:
         write_parameter(key, "")
-    forget_runs()
+    _forget(*_RUN_KEYS)
 
 
 def drop_runs(run_ids: Sequence[str]) -> None:
@@ -80,6 +132,8 @@ def is_of_link(run_id: str) -> bool:
 
 def _read_link_ids(key: str) -> list[str]:
     """The ids in the link that was just opened."""
+    if key in st.session_state.get(_OWN_PARAMETERS, ()):
+        return []
     ids = [run_id for run_id in value_from_link(key).split(",") if run_id]
     st.session_state[_LINKED_IDS] = {*st.session_state.get(_LINKED_IDS, ()), *ids}
     return ids
@@ -146,7 +200,12 @@ def resolve_focused_run(run_ids: Sequence[str], ready: Sequence[str]) -> str:
 
 
 def pick_run(run_id: str) -> None:
-    """Choose this run."""
+    """Choose this run: it is first in hand, before those that are already there."""
+    if others := [other_id for other_id in _chosen_ids() if other_id != run_id]:
+        largest = max(MAX_IN_HAND, len(st.session_state.get(_SHOWN_RUNS, ())))
+        if len(others) >= largest:
+            st.toast(FULL_NOTE, icon=":material/front_hand:")
+        pick_runs([run_id, *others][:largest])
     st.session_state[_SHOWN_RUN] = st.session_state[_CHOSEN_RUN] = st.session_state[_ADDED_RUN] = run_id
     write_parameter(address.RUN, run_id)
 
@@ -194,7 +253,8 @@ def _resolve_link_ids(key: str, available: Sequence[str]) -> list[str]:
 def _resolve_many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -> tuple[list[str], list[str]]:
     """The distinct runs that the link or the session names: the available ids, and the ids that are not available."""
     linked_ids = _resolve_link_ids(key, available)
-    ids = list(dict.fromkeys(linked_ids or st.session_state.get(name, first)))
+    session_ids = [resolve_prefix(run_id, available) for run_id in st.session_state.get(name, first)]
+    ids = list(dict.fromkeys(linked_ids or session_ids))
     chosen = bool(linked_ids) or name in st.session_state
     if chosen:
         st.session_state[name] = ids
@@ -212,10 +272,7 @@ def resolve_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list
     out and names the chosen run only, because opening an address chooses the first run that it names.
     """
     if linked_ids := _resolve_link_ids(address.RUNS, available):
-        st.session_state[_NAMED_RUN] = linked_ids[0]
-        _forget(_ADDED_RUN)
-        if not value_from_link(address.RUN):
-            _forget(*(key for key in (_SHOWN_RUN, _CHOSEN_RUN) if st.session_state.get(key) not in linked_ids))
+        _follow_several(linked_ids)
     added = resolve_prefix(st.session_state.get(_ADDED_RUN, ""), available)
     if added and _SHOWN_RUNS in st.session_state:
         _forget(_ADDED_RUN)
@@ -236,9 +293,9 @@ def pick_runs(run_ids: Sequence[str]) -> None:
     write_parameter(address.RUNS, ",".join(run_ids))
 
 
-def pick_runs_from(widget: str) -> None:
-    """Callback of a picker of several runs."""
-    pick_runs(st.session_state[widget])
+def pick_runs_from(widget: str, not_offered: Sequence[str] = ()) -> None:
+    """Callback of a picker of several runs; the runs in hand that are ``not_offered`` stay there."""
+    pick_runs([*st.session_state[widget], *(run_id for run_id in not_offered if run_id in runs_in_hand())])
 
 
 def resolve_selected_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:

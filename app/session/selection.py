@@ -50,6 +50,12 @@ def note_shown(kind: str) -> None:
     st.session_state.setdefault(_SHOWN_KINDS_KEY, set()).add(kind)
 
 
+def mark_value(kind: str) -> str | None:
+    """The selection of this kind for a chart that marks it; None if nothing is chosen."""
+    note_shown(kind)
+    return chosen_value(kind) or None
+
+
 def kinds_not_shown() -> list[str]:
     """The kinds with a selection that the page does not show."""
     return [kind for kind in NOUNS if chosen_value(kind) and kind not in st.session_state.get(_SHOWN_KINDS_KEY, ())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
@@ -13,7 +13,7 @@ from app.saving import csv_files as data_file
 from app.saving import figure_files as figure_file
 from app.saving import provenance
 from app.saving.shown_chart import ShownChart
-from app.session import view_state
+from app.session import run_styles, view_state
 from app.widgets import chart_recorder, chart_stage, report_button
 from app.widgets.page_parts import explain_words, page_cautions
 from app.widgets.view_link import draw_link_menu
@@ -31,6 +31,21 @@ class Gesture(NamedTuple):
 
     area: str
     callback: Callable[[], None] | None
+
+
+def fix_colors(key: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the chart ``key``, with full ordered lists in place of those of the runs and experts it draws."""
+    from viz.chart_registry import find
+
+    accepted, fixed = find(key).options, dict(options)
+    if options.get("runs"):
+        fixed["runs"] = run_styles.order_by_slot(list(options["runs"]))
+    if "pinned" in accepted:
+        fixed["pinned"] = run_styles.pins()
+    for name in ("experts", "tasks"):
+        if name in accepted and (full_list := expert_names.list_in_order(options.get(name) or ())):
+            fixed[name] = full_list
+    return fixed
 
 
 def draw_question(key: str) -> None:
@@ -66,7 +81,7 @@ def draw_chart(
         return
     if not question_drawn and not presenting:
         draw_question(key)
-    table, options, keys_by_name = expert_names.show_names(table, options)
+    table, options, keys_by_name = expert_names.show_names(table, fix_colors(key, options))
     st.session_state[f"names_{key}"] = keys_by_name
     words = f"{description} {caption}"
     chart = ShownChart(
@@ -99,9 +114,8 @@ def draw_live_chart(
     if view_state.is_single_chart():
         return
     draw_question(key)
-    chart = ShownChart(
-        key, *expert_names.show_names(table, options), name, caption, view_state.relative_address(), sources=()
-    )
+    shown = expert_names.show_names(table, fix_colors(key, options))
+    chart = ShownChart(key, *shown, name, caption, view_state.relative_address(), sources=())
     suffix = f"{key}_{job_id}"
     _draw_picture(chart, Gesture("", None), f"chart_{suffix}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):

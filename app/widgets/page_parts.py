@@ -29,6 +29,14 @@ a[href^="methods?word="]:focus-visible::after {
 @media (max-width: 1100px) {
   [data-testid="stMainBlockContainer"] { padding-left: 2rem !important; padding-right: 2rem !important; }
 }
+[data-testid="stSidebarContent"] { display: flex; flex-direction: column; }
+[data-testid="stSidebarContent"] > * { flex-shrink: 0; }
+[data-testid="stSidebarUserContent"] { order: 1; padding-top: 0; padding-bottom: 0.5rem; }
+[data-testid="stSidebarNav"] { order: 2; }
+[data-testid="stSidebarUserContent"] .st-key-jobs { max-height: 15rem; overflow-y: auto; flex-wrap: nowrap; }
+[data-testid="stSidebarUserContent"] .st-key-jobs > * { flex-shrink: 0; }
+[class*="st-key-hand_row_"] button { text-align: left; min-height: 1.5rem; padding: 0; }
+[class*="st-key-hand_row_"] button, [class*="st-key-hand_row_"] button * { justify-content: start; }
 .katex-display { overflow-y: hidden; padding: 0.3em 0.2em; }
 .katex-display > .katex { white-space: normal; }
 kbd { color: inherit !important; opacity: 1 !important; }
@@ -52,6 +60,7 @@ PRIMARY_TEXT_CSS = """<style>
 # Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It shows the preview of an
 # earlier recipe while the page is drawn for the next one. Its wide margins waste a narrow window. Formulas break at
 # their signs instead of needing a scroll bar, which no key reaches in some browsers.
+# The menu fills a low window, so the runs in hand and the jobs are above it.
 
 
 def draw_heading(title: str, sentence: str) -> None:

@@ -45,10 +45,16 @@ def _draw_run_picker(
 ) -> None:
     st.session_state[key] = run_id  # the picker shows the run in the link
     st.selectbox(
-        label, list(by_id), format_func=lambda one: page_text.run_label(by_id[one]), key=key,
+        label, _list_in_hand_first(by_id), format_func=lambda one: page_text.run_label(by_id[one]), key=key,
         on_change=run_choice.pick_run_from,
         args=(key,), width=width,
     )  # fmt: skip
+
+
+def _list_in_hand_first(by_id: Mapping[str, Run]) -> list[str]:
+    """The ids of the runs, those in hand before the others."""
+    in_hand = [run_id for run_id in run_choice.runs_in_hand() if run_id in by_id]
+    return [*in_hand, *(run_id for run_id in by_id if run_id not in in_hand)]
 
 
 def draw_runs_picker(
@@ -59,11 +65,19 @@ def draw_runs_picker(
     placeholder: str = "Choose runs to compare",
     width: int | Literal["stretch"] = "stretch",
 ) -> None:
-    """Draw a picker of several runs, at most ``max_runs``, that begins with the first chosen ones."""
+    """Draw a picker of several runs, at most ``max_runs``, that begins with the first chosen ones.
+
+    Runs in hand that the page cannot show, or not beside so many others, stay in hand.
+    """
     st.session_state[key] = list(chosen[:max_runs])
+    not_offered = [
+        run_id for run_id in run_choice.runs_in_hand() if run_id not in by_id and page_data.store().find(run_id)
+    ]
+    not_offered += chosen[max_runs:] if max_runs else []
     st.multiselect(
-        "Runs", list(by_id), format_func=lambda run_id: page_text.run_label(by_id[run_id]), key=key,
-        on_change=run_choice.pick_runs_from, args=(key,), max_selections=max_runs, placeholder=placeholder, width=width,
+        "Runs", _list_in_hand_first(by_id), format_func=lambda run_id: page_text.run_label(by_id[run_id]), key=key,
+        on_change=run_choice.pick_runs_from, args=(key, not_offered), max_selections=max_runs, placeholder=placeholder,
+        width=width,
     )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,11 @@ import streamlit as st
 import tiny_library
 from app_places import ROOT, constants
 from compared_runs import EMR, LWPTV, TIES
-from page_harness import charts, press, runs, words
+from page_harness import AddressBar, charts, go, named, own, press, runs, shown, words
 
 from app.session import run_choice, view_state
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
-from merging.study.runs.execute import execute
-from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
 
 SECTIONS = constants(ROOT / "app" / "main.py")["SECTIONS"]
@@ -31,36 +27,6 @@ DRIFT_VIEWS = ("by depth", "layer by layer", "put back", "exemplars", "what CAT 
 OPENED = {  # page -> the key of the address that names what it opens on
     "masks": "run", "compare": "run", "conflicts": "run", "drift": "runs", "features": "runs", "image": "runs",
 }  # fmt: skip
-
-
-def go(at: Any, page: str, **query: str) -> Any:
-    """The page after a click on its link, which carries the query and nothing else."""
-    at.query_params.clear()
-    for key, value in query.items():
-        at.query_params[key] = value
-    at.switch_page(f"screens/{page}.py").run()
-    assert not at.exception
-    return at
-
-
-def named(at: Any, key: str) -> list[str]:
-    """The ids that the address has under a key."""
-    value = at.query_params.get(key, "")
-    return str(value if isinstance(value, str) else value[0]).split(",")
-
-
-def shown(at: Any, key: str) -> list[str]:
-    """The ids of the runs that a page shows; its address leaves out runs that were not chosen."""
-    if key != "runs":
-        return [str(at.selectbox(key="picker").value)]
-    return named(at, key) if key in at.query_params else str(at.session_state["_implied"].get(key, "")).split(",")
-
-
-def own(folder: Path, root: Path, key: str, **changes: Any) -> Run:
-    """A run of the user's own: of a preset, with changes to its recipe."""
-    benchmark = Benchmark.load(folder)
-    recipe = replace(find_preset(key).recipe(benchmark.pretrained, benchmark.experts), **changes)
-    return execute(recipe, Store(root, libraries=()), benchmark=benchmark, keep_model=False)
 
 
 # The chosen run
@@ -166,13 +132,6 @@ def test_a_link_names_what_its_page_shows_and_the_address_only_what_was_chosen(m
     )
     view_state.enter_page("masks")
     assert view_state.view_query() == {"ratio": "0.5"}
-
-
-class AddressBar(dict[str, str]):
-    """The query of an address."""
-
-    def to_dict(self) -> dict[str, str]:
-        return dict(self)
 
 
 def test_a_deleted_run_is_chosen_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,8 @@ def test_a_tensor_stays_chosen_from_page_to_page(open_app: Any, compared: Path) 
 
 
 def test_a_page_that_cannot_show_the_selection_says_so(open_app: Any, compared: Path) -> None:
-    at = open_app("scores", compared, tensor="visual.<b>proj</b>", expert="digits")
+    assert "Chosen expert" not in words(open_app("scores", compared, expert="digits"))  # which frames its task
+    at = open_app("methods", compared, tensor="visual.<b>proj</b>", expert="digits")
     assert "Chosen tensor: **visual\\.\\<b\\>proj\\<\\/b\\>**" in words(at)
     assert "Chosen expert: **Digits**" in words(at)
     next(button for button in at.button if button.key == "clear_selection").click().run()

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from streamlit.testing.v1 import AppTest
 
 from app import permissions, process_values
 from app.reading import page_data
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.recipes.presets import find_preset
+from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
 
@@ -129,3 +133,40 @@ def serve_several(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
 def picker(at: AppTest, kind: str) -> Any:
     """The picker of the selection of one kind: its key is a new one after a click on a chart."""
     return next(box for box in at.selectbox if re.fullmatch(rf"{kind}(_\d+)?", box.key or ""))
+
+
+def go(at: Any, page: str, **query: str) -> Any:
+    """The page after a click on its link, which carries the query and nothing else."""
+    at.query_params.clear()
+    for key, value in query.items():
+        at.query_params[key] = value
+    at.switch_page(f"screens/{page}.py").run()
+    assert not at.exception
+    return at
+
+
+def named(at: Any, key: str) -> list[str]:
+    """The ids that the address has under a key."""
+    value = at.query_params.get(key, "")
+    return str(value if isinstance(value, str) else value[0]).split(",")
+
+
+def shown(at: Any, key: str) -> list[str]:
+    """The ids of the runs that a page shows; its address leaves out runs that were not chosen."""
+    if key != "runs":
+        return [str(at.selectbox(key="picker").value)]
+    return named(at, key) if key in at.query_params else str(at.session_state["_implied"].get(key, "")).split(",")
+
+
+def own(folder: Path, root: Path, key: str, **changes: Any) -> Run:
+    """A run of the user's own: of a preset, with changes to its recipe."""
+    benchmark = Benchmark.load(folder)
+    recipe = replace(find_preset(key).recipe(benchmark.pretrained, benchmark.experts), **changes)
+    return execute(recipe, Store(root, libraries=()), benchmark=benchmark, keep_model=False)
+
+
+class AddressBar(dict[str, str]):
+    """The query of an address."""
+
+    def to_dict(self) -> dict[str, str]:
+        return dict(self)

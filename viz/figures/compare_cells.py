@@ -53,6 +53,7 @@ def compare_cells(
     percents: bool = False,
     log: bool = False,
     limits: tuple[float, float] | None = None,
+    selected: str | None = None,
 ) -> Picture:
     """Heat maps of A, of B and of B − A, over tensors in forward order.
 
@@ -88,6 +89,9 @@ def compare_cells(
     captions = [f"{side}: {safe_text(label, 60)}" for side, label in zip("AB", labels, strict=True)]
     captions.append("B − A" + ", in percentage points" * percents)
     _lay_out(fig, columns, list(cells.drop_duplicates("row")["title"]), domains, captions, unit, over)
+    for axis in AXES:
+        for frame in axes.selection_frame(columns.column_index(selected)):
+            fig.add_shape(frame | {"yref": f"{axis} domain"})
     sentence = (
         f"{clean_text(what, 60)} of A, {clean_text(labels[0], 40)}, and B, {clean_text(labels[1], 40)}, for "
         f"{plural(len(rows), 'row')} and {plural(len(columns.names), 'column')}, and the difference."

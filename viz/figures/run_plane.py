@@ -27,7 +27,7 @@ NAMES = {"merge": "Other merges", "pretrained": "Pretrained", "individual": "Ind
 )
 def run_plane(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
     """Small marks of all merges, the references, and a large mark with the name of the run ``selected``."""
-    table = series.finite_rows(series.finite_rows(table, "in_domain"), "out_of_domain")
+    table = series.finite_rows(table, "in_domain", "out_of_domain")
     own = table[table["run"] == selected]
     fig = Drawing()
     for kind, name in NAMES.items():
@@ -35,16 +35,18 @@ def run_plane(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
         of_kind = table["kind"].isin(MERGES) if is_merge else table["kind"] == kind
         rows = table[of_kind & (table["run"] != selected)]
         style = theme.MarkStyle(theme.REFERENCE, "circle") if is_merge else theme.KINDS[kind]
+        if rows.empty:
+            continue
         marker = {"opacity": 0.6, "line": {"width": 0}} if is_merge else {}
         fig.add_trace(
             series.marks(rows, "in_domain", "out_of_domain", style, HOVER, picks=("run",), name=name,
                          size=6 if is_merge else 10, marker=marker)
         )  # fmt: skip
-    fig.add_trace(
-        series.marks(
-            own, "in_domain", "out_of_domain", theme.KINDS["merge"], HOVER, picks=("run",), name="This run", size=14
+    if len(own):
+        style = theme.KINDS["merge"]
+        fig.add_trace(
+            series.marks(own, "in_domain", "out_of_domain", style, HOVER, picks=("run",), name="This run", size=14)
         )
-    )
     for title, axis in (("In-domain accuracy", fig.update_xaxes), ("Out-of-domain accuracy", fig.update_yaxes)):
         axis(title={"text": title}, tickformat=".0%")
     for row in own.to_dict("records"):

@@ -66,7 +66,9 @@ LEAST_SENTENCE, MOST_SENTENCE = (
     picks=("run", "task"),
     empty="No run has been evaluated yet.",
 )
-def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names = None) -> Picture:
+def task_accuracy(
+    table: pd.DataFrame, *, normalized: bool = False, runs: Names = None, selected: str | None = None
+) -> Picture:
     """A dot with its Wilson interval for each run and task, in-domain tasks above out-of-domain ones.
 
     Columns: expert (own expert's accuracy), zero_shot (pretrained's) and chance, which are ticks. ``normalized``
@@ -91,6 +93,8 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names 
         settings = axes.name_axis("Task", list(first["title"]), down=True, domain=domain, anchor="x")
         fig.update_layout({f"yaxis{axis}": settings | {"title": axis_title}})
         fig.update_layout(shapes=[*fig.layout.get("shapes", ()), *lanes.tints(len(first), axis)])
+        for frame in lanes.selection_frame(list(first["task"]), selected, axis):
+            fig.add_shape(frame)
         fig.add_annotation(theme.caption(f"<b>{title}</b>", domain[1]))
     title = "Accuracy relative to the task's own expert (%)" if normalized else "Accuracy (%), Wilson 95% interval"
     ends = _padded_range(table, ["accuracy", "low", "high", *REFERENCE_MARKS], 0.04, 0.01)

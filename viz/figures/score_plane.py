@@ -66,17 +66,20 @@ CHANGE_HOVER = (
     picks=("run",),
     empty="No run has been evaluated yet.",
 )
-def id_ood_scatter(table: pd.DataFrame, *, selected: str | None = None, arrows: Pairs = ()) -> Picture:
+def id_ood_scatter(
+    table: pd.DataFrame, *, selected: str | None = None, arrows: Pairs = (), pinned: Sequence[str] = ()
+) -> Picture:
     """A mark for each run: open for references, filled for merges, a cross with its own legend for a paper's numbers.
 
     Columns: experts (whose tasks are in domain, separated by commas; the same in all rows, because other sets cannot be
     compared), adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run). A row without
-    one of the scores is left out, and a note counts these rows.
+    one of the scores is left out, and a note counts these rows. Runs that are ``pinned`` have the color and symbol of
+    their position there.
     """
-    return _draw_runs(table, selected, arrows)
+    return _draw_runs(table, selected, arrows, pinned)
 
 
-def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Picture:
+def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs, pinned: Sequence[str] = ()) -> Picture:
     """The picture of ``id_ood_scatter``."""
     _check_table(table)
     plotted, left_out = plane.split_complete(table)
@@ -89,7 +92,7 @@ def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Pict
     first = {end for pair in joined for end in pair}
     labels = Labels(plotted, texts, (700, 1300), HEIGHT - top - BOTTOM, avoid_intervals=True, first=first)
     pointers = [plane.arrow(positions[start], positions[end]) for start, end in joined]
-    fig = plane.draw(_draw_marks_by_kind(plotted), PlotWindow.around_rows(plotted), labels, pointers, left_out)
+    fig = plane.draw(_draw_marks_by_kind(plotted, pinned), PlotWindow.around_rows(plotted), labels, pointers, left_out)
     for point, run in zip(positions, plotted["run"], strict=True):
         if run == selected:  # a circle in px, so that it stays round
             fig.add_shape(
@@ -127,10 +130,13 @@ def _find_arrow_rows(arrows: Pairs, table: pd.DataFrame, plotted: pd.DataFrame) 
     return joined
 
 
-def _draw_marks_by_kind(plotted: pd.DataFrame) -> list[Trace]:
-    """One trace for each kind of run, and one for merges that adapt on test data."""
-    traces = []
-    for kind, mark_style in theme.KINDS.items():
+def _draw_marks_by_kind(plotted: pd.DataFrame, pinned: Sequence[str]) -> list[Trace]:
+    """One trace for each kind of run, one for merges that adapt on test data, and one for each pinned run."""
+    traces, is_pinned = [], plotted["run"].isin([run for run in pinned if run])
+    styles, pinned_rows, plotted = theme.mark_styles(pinned), plotted[is_pinned], plotted[~is_pinned]
+    gray = {"color": theme.REFERENCE} if len(pinned_rows) else {}
+    for kind, kind_style in theme.KINDS.items():
+        mark_style = kind_style._replace(**gray) if kind in MERGES else kind_style
         for sign in ("", "†"):
             rows = plotted[(plotted["kind"] == kind) & (plotted["adapts"] == sign)]
             if rows.empty:
@@ -145,6 +151,13 @@ def _draw_marks_by_kind(plotted: pd.DataFrame) -> list[Trace]:
                     rows, mark_style, HOVER, mark_style.color, formats=formats, name=name, marker=marker, **legend
                 )
             )
+    for run, rows in pinned_rows.groupby("run", sort=False):
+        marker = {"size": 14, "line": theme.edge(3.5 if rows["adapts"].any() else 1.5)}
+        name, formats = legends.legend_name(rows["label"].iloc[0]), {"kind": KIND_NAMES.__getitem__}
+        style = styles[str(run)]
+        traces.append(
+            plane.marks(rows, style, HOVER, style.color, formats=formats, name=name, marker=marker, legend="legend")
+        )
     return traces
 
 

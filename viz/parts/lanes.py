@@ -59,10 +59,10 @@ def tints(rows: int, axis: str = "") -> list[dict[str, Any]]:
     return [_row_rectangle(row, axis) | tint for row in range(0, rows, 2)]
 
 
-def selection_frame(rows: Sequence[str], selected: str | None) -> list[dict[str, Any]]:
-    """The frame around the row ``selected``; none if there is no such row."""
+def selection_frame(rows: Sequence[str], selected: str | None, axis: str = "") -> list[dict[str, Any]]:
+    """The frame around the row ``selected``; none if there is no such row. For ``axis`` see ``dots``."""
     frame = {"line": {"color": theme.ACCENT, "width": 2}, "name": "selected"}
-    return [_row_rectangle(rows.index(selected), "") | frame] if selected in rows else []
+    return [_row_rectangle(rows.index(selected), axis) | frame] if selected in rows else []
 
 
 def _row_rectangle(row: int, axis: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import measurements
-from app.session import address, pages
+from app.session import address, pages, selection
 from app.views.compare import chart_cells, feature_changes, other_charts
 from app.views.compare.chart_cells import ChartCells
 from app.views.compare.run_pair import RunPair
@@ -194,6 +194,7 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
     chart_view.draw_chart(
         "compare_cells", table, name=f"{name}_{make_file_suffix(pair)}", labels=pair.labels,
         what=comparison.value_title, limits=limits, caption=caption, sources=pair.runs,
+        selected=selection.mark_value(selection.TENSOR),
         heading=f"{name[0].upper()}{name[1:]}: where do the two runs differ?", **options,
     )  # fmt: skip
     draw_largest(table, comparison)

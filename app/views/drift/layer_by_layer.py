@@ -188,4 +188,7 @@ def draw_removed(runs: Sequence[Run]) -> None:
         f"n = {exemplars.per_task} exemplars per task (training images), seed {exemplars.seed}. " if exemplars else ""
     )
     caption = f"{REMOVED_NOTE} {images}Recorded while the run was merged. {run_picker.run_badges(run)}"
-    chart_view.draw_chart("drift_removed", table, name=f"cat_{run.id[:8]}", value=value, caption=caption, sources=[run])
+    chart_view.draw_chart(
+        "drift_removed", table, name=f"cat_{run.id[:8]}", value=value, caption=caption, sources=[run],
+        selected=(selection.mark_value(selection.EXPERT), selection.mark_value(selection.TENSOR)),
+    )  # fmt: skip

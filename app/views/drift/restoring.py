@@ -85,6 +85,7 @@ def draw_partial_map(run: Run) -> None:
         "revert_map",
         restored_tensors.revert_cells(run, changes),
         name=f"put_back_{run.id[:8]}",
+        selected=(None, selection.mark_value(selection.TENSOR)),
         caption=caption,
         sources=[run],
     )

@@ -102,7 +102,7 @@ def _draw_sums(run: Run, other_runs: Sequence[Run], tensor: str | None) -> None:
     table = learning_tables.sum_coefficients(tuple(shown_run.id for shown_run in shown_runs))
     chart_view.draw_chart(
         "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", question_drawn=True, selected=tensor,
-        sources=shown_runs,
+        sources=shown_runs, runs=[shown_run.id for shown_run in shown_runs],
         description=f"Sums over {plural(len(run.experts), 'expert')}; a tensor that an edit pruned has none.",
     )  # fmt: skip
     paper_line.draw_claims(paper_line.claims_in_words("learning/coefficients"), shown_runs)

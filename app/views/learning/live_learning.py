@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import expert_names, page_data
+from app.session import selection
 from app.session.click_errors import guarded_fragment
 from app.widgets import chart_view
 from app.widgets.jobs import tray
@@ -79,8 +80,9 @@ def _draw_charts(job: Job) -> None:
     if len(coefficients):
         tensor_facts = _read_tensor_facts(recipe.pretrained, tuple(dict.fromkeys(coefficients["tensor"])))
         chart_view.draw_live_chart(
-            "coefficient_map", coefficients.merge(tensor_facts, on="tensor"), job.id, name=f"coefficients_{job.id[:8]}"
-        )
+            "coefficient_map", coefficients.merge(tensor_facts, on="tensor"), job.id, name=f"coefficients_{job.id[:8]}",
+            selected=(selection.mark_value(selection.EXPERT), selection.mark_value(selection.TENSOR)),
+        )  # fmt: skip
 
 
 def add_means(tasks: pd.DataFrame, details: list[str]) -> pd.DataFrame:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import page_text
-from app.reading import page_data
-from app.session import click_errors
-from app.widgets.jobs import refused_action, tray
+from app import page_text, permissions
+from app.reading import page_data, recipes
+from app.session import click_errors, run_choice
+from app.widgets.jobs import refused_action, shown_measurements, tray
 from app.widgets.jobs.missing_box import GO_ON_NOTE, draw_box
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
@@ -22,6 +22,7 @@ from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from viz.figure_text import clean_text
 
 if TYPE_CHECKING:
+    from merging.recipes.recipe import Recipe
     from merging.tasks.queue.job_records import Job
 
 
@@ -58,7 +59,10 @@ def draw_missing(
 
     def draw_offer(missing: list[Run]) -> None:
         st.markdown(f"{reason} {_titles_in_words(missing)}. {_expected_time(key, measured)}")
-        _draw_button(key, [run.id for run in missing], suffix)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            _draw_button(key, [run.id for run in missing], suffix)
+            if not suffix:
+                _draw_button_of_all(key, missing)
 
     measurable = [run for run in runs if not find_refusal(find_measurement(key), run.network)]
     for network in dict.fromkeys(run.network for run in runs if run not in measurable):
@@ -91,6 +95,22 @@ def _draw_button(key: str, run_ids: Sequence[str], suffix: str = "") -> None:
         st.rerun()  # the whole page: after drawing only a part of it, the tray would not follow the job
 
 
+def _draw_button_of_all(key: str, runs: Sequence[Run]) -> None:
+    """Draw a button that measures all that pages show of the run in hand, or of the only run that lacks ``key``."""
+    run = next((run for run in runs if run.id in run_choice.runs_in_hand()[:1]), runs[0] if len(runs) == 1 else None)
+    if run is None or len(keys := shown_measurements.list_missing(run)) < 2:
+        return
+    if not permissions.is_allowed(VisitorAction.MEASURE):
+        return
+    label = f"Measure all that pages show, about {duration_text(shown_measurements.expected_seconds(keys))}"
+    titles = page_text.join_words([find_measurement(one).title for one in keys])
+    if st.button(
+        label, key=f"measure_all_{key}", type="tertiary", help=f"Of {page_text.safe_text(run.name)}: {titles}."
+    ):
+        start_all(run.id, keys)
+        st.rerun()  # the whole page, as after "Measure"
+
+
 def _find_job(key: str, run: Run) -> Job | None:
     """The newest job with this measurement of the run, or of another run with the same result."""
     shared = find_measurement(key).subject == SubjectKind.EXPERTS  # runs that merge the same experts have one result
@@ -109,6 +129,37 @@ def _same_experts(run_id: str, run: Run) -> bool:
 def start_measuring(key: str, run_ids: Sequence[str]) -> None:
     """Start the measurement ``key`` of each run; the id is empty for a measurement of the benchmark."""
     for run_id in run_ids:
+        page_data.job_queue().measure(key, run_id)
+
+
+def draw_measure_switch(recipe: Recipe, stored: Sequence[Run]) -> bool:
+    """Draw the switch beside *Run*; returns whether what pages show is measured after the merge.
+
+    It is on at first if all that takes less than ``SHORT_SECONDS``.
+    """
+    network = recipes.network_name(recipe.pretrained, recipe.family)
+    if not permissions.is_allowed(VisitorAction.MEASURE):
+        return False
+    if not network and page_data.why_not_evaluated(recipe.pretrained):
+        return False  # without images nothing is measured
+    keys = shown_measurements.list_for_recipe(recipe, network, stored)
+    if not keys:
+        return False
+    seconds = shown_measurements.expected_seconds(keys)
+    is_short = seconds < shown_measurements.SHORT_SECONDS
+    titles = page_text.join_words([find_measurement(key).title for key in keys])
+    return st.checkbox(
+        f"with everything that pages show, about {duration_text(seconds)} more", is_short,
+        key=f"measure_after_{is_short}",
+        help=f"After the merge, each as a job of its own, which can be canceled alone: {titles}. Putting weights back "
+        "takes minutes; Drift offers it.",
+    )  # fmt: skip
+
+
+@click_errors.guard_callback
+def start_all(run_id: str, keys: Sequence[str]) -> None:
+    """Start these measurements of a run, each as a job of its own."""
+    for key in keys:
         page_data.job_queue().measure(key, run_id)
 
 

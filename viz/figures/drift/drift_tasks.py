@@ -62,7 +62,7 @@ def drift_accuracy(
     plotted = plotted.assign(drift=plotted[value], points=100 * plotted["lost"])
     names, labels = distinct_names(plotted["run"]), plotted.drop_duplicates("run")["label"]
     titles = plotted.drop_duplicates("task")["title"]
-    symbols = dict.fromkeys(names, "circle") | dict(zip(runs or names, cycle(theme.SYMBOLS), strict=False))
+    symbols = {run: style.symbol for run, style in theme.mark_styles(distinct_names([*(runs or ()), *names])).items()}
     fig = Drawing(
         _draw_outline(rows, symbols[run], entry) for run, rows, entry in series.rows_by_name(plotted, "run", names)
     )
