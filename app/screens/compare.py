@@ -14,7 +14,8 @@ from app.views.compare import difference_maps, image_agreement, score_changes
 from app.views.compare import recipe_lines as compare_recipes
 from app.views.compare import run_pair as compare_data
 from app.views.compare.run_pair import RunPair
-from app.widgets import network_panel, page_parts, run_picker, selection_pickers
+from app.widgets import page_parts, run_picker, selection_pickers
+from app.widgets.panels import network_panel
 from merging.study.runs.run import Run
 
 VIEWS: dict[str, Callable[[RunPair], None]] = {  # name in the picker and in links -> function that draws it

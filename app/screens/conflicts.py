@@ -10,7 +10,8 @@ from app import page_text
 from app.reading import expert_names, page_data
 from app.session import address
 from app.views.conflicts import drm_ablations, expert_pairs, joint_space, sign_agreement, task_counts
-from app.widgets import network_panel, page_parts, run_picker
+from app.widgets import page_parts, run_picker
+from app.widgets.panels import network_panel
 from merging.base.errors import MergingError
 from merging.study.runs.run import Run
 from viz.figure_text import plural

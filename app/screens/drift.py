@@ -10,8 +10,9 @@ from app.reading import measurements, page_data, recipes
 from app.reading.measurements import MeasuredRuns
 from app.session import address, pages, run_choice
 from app.views.drift import by_depth, layer_by_layer, lot_cases, other_networks, restoring
-from app.widgets import network_panel, page_parts, run_picker
+from app.widgets import page_parts, run_picker
 from app.widgets.jobs import measure_button
+from app.widgets.panels import network_panel
 from merging.study.runs.run import Run
 
 # RESTORING: tensors of the merged model are put back to pretrained; CASES: the two extremes of LOT's theory.

@@ -19,7 +19,8 @@ from app.views.learning import (
     task_modules,
 )
 from app.views.learning import learning_tables as learning
-from app.widgets import network_panel, page_parts, run_picker
+from app.widgets import page_parts, run_picker
+from app.widgets.panels import network_panel
 from merging.study.runs.run import Run
 
 COEFFICIENTS, LOSSES, MODULES, MASKS, STORAGE = "coefficients", "loss and gain", "modules", "masks", "storage"

@@ -11,7 +11,8 @@ from app.reading import expert_names, page_data, recipes
 from app.session import address, pages, painting_state, selection
 from app.session.click_errors import guarded_fragment
 from app.views.masks import kept_share, paint
-from app.widgets import chart_view, network_panel, page_parts, paper_line, put_back_panel, run_picker, selection_pickers
+from app.widgets import chart_view, page_parts, paper_line, run_picker, selection_pickers
+from app.widgets.panels import network_panel, put_back_panel
 from merging.base.errors import CheckpointError
 from merging.study.runs.run import Run
 from viz.figure_text import plural, role_name

@@ -14,8 +14,9 @@ from app.session import view_state
 from app.session.draft import Draft, command_lines
 from app.views.merge import merge_result, recipe_builder
 from app.views.models import model_sets
-from app.widgets import fit_report, page_parts, preview_panel
+from app.widgets import fit_report, page_parts
 from app.widgets.jobs import measure_button, refused_action, tray
+from app.widgets.panels import preview_panel
 from app.widgets.parameter_controls import fill_formula
 from merging.base.errors import MergingError, StoreError
 from merging.base.free_memory import free_memory

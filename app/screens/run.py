@@ -11,7 +11,8 @@ from app.reading import page_data, recipes
 from app.session import pages, run_choice
 from app.views.report import first_views
 from app.views.runs import run_summary
-from app.widgets import network_panel, page_parts, run_picker
+from app.widgets import page_parts, run_picker
+from app.widgets.panels import network_panel
 from merging.base.modes import VisitorAction
 from merging.study.runs.run import Run
 

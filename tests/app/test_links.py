@@ -191,7 +191,7 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.learning.live_learning _draw_jobs": ("learning", {}),
     "app.views.masks.paint draw_canvas": ("masks", {"run": TIES, "painting": "true"}),
     "app.views.lessons.class_poll _draw_answers_now": ("masks", {}),
-    "app.widgets.preview_panel _draw_panel": ("merge", {}),
+    "app.widgets.panels.preview_panel _draw_panel": ("merge", {}),
     "app.views.features.feature_maps draw_maps": ("features", {"runs": TIES}),
     "app.views.models.benchmark_form _draw_jobs_now": ("models", {"models_view": "data"}),
     "app.views.models.published_job _draw_progress": ("models", {"models_view": "data"}),

@@ -13,7 +13,7 @@ from app.reading import glossary
 from app.saving import provenance
 from app.saving.shown_chart import ShownChart
 from app.session import address
-from app.widgets import preview_panel
+from app.widgets.panels import preview_panel
 from merging.recipes.recipe import Recipe
 
 

@@ -47,7 +47,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def previewed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Recipe, Any, str]]:
     """What the panel asks to preview."""
     asked: list[tuple[Recipe, Any, str]] = []
-    monkeypatch.setattr("app.widgets.preview_panel.draw_preview", lambda *given: asked.append(given))
+    monkeypatch.setattr("app.widgets.panels.preview_panel.draw_preview", lambda *given: asked.append(given))
     return asked
 
 

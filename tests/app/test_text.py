@@ -69,7 +69,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/drift/restoring.py": {"block"},  # a level or a column of its table
     "views/conflicts/linear_layers.py": {"block"},  # a level or a column of its table
     "views/learning/image_routing.py": {"block"},  # a level or a column of its table
-    "widgets/put_back_panel.py": {"block"},  # a level or a column of its table
+    "widgets/panels/put_back_panel.py": {"block"},  # a level or a column of its table
     "status.py": {"mode"},  # of the server
     "reading/step_text.py": {"steps"},  # of a lesson
     "views/learning/along_steps.py": {"steps"},  # columns or keys of its own

@@ -14,8 +14,9 @@ from app.views.compare.run_pair import RunPair
 from app.views.compare.score_changes import make_file_suffix
 from app.views.conflicts import joint_space, linear_layers, sign_agreement
 from app.views.drift import by_depth
-from app.widgets import chart_view, put_back_panel, selection_pickers
+from app.widgets import chart_view, selection_pickers
 from app.widgets.jobs import measure_button
+from app.widgets.panels import put_back_panel
 from merging.base.errors import CheckpointError, MergingError
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run, have_same_models

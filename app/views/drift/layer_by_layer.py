@@ -12,8 +12,9 @@ from app.reading.measurements import MeasuredRuns
 from app.session import address, pages, selection
 from app.session.click_errors import guarded_fragment
 from app.views.drift import other_networks
-from app.widgets import chart_view, page_parts, paper_line, put_back_panel, run_picker, selection_pickers
+from app.widgets import chart_view, page_parts, paper_line, run_picker, selection_pickers
 from app.widgets.jobs import measure_button
+from app.widgets.panels import put_back_panel
 from app.widgets.run_picker import pick_one
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run

@@ -15,8 +15,9 @@ from app import page_text
 from app.reading import measurements, page_data, restored_tensors
 from app.session import address, selection
 from app.session.click_errors import guarded_fragment
-from app.widgets import chart_view, page_parts, put_back_panel, selection_pickers
+from app.widgets import chart_view, page_parts, selection_pickers
 from app.widgets.jobs import measure_button
+from app.widgets.panels import put_back_panel
 from app.widgets.run_picker import pick_one
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.previews.bootstrap import IN_DOMAIN, OUT_OF_DOMAIN

@@ -14,7 +14,8 @@ from app.session.draft import Draft, DraftStep, parse_chain
 from app.session.painting import Painting
 from app.views.masks import paint_link
 from app.views.masks.paint_sheet import PaintSheet
-from app.widgets import page_parts, preview_panel
+from app.widgets import page_parts
+from app.widgets.panels import preview_panel
 from merging.base.errors import MergingError
 from merging.methods import registry
 from merging.methods.factor_rules import FactorRule

@@ -12,7 +12,8 @@ from app.reading import network_values, page_data, recipes
 from app.session import pages
 from app.session.click_errors import guarded_fragment
 from app.views.runs import run_summary
-from app.widgets import network_panel, page_parts
+from app.widgets import page_parts
+from app.widgets.panels import network_panel
 from merging.base.errors import MergingError
 from merging.study.runs.run import Run
 from viz.figure_text import percent, plural

@@ -17,8 +17,9 @@ from app.reading import page_data, samples, sweeps
 from app.reading.sweeps import SweepResults
 from app.session import pages, polled_pickers, view_state
 from app.views.sweeps.best_point import BestPoint, draw_verdict
-from app.widgets import page_parts, preview_panel, run_picker
+from app.widgets import page_parts, run_picker
 from app.widgets.jobs import refused_action, tray
+from app.widgets.panels import preview_panel
 from merging.base.errors import StoreError
 from merging.study.runs.run import Run
 from merging.study.sweeps.points import Point

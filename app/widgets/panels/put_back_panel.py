@@ -9,7 +9,8 @@ import streamlit as st
 from app import page_text
 from app.reading import expert_names, page_data, recipes
 from app.session import address, pages
-from app.widgets import page_parts, preview_panel
+from app.widgets import page_parts
+from app.widgets.panels import preview_panel
 from merging.base.errors import MergingError
 from merging.methods.factor_rules import MAX_FACTOR
 from merging.models.families import stored_tensor_name
