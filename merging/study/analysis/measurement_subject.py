@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from merging.study.runs.opened_recipe import OpenedRecipe
 
 FOLDER = "measured"
+RUN_SEPARATOR = "+"  # between the ids of runs that are measured together
 MERGING_AGAIN = "merging again"  # the stage before those of the measurement itself
 CHANGED_INPUTS_MESSAGE = (
     "The files that its recipe names, or the benchmark, are no longer the ones of this run. "
@@ -54,6 +55,17 @@ class SubjectKind(StrEnum):
     RUN = "a run"
     EXPERTS = "the experts of a run"  # independent of how they were merged
     BENCHMARK = "the benchmark, not of a run"
+    RUNS = "several runs together"  # their ids joined by ``RUN_SEPARATOR``, in any order
+
+
+def join_run_ids(run_ids: Iterable[str]) -> str:
+    """The subject of a measurement of several runs together."""
+    return RUN_SEPARATOR.join(run_ids)
+
+
+def split_run_ids(run_id: str) -> list[str]:
+    """The ids of the runs of a subject, each once; none for the benchmark."""
+    return list(dict.fromkeys(run_id.split(RUN_SEPARATOR))) if run_id else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +108,17 @@ class StoredTables(Protocol):
 
 @dataclass
 class Subject:
-    """The subject of a measurement: a run, the experts of a run, or the benchmark. Files are opened on first use.
+    """The subject of a measurement: a run, its experts, several runs, or the benchmark. Files are opened on first use.
 
-    ``run_id`` is empty if the subject is the benchmark.
+    ``run_id`` is empty if the subject is the benchmark, and several ids joined if it is several runs.
     """
 
     store: Store
     benchmark: Benchmark
     run_id: str
     kind: SubjectKind = SubjectKind.RUN
-    measure_other: Callable[[str, Context], StoredTables] | None = None  # measures the subject by another key
+    # measures one of its runs by another key: (key, run id, context)
+    measure_other: Callable[[str, str, Context], StoredTables] | None = None
     show_partial: Callable[[MeasurementResult], None] = lambda partial: None  # shows partial results to other processes
     run_trials: Callable[[Sequence[PlannedTrial]], list[dict[str, Any]]] = lambda planned: []  # the trials' answers
     layer_inputs: Mapping[str, str] = field(default_factory=dict)  # {expert: file}, instead of those of the recipe
