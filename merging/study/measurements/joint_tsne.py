@@ -116,7 +116,8 @@ def fit_joint_map(features: Sequence[NDArray[Any]]) -> Maps:
     """One map (models, n, 2) of several models' features (n, d) of the same images, float32."""
     rows = np.concatenate([unit_rows(of_model) for of_model in features])
     coordinates = tsne(rows, fit_perplexity(len(features[0])) * len(features))
-    return coordinates.astype(np.float32).reshape(len(features), -1, 2)
+    positions: Maps = coordinates.astype(np.float32).reshape(len(features), -1, 2)
+    return positions
 
 
 def fit_alone_map(features: NDArray[Any], start: NDArray[Any]) -> Maps:
@@ -127,7 +128,8 @@ def fit_alone_map(features: NDArray[Any], start: NDArray[Any]) -> Maps:
     spread = float(start[:, 0].std()) or 1.0
     scaled = ((start - start.mean(axis=0)) / spread * START_SPREAD).astype(np.float32)
     coordinates = tsne(unit_rows(features), fit_perplexity(len(features)), start=scaled)
-    return (coordinates - coordinates.mean(axis=0) + start.mean(axis=0)).astype(np.float32)
+    moved: Maps = (coordinates - coordinates.mean(axis=0) + start.mean(axis=0)).astype(np.float32)
+    return moved
 
 
 def map_width(positions: NDArray[Any]) -> float:

@@ -1,7 +1,7 @@
 """The models on the straight way from the pretrained model to a merged one, on one map of their features.
 
-Each is a real model: its weights are the pretrained ones plus a share of what the merge added, and it reads every image.
-For a merge that scales its task vectors, such as task arithmetic, the models are those of smaller scalings.
+Each is a real model: its weights are the pretrained ones plus a share of what the merge added, and it reads every
+image. For a merge that scales its task vectors, such as task arithmetic, they are those of smaller scalings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from merging.study.measurements.joint_tsne import NEIGHBORS, fit_joint_map, fit_
 from merging.tasks.context import Context
 
 SHARES = tuple(step / 6 for step in range(7))  # of the merge's change that the models on the way have
-MAX_IMAGES = 360
+MAX_IMAGES = 400
 READING_STAGE, MAPPING_STAGE = "reading images", "map"  # stages
 
 
