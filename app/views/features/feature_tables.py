@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 ALL_DATA_SETS = "all"  # the name in measurements of all data sets together
 BIN_COUNT = 40
-PCA, TSNE = "PCA", "t-SNE"
 
 
 class Model(NamedTuple):

@@ -73,8 +73,8 @@ def feature_map(
     panel's model's, the pretrained model's), group (what colors stand for), distance (to the pretrained features).
     ``kind`` names the axes; ``groups`` is the full ordered list that fixes the colors; ``notes`` are texts under
     panels' names, by run; ``selected`` images get a ring in every panel; ``shared`` gives all panels one scale, for
-    maps that were fit together, and ``frame`` (ranges of x and y) the same on several figures. ``pictures`` by run, PNGs
-    (data URIs) as large as their panel's ranges, are drawn in place of the marks, which frame the images in them.
+    maps that were fit together, and ``frame`` (ranges of x and y) one on several figures. ``pictures`` by run, PNGs
+    (data URIs) as large as their panel's ranges, are drawn in place of marks, which frame the images in them.
     """
     table = table.assign(_hover=hover_texts(table, HOVER))
     names, all_groups = distinct_names(table["run"]), groups or distinct_names(table["group"])
