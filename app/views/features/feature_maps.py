@@ -32,13 +32,13 @@ TSNE_CAUTION = (
     "different models or perplexities are not comparable: each was fit separately, with the same images and seed. "
     "Trust the numbers, which are computed from the features themselves."
 )
+STARTED_NOTE = (
+    "Each was started from its positions on the joint map, so that colors stay about where they were. Perplexity 30, "
+    "seed 0."
+)
 PCA_NOTE = (
     "The two principal components explain {} of the variance ({}), so images that are close on the map may be far "
     "apart. They are fit on all shown models together, so positions and distances can be compared between panels."
-)
-QUESTION_OF_DATA_SETS, QUESTION_OF_CLASSES = (
-    "Do out-of-domain data sets stay apart?",
-    "Do out-of-domain classes stay apart?",
 )
 COLUMN_TEXTS = {  # name in the table -> title and help
     "label": ("Model", ""),
@@ -46,7 +46,7 @@ COLUMN_TEXTS = {  # name in the table -> title and help
     "neighbors": ("Nearest neighbors", "Accuracy of the 20 nearest neighbors, leave one out, with its 95% interval."),
     "scatter": ("Scatter ratio", "tr(Sb) / tr(Sw): scatter between classes over scatter within them."),
     "zero": ("Zero-shot", "Accuracy of the frozen heads on these images, with its 95% interval."),
-    "trust": ("Map's trust", "Trustworthiness: whether 12 neighbors on the map are neighbors in the space, 0 to 1."),
+    "trust": ("Map's trust", "Trustworthiness: whether neighbors on the map are neighbors in the space, 0 to 1."),
     "classes": ("Classes", ""),
     "n": ("Images", ""),
 }
@@ -92,22 +92,6 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
         classes = pick_classes(task)
     if kind == ALONG:
         joint_maps.draw_along(models, task)
-    elif kind in {JOINT, ARROWS}:
-        if joint is None:
-            joint_maps.draw_missing(models)
-        elif kind == ARROWS:
-            joint_maps.draw_arrows(joint, models, task, classes)
-        else:
-            draw_maps(
-                models,
-                joint_tables.read_positions(joint, models, "positions"),
-                joint_tables.read_trust(joint, "trustworthiness"),
-                task,
-                classes,
-                JOINT,
-                joint_maps.describe_joint(joint, models),
-            )
-            joint_maps.draw_lists(joint, models, task, classes)
     elif kind == PCA:
         coordinates_by_panel, shares = feature_data.find_components(models, task)
         trust = {
@@ -124,17 +108,12 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
             PCA,
             PCA_NOTE.format(percent(sum(shares)), shares_in_words),
         )
-    elif joint is not None and task == ALL_DATA_SETS and perplexity == COMMON_PERPLEXITY:
-        started = " Each was started from its positions on the joint map, so that colors stay about where they were."
-        draw_maps(
-            models,
-            joint_tables.read_positions(joint, models, "alone"),
-            joint_tables.read_trust(joint, "alone"),
-            task,
-            classes,
-            ALONE,
-            f"{TSNE_CAUTION}{started} Perplexity {perplexity}, seed 0. {measure_button.origin_in_words([joint])}",
-        )
+    elif kind in {JOINT, ARROWS} and joint is None:
+        joint_maps.draw_missing(models)
+    elif joint is not None and kind == ARROWS:
+        joint_maps.draw_arrows(joint, models, task, classes)
+    elif joint is not None and (kind == JOINT or (task == ALL_DATA_SETS and perplexity == COMMON_PERPLEXITY)):
+        _draw_joint_maps(joint, models, task, classes, kind)
     elif stored_maps := _find_maps(models):
         models = [model for model in models if model.run.id in stored_maps]
         coordinates_by_panel = {
@@ -153,6 +132,20 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
             ALONE,
             f"{TSNE_CAUTION} Perplexity {perplexity}, seed 0. {origin}",
         )
+
+
+def _draw_joint_maps(
+    joint: StoredMeasurement, models: Sequence[Model], task: str, classes: Sequence[str], kind: str
+) -> None:
+    """Draw all models' parts of the joint map with lists of images, or each model's map alone, started from it."""
+    caption = joint_maps.describe_joint(joint, models)
+    if kind == ALONE:
+        caption = f"{TSNE_CAUTION} {STARTED_NOTE} {measure_button.origin_in_words([joint])}"
+    positions = joint_tables.read_positions(joint, models, "alone" if kind == ALONE else "positions")
+    trust = joint_tables.read_trust(joint, "aligned" if kind == ALONE else "trustworthiness")
+    draw_maps(models, positions, trust, task, classes, kind, caption, 2 if len(models) in {2, 4} else 3)
+    if kind == JOINT:
+        joint_maps.draw_lists(joint, models, task, classes)
 
 
 def draw_perplexities(models: Sequence[Model]) -> None:
@@ -236,14 +229,12 @@ def draw_maps(
     }
     name = f"features_{kind.lower().replace(' ', '_')}_{task}"
     on_lasso, paper_claims = circled_images.store_circled, paper_line.claims_in_words("features/maps")
-    question = (
-        QUESTION_OF_DATA_SETS if task == ALL_DATA_SETS else QUESTION_OF_CLASSES
-    )  # marks are colored by data set or by class
+    question = feature_data.ask_about_map(task)
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
         st.header(question, anchor=False)
         if st.toggle("Images in place of marks", key=address.PICTURES, bind=address.BIND):
             table = table[table["image"].isin(joint_tables.thin_images(list(images_on_map)))].reset_index(drop=True)
-            options["pictures"] = joint_tables.draw_panel_pictures(table, is_shared)
+            options |= {"pictures": joint_tables.draw_panel_pictures(table, is_shared), "per_row": min(per_row, 2)}
     sample_notes, image_count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart_view.draw_chart(
         "feature_map", table, name=name, question_drawn=True, heading=question,
@@ -252,7 +243,7 @@ def draw_maps(
         sources=[model.run for model in models],
     )  # fmt: skip
     paper_line.draw_claims(paper_claims, [model.run for model in models])
-    draw_numbers(models, task, trust if per_row < 3 else {})  # three per row: one model has several values
+    draw_numbers(models, task, {} if any(":" in panel for panel in trust) else trust)  # or one has several values
     circled_images.draw_thumbnails(models, table, run_id, circled)
 
 

@@ -78,6 +78,11 @@ def read_images(model: Model, task: str = ALL_DATA_SETS) -> pd.DataFrame:
 # Maps
 
 
+def ask_about_map(task: str) -> str:
+    """The question that a map answers: its marks are colored by data set, or by class if it is of one data set."""
+    return f"Do out-of-domain {'data sets' if task == ALL_DATA_SETS else 'classes'} stay apart?"
+
+
 def find_components(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
     """{run id: image, x, y} in principal components fit on all models, and each component's share of the variance."""
     return _compute_components(tuple(str(model.measurement.path) for model in models), task, models)

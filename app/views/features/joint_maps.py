@@ -13,6 +13,7 @@ from app.reading import measurements
 from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.views.features import circled_images, joint_tables
+from app.views.features import feature_tables as feature_data
 from app.views.features.feature_tables import Model
 from app.widgets import chart_view, thumbnails
 from app.widgets.jobs import measure_button
@@ -83,11 +84,11 @@ def draw_arrows(measured: StoredMeasurement, models: Sequence[Model], task: str,
         "Colors", (BY_ANSWER, BY_CLASS), default=BY_ANSWER, key=address.ARROW_COLORS, bind=address.BIND, required=True
     )
     table = joint_tables.build_moves_table(measured, models, task, classes)
-    groups = [TURNED_RIGHT, TURNED_WRONG, STAYED] if colors == BY_ANSWER else list(dict.fromkeys(table["group"]))
+    groups = [STAYED, TURNED_WRONG, TURNED_RIGHT] if colors == BY_ANSWER else list(dict.fromkeys(table["group"]))
     if colors == BY_ANSWER:
         table["group"] = table["answer"]
     trust = joint_tables.read_trust(measured, "trustworthiness")
-    _, circled = circled_images.find_circled()
+    run_id, circled = circled_images.find_circled()
     chart_view.draw_chart(
         "feature_moves", table, name=f"features_arrows_{task}", groups=groups, selected=circled,
         notes={run_id: f"trustworthiness {value:.3f}" for run_id, value in trust.items() if math.isfinite(value)},
@@ -95,6 +96,7 @@ def draw_arrows(measured: StoredMeasurement, models: Sequence[Model], task: str,
         caption=f"The longest tenth of the arrows is emphasized. {describe_joint(measured, models)}",
         sources=[model.run for model in models],
     )  # fmt: skip
+    circled_images.draw_thumbnails(models, table, run_id, circled)
     _draw_list(table, models)
 
 
@@ -126,7 +128,7 @@ def _draw_list(table: pd.DataFrame, models: Sequence[Model]) -> None:
         for row in rows.head(MAX_LISTED).to_dict("records")
     ]  # fmt: skip
     shown_runs = [run, *(model.run for model in models if model.run.id != run.id)]
-    thumbnails.draw_strip(tiles, SPLIT, shown_runs, LISTED_TITLE)
+    thumbnails.draw_strip(tiles, SPLIT, shown_runs, LISTED_TITLE, key="moved")
 
 
 # Along the merge
@@ -143,12 +145,14 @@ def draw_along(models: Sequence[Model], task: str) -> None:
         for model in merges
         if (measured := measurements.find_measurement(measurements.MERGE_PATH, model.run.id))
     }
-    run = pick_one([model.run for model in merges], "Merge", [model.run for model in merges if model.run.id in stored])
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        ready = [model.run for model in merges if model.run.id in stored]
+        run = pick_one([model.run for model in merges], "Merge", ready)
+        playing = st.toggle("Play", key=PLAYING_KEY) if run.id in stored else False
     if run.id not in stored:
         measure_button.draw_missing(measurements.MERGE_PATH, [run], NO_PATH, list(stored.values()))
         return
     label = next(model.label for model in merges if model.run.id == run.id)
-    playing = st.toggle("Play", key=PLAYING_KEY)
     guarded_fragment(_draw_step, run_every=SECONDS_PER_MODEL if playing else None)(stored[run.id], run, label, task)
 
 
@@ -167,11 +171,13 @@ def _draw_step(measured: StoredMeasurement, run: Any, label: str, task: str) -> 
     whole = joint_tables.build_path_table(measured, run.id, label, task)
     row, table = quality.iloc[step], whole[whole["share"] == quality["share"].iloc[step]]
     table = table.assign(label=f"{label}, {names[step]} of the merge")
-    on_map = set(table["image"])
+    on_map, question = set(table["image"]), feature_data.ask_about_map(task)
+    st.header(question, anchor=False)
     right, trust = int(table["correct"].sum()), float(row["trustworthiness"])
     chart_view.draw_chart(
         "feature_map", table.drop(columns="share"), name=f"features_along_{run.id[:8]}_{step}", kind="t-SNE",
-        groups=list(dict.fromkeys(whole["group"])), frame=square_ranges(whole), per_row=1,
+        question_drawn=True, heading=question, groups=list(dict.fromkeys(whole["group"])),
+        frame=square_ranges(whole), per_row=1,
         notes={run.id: f"{right} of {len(table)} right, trustworthiness {trust:.3f}"},
         selected=[image for image in circled_images.find_circled()[1] if image in on_map],
         on_click=chart_view.Gesture("lasso", circled_images.store_circled),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_PICTURES = 300  # images drawn in place of marks
-PICTURE_SHARE = 0.05  # the side of such an image, as a share of its panel's
+PICTURE_SHARE = 0.042  # the side of such an image, as a share of its panel's
 PANEL_PIXELS = 560  # the side of a panel's picture
 MOVED_MOST = "moved most"
 
@@ -53,7 +53,7 @@ def read_positions(measured: StoredMeasurement, models: Sequence[Model], array: 
 
 
 def read_trust(measured: StoredMeasurement, column: str) -> dict[str, float]:
-    """{run id: trustworthiness of its part of the joint map, or of its map alone}."""
+    """{run id: trustworthiness of its part of the joint map, or of its map started from it}."""
     quality = measurements.measured_table(measured, "quality")
     return dict(zip(quality["run"], quality[column].astype(float), strict=True))
 

@@ -29,7 +29,6 @@ MIN_IMAGES = 10
 PLANTED_SHARE = 0.1  # of the images, whose features are exchanged to see whether the map shows it
 EQUAL_FEATURES, PLANTED_MOVES, TRUST_LOST = "equal features", "planted moves", "trustworthiness lost"  # checks
 EQUAL_LIMIT, PLANTED_LIMIT, TRUST_LIMIT = 0.001, 0.95, 0.02
-START_SPREAD = 1e-4  # standard deviation of the positions from which t-SNE starts
 READING_STAGE, MAPPING_STAGE = "reading features", "maps"  # stages
 Maps = NDArray[np.float32]  # (models, images, 2)
 
@@ -51,8 +50,8 @@ def measure_joint_tsne(subject: Subject, context: Context) -> MeasurementResult:
 
     Arrays (models, images, 2), models in the order of "quality" (the pretrained one first), images in that of the
     measurement "features": "positions", and "alone", each model's own map, started from its joint positions. Tables:
-    "quality" (run, trustworthiness of its part, that of its map alone, rank correlation of the images' moves on the map
-    and in features, median move, n) and "checks" (check, value, limit, n): the median move of equal features, the AUC
+    "quality" (run; trustworthiness of its part, alone of a map fitted alone, aligned of the array "alone"; agreement,
+    the rank correlation of the images' moves on the map and in features; median move; n) and "checks" (check, value, limit, n): the median move of equal features, the AUC
     with which moves find exchanged features, and the largest loss of trustworthiness.
 
     Raises:
@@ -123,11 +122,11 @@ def fit_joint_map(features: Sequence[NDArray[Any]]) -> Maps:
 def fit_alone_map(features: NDArray[Any], start: NDArray[Any]) -> Maps:
     """A map (n, 2) of one model's features (n, d) alone that starts from its positions (n, 2) on the joint map.
 
-    It is moved, not turned or scaled, to the center of these positions.
+    They are not shrunk first, as usual starts are: from a small start, clusters end up elsewhere. The map is moved to
+    the center of these positions.
     """
-    spread = float(start[:, 0].std()) or 1.0
-    scaled = ((start - start.mean(axis=0)) / spread * START_SPREAD).astype(np.float32)
-    coordinates = tsne(unit_rows(features), fit_perplexity(len(features)), start=scaled)
+    centered = (start - start.mean(axis=0)).astype(np.float32)
+    coordinates = tsne(unit_rows(features), fit_perplexity(len(features)), start=centered)
     moved: Maps = (coordinates - coordinates.mean(axis=0) + start.mean(axis=0)).astype(np.float32)
     return moved
 
@@ -151,13 +150,14 @@ def measure_moves(positions: NDArray[Any], features: Sequence[NDArray[Any]], mod
 def describe_quality(
     run_ids: Sequence[str], features: Sequence[NDArray[Any]], positions: Maps, alone_maps: Sequence[NDArray[Any]]
 ) -> pd.DataFrame:
-    """The table "quality", with a row for each model."""
+    """The table "quality" from each model's features (n, d), part of the joint map (n, 2) and map alone (n, 2)."""
     rows = []
     for index, (run_id, of_model, alone) in enumerate(zip(run_ids, features, alone_maps, strict=True)):
         unit, moves = unit_rows(of_model), measure_moves(positions, features, index)
-        trust = [trustworthiness(unit, flat, NEIGHBORS) for flat in (positions[index], alone)]
+        by_itself = tsne(unit, fit_perplexity(len(unit)))
+        trust = [trustworthiness(unit, flat, NEIGHBORS) for flat in (positions[index], by_itself, alone)]
         rows.append((run_id, *trust, moves.agreement, float(np.median(moves.on_map)), len(unit)))
-    return pd.DataFrame(rows, columns=["run", "trustworthiness", "alone", "agreement", "median_move", "n"])
+    return pd.DataFrame(rows, columns=["run", "trustworthiness", "alone", "aligned", "agreement", "median_move", "n"])
 
 
 def check_moves(features: NDArray[Any]) -> list[tuple[str, float, float, int]]:

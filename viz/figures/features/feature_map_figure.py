@@ -24,7 +24,7 @@ CAPTION, SPACE_BELOW, SPACE_ABOVE, LEFT = (
 PANEL_HEIGHTS = {1: 460, 2: 380, 3: 290}  # px: height of a panel by panels in a row
 WEBGL_POINTS = 9000  # points above which browsers draw faster with WebGL than with SVG
 MIN_HALF_RANGE = 1e-6
-PICTURE_PX = 20  # px: the side of an image that is drawn in place of its mark
+PICTURE_PX = 17  # px: the side of an image that is drawn in place of its mark
 HOVER = (
     "<b>{truth:text 40}</b>, {title:text 40}<br>{label:text 40}: {predicted:text 40}<br>pretrained: {before:text 40}"
     "[<br>distance to the pretrained {distance:real}]"
@@ -130,7 +130,7 @@ def _add_panel(
     for _, rows, entry in series.rows_by_name(panel.rows, "group", groups, "group"):
         style = mark_styles[rows["group"].iloc[0]]
         style = style._replace(symbol="square-open") if framing else style
-        edge = {"color": style.color, "width": 1.5} if framing else theme.edge(0.4)
+        edge = {"color": style.color, "width": 1} if framing else theme.edge(0.4)
         marks = series.marks(
             rows, "x", "y", style, "{_hover:as_is}", picks=("run", "image"), size=PICTURE_PX if framing else 6,
             formats={"as_is": str}, marker={"line": edge}, **entry, showlegend=not panel.number, **axes,

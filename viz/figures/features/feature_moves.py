@@ -101,7 +101,7 @@ def _add_arrows(
             fig.add_trace(_join_ends(rows, color, is_long, legendgroup=entry["legendgroup"], **placed))
     for _, rows, entry in series.rows_by_name(panel.rows, "group", groups, "group"):
         marks = series.marks(
-            rows, "x", "y", mark_styles[rows["group"].iloc[0]], "{_hover:as_is}", picks=("run", "image"), size=5,
+            rows, "x", "y", mark_styles[rows["group"].iloc[0]], "{_hover:as_is}", picks=("run", "image"), size=4,
             formats={"as_is": str}, marker={"line": theme.edge(0.3)}, **entry, showlegend=not panel.number, **placed,
         )  # fmt: skip
         fig.add_trace(marks)
