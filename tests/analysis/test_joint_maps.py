@@ -223,7 +223,8 @@ def test_models_along_the_merge_are_real(store: Store, library: Path) -> None:
 
 def test_a_model_on_the_way_has_a_share_of_the_change() -> None:
     base, experts = tiny.family()
-    pretrained, merged = (Encoder.from_checkpoint(tiny.checkpoint(state)) for state in (base, [*experts.values()][0]))
+    states = (base, experts[tiny.EXPERTS[0]])
+    pretrained, merged = (Encoder.from_checkpoint(tiny.checkpoint(state)) for state in states)
     half = merge_path.blend_encoders(pretrained, merged, 0.5)
     for name, tensor in half.tensors.items():
         np.testing.assert_allclose(tensor, (pretrained.tensors[name] + merged.tensors[name]) / 2, atol=1e-6)

@@ -227,7 +227,7 @@ def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
 
 
 def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Path) -> None:
-    at = open_app("features", extracted, runs=chosen(extracted))
+    at = open_app("features", extracted, runs=chosen(extracted), map="PCA")
     ties = next(model for model in models(extracted) if model.run.title == "Ties")
     images = ties.measurement.table("images")
     at = circle(at, *((ties.run.id, image) for image in images["image"][:3]))

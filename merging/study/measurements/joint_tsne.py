@@ -51,8 +51,9 @@ def measure_joint_tsne(subject: Subject, context: Context) -> MeasurementResult:
     Arrays (models, images, 2), models in the order of "quality" (the pretrained one first), images in that of the
     measurement "features": "positions", and "alone", each model's own map, started from its joint positions. Tables:
     "quality" (run; trustworthiness of its part, alone of a map fitted alone, aligned of the array "alone"; agreement,
-    the rank correlation of the images' moves on the map and in features; median move; n) and "checks" (check, value, limit, n): the median move of equal features, the AUC
-    with which moves find exchanged features, and the largest loss of trustworthiness.
+    the rank correlation of the images' moves on the map and in features; median move; n) and "checks" (check, value,
+    limit, n): the median move of equal features, the AUC with which moves find exchanged features, and the largest loss
+    of trustworthiness.
 
     Raises:
         CheckpointError, TaskError: a model's features cannot be computed, there are too many models or too few images,
