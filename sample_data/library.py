@@ -43,7 +43,7 @@ from merging.study.runs import edit_pairs
 from merging.study.runs.execute import execute
 from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.reference_models import find_references
-from merging.study.runs.run import FACTS, PRECOMPUTED, SALIENCY, Run
+from merging.study.runs.run import FACTS, PRECOMPUTED, SALIENCY, Run, join_run_ids
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import points, sweep_session, sweep_storage
 from merging.study.sweeps.sweep import Axis, Sweep
@@ -194,9 +194,9 @@ def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None
             if kind not in timed:
                 measure(kind, store, benchmark, of)
         for keys in JOINT_MAPS:
-            run_ids = measurement_subject.join_run_ids(runs[key].id for key in keys)
-            take_over_measurement("joint_tsne", store, benchmark, old, run_ids)
-            measuring.measure("joint_tsne", store, benchmark, run_ids)
+            subject = join_run_ids(runs[key].id for key in keys)
+            take_over_measurement("joint_tsne", store, benchmark, old, subject)
+            measuring.measure("joint_tsne", store, benchmark, subject)
         for wanted in plan_sweeps(benchmark):
             compute_sweep(wanted, store, benchmark, old, workers)
         for name, facts in {

@@ -69,7 +69,7 @@ class SessionQueue:
     @requires(VisitorAction.MEASURE)
     def measure(self, key: str, run_id: str = "") -> Job:
         """Submit a measurement on this benchmark."""
-        from merging.study.analysis.measurement_subject import split_run_ids
+        from merging.study.runs.run import split_run_ids
 
         runs = [self.store.get_run(one_id) for one_id in split_run_ids(run_id)]
         return self.runner.submit_measurement(key, run_id, str(self.folder), runs, self.session)

@@ -28,13 +28,8 @@ from merging.study.analysis.measurement_store import (
     publish_partial,
     write_measurement,
 )
-from merging.study.analysis.measurement_subject import (
-    MeasurementResult,
-    Subject,
-    SubjectKind,
-    TrialInputs,
-    split_run_ids,
-)
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject, SubjectKind, TrialInputs
+from merging.study.runs.run import split_run_ids
 from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.workers.pools import open_workers

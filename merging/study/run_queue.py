@@ -88,7 +88,7 @@ class RunQueue(JobQueue):
             StoreError: there is no such run or measurement, or it is running on another benchmark.
             ModeError: the job takes too long for this server, or the session has used up its quota.
         """
-        from merging.study.analysis.measurement_subject import split_run_ids
+        from merging.study.runs.run import split_run_ids
 
         titles = [run.title for run in runs or map(self.store.get_run, split_run_ids(run_id))]
         title = ": ".join([find_measurement(key).title, *([", ".join(titles)] if titles else [])])

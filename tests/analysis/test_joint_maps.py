@@ -20,10 +20,10 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
 from merging.study import measure
 from merging.study.analysis import measurement_store
-from merging.study.analysis.measurement_subject import join_run_ids
 from merging.study.analysis.separability import cosine_distances, trustworthiness, unit_rows
 from merging.study.measurements import joint_tsne, merge_path
 from merging.study.measurements.tsne import map_name
+from merging.study.runs.run import join_run_ids
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 

@@ -24,8 +24,8 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study import measure
 from merging.study.analysis import measurement_store, measurement_subject
-from merging.study.analysis.measurement_subject import join_run_ids
 from merging.study.runs import execute
+from merging.study.runs.run import join_run_ids
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 

@@ -15,7 +15,7 @@ from app.reading.figures import cache_table
 from app.views.features import feature_tables as feature_data
 from app.views.features.feature_tables import Model
 from merging.study.analysis.measurement_store import StoredMeasurement
-from merging.study.analysis.measurement_subject import join_run_ids
+from merging.study.runs.run import join_run_ids
 from viz.figures.features.feature_moves import STAYED, TURNED_RIGHT, TURNED_WRONG
 
 if TYPE_CHECKING:

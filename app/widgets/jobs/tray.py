@@ -19,7 +19,7 @@ from app.widgets import page_parts
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
-from merging.study.analysis.measurement_subject import split_run_ids
+from merging.study.runs.run import split_run_ids
 from merging.tasks.queue.job_kinds import MERGE, PUBLISHED, SWEEP
 from merging.tasks.queue.job_records import Job
 

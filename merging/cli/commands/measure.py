@@ -42,7 +42,8 @@ def measure(
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study import measure as measuring
     from merging.study.analysis.measurement_registry import find_measurement
-    from merging.study.analysis.measurement_subject import SubjectKind, join_run_ids, split_run_ids
+    from merging.study.analysis.measurement_subject import SubjectKind
+    from merging.study.runs.run import join_run_ids, split_run_ids
     from merging.study.runs.run_store import Store
 
     stored_runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))

@@ -17,8 +17,8 @@ from merging.base.errors import StoreError
 from merging.base.files.short_digest import short_digest
 from merging.models.model_references import PRETRAINED, expert_key
 from merging.study.analysis.measurement_registry import Measurement, find_measurement
-from merging.study.analysis.measurement_subject import FOLDER, MeasurementResult, SubjectKind, split_run_ids
-from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run
+from merging.study.analysis.measurement_subject import FOLDER, MeasurementResult, SubjectKind
+from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run, split_run_ids
 from merging.study.runs.run_store import Store
 from merging.tasks.results import Result, ResultKind, Results
 

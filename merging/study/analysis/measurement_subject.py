@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from merging.study.runs.opened_recipe import OpenedRecipe
 
 FOLDER = "measured"
-RUN_SEPARATOR = "+"  # between the ids of runs that are measured together
 MERGING_AGAIN = "merging again"  # the stage before those of the measurement itself
 CHANGED_INPUTS_MESSAGE = (
     "The files that its recipe names, or the benchmark, are no longer the ones of this run. "
@@ -55,17 +54,7 @@ class SubjectKind(StrEnum):
     RUN = "a run"
     EXPERTS = "the experts of a run"  # independent of how they were merged
     BENCHMARK = "the benchmark, not of a run"
-    RUNS = "several runs together"  # their ids joined by ``RUN_SEPARATOR``, in any order
-
-
-def join_run_ids(run_ids: Iterable[str]) -> str:
-    """The subject of a measurement of several runs together."""
-    return RUN_SEPARATOR.join(run_ids)
-
-
-def split_run_ids(run_id: str) -> list[str]:
-    """The ids of the runs of a subject, each once; none for the benchmark."""
-    return list(dict.fromkeys(run_id.split(RUN_SEPARATOR))) if run_id else []
+    RUNS = "several runs together"  # their ids joined by ``join_run_ids``, in any order
 
 
 @dataclass(frozen=True, slots=True)

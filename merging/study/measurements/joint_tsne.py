@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from merging.base.errors import TaskError
 from merging.study.analysis.correlation import fit_line
-from merging.study.analysis.measurement_subject import MeasurementResult, Subject, split_run_ids
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.analysis.separability import cosine_distances, trustworthiness, unit_rows
 from merging.study.measurements.features import SEED
 from merging.study.measurements.tsne import tsne
+from merging.study.runs.run import split_run_ids
 from merging.tasks.context import Context
 
 MAX_MODELS = 6
