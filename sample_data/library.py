@@ -43,7 +43,7 @@ from merging.study.runs import edit_pairs
 from merging.study.runs.execute import execute
 from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.reference_models import find_references
-from merging.study.runs.run import FACTS, PRECOMPUTED, SALIENCY, Run
+from merging.study.runs.run import FACTS, PRECOMPUTED, SALIENCY, Run, join_run_ids
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import points, sweep_session, sweep_storage
 from merging.study.sweeps.sweep import Axis, Sweep
@@ -91,6 +91,8 @@ PUT_BACK = ("task_arithmetic",)  # a lesson reads the map of what putting its we
 # The best-known merges, of which answers by depth are measured.
 DEPTHS = ("task_arithmetic", "ties", "dare_ties", "task_arithmetic_lwptv", "drm_h")
 FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
+JOINT_MAPS = (FEATURES,)  # models whose features are on one map
+MERGE_PATHS = ("task_arithmetic",)  # the merges whose way from the pretrained model is on a map
 TENTH_STEPS = tuple(step / 10 for step in range(11))
 LOT_SCALINGS = tuple(step / 10 for step in range(5, 21))  # the paper calls 1 to 1.5 stable and larger values worse
 DENSITIES, LAMBDAS = TENTH_STEPS[1:], (0.8, 1.0, 1.2)  # of DRM's Figure 7
@@ -125,6 +127,7 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
     *(("predictions", preset) for preset in PREDICTIONS),
     *(("depths", preset) for preset in DEPTHS),
     *((kind, of) for of in FEATURES for kind in ("features", "tsne")),
+    *(("merge_path", preset) for preset in MERGE_PATHS),
     *((kind, of) for of in PUT_BACK for kind in ("put_back", "first_order")),
     *((kind, DRIFT[0]) for kind in EXPERT_MEASUREMENTS),
     *((kind, None) for kind in BENCHMARK_MEASUREMENTS),
@@ -182,12 +185,18 @@ def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None
             doubled = SALIENCY in run.tables and edit_pairs.find_same_saliency(run, runs.values())
             runs[preset.key] = library_entries.without_saliency(run, store) if doubled else run
         measured = [(kind, runs[key] if key else None) for kind, key in MEASUREMENTS]
-        timed = {kind for kind, run in measured if take_over_measurement(kind, store, benchmark, old, run)}
+        timed = {
+            kind for kind, run in measured if take_over_measurement(kind, store, benchmark, old, run.id if run else "")
+        }
         if workers is not None:
             on_workers.compute_measurements(measured, store, benchmark, workers)
         for kind, of in measured:
             if kind not in timed:
                 measure(kind, store, benchmark, of)
+        for keys in JOINT_MAPS:
+            subject = join_run_ids(runs[key].id for key in keys)
+            take_over_measurement("joint_tsne", store, benchmark, old, subject)
+            measuring.measure("joint_tsne", store, benchmark, subject)
         for wanted in plan_sweeps(benchmark):
             compute_sweep(wanted, store, benchmark, old, workers)
         for name, facts in {
@@ -260,13 +269,9 @@ def take_over(preset: Preset, store: Store, benchmark: Benchmark, old: Store | N
         shutil.copytree(kept.path, store.root / "runs" / kept.id)
 
 
-def take_over_measurement(
-    key: str, store: Store, benchmark: Benchmark, old: Store | None, run: Run | None = None
-) -> bool:
+def take_over_measurement(key: str, store: Store, benchmark: Benchmark, old: Store | None, run_id: str = "") -> bool:
     """Copy a measurement, if there is one; whether that would be measured anew otherwise, as it is timed."""
-    if old is None or not (
-        kept := measurement_store.find_measurement_result(key, old, benchmark, run.id if run else "")
-    ):
+    if old is None or not (kept := measurement_store.find_measurement_result(key, old, benchmark, run_id)):
         return False
     shutil.copytree(kept.path, store.root / measurement_subject.FOLDER / kept.path.name, dirs_exist_ok=True)
     return measurement_registry.find_measurement(key).is_timed

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DRIFT, ABLATION, EXEMPLARS, SIGNS, EXPERT_PAIRS = "drift", "ablation", "exemplars", "signs", "pairs"
 LAYER_DRIFT = "layer_drift"
 FEATURES, TSNE, PREDICTIONS = "features", "tsne", "predictions"
+JOINT_MAP, MERGE_PATH = "joint_tsne", "merge_path"
 DRM_ABLATIONS, TASK_COUNTS, METHOD_TIMES = "drm_ablations", "task_counts", "method_times"
 RESET_TO_PRETRAINED, RESET_FIRST_ORDER = "put_back", "first_order"
 LOSS_BY_LEARNING_STEP, MODULES_ON_TEST_IMAGES = "along_steps", "modules"

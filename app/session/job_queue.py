@@ -69,8 +69,10 @@ class SessionQueue:
     @requires(VisitorAction.MEASURE)
     def measure(self, key: str, run_id: str = "") -> Job:
         """Submit a measurement on this benchmark."""
-        run = self.store.get_run(run_id) if run_id else None
-        return self.runner.submit_measurement(key, run_id, str(self.folder), run, self.session)
+        from merging.study.runs.run import split_run_ids
+
+        runs = [self.store.get_run(one_id) for one_id in split_run_ids(run_id)]
+        return self.runner.submit_measurement(key, run_id, str(self.folder), runs, self.session)
 
     @requires(VisitorAction.SWEEP)
     def sweep(self, sweep_id: str, title: str) -> Job:

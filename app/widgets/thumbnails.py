@@ -27,22 +27,26 @@ class Thumbnail(NamedTuple):
     data_set: str = ""
 
 
-def draw_strip(images: Sequence[Thumbnail], split: str, runs: Sequence[Run], title: str) -> None:
+def draw_strip(
+    images: Sequence[Thumbnail], split: str, runs: Sequence[Run], title: str, key: str = "thumbnails"
+) -> None:
     """Images of a split side by side, each with its class and predictions, a button that chooses it, and a link.
 
-    The links contain the current ``runs``; ``title`` describes the images on the page that a link opens.
+    The links contain the current ``runs``; ``title`` describes the images on the page that a link opens. ``key``
+    distinguishes several strips on a page.
     """
     chosen = selection.chosen_value(selection.IMAGE)
     found_images.remember_images(title, [full_name(thumbnail.image, split) for thumbnail in images])
-    with st.container(horizontal=True, gap="small", key="thumbnails"):
+    with st.container(horizontal=True, gap="small", key=key):
         for thumbnail in images:
             name = full_name(thumbnail.image, split)
             with st.container(width=132, gap="xsmall", border=name == chosen):
                 draw_tile(thumbnail, split, runs)
                 if name != chosen:
                     st.button(
-                        "Choose", key=f"choose_{name}", type="tertiary", on_click=selection.choose_value,
-                        args=(selection.IMAGE, name), help="Keep this image in view on all pages.",
+                        "Choose", key=f"choose_{'' if key == 'thumbnails' else key}{name}", type="tertiary",
+                        on_click=selection.choose_value, args=(selection.IMAGE, name),
+                        help="Keep this image in view on all pages.",
                     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from merging.study.analysis.measurement_store import (
     write_measurement,
 )
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject, SubjectKind, TrialInputs
+from merging.study.runs.run import split_run_ids
 from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.workers.pools import open_workers
@@ -50,7 +51,8 @@ def measure(
 ) -> StoredMeasurement:
     """The stored measurement, or a new one; always a new one if it is timed or there are ``layer_inputs``.
 
-    ``layer_inputs`` are {expert: file} for "layer_drift", and replace the files that the run's recipe names. If a
+    ``run_id`` is several ids joined by "+" if runs are measured together. ``layer_inputs`` are {expert: file} for
+    "layer_drift", and replace the files that the run's recipe names. If a
     measurement consists of trials, the workers of the context compute them; losing a worker is only a warning.
 
     Raises:
@@ -67,8 +69,9 @@ def measure(
     if not must_measure and (stored := find_measurement_result(key, store, benchmark, run_id)):
         return stored
     name = require_entry_name(measurement_kind, store, benchmark, run_id)
-    if run_id and (reason := find_refusal(measurement_kind, store.get_run(run_id).network)):
-        raise TaskError(reason)
+    for one_id in split_run_ids(run_id):
+        if reason := find_refusal(measurement_kind, store.get_run(one_id).network):
+            raise TaskError(reason)
     with store.lock(name, context, "measures the same"):
         if not must_measure and (stored := find_measurement_result(key, store, benchmark, run_id)):
             return stored  # another process measured it while this one waited
@@ -90,8 +93,8 @@ def _measure_and_store(measurement_kind: Measurement, name: str, subject: Subjec
     atomic.require_writable(measurement_results(store).own_folder, "The measurement")
     started, stored_answers = time.monotonic(), StoredAnswers(store, name)
 
-    def measure_other(other_key: str, part_context: Context) -> StoredMeasurement:
-        return measure(other_key, store, subject.benchmark, subject.run_id, context=part_context)
+    def measure_other(other_key: str, run_id: str, part_context: Context) -> StoredMeasurement:
+        return measure(other_key, store, subject.benchmark, run_id, context=part_context)
 
     facts = {"key": key, "version": measurement_kind.version, "run": subject.run_id}
     module, _, function = measurement_kind.compute.partition(":")

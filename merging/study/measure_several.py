@@ -17,6 +17,7 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.formats.files_on_workers import digest_for_request
 from merging.study.analysis.measurement_registry import find_measurement
 from merging.study.analysis.measurement_store import StoredMeasurement, measurement_results
+from merging.study.analysis.measurement_subject import SubjectKind
 from merging.study.measure import measure, require_entry_name
 from merging.study.runs.estimate import estimate_run
 from merging.study.runs.opened_recipe import open_inputs
@@ -75,6 +76,7 @@ class SeveralMeasurements:
             request
             for request in self.distinct_requests
             if workers is not None
+            and find_measurement(request.key).subject != SubjectKind.RUNS  # mostly reads what others measured
             and not find_measurement(request.key).trial
             and not find_measurement(request.key).is_timed
         ]

@@ -78,15 +78,20 @@ class RunQueue(JobQueue):
         self.submit(Recipe.from_yaml(recipe_yaml), benchmark=Benchmark.load(Path(benchmark)) if benchmark else None)
 
     def submit_measurement(
-        self, key: str, run_id: str = "", benchmark: str = "", run: Run | None = None, session: str = ""
+        self, key: str, run_id: str = "", benchmark: str = "", runs: Sequence[Run] = (), session: str = ""
     ) -> Job:
         """The job of a measurement of a stored run, or of the benchmark: the live one, or a new one.
+
+        ``runs`` are the runs of ``run_id``, which may be several ids joined; by default they are read from the store.
 
         Raises:
             StoreError: there is no such run or measurement, or it is running on another benchmark.
             ModeError: the job takes too long for this server, or the session has used up its quota.
         """
-        title = find_measurement(key).title + (f": {(run or self.store.get_run(run_id)).title}" if run_id else "")
+        from merging.study.runs.run import split_run_ids
+
+        titles = [run.title for run in runs or map(self.store.get_run, split_run_ids(run_id))]
+        title = ": ".join([find_measurement(key).title, *([", ".join(titles)] if titles else [])])
         return self.submit_command(key, run_id, title, benchmark=benchmark, session=session)
 
     def submit_sweep(self, sweep_id: str, title: str, benchmark: str = "", session: str = "") -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from pathlib import Path
@@ -13,16 +14,18 @@ import pytest
 import tiny
 import tiny_library
 from page_harness import charts, press, runs, select, words
+from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 import viz
-from app.views.features import feature_tables
+from app.views.features import feature_tables, joint_tables
 from app.views.features.feature_tables import Model
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study import measure
 from merging.study.analysis import measurement_store, measurement_subject
 from merging.study.runs import execute
+from merging.study.runs.run import join_run_ids
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
@@ -42,10 +45,13 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library with features and maps of the pretrained model, an expert and two runs."""
     folder = tiny_library.write(tmp_path_factory.mktemp("extracted"), ("task_arithmetic_lwptv", "ties", "emr"))
     store, benchmark = Store(folder / "measuring", libraries=(folder / "runs",), dated=False), Benchmark.load(folder)
-    for run in store.list_runs():
-        if run.title in WANTED:
-            for key in ("features", "tsne"):
-                measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
+    known = {run.title: run.id for run in store.list_runs()}
+    for title in WANTED:
+        for key in ("features", "tsne"):
+            measure.measure(key, store, benchmark, known[title], context=Context(device="cpu"))
+    together = join_run_ids(known[title] for title in ("Ties", "Pretrained", "Task Arithmetic w/ LwPTV"))
+    measure.measure("joint_tsne", store, benchmark, together, context=Context(device="cpu"))
+    measure.measure("merge_path", store, benchmark, known["Ties"], context=Context(device="cpu"))
     (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
@@ -77,11 +83,16 @@ WITH = [
         {"features_view": MAPS},
         1,
         1,
-        "neither the size of a cluster nor the distance",
-    ),  # t-SNE, where its maps are stored
+        "Checks: features given twice move by 0.000% of the width",
+    ),  # the joint map, where it is stored
+    ({"map": "joint t-SNE", "pictures": "true", "data_set": "Tiles"}, 1, 1, "so positions can be compared"),
+    ({"map": "arrows"}, 1, 0, "The longest tenth of the arrows is emphasized"),
+    ({"map": "arrows", "arrow_colors": "class", "moved_images": "turned wrong"}, 1, 0, "the farthest moved first"),
+    ({"map": "along the merge", "path_step": "50%"}, 1, 0, "Nothing is interpolated"),
+    ({"map": "t-SNE alone"}, 1, 1, "Each was started from its positions on the joint map"),
     ({"features_view": MAPS, "map": "PCA"}, 1, 1, "The two principal components explain "),
     (
-        {"features_view": MAPS, "map": "t-SNE", "perplexity": "5"},
+        {"features_view": MAPS, "map": "t-SNE alone", "perplexity": "5"},
         1,
         1,
         "neither the size of a cluster nor the distance",
@@ -134,15 +145,22 @@ def test_view_without_features(open_app: Any, library: Path, asked: list[tuple[s
     assert len(asked) == 1 + len(at.multiselect(key="features_runs").value)
 
 
-def test_maps_are_a_job_of_their_own(open_app: Any, library: Path, tmp_path: Path) -> None:
-    """With features but no t-SNE, PCA is there at once and t-SNE is offered."""
+def test_maps_are_a_job_of_their_own(
+    open_app: Any, library: Path, tmp_path: Path, asked: list[tuple[str, str]]
+) -> None:
+    """With features but no t-SNE, PCA is there at once; the joint map and those of each model are offered."""
     known, store = runs(library), Store(tmp_path / "store", libraries=(library / "runs",))
     for title in ("Pretrained", "Ties"):
         measure.measure("features", store, Benchmark.load(library), known[title].id, context=Context(device="cpu"))
     at = open_app("features", library, runs=known["Ties"].id)
     assert charts(at) == 1
     assert "t-SNE maps" not in words(at)
-    at = open_app("features", library, runs=known["Ties"].id, map="t-SNE")
+    at = open_app("features", library, runs=known["Ties"].id, map="joint t-SNE")
+    assert charts(at) == 0
+    assert "One map of these models together has not been computed: **Pretrained** and **TIES" in words(at)
+    press(at, "Measure")
+    assert asked == [("joint_tsne", join_run_ids(sorted((known["Ties"].id, known["Pretrained"].id))))]
+    at = open_app("features", library, runs=known["Ties"].id, map="t-SNE alone")
     assert charts(at) == 0
     assert "t-SNE maps have not been computed for **Pretrained** and **TIES (sum, λ 0.3)" in words(at).replace("\\", "")
     assert not at.exception
@@ -194,7 +212,7 @@ def test_bad_links_show_something_sensible(look: Any, extracted: Path, query: di
 
 
 def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
-    query = {"map": "t-SNE", "perplexity": "5", "data_set": "Letters", "compared_expert": "Digits"}
+    query = {"map": "t-SNE alone", "perplexity": "5", "data_set": "Letters", "compared_expert": "Digits"}
     at = open_app("features", extracted, runs=chosen(extracted), classes="letters 1", **query)
     assert not at.exception
     assert {key: str(at.selectbox(key=key).value) for key in ("perplexity", "data_set", "compared_expert")} == {
@@ -209,7 +227,7 @@ def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
 
 
 def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Path) -> None:
-    at = open_app("features", extracted, runs=chosen(extracted))
+    at = open_app("features", extracted, runs=chosen(extracted), map="PCA")
     ties = next(model for model in models(extracted) if model.run.title == "Ties")
     images = ties.measurement.table("images")
     at = circle(at, *((ties.run.id, image) for image in images["image"][:3]))
@@ -228,6 +246,47 @@ def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Pat
     press(at, "Clear")
     assert "  \nbefore: " not in words(at)
     assert not at.exception
+
+
+def test_arrows_and_lists_are_of_the_stored_moves(look: Any, extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
+    some = [model for model in models(extracted) if model.run.kind != "expert"]
+    joint = joint_tables.find_joint_map(some)
+    assert joint is not None and joint_tables.find_joint_map(some[1:]) is None
+    table = joint_tables.build_moves_table(joint, some, "all", ())
+    order, positions = joint.table("quality")["run"].tolist(), joint.array("positions").astype(float)
+    for model in some[1:]:
+        rows, features = table[table["run"] == model.run.id], model.measurement.array("features").astype(float)
+        shifts = positions[order.index(model.run.id)] - positions[0]
+        width = np.ptp(positions.reshape(-1, 2), axis=0).max()
+        np.testing.assert_allclose(rows["move"], np.hypot(*shifts.T) / width, rtol=1e-6)
+        np.testing.assert_allclose(rows[["x", "y"]].to_numpy() - rows[["x0", "y0"]].to_numpy(), shifts, atol=1e-6)
+        first = some[0].measurement.array("features").astype(float)
+        cosines = (features * first).sum(1) / np.linalg.norm(features, axis=1) / np.linalg.norm(first, axis=1)
+        np.testing.assert_allclose(rows["displacement"], 1 - cosines, atol=1e-9)
+        wrong = (rows["before"] == rows["truth"]) & (rows["predicted"] != rows["truth"])
+        assert (rows["answer"] == "turned wrong").tolist() == wrong.tolist()
+        listed = joint_tables.list_moved(table, model.run.id, "turned wrong")
+        assert set(listed["image"]) == set(rows["image"][wrong]) and listed["move"].is_monotonic_decreasing
+    at = look("features", extracted, runs=chosen(extracted), map="arrows")
+    drawn = json.loads(at.get("plotly_chart")[0].proto.spec)["data"]
+    assert {trace["name"] for trace in drawn} <= {
+        "Moves", "Selected", "turned right", "turned wrong", "stayed right or wrong",
+    }  # fmt: skip
+
+
+def test_images_in_place_of_marks_are_where_the_marks_are(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
+    some = models(extracted)[:1]
+    table = feature_tables.build_map_table(some, feature_tables.find_components(some, "all")[0]).head(1)
+    table = pd.concat([table.assign(image="tiles:0"), table.assign(image="tiles:1", x=9.0)])
+    (uri,) = joint_tables.draw_panel_pictures(table, True).values()
+    opaque = np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGBA"))[..., 3] > 0
+    columns = np.flatnonzero(opaque.any(axis=0))
+    middle = joint_tables.PANEL_PIXELS / 2
+    assert columns.min() < middle / 4 and columns.max() > 7 * middle / 4  # at both ends of the panel
+    assert abs(np.flatnonzero(opaque.any(axis=1)).mean() - middle) < 2
+    assert len(joint_tables.thin_images([str(i) for i in range(1451)])) <= joint_tables.MAX_PICTURES
 
 
 # Tables

@@ -33,7 +33,9 @@ PAGES = {  # measurement -> the page that shows it, and what the link says besid
     "drm_ablations": (pages.CONFLICTS, {"conflicts_view": "ablations of DRM"}),
     "task_counts": (pages.CONFLICTS, {"conflicts_view": "number of tasks"}),
     "features": (pages.FEATURES, {}),
-    "tsne": (pages.FEATURES, {"map": "t-SNE"}),
+    "tsne": (pages.FEATURES, {"map": "t-SNE alone"}),
+    "joint_tsne": (pages.FEATURES, {"map": "joint t-SNE"}),
+    "merge_path": (pages.FEATURES, {"map": "along the merge"}),
     "predictions": (pages.COMPARE, {}),
     "along_steps": (pages.LEARNING, {"learning_view": "loss and gain"}),
     "modules": (pages.LEARNING, {"learning_view": "modules"}),
@@ -61,6 +63,11 @@ def test_a_finished_measurement_links_to_its_view_and_names_its_run(measurement:
     path, query = PAGES[measurement]
     run = "run" if path in (pages.CONFLICTS, pages.COMPARE, pages.LEARNING) else "runs"
     assert links == [(path, {run: RUN_ID, **query})]
+
+
+def test_a_measurement_of_several_runs_names_them_all(links: Any) -> None:
+    tray.draw_measurement_link(finished("joint_tsne", f"{RUN_ID}+{RUN_ID[::-1]}"))
+    assert links == [(pages.FEATURES, {"map": "joint t-SNE", "runs": f"{RUN_ID},{RUN_ID[::-1]}"})]
 
 
 def test_a_measurement_of_the_benchmark_names_no_run(links: Any) -> None:

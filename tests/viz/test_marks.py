@@ -20,8 +20,8 @@ from viz.marks import MARK_COLUMN, TEXT_COLUMN, marks
 
 # Without hover texts, without numbers, or with words about other numbers than those of the axes.
 WORDLESS = {
-    "joint_steps", "lineage", "feature_map", "kept_share", "drift_objective", "saliency_matrix", "guess_cells",
-    "guess_choice", "guess_order", "network_map",
+    "joint_steps", "lineage", "feature_map", "feature_moves", "kept_share", "drift_objective", "saliency_matrix",
+    "guess_cells", "guess_choice", "guess_order", "network_map",
 }  # fmt: skip
 
 

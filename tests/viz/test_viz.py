@@ -65,7 +65,9 @@ def check_fields(fig: go.Figure, key: str) -> None:
     assert not {"nan", "None", "inf"} & set(fig.layout.meta["alt"].replace(".", " ").split())
     assert fig.layout.height > 100 and fig.layout.width is None
     assert fig.layout.uirevision and fig.layout.clickmode is None
-    assert fig.layout.dragmode == ("lasso" if key == "feature_map" else None)  # with any, plotly drops single clicks
+    assert fig.layout.dragmode == (
+        "lasso" if key in {"feature_map", "feature_moves"} else None
+    )  # with any, plotly drops single clicks
     axes = [axis for axis in fig.layout if axis.startswith(("xaxis", "yaxis")) and axis != "yaxis3"]
     assert len(axes) >= 2
     assert all(fig.layout[axis].title.text for axis in axes)
@@ -111,7 +113,7 @@ def every_trace_is_named_finite_and_explained(key: str) -> None:
                 continue
             values = trace[axis]
             assert isinstance(values, np.ndarray) and values.dtype in (np.float32, np.uint8, np.int16, np.int32)
-            if trace.name not in ("Distance", "Kept", "Pruned", "coefficient"):  # these have gaps on purpose
+            if trace.name not in ("Distance", "Kept", "Pruned", "coefficient", "Moves"):  # these have gaps on purpose
                 assert np.isfinite(values).all()
 
 

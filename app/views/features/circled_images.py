@@ -22,9 +22,9 @@ SESSION_KEY, MAX_THUMBNAILS = "_circled", 30
 STRIP_TITLE = "the images that were circled on the map"
 
 
-def store_circled() -> None:
-    """Callback of the lasso: store the circled images, and the run of their panel."""
-    if marks := chart_view.read_circled_marks("feature_map"):
+def store_circled(key: str = "feature_map") -> None:
+    """Callback of the lasso on the chart ``key``: store the circled images, and the run of their panel."""
+    if marks := chart_view.read_circled_marks(key):
         run_id = marks[0]["run"].partition(":")[0]  # a panel is called "run id" or "run id:subtitle"
         st.session_state[SESSION_KEY] = (run_id, [mark["image"] for mark in marks])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -12,9 +12,9 @@ from app.page_text import look_up_names
 from app.reading import measurements, page_data
 from app.session import address
 from app.session.click_errors import guarded_fragment
-from app.views.features import circled_images
+from app.views.features import circled_images, joint_maps, joint_tables
 from app.views.features import feature_tables as feature_data
-from app.views.features.feature_tables import ALL_DATA_SETS, PCA, TSNE, Model
+from app.views.features.feature_tables import ALL_DATA_SETS, Model
 from app.widgets import chart_view, paper_line, thumbnails
 from app.widgets.jobs import measure_button
 from merging.study.analysis.measurement_store import StoredMeasurement
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ALL_LABEL = "all data sets"
-PERPLEXITIES = (5, 30, 50)
+MAPS = (JOINT, ARROWS, ALONG, ALONE, PCA) = ("joint t-SNE", "arrows", "along the merge", "t-SNE alone", "PCA")
+PERPLEXITIES, COMMON_PERPLEXITY = (5, 30, 50), 30
 NO_MAPS = "t-SNE maps have not been computed for"
 TSNE_CAUTION = (
     "On a t-SNE map, neither the size of a cluster nor the distance between clusters has a meaning, and maps of "
     "different models or perplexities are not comparable: each was fit separately, with the same images and seed. "
     "Trust the numbers, which are computed from the features themselves."
 )
+STARTED_NOTE = (
+    "Each was started from its positions on the joint map, so that colors stay about where they were. Perplexity 30, "
+    "seed 0."
+)
 PCA_NOTE = (
     "The two principal components explain {} of the variance ({}), so images that are close on the map may be far "
     "apart. They are fit on all shown models together, so positions and distances can be compared between panels."
-)
-QUESTION_OF_DATA_SETS, QUESTION_OF_CLASSES = (
-    "Do out-of-domain data sets stay apart?",
-    "Do out-of-domain classes stay apart?",
 )
 COLUMN_TEXTS = {  # name in the table -> title and help
     "label": ("Model", ""),
@@ -45,7 +46,7 @@ COLUMN_TEXTS = {  # name in the table -> title and help
     "neighbors": ("Nearest neighbors", "Accuracy of the 20 nearest neighbors, leave one out, with its 95% interval."),
     "scatter": ("Scatter ratio", "tr(Sb) / tr(Sw): scatter between classes over scatter within them."),
     "zero": ("Zero-shot", "Accuracy of the frozen heads on these images, with its 95% interval."),
-    "trust": ("Map's trust", "Trustworthiness: whether 12 neighbors on the map are neighbors in the space, 0 to 1."),
+    "trust": ("Map's trust", "Trustworthiness: whether neighbors on the map are neighbors in the space, 0 to 1."),
     "classes": ("Classes", ""),
     "n": ("Images", ""),
 }
@@ -76,22 +77,22 @@ def pick_classes(task: str) -> list[str]:
 
 
 def draw_side_by_side(models: Sequence[Model]) -> None:
-    """Draw one map for each model."""
+    """Draw the maps of all models: together, as arrows, along a merge, or each by itself."""
+    joint = joint_tables.find_joint_map(models)
     with st.container(horizontal=True, gap="medium"):
-        default_map = (
-            TSNE if all(measurements.find_measurement(measurements.TSNE, model.run.id) for model in models) else PCA
-        )
         kind = st.segmented_control(
-            "Map", (TSNE, PCA), default=default_map, key=address.MAP, bind=address.BIND, required=True
+            "Map", MAPS, default=PCA if joint is None else JOINT, key=address.MAP, bind=address.BIND, required=True
         )
         task = pick_images()
-        perplexity = 30
-        if kind == TSNE:
+        perplexity = COMMON_PERPLEXITY
+        if kind == ALONE:
             perplexity = st.selectbox(
                 "Perplexity", PERPLEXITIES, 1, key=address.PERPLEXITY, bind=address.BIND, width=120
             )
         classes = pick_classes(task)
-    if kind == PCA:
+    if kind == ALONG:
+        joint_maps.draw_along(models, task)
+    elif kind == PCA:
         coordinates_by_panel, shares = feature_data.find_components(models, task)
         trust = {
             model.run.id: feature_data.compute_trustworthiness(model, task, coordinates_by_panel[model.run.id])
@@ -107,6 +108,12 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
             PCA,
             PCA_NOTE.format(percent(sum(shares)), shares_in_words),
         )
+    elif kind in {JOINT, ARROWS} and joint is None:
+        joint_maps.draw_missing(models)
+    elif joint is not None and kind == ARROWS:
+        joint_maps.draw_arrows(joint, models, task, classes)
+    elif joint is not None and (kind == JOINT or (task == ALL_DATA_SETS and perplexity == COMMON_PERPLEXITY)):
+        _draw_joint_maps(joint, models, task, classes, kind)
     elif stored_maps := _find_maps(models):
         models = [model for model in models if model.run.id in stored_maps]
         coordinates_by_panel = {
@@ -122,9 +129,23 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
             trust,
             task,
             classes,
-            TSNE,
+            ALONE,
             f"{TSNE_CAUTION} Perplexity {perplexity}, seed 0. {origin}",
         )
+
+
+def _draw_joint_maps(
+    joint: StoredMeasurement, models: Sequence[Model], task: str, classes: Sequence[str], kind: str
+) -> None:
+    """Draw all models' parts of the joint map with lists of images, or each model's map alone, started from it."""
+    caption = joint_maps.describe_joint(joint, models)
+    if kind == ALONE:
+        caption = f"{TSNE_CAUTION} {STARTED_NOTE} {measure_button.origin_in_words([joint])}"
+    positions = joint_tables.read_positions(joint, models, "alone" if kind == ALONE else "positions")
+    trust = joint_tables.read_trust(joint, "aligned" if kind == ALONE else "trustworthiness")
+    draw_maps(models, positions, trust, task, classes, kind, caption, 2 if len(models) in {2, 4} else 3)
+    if kind == JOINT:
+        joint_maps.draw_lists(joint, models, task, classes)
 
 
 def draw_perplexities(models: Sequence[Model]) -> None:
@@ -152,7 +173,7 @@ def draw_perplexities(models: Sequence[Model]) -> None:
             trust,
             task,
             classes,
-            TSNE,
+            ALONE,
             TSNE_CAUTION,
             3,
         )
@@ -188,6 +209,7 @@ def draw_maps(
     coordinates_by_panel = {
         panel: coordinates for panel, coordinates in coordinates_by_panel.items() if len(coordinates)
     }
+    is_shared = kind in {JOINT, PCA}
     if not coordinates_by_panel:
         st.info("There are too few images for a map of this perplexity.")
         return
@@ -198,28 +220,30 @@ def draw_maps(
     if (chosen_image := thumbnails.chosen_image(images_on_map, SPLIT)) and chosen_image not in circled:
         circled = [chosen_image, *circled]
     panel_notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
-    options = {
-        "kind": kind,
+    options: dict[str, Any] = {
+        "kind": PCA if kind == PCA else "t-SNE",
         "groups": _list_color_groups(models, task),
         "notes": panel_notes,
         "selected": circled,
         "per_row": per_row,
     }
-    name = f"features_{kind.lower()}_{task}"
+    name = f"features_{kind.lower().replace(' ', '_')}_{task}"
     on_lasso, paper_claims = circled_images.store_circled, paper_line.claims_in_words("features/maps")
-    question = (
-        QUESTION_OF_DATA_SETS if task == ALL_DATA_SETS else QUESTION_OF_CLASSES
-    )  # marks are colored by data set or by class
-    st.header(question, anchor=False)
+    question = feature_data.ask_about_map(task)
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+        st.header(question, anchor=False)
+        if st.toggle("Images in place of marks", key=address.PICTURES, bind=address.BIND):
+            table = table[table["image"].isin(joint_tables.thin_images(list(images_on_map)))].reset_index(drop=True)
+            options |= {"pictures": joint_tables.draw_panel_pictures(table, is_shared), "per_row": min(per_row, 2)}
     sample_notes, image_count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart_view.draw_chart(
         "feature_map", table, name=name, question_drawn=True, heading=question,
-        on_click=chart_view.Gesture("lasso", on_lasso), shared=kind == PCA, **options, caption=caption,
+        on_click=chart_view.Gesture("lasso", on_lasso), shared=is_shared, **options, caption=caption,
         description=f"n = {image_count} of the choosing half, sampled with seed {sample_notes['seed']}. {paper_claims}",
         sources=[model.run for model in models],
     )  # fmt: skip
     paper_line.draw_claims(paper_claims, [model.run for model in models])
-    draw_numbers(models, task, trust if per_row < 3 else {})  # three per row: one model has several values
+    draw_numbers(models, task, {} if any(":" in panel for panel in trust) else trust)  # or one has several values
     circled_images.draw_thumbnails(models, table, run_id, circled)
 
 

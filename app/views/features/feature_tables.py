@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 ALL_DATA_SETS = "all"  # the name in measurements of all data sets together
 BIN_COUNT = 40
-PCA, TSNE = "PCA", "t-SNE"
 
 
 class Model(NamedTuple):
@@ -77,6 +76,11 @@ def read_images(model: Model, task: str = ALL_DATA_SETS) -> pd.DataFrame:
 
 
 # Maps
+
+
+def ask_about_map(task: str) -> str:
+    """The question that a map answers: its marks are colored by data set, or by class if it is of one data set."""
+    return f"Do out-of-domain {'data sets' if task == ALL_DATA_SETS else 'classes'} stay apart?"
 
 
 def find_components(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:

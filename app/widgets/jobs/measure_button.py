@@ -71,22 +71,19 @@ def draw_missing(
         draw_box(f"{key}{suffix}", [(run, _find_job(key, run)) for run in measurable], draw_running, draw_offer)
 
 
-def draw_missing_benchmark(key: str, reason: str) -> None:
-    """The box of a missing measurement of the benchmark; its progress is in the box."""
+def draw_missing_benchmark(key: str, reason: str, subject: str = "") -> None:
+    """The box of a missing measurement of the benchmark, or of runs together (``subject``); its progress is in it."""
 
     def draw_running(_: list[str], jobs: list[Job]) -> None:
         tray.draw_job(jobs[0], key)
 
     def draw_offer(_: list[str]) -> None:
         st.markdown(reason)
-        _draw_button(key, [""])
+        _draw_button(key, [subject])
 
-    draw_box(
-        key,
-        [("", next((job for job in page_data.job_queue().list_benchmark_jobs() if job.kind == key), None))],
-        draw_running,
-        draw_offer,
-    )
+    jobs = page_data.job_queue().list_benchmark_jobs()
+    live_job = next((job for job in jobs if job.kind == key and job.subject == subject), None)
+    draw_box(key, [(subject, live_job)], draw_running, draw_offer)
 
 
 def _draw_button(key: str, run_ids: Sequence[str], suffix: str = "") -> None:

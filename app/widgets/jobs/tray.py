@@ -19,6 +19,7 @@ from app.widgets import page_parts
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
+from merging.study.runs.run import split_run_ids
 from merging.tasks.queue.job_kinds import MERGE, PUBLISHED, SWEEP
 from merging.tasks.queue.job_records import Job
 
@@ -43,7 +44,9 @@ RESULT_VIEWS = {  # measurement -> view of its result; other measurements are on
     measurements.TASK_COUNTS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "number of tasks"}),
     measurements.EXPERT_PAIRS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "experts against experts"}),
     measurements.FEATURES: FEATURES,
-    measurements.TSNE: FEATURES._replace(query={address.MAP: "t-SNE"}),
+    measurements.TSNE: FEATURES._replace(query={address.MAP: "t-SNE alone"}),
+    measurements.JOINT_MAP: FEATURES._replace(query={address.MAP: "joint t-SNE"}),
+    measurements.MERGE_PATH: FEATURES._replace(query={address.MAP: "along the merge"}),
     measurements.PREDICTIONS: ResultView(pages.COMPARE, "Compare", "compare"),
     measurements.LAYER_DRIFT: DRIFT._replace(query={address.DRIFT_VIEW: "layer by layer"}),
     measurements.ABLATION: DRIFT._replace(query={address.DRIFT_VIEW: "layer by layer"}),
@@ -242,11 +245,13 @@ def draw_measurement_link(job: Job) -> None:
         return
     page, label, icon, query = RESULT_VIEWS.get(job.kind, DRIFT)
     shows_one_run = page in {pages.CONFLICTS, pages.COMPARE, pages.LEARNING}
-    runs = {address.RUN if shows_one_run else address.RUNS: job.subject} if job.subject else {}
+    found = map(page_data.store().find, split_run_ids(job.subject))
+    run_ids = [run.id for run in found if run is not None and run.kind == "merge"] or split_run_ids(job.subject)
+    runs = {address.RUN if shows_one_run else address.RUNS: ",".join(run_ids)} if run_ids else {}
 
-    def pick_result(run_id: str) -> None:
-        if run_id:
-            (run_choice.pick_run if shows_one_run else lambda chosen: run_choice.pick_runs([chosen]))(run_id)
+    def pick_result(subject: str) -> None:
+        if subject:
+            (run_choice.pick_run(subject) if shows_one_run else run_choice.pick_runs(run_ids))
         st.session_state.update(query)
 
     draw_result_link(page, label, icon, job, pick_result, **runs, **query)

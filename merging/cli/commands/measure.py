@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @argument(
     "what",
     help="drift, layer_drift, ablation, put_back, first_order, predictions, features, tsne, along_steps, modules, "
-    "depths or feature_bank of a run; signs or pairs of its experts; exemplars, drm_ablations, task_counts or "
-    "method_times of the benchmark; separate several by commas",
+    "depths, feature_bank or merge_path of a run; signs or pairs of its experts; joint_tsne of up to six runs "
+    "together; exemplars, drm_ablations, task_counts or method_times of the benchmark; separate several by commas",
 )
 @argument("runs", nargs=-1, metavar="[RUN]...", help="the runs' ids, or at least their first six digits")
 @layer_inputs_option
@@ -41,18 +41,27 @@ def measure(
     from merging.base import settings
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study import measure as measuring
+    from merging.study.analysis.measurement_registry import find_measurement
+    from merging.study.analysis.measurement_subject import SubjectKind
+    from merging.study.runs.run import join_run_ids, split_run_ids
     from merging.study.runs.run_store import Store
 
     stored_runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     # The id is empty for a measurement of the benchmark.
-    ids, keys = [stored_runs.resolve_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
+    ids = [stored_runs.resolve_id(run) for subject in runs for run in split_run_ids(subject)] or [""]
+    keys = [key.strip() for key in what.split(",")]
     if layer_inputs and (len(ids) > 1 or keys != ["layer_drift"]):
         raise UsageError(["--layer-inputs names files for layer_drift of one run."])
-    if len(ids) * len(keys) > 1:
-        return _measure_several(call, [(key, run_id) for key in keys for run_id in ids], stored_runs, device)
+    requests = [
+        (key, run_id)
+        for key in keys
+        for run_id in ([join_run_ids(ids)] if find_measurement(key).subject == SubjectKind.RUNS else ids)
+    ]
+    if len(requests) > 1:
+        return _measure_several(call, requests, stored_runs, device)
     with report_progress(call.events) as progress:
         result = measuring.measure(
-            what, stored_runs, Benchmark.load(), ids[0], layer_inputs=layer_inputs,
+            requests[0][0], stored_runs, Benchmark.load(), requests[0][1], layer_inputs=layer_inputs,
             context=call.context(progress, device, print_warning),
         )  # fmt: skip
     if call.json:

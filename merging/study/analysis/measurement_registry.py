@@ -55,6 +55,19 @@ MEASUREMENTS = {
         ),
         Measurement("tsne", "t-SNE of features", "merging.study.measurements.tsne:measure_tsne", version=2),
         Measurement(
+            "joint_tsne",
+            "Joint map of features",
+            "merging.study.measurements.joint_tsne:measure_joint_tsne",
+            subject=SubjectKind.RUNS,
+            seconds=60.0,
+        ),
+        Measurement(
+            "merge_path",
+            "Features along the merge",
+            "merging.study.measurements.merge_path:measure_merge_path",
+            seconds=40.0,
+        ),
+        Measurement(
             "put_back",
             "What putting weights back gives",
             "merging.study.measurements.put_back:measure_put_back",

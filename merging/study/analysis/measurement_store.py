@@ -18,7 +18,7 @@ from merging.base.files.short_digest import short_digest
 from merging.models.model_references import PRETRAINED, expert_key
 from merging.study.analysis.measurement_registry import Measurement, find_measurement
 from merging.study.analysis.measurement_subject import FOLDER, MeasurementResult, SubjectKind
-from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run
+from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run, split_run_ids
 from merging.study.runs.run_store import Store
 from merging.tasks.results import Result, ResultKind, Results
 
@@ -39,7 +39,7 @@ MEMORY_NOTE = "memory"  # the note on a device that ran out of memory
 class StoredMeasurement:
     """A stored measurement; it took ``seconds`` on ``device`` (None if it is precomputed).
 
-    ``run_id`` is the run that was measured. A measurement of a run's experts outlives the run.
+    ``run_id`` is the run that was measured, or several ids joined. A measurement of a run's experts outlives the run.
     """
 
     key: str
@@ -171,6 +171,8 @@ def entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run
         if run is None or run.kind != "merge":
             return None
         measured_subject = list_merge_inputs(run)
+    elif measurement.subject == SubjectKind.RUNS:
+        measured_subject = sorted(split_run_ids(run_id))
     return short_digest(json.dumps([measurement.key, measurement.version, measured_subject, benchmark.digest]))
 
 

@@ -54,6 +54,7 @@ class SubjectKind(StrEnum):
     RUN = "a run"
     EXPERTS = "the experts of a run"  # independent of how they were merged
     BENCHMARK = "the benchmark, not of a run"
+    RUNS = "several runs together"  # their ids joined by ``join_run_ids``, in any order
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +97,17 @@ class StoredTables(Protocol):
 
 @dataclass
 class Subject:
-    """The subject of a measurement: a run, the experts of a run, or the benchmark. Files are opened on first use.
+    """The subject of a measurement: a run, its experts, several runs, or the benchmark. Files are opened on first use.
 
-    ``run_id`` is empty if the subject is the benchmark.
+    ``run_id`` is empty if the subject is the benchmark, and several ids joined if it is several runs.
     """
 
     store: Store
     benchmark: Benchmark
     run_id: str
     kind: SubjectKind = SubjectKind.RUN
-    measure_other: Callable[[str, Context], StoredTables] | None = None  # measures the subject by another key
+    # measures one of its runs by another key: (key, run id, context)
+    measure_other: Callable[[str, str, Context], StoredTables] | None = None
     show_partial: Callable[[MeasurementResult], None] = lambda partial: None  # shows partial results to other processes
     run_trials: Callable[[Sequence[PlannedTrial]], list[dict[str, Any]]] = lambda planned: []  # the trials' answers
     layer_inputs: Mapping[str, str] = field(default_factory=dict)  # {expert: file}, instead of those of the recipe

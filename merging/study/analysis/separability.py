@@ -115,6 +115,12 @@ def principal_components(features: Mapping[str, NDArray[Any]]) -> tuple[dict[str
     return {name: pca.transform(of_model - mean) for name, of_model in rows.items()}, shares
 
 
+def cosine_distances(features: NDArray[Any], reference: NDArray[Any]) -> Floats:
+    """1 - cosine of every image's feature (n, d) and its reference (n, d), from 0 to 2, (n,)."""
+    distances: Floats = (1 - (unit_rows(features) * unit_rows(reference)).sum(axis=1)).clip(0, 2)
+    return distances
+
+
 def reference_distances(features: NDArray[Any], reference: NDArray[Any], normalized: bool = False) -> Floats:
     """‖f(x) − f₀(x)‖ for every image (n,), from features (n, d) and those of a reference (n, d) (LwPTV, Fig. 10).
 

@@ -74,7 +74,7 @@ def measure_features(subject: Subject, context: Context) -> MeasurementResult:
     """
     benchmark, stages = subject.benchmark, subject.split_context(context, {EXTRACTING_STAGE: 1.0})
     positions = sample_images(benchmark)
-    with _open_single_model(subject, stages) as model:
+    with open_single_model(subject, stages) as model:
         rows, tables = _extract_features(model, subject, positions, stages[EXTRACTING_STAGE])
     stored_rows, rows = rows, rows.astype(np.float32)
     images = pd.concat(tables, ignore_index=True)
@@ -90,7 +90,7 @@ def measure_features(subject: Subject, context: Context) -> MeasurementResult:
 
 
 @contextmanager
-def _open_single_model(subject: Subject, stages: Mapping[str, Context]) -> Iterator[Checkpoint]:
+def open_single_model(subject: Subject, stages: Mapping[str, Context]) -> Iterator[Checkpoint]:
     """The single model of a run, or a reference model."""
     run = subject.store.get_run(subject.run_id)
     if run.per_task:

@@ -30,7 +30,7 @@ def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
     """
     stages = context.split(STAGE_WEIGHTS)
     assert subject.measure_other is not None  # `measure` passes it
-    features = subject.measure_other("features", stages[READING_STAGE])
+    features = subject.measure_other("features", subject.run_id, stages[READING_STAGE])
     images, rows = features.table("images"), unit_rows(features.array("features").astype(np.float32))
     row_masks = {ALL_DATA_SETS: np.ones(len(images), bool)}
     row_masks |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}
@@ -55,13 +55,20 @@ def map_name(name: str, perplexity: int) -> str:
     return f"{name}_perplexity_{perplexity}"
 
 
-def tsne(rows: NDArray[Any], perplexity: float, seed: int = SEED) -> NDArray[np.float64]:
-    """A map (n, 2) of rows (n, d), the same on every call; all points coincide if the rows are equal."""
+def tsne(
+    rows: NDArray[Any], perplexity: float, seed: int = SEED, start: NDArray[Any] | None = None
+) -> NDArray[np.float64]:
+    """A map (n, 2) of rows (n, d), the same on every call; all points coincide if the rows are equal.
+
+    The optimization starts from the rows' first principal components, or from the positions ``start`` (n, 2). For rows
+    of unit length, squared distances are twice the cosine distances, so the map is that of cosine distances.
+    """
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
 
     if not np.ptp(rows, axis=0).any():  # TSNE divides by the spread of the rows, and ends the process if there is none
         return np.zeros((len(rows), 2))
-    # one thread: more threads change the order of sums, and with it the map
-    fit = TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1)
-    coordinates: NDArray[np.float64] = fit.fit_transform(rows.astype(np.float32)).astype(np.float64)
+    fit = TSNE(perplexity=perplexity, init="pca" if start is None else start, random_state=seed, n_jobs=1)
+    with threadpool_limits(1):  # more threads change the order of sums, and with it the map
+        coordinates: NDArray[np.float64] = fit.fit_transform(rows.astype(np.float32)).astype(np.float64)
     return coordinates

@@ -5,7 +5,7 @@ An adapt is a last step of a chain that puts modules, small networks with their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 FACTS, RECIPE = "run.json", "recipe.yaml"
 SALIENCY = "saliency"  # the table of edits that prune whole tensors by their saliency
 FORMAT_VERSION = 1
+RUN_SEPARATOR = "+"  # between two ids
 THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
 RUN_KINDS = ("merge", "pretrained", "expert", "multitask")
 REPORTING_SPLIT = "reporting"  # the split whose scores are reported
@@ -292,3 +293,13 @@ def read_parameters(facts: pd.DataFrame) -> list[Parameter]:
 def _parse_block(section: str) -> int | None:
     name, _, number = section.partition(" ")
     return int(number) if name == "block" else None
+
+
+def join_run_ids(run_ids: Iterable[str]) -> str:
+    """The ids of runs that are measured together, as the subject of the measurement."""
+    return RUN_SEPARATOR.join(run_ids)
+
+
+def split_run_ids(subject: str) -> list[str]:
+    """The ids of the runs of a measurement's subject, each once; none for the benchmark."""
+    return list(dict.fromkeys(subject.split(RUN_SEPARATOR))) if subject else []

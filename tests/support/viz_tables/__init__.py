@@ -40,6 +40,7 @@ from viz_tables.features import (
     feature_distance,
     feature_layers,
     feature_map,
+    feature_moves,
     feature_separability,
 )
 from viz_tables.image import (
@@ -111,6 +112,7 @@ __all__ = [
     "feature_distance",
     "feature_layers",
     "feature_map",
+    "feature_moves",
     "feature_separability",
     "feature_shift",
     "first_order_map",

@@ -29,6 +29,16 @@ def feature_map(runs: int = 4, images: int = 40, seed: int = 0) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+def feature_moves(runs: int = 4, images: int = 40, seed: int = 0) -> pd.DataFrame:
+    """The same images with their moves to as many runs."""
+    rng, table = np.random.default_rng(seed), feature_map(runs, images, seed)
+    shifts = rng.gamma(1, 0.3, (len(table), 2))
+    return table.assign(
+        x0=table["x"] - shifts[:, 0], y0=table["y"] - shifts[:, 1], move=np.hypot(*shifts.T) / 20,
+        displacement=rng.uniform(0, 0.5, len(table)),
+    )  # fmt: skip
+
+
 def feature_separability(runs: int = 4, tasks: int = 7, seed: int = 0) -> pd.DataFrame:
     """Numbers of as many models on several data sets."""
     rng = np.random.default_rng(seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from viz.chart import Names, chart, distinct_names
 from viz.drawing import Drawing, Picture
 from viz.figure_text import clean_text, first_few, plural, safe_text
 from viz.hover import hover_texts
-from viz.parts import axes, legends, series
+from viz.parts import axes, legends, picture_grid, series
 
 CAPTION, SPACE_BELOW, SPACE_ABOVE, LEFT = (
     40,
@@ -24,10 +24,14 @@ CAPTION, SPACE_BELOW, SPACE_ABOVE, LEFT = (
 PANEL_HEIGHTS = {1: 460, 2: 380, 3: 290}  # px: height of a panel by panels in a row
 WEBGL_POINTS = 9000  # points above which browsers draw faster with WebGL than with SVG
 MIN_HALF_RANGE = 1e-6
+PICTURE_PX = 17  # px: the side of an image that is drawn in place of its mark
 HOVER = (
     "<b>{truth:text 40}</b>, {title:text 40}<br>{label:text 40}: {predicted:text 40}<br>pretrained: {before:text 40}"
     "[<br>distance to the pretrained {distance:real}]"
 )
+
+
+Frame: TypeAlias = tuple[list[float], list[float]]  # the ranges of x and y
 
 
 class Panel(NamedTuple):
@@ -58,6 +62,8 @@ def feature_map(
     notes: Mapping[str, str] | None = None,
     selected: Sequence[str] = (),
     shared: bool = False,
+    frame: Frame | None = None,
+    pictures: Mapping[str, str] | None = None,
     per_row: int = 2,
     present: bool = False,
 ) -> Picture:
@@ -67,7 +73,8 @@ def feature_map(
     panel's model's, the pretrained model's), group (what colors stand for), distance (to the pretrained features).
     ``kind`` names the axes; ``groups`` is the full ordered list that fixes the colors; ``notes`` are texts under
     panels' names, by run; ``selected`` images get a ring in every panel; ``shared`` gives all panels one scale, for
-    maps that were fit together.
+    maps that were fit together, and ``frame`` (ranges of x and y) one on several figures. ``pictures`` by run, PNGs
+    (data URIs) as large as their panel's ranges, are drawn in place of marks, which frame the images in them.
     """
     table = table.assign(_hover=hover_texts(table, HOVER))
     names, all_groups = distinct_names(table["run"]), groups or distinct_names(table["group"])
@@ -85,11 +92,13 @@ def feature_map(
         run_rows = table[table["run"] == name]
         domains, ranges = (
             (across[index % columns], down[index // columns]),
-            _square_ranges(table if shared else run_rows),
+            frame or square_ranges(table if shared else run_rows),
         )
         panel = Panel(run_rows, str(index + 1) if index else "", *ranges, *domains)
-        _add_panel(fig, panel, plotted, mark_styles, selected)
-        _lay_out(fig, panel, kind, (notes or {}).get(name, ""))
+        _add_panel(fig, panel, plotted, mark_styles, selected, framing=bool(pictures))
+        lay_out_panel(fig, panel, kind, (notes or {}).get(name, ""))
+        if pictures:
+            _add_picture(fig, panel, pictures.get(name, ""))
     for trace in fig.data:
         trace["type"] = "scattergl" if len(table) > WEBGL_POINTS else "scatter"
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 12, "t": 0, "b": 0}, dragmode="lasso")
@@ -99,8 +108,8 @@ def feature_map(
     return Picture(fig, alt, height, zoom_key=f"{kind}:{len(names)}:{len(table)}")
 
 
-def _square_ranges(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
-    """A square range around points."""
+def square_ranges(rows: pd.DataFrame) -> Frame:
+    """A square range around points, as the ranges of x and y."""
     points = rows[["x", "y"]].to_numpy(np.float64)
     low, high = points.min(axis=0), points.max(axis=0)
     half = max(0.54 * float((high - low).max()), MIN_HALF_RANGE)
@@ -109,14 +118,22 @@ def _square_ranges(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
 
 
 def _add_panel(
-    fig: Drawing, panel: Panel, groups: list[str], mark_styles: Mapping[str, theme.MarkStyle], selected: Sequence[str]
+    fig: Drawing,
+    panel: Panel,
+    groups: list[str],
+    mark_styles: Mapping[str, theme.MarkStyle],
+    selected: Sequence[str],
+    framing: bool = False,
 ) -> None:
-    """Add a mark for each image, and a ring around ``selected`` images."""
+    """Add a mark for each image, an open square if it is ``framing`` its picture, and rings around ``selected``."""
     axes: dict[str, Any] = {"xaxis": f"x{panel.number}", "yaxis": f"y{panel.number}"}
     for _, rows, entry in series.rows_by_name(panel.rows, "group", groups, "group"):
+        style = mark_styles[rows["group"].iloc[0]]
+        style = style._replace(symbol="square-open") if framing else style
+        edge = {"color": style.color, "width": 1} if framing else theme.edge(0.4)
         marks = series.marks(
-            rows, "x", "y", mark_styles[rows["group"].iloc[0]], "{_hover:as_is}", picks=("run", "image"), size=6,
-            formats={"as_is": str}, marker={"line": theme.edge(0.4)}, **entry, showlegend=not panel.number, **axes,
+            rows, "x", "y", style, "{_hover:as_is}", picks=("run", "image"), size=PICTURE_PX if framing else 6,
+            formats={"as_is": str}, marker={"line": edge}, **entry, showlegend=not panel.number, **axes,
         )  # fmt: skip
         fig.add_trace(marks)
     selected_rows = panel.rows[panel.rows["image"].isin(list(selected))]
@@ -125,7 +142,19 @@ def _add_panel(
     )
 
 
-def _lay_out(fig: Drawing, panel: Panel, kind: str, note: str) -> None:
+def _add_picture(fig: Drawing, panel: Panel, picture: str) -> None:
+    """Draw a picture as large as a panel's ranges under its marks; x and y then have the same scale."""
+    if picture:
+        fig.add_image(
+            source=picture_grid.check_picture(picture), xref=f"x{panel.number}", yref=f"y{panel.number}",
+            x=panel.x[0], y=panel.y[1], sizex=panel.x[1] - panel.x[0], sizey=panel.y[1] - panel.y[0],
+            sizing="stretch", layer="below",
+        )  # fmt: skip
+    fig.update_layout({f"yaxis{panel.number}": {"scaleanchor": f"x{panel.number}", "constrain": "domain"}})
+    fig.update_layout({f"xaxis{panel.number}": {"constrain": "domain"}})
+
+
+def lay_out_panel(fig: Drawing, panel: Panel, kind: str, note: str) -> None:
     """The caption and the two axes of a panel, without numbers, which would mean nothing."""
     frame = {"showline": True, "mirror": True, "linecolor": theme.GRID, "zeroline": False}
     shared = frame | {"showticklabels": False, "ticks": "", "showgrid": False}

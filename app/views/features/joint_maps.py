@@ -1,0 +1,191 @@
+"""Views of one map of several models: how far it can be trusted, arrows, models along a merge, lists of images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text
+from app.reading import measurements
+from app.session import address
+from app.session.click_errors import guarded_fragment
+from app.views.features import circled_images, joint_tables
+from app.views.features import feature_tables as feature_data
+from app.views.features.feature_tables import Model
+from app.widgets import chart_view, thumbnails
+from app.widgets.jobs import measure_button
+from app.widgets.run_picker import pick_one
+from app.widgets.thumbnails import Thumbnail
+from merging.study.analysis.measurement_store import StoredMeasurement
+from viz.figure_text import clean_text, percent, plural
+from viz.figures.features.feature_map_figure import square_ranges
+from viz.figures.features.feature_moves import STAYED, TURNED_RIGHT, TURNED_WRONG
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOT_TOGETHER = "One map of these models together has not been computed: {}."
+NO_PATH = "The models along the merge have not been put on one map for"
+NEEDS_PRETRAINED = "A joint map needs the pretrained model, which has not been evaluated on this benchmark."
+NO_MERGE = "Choose a run above to see where its images move."
+BY_CLASS, BY_ANSWER = "class", "answer"  # what colors of arrows stand for
+LISTS = (joint_tables.MOVED_MOST, TURNED_WRONG, TURNED_RIGHT)
+MAX_LISTED = 12
+LISTED_TITLE = "the images that are listed under the joint map"
+SECONDS_PER_MODEL = 1.2  # while the models along the merge are played
+PLAYING_KEY = "path_playing"
+
+
+def draw_missing(models: Sequence[Model]) -> None:
+    """Draw the offer to compute the joint map of these models."""
+    if not any(model.pretrained for model in models):
+        st.info(NEEDS_PRETRAINED)
+    elif len(models) < 2:
+        st.info(NO_MERGE)
+    else:
+        titles = page_text.join_words([f"**{page_text.safe_text(model.label, 60)}**" for model in models])
+        measure_button.draw_missing_benchmark(
+            measurements.JOINT_MAP, NOT_TOGETHER.format(titles), joint_tables.name_subject(models)
+        )
+
+
+def describe_joint(measured: StoredMeasurement, models: Sequence[Model]) -> str:
+    """The caption of a joint map: what can be compared, how moves agree with features, and its checks."""
+    quality = measurements.measured_table(measured, "quality").set_index("run")
+    checks = measurements.measured_table(measured, "checks").set_index("check")
+    agreements = [
+        f"{clean_text(model.label, 40)} {quality.loc[model.run.id, 'agreement']:.2f}"
+        for model in models
+        if not model.pretrained and math.isfinite(quality.loc[model.run.id, "agreement"])
+    ]
+    equal, planted, lost = (
+        checks.loc[name, ["value", "limit"]] for name in ("equal features", "planted moves", "trustworthiness lost")
+    )
+    count = int(checks.loc["planted moves", "n"])
+    return (
+        "One t-SNE of the unit features of all models together (all share the frozen zero-shot heads), so positions "
+        f"can be compared between panels: perplexity {measured.notes['perplexity']:g}, seed {measured.notes['seed']}. "
+        "Rank correlation of how far images moved on the map and how far their features moved (1 − cosine): "
+        f"{'; '.join(agreements) or 'none'}. Checks: features given twice move by {percent(equal['value'], 3)} of the "
+        f"width (at most {percent(equal['limit'])}); moves find the {count} images "
+        f"whose features were exchanged with an AUC of {planted['value']:.3f} (at least {planted['limit']:g}); "
+        f"trustworthiness is at most {lost['value']:.3f} below that of maps fitted alone (limit {lost['limit']:g}, "
+        f"{measured.notes['neighbors']} neighbors). {measure_button.origin_in_words([measured])}"
+    )
+
+
+@guarded_fragment
+def draw_arrows(measured: StoredMeasurement, models: Sequence[Model], task: str, classes: Sequence[str]) -> None:
+    """Draw an arrow for each image, from its place in the pretrained model to that in each merged one."""
+    colors = st.segmented_control(
+        "Colors", (BY_ANSWER, BY_CLASS), default=BY_ANSWER, key=address.ARROW_COLORS, bind=address.BIND, required=True
+    )
+    table = joint_tables.build_moves_table(measured, models, task, classes)
+    groups = [STAYED, TURNED_WRONG, TURNED_RIGHT] if colors == BY_ANSWER else list(dict.fromkeys(table["group"]))
+    if colors == BY_ANSWER:
+        table["group"] = table["answer"]
+    trust = joint_tables.read_trust(measured, "trustworthiness")
+    run_id, circled = circled_images.find_circled()
+    chart_view.draw_chart(
+        "feature_moves", table, name=f"features_arrows_{task}", groups=groups, selected=circled,
+        notes={run_id: f"trustworthiness {value:.3f}" for run_id, value in trust.items() if math.isfinite(value)},
+        on_click=chart_view.Gesture("lasso", lambda: circled_images.store_circled("feature_moves")),
+        caption=f"The longest tenth of the arrows is emphasized. {describe_joint(measured, models)}",
+        sources=[model.run for model in models],
+    )  # fmt: skip
+    circled_images.draw_thumbnails(models, table, run_id, circled)
+    _draw_list(table, models)
+
+
+def draw_lists(measured: StoredMeasurement, models: Sequence[Model], task: str, classes: Sequence[str]) -> None:
+    """Draw the list of images that moved most, or whose answer turned, of one run."""
+    guarded_fragment(_draw_list)(joint_tables.build_moves_table(measured, models, task, classes), models)
+
+
+def _draw_list(table: pd.DataFrame, models: Sequence[Model]) -> None:
+    from merging.study.measurements.features import SPLIT
+
+    merged = [model for model in models if not model.pretrained]
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        kind = st.segmented_control(
+            "Images that", LISTS, default=LISTS[0], key=address.MOVED_IMAGES, bind=address.BIND, required=True
+        )
+        run = pick_one([model.run for model in merged], "In") if len(merged) > 1 else merged[0].run
+    rows = joint_tables.list_moved(table, run.id, kind)
+    st.caption(
+        f"**{plural(len(rows), 'image')}**, the farthest moved first; shown are {min(len(rows), MAX_LISTED)}. Moved: "
+        "on the map, as a share of its width, and 1 − cosine of the features."
+    )
+    tiles = [
+        Thumbnail(
+            row["image"], row["truth"],
+            (("before", row["before"]), ("after", row["predicted"]),
+             ("moved", f"{percent(row['move'])}, {row['displacement']:.3f}")),
+        )
+        for row in rows.head(MAX_LISTED).to_dict("records")
+    ]  # fmt: skip
+    shown_runs = [run, *(model.run for model in models if model.run.id != run.id)]
+    thumbnails.draw_strip(tiles, SPLIT, shown_runs, LISTED_TITLE, key="moved")
+
+
+# Along the merge
+
+
+def draw_along(models: Sequence[Model], task: str) -> None:
+    """Draw the models on the way to one merged run, one after the other on the same map."""
+    merges = [model for model in models if model.run.kind == "merge"]
+    if not merges:
+        st.info(NO_MERGE)
+        return
+    stored = {
+        model.run.id: measured
+        for model in merges
+        if (measured := measurements.find_measurement(measurements.MERGE_PATH, model.run.id))
+    }
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        ready = [model.run for model in merges if model.run.id in stored]
+        run = pick_one([model.run for model in merges], "Merge", ready)
+        playing = st.toggle("Play", key=PLAYING_KEY) if run.id in stored else False
+    if run.id not in stored:
+        measure_button.draw_missing(measurements.MERGE_PATH, [run], NO_PATH, list(stored.values()))
+        return
+    label = next(model.label for model in merges if model.run.id == run.id)
+    guarded_fragment(_draw_step, run_every=SECONDS_PER_MODEL if playing else None)(stored[run.id], run, label, task)
+
+
+def _draw_step(measured: StoredMeasurement, run: Any, label: str, task: str) -> None:
+    """Draw the map of one model on the way; while it plays, that of the next."""
+    quality = measurements.measured_table(measured, "quality")
+    names = [percent(share, 0) for share in quality["share"]]
+    if st.session_state.get(PLAYING_KEY):
+        last = st.session_state.get(address.PATH_STEP, names[-1])
+        st.session_state[address.PATH_STEP] = names[(names.index(last) + 1) % len(names) if last in names else 0]
+    step = names.index(
+        st.select_slider(
+            "Share of the merge's change to the weights", names, names[-1], key=address.PATH_STEP, bind=address.BIND
+        )
+    )
+    whole = joint_tables.build_path_table(measured, run.id, label, task)
+    row, table = quality.iloc[step], whole[whole["share"] == quality["share"].iloc[step]]
+    table = table.assign(label=f"{label}, {names[step]} of the merge")
+    on_map, question = set(table["image"]), feature_data.ask_about_map(task)
+    st.header(question, anchor=False)
+    right, trust = int(table["correct"].sum()), float(row["trustworthiness"])
+    chart_view.draw_chart(
+        "feature_map", table.drop(columns="share"), name=f"features_along_{run.id[:8]}_{step}", kind="t-SNE",
+        question_drawn=True, heading=question, groups=list(dict.fromkeys(whole["group"])),
+        frame=square_ranges(whole), per_row=1,
+        notes={run.id: f"{right} of {len(table)} right, trustworthiness {trust:.3f}"},
+        selected=[image for image in circled_images.find_circled()[1] if image in on_map],
+        on_click=chart_view.Gesture("lasso", circled_images.store_circled),
+        caption=(
+            f"{len(names)} real models, each with the pretrained weights plus a share of what the merge added, and "
+            f"each with its own features of {plural(len(table), 'image')}, on one t-SNE (perplexity "
+            f"{measured.notes['perplexity']:g}, seed {measured.notes['seed']}). Nothing is interpolated. For a merge "
+            f"with a scaling, the models are those of smaller scalings. {measure_button.origin_in_words([measured])}"
+        ),
+        sources=[run],
+    )  # fmt: skip
