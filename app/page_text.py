@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MARKUP_PATTERN = re.compile(
     r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]"
 )  # what ``plain_text`` replaces
+SENTENCE_END = re.compile(
+    r"(?<!\bEq)(?<!\bEqs)(?<!\bFig)(?<!\bFigs)(?<!\bvs)[.!?]\)? +(?=[^\W\d_]* ?= |[A-ZΑ-Ω0-9λ†‡◇●*:\[“])"
+)
 NUMBER_KINDS = ("real", "integer")
 ONE_PER_TASK, MODULE_PER_TASK = "one model per task", "a module per task"
 ADAPTING_WORDS = {  # images that a run learned from without labels -> sentence
@@ -65,6 +68,16 @@ def plain_text(markdown: str) -> str:
         return "]" if mark[0] == "]" else ""
 
     return MARKUP_PATTERN.sub(replace_mark, markdown)
+
+
+def split_sentences(markdown: str) -> list[str]:
+    """The sentences of our own Markdown; bold type never ends up in two of them."""
+    sentences, start = [], 0
+    for end in SENTENCE_END.finditer(markdown):
+        if markdown.count("**", start, end.start()) % 2 == 0:
+            sentences.append(markdown[start : end.end()].strip())
+            start = end.end()
+    return [*sentences, markdown[start:].strip()] if markdown[start:].strip() else sentences
 
 
 def correct_titles(text: str) -> str:
