@@ -202,13 +202,16 @@ def marks_in_words(runs: Iterable[Run]) -> list[str]:
     return sentences + ([ADAPTS_ON_TEST] if any(run.adapts_on_test for run in runs) else [])
 
 
-def title_with_note(run: Run) -> str:
-    """A run's title, with a note if its scores are not comparable to others; untrusted plain text."""
-    title = correct_titles(run.name) + (" †" if run.adapts_on_test else "")
+def title_with_note(run: Run, name: str = "") -> str:
+    """A run's title, with a note if its scores are not comparable to others; untrusted plain text.
+
+    ``name`` replaces the run's own name, in a list where others have the same.
+    """
+    title = (name or correct_titles(run.name)) + (" †" if run.adapts_on_test else "")
     return f"{title} ({per_task_in_words(run)})" if per_task_in_words(run) else title
 
 
-def run_label(run: Run) -> str:
-    """A run's name in pickers; plain text."""
-    title = clean_text(correct_titles(run.name), 60) + (" †" if run.adapts_on_test else "")
+def run_label(run: Run, name: str = "") -> str:
+    """A run's name in pickers; plain text. ``name`` replaces the run's own name, where others have the same."""
+    title = clean_text(name or correct_titles(run.name), 90) + (" †" if run.adapts_on_test else "")
     return "  ·  ".join([title, *([per_task_in_words(run)] if per_task_in_words(run) else []), run.id[:6]])

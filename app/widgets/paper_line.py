@@ -105,9 +105,7 @@ def draw_claims(claims_text: ClaimsText, sources: Sequence[Run | Sweep] = ()) ->
     library = page_text.safe_text(benchmark_choice.library_in_words(), 60)
     if shown:
         with st.container(border=True, gap="xxsmall"):
-            st.markdown(
-                f":material/menu_book: {HEADING} Numbers of the {library}.", help=MARKS_HELP.format(library)
-            )
+            st.markdown(f":material/menu_book: {HEADING} Numbers of the {library}.", help=MARKS_HELP.format(library))
             _draw_lines(shown)
     if folded:
         with st.expander(f"{plural(len(folded), 'claim')} about the {library}", icon=":material/menu_book:"):

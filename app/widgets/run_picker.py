@@ -8,7 +8,7 @@ from typing import Literal
 import streamlit as st
 
 from app import page_text
-from app.reading import expert_names, page_data
+from app.reading import expert_names, page_data, run_names
 from app.session import address, run_choice, view_state
 from app.session.pages import MASKS, MERGE, MODELS
 from app.widgets.page_parts import draw_empty, draw_page_link
@@ -43,9 +43,10 @@ def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run]
 def _draw_run_picker(
     label: str, by_id: Mapping[str, Run], run_id: str, key: str, width: int | Literal["stretch"]
 ) -> None:
+    labels = run_names.label_runs(list(by_id.values()))
     st.session_state[key] = run_id  # the picker shows the run in the link
     st.selectbox(
-        label, list(by_id), format_func=lambda one: page_text.run_label(by_id[one]), key=key,
+        label, list(by_id), format_func=labels.__getitem__, key=key,
         on_change=run_choice.pick_run_from,
         args=(key,), width=width,
     )  # fmt: skip
@@ -60,9 +61,10 @@ def draw_runs_picker(
     width: int | Literal["stretch"] = "stretch",
 ) -> None:
     """Draw a picker of several runs, at most ``max_runs``, that begins with the first chosen ones."""
+    labels = run_names.label_runs(list(by_id.values()))
     st.session_state[key] = list(chosen[:max_runs])
     st.multiselect(
-        "Runs", list(by_id), format_func=lambda run_id: page_text.run_label(by_id[run_id]), key=key,
+        "Runs", list(by_id), format_func=labels.__getitem__, key=key,
         on_change=run_choice.pick_runs_from, args=(key,), max_selections=max_runs, placeholder=placeholder, width=width,
     )  # fmt: skip
 
