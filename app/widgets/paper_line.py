@@ -43,12 +43,12 @@ DIRECTION_WORDS = {1: "more", 0: "the same", -1: "less"}  # of a claim without p
 class ClaimLine(NamedTuple):
     """One claim: a line, the sentence that it opens (both Markdown), and ids of the runs that our numbers are from.
 
-    Without ids, our numbers are from the whole library.
+    None instead of ids: our numbers are not those of single runs, but of the whole library.
     """
 
     line: str
     sentence: str
-    run_ids: frozenset[str]
+    run_ids: frozenset[str] | None
 
 
 class ClaimsText(str):
@@ -87,7 +87,7 @@ def compare_claims(pairs: Sequence[tuple[Claim, Comparison | None]], origin: str
 
 
 def _make_line(
-    claim: Claim, comparison: Comparison | None, origin: str = "", run_ids: frozenset[str] = frozenset()
+    claim: Claim, comparison: Comparison | None, origin: str = "", run_ids: frozenset[str] | None = None
 ) -> ClaimLine:
     return ClaimLine(line_in_words(claim, comparison), claim_in_words(claim, comparison, origin), run_ids)
 
@@ -113,7 +113,7 @@ def draw_claims(claims_text: ClaimsText, sources: Sequence[Run | Sweep] = ()) ->
 
 
 def _may_be_of(claim_line: ClaimLine, source: Run | Sweep) -> bool:
-    return paper_facts.may_be_source(source) and (not claim_line.run_ids or source.id in claim_line.run_ids)
+    return paper_facts.may_be_source(source) and (claim_line.run_ids is None or source.id in claim_line.run_ids)
 
 
 def _draw_lines(lines: Sequence[ClaimLine]) -> None:

@@ -42,15 +42,15 @@ def compare_claim(claim: Claim) -> Comparison | None:
     return _compare_cached(claim.key, page_data.current_digest(), _store_state(), claim)
 
 
-def list_claim_runs(claim: Claim) -> frozenset[str]:
-    """Ids of the stored runs whose numbers a claim compares; empty if it compares something else than single runs."""
+def list_claim_runs(claim: Claim) -> frozenset[str] | None:
+    """Ids of the stored runs whose numbers a claim compares; None if it compares something else than single runs."""
     return _list_runs_cached(claim.key, page_data.current_digest(), _store_state(), claim)
 
 
 @st.cache_data(max_entries=4 * page_data.MAX_CACHED, show_spinner=False)
-def _list_runs_cached(key: str, digest: str, state: tuple[int, ...], _claim: Claim) -> frozenset[str]:
+def _list_runs_cached(key: str, digest: str, state: tuple[int, ...], _claim: Claim) -> frozenset[str] | None:
     if _claim.fact not in FACTS_OF_RUNS:
-        return frozenset()
+        return None
     presets = [value for name, value in _claim.arguments.items() if name in ("first", "second", "preset")]
     try:
         return frozenset(run.id for run in _find_preset_runs(*presets))

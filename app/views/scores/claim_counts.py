@@ -9,7 +9,7 @@ import streamlit as st
 from app import page_text
 from app.reading.papers import paper_facts
 from app.session import benchmark_choice
-from app.widgets import page_parts, paper_line
+from app.widgets import paper_line
 from merging.recipes.papers.claims import CLAIMS
 from merging.study.paper_facts.comparison import Verdict, judge
 
@@ -19,7 +19,6 @@ VERDICTS_IN_WORDS = {
     Verdict.OTHER: "the other way",
     Verdict.NOT_MEASURED: "not measured",
 }
-MAX_TABLE_HEIGHT = 480  # px
 
 
 def draw_counts() -> None:
@@ -31,23 +30,31 @@ def draw_counts() -> None:
         return
     parts = [f"{counts[verdict]} {words}" for verdict, words in VERDICTS_IN_WORDS.items()]
     library = page_text.safe_text(benchmark_choice.library_in_words(), 60)
-    with st.expander(f"Of {len(CLAIMS)} claims, on the {library}: {', '.join(parts)}.", icon=":material/menu_book:"):
+    label = f"Of {len(CLAIMS)} claims of papers, on the {library}: {', '.join(parts)}."
+    with st.expander(label, icon=":material/menu_book:"):
         rows = [
-            {
-                "Here": f"{paper_line.VERDICT_MARKS[verdict]} {VERDICTS_IN_WORDS[verdict]}",
-                "What is compared": f"{claim.topic}: {claim.first} against {claim.second}",
-                f"{paper_line.PAPER_MARK} Paper": paper_line.paper_difference(claim),
-                f"{paper_line.OWN_MARK} Measured": paper_line.own_difference(comparison, verdict),
-                "Source": f"{claim.paper}, {claim.where}",
-            }
+            [
+                f"{paper_line.VERDICT_MARKS[verdict]} {VERDICTS_IN_WORDS[verdict]}",
+                f"{claim.topic}: {claim.first} against {claim.second}",
+                paper_line.paper_difference(claim),
+                paper_line.own_difference(comparison, verdict),
+                f"{claim.paper}, {claim.where}",
+            ]
+            for one_verdict in VERDICTS_IN_WORDS
             for (claim, comparison), verdict in zip(compared, verdicts, strict=True)
+            if verdict == one_verdict
         ]
-        column = st.column_config.TextColumn
-        st.dataframe(
-            rows, hide_index=True, height=page_parts.table_height(len(rows), MAX_TABLE_HEIGHT), alt="Claims of papers",
-            column_config={"Here": column(width=150), "What is compared": column(width=420)},
-        )  # fmt: skip
+        heads = (
+            "Here",
+            "What is compared",
+            f"{paper_line.PAPER_MARK} Paper",
+            f"{paper_line.OWN_MARK} Measured",
+            "Source",
+        )
+        columns = ([page_text.safe_text(cell, 300) for cell in column] for column in zip(*rows, strict=True))
+        table = dict(zip(heads, columns, strict=True))
+        st.table(table, border="horizontal", hide_index=True, alt="Claims of papers, and what is measured here")
         st.caption(
             "A claim is the difference of two values of a paper. It is not shown here if the interval of our "
-            "difference contains zero. Views beside their charts have the sentences."
+            "difference contains zero. Views have the sentences beside their charts."
         )
