@@ -24,7 +24,6 @@ from merging.images.benchmarks import data_set_locations, image_decoding
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.images.benchmarks.build.benchmark_description import Description
 from merging.images.benchmarks.build.benchmark_folder import write_benchmark
-from merging.images.benchmarks.build.data_set_split import order_evenly
 from merging.images.benchmarks.image_draws import ImageDraw, describe_draws, read_draws
 from merging.images.benchmarks.model_search import describe_missing_models
 from merging.images.benchmarks.referenced_images import ReferencedImages, select_images
@@ -256,16 +255,6 @@ def test_damaged_images_are_left_out_as_stored_ones_are(base: Path, tmp_path: Pa
 
 
 # --- which images ----------------------------------------------------------------------------------------------------
-
-
-def test_a_balanced_draw_takes_all_classes_alike() -> None:
-    labels = np.array([0] * 30 + [1] * 5 + [2] * 9)
-    order = order_evenly(np.random.default_rng(0).permutation(len(labels)), labels)
-    assert sorted(order) == list(range(len(labels)))
-    for n in range(1, len(labels)):
-        counts = np.bincount(labels[order[:n]], minlength=3)
-        left = counts < np.bincount(labels)
-        assert counts.max() - counts[left].min(initial=counts.max()) <= 1
 
 
 def test_whole_test_sets_are_reported_on(base: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from merging.images.benchmarks.build.data_set_split import split_data_set
+from merging.images.benchmarks.build.data_set_split import order_evenly, split_data_set
 from merging.images.data_sets.labeled_images import TEST, TRAIN, VALIDATION
 
 
@@ -43,3 +43,13 @@ def test_a_data_set_in_one_piece_is_cut_in_halves_that_share_nothing(count: int)
 def test_without_a_training_part_there_are_no_exemplars() -> None:
     cut = split_data_set(data(**{VALIDATION: 5}), "cars", 0)
     assert cut.exemplars is None and cut.test[0] == VALIDATION and "no exemplars" in cut.rule
+
+
+def test_a_balanced_draw_takes_all_classes_alike() -> None:
+    labels = np.array([0] * 30 + [1] * 5 + [2] * 9)
+    order = order_evenly(np.random.default_rng(0).permutation(len(labels)), labels)
+    assert sorted(order) == list(range(len(labels)))
+    for n in range(1, len(labels)):
+        counts = np.bincount(labels[order[:n]], minlength=3)
+        left = counts < np.bincount(labels)
+        assert counts.max() - counts[left].min(initial=counts.max()) <= 1

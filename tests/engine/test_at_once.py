@@ -16,12 +16,12 @@ from torch_threads import torch_threads
 
 from merging.base.errors import Cancelled
 from merging.base.parallel import Report, Unit, peak_bytes, run_units
-from merging.base.progress import Progress
+from merging.base.progress import Meter, Progress
 from merging.base.threads import MAX_PIECES_BYTES
 from merging.engine import run as engine
 from merging.engine import stream
 from merging.engine.adapt import adapt
-from merging.engine.run_inputs import layer_bytes
+from merging.engine.run_inputs import RunInputs, layer_bytes
 from merging.methods import registry
 from merging.models.families import Role
 from merging.models.tensor_info import TensorInfo
@@ -219,6 +219,18 @@ def test_whole_tensors_have_one_thread_wherever_they_are_worked_on(count: int, m
             Recipe.build("ties", edits=["cat"]), pretrained, experts, exemplars=images, context=Context("cpu")
         )
     assert len(seen) >= 2 * len(base) and set(seen) == {1}
+
+
+def test_what_a_survey_adds_up_as_results_come_does_not_depend_on_the_number_of_threads() -> None:
+    base, tuned = tiny.family(("a",))
+    numbers = torch.randn(1 << 18, generator=torch.Generator().manual_seed(0))
+    sums = []
+    for count in (1, 3):
+        with torch_threads(count):
+            inputs = RunInputs(tiny.checkpoint(base), {"a": tiny.checkpoint(tuned["a"])}, None, torch.device("cpu"))
+            slots = stream.Stream(inputs, (), in_pieces=False, meter=Meter(inputs.work), phase="Surveying")
+            sums.append([float(numbers[seen:].sum()) for seen, _ in enumerate(slots.map(lambda slot: slot.name))])
+    assert len(sums[0]) == len(base) and sums[0] == sums[1]
 
 
 def test_the_memory_of_a_layer() -> None:

@@ -75,8 +75,8 @@ def test_a_thinned_stream_takes_the_place_of_the_first_pass_and_decides_nothing(
 def test_a_sample_of_runs_whose_numbers_are_alike_needs_no_further_pass():
     """Runs of 1,024 numbers differ in size, as rows of a weight do; as many single numbers would tell more."""
     draw = torch.Generator().manual_seed(0)
-    sizes = torch.rand(61 * 60, 1, generator=draw) + 0.01
-    row = (torch.rand(61 * 60, 1024, generator=draw) * sizes).reshape(1, -1)
+    sizes = torch.rand(61 * 20, 1, generator=draw) + 0.01
+    row = (torch.rand(61 * 20, 1024, generator=draw) * sizes).reshape(1, -1)
     passes = []
 
     def whole() -> list[torch.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,13 @@ def test_other_experts_are_never_reproduced() -> None:
     assert pretrained.in_domain.verdict.word == REPRODUCED  # it has no experts
     alone = made(EIGHT, MeasuredRow(variant("averaging"), scored(EIGHT, AVERAGING)))
     assert alone.rows[0].in_domain.verdict.word == NOT_COMPARABLE  # their own accuracies are not known
+
+
+def test_a_pretrained_model_from_the_folder_of_other_experts_is_not_compared(tmp_path: Path) -> None:
+    own = MeasuredRow(INDIVIDUAL, scored(EIGHT, [60.0] * 8))
+    pretrained = MeasuredRow(PRETRAINED, scored(EIGHT, PLAIN))
+    row = made(EIGHT, pretrained, own, chosen={"experts": str(tmp_path)}).rows[0]
+    assert (row.in_domain.verdict.word, row.in_domain.verdict.reason) == (NOT_COMPARABLE, "other experts")
 
 
 def test_a_drawn_part_agrees_and_another_split_is_within_it() -> None:
