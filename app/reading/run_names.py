@@ -83,7 +83,7 @@ def _list_settings(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
         names = [clean_text(expert_names.expert_name(name), 30) for name in missing]
         is_short = 0 < len(missing) <= MAX_MISSING
         words["experts"] = f"without {page_text.join_words(names)}" if is_short else plural(len(run.experts), "expert")
-        words["seed"] = f"seed {run.seed}"
+        words["run seed"] = f"seed {run.seed}"
         settings[run.id] = words
     return settings
 

@@ -82,7 +82,7 @@ def _draw_other_count() -> None:
 
 
 def _draw_table(runs: Sequence[Run], chosen_ids: Sequence[str], rows: pd.DataFrame) -> None:
-    """Draw the table with one row for each run; a click on a head sorts it, and rows can be selected."""
+    """Draw the table with one row for each run; it can be sorted, and rows can be selected."""
     ids = [run.id for run in runs]
     chosen_rows = [ids.index(run_id) for run_id in chosen_ids if run_id in ids]
     hidden_ids = [run_id for run_id in chosen_ids if run_id not in ids]  # a filter hides them; they stay chosen

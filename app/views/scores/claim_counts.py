@@ -55,6 +55,6 @@ def draw_counts() -> None:
         table = dict(zip(heads, columns, strict=True))
         st.table(table, border="horizontal", hide_index=True, alt="Claims of papers, and what is measured here")
         st.caption(
-            "A claim is the difference of two values of a paper. It is not shown here if the interval of our "
-            "difference contains zero. Views have the sentences beside their charts."
+            "A claim is the difference of two values of a paper. “Not shown” means that the interval of our difference "
+            "contains zero. Views have the sentences beside their charts."
         )
