@@ -22,12 +22,12 @@ def draw_filters(runs: Sequence[Run], key: str) -> list[Run]:
     begins the widgets' keys. Loads the methods, and with them torch.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        search_words = st.text_input("Find", type="search", live=True, key=f"{key}_words", max_chars=80, width=160)
+        search_words = st.text_input("Find", type="search", live=True, key=f"{key}_words", max_chars=80, width=150)
         matching = run_order.find_runs(runs, search_words or "")
-        matching = _draw_filter("Methods in the chain", runs, matching, list_methods, all, f"{key}_methods", 260)
-        matching = _draw_filter("Experts", runs, matching, list_experts, all, f"{key}_experts", 200)
-        matching = _draw_filter("Protocol", runs, matching, list_protocols, any, f"{key}_protocols", 190)
-        return _draw_filter("From", runs, matching, list_origins, any, f"{key}_origins", 160)
+        matching = _draw_filter("Methods in the chain", runs, matching, list_methods, all, f"{key}_methods", 230)
+        matching = _draw_filter("Experts", runs, matching, list_experts, all, f"{key}_experts", 190)
+        matching = _draw_filter("Protocol", runs, matching, list_protocols, any, f"{key}_protocols", 180)
+        return _draw_filter("From", runs, matching, list_origins, any, f"{key}_origins", 150)
 
 
 def _draw_filter(
