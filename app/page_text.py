@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MARKUP_PATTERN = re.compile(
     r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]"
 )  # what ``plain_text`` replaces
+SENTENCE_END = re.compile(
+    r"(?<!\bEq)(?<!\bEqs)(?<!\bFig)(?<!\bFigs)(?<!\bvs)[.!?]\)? +(?=[^\W\d_]* ?= |[A-ZΑ-Ω0-9λ†‡◇●*:\[“])"
+)
 NUMBER_KINDS = ("real", "integer")
 ONE_PER_TASK, MODULE_PER_TASK = "one model per task", "a module per task"
 ADAPTING_WORDS = {  # images that a run learned from without labels -> sentence
@@ -65,6 +68,16 @@ def plain_text(markdown: str) -> str:
         return "]" if mark[0] == "]" else ""
 
     return MARKUP_PATTERN.sub(replace_mark, markdown)
+
+
+def split_sentences(markdown: str) -> list[str]:
+    """The sentences of our own Markdown; bold type never ends up in two of them."""
+    sentences, start = [], 0
+    for end in SENTENCE_END.finditer(markdown):
+        if markdown.count("**", start, end.start()) % 2 == 0:
+            sentences.append(markdown[start : end.end()].strip())
+            start = end.end()
+    return [*sentences, markdown[start:].strip()] if markdown[start:].strip() else sentences
 
 
 def correct_titles(text: str) -> str:
@@ -189,13 +202,16 @@ def marks_in_words(runs: Iterable[Run]) -> list[str]:
     return sentences + ([ADAPTS_ON_TEST] if any(run.adapts_on_test for run in runs) else [])
 
 
-def title_with_note(run: Run) -> str:
-    """A run's title, with a note if its scores are not comparable to others; untrusted plain text."""
-    title = correct_titles(run.name) + (" †" if run.adapts_on_test else "")
+def title_with_note(run: Run, name: str = "") -> str:
+    """A run's title, with a note if its scores are not comparable to others; untrusted plain text.
+
+    ``name`` replaces the run's own name, in a list where others have the same.
+    """
+    title = (name or correct_titles(run.name)) + (" †" if run.adapts_on_test else "")
     return f"{title} ({per_task_in_words(run)})" if per_task_in_words(run) else title
 
 
-def run_label(run: Run) -> str:
-    """A run's name in pickers; plain text."""
-    title = clean_text(correct_titles(run.name), 60) + (" †" if run.adapts_on_test else "")
+def run_label(run: Run, name: str = "") -> str:
+    """A run's name in pickers; plain text. ``name`` replaces the run's own name, where others have the same."""
+    title = clean_text(name or correct_titles(run.name), 90) + (" †" if run.adapts_on_test else "")
     return "  ·  ".join([title, *([per_task_in_words(run)] if per_task_in_words(run) else []), run.id[:6]])

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from app import page_text
-from app.reading import page_data
+from app.reading import measurements, page_data, run_names
 from app.reading import recipes as recipes_reading
-from app.session import address, run_choice
+from app.session import address, run_choice, view_state
 from app.views.compare import difference_maps, image_agreement, score_changes
 from app.views.compare import recipe_lines as compare_recipes
 from app.views.compare import run_pair as compare_data
@@ -23,6 +23,7 @@ VIEWS: dict[str, Callable[[RunPair], None]] = {  # name in the picker and in lin
     "charts": difference_maps.draw_view,
     "images": image_agreement.draw_view,
 }
+Suggestion = tuple[Run, list[compare_recipes.RecipeDifference]]  # a run, and its differences from A
 MAX_SUGGESTIONS = 3
 FIRST_RUN_PRESETS = ("task_arithmetic",)  # presets of the run that is A at first, if such a run is stored
 REFERENCE_NOTE = "A is a merge; B is not: it is a reference model that merges are compared with."
@@ -36,17 +37,33 @@ def draw_run(run: Run, side: str) -> None:
         run_picker.draw_recipe_button(run, side)
 
 
-def pick_run_b(runs: Sequence[Run]) -> tuple[Run | None, bool]:
-    """The picker of B; returns its run, and whether a link names a run that this machine lacks."""
+def has_answers(run: Run) -> bool:
+    """Whether the run's answers for all images are stored."""
+    return measurements.find_measurement(measurements.PREDICTIONS, run.id) is not None
+
+
+def pick_run_b(a: Run, runs: Sequence[Run]) -> tuple[Run | None, bool]:
+    """The picker of B; returns its run, and whether a link names a run that this machine lacks.
+
+    If none is chosen, B is the nearest run whose answers are stored; others that are near are offered.
+    """
     by_id = {run.id: run for run in runs}
     chosen, missing = run_choice.resolve_run_b(list(by_id))
+    suggestions: list[Suggestion] = []
     if missing:
         run_picker.draw_missing_runs([missing], run_choice.pick_run_b)
+    elif not chosen:
+        merges = [run for run in runs if run.kind == "merge"]
+        nearest = compare_recipes.find_nearest_runs(a, merges)
+        ready = next((pair for pair in nearest if has_answers(pair[0])), None)
+        suggestions = sorted(nearest, key=lambda pair: pair is not ready)[:MAX_SUGGESTIONS]
+        chosen = suggestions[0][0].id if suggestions else ""
+        view_state.imply_parameter(address.RUN_B, chosen)
     st.session_state["other"] = chosen or None  # the picker follows the link
     st.selectbox(
         "Run B",
         list(by_id),
-        format_func=lambda run_id: page_text.run_label(by_id[run_id]),
+        format_func=run_names.label_runs(runs).__getitem__,
         key="other",
         on_change=run_choice.pick_run_b_from,
         args=("other",),
@@ -54,19 +71,17 @@ def pick_run_b(runs: Sequence[Run]) -> tuple[Run | None, bool]:
     )
     if chosen:
         draw_run(by_id[chosen], "b")
+    if suggestions:
+        draw_suggestions(suggestions)
     return by_id.get(chosen), bool(missing)
 
 
-def draw_suggestions(a: Run, runs: Sequence[Run]) -> None:
-    """Suggestions for B: the runs that differ least from A."""
-    suggestions = compare_recipes.find_nearest_runs(a, runs)[:MAX_SUGGESTIONS]
-    if not suggestions:
-        st.info("Choose B above. No other run merges the same experts as A, so only a part can be compared.")
-        return
-    st.markdown("Choose B above, or one of the runs on the same experts whose recipes are nearest to A's:")
-    with st.grid(MAX_SUGGESTIONS, min_column_width=260):
+def draw_suggestions(suggestions: Sequence[Suggestion]) -> None:
+    """Suggestions for B: the runs that differ least from A, the first of which is shown."""
+    with st.popover("Runs nearest to A", icon=":material/compare:", type="tertiary"):
+        st.markdown("B is the first of the runs on the same experts whose recipes are nearest to A's:")
         for run, lines in suggestions:
-            with st.container(border=True, height="stretch"):
+            with st.container(border=True):
                 st.markdown(f"**{page_text.safe_text(run.name, 60)}**")
                 st.caption(page_text.safe_text(compare_recipes.differences_in_words(lines), 240))
                 st.button("Compare", key=f"beside_{run.id}", on_click=run_choice.pick_run_b, args=(run.id,))
@@ -124,12 +139,14 @@ def main() -> None:
         with st.container():
             picked = run_picker.pick_run(runs, first_run, "Run A", lambda run: draw_run(run, "a"))
         with st.container():
-            b, is_missing = pick_run_b(list_comparable_runs(picked[0], runs, stored)) if picked else (None, False)
+            b, is_missing = (
+                pick_run_b(picked[0], list_comparable_runs(picked[0], runs, stored)) if picked else (None, False)
+            )
     if picked is None or is_missing:
         return
     a, _ = picked
     if b is None:
-        draw_suggestions(a, runs)
+        st.info("Choose B above. No other run merges the same experts as A, so only a part can be compared.")
         draw_tensor_picker(a)
         return
     pair = compare_data.load_pair(a, b)

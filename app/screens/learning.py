@@ -44,11 +44,12 @@ def open_view(name: str) -> None:
     st.session_state[address.LEARNING_VIEW] = name
 
 
-def choose_first_run(learned: Sequence[Run]) -> Run:
-    """The run that is shown if none is chosen: one with the view in the link, of the library if possible."""
-    tables = VIEW_TABLES.get(st.query_params.get(address.LEARNING_VIEW, ""), set(learning.LEARNED_TABLES))
-    candidates = [run for run in learned if tables & learning.list_table_names(run)] or learned
-    return next((run for run in candidates if page_data.library_title(run)), candidates[0])
+def list_ready_runs(learned: Sequence[Run]) -> list[Run]:
+    """The runs with tables for the chosen view, those of the library first; all runs if no view is chosen."""
+    view = st.session_state.get(address.LEARNING_VIEW) or st.query_params.get(address.LEARNING_VIEW, "")
+    tables = VIEW_TABLES.get(view, set(learning.LEARNED_TABLES))
+    candidates = [run for run in learned if tables & learning.list_table_names(run)] or list(learned)
+    return sorted(candidates, key=lambda run: not page_data.library_title(run))
 
 
 def main() -> None:
@@ -64,15 +65,16 @@ def main() -> None:
         )
         return
     not_learned = [run for run in runs if run not in learned]
-    # if no run is chosen, one that is ``ready`` is shown
-    picked = run_picker.pick_run([*learned, *not_learned], choose_first_run(learned), ready=learned)
+    ready = list_ready_runs(learned)  # if no run is chosen, one of these is shown
+    picked = run_picker.pick_run([*learned, *not_learned], ready[0], ready=ready)
     if picked is None:
         return
     run, fresh = picked  # fresh: it was picked just now
     if not learning.has_learned(run):
         st.info(LEARNED_NOTHING_NOTE)
-        first = choose_first_run(learned)
-        st.button(f"Show {page_text.run_label(first)}", on_click=run_choice.pick_run, args=(first.id,), type="primary")
+        st.button(
+            f"Show {page_text.run_label(ready[0])}", on_click=run_choice.pick_run, args=(ready[0].id,), type="primary"
+        )
         return
     available_views = [name for name, tables in VIEW_TABLES.items() if tables & learning.list_table_names(run)]
     if fresh or address.LEARNING_VIEW not in {*st.session_state, *st.query_params}:

@@ -9,7 +9,15 @@ import streamlit as st
 from app import page_text
 from app.reading import expert_names, page_data, samples, score_tables
 from app.session import address, pages, run_choice, selection
-from app.views.scores import ablation_views, experiment_link, imported_chart, plugin_matrix, stored_size, unknown_task
+from app.views.scores import (
+    ablation_views,
+    claim_counts,
+    experiment_link,
+    imported_chart,
+    plugin_matrix,
+    stored_size,
+    unknown_task,
+)
 from app.widgets import chart_view, page_parts, paper_line, run_picker
 from merging.study.runs.run import Run
 from viz.figure_text import plural
@@ -135,6 +143,7 @@ page_parts.draw_heading(
     "Scores", "What merging gained in domain, what it cost out of domain, and which tasks lost accuracy."
 )
 stored = page_data.stored_runs()
+counts_slot = st.container()  # filled last: comparing all claims takes seconds the first time
 experiment_link.draw_link()
 if imported_runs := imported_chart.find_linked_runs(stored):
     imported_chart.draw_linked(imported_runs)
@@ -154,3 +163,5 @@ else:
     sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."
     page_parts.draw_empty(sentence, "Merge experts", pages.MERGE)
 imported_chart.draw_section(stored, imported_runs)
+with counts_slot:
+    claim_counts.draw_counts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,10 @@ from app.widgets.view_link import draw_link_menu
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MAX_TAKEAWAY = 220  # characters of the line under a chart's title
+SHOWN_SENTENCES = 2  # of a caption; a click opens the others
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 class Gesture(NamedTuple):
@@ -71,7 +76,8 @@ def draw_chart(
     """Draw a chart under its question (unless ``question_drawn`` says that the page has drawn it), with its downloads.
 
     ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``read_clicked_mark``.
-    ``caption`` is the text under the chart; in the report it follows ``description``, the page's other text about the
+    A line from the figure's alt text states what is seen. ``caption`` is the text under the chart, of which a click
+    opens all but the first two sentences; in the report it follows ``description``, the page's other text about the
     chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not distinguish.
     ``sources`` are the runs and sweeps in the chart, if neither its table nor the address names them.
     """
@@ -99,8 +105,7 @@ def draw_chart(
         chart_stage.draw_present_button(key)
         report_button.draw_report_button(chart)
         draw_link_menu(chart)
-    if caption:
-        st.caption(explain_words(caption, key))
+    _draw_caption(caption, key)
 
 
 def draw_live_chart(
@@ -120,8 +125,31 @@ def draw_live_chart(
     _draw_picture(chart, Gesture("", None), f"chart_{suffix}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
         data_file.draw_csv_buttons(chart, key_suffix=f"_{job_id}")
-    if caption:
-        st.caption(explain_words(caption, suffix))
+    _draw_caption(caption, suffix)
+
+
+def _draw_caption(caption: str, position: str) -> None:
+    """Draw the first sentences of a caption, and the others folded; ``position`` is the caption's on the page."""
+    sentences = page_text.split_sentences(caption)
+    first, other = (" ".join(part) for part in (sentences[:SHOWN_SENTENCES], sentences[SHOWN_SENTENCES:]))
+    if first:
+        st.caption(explain_words(first, position))
+    if other:
+        with st.expander("More about this chart", type="compact"):
+            st.caption(explain_words(other, f"{position}_more"))
+
+
+def find_takeaway(alt: str, words: str) -> str:
+    """The sentence of a figure's alt text with what is seen, from numbers; empty if ``words`` state it already.
+
+    The first sentence of an alt text says what is drawn; a number may follow in it after a colon.
+    """
+    sentences = page_text.split_sentences(alt)
+    first_parts = sentences[0].partition(": ") if sentences else ("", "", "")
+    takeaway = sentences[1] if len(sentences) > 1 else sentences[0] if NUMBER.search(first_parts[2]) else ""
+    numbers = set(NUMBER.findall(takeaway))
+    is_repeated = 2 * len(numbers & set(NUMBER.findall(words))) > len(numbers)
+    return "" if not numbers or is_repeated or len(takeaway) > MAX_TAKEAWAY else takeaway
 
 
 def draw_small_chart(key: str, table: pd.DataFrame, height: int, **options: Any) -> None:
@@ -149,6 +177,8 @@ def _draw_picture(
         figure = stage.fit_figure(figures.draw_figure(chart.key, chart.table, options, dark))
     else:
         figure = figures.draw_page_figure(chart.key, chart.table, options, dark)
+    if stage is None and (takeaway := find_takeaway(figure.layout.meta["alt"], chart.caption)):
+        st.markdown(page_text.safe_text(takeaway, MAX_TAKEAWAY))
     config = theme.config(chart.name, clicks=bool(gesture.callback and not gesture.area), camera=not dark)
     selection_options: dict[str, Any] = {"on_select": gesture.callback, "selection_mode": gesture.area or "points"}
     st.plotly_chart(

@@ -16,7 +16,7 @@ TOKEN_NOTE = "The address of this page also opens your report, for reading and f
 _CAUTIONS_KEY = "_cautions"
 ROW_PX = 35  # height of a row of a table
 READABLE_CSS = """<style>
-[data-testid="stCaptionContainer"], [data-testid="stImageCaption"] { opacity: 0.8; }
+[data-testid="stCaptionContainer"], [data-testid="stImageCaption"], [data-testid="stExpander"] summary { opacity: 0.8; }
 [class*="st-key-preview_result_"] [data-stale="true"], [class*="st-key-preview_result_"] [data-stale="true"] * {
   visibility: hidden !important; transition: visibility 0s 0.15s;
 }
@@ -57,9 +57,9 @@ PRIMARY_TEXT_CSS = """<style>
   color: #12161B !important;
 }
 </style>"""  # the primary color of the dark theme is light, and Streamlit writes white on it
-# Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It shows the preview of an
-# earlier recipe while the page is drawn for the next one. Its wide margins waste a narrow window. Formulas break at
-# their signs instead of needing a scroll bar, which no key reaches in some browsers.
+# Streamlit's captions and folded lines have a contrast of 4.1, and its focus on links is a gray ground. It shows the
+# preview of an earlier recipe while the page is drawn for the next one. Its wide margins waste a narrow window.
+# Formulas break at their signs instead of needing a scroll bar, which no key reaches in some browsers.
 # The menu fills a low window, so the runs in hand and the jobs are above it.
 
 

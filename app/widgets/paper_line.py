@@ -1,13 +1,14 @@
 """A paper's claims next to our numbers, and whether ours have the same direction.
 
 A claim is a comparison of two values that a paper prints; each belongs to views of the app. ``claims_in_words`` makes
-the text of a view's claims, which also goes into the report; ``draw_claims`` shows it on the page.
+the text of a view's claims, which goes into the report; ``draw_claims`` shows a line of each on the page.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import streamlit as st
 
@@ -21,66 +22,135 @@ from merging.study.paper_facts.accuracy_facts import REPORTING
 from merging.study.paper_facts.comparison import COUNTED, Comparison, Verdict, judge
 from merging.study.runs.run import Run
 from merging.study.sweeps.sweep import Sweep
+from viz.figure_text import plural
 
 PAPER_MARK, OWN_MARK = "◇", "●"  # the marks of published numbers and of ours, as in every table
+VERDICT_MARKS = {
+    Verdict.SAME: "✓",
+    Verdict.NOT_REPRODUCED: "≈",
+    Verdict.OTHER: "✗",
+    Verdict.NOT_MEASURED: "○",
+}  # always with the verdict in words
 MARKS_HELP = (
-    "◇ is the paper's number. ● is from merges of all experts of the {}, whichever run the page shows, unless the line "
-    "names others."
+    "◇ is the paper's difference. ● is ours with its interval, from merges of all experts of the {}, whichever run the "
+    "page shows, unless the sentence names others. A click on a line opens the sentence with all numbers."
 )
 HEADING, PARAGRAPH_BREAK = "**Paper and measurement.**", "\n\n"
 PAGE_ORIGIN = "here"  # origin of facts that a page has just computed
+DIRECTION_WORDS = {1: "more", 0: "the same", -1: "less"}  # of a claim without printed values
 
 
-def claims_in_words(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
-    """A heading and a line for each claim of a view (its key, such as "masks/saliency"); empty without a claim.
+class ClaimLine(NamedTuple):
+    """One claim: a line, the sentence that it opens (both Markdown), and ids of the runs that our numbers are from.
+
+    None instead of ids: our numbers are not those of single runs, but of the whole library.
+    """
+
+    line: str
+    sentence: str
+    run_ids: frozenset[str] | None
+
+
+class ClaimsText(str):
+    """The text of several claims with their heading, for the report; ``lines`` are the claims for the page."""
+
+    lines: tuple[ClaimLine, ...]
+
+    def __new__(cls, lines: Sequence[ClaimLine] = ()) -> ClaimsText:
+        """The text of the lines; empty without any."""
+        sentences = (claim_line.sentence for claim_line in lines)
+        text = super().__new__(cls, PARAGRAPH_BREAK.join([HEADING, *sentences]) if lines else "")
+        text.lines = tuple(lines)
+        return text
+
+
+def claims_in_words(view: str, shown: Mapping[str, Comparison] | None = None) -> ClaimsText:
+    """A heading and a sentence for each claim of a view (its key, such as "masks/saliency"); empty without a claim.
 
     Our numbers are facts from stored results. ``shown`` are facts that the page has just computed, by their names in
     claims; they replace stored ones.
     """
     facts = shown or {}
-    return _join_lines(
+    return ClaimsText(
         [
-            claim_in_words(claim, facts[claim.fact], PAGE_ORIGIN)
+            _make_line(claim, facts[claim.fact], PAGE_ORIGIN)
             if claim.fact in facts
-            else claim_in_words(claim, paper_facts.compare_claim(claim))
+            else _make_line(claim, paper_facts.compare_claim(claim), run_ids=paper_facts.list_claim_runs(claim))
             for claim in claims.claims_of_view(view)
         ]
     )
 
 
-def compare_claims(pairs: Sequence[tuple[Claim, Comparison | None]], origin: str = "") -> str:
-    """The lines of claims with our numbers; ``origin`` names their source if it is not the benchmark's library."""
-    return _join_lines([claim_in_words(claim, comparison, origin) for claim, comparison in pairs])
+def compare_claims(pairs: Sequence[tuple[Claim, Comparison | None]], origin: str = "") -> ClaimsText:
+    """The text of claims with our numbers; ``origin`` names their source if it is not the benchmark's library."""
+    return ClaimsText([_make_line(claim, comparison, origin) for claim, comparison in pairs])
 
 
-def _join_lines(lines: Sequence[str]) -> str:
-    return PARAGRAPH_BREAK.join([HEADING, *lines]) if lines else ""
+def _make_line(
+    claim: Claim, comparison: Comparison | None, origin: str = "", run_ids: frozenset[str] | None = None
+) -> ClaimLine:
+    return ClaimLine(line_in_words(claim, comparison), claim_in_words(claim, comparison, origin), run_ids)
 
 
-def draw_claims(claims_text: str, sources: Sequence[Run | Sweep] = ()) -> None:
-    """Draw the text of ``claims_in_words``; nothing if it is empty.
+def draw_claims(claims_text: ClaimsText, sources: Sequence[Run | Sweep] = ()) -> None:
+    """Draw a line for each claim, which opens its sentence; draws nothing without a claim.
 
-    ``sources`` are the runs and sweeps on the page. If our numbers come from none of these, the lines are folded.
+    ``sources`` are the runs and sweeps on the page. Claims whose numbers come from none of these are folded.
     """
-    if not claims_text:
-        return
-    head, *lines_of_claims = (_break_sides(line) for line in claims_text.split(PARAGRAPH_BREAK))
-    words = lines_of_claims[0] if len(lines_of_claims) == 1 else "\n".join(f"- {line}" for line in lines_of_claims)
     merges = [source for source in sources if not isinstance(source, Run) or source.kind == "merge"]
+    shown, folded = [], []
+    for claim_line in claims_text.lines:
+        is_shown = not merges or any(_may_be_of(claim_line, source) for source in merges)
+        (shown if is_shown else folded).append(claim_line)
     library = page_text.safe_text(benchmark_choice.library_in_words(), 60)
-    if merges and not any(map(paper_facts.may_be_source, merges)):
-        label = f"Paper and measurement: the {library}, none of what is shown above"
-        with st.expander(label, icon=":material/menu_book:"):
-            st.markdown(words, help=MARKS_HELP.format(library))
-        return
-    with st.container(border=True):
-        gap = " " if len(lines_of_claims) == 1 else PARAGRAPH_BREAK
-        st.markdown(f":material/menu_book: {head}{gap}{words}", help=MARKS_HELP.format(library))
+    if shown:
+        with st.container(border=True, gap="xxsmall"):
+            st.markdown(f":material/menu_book: {HEADING} Numbers of the {library}.", help=MARKS_HELP.format(library))
+            _draw_lines(shown)
+    if folded:
+        with st.expander(f"{plural(len(folded), 'claim')} about the {library}", icon=":material/menu_book:"):
+            _draw_lines(folded)
+
+
+def _may_be_of(claim_line: ClaimLine, source: Run | Sweep) -> bool:
+    return paper_facts.may_be_source(source) and (claim_line.run_ids is None or source.id in claim_line.run_ids)
+
+
+def _draw_lines(lines: Sequence[ClaimLine]) -> None:
+    for claim_line in lines:
+        with st.expander(claim_line.line, type="compact"):
+            st.markdown(_break_sides(claim_line.sentence))
 
 
 def _break_sides(line: str) -> str:
     """The text with the paper's side and ours on separate lines."""
     return line.replace(f" {PAPER_MARK} ", f"  \n{PAPER_MARK} ").replace(f" {OWN_MARK} ", f"  \n{OWN_MARK} ")
+
+
+def line_in_words(claim: Claim, comparison: Comparison | None) -> str:
+    """One claim as a line, in Markdown: the verdict, what is compared, and both differences, ours with its interval."""
+    verdict = judge(claim.direction, comparison)
+    subject = page_text.safe_text(f"{claim.topic}: {claim.first} against {claim.second}", 300)
+    differences = f"{PAPER_MARK} {paper_difference(claim)} {OWN_MARK} {own_difference(comparison, verdict)}"
+    return f"{VERDICT_MARKS[verdict]} **{verdict.capitalize()}** · {subject} · {page_text.safe_text(differences, 200)}"
+
+
+def paper_difference(claim: Claim) -> str:
+    """The difference that the paper prints with its unit, or its direction in words."""
+    return f"{claim.difference}{_difference_unit(claim.unit)}" if claim.printed else DIRECTION_WORDS[claim.direction]
+
+
+def own_difference(comparison: Comparison | None, verdict: Verdict) -> str:
+    """Our difference with its unit and its interval."""
+    if comparison is None or verdict is Verdict.NOT_MEASURED:
+        return "—"
+    signed = [
+        page_text.format_signed(value, comparison.digits)
+        for value in (comparison.difference, comparison.low, comparison.high)
+    ]
+    interval = "no interval" if not math.isfinite(comparison.low) else f"{signed[1]} to {signed[2]}"
+    difference = f"{signed[0]}{_difference_unit(comparison.unit)}"
+    return f"{difference} ({COUNTED if comparison.interval == COUNTED else interval})"
 
 
 def claim_in_words(claim: Claim, comparison: Comparison | None, origin: str = "") -> str:
@@ -130,6 +200,10 @@ def _our_side(comparison: Comparison | None, verdict: Verdict, origin: str) -> s
 
 def _unit_suffix(unit: str) -> str:
     return unit if unit in ("", "%") else f" {unit}"
+
+
+def _difference_unit(unit: str) -> str:
+    return " points" if unit == "%" else _unit_suffix(unit)
 
 
 def _format_number(value: float, digits: int) -> str:

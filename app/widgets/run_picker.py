@@ -8,7 +8,7 @@ from typing import Literal
 import streamlit as st
 
 from app import page_text
-from app.reading import expert_names, page_data
+from app.reading import expert_names, page_data, run_names
 from app.session import address, run_choice, view_state
 from app.session.pages import MASKS, MERGE, MODELS
 from app.widgets.page_parts import draw_empty, draw_page_link
@@ -43,9 +43,10 @@ def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run]
 def _draw_run_picker(
     label: str, by_id: Mapping[str, Run], run_id: str, key: str, width: int | Literal["stretch"]
 ) -> None:
+    labels = run_names.label_runs(list(by_id.values()))
     st.session_state[key] = run_id  # the picker shows the run in the link
     st.selectbox(
-        label, _list_in_hand_first(by_id), format_func=lambda one: page_text.run_label(by_id[one]), key=key,
+        label, _list_in_hand_first(by_id), format_func=labels.__getitem__, key=key,
         on_change=run_choice.pick_run_from,
         args=(key,), width=width,
     )  # fmt: skip
@@ -69,13 +70,14 @@ def draw_runs_picker(
 
     Runs in hand that the page cannot show, or not beside so many others, stay in hand.
     """
+    labels = run_names.label_runs(list(by_id.values()))
     st.session_state[key] = list(chosen[:max_runs])
     not_offered = [
         run_id for run_id in run_choice.runs_in_hand() if run_id not in by_id and page_data.store().find(run_id)
     ]
     not_offered += chosen[max_runs:] if max_runs else []
     st.multiselect(
-        "Runs", _list_in_hand_first(by_id), format_func=lambda run_id: page_text.run_label(by_id[run_id]), key=key,
+        "Runs", _list_in_hand_first(by_id), format_func=labels.__getitem__, key=key,
         on_change=run_choice.pick_runs_from, args=(key, not_offered), max_selections=max_runs, placeholder=placeholder,
         width=width,
     )  # fmt: skip

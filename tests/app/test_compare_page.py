@@ -19,17 +19,22 @@ from merging.study.runs.run_store import Store
 # Pickers
 
 
-def test_without_b_the_nearest_runs_are_suggested(open_app: Any, compared: Path) -> None:
+def test_without_b_the_nearest_run_with_answers_is_shown_and_others_are_suggested(
+    open_app: Any, compared: Path
+) -> None:
     a = runs(compared)[TIES]
     at = open_app("compare", compared, run=a.id)
     assert not at.exception
-    assert charts(at) == 0
+    assert charts(at) == 1
+    assert at.selectbox(key="other").value in {runs(compared)[title].id for title in (LWPTV, EMR)}  # not the cat run
+    assert "run_b" not in at.query_params  # not chosen: another page does not show it
     offers = [button for button in at.button if button.label == "Compare"]
     assert len(offers) == 3
     assert FEW not in words(at) and "Adds " in words(at)
-    offers[0].click().run()
+    offers[1].click().run()
     assert not at.exception
     assert charts(at) == 1
+    assert not [button for button in at.button if button.label == "Compare"]
     assert at.query_params["run"] == a.id
     assert at.query_params["run_b"] == at.selectbox(key="other").value
 
@@ -88,7 +93,7 @@ def test_a_missing_b_can_be_left_behind_without_a(open_app: Any, compared: Path)
     press(at, "Show an available run")
     assert not at.exception
     assert at.selectbox(key="picker").value == a
-    assert "one of the runs on the same experts" in words(at)
+    assert "first of the runs on the same experts" in words(at)
 
 
 def test_without_runs(look: Any, tiny_folder: Path) -> None:

@@ -14,6 +14,7 @@ from app.saving import provenance
 from app.saving.shown_chart import ShownChart
 from app.session import address
 from app.widgets.panels import preview_panel
+from app.widgets.selection_pickers import SALIENCY_CHART
 from merging.recipes.recipe import Recipe
 
 
@@ -57,7 +58,10 @@ def test_the_expert_to_give_a_layer_back_to_has_its_name(
     assert "Flags" in chosen.options
 
 
-@pytest.mark.parametrize("page", [("compare", {}), ("drift", {"drift_view": "layer by layer"})])
+@pytest.mark.parametrize(
+    "page",
+    [("compare", {"compare_view": "charts", "chart": SALIENCY_CHART}), ("drift", {"drift_view": "layer by layer"})],
+)
 def test_a_tensor_can_be_chosen_and_followed_before_anything_is_measured(
     open_app: Any, library: Path, page: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,12 +12,13 @@ import pytest
 from page_harness import press, words
 
 from app.reading.papers import paper_facts
+from app.views.scores import claim_counts
 from app.widgets import paper_line
 from merging.base import settings
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.papers.claims import CLAIMS
 from merging.recipes.recipe import Recipe
-from merging.study.paper_facts.comparison import COUNTED, Comparison
+from merging.study.paper_facts.comparison import COUNTED, Comparison, Verdict, judge
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import sweep_storage
@@ -88,6 +89,18 @@ def test_a_line_says_what_is_read_off_counted_or_missing() -> None:
     assert "without numbers" in paper_line.claim_in_words(claim("lot_depth"), None)
 
 
+def test_a_claim_is_one_line_with_a_mark_both_differences_and_the_interval() -> None:
+    ours = Comparison(first=67.92, second=67.94, difference=-0.02, low=-2.8, high=2.8, sample="n = 1,920 images, half")
+    said = paper_line.line_in_words(claim("lwptv_without_score"), ours).replace("\\", "")
+    assert said == (
+        "≈ **Not reproduced here** · In-domain accuracy of Task Arithmetic with LwPTV: whole against without the "
+        "saliency score · ◇ +20.9 points ● +0.0 points (−2.8 to +2.8)"
+    )
+    missing = paper_line.line_in_words(claim("lot_depth"), None)
+    assert missing.startswith("○ **Not measured here**") and missing.endswith("◇ more ● —")
+    assert len(set(paper_line.VERDICT_MARKS.values())) == len(Verdict)
+
+
 def test_several_claims_are_several_paragraphs_for_the_report() -> None:
     pairs = [(claim("drm_pruning"), None), (claim("drm_election"), None)]
     assert len(paper_line.compare_claims(pairs).split("\n\n")) == 3
@@ -149,7 +162,7 @@ def test_sweeps_of_the_library_show_their_stored_points(
 
 
 def folded(at: Any) -> list[str]:
-    return [one.label for one in at.expander if "Paper and measurement" in one.label and not one.proto.expanded]
+    return [one.label for one in at.expander if " about the bundled library" in one.label and not one.proto.expanded]
 
 
 @pytest.mark.full
@@ -161,7 +174,7 @@ def test_under_a_run_of_ones_own_the_librarys_lines_are_folded_and_say_whose_the
     run = execute(recipe, Store(tmp_path / "store", libraries=()), keep_model=False, context=Context(device="cpu"))
     at = open_app("masks", settings.BUNDLED_FOLDER, run=run.id)
     assert not at.exception
-    assert folded(at) == ["Paper and measurement: the bundled library, none of what is shown above"] * 2
+    assert folded(at) == ["1 claim about the bundled library"] * 2
     assert "● Bundled library: " in words(at).replace("\\", "")
     library = next(
         one for one in Store(tmp_path / "none", libraries=(settings.LIBRARY_FOLDER,)).list_runs() if one.kind == "merge"
@@ -182,6 +195,35 @@ def test_on_the_bundled_benchmark_the_users_runs_and_sweeps_are_no_source(open_a
     assert not at.exception
     assert len(folded(at)) == 1 and "n = 1,024 images, choosing half" in words(at).replace("\\", "")
     assert not paper_facts.may_be_source(own) and paper_facts.may_be_source(sweep)
+
+
+def test_claims_about_other_runs_than_the_shown_ones_are_folded(look: Any, library: Path) -> None:
+    stored = {run.title: run.id for run in Store(libraries=(library / "runs",)).list_runs()}
+    for title, count in (("Task Arithmetic w/ LwPTV", 2), ("Weight Averaging", 0)):
+        at = look("scores", library, runs=stored[title])
+        assert not at.exception and words(at).count("Paper and measurement.") == count  # under two charts
+        lines = [one.label for one in at.expander if one.label[0] in paper_line.VERDICT_MARKS.values()]
+        folded_lines = [
+            line.label
+            for box in at.expander
+            if re.match(r"\d+ claims? about the benchmark", box.label) and box.label.startswith(f"{len(box.expander)} ")
+            for line in box.expander
+        ]
+        open_lines = set(lines) - set(folded_lines)
+        assert len(folded_lines) > 4 and len(open_lines) == count
+        assert all("with LwPTV against without" in line for line in open_lines)
+
+
+def test_scores_count_the_verdicts_on_all_claims_and_list_them(open_app: Any) -> None:
+    at = open_app("scores", settings.BUNDLED_FOLDER)
+    label = next(one.label for one in at.expander if "claims of papers" in one.label)
+    compared = [(one, paper_facts.compare_claim(one)) for one in CLAIMS]
+    verdicts = [judge(one.direction, ours) for one, ours in compared]
+    for verdict, said in claim_counts.VERDICTS_IN_WORDS.items():
+        assert f"{verdicts.count(verdict)} {said}" in label
+    assert label.startswith(f"Of {len(CLAIMS)} claims") and verdicts.count(Verdict.SAME) > len(CLAIMS) / 2
+    shown = next(one.value for one in at.table if "Here" in one.value)
+    assert len(shown) == len(CLAIMS) and shown["Here"].str.startswith("✓").sum() == verdicts.count(Verdict.SAME)
 
 
 def test_a_line_travels_into_the_report(open_app: Any, library: Path) -> None:

@@ -16,7 +16,8 @@ PATIENCE = 180_000  # ms: one job a run, each a process of its own
 @pytest.mark.full
 def test_two_runs_down_to_single_images(app: App, lwptv_run: str) -> None:
     page = app.open(f"/compare?run={lwptv_run}").page
-    page.get_by_test_id("stMain").get_by_role("button", name="Compare", exact=True).first.click()  # not the tray's
+    page.get_by_role("button", name="Runs nearest to A").click()
+    page.get_by_test_id("stPopoverBody").get_by_role("button", name="Compare", exact=True).first.click()
     app.settled().charted()
     query = dict(re.findall(r"(run_b|run)=([0-9a-f]{12})", page.url))
     assert set(query) == {"run", "run_b"}

@@ -269,4 +269,7 @@ def _describe_misled(plotted: pd.DataFrame) -> str:
     words = f"Entropy against loss of {plural(len(ends), 'task')} at {plural(plotted['step'].nunique(), 'step')}."
     if not misled:
         return f"{words} On no task does entropy fall while the loss rises."
-    return f"{words} Entropy falls while the loss rises on {len(misled)} of them: {', '.join(misled[:3])}."
+    return (
+        f"{words} From the first to the last step entropy falls while the loss rises on {len(misled)} of them: "
+        f"{', '.join(misled[:3])}."
+    )

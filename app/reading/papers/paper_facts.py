@@ -34,11 +34,28 @@ if TYPE_CHECKING:
 Fact = Callable[..., Comparison | None]
 STATE_FOLDERS = ("runs", "measured", "sweeps", "points")  # folders of the store that change when something is stored
 PRETRAINED = "pretrained"
+FACTS_OF_RUNS = ("accuracy", "storage", "coefficients", "depth", "spread", "ablation", "neighbors", "distance")
 
 
 def compare_claim(claim: Claim) -> Comparison | None:
     """Our side of a claim, computed again after something is stored."""
     return _compare_cached(claim.key, page_data.current_digest(), _store_state(), claim)
+
+
+def list_claim_runs(claim: Claim) -> frozenset[str] | None:
+    """Ids of the stored runs whose numbers a claim compares; None if it compares something else than single runs."""
+    return _list_runs_cached(claim.key, page_data.current_digest(), _store_state(), claim)
+
+
+@st.cache_data(max_entries=4 * page_data.MAX_CACHED, show_spinner=False)
+def _list_runs_cached(key: str, digest: str, state: tuple[int, ...], _claim: Claim) -> frozenset[str] | None:
+    if _claim.fact not in FACTS_OF_RUNS:
+        return None
+    presets = [value for name, value in _claim.arguments.items() if name in ("first", "second", "preset")]
+    try:
+        return frozenset(run.id for run in _find_preset_runs(*presets))
+    except MergingError:
+        return frozenset()
 
 
 def _store_state() -> tuple[int, ...]:

@@ -48,7 +48,8 @@ ABLATION_OFFER = "Accuracy with each kind of parameter reset to the pretrained m
 
 def draw_view(pairs: MeasuredRuns) -> None:
     """Draw one run in detail; the chart of a single layer shows the other runs, too."""
-    run = pick_one([run for run, _ in pairs])
+    runs = [run for run, _ in pairs]
+    run = pick_one(runs, ready=[run for run in runs if measurements.find_measurement(measurements.ABLATION, run.id)])
     measurement = next(measured for other_run, measured in pairs if other_run.id == run.id)
     draw_pictures(run, measurement, pairs)
     if not run.network:

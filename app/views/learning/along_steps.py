@@ -57,7 +57,7 @@ def draw_view(run: Run) -> None:
     chart_view.draw_chart(
         "entropy_loss", table, name=f"entropy_loss_{run.id[:8]}", tasks=list(run.experts), sources=[run],
         selected=chosen if (chosen := selection.mark_value(selection.EXPERT)) in run.experts else None,
-        description=sentence, caption=f"{sentence} {MARKS_NOTE} {images} {MODELS_NOTE}",
+        caption=f"{sentence} {MARKS_NOTE} {images} {MODELS_NOTE}",
     )  # fmt: skip
     published = read_published_logs(run, logs_of)
     chart_view.draw_chart(

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import page_text
+from app.reading import run_names
 from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.views.learning import learning_tables
 from app.widgets import chart_view, paper_line, selection_pickers
 from merging.study.runs.run import Run
-from viz.figure_text import clean_text, plural
+from viz.figure_text import plural
 
 CLICK_HINT = "Click a cell, or choose"
 DEFAULT_OTHER_RUNS = 2  # other runs whose sums are shown at first
@@ -91,7 +92,7 @@ def _draw_lines(run: Run, tensor: str | None, expert: str | None) -> None:
 def _draw_sums(run: Run, other_runs: Sequence[Run], tensor: str | None) -> None:
     """Draw the summed coefficients of this run and of chosen others."""
     chart_view.draw_question("coefficient_sums")
-    labels = {other_run.id: clean_text(page_text.run_label(other_run), 80) for other_run in other_runs}
+    labels = run_names.label_runs(other_runs)
     chosen_ids: list[str] = []
     if other_runs:
         chosen_ids = st.multiselect(

@@ -68,5 +68,5 @@ def _draw_arrow(run: Run, stored_runs: Sequence[Run]) -> None:
     sentence = score_tables.describe_averages(averages)
     chart_view.draw_chart(
         "learning_arrows", table, name=f"learning_arrow_{run.id[:8]}", sources=[start, run],
-        description=sentence, caption=f"{page_text.adapting_in_words(run)} {sentence}".strip(),
+        caption=f"{page_text.adapting_in_words(run)} {sentence}".strip(),
     )  # fmt: skip

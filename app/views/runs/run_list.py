@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import page_text
-from app.reading import page_data
+from app.reading import page_data, run_names
 from app.session import pages, run_choice
-from app.views.runs import run_actions, run_exports, run_lineage, run_scores
-from app.views.runs.disk_usage import run_size
+from app.views.runs import run_actions, run_exports, run_filters, run_lineage, run_rows, run_scores
 from app.widgets import page_parts, run_picker
-from merging.base.errors import MergingError
 from merging.base.files.short_digest import short_digest
 from merging.study.runs.run import PRECOMPUTED, Run
-from viz.figure_text import clean_text, plural
+from viz.figure_text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PICKER_KEY, TABLE_VERSION_KEY = "chosen_runs", "runs_table_number"
 MAX_TABLE_HEIGHT = 440  # px of the table
-SCORE_TITLES = {"in": "In", "out": "Out", "h": "H-score"}
+SCORE_TITLES = dict(zip(run_rows.SCORE_COLUMNS, ("In", "Out", "H-score"), strict=True))
+FILTER_FROM = 8  # runs from which on the list has filters
+PLANE_HELP = "In domain to the right, out of domain up, both from 0 to 100%; the ring is the pretrained model."
 
 
 def draw_runs(stored_runs: Sequence[Run]) -> None:
@@ -42,11 +42,15 @@ def draw_runs(stored_runs: Sequence[Run]) -> None:
         run_picker.draw_missing_runs(missing_ids)
         return
     run_actions.draw_notices()
-    _draw_table(runs, chosen_ids, stored_runs)
+    shown_runs = run_filters.draw_filters(runs, "listed") if len(runs) >= FILTER_FROM else runs
+    if len(shown_runs) < len(runs):
+        st.caption(f"{len(shown_runs)} of {plural(len(runs), 'run')}.")
+    _draw_table(shown_runs, chosen_ids, run_rows.build_rows(shown_runs, stored_runs, runs))
     _draw_other_count()
+    labels = run_names.label_runs(runs)
     st.session_state[PICKER_KEY] = chosen_ids  # the callbacks stored the user's choice
     st.multiselect(
-        "Chosen runs", list(by_id), format_func=lambda run_id: page_text.run_label(by_id[run_id]), key=PICKER_KEY,
+        "Chosen runs", list(by_id), format_func=labels.__getitem__, key=PICKER_KEY,
         on_change=_select_from_picker, placeholder="Choose rows of the table, or runs here",
     )  # fmt: skip
     selected = [by_id[run_id] for run_id in chosen_ids]
@@ -55,7 +59,7 @@ def draw_runs(stored_runs: Sequence[Run]) -> None:
         page_parts.draw_link()
         return
     for run in selected:
-        run_picker.draw_cautions(run, page_text.safe_text(page_text.run_label(run), 100))
+        run_picker.draw_cautions(run, page_text.safe_text(labels[run.id], 120))
     run_actions.draw_actions(selected)
     if len(selected) == 1:
         run_scores.draw_scores(selected[0])
@@ -77,10 +81,11 @@ def _draw_other_count() -> None:
         )
 
 
-def _draw_table(runs: Sequence[Run], chosen_ids: Sequence[str], stored_runs: Sequence[Run]) -> None:
-    """Draw the table with one row for each run; rows can be selected."""
+def _draw_table(runs: Sequence[Run], chosen_ids: Sequence[str], rows: pd.DataFrame) -> None:
+    """Draw the table with one row for each run; it can be sorted, and rows can be selected."""
     ids = [run.id for run in runs]
-    rows = _build_table(runs, stored_runs)
+    chosen_rows = [ids.index(run_id) for run_id in chosen_ids if run_id in ids]
+    hidden_ids = [run_id for run_id in chosen_ids if run_id not in ids]  # a filter hides them; they stay chosen
     number = st.column_config.NumberColumn
     column = st.column_config.TextColumn
     # The key changes with the list of runs: Streamlit stores a selection by row number.
@@ -91,13 +96,18 @@ def _draw_table(runs: Sequence[Run], chosen_ids: Sequence[str], stored_runs: Seq
         placeholder="—",
         height=page_parts.table_height(len(rows), MAX_TABLE_HEIGHT),
         key=key,
-        on_select=partial(_select_from_table, key, ids),
+        on_select=partial(_select_from_table, key, ids, hidden_ids),
         selection_mode="multi-row",
         selection_default={
-            "selection": {"rows": [ids.index(run_id) for run_id in chosen_ids], "columns": [], "cells": []}
+            "selection": {
+                "rows": chosen_rows,
+                "columns": [],
+                "cells": [],
+            }
         },
         column_config={
-            "title": column("Run", pinned=True, width=220),
+            "title": column("Run", pinned=True, width=240),
+            "plane": st.column_config.ImageColumn("In × out", width=70, help=PLANE_HELP),
             "chain": column("Recipe", width=230),
             **{key: number(title, format="%.1f%%") for key, title in SCORE_TITLES.items()},
             "n": column("n", help="Images in domain and out of domain. Averages with another n cover other tasks."),
@@ -114,45 +124,10 @@ def _draw_table(runs: Sequence[Run], chosen_ids: Sequence[str], stored_runs: Seq
     )
 
 
-def _build_table(runs: Sequence[Run], stored_runs: Sequence[Run]) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = []
-    for run in runs:
-        summary = page_data.summary(run, stored_runs)
-        rows.append(
-            {
-                "title": clean_text(page_text.title_with_note(run), 100),
-                "in": None if summary is None else 100 * summary.in_domain,
-                "out": None if summary is None else 100 * summary.out_of_domain,
-                "h": None if summary is None else 100 * summary.h_score,
-                "n": None if summary is None else f"{summary.n_in:,} in, {summary.n_out:,} out",
-                "warnings": len(run.cautions) or None,
-                "chain": clean_text(chain_of_run(run), 200),
-                "made": "precomputed" if run.provenance == PRECOMPUTED else f"here, {clean_text(run.device, 30)}",
-                "experts": len(run.experts),
-                "Seed": run.seed,
-                "size": run_size(run) / 1e6,
-                "weights": run.has_model,
-                "date": (run.created or "")[:16].replace("T", " "),
-                "id": run.id,
-            }
-        )
-    return pd.DataFrame(rows).astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(SCORE_TITLES, "float64")})
-
-
-def chain_of_run(run: Run) -> str:
-    """The recipe's chain in words."""
-    try:
-        return page_text.chain_words(run.recipe) if run.recipe else ""
-    except MergingError:
-        return " → ".join(run.chain)
-
-
-def _select_from_table(key: str, ids: Sequence[str]) -> None:
-    """Callback: choose the selected rows."""
+def _select_from_table(key: str, ids: Sequence[str], hidden_ids: Sequence[str]) -> None:
+    """Callback: choose the selected rows, beside the chosen runs that a filter hides."""
     rows = st.session_state[key].selection.rows
-    run_choice.select_runs([ids[row] for row in rows if row < len(ids)])
+    run_choice.select_runs([*hidden_ids, *(ids[row] for row in rows if row < len(ids))])
 
 
 def _select_from_picker() -> None:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import page_text, permissions
 from app.permissions import requires
-from app.reading import page_data, samples, sweeps
+from app.reading import page_data, run_names, samples, sweeps
 from app.session import view_state
 from app.widgets.jobs import refused_action
 from merging.base.errors import MergingError
@@ -148,10 +148,12 @@ def _list_recipes(stored_runs: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
     large = page_data.is_large(pretrained_model)
     for preset in PRESETS:
         choices[preset.key] = (preset.name_in_lists(large), preset.recipe(pretrained_model, experts, large=large))
-    for run in page_data.clip_runs(stored_runs):
+    runs = page_data.clip_runs(stored_runs)
+    labels = run_names.label_runs(runs)
+    for run in runs:
         try:
             if run.recipe is not None and run.title not in {preset.title for preset in PRESETS}:
-                choices[run.id] = (page_text.run_label(run), run.recipe)
+                choices[run.id] = (labels[run.id], run.recipe)
         except MergingError:
             continue  # the recipe has a method that only another version knows
     return choices

@@ -1,0 +1,69 @@
+"""Filters above a list of runs: words, methods of the chain, experts, protocol, and origin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names
+from app.views.runs import run_order
+from merging.study.runs.run import PRECOMPUTED, Run
+
+PLAIN, ON_TEST, BY_TASK = "neither", "† adapted on test", "‡ per task"
+OWN, LIBRARY = "this machine", "library"
+
+
+def draw_filters(runs: Sequence[Run], key: str) -> list[Run]:
+    """Draw the filters that distinguish some of the runs; returns the runs that pass all of them, in the same order.
+
+    Several methods or experts must all be in a run; of several protocols or origins one must be the run's. ``key``
+    begins the widgets' keys. Loads the methods, and with them torch.
+    """
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        search_words = st.text_input("Find", type="search", live=True, key=f"{key}_words", max_chars=80, width=150)
+        matching = run_order.find_runs(runs, search_words or "")
+        matching = _draw_filter("Methods in the chain", runs, matching, list_methods, all, f"{key}_methods", 230)
+        matching = _draw_filter("Experts", runs, matching, list_experts, all, f"{key}_experts", 190)
+        matching = _draw_filter("Protocol", runs, matching, list_protocols, any, f"{key}_protocols", 180)
+        return _draw_filter("From", runs, matching, list_origins, any, f"{key}_origins", 150)
+
+
+def _draw_filter(
+    label: str,
+    runs: Sequence[Run],
+    matching: list[Run],
+    list_values: Callable[[Run], list[str]],
+    condition: Callable[[list[bool]], bool],
+    key: str,
+    width: int,
+) -> list[Run]:
+    """Draw one filter; returns the matching runs of whose values the ``condition`` holds for those chosen."""
+    values = {run.id: list_values(run) for run in runs}
+    options = list(dict.fromkeys(value for run_values in values.values() for value in run_values))
+    if all(len(run_values) == len(options) for run_values in values.values()):
+        return matching
+    chosen = st.multiselect(label, options, key=key, placeholder="Any", width=width)
+    return [run for run in matching if not chosen or condition([value in values[run.id] for value in chosen])]
+
+
+def list_methods(run: Run) -> list[str]:
+    """The titles of the methods in a run's chain."""
+    return list(dict.fromkeys(page_text.method_title(key) for key in (*run.chain, *filter(None, [run.adapt]))))
+
+
+def list_experts(run: Run) -> list[str]:
+    """The names of a run's experts."""
+    return list(expert_names.expert_names(run.experts).values())
+
+
+def list_protocols(run: Run) -> list[str]:
+    """The marks of a run, or that it has neither."""
+    marks = [ON_TEST] * run.adapts_on_test + [BY_TASK] * run.needs_task
+    return marks or [PLAIN]
+
+
+def list_origins(run: Run) -> list[str]:
+    """Whether a run is of the library or was made on this machine."""
+    return [LIBRARY if run.provenance == PRECOMPUTED else OWN]

@@ -1,0 +1,60 @@
+"""How many claims of papers have the same direction here, and the table of all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import streamlit as st
+
+from app import page_text
+from app.reading.papers import paper_facts
+from app.session import benchmark_choice
+from app.widgets import paper_line
+from merging.recipes.papers.claims import CLAIMS
+from merging.study.paper_facts.comparison import Verdict, judge
+
+VERDICTS_IN_WORDS = {
+    Verdict.SAME: "the same direction",
+    Verdict.NOT_REPRODUCED: "not shown",
+    Verdict.OTHER: "the other way",
+    Verdict.NOT_MEASURED: "not measured",
+}
+
+
+def draw_counts() -> None:
+    """Draw the counts of the verdicts on all claims, which open a table; nothing if no claim is measured."""
+    compared = [(claim, paper_facts.compare_claim(claim)) for claim in CLAIMS]
+    verdicts = [judge(claim.direction, comparison) for claim, comparison in compared]
+    counts = Counter(verdicts)
+    if counts[Verdict.NOT_MEASURED] == len(CLAIMS):
+        return
+    parts = [f"{counts[verdict]} {words}" for verdict, words in VERDICTS_IN_WORDS.items()]
+    library = page_text.safe_text(benchmark_choice.library_in_words(), 60)
+    label = f"Of {len(CLAIMS)} claims of papers, on the {library}: {', '.join(parts)}."
+    with st.expander(label, icon=":material/menu_book:"):
+        rows = [
+            [
+                f"{paper_line.VERDICT_MARKS[verdict]} {VERDICTS_IN_WORDS[verdict]}",
+                f"{claim.topic}: {claim.first} against {claim.second}",
+                paper_line.paper_difference(claim),
+                paper_line.own_difference(comparison, verdict),
+                f"{claim.paper}, {claim.where}",
+            ]
+            for one_verdict in VERDICTS_IN_WORDS
+            for (claim, comparison), verdict in zip(compared, verdicts, strict=True)
+            if verdict == one_verdict
+        ]
+        heads = (
+            "Here",
+            "What is compared",
+            f"{paper_line.PAPER_MARK} Paper",
+            f"{paper_line.OWN_MARK} Measured",
+            "Source",
+        )
+        columns = ([page_text.safe_text(cell, 300) for cell in column] for column in zip(*rows, strict=True))
+        table = dict(zip(heads, columns, strict=True))
+        st.table(table, border="horizontal", hide_index=True, alt="Claims of papers, and what is measured here")
+        st.caption(
+            "A claim is the difference of two values of a paper. “Not shown” means that the interval of our difference "
+            "contains zero. Views have the sentences beside their charts."
+        )
