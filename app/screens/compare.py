@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from app import page_text
-from app.reading import measurements, page_data, run_names
+from app.reading import measurements, page_data
 from app.reading import recipes as recipes_reading
+from app.reading.runs import run_names
 from app.session import address, run_choice, view_state
 from app.views.compare import difference_maps, image_agreement, score_changes
 from app.views.compare import recipe_lines as compare_recipes

@@ -5,9 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from app import page_text
-from app.reading import imported_runs, offered_lessons, page_data, samples
+from app.reading import offered_lessons, page_data, samples
+from app.reading.runs import imported_runs
 from app.session import address, pages
-from app.views.runs import first_picture, run_order
+from app.views.run_page import first_picture
+from app.views.runs import run_order
 from app.widgets import page_parts
 from merging.study.runs.run import PRECOMPUTED, Run
 from merging.study.score_table import H_SCORE, INSIDE, MEAN, OUTSIDE

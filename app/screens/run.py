@@ -10,7 +10,7 @@ from app import permissions
 from app.reading import page_data, recipes
 from app.session import pages, run_choice
 from app.views.report import first_views
-from app.views.runs import run_summary
+from app.views.run_page import run_pictures, run_summary
 from app.widgets import page_parts, run_picker
 from app.widgets.panels import network_panel
 from merging.base.modes import VisitorAction
@@ -60,11 +60,11 @@ def main() -> None:
     with st.container(horizontal=True, gap="medium"):  # one below the other on a narrow page
         with st.container(width=MAP_PX):
             network_panel.draw_panel(
-                run, FIRST_QUANTITIES, compact=False, result=run_summary.describe_result(run, stored)
+                run, FIRST_QUANTITIES, compact=False, result=run_pictures.describe_result(run, stored)
             )
         with st.container(width=STORY_PX):
             run_summary.draw_story(facts, run, stored)
-    run_summary.draw_pictures(run, runs, stored)
+    run_pictures.draw_pictures(run, runs, stored)
     run_summary.offer_measurements(facts, run)
 
 

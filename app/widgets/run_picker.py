@@ -8,7 +8,8 @@ from typing import Literal
 import streamlit as st
 
 from app import page_text
-from app.reading import expert_names, page_data, run_names
+from app.reading import expert_names, page_data
+from app.reading.runs import run_names
 from app.session import address, run_choice, view_state
 from app.session.pages import MASKS, MERGE, MODELS
 from app.widgets.page_parts import draw_empty, draw_page_link

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.reading import run_names
+from app.reading.runs import run_names
 from merging.base import settings
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run_store import Store

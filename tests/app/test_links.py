@@ -166,7 +166,7 @@ def named(node: ast.AST) -> str:
 
 VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draws it, and its query
     "app.screens.masks draw_masks": ("masks", {"run": TIES}),
-    "app.views.runs.first_picture _draw_map": ("home", {}),
+    "app.views.run_page.first_picture _draw_map": ("home", {}),
     "app.views.compare.image_agreement draw_pictures": (
         "compare",
         {"run": TIES, "run_b": LWPTV, "compare_view": "images"},

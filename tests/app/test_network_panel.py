@@ -11,7 +11,8 @@ import pytest
 from compared_runs import LWPTV, TIES
 from page_harness import chart_keys, click, runs, words
 
-from app.reading import network_values, page_data
+from app.reading import page_data
+from app.reading.runs import network_values
 from merging.base.errors import CheckpointError
 from viz.figures.network.network_map import find_next_tensor
 from viz.figures.network.quantities import QUANTITIES

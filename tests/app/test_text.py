@@ -56,7 +56,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "screens/masks.py": {"shared", "block", "threshold"},  # a choice of the live picture
     "session/address.py": {"block", "density", "direction", "scope", "score"},  # keys of links
     "views/conflicts/sign_agreement.py": {"density", "rank_tol"},  # columns and notes of the measurement
-    "reading/network_values.py": {"density"},  # a column of the measurement of signs
+    "reading/runs/network_values.py": {"density"},  # a column of the measurement of signs
     "views/conflicts/joint_space.py": {"renorm"},  # a column of its table
     "reading/papers/paper_facts.py": {"components"},  # a fact of claims
     "views/compare/run_pair.py": {"scope"},  # a column of its table

@@ -6,7 +6,8 @@ import math
 
 import streamlit as st
 
-from app.reading import imported_runs, measurements, samples
+from app.reading import measurements, samples
+from app.reading.runs import imported_runs
 from app.views.compare import run_pair
 from app.views.compare.run_pair import RunPair
 from app.views.scores import imported_chart

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import page_text
-from app.reading import run_names
+from app.reading.runs import run_names
 from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.views.learning import learning_tables

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import page_text
-from app.reading import page_data, run_names
+from app.reading import page_data
+from app.reading.runs import run_names
 from app.session import pages, run_choice
 from app.views.runs import run_actions, run_exports, run_filters, run_lineage, run_rows, run_scores
 from app.widgets import page_parts, run_picker

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import page_text
-from app.reading import page_data, run_names
+from app.reading import page_data
+from app.reading.runs import run_names
 from app.views.runs.disk_usage import run_size
 from merging.base.errors import MergingError
 from merging.images.benchmarks.metrics import Summary, summarize

@@ -8,7 +8,8 @@ import streamlit as st
 
 from app import page_text
 from app.permissions import requires
-from app.reading import imported_runs, listed_models, page_data
+from app.reading import listed_models, page_data
+from app.reading.runs import imported_runs
 from app.session import click_errors, pages
 from app.widgets import page_parts
 from app.widgets.jobs import tray

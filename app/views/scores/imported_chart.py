@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import page_text
-from app.reading import imported_runs, page_data
+from app.reading import page_data
+from app.reading.runs import imported_runs
 from app.session import address, pages, run_choice
 from app.widgets import chart_view, page_parts
 from merging.study.runs.run import Run

@@ -10,7 +10,8 @@ import streamlit as st
 
 from app import page_text, permissions
 from app.permissions import requires
-from app.reading import page_data, run_names, samples, sweeps
+from app.reading import page_data, samples, sweeps
+from app.reading.runs import run_names
 from app.session import view_state
 from app.widgets.jobs import refused_action
 from merging.base.errors import MergingError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import page_text
-from app.reading import network_values
+from app.reading.runs import network_values
 from app.session import address, selection
 from app.widgets import chart_view
 from app.widgets.jobs import measure_button

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import page_text
-from app.reading import network_values, page_data, recipes
+from app.reading import page_data, recipes
+from app.reading.runs import network_values
 from app.session import pages
 from app.session.click_errors import guarded_fragment
-from app.views.runs import run_summary
+from app.views.run_page import run_pictures
 from app.widgets import page_parts
 from app.widgets.panels import network_panel
 from merging.base.errors import MergingError
@@ -52,7 +53,7 @@ def _draw_map(run: Run, stored_runs: list[Run]) -> None:
     table = table.assign(value=kept.astype(float), kept=kept)
     st.markdown(_describe_masks(table, len(run.experts)))
     result = (
-        run_summary.describe_result(run, stored_runs) if chosen == ratio else "merged"
+        run_pictures.describe_result(run, stored_runs) if chosen == ratio else "merged"
     )  # scores are those of the run
     network_panel.draw_map(run, table, QUANTITY, result=result)
     page_parts.draw_page_link(pages.RUN, f"Open this run: {page_text.run_label(run)}", "hub", run=run.id)

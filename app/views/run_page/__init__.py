@@ -1,0 +1,1 @@
+"""The page of one run, and the picture with which Home begins."""
