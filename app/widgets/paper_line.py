@@ -25,12 +25,7 @@ from merging.study.sweeps.sweep import Sweep
 from viz.figure_text import plural
 
 PAPER_MARK, OWN_MARK = "◇", "●"  # the marks of published numbers and of ours, as in every table
-VERDICT_MARKS = {
-    Verdict.SAME: "✓",
-    Verdict.NOT_REPRODUCED: "≈",
-    Verdict.OTHER: "✗",
-    Verdict.NOT_MEASURED: "○",
-}  # always with the verdict in words
+VERDICT_MARKS = dict(zip(Verdict, "✓✗≈○", strict=True))  # always with the verdict in words
 MARKS_HELP = (
     "◇ is the paper's difference. ● is ours with its interval, from merges of all experts of the {}, whichever run the "
     "page shows, unless the sentence names others. A click on a line opens the sentence with all numbers."
@@ -98,10 +93,8 @@ def draw_claims(claims_text: ClaimsText, sources: Sequence[Run | Sweep] = ()) ->
     ``sources`` are the runs and sweeps on the page. Claims whose numbers come from none of these are folded.
     """
     merges = [source for source in sources if not isinstance(source, Run) or source.kind == "merge"]
-    shown, folded = [], []
-    for claim_line in claims_text.lines:
-        is_shown = not merges or any(_may_be_of(claim_line, source) for source in merges)
-        (shown if is_shown else folded).append(claim_line)
+    shown = [line for line in claims_text.lines if not merges or any(_may_be_of(line, source) for source in merges)]
+    folded = [line for line in claims_text.lines if line not in shown]
     library = page_text.safe_text(benchmark_choice.library_in_words(), 60)
     if shown:
         with st.container(border=True, gap="xxsmall"):
@@ -112,8 +105,8 @@ def draw_claims(claims_text: ClaimsText, sources: Sequence[Run | Sweep] = ()) ->
             _draw_lines(folded)
 
 
-def _may_be_of(claim_line: ClaimLine, source: Run | Sweep) -> bool:
-    return paper_facts.may_be_source(source) and (claim_line.run_ids is None or source.id in claim_line.run_ids)
+def _may_be_of(line: ClaimLine, source: Run | Sweep) -> bool:
+    return paper_facts.may_be_source(source) and (line.run_ids is None or source.id in line.run_ids)
 
 
 def _draw_lines(lines: Sequence[ClaimLine]) -> None:
