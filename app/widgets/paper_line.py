@@ -97,8 +97,10 @@ def draw_claims(claims_text: ClaimsText, sources: Sequence[Run | Sweep] = ()) ->
     folded = [line for line in claims_text.lines if line not in shown]
     library = page_text.safe_text(benchmark_choice.library_in_words(), 60)
     if shown:
+        is_own = all(f"{OWN_MARK} {PAGE_ORIGIN.capitalize()}" in line.sentence for line in shown)
+        whose = "Measured here." if is_own else f"Numbers of the {library}."
         with st.container(border=True, gap="xxsmall"):
-            st.markdown(f":material/menu_book: {HEADING} Numbers of the {library}.", help=MARKS_HELP.format(library))
+            st.markdown(f":material/menu_book: {HEADING} {whose}", help=MARKS_HELP.format(library))
             _draw_lines(shown)
     if folded:
         with st.expander(f"{plural(len(folded), 'claim')} about the {library}", icon=":material/menu_book:"):
@@ -137,13 +139,11 @@ def own_difference(comparison: Comparison | None, verdict: Verdict) -> str:
     """Our difference with its unit and its interval."""
     if comparison is None or verdict is Verdict.NOT_MEASURED:
         return "—"
-    signed = [
-        page_text.format_signed(value, comparison.digits)
-        for value in (comparison.difference, comparison.low, comparison.high)
-    ]
-    interval = "no interval" if not math.isfinite(comparison.low) else f"{signed[1]} to {signed[2]}"
-    difference = f"{signed[0]}{_difference_unit(comparison.unit)}"
-    return f"{difference} ({COUNTED if comparison.interval == COUNTED else interval})"
+    values = (comparison.difference, comparison.low, comparison.high)
+    difference, low, high = (page_text.format_signed(value, comparison.digits) for value in values)
+    interval = f"{low} to {high}" if math.isfinite(comparison.low) else "no interval"
+    interval = COUNTED if comparison.interval == COUNTED else interval
+    return f"{difference}{_difference_unit(comparison.unit)} ({interval})"
 
 
 def claim_in_words(claim: Claim, comparison: Comparison | None, origin: str = "") -> str:
