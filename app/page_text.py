@@ -203,15 +203,12 @@ def marks_in_words(runs: Iterable[Run]) -> list[str]:
 
 
 def title_with_note(run: Run, name: str = "") -> str:
-    """A run's title, with a note if its scores are not comparable to others; untrusted plain text.
-
-    ``name`` replaces the run's own name, in a list where others have the same.
-    """
+    """A run's title, or ``name``, with a note if its scores are not comparable to others; untrusted plain text."""
     title = (name or correct_titles(run.name)) + (" †" if run.adapts_on_test else "")
     return f"{title} ({per_task_in_words(run)})" if per_task_in_words(run) else title
 
 
 def run_label(run: Run, name: str = "") -> str:
-    """A run's name in pickers; plain text. ``name`` replaces the run's own name, where others have the same."""
+    """A run's label in pickers, with its own name or ``name``; plain text."""
     title = clean_text(name or correct_titles(run.name), 90) + (" †" if run.adapts_on_test else "")
     return "  ·  ".join([title, *([per_task_in_words(run)] if per_task_in_words(run) else []), run.id[:6]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -38,11 +39,6 @@ def draw_run(run: Run, side: str) -> None:
         run_picker.draw_recipe_button(run, side)
 
 
-def has_answers(run: Run) -> bool:
-    """Whether the run's answers for all images are stored."""
-    return measurements.find_measurement(measurements.PREDICTIONS, run.id) is not None
-
-
 def pick_run_b(a: Run, runs: Sequence[Run]) -> tuple[Run | None, bool]:
     """The picker of B; returns its run, and whether a link names a run that this machine lacks.
 
@@ -56,7 +52,8 @@ def pick_run_b(a: Run, runs: Sequence[Run]) -> tuple[Run | None, bool]:
     elif not chosen:
         merges = [run for run in runs if run.kind == "merge"]
         nearest = compare_recipes.find_nearest_runs(a, merges)
-        ready = next((pair for pair in nearest if has_answers(pair[0])), None)
+        is_ready = partial(measurements.find_measurement, measurements.PREDICTIONS)
+        ready = next((pair for pair in nearest if is_ready(pair[0].id)), None)
         suggestions = sorted(nearest, key=lambda pair: pair is not ready)[:MAX_SUGGESTIONS]
         chosen = suggestions[0][0].id if suggestions else ""
         view_state.imply_parameter(address.RUN_B, chosen)

@@ -140,10 +140,7 @@ def _draw_caption(caption: str, position: str) -> None:
 
 
 def find_takeaway(alt: str, words: str) -> str:
-    """The sentence of a figure's alt text with what is seen, from numbers; empty if ``words`` state it already.
-
-    The first sentence of an alt text says what is drawn; a number may follow in it after a colon.
-    """
+    """What a figure shows, the second sentence of its alt text; empty without numbers, or if ``words`` have them."""
     sentences = page_text.split_sentences(alt)
     first_parts = sentences[0].partition(": ") if sentences else ("", "", "")
     takeaway = sentences[1] if len(sentences) > 1 else sentences[0] if NUMBER.search(first_parts[2]) else ""

@@ -25,12 +25,7 @@ from merging.study.sweeps.sweep import Sweep
 from viz.figure_text import plural
 
 PAPER_MARK, OWN_MARK = "◇", "●"  # the marks of published numbers and of ours, as in every table
-VERDICT_MARKS = {
-    Verdict.SAME: "✓",
-    Verdict.NOT_REPRODUCED: "≈",
-    Verdict.OTHER: "✗",
-    Verdict.NOT_MEASURED: "○",
-}  # always with the verdict in words
+VERDICT_MARKS = dict(zip(Verdict, "✓✗≈○", strict=True))  # always with the verdict in words
 MARKS_HELP = (
     "◇ is the paper's difference. ● is ours with its interval, from merges of all experts of the {}, whichever run the "
     "page shows, unless the sentence names others. A click on a line opens the sentence with all numbers."
@@ -98,22 +93,22 @@ def draw_claims(claims_text: ClaimsText, sources: Sequence[Run | Sweep] = ()) ->
     ``sources`` are the runs and sweeps on the page. Claims whose numbers come from none of these are folded.
     """
     merges = [source for source in sources if not isinstance(source, Run) or source.kind == "merge"]
-    shown, folded = [], []
-    for claim_line in claims_text.lines:
-        is_shown = not merges or any(_may_be_of(claim_line, source) for source in merges)
-        (shown if is_shown else folded).append(claim_line)
+    shown = [line for line in claims_text.lines if not merges or any(_may_be_of(line, source) for source in merges)]
+    folded = [line for line in claims_text.lines if line not in shown]
     library = page_text.safe_text(benchmark_choice.library_in_words(), 60)
     if shown:
+        is_own = all(f"{OWN_MARK} {PAGE_ORIGIN.capitalize()}" in line.sentence for line in shown)
+        whose = "Measured here." if is_own else f"Numbers of the {library}."
         with st.container(border=True, gap="xxsmall"):
-            st.markdown(f":material/menu_book: {HEADING} Numbers of the {library}.", help=MARKS_HELP.format(library))
+            st.markdown(f":material/menu_book: {HEADING} {whose}", help=MARKS_HELP.format(library))
             _draw_lines(shown)
     if folded:
         with st.expander(f"{plural(len(folded), 'claim')} about the {library}", icon=":material/menu_book:"):
             _draw_lines(folded)
 
 
-def _may_be_of(claim_line: ClaimLine, source: Run | Sweep) -> bool:
-    return paper_facts.may_be_source(source) and (claim_line.run_ids is None or source.id in claim_line.run_ids)
+def _may_be_of(line: ClaimLine, source: Run | Sweep) -> bool:
+    return paper_facts.may_be_source(source) and (line.run_ids is None or source.id in line.run_ids)
 
 
 def _draw_lines(lines: Sequence[ClaimLine]) -> None:
@@ -144,13 +139,11 @@ def own_difference(comparison: Comparison | None, verdict: Verdict) -> str:
     """Our difference with its unit and its interval."""
     if comparison is None or verdict is Verdict.NOT_MEASURED:
         return "—"
-    signed = [
-        page_text.format_signed(value, comparison.digits)
-        for value in (comparison.difference, comparison.low, comparison.high)
-    ]
-    interval = "no interval" if not math.isfinite(comparison.low) else f"{signed[1]} to {signed[2]}"
-    difference = f"{signed[0]}{_difference_unit(comparison.unit)}"
-    return f"{difference} ({COUNTED if comparison.interval == COUNTED else interval})"
+    values = (comparison.difference, comparison.low, comparison.high)
+    difference, low, high = (page_text.format_signed(value, comparison.digits) for value in values)
+    interval = f"{low} to {high}" if math.isfinite(comparison.low) else "no interval"
+    interval = COUNTED if comparison.interval == COUNTED else interval
+    return f"{difference}{_difference_unit(comparison.unit)} ({interval})"
 
 
 def claim_in_words(claim: Claim, comparison: Comparison | None, origin: str = "") -> str:

@@ -127,6 +127,12 @@ def test_pages_show_their_lines(look: Any, library: Path, page: str, query: dict
     assert says in said
 
 
+def test_the_heading_says_whose_numbers_they_are(look: Any, library: Path) -> None:
+    assert "Measured here." in words(look("conflicts", library, conflicts_view="joint space of DRM"))
+    said = words(look("masks", library))
+    assert "Numbers of the benchmark " in said and "Measured here." not in said
+
+
 def test_views_with_features_show_their_lines(look: Any, compared: Path) -> None:
     for query, says in (({}, "easier to tell apart"), ({"features_view": "distance to pretrained"}, "come closer")):
         at = look("features", compared, **query)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from app import page_text
@@ -27,19 +27,16 @@ def name_runs(runs: Sequence[Run]) -> dict[str, str]:
     differs. A run that states some already, and is the only one that does so in this way, keeps its name.
     """
     names = {run.id: clean_text(page_text.correct_titles(run.name), 80) for run in runs}
-    whole, similar = defaultdict(list), defaultdict(list)
+    whole, similar = Counter(map(str.casefold, names.values())), defaultdict(list)
     for run in runs:
-        whole[names[run.id].casefold()].append(run)
         similar[_similar_key(names[run.id])].append(run)
     for group in similar.values():
-        others = [run for run in group if len(whole[names[run.id].casefold()]) > 1 or not _has_brackets(names[run.id])]
+        others = [run for run in group if whole[names[run.id].casefold()] > 1 or not BRACKETED.search(names[run.id])]
         if len(group) > 1 and others:
             settings = _list_settings(group)
             for run in others:
                 names[run.id] = _add_parts(names[run.id], _find_differences(run.id, settings))
-    counts = defaultdict(int)
-    for name in names.values():
-        counts[name] += 1
+    counts = Counter(names.values())
     return {run_id: _add_parts(name, [run_id[:6]]) if counts[name] > 1 else name for run_id, name in names.items()}
 
 
@@ -51,10 +48,6 @@ def label_runs(runs: Sequence[Run]) -> dict[str, str]:
 
 def _similar_key(name: str) -> str:
     return UNIMPORTANT.sub("", BRACKETED.sub("", name)).casefold() or name
-
-
-def _has_brackets(name: str) -> bool:
-    return BRACKETED.search(name) is not None
 
 
 def _add_parts(name: str, parts: Sequence[str]) -> str:

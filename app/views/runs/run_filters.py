@@ -12,7 +12,7 @@ from app.views.runs import run_order
 from merging.study.runs.run import PRECOMPUTED, Run
 
 PLAIN, ON_TEST, BY_TASK = "neither", "† adapted on test", "‡ per task"
-OWN, LIBRARY = "this machine", "library"
+ORIGINS = {False: "this machine", True: "library"}  # whether a run is of the library
 
 
 def draw_filters(runs: Sequence[Run], key: str) -> list[Run]:
@@ -25,26 +25,26 @@ def draw_filters(runs: Sequence[Run], key: str) -> list[Run]:
         search_words = st.text_input("Find", type="search", live=True, key=f"{key}_words", max_chars=80, width=150)
         matching = run_order.find_runs(runs, search_words or "")
         matching = _draw_filter("Methods in the chain", runs, matching, list_methods, all, f"{key}_methods", 230)
-        matching = _draw_filter("Experts", runs, matching, list_experts, all, f"{key}_experts", 190)
+        matching = _draw_filter(
+            "Experts", runs, matching, lambda run: list(run.experts), all, f"{key}_experts", 190,
+            expert_names.expert_name,
+        )  # fmt: skip
         matching = _draw_filter("Protocol", runs, matching, list_protocols, any, f"{key}_protocols", 180)
-        return _draw_filter("From", runs, matching, list_origins, any, f"{key}_origins", 150)
+        return _draw_filter(
+            "From", runs, matching, lambda run: [ORIGINS[run.provenance == PRECOMPUTED]], any, f"{key}_origins", 150
+        )
 
 
 def _draw_filter(
-    label: str,
-    runs: Sequence[Run],
-    matching: list[Run],
-    list_values: Callable[[Run], list[str]],
-    condition: Callable[[list[bool]], bool],
-    key: str,
-    width: int,
-) -> list[Run]:
+    label: str, runs: Sequence[Run], matching: list[Run], list_values: Callable[[Run], list[str]],
+    condition: Callable[[list[bool]], bool], key: str, width: int, format_func: Callable[[str], str] = str,
+) -> list[Run]:  # fmt: skip
     """Draw one filter; returns the matching runs of whose values the ``condition`` holds for those chosen."""
     values = {run.id: list_values(run) for run in runs}
     options = list(dict.fromkeys(value for run_values in values.values() for value in run_values))
     if all(len(run_values) == len(options) for run_values in values.values()):
         return matching
-    chosen = st.multiselect(label, options, key=key, placeholder="Any", width=width)
+    chosen = st.multiselect(label, options, key=key, placeholder="Any", width=width, format_func=format_func)
     return [run for run in matching if not chosen or condition([value in values[run.id] for value in chosen])]
 
 
@@ -53,17 +53,6 @@ def list_methods(run: Run) -> list[str]:
     return list(dict.fromkeys(page_text.method_title(key) for key in (*run.chain, *filter(None, [run.adapt]))))
 
 
-def list_experts(run: Run) -> list[str]:
-    """The names of a run's experts."""
-    return list(expert_names.expert_names(run.experts).values())
-
-
 def list_protocols(run: Run) -> list[str]:
     """The marks of a run, or that it has neither."""
-    marks = [ON_TEST] * run.adapts_on_test + [BY_TASK] * run.needs_task
-    return marks or [PLAIN]
-
-
-def list_origins(run: Run) -> list[str]:
-    """Whether a run is of the library or was made on this machine."""
-    return [LIBRARY if run.provenance == PRECOMPUTED else OWN]
+    return [ON_TEST] * run.adapts_on_test + [BY_TASK] * run.needs_task or [PLAIN]

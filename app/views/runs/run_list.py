@@ -46,7 +46,8 @@ def draw_runs(stored_runs: Sequence[Run]) -> None:
     shown_runs = run_filters.draw_filters(runs, "listed") if len(runs) >= FILTER_FROM else runs
     if len(shown_runs) < len(runs):
         st.caption(f"{len(shown_runs)} of {plural(len(runs), 'run')}.")
-    _draw_table(shown_runs, chosen_ids, run_rows.build_rows(shown_runs, stored_runs, runs))
+    if shown_runs:
+        _draw_table(shown_runs, chosen_ids, run_rows.build_rows(shown_runs, stored_runs, runs))
     _draw_other_count()
     labels = run_names.label_runs(runs)
     st.session_state[PICKER_KEY] = chosen_ids  # the callbacks stored the user's choice

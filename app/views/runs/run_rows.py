@@ -28,7 +28,7 @@ SCORE_COLUMNS = ("in", "out", "h")
 
 
 def build_rows(runs: Sequence[Run], stored_runs: Sequence[Run], named_runs: Sequence[Run] = ()) -> pd.DataFrame:
-    """A row for each run; no two of ``named_runs`` (by default these runs) have the same title."""
+    """A row for each run, at least one; no two of ``named_runs`` (by default these runs) have the same title."""
     import pandas as pd
 
     names, rows = run_names.name_runs(named_runs or runs), []
@@ -53,9 +53,7 @@ def build_rows(runs: Sequence[Run], stored_runs: Sequence[Run], named_runs: Sequ
                 "id": run.id,
             }
         )
-    columns = ["title", "plane", *SCORE_COLUMNS, "n", "warnings", "Seed"]  # also without a row
-    table = pd.DataFrame(rows, columns=list(rows[0]) if rows else columns)
-    return table.astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(SCORE_COLUMNS, "float64")})
+    return pd.DataFrame(rows).astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(SCORE_COLUMNS, "float64")})
 
 
 def chain_of_run(run: Run) -> str:

@@ -44,13 +44,7 @@ def draw_counts() -> None:
             for (claim, comparison), verdict in zip(compared, verdicts, strict=True)
             if verdict == one_verdict
         ]
-        heads = (
-            "Here",
-            "What is compared",
-            f"{paper_line.PAPER_MARK} Paper",
-            f"{paper_line.OWN_MARK} Measured",
-            "Source",
-        )
+        heads = ("Here", "What is compared", "◇ Paper", "● Measured", "Source")
         columns = ([page_text.safe_text(cell, 300) for cell in column] for column in zip(*rows, strict=True))
         table = dict(zip(heads, columns, strict=True))
         st.table(table, border="horizontal", hide_index=True, alt="Claims of papers, and what is measured here")
