@@ -33,6 +33,9 @@ with st.container(horizontal=True, gap="medium"):
         begin = {address.LESSON: lesson.key, address.STEP: "1"}
         label = f"Take a lesson of {lesson.minutes} minutes: why merging hurts"
         page_parts.draw_page_link(offered_lessons.step_page(lesson, 1), label, "school", **begin)
+    else:
+        view = {address.CONFLICTS_VIEW: "number of tasks"}
+        page_parts.draw_page_link(pages.CONFLICTS, "Open Conflicts", "call_split", **view)
     page_parts.draw_page_link(pages.MODELS, "Your own experts", "inventory_2")
 
 
