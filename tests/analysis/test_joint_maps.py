@@ -125,6 +125,7 @@ def test_a_map_alone_starts_from_the_joint_one() -> None:
     np.testing.assert_allclose(alone.mean(axis=0), positions[0].mean(axis=0), atol=1e-3)
 
 
+@pytest.mark.full
 def test_any_number_of_threads_gives_the_same_bytes() -> None:
     import sklearn.manifold  # noqa: F401 - limits apply to libraries that are loaded
 

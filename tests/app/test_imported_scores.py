@@ -9,10 +9,10 @@ from typing import Any
 
 import other_kinds
 import pytest
-from app.reading.runs.imported_runs import NO_SCORES
 from page_harness import charts, run_until_idle, words
 
 from app.reading import page_data
+from app.reading.runs.imported_runs import NO_SCORES
 from merging.recipes.recipe import Recipe
 from merging.study.imported_scores import checkpoint_id, find_scores, imported_scores, store_scores
 from merging.study.runs.execute import execute

@@ -177,6 +177,7 @@ def test_experts_and_tasks_have_the_benchmarks_order(compared: Path, monkeypatch
 # Measured without asking
 
 
+@pytest.mark.full
 def test_a_started_run_is_taken_in_hand_and_measured(open_app: Any, compared: Path) -> None:
     at = open_app("merge", compared, chain="task_arithmetic:scaling=0.25")
     box = next(box for box in at.checkbox if box.label.startswith("with everything that pages show, about "))
@@ -192,6 +193,7 @@ def test_a_started_run_is_taken_in_hand_and_measured(open_app: Any, compared: Pa
     assert not shown_measurements.list_missing(page_data.store().get_run(run_id))
 
 
+@pytest.mark.full
 def test_the_measurements_are_cancelled_apart_from_the_run(open_app: Any, compared: Path) -> None:
     at = open_app("merge", compared, chain="task_arithmetic:scaling=0.35")
     next(box for box in at.checkbox if box.label.startswith("with everything")).check()
@@ -212,6 +214,7 @@ def test_measurements_of_less_than_two_minutes_are_on_by_default(
     assert box.value and box.label.endswith("about 21 s more")  # seven of 3 s
 
 
+@pytest.mark.full
 def test_one_button_measures_all_that_is_missing(open_app: Any, compared: Path, tmp_path: Path) -> None:
     run = own(compared, tmp_path / "store", "weight_averaging")
     at = open_app("drift", compared, run=run.id, runs=run.id)

@@ -23,7 +23,7 @@ def test_open_merge_and_see_the_run_in_scores(app: App) -> None:
     app.open("/scores").charted()  # by default the new run, and others, which merge four experts
     expect(app.text("You see 1 merge of 2 experts: circles, digits")).to_be_visible(timeout=PATIENCE)
     expect(app.page.locator(".st-key-other_experts")).to_contain_text("merge other experts")
-    app.open("/").page.get_by_role("link", name="Open Merge").click()
+    app.open("/").page.get_by_role("link", name="Merge eight experts").click()
     app.settled()
     slider = app.page.get_by_role("slider", name="Prune ratio").first
     slider.focus()

@@ -12,12 +12,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 60_000  # ms, for a machine that is busy with other things
 # Streamlit looks for its endpoints under a page's own path first, and is told that they are not there.
 HARMLESS = re.compile(r"404 \(Not Found\)")
-CELL = """([panel, row, column]) => {
-  const chart = document.querySelector('.js-plotly-plot'), layout = chart._fullLayout;
-  chart.scrollIntoView({block: 'center'});
+# The first chart of the view, below the map of the network.
+VIEW_CHART = "[...document.querySelectorAll('.js-plotly-plot')].find(e => e.layout?.meta?.key !== 'network_map')"
+CELL = f"""([panel, row, column]) => {{
+  const chart = {VIEW_CHART}, layout = chart._fullLayout;
+  chart.scrollIntoView({{block: 'center'}});
   const box = chart.getBoundingClientRect(), y = layout[panel];
   return [box.left + layout.xaxis._offset + layout.xaxis.c2p(column), box.top + y._offset + y.c2p(row)];
-}"""
+}}"""
 
 
 @dataclass
