@@ -26,7 +26,7 @@ page_parts.draw_heading(
 
 stored = page_data.stored_runs()
 runs = page_data.list_merges(stored)
-first_picture.draw_picture(runs, stored)
+picture_area = st.container()  # filled last: it loads more than the list
 with st.container(horizontal=True, gap="medium"):
     page_parts.draw_page_link(pages.MERGE, "Merge eight experts", "merge", chain="lwptv;ties")
     if lesson := offered_lessons.lessons().get("why_merging_hurts"):
@@ -150,3 +150,5 @@ else:
         "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
     )
 page_parts.draw_link()
+with picture_area:
+    first_picture.draw_picture(runs, stored)

@@ -105,6 +105,11 @@ def is_single_chart(key: str) -> bool:
     return bool(st.session_state[_CHART_KEY] == key)
 
 
+def is_other_presented(key: str) -> bool:
+    """Whether a chart is presented, but not this one; also if the page's first chart is, and none is chosen yet."""
+    return view_state.is_single_chart() and st.session_state.get(_CHART_KEY) != key
+
+
 def draw_present_button(key: str) -> None:
     """The button that presents the chart ``key``."""
     st.button(

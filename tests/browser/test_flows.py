@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import psutil
@@ -201,21 +200,14 @@ def test_the_server_listens_on_this_machine_only(server: str) -> None:
     assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
 
 
-def test_home_loads_no_torch(server: str) -> None:
-    code = (
-        "import sys; from streamlit.testing.v1 import AppTest; "
-        "from unittest.mock import patch; "
-        "import app.startup; app.startup.SLOW_MODULES = (); "
-        "at = AppTest.from_file('app/main.py', default_timeout=60).run(); "
-        "assert not at.exception, at.exception; "
-        "sys.exit(3 if 'torch' in sys.modules else 0)"
-    )
-    import sys
-
-    from browser_tab import ROOT
-
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+def test_home_begins_with_a_picture_and_what_is_seen(app: App) -> None:
+    app.open("/").charted()
+    expect(app.text("of the scalars; gray ones stay pretrained")).to_be_visible(timeout=PATIENCE)
+    slider = app.page.locator("input[type=range]").first
+    slider.focus()
+    app.page.keyboard.press("Home")  # nothing is pruned
+    expect(app.text("32 of 32 tensors")).to_be_visible(timeout=PATIENCE)
+    assert not app.problems
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ import streamlit as st
 from app import page_text
 from app.reading.runs import network_values
 from app.session import address, selection
-from app.widgets import chart_view
+from app.widgets import chart_stage, chart_view
 from app.widgets.jobs import measure_button
 from merging.base.errors import CheckpointError
 from merging.study.runs.run import Run
@@ -36,6 +36,8 @@ def draw_panel(
     """
     from viz.figures.network.quantities import QUANTITIES
 
+    if compact and chart_stage.is_other_presented(CHART):
+        return
     with st.container(key=PANEL_KEY):
         quantities = network_values.list_quantities(run)
         if not quantities:
