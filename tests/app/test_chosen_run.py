@@ -44,6 +44,7 @@ def test_every_page_keeps_the_run_in_the_address_of_another(open_app: Any, compa
         assert named(go(at, "masks"), "run") == [run], page
 
 
+@pytest.mark.full
 def test_every_page_after_the_other_keeps_it(open_app: Any, compared: Path) -> None:
     run = runs(compared)[TIES].id
     at = open_app("masks", compared, run=run)
@@ -87,6 +88,7 @@ def test_the_run_of_a_page_with_several_is_that_of_pages_with_one(open_app: Any,
     assert named(go(at, "masks"), "run") == [known[EMR].id]
 
 
+@pytest.mark.full
 def test_a_page_says_that_it_cannot_show_the_chosen_run(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = go(open_app("masks", compared, run=known[EMR].id), "features")

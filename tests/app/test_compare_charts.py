@@ -77,6 +77,7 @@ def test_charts_that_a_run_lacks(open_app: Any, compared: Path) -> None:
     assert "one model per task has none for other data sets" in words(at) and charts(at) == 0
 
 
+@pytest.mark.full
 def test_charts_of_runs_on_other_experts(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **link_to_both(compared, TIES, FEW), compare_view="charts")
     for name in ("layer-isolated drift", "saliency", *OF_EXPERTS):

@@ -244,6 +244,7 @@ def test_runs_of_two_benchmarks_never_stand_side_by_side(open_app: Any, library:
     assert run_id in set(at.dataframe[0].value["id"])
 
 
+@pytest.mark.full
 def test_a_link_says_which_benchmark_it_is_on(open_app: Any, library: Path, two: tuple[Path, str]) -> None:
     made, run_id = two
     at = open_app("masks", library, run=run_id)

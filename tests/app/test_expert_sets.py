@@ -158,6 +158,7 @@ def test_the_warnings_of_compare_go_with_its_charts(open_app: Any, compared: Pat
     assert "They merge different experts" not in captions(at)[1]
 
 
+@pytest.mark.full
 def test_drift_shows_one_set(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = open_app("drift", compared, runs=",".join(known[title].id for title in (FEW, TIES)))

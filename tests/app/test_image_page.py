@@ -204,6 +204,7 @@ def test_a_bad_link_says_so_and_shows_another_image(show: Any, image: str) -> No
     assert chart_keys(at) == ["image_lens"]
 
 
+@pytest.mark.full
 def test_images_are_found_and_opened(show: Any) -> None:
     at = show()
     opened = 0

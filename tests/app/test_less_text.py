@@ -59,6 +59,7 @@ def test_a_long_caption_folds_after_two_sentences_and_is_whole_in_the_report(loo
     assert shown.count("Drift and accuracy lost correlate with Pearson") == 1
 
 
+@pytest.mark.full
 def test_the_report_has_the_whole_caption(open_app: Any, compared: Path) -> None:
     at = press(open_app("drift", compared), "Add to report")
     (kept,) = at.session_state["_report_keeper"].read_draft().views

@@ -92,6 +92,7 @@ def test_too_few_digits_and_unknown_ones_are_said(open_app: Any, compared: Path)
         assert not at.exception and missing(at)
 
 
+@pytest.mark.full
 def test_an_ambiguous_beginning_lists_the_runs(open_app: Any, twins: tuple[Path, str, str]) -> None:
     folder, one, other = twins
     for page, key in (("masks", "run"), ("scores", "runs"), ("compare", "run_b")):

@@ -45,6 +45,7 @@ def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> N
     assert not page_data.job_queue().list_jobs()
 
 
+@pytest.mark.full
 def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="ties:density=0.41")
     press(at, "Run")
@@ -101,6 +102,7 @@ def test_the_recipe_survives_a_visit_to_another_page(open_app: Any, library: Pat
     assert [slider.value for slider in at.slider][:2] == [0.3, 0.5]
 
 
+@pytest.mark.full
 def test_every_preset_can_be_chosen(open_app: Any, library: Path) -> None:
     at = open_app("merge", library)
     for preset in PRESETS:

@@ -100,6 +100,7 @@ def test_warnings_are_in_words(open_app: Any, library: Path, own_models: Path) -
     assert list(distances["Verdict"]) == ["unrelated"]
 
 
+@pytest.mark.full
 def test_a_set_is_offered_on_merge_and_merged(open_app: Any, library: Path, own_models: Path, tmp_path: Path) -> None:
     at = open_app("models", library)
     names = [field for field in at.text_input if "_name_" in str(field.key)]

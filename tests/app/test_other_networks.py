@@ -57,6 +57,7 @@ def test_merge_names_what_does_not_fit_into_memory(
     assert "tensors that DRM cannot merge in pieces" in said and "DenseReluDense" in said and "1 kB are free" in said
 
 
+@pytest.mark.full
 def test_a_set_is_merged_and_methods_for_clip_are_refused(
     open_app: Any, library: Path, t5: dict[str, str], tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def test_pages_on_weights_show_the_run(open_app: Any, library: Path, store: None
         assert charts(at) >= least, page
 
 
+@pytest.mark.full
 def test_other_pages_name_the_networks_that_they_do_not_show(
     open_app: Any, library: Path, store: None, teams: Teams
 ) -> None:

@@ -130,6 +130,7 @@ def test_pickers_paint_the_same_without_a_mouse(paint: Paint) -> None:
     press(paint(), "Paint 0")
 
 
+@pytest.mark.full
 def test_what_one_can_start_from(paint: Paint, library: Path) -> None:
     table = runs(library)[LWPTV].table("saliency")
     final = table["final"].to_numpy().reshape(4, -1)
@@ -173,6 +174,7 @@ def test_a_budget_says_what_is_over_it(paint: Paint) -> None:
 # The address
 
 
+@pytest.mark.full
 def test_a_link_restores_the_factors_and_a_wrong_one_says_why(paint: Paint) -> None:
     at = paint(painted_factors="b0=0+e.digits/r.shift=1.5")
     assert (painting(at).factors == 1.5).sum() > 5 and not painting(at).strokes

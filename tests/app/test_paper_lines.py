@@ -220,6 +220,7 @@ def test_claims_about_other_runs_than_the_shown_ones_are_folded(look: Any, libra
         assert all("with LwPTV against without" in line for line in open_lines)
 
 
+@pytest.mark.full
 def test_scores_count_the_verdicts_on_all_claims_and_list_them(open_app: Any) -> None:
     at = open_app("scores", settings.BUNDLED_FOLDER)
     label = next(one.label for one in at.expander if "claims of papers" in one.label)

@@ -81,6 +81,7 @@ def test_pages_show_images_that_stay_in_their_files(open_app: Any, library: Path
     assert not at.exception and DRAWN in words(at)
 
 
+@pytest.mark.full
 def test_pages_on_whole_test_sets_speak_of_no_half(open_app: Any, library: Path, tmp_path: Path) -> None:
     ids = computed(tmp_path, "predictions", whole=True)
     compared = {"run": ids["ties"], "run_b": ids["task_arithmetic"]}
@@ -107,6 +108,7 @@ def test_pages_on_whole_test_sets_speak_of_no_half(open_app: Any, library: Path,
     assert "one of 10 images of the test set" in together and "No previews: this benchmark" in together
 
 
+@pytest.mark.full
 def test_files_that_were_moved_are_named_and_found_again(
     open_app: Any, library: Path, ids: dict[str, str], tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_run_goes_along_with_one_tensor_over_the_pages_and_back(open_app: Any,
     assert f"in {100 * scores.in_domain:.1f}%" in words(at) and f"H {100 * scores.h_score:.1f}%" in words(at)
 
 
+@pytest.mark.full
 def test_a_second_run_joins_the_first_and_both_survive_link_and_reload(open_app: Any, compared: Path) -> None:
     first, second = (runs(compared)[title].id for title in (TIES, LWPTV))
     at = open_app("masks", compared, run=first)
