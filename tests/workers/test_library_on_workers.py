@@ -51,6 +51,7 @@ def test_a_library_is_the_same_bytes_whoever_computes(
     kinds = (("drift", "ties"), ("signs", "ties"), ("drm_ablations", None))
     monkeypatch.setattr(library, "MEASUREMENTS", kinds)
     monkeypatch.setattr(library, "SWEEPS", ((("ties",), {"ties.scaling": (0.5, 1.0)}, "two"),))
+    monkeypatch.setattr(library, "JOINT_MAPS", ())
     monkeypatch.setattr(library, "LAMBDAS", ())
     monkeypatch.setattr(drm_ablations, "CUTS", (0.0,))
     monkeypatch.setattr(drm_ablations, "VARIANTS", drm_ablations.VARIANTS[:1])

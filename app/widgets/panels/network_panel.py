@@ -43,6 +43,9 @@ def draw_panel(
         if not quantities:
             return
         first = network_values.choose_quantity(run, preferred)
+        titles = [QUANTITIES[key].title for key in quantities]
+        if st.session_state.get(address.NETWORK_QUANTITY) not in titles:  # of another run, which has other quantities
+            st.session_state.pop(address.NETWORK_QUANTITY, None)
         keys_by_title = {QUANTITIES[key].title: key for key in quantities}
         with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
             title = st.selectbox(
