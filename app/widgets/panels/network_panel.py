@@ -75,7 +75,7 @@ def draw_map(run: Run, table: pd.DataFrame, quantity: str, *, other_run: Run | N
     runs = [run, other_run] if other_run else [run]
     shown = QUANTITIES[quantity].title_with_unit(other_run is not None)
     chart_view.draw_chart(
-        CHART, table, name=f"network_{quantity}_{run.id[:8]}", question_drawn=True,
+        CHART, table, name=f"network_{quantity}_{run.id[:8]}", question_drawn=bool(options.get("compact")),
         on_click=_choose_clicked, quantity=quantity, difference=other_run is not None, experts=list(run.experts),
         selected=tensor or None, sources=runs, description=f"{shown}, tensor by tensor.", **options,
     )  # fmt: skip
