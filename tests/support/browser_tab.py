@@ -45,8 +45,8 @@ class App:
         return self
 
     def charted(self) -> App:
-        """Wait until a chart is painted."""
-        self.page.wait_for_selector(".js-plotly-plot .main-svg", timeout=PATIENCE)
+        """Wait until a chart is painted that is not the map of the network."""
+        self.page.wait_for_function(f"() => ({VIEW_CHART})?.querySelector('.main-svg')", timeout=PATIENCE)
         self.page.wait_for_timeout(1000)
         return self
 
