@@ -29,6 +29,10 @@ a[href^="methods?word="]:focus-visible::after {
 @media (max-width: 1100px) {
   [data-testid="stMainBlockContainer"] { padding-left: 2rem !important; padding-right: 2rem !important; }
 }
+@media (max-width: 640px) {
+  :is(WIDE) { overflow-x: auto; }
+  :is(WIDE) > div { min-width: 640px; }
+}
 [data-testid="stSidebarContent"] { display: flex; flex-direction: column; }
 [data-testid="stSidebarContent"] > * { flex-shrink: 0; }
 [data-testid="stSidebarUserContent"] { order: 1; padding-top: 0; padding-bottom: 0.5rem; }
@@ -49,6 +53,15 @@ kbd { color: inherit !important; opacity: 1 !important; }
   }
 }
 </style>"""
+WIDE_CHARTS = (
+    "network_map",
+    "feature_map",
+    "saliency_matrix",
+    "sign_layers",
+    "drift_layers",
+    "revert_map",
+    "first_order_map",
+)  # charts with a column for each block or model: on a phone they scroll sideways
 LIGHT_COLORS = {"INK": "#1F2933", "GROUND": "white", "MARK": view_state.LINK_COLORS[False]}
 DARK_COLORS = {"INK": "#E8EDF2", "GROUND": "#12161B", "MARK": view_state.LINK_COLORS[True]}
 PRIMARY_TEXT_CSS = """<style>
@@ -86,6 +99,7 @@ def draw_style() -> None:
     css = READABLE_CSS
     for word, color in (DARK_COLORS if view_state.has_dark_ground() else LIGHT_COLORS).items():
         css = css.replace(word, color)
+    css = css.replace("WIDE", ", ".join(f".st-key-chart_{key}" for key in WIDE_CHARTS))
     st.html(css + (PRIMARY_TEXT_CSS if view_state.has_dark_ground() else ""))
 
 
