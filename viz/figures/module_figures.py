@@ -84,13 +84,11 @@ def feature_shift(table: pd.DataFrame) -> Picture:
     picks=("run",),
     empty="No run has recorded its storage.",
 )
-def storage_parts(table: pd.DataFrame, *, parts: Names = None) -> Picture:
-    """A bar for each run, in MiB (2²⁰ bytes), made of its ``parts``, whose full list fixes colors."""
+def storage_parts(table: pd.DataFrame) -> Picture:
+    """A bar for each run, in MiB (2²⁰ bytes), made of its parts."""
     plotted = series.require_finite_rows(table, "bytes", empty_reason="these runs did not record their storage")
-    order, runs = (
-        {name: index for index, name in enumerate(distinct_names(parts or plotted["part"]))},
-        distinct_names(plotted["run"]),
-    )
+    order = {name: index for index, name in enumerate(distinct_names(plotted["part"]))}
+    runs = distinct_names(plotted["run"])
     plotted = plotted.sort_values("part", key=lambda names: names.map(order), kind="stable")
     sizes = plotted.groupby("run")["bytes"]
     plotted = plotted.assign(before=sizes.cumsum() - plotted["bytes"], whole=sizes.transform("sum"))
