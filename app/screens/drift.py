@@ -94,14 +94,7 @@ def main() -> None:
     """The chosen view."""
     stored = page_data.stored_runs()
     runs = page_data.clip_runs(stored)
-    view = st.segmented_control(
-        "View",
-        (DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT),
-        default=DEPTH,
-        key=address.DRIFT_VIEW,
-        bind=address.BIND,
-        required=True,
-    )
+    view = page_parts.pick_button("View", (DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT), address.DRIFT_VIEW)
     if view == CASES:
         lot_cases.draw_cases()
     elif view == EXEMPLARS:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
 
 from app import page_text
 from app.reading import samples
 from app.reading.papers import paper_facts
+from app.reading.papers.published_tables import printed_color
 from app.session import benchmark_choice
+from app.widgets import page_parts
 from merging.recipes.papers import claims
 from merging.recipes.papers.claims import Claim
 from merging.study.paper_facts.accuracy_facts import REPORTING
@@ -23,6 +25,9 @@ from merging.study.paper_facts.comparison import COUNTED, Comparison, Verdict, j
 from merging.study.runs.run import Run
 from merging.study.sweeps.sweep import Sweep
 from viz.figure_text import plural
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PAPER_MARK, OWN_MARK = "◇", "●"  # the marks of published numbers and of ours, as in every table
 VERDICT_MARKS = dict(zip(Verdict, "✓✗≈○", strict=True))  # always with the verdict in words
@@ -85,6 +90,14 @@ def _make_line(
     claim: Claim, comparison: Comparison | None, origin: str = "", run_ids: frozenset[str] | None = None
 ) -> ClaimLine:
     return ClaimLine(line_in_words(claim, comparison), claim_in_words(claim, comparison, origin), run_ids)
+
+
+def draw_printed_table(
+    table: pd.DataFrame, printed_columns: Sequence[Any], alt: str, columns: Mapping[Any, Any] | None = None
+) -> None:
+    """Draw a table with the published figures in ``printed_columns`` in their color."""
+    styled = table.style.set_properties(subset=list(printed_columns), color=printed_color())
+    page_parts.draw_table(styled, alt, columns)
 
 
 def draw_claims(claims_text: ClaimsText, sources: Sequence[Run | Sweep] = ()) -> None:

@@ -12,10 +12,10 @@ import streamlit as st
 
 from app import page_text
 from app.reading import page_data
-from app.session import address, selection
+from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.views.conflicts import linear_layers, sign_agreement
-from app.widgets import chart_view, paper_line, selection_pickers
+from app.widgets import chart_view, page_parts, paper_line, selection_pickers
 from merging.base.text import duration_text
 from merging.study.paper_facts.network_facts import compare_dropped_ranges
 from merging.study.runs.run import Run
@@ -71,12 +71,7 @@ def decompose_or_offer(run: Run, layer: str, vertical: bool) -> JointSpace | Non
 
 def pick_direction() -> bool:
     """Draw the picker of how matrices are joined; returns whether they are stacked vertically."""
-    label = st.segmented_control(
-        "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=address.DIRECTION, bind=address.BIND,
-        required=True,
-        help=DIRECTION_HELP,
-    )  # fmt: skip
-    return DIRECTIONS[label]
+    return DIRECTIONS[page_parts.pick_button("Direction", DIRECTIONS, address.DIRECTION, help=DIRECTION_HELP)]
 
 
 @guarded_fragment
@@ -143,9 +138,7 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
     """Draw energies and row norms by expert and direction; returns the chosen expert."""
     chart_view.draw_question("joint_energy")
     with st.container(horizontal=True, gap="medium"):
-        value = ENERGY_METRICS[
-            st.selectbox("Color", ENERGY_METRICS, key=address.ENERGY_METRIC, bind=address.BIND, width=290)
-        ]
+        value = page_parts.pick_label("Color", ENERGY_METRICS, address.ENERGY_METRIC, width=290)
         expert = selection_pickers.pick_selected(address.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
     table = build_energies(key, cut, space)
     neighbor_count = int((table["last"] - table["first"]).max()) + 1
@@ -161,16 +154,10 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
         f"equally.{neighbor_note}"
     )
     chart_view.draw_chart(
-        "joint_energy", table, name=f"energy_{key[0][:8]}", question_drawn=True, on_click=choose_expert, value=value,
-        selected=expert, caption=caption, **make_report_options(key),
+        "joint_energy", table, name=f"energy_{key[0][:8]}", question_drawn=True, value=value,
+        on_click={address.EXPERT: "expert"}, selected=expert, caption=caption, **make_report_options(key),
     )  # fmt: skip
     return expert
-
-
-def choose_expert() -> None:
-    """Callback of a click on the energies: choose the expert."""
-    if cell := chart_view.read_clicked_mark("joint_energy"):
-        selection.choose_value(address.EXPERT, cell["expert"])
 
 
 @st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)

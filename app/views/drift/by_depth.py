@@ -12,7 +12,7 @@ from app.reading import measurements, samples
 from app.reading.figures import cache_table
 from app.reading.measurements import MeasuredRuns
 from app.session import address
-from app.widgets import chart_view, paper_line
+from app.widgets import chart_view, page_parts, paper_line
 from app.widgets.jobs import measure_button
 from app.widgets.run_picker import pick_one
 from merging.study.analysis.measurement_store import StoredMeasurement
@@ -116,7 +116,7 @@ def draw_correlations(points: pd.DataFrame, value: str) -> None:
         "points": "Points",
         "groups": "Groups",
     }
-    st.dataframe(table, hide_index=True, column_config=columns, alt="Correlations of drift with accuracy lost")
+    page_parts.draw_table(table, "Correlations of drift with accuracy lost", columns)
     st.caption(
         "The points are not independent: runs share tasks, and tasks share runs. The coefficient of all points mixes "
         "hard and easy tasks with good and bad merges; each of the other two fixes the run or the task."
@@ -147,7 +147,7 @@ def draw_consistency(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
         "tasks": "Tasks",
         "n": number("Images", format="localized"),
     }
-    st.dataframe(table, hide_index=True, column_config=columns, alt="Consistency of every run over its tasks")
+    page_parts.draw_table(table, "Consistency of every run over its tasks", columns)
     st.caption(
         "A drop is the accuracy of the task's own expert minus that of the merge, in percentage points, on the "
         f"{samples.scored_part()}. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app.reading import measurements, samples
-from app.reading.papers.published_tables import OURS, PUBLISHED, printed_color
+from app.reading.papers.published_tables import OURS, PUBLISHED
 from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.widgets import chart_view, paper_line
@@ -132,12 +132,9 @@ def _draw_numbers(accuracy: pd.DataFrame) -> None:
     for curve in BY_EXEMPLARS:
         table[curve.key] = [_printed_accuracy_in_words(curve, int(n)) for n in table["exemplars"]]
         columns[curve.key] = st.column_config.TextColumn(f"◇ {curve.method}, {curve.where}", help=SOURCES[curve.paper])
-    st.dataframe(
-        table.style.set_properties(subset=[curve.key for curve in BY_EXEMPLARS], color=printed_color()),
-        hide_index=True,
-        column_config={"exemplars": number("Exemplars per task"), **columns},
-        alt="Mean in-domain accuracy by number of exemplars and method, measured and published",
-    )
+    columns["exemplars"] = number("Exemplars per task")
+    alt = "Mean in-domain accuracy by number of exemplars and method, measured and published"
+    paper_line.draw_printed_table(table, [curve.key for curve in BY_EXEMPLARS], alt, columns)
     st.caption(
         f"{OURS}: mean over samples. {PUBLISHED}: means and ± as printed, for the papers' own ViT-B/32 experts and "
         "images; compare only the changes along a column."

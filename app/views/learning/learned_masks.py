@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.session import address, selection
+from app.reading import page_data
+from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.views.learning import learning_tables
 from app.widgets import chart_view, selection_pickers
@@ -17,17 +18,10 @@ AVERAGE_NOTE = (
 )
 
 
-def choose_cell() -> None:
-    """Callback of a click: set the pickers to the cell's expert and tensor."""
-    if cell := chart_view.read_clicked_mark("localization_map"):
-        selection.choose_value(address.TENSOR, cell["tensor"])
-        selection.choose_value(address.EXPERT, cell["expert"])
-
-
 @guarded_fragment
 def draw_view(run: Run) -> None:
     """Draw the share that every mask keeps of every tensor, and the overlap of every two masks."""
-    table = learning_tables.read_mask_shares(run)
+    table = learning_tables.add_tensor_facts(run, page_data.run_table(run.id, learning_tables.LOCALIZATION))
     chart_view.draw_question("localization_map")
     picture = st.container()
     with st.container(horizontal=True, gap="medium"):
@@ -38,14 +32,12 @@ def draw_view(run: Run) -> None:
         )
     with picture:
         chart_view.draw_chart(
-            "localization_map", table, name=f"masks_{run.id[:8]}", question_drawn=True, on_click=choose_cell,
-            selected=(expert, tensor), sources=[run],
+            "localization_map", table, name=f"masks_{run.id[:8]}", question_drawn=True,
+            on_click={address.TENSOR: "tensor", address.EXPERT: "expert"}, selected=(expert, tensor), sources=[run],
         )  # fmt: skip
     if learning_tables.OVERLAP in run.tables:
+        overlap = page_data.run_table(run.id, learning_tables.OVERLAP)
         chart_view.draw_chart(
-            "localization_overlap",
-            learning_tables.read_mask_overlap(run),
-            name=f"mask_overlap_{run.id[:8]}",
-            sources=[run],
-            caption=AVERAGE_NOTE,
-        )
+            "localization_overlap", overlap.rename(columns={"expert": "first", "other": "second"}),
+            name=f"mask_overlap_{run.id[:8]}", sources=[run], caption=AVERAGE_NOTE,
+        )  # fmt: skip

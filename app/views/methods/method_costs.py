@@ -14,7 +14,7 @@ import streamlit as st
 from app import page_text
 from app.reading import measurements, page_data, samples
 from app.session import view_state
-from app.widgets import paper_line
+from app.widgets import page_parts, paper_line
 from app.widgets.jobs import measure_button
 from merging.base.errors import MergingError
 from merging.engine.chain_work import ChainWork
@@ -97,10 +97,8 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
     }
     for heading, table_columns in tables.items():
         st.markdown(f"**{heading}**")
-        st.dataframe(
-            rows[list(table_columns)], hide_index=True, height="content",
-            column_config={key: columns[key] for key in table_columns}, placeholder="—", alt=f"{heading}: every method",
-        )  # fmt: skip
+        settings = {key: columns[key] for key in table_columns}
+        page_parts.draw_table(rows[list(table_columns)], f"{heading}: every method", settings)
     if network:
         st.caption(NEEDS_NOTE.format(page_text.safe_text(network, 60)))
     if not work:

@@ -65,12 +65,7 @@ def draw_section(stored_runs: Sequence[Run], linked_runs: Sequence[Run] = ()) ->
     chosen_kind = kinds[0]
     if len(kinds) > 1:
         chosen_kind = st.segmented_control(
-            "Runs of",
-            kinds,
-            default=kinds[0],
-            key=KIND_KEY,
-            required=True,
-            format_func=lambda name: page_text.safe_text(name, 60),
+            "Runs of", kinds, default=kinds[0], key=KIND_KEY, required=True, format_func=page_text.safe_text
         )
     by_id = {run.id: run for run in runs if imported_runs.network_kind(run) == chosen_kind}
     preselected = [run.id for run in linked_runs if run.id in by_id]

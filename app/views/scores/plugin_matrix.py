@@ -10,7 +10,6 @@ import streamlit as st
 from app import page_text
 from app.reading import samples
 from app.reading.papers import published_tables as published_rows
-from app.reading.papers.published_tables import printed_color
 from app.session import view_state
 from app.views.scores import plugin_data
 from app.widgets import chart_view, page_parts, paper_line
@@ -80,13 +79,9 @@ def _draw_matrix(pairs: Sequence[EditPairRow], edit: LeadingEdit, stored_runs: S
         "is more certain than the intervals suggest. The merges keep their own parameters; none is tuned for the edit."
     )
     paper_claims = paper_line.claims_in_words("scores/plugin_matrix")
+    description = f"{summary} {paper_claims}"
     chart_view.draw_chart(
-        "plugin_arrows",
-        points,
-        name="scores_plugin",
-        edit=name,
-        caption=caption,
-        description=f"{summary} {paper_claims}",
+        "plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=description
     )
     paper_line.draw_claims(paper_claims, [run for pair in pairs for run in (pair.plain, pair.plugged) if run])
     _draw_table(table, name)
@@ -108,14 +103,9 @@ def _draw_table(table: pd.DataFrame, name: str) -> None:
     printed_columns = [
         column for column in table.columns if column[0] == published_rows.TOWER_HEADS[published_rows.main_tower()]
     ]
-    st.dataframe(
-        table.style.set_properties(subset=printed_columns, color=printed_color()) if printed_columns else table,
-        hide_index=True,
-        height="content",
-        placeholder="—",
-        column_config={index + 1: _make_column(*column) for index, column in enumerate(table.columns)},
-        alt=f"Averages of every merge without and with {name} in front",
-    )
+    alt = f"Averages of every merge without and with {name} in front"
+    columns = {index + 1: _make_column(*column) for index, column in enumerate(table.columns)}
+    paper_line.draw_printed_table(table, printed_columns, alt, columns)
     flat_table = table.set_axis([", ".join(filter(None, column)) for column in table.columns], axis=1)
     st.download_button(
         "Table (CSV)", lambda: tables.csv_bytes(flat_table), "scores_plugin_table.csv", "text/csv", on_click="ignore",

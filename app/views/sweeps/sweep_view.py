@@ -30,11 +30,8 @@ from merging.tasks.queue.job_records import Job
 from viz.figure_text import plural
 
 POLL_SECONDS = 2.0  # seconds between updates while points are being computed
-SCORE_COLUMNS = {
-    "H-score": "h_score",
-    "in-domain": "in_domain",
-    "out-of-domain": "out_of_domain",
-}  # label in links -> column
+# Label in links -> column.
+SCORE_COLUMNS = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}
 EXPERT_COUNT_CAUTION = (
     "In domain, a merge of some of the experts is evaluated only on the tasks of these, so averages at different "
     "numbers of experts are over different tasks. Tasks of experts that are left out are in neither average."
@@ -176,15 +173,7 @@ def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> 
     chart_view.draw_question("sweep_contour")
     score = "h_score"
     if results.sweep.kind != PLANE:
-        score_label = st.segmented_control(
-            "Score",
-            list(SCORE_COLUMNS),
-            default=next(iter(SCORE_COLUMNS)),
-            key=address.SCORE,
-            bind=address.BIND,
-            required=True,
-        )
-        score = SCORE_COLUMNS[score_label]
+        score = SCORE_COLUMNS[page_parts.pick_button("Score", SCORE_COLUMNS, address.SCORE)]
     first, second = results.sweep.axes
     chart_view.draw_chart(
         "sweep_contour", best_point.averages, name=f"sweep_{results.sweep.id}", question_drawn=True,
@@ -234,7 +223,7 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
             "h_score": "H-score (%)", "n_in": "Images in", "n_out": "Images out", "run": "Run",
             "meets": "Meets the bound", "certainty": "In resamples (%)",
         }  # fmt: skip
-        st.dataframe(rows, hide_index=True, column_config=names, alt="Scores of every point")
+        page_parts.draw_table(rows, "Scores of every point", names, "auto")
 
 
 def _list_line_ids(results: SweepResults) -> list[str]:
