@@ -33,13 +33,8 @@ SEQUENTIAL, DIVERGING = get_colorscale("Cividis"), get_colorscale("PuOr")
 RUN_A, RUN_B = "#E08214", "#8073AC"  # runs A and B: the two sides of the diverging scale
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
 GROUND, CLEAR = "white", "rgba(0,0,0,0)"
-OTHER_COLOR, REFERENCE, LEVEL_COLOR, BEFORE_COLOR, TIE_COLOR = (
-    "#999999",
-    "#8A94A3",
-    "#C7CED6",
-    "#C9CFD6",
-    "#F7F7F7",
-)  # grays: what has no color of its own, reference marks, curves of equal H, bars before pruning, no clear difference
+# Grays: what has no color of its own, reference marks, curves of equal H, bars before pruning, no clear difference.
+OTHER_COLOR, REFERENCE, LEVEL_COLOR, BEFORE_COLOR, TIE_COLOR = "#999999", "#8A94A3", "#C7CED6", "#C9CFD6", "#F7F7F7"
 BOTH_RIGHT, ONLY_A, ONLY_B, BOTH_WRONG = "#DCE6EF", "#FDD9A8", "#D5CFE6", "#E3E5E8"  # cells of images
 GLASS, SHADE, THICK_SHADE = "rgba(255,255,255,0.5)", "rgba(255,255,255,0.62)", "rgba(255,255,255,0.72)"
 CONTOUR, INTERVAL, FAILING = "rgba(31,41,51,0.55)", "rgba(95, 107, 122, 0.35)", "rgba(90,99,110,0.2)"

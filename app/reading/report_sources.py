@@ -87,10 +87,8 @@ def make_source(run_or_sweep: Run | Sweep) -> Source:
     if not isinstance(run_or_sweep, Run):
         from app.reading import sweeps  # loads torch, which Home does not need
 
-        facts, digests = (
-            tuple(_list_sweep_facts(sweeps.sweep_results(run_or_sweep))),
-            _label_digests(*sweeps.input_digests(run_or_sweep)),
-        )
+        facts = tuple(_list_sweep_facts(sweeps.sweep_results(run_or_sweep)))
+        digests = _label_digests(*sweeps.input_digests(run_or_sweep))
         return Source(
             run_or_sweep.id,
             "Sweep",

@@ -32,10 +32,8 @@ def provenance_line(chart: ShownChart) -> str:
 
     It names the part of the test sets that the caption names first.
     """
-    table, sources = (
-        chart.table,
-        report_sources.shown_sources(chart.table, chart.options, chart.sources, chart.view_address),
-    )
+    table = chart.table
+    sources = report_sources.shown_sources(chart.table, chart.options, chart.sources, chart.view_address)
     splits_by_part = {samples.scored_part(split): split for split in (CHOOSING_SPLIT, page_data.SCORED_SPLIT)}
     part = re.search(rf"\b(?:{'|'.join(splits_by_part)})\b", chart.caption, re.IGNORECASE)
     sampling = samples.sampling_in_words(splits_by_part[part[0].casefold()]) if part else ""

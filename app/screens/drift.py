@@ -16,14 +16,12 @@ from app.widgets.panels import network_panel
 from merging.study.runs.run import Run
 
 # RESTORING: tensors of the merged model are put back to pretrained; CASES: the two extremes of LOT's theory.
-DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT = (
-    "by depth",
-    "layer by layer",
-    "put back",
-    "two extreme cases",
-    "exemplars",
-    "what CAT removes",
-)
+DEPTH = "by depth"
+LAYERS = "layer by layer"
+RESTORING = "put back"
+CASES = "two extreme cases"
+EXEMPLARS = "exemplars"
+CAT = "what CAT removes"
 MAX_FIRST_RUNS = 6  # runs shown at first if fewer than two runs have a preset in ``FIRST_PRESETS``
 FIRST_PRESETS = ("weight_averaging", "task_arithmetic", "ties", "task_arithmetic_lwptv", "cat", "lot")  # presets
 FIRST_QUANTITIES = {  # of the map above each view, the first one that is stored

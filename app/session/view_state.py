@@ -14,14 +14,12 @@ from merging.base.files.short_digest import resolve_prefix
 
 _DRAFT_KEY, _WATCHED_RUN_KEY, _MODELS_KEY = "_draft", "_watched", "_models"
 _MEASURED_RUN_KEY = "_measured_after"  # the watched run, if pages' measurements follow it
-_PAGE_KEY, _ENTERED_KEY, _METHOD_KEY, _SWEEP_KEY, _POINT_KEY, _EDIT_KEY = (
-    "_page",
-    "_entered",
-    "_method",
-    "_sweep",
-    "_point",
-    "_front",
-)
+_PAGE_KEY = "_page"
+_ENTERED_KEY = "_entered"
+_METHOD_KEY = "_method"
+_SWEEP_KEY = "_sweep"
+_POINT_KEY = "_point"
+_EDIT_KEY = "_front"
 _PICKED_PREFIX = "_picked_"
 _IMPLIED_KEY = "_implied"  # values that the page shows and the address leaves out
 DISPLAY_KEYS = (

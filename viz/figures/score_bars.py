@@ -51,10 +51,8 @@ def _format_mib(size: float) -> str:
 
 TEXT_FORMATS: dict[str, Any] = {"mib": _format_mib, "account": ACCOUNTS.__getitem__, "markup": str}
 STORAGE_HOVER = "<b>{label}</b><br>{counted}: {bytes:mib} MiB ({bytes:count} bytes)[{parts:markup}]"
-LEAST_SENTENCE, MOST_SENTENCE = (
-    " {account:account}: from {bytes:mib} MiB ({label:plain 30})",
-    " to {bytes:mib} MiB ({label:plain 30}).",
-)
+LEAST_SENTENCE = " {account:account}: from {bytes:mib} MiB ({label:plain 30})"
+MOST_SENTENCE = " to {bytes:mib} MiB ({label:plain 30})."
 
 
 @chart(

@@ -41,10 +41,9 @@ BEST_SENTENCE = (
 
 START_PREFIX = "Start: "  # before the label of a model where an arrow begins
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
-RISING_STYLE, FALLING_STYLE = (
-    theme.MarkStyle(theme.BLUE, "circle"),
-    theme.MarkStyle(theme.VERMILION, "diamond"),
-)  # the end with the edit, by H
+# The end with the edit, by H.
+RISING_STYLE = theme.MarkStyle(theme.BLUE, "circle")
+FALLING_STYLE = theme.MarkStyle(theme.VERMILION, "diamond")
 UNPAIRED_STYLE = theme.MarkStyle(theme.FADED, "circle-open")
 INTERVAL_COLOR = theme.INTERVAL  # intervals: two for every merge
 FAR_SHARE = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner

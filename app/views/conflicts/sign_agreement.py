@@ -207,11 +207,9 @@ def draw_histogram(
         counts, subject = {key: votes for state in states for key, votes in state.votes.items()}, layer
         rank_note = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
     elif measurement is not None:
-        counts, subject, rank_note = (
-            read_votes(measurement),
-            f"all {measurement.notes['layers']} linear layers",
-            "",
-        )
+        counts = read_votes(measurement)
+        subject = f"all {measurement.notes['layers']} linear layers"
+        rank_note = ""
     else:
         return
     short_subject = clean_text(subject.removeprefix("visual.transformer.resblocks."), 60)

@@ -61,11 +61,9 @@ def _draw_answers_now(position: LessonPosition, facts: Sequence[Fact], withheld:
         options["guessed"] = _guessers_in_words(counts)
         caption = f"The median guess of the class. {caption}"
     else:
-        key, table, options = (
-            CHART_KEY,
-            list_answer_rows(position, facts, counts),
-            {"withheld": withheld, "code": polls.class_code()},
-        )
+        key = CHART_KEY
+        table = list_answer_rows(position, facts, counts)
+        options = {"withheld": withheld, "code": polls.class_code()}
     draw_chart(key, table, name=name, question_drawn=True, caption=caption, sources=[], **options)
 
 

@@ -179,10 +179,8 @@ def saliency_tensor(
     missing, stem = np.full(len(names), np.nan), {"color": theme.FADED, "width": 1.5}
     ends = np.stack([threshold, saliency, missing], 1).ravel()  # the longer the line, the clearer the case
     dots = {"size": 12, "symbol": [mark_style.symbol for mark_style in expert_styles]}
-    filled, open_fill = (
-        {"color": colors, "line": theme.edge()},
-        {"color": theme.GROUND, "line": {"color": colors, "width": 2.5}},
-    )
+    filled = {"color": colors, "line": theme.edge()}
+    open_fill = {"color": theme.GROUND, "line": {"color": colors, "width": 2.5}}
     tick = theme.MarkStyle(theme.INK, "line-ns")
     fig = Drawing([
         series.line(ends, np.repeat(y, 3), "Distance", stem, showlegend=False),
