@@ -49,9 +49,8 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
     shifted in the picture; ``without_positions`` leaves out positions that have no meaning;
     ``after_picks`` are the names of numbers that follow the picks in the customdata.
     """
-    maps = {
-        _axis_names(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"
-    }  # the lowest map counts
+    # The lowest map counts.
+    maps = {_axis_names(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"}
     rows: list[Row] = []
     for trace in figure.data:
         if trace.type == "heatmap":

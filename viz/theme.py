@@ -72,9 +72,8 @@ ROLE_COLORS: Mapping[str, str] = {
     "buffer": "#767676",
 }
 
-_COLOR_BAR = {
-    "colorbar": {"tickfont": {"size": SMALL_SIZE}, "title": {"font": {"size": SMALL_SIZE}}}
-}  # by default a title is larger
+# By default a title is larger.
+_COLOR_BAR = {"colorbar": {"tickfont": {"size": SMALL_SIZE}, "title": {"font": {"size": SMALL_SIZE}}}}
 
 TEMPLATE = go.layout.Template(
     data={"heatmap": [_COLOR_BAR], "contour": [_COLOR_BAR]},

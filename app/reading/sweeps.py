@@ -150,9 +150,8 @@ class _CachedSweep:
         self.labels: list[str] = []
         self.shown: dict[int, _ShownPoint | None] = {}  # by index in that order; None: the point has no tasks to show
         self.latest: SweepResults | None = None
-        self.changes = self.made_at = self.make_seconds = (
-            0.0  # of ``latest``: count of changes, when it was made, and how long that took (seconds)
-        )
+        # Of ``latest``: count of changes, when it was made, and how long that took (seconds).
+        self.changes = self.made_at = self.make_seconds = 0.0
 
     def is_too_early(self) -> bool:
         """Whether it is too early to make the results again: that may take about a tenth of the time."""

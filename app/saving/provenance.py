@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 4  # runs or sweeps; the others are counted
 CHOOSING_SPLIT = "choosing"
-COUNT_WORDS = {
-    "n": "n = {}",
-    "n_in": "n = {} in domain",
-    "n_out": "n = {} out of domain",
-}  # columns with numbers of images
+# Columns with numbers of images.
+COUNT_WORDS = {"n": "n = {}", "n_in": "n = {} in domain", "n_out": "n = {} out of domain"}
 
 
 def provenance_line(chart: ShownChart) -> str:

@@ -22,12 +22,8 @@ _POINT_KEY = "_point"
 _EDIT_KEY = "_front"
 _PICKED_PREFIX = "_picked_"
 _IMPLIED_KEY = "_implied"  # values that the page shows and the address leaves out
-DISPLAY_KEYS = (
-    address.PRESENTATION,
-    address.FRAME,
-    address.CONTROLS,
-    address.BACKGROUND,
-)  # parameters of presentation, not of content
+# Parameters of presentation, not of content.
+DISPLAY_KEYS = (address.PRESENTATION, address.FRAME, address.CONTROLS, address.BACKGROUND)
 LINK_COLORS = {False: "#0B6AA8", True: "#6DB3E3"}  # the color of links and of focus on a light and on a dark ground
 
 

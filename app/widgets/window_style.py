@@ -21,11 +21,8 @@ QUESTION_LINES, TEXT_LINES, LINE_SPACING, PARAGRAPH_GAP_LINES = 28, 13, 1.3, 6
 FORMULA_LINES = 10  # lines by which formulas make a paragraph higher
 CHARACTER_ASPECT = 0.45  # width of a character over its height
 MAX_TEXT_LINES = 216  # most lines of that text; longer texts scroll
-PICKER_KEYS = {
-    address.RUN: "picker",
-    address.RUNS: "compare",
-    address.SWEEP: "sweep_picker",
-}  # keys of pickers that differ from the address
+# Keys of pickers that differ from the address.
+PICKER_KEYS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}
 MAX_KEY_NUMBER = 40  # a picker's key gets the next number whenever something else changes its value
 FRAME_CSS = """
 [data-testid="stHeader"], [data-testid="stSidebar"], [data-testid="stToolbar"], [data-testid="stDecoration"],

@@ -39,9 +39,8 @@ ACCOUNTS: Mapping[str, str] = {  # way to count the bytes of a merge -> its name
     "deploy": "All that its user needs",
 }
 ACCOUNT_COLORS = dict(zip(ACCOUNTS, (theme.VERMILION, theme.BLUE, theme.SKY, theme.GREEN), strict=True))
-ACCOUNT_SHAPES = dict(
-    zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True)
-)  # in addition to color, so that a gray print stays readable
+# In addition to color, so that a gray print stays readable.
+ACCOUNT_SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))
 
 
 def _format_mib(size: float) -> str:

@@ -34,11 +34,8 @@ PRINTED_HOVER = (
 )
 RANK_NAME = "Full rank"
 ACCURACY_PANEL, RANK_PANEL, GAP = 330, 120, 44  # px: heights of accuracies and ranks, and between them
-PUBLISHED_SYMBOLS = (
-    "diamond-open",
-    "diamond-cross-open",
-    "diamond-x-open",
-)  # marks of published values, one for each table
+# Marks of published values, one for each table.
+PUBLISHED_SYMBOLS = ("diamond-open", "diamond-cross-open", "diamond-x-open")
 MIN_LABEL_DISTANCE = 0.05  # accuracies closer than this have no room for a label each
 LOSS_PARTS = {  # column -> name, color, pattern
     "fused": ("Merging task vectors", theme.PALETTE[4], ""),

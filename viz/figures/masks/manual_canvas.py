@@ -230,9 +230,7 @@ def _lay_out(
 ) -> None:
     names = tensor_columns.NAMES_SHARE
     plain = {"showgrid": False, "showticklabels": False, "ticks": "", "fixedrange": True}
-    standoff = max(
-        axes.names_width(experts) + 8 - names * tensor_columns.NARROW_PX, 8
-    )  # px of the names outside the plot
+    outside = axes.names_width(experts) + 8 - names * tensor_columns.NARROW_PX  # px of the names outside the plot
     fig.update_layout(
         xaxis={**columns.bare_axis(), "anchor": "y3"},
         xaxis2={
@@ -241,7 +239,7 @@ def _lay_out(
         },
         yaxis={
             **plain, "domain": [heights[1], 1], "range": [len(experts) + 0.5, -0.5], "anchor": "x2",
-            "title": {"text": "Expert", "standoff": standoff},
+            "title": {"text": "Expert", "standoff": max(outside, 8)},
         },
         yaxis3={**plain, "domain": [0, heights[0]], "range": [0, 1], "anchor": "x"},
     )  # fmt: skip
