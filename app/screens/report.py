@@ -108,7 +108,7 @@ page_parts.draw_heading(
     "everything needed to compute the numbers again."
 )  # fmt: skip
 draft = report_keeper.current_report()
-stored_reports.draw_warning()
+stored_reports.draw_problem()
 if not draft.views:
     draw_empty()
 else:

@@ -7,6 +7,7 @@ the text of a view's claims, which goes into the report; ``draw_claims`` shows a
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -127,12 +128,8 @@ def _may_be_of(line: ClaimLine, source: Run | Sweep) -> bool:
 def _draw_lines(lines: Sequence[ClaimLine]) -> None:
     for claim_line in lines:
         with st.expander(claim_line.line, type="compact"):
-            st.markdown(_break_sides(claim_line.sentence))
-
-
-def _break_sides(line: str) -> str:
-    """The text with the paper's side and ours on separate lines."""
-    return line.replace(f" {PAPER_MARK} ", f"  \n{PAPER_MARK} ").replace(f" {OWN_MARK} ", f"  \n{OWN_MARK} ")
+            # The paper's side and ours are on separate lines.
+            st.markdown(re.sub(f" ([{PAPER_MARK}{OWN_MARK}]) ", r"  \n\1 ", claim_line.sentence))
 
 
 def line_in_words(claim: Claim, comparison: Comparison | None) -> str:

@@ -45,7 +45,8 @@ def _draw_head(method: Method, shown_methods: Sequence[Method]) -> None:
         for label, icon, offset, shortcut in (("Previous", "arrow_back", -1, "P"), ("Next", "arrow_forward", 1, "N")):
             st.button(
                 label, icon=f":material/{icon}:", key=label, type="tertiary", shortcut=shortcut,
-                disabled=len(keys) < 2, on_click=view_state.pick_method, args=(keys[(index + offset) % len(keys)],),
+                disabled=len(keys) < 2, on_click=view_state.pick_available,
+                args=(address.METHOD, keys[(index + offset) % len(keys)]),
             )  # fmt: skip
     is_elementwise = method.is_elementwise(method.params())
     badges = [f":blue-badge[{method.role}]", f":gray-badge[needs {page_text.needs_words(method)}]"]

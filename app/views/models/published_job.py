@@ -18,6 +18,7 @@ from merging.base import settings
 from merging.base.modes import VisitorAction
 from merging.base.settings import HUB_VARIABLE
 from merging.base.text import duration_text, size_text
+from merging.models.hub import client
 from merging.tasks.queue.job_kinds import PUBLISHED
 from merging.tasks.queue.job_records import Job
 
@@ -44,7 +45,7 @@ def draw_job(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:
         if job.is_live:
             tray.follow_jobs([job])
             return
-    setting = experiments.forbidding_setting()
+    setting = client.blocked_by_setting()
     if refused_action.draw_refusal(VisitorAction.COMMAND):
         return
     if plan.is_complete:
@@ -103,7 +104,7 @@ def _rows_in_words(plan: FetchPlan) -> str:
 
 def _draw_read_cards(experiment: Experiment, choice: Choice) -> None:
     """Draw the button that reads the cards, which state the licenses."""
-    host = page_text.safe_text(experiments.hub_host())
+    host = page_text.safe_text(client.host())
     st.markdown(UNREAD_CARDS_NOTE.format(host))
     st.button(
         "Read licenses and sizes", type="primary", icon=":material/fact_check:", key=f"pub_read_{experiment.key}",

@@ -10,7 +10,7 @@ import streamlit as st
 from app import page_text
 from app.reading import samples
 from app.reading.papers import published_tables as published_rows
-from app.session import view_state
+from app.session import address, view_state
 from app.views.scores import plugin_data
 from app.widgets import chart_view, page_parts, paper_line
 from app.widgets.jobs import compute_button
@@ -45,18 +45,14 @@ def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
 def _pick_edit(runs: Sequence[Run]) -> LeadingEdit:
     """Draw the picker of the edit in front; returns the edit. A link may name an edit without a pair of runs."""
     choices = plugin_data.find_leading_edits(runs)
-    chosen_text, missing_text = view_state.resolve_edit(list(choices), next(iter(choices)))
+    chosen_text, missing_text = view_state.resolve_available(address.EDIT, list(choices), next(iter(choices)))
     st.session_state[PICKER_KEY] = chosen_text
     st.selectbox(
-        "Edit in front of the merge",
-        list(choices),
+        "Edit in front of the merge", list(choices), key=PICKER_KEY, width=420,
         format_func=lambda text: plugin_data.edit_in_words(choices[text]),
-        key=PICKER_KEY,
-        on_change=view_state.pick_edit_from,
-        args=(PICKER_KEY,),
-        width=420,
+        on_change=view_state.pick_available_from, args=(address.EDIT, PICKER_KEY),
         help="All edits by which two stored runs differ.",
-    )
+    )  # fmt: skip
     if missing_text:
         sentence = NO_PAIR.format(
             page_text.safe_text(missing_text, 80), page_text.safe_text(plugin_data.edit_in_words(choices[chosen_text]))

@@ -62,7 +62,7 @@ def _draw_sweep_now(sweep: Sweep, stored_runs: Sequence[Run]) -> None:
         st.info("No point is computed yet. The first one appears as soon as it is.")
         return
     best_point = pick_best(results)
-    point_name = _pick_point(results, best_point.point_name)
+    point_name = view_state.picked_point(list(results.names), best_point.point_name)
     if len(sweep.axes) == 1:
         _draw_lines(results, best_point, point_name)
     else:
@@ -145,12 +145,6 @@ def _delete(sweep: Sweep) -> None:
     view_state.pick_sweep("")
 
 
-def _pick_point(results: SweepResults, best: str) -> str:
-    """The name of the point in the link or the session, else of the best point so far."""
-    points = [str(point) for point in results.averages["point"].drop_duplicates()]
-    return view_state.picked_point(points, best)
-
-
 def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
     """Draw scores against the single axis."""
     target = results.sweep.axes[0].target
@@ -171,13 +165,13 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
 def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
     """Draw a map of one score over both axes."""
     chart_view.draw_question("sweep_contour")
-    score = "h_score"
+    score = "in_domain"  # of a plane, which has no tasks out of domain
     if results.sweep.kind != PLANE:
         score = SCORE_COLUMNS[page_parts.pick_button("Score", SCORE_COLUMNS, address.SCORE)]
     first, second = results.sweep.axes
     chart_view.draw_chart(
         "sweep_contour", best_point.averages, name=f"sweep_{results.sweep.id}", question_drawn=True,
-        on_click=lambda: _choose_clicked_point("sweep_contour"), value=sweeps.value_or_in_domain(results.sweep, score),
+        on_click=lambda: _choose_clicked_point("sweep_contour"), value=score,
         titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.list_known_models(results),
         selected=point_name,
