@@ -85,11 +85,10 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
         page_parts.draw_caution(sentence, st.info)
     averages = score_tables.averages_table(runs, stored)
     sentence = score_tables.describe_averages(averages)
-    paper_claims = paper_line.claims_in_words("scores/runs")
+    claims = paper_line.claims_in_words("scores/runs")
     chart_view.draw_chart(
-        "id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper_claims}", sources=runs
+        "id_ood_scatter", averages, name="scores_in_out", description=sentence, claims=claims, sources=runs
     )
-    paper_line.draw_claims(paper_claims, runs)
     run_picker.draw_other_groups(groups)
     chart_view.draw_question("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)

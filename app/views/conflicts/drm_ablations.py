@@ -49,11 +49,10 @@ def draw_view() -> None:
         f"{samples.scored_part()}. {measure_button.origin_in_words([measurement])}"
     )
     table = build_truncation_table(measurements.measured_table(measurement, "ranks"))
-    paper_claims = paper_line.claims_in_words("conflicts/rank_truncation")
+    claims = paper_line.claims_in_words("conflicts/rank_truncation")
     chart_view.draw_chart(
-        "rank_truncation", table, name="drm_rank_truncation", caption=caption, description=paper_claims, sources=()
+        "rank_truncation", table, name="drm_rank_truncation", caption=caption, claims=claims, sources=()
     )
-    paper_line.draw_claims(paper_claims)
 
 
 def _draw_table(rows: pd.DataFrame) -> None:

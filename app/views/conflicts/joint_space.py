@@ -191,16 +191,12 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
         "spread over the rows differs."
     )
     shown_rows = table[table["expert"] == expert] if expert else table
-    paper_claims, options = (
-        # "swing" is the claims' name of the spread of the dropped shares over the rows.
-        paper_line.claims_in_words("conflicts/joint_space", {"swing": compare_dropped_ranges(shown_rows)}),
-        make_report_options(key),
-    )
+    # "swing" is the claims' name of the spread of the dropped shares over the rows.
+    claims = paper_line.claims_in_words("conflicts/joint_space", {"swing": compare_dropped_ranges(shown_rows)})
     chart_view.draw_chart(
         "joint_dropped", table, name=f"dropped_{key[0][:8]}", question_drawn=True, expert=expert, ratio=ratio,
-        caption=caption, **options | {"description": f"{options['description']} {paper_claims}"},
+        caption=caption, claims=claims, **make_report_options(key),
     )  # fmt: skip
-    paper_line.draw_claims(paper_claims)
     step_matrices, facts = build_steps(key, cut, ratio, ranked_together, space)
     caption = (
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "

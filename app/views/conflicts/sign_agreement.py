@@ -213,12 +213,11 @@ def draw_histogram(
     else:
         return
     short_subject = clean_text(subject.removeprefix("visual.transformer.resblocks."), 60)
-    paper_claims = paper_line.claims_in_words("conflicts/signs")
     chart_view.draw_chart(
         "sign_histogram", build_histogram(counts, density), name=f"sign_agreement_{density:g}", what=short_subject,
-        caption=f"{rank_note}{READING_NOTE}", description=paper_claims, sources=[run],
+        caption=f"{rank_note}{READING_NOTE}", sources=[run],
+        claims=paper_line.claims_in_words("conflicts/signs"),
     )  # fmt: skip
-    paper_line.draw_claims(paper_claims, [run])
 
 
 def draw_election(run: Run, measurement: StoredMeasurement, density: float, layer: str | None) -> None:

@@ -55,12 +55,10 @@ def draw_view() -> None:
         "two. DARE-TIES samples its masks with seed 0. "
         f"{measure_button.origin_in_words([measurement])}"
     )
-    paper_claims = paper_line.claims_in_words("conflicts/task_counts")
     chart_view.draw_chart(
         "task_counts", table, name="number_of_tasks", question_drawn=True, value=value, caption=caption,
-        description=paper_claims, sources=(),
+        claims=paper_line.claims_in_words("conflicts/task_counts"), sources=(),
     )  # fmt: skip
-    paper_line.draw_claims(paper_claims)
     _draw_tests(table, value)
 
 

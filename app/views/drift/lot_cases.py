@@ -109,14 +109,12 @@ def draw_exemplars(stored_runs: Sequence[Run]) -> None:
         f"In-domain accuracy on the {samples.scored_part()}, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every "
         f"method has its default parameters except those in its name. {measure_button.origin_in_words([measurement])}"
     )
-    paper_claims = paper_line.claims_in_words("drift/exemplars")
     chart_view.draw_chart(
         "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=reference_lines,
-        caption=caption, published=measurements.published_curves(), description=paper_claims,
-        sources=(),
+        caption=caption, published=measurements.published_curves(),
+        claims=paper_line.claims_in_words("drift/exemplars"), sources=(),
     )  # fmt: skip
     _draw_numbers(accuracy)
-    paper_line.draw_claims(paper_claims)
     draw_projection()
     draw_whole_weights(measurement)
 
@@ -151,7 +149,6 @@ def draw_whole_weights(measurement: StoredMeasurement) -> None:
     from merging.study.trials.exemplar_sensitivity import split_losses
 
     table = split_losses(measurements.measured_table(measurement, "weights"))
-    paper_claims = paper_line.claims_in_words("drift/whole_weights")
     sample_count = plural(measurement.notes["seeds"], "sample")
     caption = (
         "The closed form of LOT with scaling 1, solved once for task vectors and once for whole weights, from the same "
@@ -160,10 +157,8 @@ def draw_whole_weights(measurement: StoredMeasurement) -> None:
         f"{sample_count} of exemplars, bars from the best to the worst; in-domain accuracy on the "
         f"{samples.scored_part()}, n = {table['n'].iloc[0]:,} images. {measure_button.origin_in_words([measurement])}"
     )
-    chart_view.draw_chart(
-        "drift_altered", table, name="whole_weights", caption=caption, description=paper_claims, sources=()
-    )
-    paper_line.draw_claims(paper_claims)
+    claims = paper_line.claims_in_words("drift/whole_weights")
+    chart_view.draw_chart("drift_altered", table, name="whole_weights", caption=caption, claims=claims, sources=())
 
 
 def draw_projection() -> None:

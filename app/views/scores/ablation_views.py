@@ -55,8 +55,6 @@ def _draw_means(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -
         "than the intervals suggest. Of the paper's numbers and ours, compare only the order."
     )
     st.caption(FAMILY.note)
-    paper_claims = paper_line.claims_in_words("scores/ablations")
-    paper_line.draw_claims(paper_claims, [member.run for member in members if member.run])
 
 
 def _draw_plane(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
@@ -67,9 +65,9 @@ def _draw_plane(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -
         "The arrow points from the merge alone to the merge with the whole method. Bars are 95% intervals. "
         f"{score_tables.describe_averages(table)}"
     )
-    paper_claims = paper_line.claims_in_words("scores/ablations")
+    claims = paper_line.claims_in_words("scores/ablations")
     chart_view.draw_chart(
-        "id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption, description=paper_claims
+        "id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption, claims=claims, sources=runs
     )
 
 

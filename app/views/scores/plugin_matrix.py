@@ -67,19 +67,18 @@ def _draw_matrix(pairs: Sequence[EditPairRow], edit: LeadingEdit, stored_runs: S
     name = clean_text(plugin_data.make_edit_name(edit), 60)
     summary = _changes_in_words(table, name)
     st.markdown(summary)
-    for sentence in page_text.marks_in_words(run for pair in pairs for run in (pair.plain, pair.plugged) if run):
+    runs = [run for pair in pairs for run in (pair.plain, pair.plugged) if run]
+    for sentence in page_text.marks_in_words(runs):
         page_parts.draw_caution(sentence, st.caption)
     caption = (
         "Each arrow starts at a merge alone (open mark) and ends at the same merge of the same experts with the edit "
         "in front (filled mark). Gray bars are 95% intervals; both ends are evaluated on the same images, so a change "
         "is more certain than the intervals suggest. The merges keep their own parameters; none is tuned for the edit."
     )
-    paper_claims = paper_line.claims_in_words("scores/plugin_matrix")
-    description = f"{summary} {paper_claims}"
     chart_view.draw_chart(
-        "plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=description
-    )
-    paper_line.draw_claims(paper_claims, [run for pair in pairs for run in (pair.plain, pair.plugged) if run])
+        "plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=summary, sources=runs,
+        claims=paper_line.claims_in_words("scores/plugin_matrix"),
+    )  # fmt: skip
     _draw_table(table, name)
 
 

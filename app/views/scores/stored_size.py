@@ -32,15 +32,11 @@ def draw_stored_size(runs: Sequence[Run]) -> None:
     """Draw the sizes of the merges, counted in four ways."""
     run_ids = tuple(run.id for run in runs)
     counting_note = COUNTED_NOTE + (SHARED_NOTE if any(run.per_task for run in runs) else "")
-    paper_claims = paper_line.claims_in_words("scores/stored_size")
+    claims = paper_line.claims_in_words("scores/stored_size")
     chart_view.draw_chart(
-        "storage",
-        _build_bytes_table(run_ids),
-        name="scores_storage",
-        description=f"{counting_note} {paper_claims}",
+        "storage", _build_bytes_table(run_ids), name="scores_storage", description=counting_note, claims=claims,
         sources=runs,
-    )
-    paper_line.draw_claims(paper_claims, runs)
+    )  # fmt: skip
     st.caption(counting_note)
 
 

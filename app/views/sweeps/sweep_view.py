@@ -149,7 +149,6 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
     """Draw scores against the single axis."""
     target = results.sweep.axes[0].target
     is_expert_count = results.sweep.kind == VALUES and target == axes.EXPERTS
-    paper_claims = paper_line.claims_in_words(f"sweeps/{target}")
     chart_view.draw_chart(
         "sweep_lines", best_point.averages, name=f"sweep_{results.sweep.id}",
         on_click=lambda: _choose_clicked_point("sweep_lines"),
@@ -157,9 +156,8 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
         selected=point_name, required=best_point.required_value, note=sweeps.images_note(results) + best_point.note,
         sources=[results.sweep],
         caption=EXPERT_COUNT_CAUTION if is_expert_count else "",
-        description=paper_claims,
+        claims=paper_line.claims_in_words(f"sweeps/{target}"),
     )  # fmt: skip
-    paper_line.draw_claims(paper_claims, [results.sweep])
 
 
 def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
