@@ -140,11 +140,8 @@ def mark_styles(names: Sequence[str]) -> MarkStyles:
     )
 
 
-def config(name: str, format: str = "svg", clicks: bool = False, camera: bool = True) -> dict[str, Any]:
-    """Settings of the chart's tool bar.
-
-    They fix the name and the ``format`` of saved pictures; with ``clicks`` there are no selection tools.
-    """
+def config(name: str, clicks: bool = False, camera: bool = True) -> dict[str, Any]:
+    """Settings of the chart's tool bar with the name of saved pictures; with ``clicks`` without selection tools."""
     remove = ["autoScale2d", *([] if camera else ["toImage"])]
     if clicks:
         remove += ["select2d", "lasso2d"]  # with either active, plotly drops single clicks
@@ -153,7 +150,7 @@ def config(name: str, format: str = "svg", clicks: bool = False, camera: bool = 
         "showSendToCloud": False,  # no figure leaves this machine
         "responsive": True,
         "modeBarButtonsToRemove": remove,
-        "toImageButtonOptions": {"format": format, "filename": file_name(name)},
+        "toImageButtonOptions": {"format": "svg", "filename": file_name(name)},
     }
 
 
@@ -231,6 +228,11 @@ def tint(color: str, opacity: float) -> str:
     """A color written as #RRGGBB, less than opaque."""
     red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def stripes(shape: str) -> dict[str, Any]:
+    """The pattern of a filled bar in addition to its color, so that a gray print stays readable."""
+    return {"shape": shape, "fgcolor": GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
 
 
 def edge(width: float = 1) -> dict[str, Any]:

@@ -151,13 +151,8 @@ def draw_link() -> None:
 def draw_address() -> None:
     """The address, with a note on its contents."""
     st.code(view_address(), language=None, wrap_lines=True)
-    note = (
-        TOKEN_NOTE
-        if address.REPORT_TOKEN in st.query_params
-        else ""
-        if view_state.implied_query()
-        else SAME_ADDRESS_NOTE
-    )
+    note = "" if view_state.implied_query() else SAME_ADDRESS_NOTE
+    note = TOKEN_NOTE if address.REPORT_TOKEN in st.query_params else note
     st.caption(f"{note} It names runs by their recipes, so it works on every machine that has these runs.".strip())
 
 

@@ -289,20 +289,13 @@ def _sum_accounts(table: pd.DataFrame) -> pd.DataFrame:
 
 def _draw_bars(sums: pd.DataFrame, account: str, rows: lanes.Lanes, runs: list[str]) -> list[Trace]:
     """One account's bars, and the number at the end of each."""
-    pattern = {
-        "shape": ACCOUNT_SHAPES[account],
-        "fgcolor": theme.GROUND,
-        "fillmode": "overlay",
-        "size": 6,
-        "solidity": 0.25,
-    }
     mib, positions = sums["bytes"] / MIB, rows.mark_positions(account, sums["run"], runs)
     return [
         series.bars(
             sums.assign(counted=ACCOUNTS[account].lower()), mib, positions, ACCOUNT_COLORS[account], STORAGE_HOVER,
             formats=TEXT_FORMATS,
             orientation="h", name=ACCOUNTS[account], legendgroup=account, width=0.9 * rows.lane / rows.row,
-            marker={"line": theme.edge(0.5), "pattern": pattern},
+            marker={"line": theme.edge(0.5), "pattern": theme.stripes(ACCOUNT_SHAPES[account])},
         ),
         series.text_trace(
             mib, positions, hover_texts(sums, "\xa0{bytes:mib}", **TEXT_FORMATS), f"{ACCOUNTS[account]}, MiB",

@@ -20,6 +20,8 @@ from viz.figure_text import clean_text
 if TYPE_CHECKING:
     import pandas as pd
 
+    TableAndOptions = tuple[pd.DataFrame, dict[str, Any]]  # of a chart
+
 GUESS_LABEL, TRUTH_LABEL = "Your guess", "Measured"
 SLIDER_STEPS = 100  # stops of a slider
 NAN = float("nan")
@@ -146,9 +148,7 @@ def make_guess_chart(
     return f"guess_{guess.kind}", table, options
 
 
-def _make_number_table(
-    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_number_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> TableAndOptions:
     import pandas as pd
 
     truth = _make_fact_row(facts[0]) if facts else {"value": NAN, "low": NAN, "high": NAN}
@@ -158,9 +158,7 @@ def _make_number_table(
     return pd.DataFrame(rows), {"unit": guess.unit, "low": float(guess.low), "high": float(guess.high), "what": "Value"}
 
 
-def _make_choice_table(
-    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_choice_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> TableAndOptions:
     import pandas as pd
 
     right_index = find_right_option(guess, facts) if facts else -1
@@ -171,9 +169,7 @@ def _make_choice_table(
     return pd.DataFrame(rows), {"withheld": not facts}
 
 
-def _make_order_table(
-    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_order_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> TableAndOptions:
     import pandas as pd
 
     guessed_order = [int(value) for value in values]
@@ -192,9 +188,7 @@ def _make_order_table(
     return pd.DataFrame(rows), {"withheld": not facts, "unit": facts[0].unit if facts else ""}
 
 
-def _make_curve_table(
-    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_curve_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> TableAndOptions:
     import pandas as pd
 
     guessed_values = list(values) or [NAN] * len(guess.at)
@@ -205,9 +199,7 @@ def _make_curve_table(
     return table, {"unit": guess.unit, "low": float(guess.low), "high": float(guess.high), "axis": guess.axis}
 
 
-def _make_cells_table(
-    values: Sequence[float], facts: Sequence[Fact], withheld: bool
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_cells_table(values: Sequence[float], facts: Sequence[Fact], withheld: bool) -> TableAndOptions:
     import pandas as pd
 
     marked_indices = {int(value) for value in values}

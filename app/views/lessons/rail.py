@@ -15,7 +15,6 @@ from app.views.lessons import (
     paper_step,
     question_step,
     sheet,
-    step_texts,
     task_step,
 )
 from app.views.lessons.learner import LessonPosition
@@ -51,9 +50,9 @@ def draw_rail(position: LessonPosition) -> None:
     st.progress(len(learner.read_finished_steps(lesson)) / len(lesson.steps))
     st.header(HEADINGS[step.kind], anchor=False)
     if step.say and not (step.kind == "predict" and not guess_step.is_revealed(position)):
-        st.markdown(step_texts.fill_text(position, step.say, "say"))
+        st.markdown(learner.fill_text(position, step.say, "say"))
     if step.ask and step.kind != "predict":  # the question of a prediction is above its picture
-        st.markdown(step_texts.fill_text(position, step.ask, "ask"))
+        st.markdown(learner.fill_text(position, step.ask, "ask"))
     if step.outline:
         st.caption(f"Outlined in the picture: {page_text.safe_text(page_text.join_words(step.outline), 300)}.")
     if draw_part := DRAW_FUNCTIONS.get(step.kind):

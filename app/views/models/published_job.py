@@ -13,6 +13,7 @@ from app.reading import page_data
 from app.reading.papers import experiments
 from app.session import click_errors
 from app.session.click_errors import guarded_fragment
+from app.widgets import fit_report
 from app.widgets.jobs import refused_action, tray
 from merging.base import settings
 from merging.base.modes import VisitorAction
@@ -20,7 +21,6 @@ from merging.base.settings import HUB_VARIABLE
 from merging.base.text import duration_text, size_text
 from merging.models.hub import client
 from merging.tasks.queue.job_kinds import PUBLISHED
-from merging.tasks.queue.job_records import Job
 
 if TYPE_CHECKING:
     from merging.sharing.published.choice import Choice
@@ -39,7 +39,7 @@ UNREAD_CARDS_NOTE = (
 
 def draw_job(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:
     """Draw the progress of the experiment's job, or the button of the next step."""
-    job = _find_job(experiment)
+    job = fit_report.find_job(PUBLISHED, experiment.key)
     if job is not None and (job.is_live or job.state != "done"):
         guarded_fragment(_draw_progress, run_every=tray.POLL_SECONDS if job.is_live else None)(experiment.key)
         if job.is_live:
@@ -58,19 +58,9 @@ def draw_job(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:
         _draw_fetch(experiment, choice, plan)
 
 
-def _find_job(experiment: Experiment) -> Job | None:
-    """The newest job of an experiment."""
-    return next(
-        (job for job in page_data.job_queue().list_jobs() if job.kind == PUBLISHED and job.subject == experiment.key),
-        None,
-    )
-
-
 def _draw_progress(key: str) -> None:
-    for job in page_data.job_queue().list_jobs():
-        if job.kind == PUBLISHED and job.subject == key:
-            tray.draw_job(job, "published")
-            return
+    if job := fit_report.find_job(PUBLISHED, key):
+        tray.draw_job(job, "published")
 
 
 def _draw_compute(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:

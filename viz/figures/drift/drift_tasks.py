@@ -165,8 +165,7 @@ def _draw_stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields
     for (_, rows, entry), (color, shape) in zip(
         series.rows_by_name(table, "task", label="task"), mark_styles, strict=False
     ):
-        pattern = {"shape": shape, "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
-        marker = {"line": theme.edge(0.8), "pattern": pattern}
+        marker = {"line": theme.edge(0.8), "pattern": theme.stripes(shape)}
         fig.add_trace(series.bars(rows, x, y, color, hover, name=entry["name"], marker=marker, **fields))
     fig.update_layout(barmode="stack", bargap=0.3, legend={"traceorder": "normal"})
     return fig

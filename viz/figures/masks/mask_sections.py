@@ -19,8 +19,7 @@ from viz.parts.legends import add_legend
 
 MAX_COLORED_KINDS = 7  # kinds of layer with a color of their own; all others share one
 OTHER_KINDS = "other kinds"
-PATTERN_SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # in addition to color, so that a gray print stays readable
-PATTERN_STYLE = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
+PATTERN_SHAPES = ("", "/", "x", ".", "\\", "-", "+")
 KIND_HOVER = (
     "<b>{section}, {kind}</b><br>kept {survivors:count} of {tensors:plural tensor}, {kept:count} of {numel:count} "
     "scalars ({share:percent})[<br>kept: {kept_names:raw}][<br>pruned: {pruned_names:raw}]"
@@ -71,7 +70,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
             name=safe_text(kind, 40), legendgroup=safe_text(kind, 40), **bar_fields,
             marker={
                 "color": colors[kind], "line": {"color": theme.GROUND, "width": 0.5},
-                "pattern": PATTERN_STYLE | {"shape": shape},
+                "pattern": theme.stripes(shape),
             },
         ))  # fmt: skip
     fig.add_traces([
