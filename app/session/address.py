@@ -41,7 +41,12 @@ ADDRESS = [
     Parameter(
         NETWORK_QUANTITY := "network_quantity", MAP_PAGES, "The quantity that the map of the network shows.", True
     ),
-    Parameter(NETWORK_AREAS := "network_areas", MAP_PAGES, "Whether areas on the map show numbers of scalars.", True),
+    Parameter(
+        NETWORK_AREAS := "network_areas",
+        MAP_PAGES,
+        "Whether areas on the map of the network show numbers of scalars.",
+        True,
+    ),
     # Masks
     Parameter(RATIO := "ratio", "Masks, Features", "The prune ratio of the masks that are shown.", True),
     Parameter(SHARED_MASK := "shared_mask", "Masks", "Whether all experts share one mask.", True),
@@ -115,7 +120,12 @@ ADDRESS = [
     Parameter(LEARNING_STEP := "learning_step", "Learning", "The step of learning.", True),
     # Scores
     Parameter(SCORES_VIEW := "scores_view", "Scores", "The chosen view of Scores.", True),
-    Parameter(RELATIVE_ACCURACY := "relative_accuracy", "Scores, Conflicts", "Whether accuracies are relative to experts'.", True),
+    Parameter(
+        RELATIVE_ACCURACY := "relative_accuracy",
+        "Scores, Conflicts",
+        "Whether accuracies are relative to the experts'.",
+        True,
+    ),
     Parameter(EXPERT_GROUP := "expert_group", "Scores", "The experts whose merges are shown.", True),
     Parameter(EDIT := "edit", "Scores", "The edit before the merges, as in a chain."),
     Parameter(VARIANT := "variant", "Scores", "The ablation shown with the base and the full method.", True),
