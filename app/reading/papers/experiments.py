@@ -103,11 +103,8 @@ def read_cards(experiment: Experiment, choice: Choice) -> None:
 
 def benchmark_key(experiment: Experiment) -> str:
     """The key of an experiment's benchmark; empty if it does not exist yet."""
-    return (
-        benchmark_choice.find_key(experiment_folder(experiment).benchmark_folder)
-        if (experiment_folder(experiment).benchmark_folder / "tasks.json").is_file()
-        else ""
-    )
+    folder = experiment_folder(experiment).benchmark_folder
+    return benchmark_choice.find_key(folder) if (folder / "tasks.json").is_file() else ""
 
 
 def open_experiment() -> Experiment | None:

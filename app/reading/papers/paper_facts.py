@@ -147,12 +147,8 @@ def _compare_accuracy(first: str, second: str, over: str) -> Comparison | None:
 def compare_runs(first: Run, second: Run, *, over: str) -> Comparison | None:
     """The averages of two runs."""
     stored = _stored_runs()
-    first_summary, second_summary = page_data.summary(first, stored), page_data.summary(second, stored)
-    return (
-        accuracy_facts.compare_averages(first_summary, second_summary, over)
-        if first_summary and second_summary
-        else None
-    )
+    averages, others = page_data.summary(first, stored), page_data.summary(second, stored)
+    return accuracy_facts.compare_averages(averages, others, over) if averages and others else None
 
 
 def _compare_storage(first: str, second: str) -> Comparison:

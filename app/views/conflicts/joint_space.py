@@ -41,6 +41,7 @@ DIRECTION_HELP = (
     "H decomposes the experts' matrices side by side: a shared output space. V stacks them: a shared input space."
 )
 RANKING_HELP = "DRM ranks the entries of all experts together; its Figure 3 prunes each expert's matrix by itself."
+NEIGHBOR_NOTE = " A column shows up to {} neighboring directions: the mean of their norms, the sum of their energies."
 DECOMPOSITION_OFFER = (
     "This layer has {count} matrices of {height:,} × {width:,}. Decomposing them takes about {seconds} on this "
     "machine; pruning and drawing take a few more seconds."
@@ -142,12 +143,7 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
         expert = selection_pickers.pick_selected(address.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
     table = build_energies(key, cut, space)
     neighbor_count = int((table["last"] - table["first"]).max()) + 1
-    neighbor_note = (
-        f" A column shows up to {neighbor_count} neighboring directions: the mean of their norms, the sum of their "
-        "energies."
-        if neighbor_count > 1
-        else ""
-    )
+    neighbor_note = NEIGHBOR_NOTE.format(neighbor_count) if neighbor_count > 1 else ""
     caption = (
         "Cut into one part for each expert, the orthonormal rows no longer have length 1: the squares of a direction's "
         f"row norms add up to 1 over the experts, {(1 / len(run.experts)) ** 0.5:.2f} each if all share it "

@@ -111,11 +111,9 @@ def reveal_truth(position: LessonPosition) -> None:
 
 def _draw_sentence(guess: Guess, facts: list[Fact], locked_guess: tuple[float, ...] | None) -> None:
     """Draw guess and truth in words, without a grade."""
-    sentence = (
-        f"Your guess: **{safe_text(guess_widgets.guess_in_words(guess, facts, locked_guess), 600)}**. "
-        if locked_guess
-        else ""
-    )
+    sentence = ""
+    if locked_guess:
+        sentence = f"Your guess: **{safe_text(guess_widgets.guess_in_words(guess, facts, locked_guess), 600)}**. "
     if truth := guess_widgets.truth_in_words(guess, facts):
         sentence += f"Measured: **{safe_text(truth, 600)}**."
     st.markdown(sentence)

@@ -56,12 +56,9 @@ def draw_guess_widget(
     if guess.kind == "choice":
         chosen_name = st.radio("Your guess", names, int(locked_guess[0]) if locked_guess else None, key=key)
         return None if chosen_name is None else (float(names.index(chosen_name)),)
-    max_options = len(names) if guess.kind == "order" else guess.most
-    label = (
-        "Choose all of them, the first one first"
-        if guess.kind == "order"
-        else f"Click up to {max_options} cells, or choose"
-    )
+    max_options, label = guess.most, f"Click up to {guess.most} cells, or choose"
+    if guess.kind == "order":
+        max_options, label = len(names), "Choose all of them, the first one first"
     default = [names[int(index)] for index in locked_guess or () if index < len(names)]
     chosen_names = st.multiselect(label, names, default, key=key, max_selections=max_options)
     is_complete = len(chosen_names) == max_options if guess.kind == "order" else bool(chosen_names)

@@ -105,19 +105,12 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
         st.caption("Without a benchmark, there are no model sizes for which to count the work.")
         return
     learning = LEARNING_NOTE.format(TEST_DATA_OF_WHOLE if samples.is_whole_test_set() else TEST_DATA_OF_HALF)
-    st.caption(
-        " ".join(
-            [_counted_in_words(work.values()), learning, *([_timed_in_words(measured_times)] if measured_times else [])]
-        )
-    )
+    times = _timed_in_words(measured_times) if measured_times else ""
+    st.caption(f"{_counted_in_words(work.values())} {learning} {times}".strip())
     paper_line.draw_claims(paper_line.claims_in_words("methods/costs"))
-    timing_note = (
-        TIMED_HERE_NOTE
-        if measured_times and _is_timed_here(measured_times)
-        else OTHER_MACHINE_NOTE
-        if measured_times
-        else NOT_TIMED
-    )
+    timing_note = OTHER_MACHINE_NOTE if measured_times else NOT_TIMED
+    if measured_times and _is_timed_here(measured_times):
+        timing_note = TIMED_HERE_NOTE
     measure_button.draw_missing_benchmark(measurements.METHOD_TIMES, timing_note + TIMING_OFFER)
 
 

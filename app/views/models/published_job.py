@@ -116,13 +116,9 @@ def _draw_forbidden(experiment: Experiment, choice: Choice, plan: FetchPlan, set
     st.info(FORBIDDEN_NOTE.format(HUB_VARIABLE, setting, HUB_VARIABLE), icon=":material/cloud_off:")
     command_line = [*command_words(RUN_COMMAND, experiment, choice), *settings.store_arguments()]
     st.code(f"{HUB_VARIABLE}=on python -m merging {shlex.join(command_line)}", language="sh", wrap_lines=True)
-    complete_parts = [part for part in plan.parts if part.is_complete]
-    fetched_note = (
-        f"{size_text(plan.local_bytes)} of it, {len(complete_parts)} of {len(plan.parts)} repositories"
-        if plan.local_bytes
-        else "nothing"
-    )
-    st.caption(f"On the disk: {fetched_note}.")
+    complete = sum(part.is_complete for part in plan.parts)
+    fetched = f"{size_text(plan.local_bytes)} of it, {complete} of {len(plan.parts)} repositories"
+    st.caption(f"On the disk: {fetched if plan.local_bytes else 'nothing'}.")
 
 
 def _draw_button(label: str, action: str, experiment: Experiment, choice: Choice, *, is_primary: bool = False) -> None:
