@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
@@ -15,7 +14,7 @@ from app.saving import csv_files as data_file
 from app.saving import figure_files as figure_file
 from app.saving import provenance
 from app.saving.shown_chart import ShownChart
-from app.session import run_styles, selection, view_state
+from app.session import run_styles, view_state
 from app.widgets import chart_recorder, chart_stage, report_button
 from app.widgets.page_parts import explain_words, page_cautions
 from app.widgets.view_link import draw_link_menu
@@ -69,7 +68,7 @@ def draw_chart(
     *,
     name: str,
     question_drawn: bool = False,
-    on_click: Callable[[], None] | Mapping[str, str] | Gesture | None = None,
+    on_click: Callable[[], None] | Gesture | None = None,
     caption: str = "",
     description: str = "",
     heading: str = "",
@@ -79,8 +78,7 @@ def draw_chart(
 ) -> None:
     """Draw a chart under its question (unless ``question_drawn`` says that the page has drawn it), with its downloads.
 
-    ``name`` is the files' name. ``on_click`` makes marks clickable: a callback, which reads the click with
-    ``read_clicked_mark``, or the kinds of the selection that a click chooses, each with the mark's field.
+    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``read_clicked_mark``.
     A line from the figure's alt text states what is seen. ``caption`` is the text under the chart, of which a click
     opens all but the first two sentences; in the report it follows ``description``, the page's other text about the
     chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not distinguish.
@@ -100,8 +98,6 @@ def draw_chart(
         key, table, options, keys_by_name, name, words, view_state.relative_address(), page_cautions(), sources, heading
     )
     chart_recorder.note_chart(chart)
-    if isinstance(on_click, Mapping):
-        on_click = partial(choose_clicked, key, on_click)
     gesture = on_click if isinstance(on_click, Gesture) else Gesture("", on_click)
     if presenting:
         _draw_presented(chart, gesture)
@@ -215,13 +211,6 @@ def read_clicked_mark(key: str) -> dict[str, str] | None:
 
     picked = find(key).read_pick(st.session_state[f"chart_{key}"].selection.points)
     return None if picked is None else expert_names.keys_of_mark(picked, st.session_state[f"names_{key}"])
-
-
-def choose_clicked(key: str, fields: Mapping[str, str]) -> None:
-    """Callback of a click on the chart ``key``: choose the mark's ``fields`` of these kinds of the selection."""
-    if mark := read_clicked_mark(key):
-        for kind, field in fields.items():
-            selection.choose_value(kind, mark[field])
 
 
 def read_boxes(key: str) -> list[dict[str, Any]]:

@@ -70,6 +70,13 @@ def draw_unmeasured(runs: Sequence[Run]) -> None:
     put_back_panel.draw_panel(run, tensor, "drift")
 
 
+def choose_cell() -> None:
+    """Callback of a click: set the pickers to the cell's task and tensor."""
+    if cell := chart_view.read_clicked_mark("drift_layers"):
+        selection.choose_value(address.TENSOR, cell["tensor"])
+        selection.choose_value(address.EXPERT, cell["task"])
+
+
 def pick_kind() -> str:
     """Draw the picker of one of ``measurements.TENSOR_KINDS``; returns its label."""
     return str(
@@ -93,8 +100,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: MeasuredRuns)
     with picture:
         name, rows = f"drift_layers_{run.id[:8]}", measurements.tensors_of_kind(table, kind)
         chart_view.draw_chart(
-            "drift_layers", rows, name=name, value=value, selected=(task, tensor),
-            on_click={address.TENSOR: "tensor", address.EXPERT: "task"},
+            "drift_layers", rows, name=name, on_click=choose_cell, value=value, selected=(task, tensor),
             caption=f"{ISOLATED_NOTE} {_origin_in_words(run, measurement)}", sources=[run],
         )  # fmt: skip
     if tensor:
