@@ -259,9 +259,5 @@ def router_confusion(table: pd.DataFrame) -> Picture:
             type="line", x0=-0.5, x1=len(experts) - 0.5, y0=in_domain_count - 0.5, y1=in_domain_count - 0.5, line=line
         )
     words = f"The expert with the most weight for the images of {plural(len(tasks), 'data set')}."
-    return Picture(
-        fig,
-        words + describe_extreme(table, "share", SUREST_SENTENCE),
-        matrix.matrix_height(fig, len(tasks)),
-        zoom_key=str(len(tasks)),
-    )
+    words += describe_extreme(table, "share", SUREST_SENTENCE)
+    return Picture(fig, words, matrix.matrix_height(fig, len(tasks)), zoom_key=str(len(tasks)))

@@ -69,12 +69,8 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL) -> Pict
         words += " Nothing has been measured yet."
     picture = heat_maps.heat_map(table, "row", "points", POINTS_SCALE, CHANGE_HOVER, selected, alt=words)
     rows = distinct_names(table["row"])
-    faded = (
-        tensor_columns.TensorColumns.from_table(table)
-        .complete_cells(table, "row", rows)["faded"]
-        .to_numpy(np.uint8)
-        .reshape(len(rows), -1)
-    )
+    complete = tensor_columns.TensorColumns.from_table(table).complete_cells(table, "row", rows)
+    faded = complete["faded"].to_numpy(np.uint8).reshape(len(rows), -1)
     shade = heatmap(
         z=faded, zmin=0, zmax=1, colorscale=FADE_COLORS, showscale=False, ygap=1, name="No significant difference",
         hoverinfo="skip",

@@ -252,19 +252,14 @@ def storage(table: pd.DataFrame) -> Picture:
     names = ["<br>".join(map(safe_text, own_lines)) or "\xa0" for own_lines in lines]
     fig.update_yaxes(**axes.name_axis("Run", names, down=True) | {"ticktext": names, "fixedrange": False})
     legend = {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
-    margin = {
-        "t": 58,
-        "b": 56,
-        "l": axes.names_width(line for own_lines in lines for line in own_lines or [" "]) + 40,
-        "r": 64,
-    }
+    left = axes.names_width(line for own_lines in lines for line in own_lines or [" "]) + 40
+    margin = {"t": 58, "b": 56, "l": left, "r": 64}
     fig.update_layout(barmode="overlay", legend=legend | {"tracegroupgap": 0}, margin=margin)
     words = f"{plural(sums['run'].nunique(), 'run')}."
     for account in accounts:
         own_lines = sums[sums["account"] == account]
-        words += describe_extreme(own_lines, "bytes", LEAST_SENTENCE, smallest=True, **TEXT_FORMATS) + describe_extreme(
-            own_lines, "bytes", MOST_SENTENCE, **TEXT_FORMATS
-        )
+        words += describe_extreme(own_lines, "bytes", LEAST_SENTENCE, smallest=True, **TEXT_FORMATS)
+        words += describe_extreme(own_lines, "bytes", MOST_SENTENCE, **TEXT_FORMATS)
     return Picture(fig, words, len(runs) * rows.row + 114)
 
 
@@ -275,15 +270,8 @@ def _sum_accounts(table: pd.DataFrame) -> pd.DataFrame:
         parts = (
             hover_texts(account_rows, "<br>   {part} {bytes:mib} MiB", **TEXT_FORMATS) if len(account_rows) > 1 else []
         )
-        rows.append(
-            (
-                run,
-                account_rows["label"].iloc[-1],
-                account,
-                account_rows["bytes"].to_numpy(np.float64).sum(),
-                "".join(parts),
-            )
-        )
+        size = account_rows["bytes"].to_numpy(np.float64).sum()
+        rows.append((run, account_rows["label"].iloc[-1], account, size, "".join(parts)))
     return pd.DataFrame(rows, columns=["run", "label", "account", "bytes", "parts"])
 
 

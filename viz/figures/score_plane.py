@@ -305,18 +305,8 @@ def _draw_marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
             theme.edge(0.8) if mark_style in (RISING_STYLE, FALLING_STYLE) else {"color": mark_style.color, "width": 2}
         )
         if chosen.any():
-            marker = {"size": 11, "line": line}
-            traces.append(
-                plane.marks(
-                    plotted[chosen],
-                    mark_style,
-                    CHANGE_HOVER,
-                    INTERVAL_COLOR,
-                    name=name,
-                    legendgroup=name,
-                    marker=marker,
-                )
-            )
+            fields = {"name": name, "legendgroup": name, "marker": {"size": 11, "line": line}}
+            traces.append(plane.marks(plotted[chosen], mark_style, CHANGE_HOVER, INTERVAL_COLOR, **fields))
     return traces
 
 

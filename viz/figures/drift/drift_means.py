@@ -234,8 +234,6 @@ def drift_altered(table: pd.DataFrame) -> Picture:
 def _describe_losses(table: pd.DataFrame) -> str:
     ends = table.groupby("exemplars")[["altered", "lost"]].mean().reset_index().iloc[[0, -1]]
     first = "{lost:percent} with {exemplars} exemplars per task, of which {altered:percent}"
-    words = (
-        hover_texts(ends, first)[0],
-        hover_texts(ends, "{lost:percent} with {exemplars}, of which {altered:percent}")[1],
-    )
+    last = "{lost:percent} with {exemplars}, of which {altered:percent}"
+    words = hover_texts(ends, first)[0], hover_texts(ends, last)[1]
     return "Accuracy lost by merging whole weights: {} by altering the pretrained weights; {}.".format(*words)
