@@ -75,6 +75,11 @@ def id_ood_scatter(
     one of the scores is left out, and a note counts these rows. Runs that are ``pinned`` have the color and symbol of
     their position there.
     """
+    return _draw_runs(table, selected, arrows, pinned)
+
+
+def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs, pinned: Sequence[str] = ()) -> Picture:
+    """The picture of ``id_ood_scatter``."""
     _check_table(table)
     plotted, left_out = plane.split_complete(table)
     plane.require_rows(plotted, left_out)
@@ -185,8 +190,7 @@ def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Pict
     labeled = table.assign(
         label=[START_PREFIX * starts + str(label) for starts, label in zip(is_start, table["label"], strict=True)]
     )
-    picture = id_ood_scatter.render(labeled, selected=selected, arrows=pairs)
-    return picture._replace(alt=_describe_arrows(table, pairs))
+    return _draw_runs(labeled, selected, pairs)._replace(alt=_describe_arrows(table, pairs))
 
 
 def _find_pairs(table: pd.DataFrame) -> list[tuple[str, str]]:
