@@ -93,7 +93,7 @@ def _draw_in_turn(sections: Sections) -> None:
     with hand_area, contextlib.suppress(StoreError):
         hand_panel.draw_panel()
     with job_area:
-        from app.views.report import storage_notice as report_notice
+        from app.views.report import stored_reports
         from app.views.runs import damaged_results
         from app.widgets import selection_pickers
         from app.widgets.jobs.tray import draw_tray
@@ -101,7 +101,7 @@ def _draw_in_turn(sections: Sections) -> None:
         with contextlib.suppress(StoreError):  # there is no store, as the page itself reports
             benchmark_badge.draw_badge()
             damaged_results.draw_notices()
-            report_notice.draw_notice()
+            stored_reports.draw_problem(st.caption)  # in the sidebar of every page
             draw_tray()
             selection_pickers.draw_not_shown()  # the chosen tensor, expert or image, if the page does not show it
     with contextlib.suppress(StoreError):

@@ -22,9 +22,8 @@ from viz.figure_text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-MARKUP_PATTERN = re.compile(
-    r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]"
-)  # what ``plain_text`` replaces
+# What ``plain_text`` replaces.
+MARKUP_PATTERN = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")
 SENTENCE_END = re.compile(
     r"(?<!\bEq)(?<!\bEqs)(?<!\bFig)(?<!\bFigs)(?<!\bvs)[.!?]\)? +(?=[^\W\d_]* ?= |[A-ZΑ-Ω0-9λ†‡◇●*:\[“])"
 )
@@ -41,9 +40,8 @@ TEST_DATA_WORDS = {  # origin of test data -> words
     "exemplars": "training images",
 }
 MINUS = "\N{MINUS SIGN}"
-TITLE_CORRECTIONS = {
-    "Handwriting digits": "Handwritten digits"
-}  # titles in stored files, whose digests must not change
+# Titles in stored files, whose digests must not change.
+TITLE_CORRECTIONS = {"Handwriting digits": "Handwritten digits"}
 
 
 def safe_text(text: object, limit: int = 80) -> str:

@@ -19,13 +19,8 @@ from viz.dark_ground import to_dark_ground
 from viz.drawing import Picture
 from viz.figure_text import clean_text, identifier
 
-TENSOR_COLUMNS = (
-    "tensor",
-    "order",
-    "section",
-    "role",
-    "part",
-)  # columns: the tensor of a row, and its position in the model
+# Columns: the tensor of a row, and its position in the model.
+TENSOR_COLUMNS = ("tensor", "order", "section", "role", "part")
 
 Names = list[str] | None  # the full ordered list that fixes colors; if None, the table's names
 # Columns of names, which may be numbers.

@@ -9,15 +9,8 @@ from collections.abc import Iterable, Sequence
 
 MAX_CHARACTERS = 80
 ROLE_WORDS = {"shift": "bias"}  # words for roles whose key in tables and recipes is not common
-_HIDDEN_CATEGORIES = {
-    "Cc",
-    "Cf",
-    "Cs",
-    "Co",
-    "Cn",
-    "Zl",
-    "Zp",
-}  # control, bidi and zero-width, surrogates, unassigned, separators
+# Control, bidi and zero-width, surrogates, unassigned, separators.
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 def clean_text(text: object, limit: int = MAX_CHARACTERS) -> str:

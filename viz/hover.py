@@ -95,9 +95,8 @@ def describe_extremes(
     table: pd.DataFrame, value: str, template: str, **formats: Callable[[Any], str]
 ) -> tuple[str, str]:
     """The template filled with the row of the largest number, and with that of the least."""
-    return describe_extreme(table, value, template, False, **formats), describe_extreme(
-        table, value, template, True, **formats
-    )
+    most, least = (describe_extreme(table, value, template, smallest, **formats) for smallest in (False, True))
+    return most, least
 
 
 def _format_values(format: str, values: list[Any], formats: Mapping[str, Callable[[Any], str]]) -> list[str]:

@@ -49,9 +49,8 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
     shifted in the picture; ``without_positions`` leaves out positions that have no meaning;
     ``after_picks`` are the names of numbers that follow the picks in the customdata.
     """
-    maps = {
-        _axis_names(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"
-    }  # the lowest map counts
+    # The lowest map counts.
+    maps = {_axis_names(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"}
     rows: list[Row] = []
     for trace in figure.data:
         if trace.type == "heatmap":
@@ -168,20 +167,13 @@ def _list_band_ends(figure: go.Figure, trace: Any) -> list[Row]:
     half = len(trace.x) // 2
     xs, low = _step_middles(trace, np.asarray(trace.x[:half], np.float64), np.asarray(trace.y[:half], np.float64))
     _, high = _step_middles(trace, xs, np.asarray(trace.y[::-1][:half], np.float64))
-    names = (MARK_COLUMN, x.name, f"{y.name}, low", f"{y.name}, high")
     return [
-        dict(
-            zip(
-                names,
-                (
-                    f"{_strip_markup(trace.name)}, band",
-                    x.displayed_value(position),
-                    y.to_axis_units(lowest),
-                    y.to_axis_units(highest),
-                ),
-                strict=True,
-            )
-        )
+        {
+            MARK_COLUMN: f"{_strip_markup(trace.name)}, band",
+            x.name: x.displayed_value(position),
+            f"{y.name}, low": y.to_axis_units(lowest),
+            f"{y.name}, high": y.to_axis_units(highest),
+        }
         for position, lowest, highest in zip(xs, low, high, strict=True)
     ]
 
@@ -197,11 +189,9 @@ def _list_cells(figure: go.Figure, trace: Any) -> list[Row]:
     """The cells of a map that takes no clicks."""
     x, y = _find_axes(figure, trace)
     grid = np.asarray(trace.z, np.float64)
-    cells = [(row, column) for row in range(len(grid)) for column in range(grid.shape[1])]
-    xs, ys = (
-        np.arange(count) if position is None else position
-        for position, count in ((trace.x, grid.shape[1]), (trace.y, len(grid)))
-    )
+    has_texts = trace.text is not None and trace.hoverinfo != "skip"
+    xs: Any = np.arange(grid.shape[1]) if trace.x is None else trace.x
+    ys: Any = np.arange(len(grid)) if trace.y is None else trace.y
     return [
         {
             MARK_COLUMN: _strip_markup(trace.name),
@@ -209,12 +199,8 @@ def _list_cells(figure: go.Figure, trace: Any) -> list[Row]:
             y.name: y.displayed_value(ys[row]),
         }
         | _read_cell(trace, column, row)
-        | (
-            {}
-            if trace.text is None or trace.hoverinfo == "skip"
-            else {TEXT_COLUMN: _strip_markup(trace.text[row][column])}
-        )
-        for row, column in cells
+        | ({TEXT_COLUMN: _strip_markup(trace.text[row][column])} if has_texts else {})
+        for row, column in np.ndindex(grid.shape)
     ]
 
 

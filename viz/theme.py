@@ -33,13 +33,8 @@ SEQUENTIAL, DIVERGING = get_colorscale("Cividis"), get_colorscale("PuOr")
 RUN_A, RUN_B = "#E08214", "#8073AC"  # runs A and B: the two sides of the diverging scale
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
 GROUND, CLEAR = "white", "rgba(0,0,0,0)"
-OTHER_COLOR, REFERENCE, LEVEL_COLOR, BEFORE_COLOR, TIE_COLOR = (
-    "#999999",
-    "#8A94A3",
-    "#C7CED6",
-    "#C9CFD6",
-    "#F7F7F7",
-)  # grays: what has no color of its own, reference marks, curves of equal H, bars before pruning, no clear difference
+# Grays: what has no color of its own, reference marks, curves of equal H, bars before pruning, no clear difference.
+OTHER_COLOR, REFERENCE, LEVEL_COLOR, BEFORE_COLOR, TIE_COLOR = "#999999", "#8A94A3", "#C7CED6", "#C9CFD6", "#F7F7F7"
 BOTH_RIGHT, ONLY_A, ONLY_B, BOTH_WRONG = "#DCE6EF", "#FDD9A8", "#D5CFE6", "#E3E5E8"  # cells of images
 GLASS, SHADE, THICK_SHADE = "rgba(255,255,255,0.5)", "rgba(255,255,255,0.62)", "rgba(255,255,255,0.72)"
 CONTOUR, INTERVAL, FAILING = "rgba(31,41,51,0.55)", "rgba(95, 107, 122, 0.35)", "rgba(90,99,110,0.2)"
@@ -77,9 +72,8 @@ ROLE_COLORS: Mapping[str, str] = {
     "buffer": "#767676",
 }
 
-_COLOR_BAR = {
-    "colorbar": {"tickfont": {"size": SMALL_SIZE}, "title": {"font": {"size": SMALL_SIZE}}}
-}  # by default a title is larger
+# By default a title is larger.
+_COLOR_BAR = {"colorbar": {"tickfont": {"size": SMALL_SIZE}, "title": {"font": {"size": SMALL_SIZE}}}}
 
 TEMPLATE = go.layout.Template(
     data={"heatmap": [_COLOR_BAR], "contour": [_COLOR_BAR]},
@@ -146,11 +140,8 @@ def mark_styles(names: Sequence[str]) -> MarkStyles:
     )
 
 
-def config(name: str, format: str = "svg", clicks: bool = False, camera: bool = True) -> dict[str, Any]:
-    """Settings of the chart's tool bar.
-
-    They fix the name and the ``format`` of saved pictures; with ``clicks`` there are no selection tools.
-    """
+def config(name: str, clicks: bool = False, camera: bool = True) -> dict[str, Any]:
+    """Settings of the chart's tool bar with the name of saved pictures; with ``clicks`` without selection tools."""
     remove = ["autoScale2d", *([] if camera else ["toImage"])]
     if clicks:
         remove += ["select2d", "lasso2d"]  # with either active, plotly drops single clicks
@@ -159,7 +150,7 @@ def config(name: str, format: str = "svg", clicks: bool = False, camera: bool = 
         "showSendToCloud": False,  # no figure leaves this machine
         "responsive": True,
         "modeBarButtonsToRemove": remove,
-        "toImageButtonOptions": {"format": format, "filename": file_name(name)},
+        "toImageButtonOptions": {"format": "svg", "filename": file_name(name)},
     }
 
 
@@ -237,6 +228,11 @@ def tint(color: str, opacity: float) -> str:
     """A color written as #RRGGBB, less than opaque."""
     red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def stripes(shape: str) -> dict[str, Any]:
+    """The pattern of a filled bar in addition to its color, so that a gray print stays readable."""
+    return {"shape": shape, "fgcolor": GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
 
 
 def edge(width: float = 1) -> dict[str, Any]:

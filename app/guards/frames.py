@@ -15,12 +15,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 FRAMES_SETTING = "MERGESCOPE_FRAMES"
-LOCAL_ORIGINS = (
-    "'self'",
-    "http://localhost:*",
-    "http://127.0.0.1:*",
-    "file:",
-)  # slides and course pages on the same machine
+# Slides and course pages on the same machine.
+LOCAL_ORIGINS = ("'self'", "http://localhost:*", "http://127.0.0.1:*", "file:")
 ORIGIN = re.compile(r"https?://(\*\.)?[A-Za-z0-9.-]+(:(\d{1,5}|\*))?")
 WRONG_ORIGIN = (
     "{} names {!r}, which is not an origin. Expected origins separated by spaces, such as https://course.example.edu, "

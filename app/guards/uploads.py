@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 UPLOAD_PATH = "/_stcore/upload_file/"  # followed by session and file; a server may have a base path before it
-MAX_SESSION_FILES, MAX_TOTAL_FILES = (
-    2,
-    4,
-)  # how many of the largest files (server.maxUploadSize) may be in memory at a time
+# How many of the largest files (server.maxUploadSize) may be in memory at a time.
+MAX_SESSION_FILES, MAX_TOTAL_FILES = 2, 4
 NO_UPLOADS = "This server takes no uploads.\n"
 NO_LENGTH = "An upload must state its length.\n"
 NO_ROOM = "There is no room for this file: {}. Remove other uploads, or try again in a few minutes.\n"

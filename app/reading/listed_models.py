@@ -65,10 +65,6 @@ class ListedModels:
         """Readable files that do not come with the benchmark."""
         return [pair for pair in self.readable if not is_bundled(pair[0])]
 
-    def find_file(self, reference: str) -> RecognizedEntry | None:
-        """The entry of a reference with its facts; None if it is not listed."""
-        return next((pair for pair in self.inspected if pair[0].reference == reference), None)
-
 
 def is_local() -> bool:
     """Whether only this machine's user reaches the app, so that paths may be typed."""
@@ -232,12 +228,9 @@ def base_models(files: ListedModels, model_groups: Sequence[ModelGroup]) -> dict
 
 def _folder_in_words(entry: CatalogEntry) -> str:
     """The folder of an entry as the table shows it; the benchmark's name for models of the user's own benchmark."""
-    is_own_benchmark = is_bundled(entry) and benchmark_choice.benchmark_folder() != settings.BUNDLED_FOLDER
-    return (
-        benchmark_choice.benchmark_title(benchmark_choice.benchmark_folder())
-        if is_own_benchmark
-        else entry.listed_path.rpartition("/")[0]
-    )
+    if is_bundled(entry) and not benchmark_choice.is_bundled():
+        return benchmark_choice.benchmark_title(benchmark_choice.benchmark_folder())
+    return entry.listed_path.rpartition("/")[0]
 
 
 @st.cache_resource(show_spinner=False)

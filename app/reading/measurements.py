@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -163,20 +162,10 @@ def _loss_spread_cached(
         if scores is None or not experts:
             continue
         losses = accuracy_lost(scores, experts)
-        worst = str(losses.idxmax()) if len(losses) else ""
+        worst = task_titles.get(str(losses.idxmax()), "") if len(losses) else ""
         n = int(scores[scores["task"].isin(list(losses.index))]["n"].sum())
-        largest_drop = float(losses.max()) if len(losses) else math.nan
-        rows.append(
-            (
-                run.name,
-                100 * accuracy_spread(losses),
-                100 * losses.mean(),
-                task_titles.get(worst, ""),
-                100 * largest_drop,
-                len(losses),
-                n,
-            )
-        )
+        spread, mean, largest_drop = 100 * accuracy_spread(losses), 100 * losses.mean(), 100 * losses.max()
+        rows.append((run.name, spread, mean, worst, largest_drop, len(losses), n))
     return pd.DataFrame(rows, columns=["run", "spread", "mean", "worst", "largest_drop", "tasks", "n"])
 
 

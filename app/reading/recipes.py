@@ -86,11 +86,9 @@ def estimate_recipe(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
 
 def estimate_recipes(recipes: Sequence[Recipe], stored: Sequence[Run]) -> list[Estimate]:
     """``estimate_recipe`` for several recipes; shared files are opened once."""
-    runs_known, benchmark_digest, device = (
-        ",".join(run.id for run in stored),
-        page_data.current_digest(),
-        page_data.job_queue().device,
-    )
+    runs_known = ",".join(run.id for run in stored)
+    benchmark_digest = page_data.current_digest()
+    device = page_data.job_queue().device
     files: dict[object, str] = {}  # their states by references, each as one text, which a cache hashes at once
     estimates = []
     for recipe in recipes:

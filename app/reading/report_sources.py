@@ -15,7 +15,7 @@ from app.session import benchmark_choice as session_benchmark
 from merging.base import settings
 from merging.base.errors import MergingError
 from merging.base.files.plain_yaml import read_plain_yaml, write_yaml
-from merging.base.text import duration_text, size_text
+from merging.base.text import duration_text
 from merging.models.model_references import EXPERTS
 from merging.study.runs.run import PRECOMPUTED, Run
 from viz.report.report_contents import Report, ReportView, Source
@@ -34,7 +34,7 @@ NO_SEED = "none, because nothing in it is random"
 def add_view(view: ReportView, sources: Sequence[Source], chart_key: str) -> None:
     """Add a view to the report, or note why it cannot be added; the note appears at the button ``chart_key``."""
     draft, size = report_keeper.current_report(), view_size(view)
-    if refusal := draft.refusal(size, (size_text(size), size_text(draft.size + size))):
+    if refusal := draft.refusal(size):
         draft.refused[chart_key] = refusal
     else:
         draft.add(view, size, sources)
@@ -87,10 +87,8 @@ def make_source(run_or_sweep: Run | Sweep) -> Source:
     if not isinstance(run_or_sweep, Run):
         from app.reading import sweeps  # loads torch, which Home does not need
 
-        facts, digests = (
-            tuple(_list_sweep_facts(sweeps.sweep_results(run_or_sweep))),
-            _label_digests(*sweeps.input_digests(run_or_sweep)),
-        )
+        facts = tuple(_list_sweep_facts(sweeps.sweep_results(run_or_sweep)))
+        digests = _label_digests(*sweeps.input_digests(run_or_sweep))
         return Source(
             run_or_sweep.id,
             "Sweep",

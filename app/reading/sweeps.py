@@ -150,9 +150,8 @@ class _CachedSweep:
         self.labels: list[str] = []
         self.shown: dict[int, _ShownPoint | None] = {}  # by index in that order; None: the point has no tasks to show
         self.latest: SweepResults | None = None
-        self.changes = self.made_at = self.make_seconds = (
-            0.0  # of ``latest``: count of changes, when it was made, and how long that took (seconds)
-        )
+        # Of ``latest``: count of changes, when it was made, and how long that took (seconds).
+        self.changes = self.made_at = self.make_seconds = 0.0
 
     def is_too_early(self) -> bool:
         """Whether it is too early to make the results again: that may take about a tenth of the time."""
@@ -169,7 +168,8 @@ def sweep_results(sweep: Sweep) -> SweepResults:
         (latest := cached.latest) is not None
         and latest.sweep == sweep
         and cached.is_too_early()
-        and _is_computing(sweep)
+        and (job := sweep_job(sweep)) is not None
+        and job.is_live  # points are being computed, so that new ones may appear a little later
     ):
         return latest
     started, points, changes = time.monotonic(), cached.points.read_points(), cached.points.changes
@@ -198,11 +198,6 @@ def _find_cached_sweep(sweep: Sweep) -> _CachedSweep:
         ):
             _cached_sweeps.popitem(last=False)
     return cached
-
-
-def _is_computing(sweep: Sweep) -> bool:
-    """Whether points are still being computed, so that new ones may appear a little later."""
-    return (job := sweep_job(sweep)) is not None and job.is_live
 
 
 def _collect_results(sweep: Sweep, cached: _CachedSweep, points: Mapping[str, Point]) -> SweepResults:
@@ -300,11 +295,6 @@ def sweep_title(sweep: Sweep) -> str:
         return f"Plane of {first} and {second}"
     varied = " × ".join(label.partition(": ")[2] or label for label in sweep.labels)
     return f"{varied[:1].upper()}{varied[1:]} of {names}{remaining}"
-
-
-def value_or_in_domain(sweep: Sweep, score: str) -> str:
-    """``score``, or the in-domain accuracy for a plane, which has no tasks out of domain."""
-    return "in_domain" if sweep.kind == PLANE else score
 
 
 def images_note(results: SweepResults) -> str:

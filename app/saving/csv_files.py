@@ -22,9 +22,8 @@ BUTTON_HELP = {
     "Data (CSV)": "The chart's numbers: a row for each mark.",
     "Table (CSV)": "All columns of the table behind the chart.",
 }
-SOURCE_COLUMN = (
-    "source"  # a column with the line of provenance in its first row, because readers of CSV expect no comments
-)
+# A column with the line of provenance in its first row, because readers of CSV expect no comments.
+SOURCE_COLUMN = "source"
 
 
 def draw_csv_buttons(chart: ShownChart, key_suffix: str = "") -> None:

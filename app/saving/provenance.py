@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 4  # runs or sweeps; the others are counted
 CHOOSING_SPLIT = "choosing"
-COUNT_WORDS = {
-    "n": "n = {}",
-    "n_in": "n = {} in domain",
-    "n_out": "n = {} out of domain",
-}  # columns with numbers of images
+# Columns with numbers of images.
+COUNT_WORDS = {"n": "n = {}", "n_in": "n = {} in domain", "n_out": "n = {} out of domain"}
 
 
 def provenance_line(chart: ShownChart) -> str:
@@ -32,10 +29,8 @@ def provenance_line(chart: ShownChart) -> str:
 
     It names the part of the test sets that the caption names first.
     """
-    table, sources = (
-        chart.table,
-        report_sources.shown_sources(chart.table, chart.options, chart.sources, chart.view_address),
-    )
+    table = chart.table
+    sources = report_sources.shown_sources(chart.table, chart.options, chart.sources, chart.view_address)
     splits_by_part = {samples.scored_part(split): split for split in (CHOOSING_SPLIT, page_data.SCORED_SPLIT)}
     part = re.search(rf"\b(?:{'|'.join(splits_by_part)})\b", chart.caption, re.IGNORECASE)
     sampling = samples.sampling_in_words(splits_by_part[part[0].casefold()]) if part else ""

@@ -155,9 +155,7 @@ def main() -> None:
     for sentence in compare_recipes.incomparable_in_words(a, b):
         page_parts.draw_caution(sentence)
     draw_recipe_lines(pair)
-    view = st.segmented_control(
-        "Compare", VIEWS, default="scores", key=address.COMPARE_VIEW, bind=address.BIND, required=True
-    )
+    view = page_parts.pick_button("Compare", VIEWS, address.COMPARE_VIEW)
     if not pair.is_reference:
         network_panel.draw_panel(a, ("moved", "kept_share"), other_run=b)
     VIEWS[view](pair)

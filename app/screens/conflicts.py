@@ -36,22 +36,16 @@ def draw_experts(run: Run) -> None:
     st.markdown(f"{plural(len(run.experts), 'expert')}: {names}. This page does not depend on how the run merges them.")
 
 
-def choose_first_run(runs: list[Run]) -> Run | None:
-    """The first run of the page: one of the library with the most experts, if there is one."""
-    return max(runs, key=lambda run: (bool(page_data.library_title(run)), len(run.experts)), default=None)
-
-
 def main() -> None:
     """The chosen view of the chosen experts."""
     runs = page_data.list_merges(page_data.stored_runs())
-    view = st.segmented_control(
-        "View", (*VIEWS, *BENCHMARK_VIEWS), default=next(iter(VIEWS)), key=address.CONFLICTS_VIEW, bind=address.BIND,
-        required=True,
-    )  # fmt: skip
+    view = page_parts.pick_button("View", (*VIEWS, *BENCHMARK_VIEWS), address.CONFLICTS_VIEW)
     if view in BENCHMARK_VIEWS:
         BENCHMARK_VIEWS[view]()
         return
-    if (picked := run_picker.pick_run(runs, choose_first_run(runs), "Experts of", draw_experts)) is None:
+    # The first run of the page is one of the library with the most experts, if there is one.
+    first = max(runs, key=lambda run: (bool(page_data.library_title(run)), len(run.experts)), default=None)
+    if (picked := run_picker.pick_run(runs, first, "Experts of", draw_experts)) is None:
         return
     run, _ = picked
     if len(run.experts) < 2:

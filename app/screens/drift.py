@@ -16,14 +16,12 @@ from app.widgets.panels import network_panel
 from merging.study.runs.run import Run
 
 # RESTORING: tensors of the merged model are put back to pretrained; CASES: the two extremes of LOT's theory.
-DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT = (
-    "by depth",
-    "layer by layer",
-    "put back",
-    "two extreme cases",
-    "exemplars",
-    "what CAT removes",
-)
+DEPTH = "by depth"
+LAYERS = "layer by layer"
+RESTORING = "put back"
+CASES = "two extreme cases"
+EXEMPLARS = "exemplars"
+CAT = "what CAT removes"
 MAX_FIRST_RUNS = 6  # runs shown at first if fewer than two runs have a preset in ``FIRST_PRESETS``
 FIRST_PRESETS = ("weight_averaging", "task_arithmetic", "ties", "task_arithmetic_lwptv", "cat", "lot")  # presets
 FIRST_QUANTITIES = {  # of the map above each view, the first one that is stored
@@ -94,14 +92,7 @@ def main() -> None:
     """The chosen view."""
     stored = page_data.stored_runs()
     runs = page_data.clip_runs(stored)
-    view = st.segmented_control(
-        "View",
-        (DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT),
-        default=DEPTH,
-        key=address.DRIFT_VIEW,
-        bind=address.BIND,
-        required=True,
-    )
+    view = page_parts.pick_button("View", (DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT), address.DRIFT_VIEW)
     if view == CASES:
         lot_cases.draw_cases()
     elif view == EXEMPLARS:

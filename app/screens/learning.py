@@ -79,9 +79,7 @@ def main() -> None:
     available_views = [name for name, tables in VIEW_TABLES.items() if tables & learning.list_table_names(run)]
     if fresh or address.LEARNING_VIEW not in {*st.session_state, *st.query_params}:
         st.session_state[address.LEARNING_VIEW] = available_views[0]
-    chosen = st.segmented_control(
-        "View", list(VIEW_TABLES), default=COEFFICIENTS, key=address.LEARNING_VIEW, bind=address.BIND, required=True
-    )
+    chosen = page_parts.pick_button("View", VIEW_TABLES, address.LEARNING_VIEW)
     network_panel.draw_panel(run, ("coefficient", "moved"))
     draw_view(run, chosen, available_views, [run for run in learned if page_data.belongs_to_benchmark(run)], stored)
 

@@ -44,7 +44,7 @@ def draw_method_pickers(matching: Sequence[Method], chosen: str) -> None:
             st.session_state[widget] = chosen if chosen in keys else None
             st.pills(
                 f"**{title}**: {meaning}", keys, format_func=titles.get, key=widget,
-                on_change=view_state.pick_method_from, args=(widget,),
+                on_change=view_state.pick_available_from, args=(address.METHOD, widget),
             )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ methods = registry.list_methods()  # loads torch, after the heading is on the pa
 stored = page_data.stored_runs()
 runs = page_data.scored_runs(stored)
 keys = [method.key for method in methods]
-chosen, missing = view_state.resolve_method(keys, DEFAULT_MERGE)
+chosen, missing = view_state.resolve_available(address.METHOD, keys, DEFAULT_MERGE)
 if missing:
     hint = page_text.safe_text(did_you_mean(missing, keys))
     st.warning(f"There is no method named “{page_text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")

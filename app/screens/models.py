@@ -34,10 +34,7 @@ def draw_benchmark() -> None:
     items, folders = model_files.list_names(benchmark_form.read_typed_path())
     benchmark_picker.draw_chooser(folders)
     benchmark_form.draw_make_again()
-    source = st.segmented_control(
-        "Another benchmark", (OWN_IMAGES, PUBLISHED), default=OWN_IMAGES, key=address.BENCHMARK_SOURCE,
-        bind=address.BIND, required=True,
-    )  # fmt: skip
+    source = page_parts.pick_button("Another benchmark", (OWN_IMAGES, PUBLISHED), address.BENCHMARK_SOURCE)
     if source == PUBLISHED:
         published_experiments.draw_experiments()
     else:
@@ -56,5 +53,4 @@ VIEWS = {
     RUNS: lambda: run_list.draw_runs(page_data.stored_runs()),
     STORAGE: lambda: disk_usage.draw_usage(page_data.store().list_runs()),
 }
-view = st.segmented_control("Show", VIEWS, default=MODELS, key=address.MODELS_VIEW, bind=address.BIND, required=True)
-VIEWS[view]()
+VIEWS[page_parts.pick_button("Show", VIEWS, address.MODELS_VIEW)]()

@@ -65,11 +65,9 @@ def draw_fields() -> None:
 
 def draw_download() -> None:
     """The download, disabled if the report contains private names or folders."""
-    draft, report, private_words = (
-        report_keeper.current_report(),
-        report_sources.finish_report(),
-        report_sources.private_words(),
-    )
+    draft = report_keeper.current_report()
+    report = report_sources.finish_report()
+    private_words = report_sources.private_words()
     problem = check_privacy()
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.download_button(
@@ -110,7 +108,7 @@ page_parts.draw_heading(
     "everything needed to compute the numbers again."
 )  # fmt: skip
 draft = report_keeper.current_report()
-stored_reports.draw_warning()
+stored_reports.draw_problem()
 if not draft.views:
     draw_empty()
 else:

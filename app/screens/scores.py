@@ -52,21 +52,15 @@ def draw_numbers(table: pd.DataFrame) -> None:
     )
     rows["label"] += page_text.look_up_names(table["adapts_on_test"], {True: " †"}, "")
     number = st.column_config.NumberColumn
-    st.dataframe(
-        rows,
-        hide_index=True,
-        column_config={
-            "label": st.column_config.TextColumn("Run", width=RUN_WIDTH, pinned=True),
-            "kind": st.column_config.TextColumn("Kind", width=kind),
-            **{key: number(title, width=width, format="%.1f%%") for key, (title, width) in PERCENT_COLUMNS.items()},
-            "n_in": number("n, in", width=COUNT_WIDTH, format="localized", help="Images of all in-domain data sets."),
-            "n_out": number(
-                "n, out", width=COUNT_WIDTH, format="localized", help="Images of all out-of-domain data sets."
-            ),
-            "run": st.column_config.TextColumn("Id", width=RUN_ID_WIDTH),
-        },
-        alt="Averages of every run with intervals",
-    )
+    columns = {
+        "label": st.column_config.TextColumn("Run", width=RUN_WIDTH, pinned=True),
+        "kind": st.column_config.TextColumn("Kind", width=kind),
+        **{key: number(title, width=width, format="%.1f%%") for key, (title, width) in PERCENT_COLUMNS.items()},
+        "n_in": number("n, in", width=COUNT_WIDTH, format="localized", help="Images of all in-domain data sets."),
+        "n_out": number("n, out", width=COUNT_WIDTH, format="localized", help="Images of all out-of-domain data sets."),
+        "run": st.column_config.TextColumn("Id", width=RUN_ID_WIDTH),
+    }
+    page_parts.draw_table(rows, "Averages of every run with intervals", columns, "auto")
     st.caption(
         f"{score_tables.describe_means()}{samples.sampling_sentence()} Norm. is accuracy relative to each task's "
         f"own expert."
@@ -91,11 +85,10 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
         page_parts.draw_caution(sentence, st.info)
     averages = score_tables.averages_table(runs, stored)
     sentence = score_tables.describe_averages(averages)
-    paper_claims = paper_line.claims_in_words("scores/runs")
+    claims = paper_line.claims_in_words("scores/runs")
     chart_view.draw_chart(
-        "id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper_claims}", sources=runs
+        "id_ood_scatter", averages, name="scores_in_out", description=sentence, claims=claims, sources=runs
     )
-    paper_line.draw_claims(paper_claims, runs)
     run_picker.draw_other_groups(groups)
     chart_view.draw_question("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
@@ -148,9 +141,7 @@ experiment_link.draw_link()
 if imported_runs := imported_chart.find_linked_runs(stored):
     imported_chart.draw_linked(imported_runs)
 elif scored := page_data.scored_runs(stored):
-    view = st.segmented_control(
-        "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.SCORES_VIEW, bind=address.BIND, required=True
-    )
+    view = page_parts.pick_button("View", (RUNS, PLUGIN, ABLATIONS), address.SCORES_VIEW)
     if view == PLUGIN:
         plugin_matrix.draw_view(scored, stored)
     elif view == ABLATIONS:

@@ -26,6 +26,7 @@ class Parameter:
     bound: bool = False
 
 
+MAP_PAGES = "Masks, Conflicts, Drift, Compare, Learning"
 ADDRESS = [
     # The selection
     Parameter(RUN := "run", "All", "The run in focus, the first in hand; on Compare, run A."),
@@ -38,14 +39,11 @@ ADDRESS = [
     Parameter(BENCHMARK := "benchmark", "All", "The benchmark, unless it is the server's."),
     # The network map
     Parameter(
-        NETWORK_QUANTITY := "network_quantity",
-        "Masks, Conflicts, Drift, Compare, Learning",
-        "The quantity that the map of the network shows.",
-        True,
+        NETWORK_QUANTITY := "network_quantity", MAP_PAGES, "The quantity that the map of the network shows.", True
     ),
     Parameter(
         NETWORK_AREAS := "network_areas",
-        "Masks, Conflicts, Drift, Compare, Learning",
+        MAP_PAGES,
         "Whether areas on the map of the network show numbers of scalars.",
         True,
     ),

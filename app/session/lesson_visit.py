@@ -30,9 +30,7 @@ class Visit:
 
 def current_visit() -> Visit:
     """The visit of this session."""
-    visit = st.session_state.get(_VISIT_KEY)
-    if not isinstance(visit, Visit):
-        visit = st.session_state[_VISIT_KEY] = Visit()
+    visit: Visit = st.session_state.setdefault(_VISIT_KEY, Visit())
     return visit
 
 

@@ -108,7 +108,5 @@ def write_painting(format_factors: Callable[[Factors], str]) -> str:
 
 def stored_draft() -> StoredDraft:
     """This session's draft in the store, for tables that are too long for the address."""
-    draft = st.session_state.get(_STORED_DRAFT_KEY)
-    if not isinstance(draft, StoredDraft):
-        draft = st.session_state[_STORED_DRAFT_KEY] = StoredDraft()
+    draft: StoredDraft = st.session_state.setdefault(_STORED_DRAFT_KEY, StoredDraft())
     return draft

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from app.session.report_draft import MAX_VIEWS, ReportDraft, StoredView
@@ -115,14 +114,13 @@ def _decode_view(
     if name in known_views:
         view = replace(known_views[name], **texts, sources=sources)
     else:
-        read_option_table = partial(_read_part, read_part, name)
+
+        def read_option_table(number: int) -> pd.DataFrame:
+            return read_table(read_part(_table_name(name, number)))
+
         options = _decode_options(entry["options"], read_option_table)
         view = ReportView(table=read_option_table(0), options=options, sources=sources, **texts)
     return StoredView(_check_type(entry["number"], int), name, view, _check_type(entry["size"], int))
-
-
-def _read_part(read_part: Callable[[str], bytes], name: str, number: int) -> pd.DataFrame:
-    return read_table(read_part(_table_name(name, number)))
 
 
 def _table_name(part: str, number: int) -> str:

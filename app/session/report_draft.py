@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from merging.base.text import size_text
 from viz.report.report_contents import Report, ReportView, Source
 
 if TYPE_CHECKING:
@@ -71,14 +72,14 @@ class ReportDraft:
                 return stored
         return None
 
-    def refusal(self, size: int, words: Sequence[str]) -> str:
-        """Why a view of that size cannot be added; empty if it can. ``words`` are its size and the total, as text."""
+    def refusal(self, size: int) -> str:
+        """Why a view of that size cannot be added; empty if it can."""
         if self.full:
             return FULL_MESSAGE
         if size > MAX_VIEW_BYTES:
-            return TOO_LARGE_MESSAGE.format(words[0], f"{MAX_VIEW_BYTES / 1e6:g} MB")
+            return TOO_LARGE_MESSAGE.format(size_text(size), f"{MAX_VIEW_BYTES / 1e6:g} MB")
         if self.size + size > MAX_REPORT_BYTES:
-            return NO_ROOM_MESSAGE.format(words[1], f"{MAX_REPORT_BYTES / 1e6:g} MB")
+            return NO_ROOM_MESSAGE.format(size_text(self.size + size), f"{MAX_REPORT_BYTES / 1e6:g} MB")
         return ""
 
     def add(self, view: ReportView, size: int, sources: Sequence[Source]) -> None:

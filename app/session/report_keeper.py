@@ -85,9 +85,7 @@ class ReportKeeper:
 
 def current_keeper() -> ReportKeeper:
     """The keeper of this session."""
-    keeper = st.session_state.get(_KEEPER_KEY)
-    if not isinstance(keeper, ReportKeeper):
-        keeper = st.session_state[_KEEPER_KEY] = ReportKeeper()
+    keeper: ReportKeeper = st.session_state.setdefault(_KEEPER_KEY, ReportKeeper())
     return keeper
 
 

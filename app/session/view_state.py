@@ -12,24 +12,18 @@ from app.session.draft import Draft
 from app.session.report_keeper import without_token
 from merging.base.files.short_digest import resolve_prefix
 
-_DRAFT_KEY, _WATCHED_RUN_KEY, _MODELS_KEY = "_draft", "_watched", "_models"
+_DRAFT_KEY, _WATCHED_RUN_KEY = "_draft", "_watched"
+# Keys of the chosen values that ``resolve_available`` finds, and of the chosen point.
+_MODELS_KEY, _SWEEP_KEY, _EDIT_KEY, _POINT_KEY = (f"_{key}" for key in (
+    address.MODELS, address.SWEEP, address.EDIT, address.POINT,
+))  # fmt: skip
 _MEASURED_RUN_KEY = "_measured_after"  # the watched run, if pages' measurements follow it
-_PAGE_KEY, _ENTERED_KEY, _METHOD_KEY, _SWEEP_KEY, _POINT_KEY, _EDIT_KEY = (
-    "_page",
-    "_entered",
-    "_method",
-    "_sweep",
-    "_point",
-    "_front",
-)
+_PAGE_KEY = "_page"
+_ENTERED_KEY = "_entered"
 _PICKED_PREFIX = "_picked_"
 _IMPLIED_KEY = "_implied"  # values that the page shows and the address leaves out
-DISPLAY_KEYS = (
-    address.PRESENTATION,
-    address.FRAME,
-    address.CONTROLS,
-    address.BACKGROUND,
-)  # parameters of presentation, not of content
+# Parameters of presentation, not of content.
+DISPLAY_KEYS = (address.PRESENTATION, address.FRAME, address.CONTROLS, address.BACKGROUND)
 LINK_COLORS = {False: "#0B6AA8", True: "#6DB3E3"}  # the color of links and of focus on a light and on a dark ground
 
 
@@ -110,13 +104,26 @@ def view_query() -> dict[str, str]:
     return without_token(implied_query() | st.query_params.to_dict())
 
 
-def _resolve_available(key: str, session_key: str, available: Sequence[str], first: str) -> tuple[str, str]:
+def resolve_available(key: str, available: Sequence[str], first: str) -> tuple[str, str]:
     """The value from the link or the session, else ``first``; and the requested value if it is not available."""
+    session_key = f"_{key}"
     requested = resolve_prefix(value_from_link(key) or st.session_state.get(session_key) or first, available)
     chosen = requested if requested in available else first
     st.session_state[session_key] = chosen
     write_parameter(key, chosen)
     return chosen, "" if requested in available else requested
+
+
+def pick_available(key: str, value: str) -> None:
+    """Show this value from now on; see ``resolve_available``."""
+    st.session_state[f"_{key}"] = value
+    write_parameter(key, value)
+
+
+def pick_available_from(key: str, widget: str) -> None:
+    """Callback of a picker: show the value of the widget; a second click on the same value changes nothing."""
+    if value := st.session_state[widget]:
+        pick_available(key, value)
 
 
 def resolve_value(key: str, available: Sequence[str], first: str) -> str:
@@ -144,29 +151,12 @@ def resolve_set(set_ids: Sequence[str]) -> tuple[str, str]:
 
     The second text is the requested set if it does not exist, else empty.
     """
-    return _resolve_available(address.MODELS, _MODELS_KEY, set_ids, "")
+    return resolve_available(address.MODELS, set_ids, "")
 
 
 def pick_set(set_id: str) -> None:
     """Merge the models of this set from now on."""
     st.session_state[_MODELS_KEY] = set_id
-
-
-def resolve_method(methods: Sequence[str], first: str) -> tuple[str, str]:
-    """The method from the link or the session, else ``first``; and the requested method if it does not exist."""
-    return _resolve_available(address.METHOD, _METHOD_KEY, methods, first)
-
-
-def pick_method(key: str) -> None:
-    """Show this method from now on."""
-    st.session_state[_METHOD_KEY] = key
-    write_parameter(address.METHOD, key)
-
-
-def pick_method_from(widget: str) -> None:
-    """Callback of a picker of methods; a second click on the same method changes nothing."""
-    if key := st.session_state[widget]:
-        pick_method(key)
 
 
 def resolve_sweep(sweep_ids: Sequence[str], first: str) -> tuple[str, str]:
@@ -175,15 +165,14 @@ def resolve_sweep(sweep_ids: Sequence[str], first: str) -> tuple[str, str]:
     The session remembers it, with its point from the link or from an earlier choice.
     """
     previous = st.session_state.get(_SWEEP_KEY)
-    chosen, missing = _resolve_available(address.SWEEP, _SWEEP_KEY, sweep_ids, first)
+    chosen, missing = resolve_available(address.SWEEP, sweep_ids, first)
     pick_point(value_from_link(address.POINT) or (st.session_state.get(_POINT_KEY, "") if chosen == previous else ""))
     return chosen, missing
 
 
 def pick_sweep(sweep_id: str) -> None:
     """Show this sweep from now on, at its best point; the empty id shows none."""
-    st.session_state[_SWEEP_KEY] = sweep_id
-    write_parameter(address.SWEEP, sweep_id)
+    pick_available(address.SWEEP, sweep_id)
     pick_point("")
 
 
@@ -201,33 +190,13 @@ def picked_point(points: Sequence[str], best: str) -> str:
 
 def pick_point(point: str) -> None:
     """Choose this point of the sweep; an empty text stands for the best point."""
-    st.session_state[_POINT_KEY] = point
-    write_parameter(address.POINT, point)
+    pick_available(address.POINT, point)
 
 
 def pick_point_from(widget: str) -> None:
     """Callback of a picker of points, whose key is from ``polled_pickers``."""
     if polled_pickers.is_current(widget):
         pick_point(st.session_state[widget])
-
-
-def resolve_edit(edits: Sequence[str], first: str) -> tuple[str, str]:
-    """The leading edit from the link or the session, else ``first``; and the requested edit if no merge has it.
-
-    An edit is written as in a chain.
-    """
-    return _resolve_available(address.EDIT, _EDIT_KEY, edits, first)
-
-
-def pick_edit(edit: str) -> None:
-    """Show the merges with this leading edit from now on."""
-    st.session_state[_EDIT_KEY] = edit
-    write_parameter(address.EDIT, edit)
-
-
-def pick_edit_from(widget: str) -> None:
-    """Callback of the picker of the leading edit."""
-    pick_edit(st.session_state[widget])
 
 
 def leave_benchmark() -> None:

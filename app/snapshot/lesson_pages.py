@@ -11,7 +11,7 @@ from markupsafe import Markup
 from app.session import address
 from app.snapshot.headless import Headless, PageAddress, SnapshotError
 from app.snapshot.markdown_html import StepMarkdown
-from app.snapshot.site_contents import StaticAnswer, StaticGuess, StaticLesson, StaticPaper, StaticStep
+from app.snapshot.site_contents import StaticAnswer, StaticLesson, StaticPaper, StaticStep
 from app.snapshot.static_figures import StaticFigure, make_static_figure
 from merging.recipes.papers.published_figures import SOURCES
 from merging.teaching import lesson as kinds
@@ -112,7 +112,8 @@ def _make_step(
         return writer.html(fill_facts(text, facts))
 
     question = html(step.ask)  # first, because a word is explained where the step first uses it
-    guess = _make_guess(step, writer, facts, context) if step.guess else None
+    options = tuple(writer.line(fill_facts(option, facts)) for option in (step.guess.options if step.guess else ()))
+    truth = [compute_fact(spec, context) for spec in step.truth]
     control = step.controls[0] if step.kind == kinds.DO and step.controls else ""
     figure = figures.draw_step_figure(number, {}, control)
     return StaticStep(
@@ -125,7 +126,9 @@ def _make_step(
         say=html(step.say),
         ask=question,
         hint=html(step.hint),
-        guess=guess,
+        guess=step.guess,
+        options=options,
+        truth=tuple(_list_truths(step.guess, truth)) if step.guess else (),
         paper=_make_paper(step.paper, context) if step.paper else None,
         answers=tuple(
             StaticAnswer(
@@ -142,23 +145,6 @@ def _check_slider_values(step: Step, number: int, figure: StaticFigure, context:
         return ()
     view, slider = context.resolve_view(context.lesson.page_and_view(number)[1]), figure.slider
     return tuple(bool(is_met(step.goal, context, {**view, slider.key: value})) for value in slider.values)
-
-
-def _make_guess(step: Step, writer: StepMarkdown, facts: Mapping[str, Fact], context: LessonContext) -> StaticGuess:
-    guess = step.guess
-    assert guess is not None
-    truth = [compute_fact(spec, context) for spec in step.truth]
-    return StaticGuess(
-        kind=guess.kind,
-        low=guess.low,
-        high=guess.high,
-        unit=guess.unit,
-        options=tuple(writer.line(fill_facts(option, facts)) for option in guess.options),
-        at=tuple(f"{position:g}" for position in guess.at),
-        axis=guess.axis,
-        most_marks=guess.most,
-        truth=tuple(_list_truths(guess, truth)),
-    )
 
 
 def _list_truths(guess: Guess, truth: Sequence[Fact]) -> list[tuple[str, str]]:

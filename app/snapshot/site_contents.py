@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from app.snapshot.static_figures import StaticFigure
+from merging.teaching.lesson import Guess
 
 
 @dataclass(frozen=True)
@@ -16,24 +17,6 @@ class StaticAnswer:
     text: Markup
     right: bool
     reply: Markup
-
-
-@dataclass(frozen=True)
-class StaticGuess:
-    """A guess of a step: ``kind`` with its bounds, its options or, for a curve, its points ``at`` on ``axis``.
-
-    ``truth`` has the measured values by label.
-    """
-
-    kind: str
-    low: float
-    high: float
-    unit: str
-    options: tuple[Markup, ...]
-    at: tuple[str, ...]
-    axis: str
-    most_marks: int
-    truth: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -63,7 +46,9 @@ class StaticStep:
     say: Markup
     ask: Markup
     hint: Markup
-    guess: StaticGuess | None
+    guess: Guess | None
+    options: tuple[Markup, ...]  # of the guess
+    truth: tuple[tuple[str, str], ...]  # the measured values of the guess, by label
     paper: StaticPaper | None
     answers: tuple[StaticAnswer, ...]
 

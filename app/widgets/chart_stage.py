@@ -24,16 +24,12 @@ if TYPE_CHECKING:
 PRESENT_HELP = "Fill the window with one chart, for a projector. Escape leaves, b blanks the screen."
 LARGE_CSS = "html:not(:has(.st-key-presented)) { font-size: 19px; }"  # of a page without a chart
 MAX_CONTROLS = 4
-CHART_LINES, BARE_CHART_LINES = (
-    444,
-    418,
-)  # height of the chart, in units of ``window_style``, on a projector and in a frame
+# Height of the chart, in units of ``window_style``, on a projector and in a frame.
+CHART_LINES, BARE_CHART_LINES = 444, 418
 FRAME_PX = 540  # px: assumed height of a frame, until the browser sends its height
 SCREEN_RATIO = 4 / 3  # assumed width of a window over its height, until the browser sends it
-_CHART_KEY, _CHANGED_KEY = (
-    "_presented",
-    "_presented_changed",
-)  # in the session: the chart, and whether it was just chosen or left
+# In the session: the chart, and whether it was just chosen or left.
+_CHART_KEY, _CHANGED_KEY = "_presented", "_presented_changed"
 _WORDS_KEY = "_presented_words"  # in the session: the words above the chart
 _STAGED_KEY = "_presented_staged"  # in the session: whether the page has drawn the chart
 

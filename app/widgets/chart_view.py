@@ -22,6 +22,8 @@ from app.widgets.view_link import draw_link_menu
 if TYPE_CHECKING:
     import pandas as pd
 
+    from app.widgets.paper_line import ClaimsText
+
 MAX_TAKEAWAY = 220  # characters of the line under a chart's title
 SHOWN_SENTENCES = 2  # of a caption; a click opens the others
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -70,6 +72,7 @@ def draw_chart(
     caption: str = "",
     description: str = "",
     heading: str = "",
+    claims: ClaimsText | None = None,
     sources: report_sources.ChartSources = None,
     **options: Any,
 ) -> None:
@@ -79,6 +82,7 @@ def draw_chart(
     A line from the figure's alt text states what is seen. ``caption`` is the text under the chart, of which a click
     opens all but the first two sentences; in the report it follows ``description``, the page's other text about the
     chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not distinguish.
+    ``claims`` of papers are drawn below, and follow the description in the report.
     ``sources`` are the runs and sweeps in the chart, if neither its table nor the address names them.
     """
     chart_stage.rerun_if_changed()
@@ -89,7 +93,7 @@ def draw_chart(
         draw_question(key)
     table, options, keys_by_name = expert_names.show_names(table, fix_colors(key, options))
     st.session_state[f"names_{key}"] = keys_by_name
-    words = f"{description} {caption}"
+    words = " ".join(filter(None, (description, claims, caption)))
     chart = ShownChart(
         key, table, options, keys_by_name, name, words, view_state.relative_address(), page_cautions(), sources, heading
     )
@@ -106,6 +110,10 @@ def draw_chart(
         report_button.draw_report_button(chart)
         draw_link_menu(chart)
     _draw_caption(caption, key)
+    if claims:
+        from app.widgets import paper_line  # loads what computes our numbers, which few charts need
+
+        paper_line.draw_claims(claims, sources or ())
 
 
 def draw_live_chart(

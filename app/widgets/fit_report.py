@@ -21,8 +21,6 @@ from merging.models.team.vocabulary_choices import COMMON
 from viz.figure_text import clean_text, plural
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from merging.models.inspection.fit_report import FitReport
     from merging.recipes.recipe import Recipe
     from merging.tasks.queue.job_records import Job
@@ -156,17 +154,13 @@ def _draw_distances(report: FitReport) -> None:
         ],
     }
     column = st.column_config.TextColumn
-    st.dataframe(
-        rows,
-        hide_index=True,
-        column_config={
-            "Expert": column(width=125),
-            "Change": column(width=95, help="Norm of the task vector relative to the norm of the weights."),
-            "Cosine": column(width=95, help="Cosine of the weights to the pretrained model's."),
-            "Verdict": column(width=170),
-        },
-        alt="How far every expert is from the pretrained model",
-    )  # fmt: skip
+    columns = {
+        "Expert": column(width=125),
+        "Change": column(width=95, help="Norm of the task vector relative to the norm of the weights."),
+        "Cosine": column(width=95, help="Cosine of the weights to the pretrained model's."),
+        "Verdict": column(width=170),
+    }
+    page_parts.draw_table(rows, "How far every expert is from the pretrained model", columns, "auto")
 
 
 def _draw_notes(report: FitReport) -> None:
@@ -192,22 +186,13 @@ def _draw_table(report: FitReport) -> None:
     rows = report.table()
     if len(rows) > MAX_TABLE_ROWS:
         st.caption(f"The first {MAX_TABLE_ROWS:,} of {len(rows):,} rows; the file has them all.")
+    shown = rows.head(MAX_TABLE_ROWS).map(clean_text, limit=200)
     height = page_parts.table_height(len(rows), MAX_TABLE_PX)
-    st.dataframe(
-        rows.head(MAX_TABLE_ROWS).map(_clean_cell), hide_index=True, height=height, alt="Every tensor that does not fit"
-    )
+    page_parts.draw_table(shown, "Every tensor that does not fit", height=height)
     st.download_button(
-        "Data (CSV)", lambda: _write_csv(rows), "fit_report.csv", "text/csv", key=f"fit_csv_{len(rows)}",
+        "Data (CSV)", lambda: tables.csv_bytes(rows), "fit_report.csv", "text/csv", key=f"fit_csv_{len(rows)}",
         on_click="ignore", type="tertiary", icon=":material/table:",
     )  # fmt: skip
-
-
-def _clean_cell(value: object) -> str:
-    return clean_text(value, 200)
-
-
-def _write_csv(rows: pd.DataFrame) -> bytes:
-    return tables.csv_bytes(rows)
 
 
 def _draw_extent(report: FitReport, pretrained: str, experts: Mapping[str, str], key_suffix: str) -> None:

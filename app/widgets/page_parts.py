@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -109,6 +109,23 @@ def draw_page_link(path: str, label: str, icon: str, width: Any = "content", **q
     st.page_link(path, label=label, icon=f":material/{icon}:", query_params=query or None, width=width)
 
 
+def pick_label(label: str, values: Mapping[str, str], key: str, **options: Any) -> str:
+    """Draw a picker, whose label is in the address under ``key``; returns the value of the chosen label."""
+    return values[st.selectbox(label, values, key=key, bind=address.BIND, **options)]
+
+
+def pick_button(label: str, choices: Sequence[str] | Mapping[str, Any], key: str, **options: Any) -> str:
+    """Draw buttons of which one is pressed, at first the first one; the choice is in the address under ``key``."""
+    return st.segmented_control(
+        label, choices, default=next(iter(choices)), key=key, bind=address.BIND, required=True, **options
+    )
+
+
+def draw_table(table: Any, alt: str, columns: Mapping[Any, Any] | None = None, height: Any = "content") -> None:
+    """Draw a table without its index, ``height`` px high or as high as its rows; ``columns`` are their settings."""
+    st.dataframe(table, hide_index=True, height=height, column_config=columns, alt=alt, placeholder="—")
+
+
 def table_height(rows: int, max_height: int) -> int:
     """Height in px of a table: all of its rows, at most ``max_height``."""
     return min(ROW_PX * (rows + 1) + 3, max_height)
@@ -148,13 +165,8 @@ def draw_link() -> None:
 def draw_address() -> None:
     """The address, with a note on its contents."""
     st.code(view_address(), language=None, wrap_lines=True)
-    note = (
-        TOKEN_NOTE
-        if address.REPORT_TOKEN in st.query_params
-        else ""
-        if view_state.implied_query()
-        else SAME_ADDRESS_NOTE
-    )
+    note = "" if view_state.implied_query() else SAME_ADDRESS_NOTE
+    note = TOKEN_NOTE if address.REPORT_TOKEN in st.query_params else note
     st.caption(f"{note} It names runs by their recipes, so it works on every machine that has these runs.".strip())
 
 

@@ -7,15 +7,18 @@ the text of a view's claims, which goes into the report; ``draw_claims`` shows a
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
 
 from app import page_text
 from app.reading import samples
 from app.reading.papers import paper_facts
+from app.reading.papers.published_tables import printed_color
 from app.session import benchmark_choice
+from app.widgets import page_parts
 from merging.recipes.papers import claims
 from merging.recipes.papers.claims import Claim
 from merging.study.paper_facts.accuracy_facts import REPORTING
@@ -23,6 +26,9 @@ from merging.study.paper_facts.comparison import COUNTED, Comparison, Verdict, j
 from merging.study.runs.run import Run
 from merging.study.sweeps.sweep import Sweep
 from viz.figure_text import plural
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PAPER_MARK, OWN_MARK = "◇", "●"  # the marks of published numbers and of ours, as in every table
 VERDICT_MARKS = dict(zip(Verdict, "✓✗≈○", strict=True))  # always with the verdict in words
@@ -87,6 +93,14 @@ def _make_line(
     return ClaimLine(line_in_words(claim, comparison), claim_in_words(claim, comparison, origin), run_ids)
 
 
+def draw_printed_table(
+    table: pd.DataFrame, printed_columns: Sequence[Any], alt: str, columns: Mapping[Any, Any] | None = None
+) -> None:
+    """Draw a table with the published figures in ``printed_columns`` in their color."""
+    styled = table.style.set_properties(subset=list(printed_columns), color=printed_color())
+    page_parts.draw_table(styled, alt, columns)
+
+
 def draw_claims(claims_text: ClaimsText, sources: Sequence[Run | Sweep] = ()) -> None:
     """Draw a line for each claim, which opens its sentence; draws nothing without a claim.
 
@@ -114,12 +128,8 @@ def _may_be_of(line: ClaimLine, source: Run | Sweep) -> bool:
 def _draw_lines(lines: Sequence[ClaimLine]) -> None:
     for claim_line in lines:
         with st.expander(claim_line.line, type="compact"):
-            st.markdown(_break_sides(claim_line.sentence))
-
-
-def _break_sides(line: str) -> str:
-    """The text with the paper's side and ours on separate lines."""
-    return line.replace(f" {PAPER_MARK} ", f"  \n{PAPER_MARK} ").replace(f" {OWN_MARK} ", f"  \n{OWN_MARK} ")
+            # The paper's side and ours are on separate lines.
+            st.markdown(re.sub(f" ([{PAPER_MARK}{OWN_MARK}]) ", r"  \n\1 ", claim_line.sentence))
 
 
 def line_in_words(claim: Claim, comparison: Comparison | None) -> str:

@@ -214,26 +214,22 @@ def _report_missing_runs(run_ids: Sequence[str], forget_runs: Callable[[], None]
         )
         st.info(other_network_note.format(title=title, network=network))
         draw_page_link(MASKS, "Masks of this run", "grid_on", run=other_networks[0].id)
-        st.button("Show an available run", on_click=forget_runs, type="primary")
-        return
-    if any((run := page_data.store().find(run_id)) and not page_data.belongs_to_benchmark(run) for run_id in run_ids):
+    elif any((run := page_data.store().find(run_id)) and not page_data.belongs_to_benchmark(run) for run_id in run_ids):
         st.warning(
             f"This link names {quoted_ids}, {'a run' if len(run_ids) == 1 else 'runs'} of another benchmark than the "
             "current one. Scores are compared on one benchmark only; choose the benchmark on Models & runs, data.",
             icon=":material/link_off:",
         )
         draw_page_link(MODELS, "Choose the benchmark", "dataset", models_view="data")
-        st.button("Show an available run", on_click=forget_runs, type="primary")
-        return
-    if not any(map(run_choice.is_of_link, run_ids)):
+    elif not any(map(run_choice.is_of_link, run_ids)):
         st.warning(RUN_GONE_NOTE if len(run_ids) == 1 else RUNS_GONE_NOTE, icon=":material/link_off:")
-        st.button("Show an available run", on_click=forget_runs, type="primary")
-        return
-    st.warning(
-        f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {quoted_ids}, which this machine does not have. "
-        "The sender can send the recipe, too; the same recipe gives the same run.",
-        icon=":material/link_off:",
-    )
+    else:
+        nouns = "run" if len(run_ids) == 1 else "runs"
+        st.warning(
+            f"This link asks for {nouns} {quoted_ids}, which this machine does not have. The sender can send the "
+            "recipe, too; the same recipe gives the same run.",
+            icon=":material/link_off:",
+        )
     st.button("Show an available run", on_click=forget_runs, type="primary")
 
 

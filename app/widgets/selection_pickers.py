@@ -123,7 +123,5 @@ def pick_tower(sections: pd.Series) -> str:
     towers = list(sections.astype(str).str.extract(r"^(.+) block \d+$")[0].dropna().unique())
     if len(towers) < 2:
         return ""
-    chosen = st.segmented_control(
-        "Tower", [ALL_TOWERS, *towers], default=ALL_TOWERS, key=address.TOWER, bind=address.BIND, required=True
-    )
+    chosen = page_parts.pick_button("Tower", [ALL_TOWERS, *towers], address.TOWER)
     return chosen if chosen in towers else ""

@@ -29,10 +29,8 @@ def draw_link_menu(chart: ShownChart) -> None:
         return
     with popover:
         page_parts.draw_address()
-        frame_url, picture = (
-            frame_address(chart.key),
-            figure_files.picture_data(chart, [provenance.provenance_line(chart)]),
-        )
+        frame_url = frame_address(chart.key)
+        picture = figure_files.picture_data(chart, [provenance.provenance_line(chart)])
         st.caption(FRAME_HINT)
         st.code(frame_url, language=None, wrap_lines=True)
         st.code(frame_snippet.frame_html(frame_url, picture["title"]), language="html", wrap_lines=True)

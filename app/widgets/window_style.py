@@ -16,20 +16,13 @@ FOLDER = Path(__file__).parent
 BARE_LINES, MIN_LINE_PX = 463, 14 / 12
 CONTROL_LINES, BARE_CONTROL_LINES = 52, 60
 SIDE_LINES = 20
-QUESTION_LINES, TEXT_LINES, LINE_SPACING, PARAGRAPH_GAP_LINES = (
-    28,
-    13,
-    1.3,
-    6,
-)  # a chart's question; type, spacing and gap between paragraphs of the text of a lesson's step
+# A chart's question; type, spacing and gap between paragraphs of the text of a lesson's step.
+QUESTION_LINES, TEXT_LINES, LINE_SPACING, PARAGRAPH_GAP_LINES = 28, 13, 1.3, 6
 FORMULA_LINES = 10  # lines by which formulas make a paragraph higher
 CHARACTER_ASPECT = 0.45  # width of a character over its height
 MAX_TEXT_LINES = 216  # most lines of that text; longer texts scroll
-PICKER_KEYS = {
-    address.RUN: "picker",
-    address.RUNS: "compare",
-    address.SWEEP: "sweep_picker",
-}  # keys of pickers that differ from the address
+# Keys of pickers that differ from the address.
+PICKER_KEYS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}
 MAX_KEY_NUMBER = 40  # a picker's key gets the next number whenever something else changes its value
 FRAME_CSS = """
 [data-testid="stHeader"], [data-testid="stSidebar"], [data-testid="stToolbar"], [data-testid="stDecoration"],

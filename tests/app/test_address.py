@@ -19,11 +19,13 @@ from app.widgets import page_parts
 NAMES = {value: name for name, value in vars(address).items() if name.isupper() and isinstance(value, str)}
 FIRST = (  # take a key first
     view_state.value_from_link, view_state.resolve_value, view_state.pick_value, view_state.write_parameter,
-    view_state.imply_parameter,
+    view_state.imply_parameter, view_state.resolve_available, view_state.pick_available, view_state.pick_available_from,
 )  # fmt: skip
 READERS = {function.__name__ for function in FIRST}
 # The other words of these are keys.
 LINKS = {function.__name__: function for function in (page_parts.draw_page_link, page_parts.draw_empty)}
+# The third word of these is the key of a bound widget.
+BINDING = {page_parts.pick_label.__name__, page_parts.pick_button.__name__}
 TITLES = {
     title: name
     for entries in constants(MAIN)["SECTIONS"].values()  # type: ignore[attr-defined]
@@ -80,6 +82,8 @@ def bound(tree: ast.Module) -> Iterator[ast.expr]:
         words = {word.arg: word.value for word in node.keywords} if isinstance(node, ast.Call) else {}
         if "bind" in words:
             yield words["key"]
+        elif isinstance(node, ast.Call) and called(node) in BINDING:
+            yield node.args[2]
 
 
 def own_files(page: str) -> list[str]:
@@ -121,7 +125,10 @@ def test_the_table_says_which_keys_widgets_are_bound_to_and_on_which_pages() -> 
         for node in bound(tree):
             key = named(node)
             if not key:  # one of several that a loop names
-                assert isinstance(node, ast.Name) and name == "views/conflicts/expert_pairs.py"
+                assert isinstance(node, ast.Name) and name in (
+                    "views/conflicts/expert_pairs.py",
+                    "widgets/page_parts.py",
+                )
                 continue
             assert table[key].bound, (name, key)
             pages = [title for title, page in TITLES.items() if name in own_files(page)]

@@ -102,13 +102,12 @@ def test_what_cat_removes_goes_by_the_tasks_titles_where_they_are_known():
     assert plain.layout.yaxis.ticktext != named.layout.yaxis.ticktext
 
 
-def test_heat_maps_survive_zeros_and_hold_still():
+def test_heat_maps_survive_zeros():
     table = viz_tables.drift_layers(3, 2)
     for blank in (table.assign(relative=0.0), table.assign(relative=np.nan)):
         heat = viz.draw("drift_layers", blank).data[0]
         assert heat.zmin < heat.zmax
-    heat = viz.draw("drift_layers", table, limits=(1e-4, 1e-1)).data[0]
-    assert (heat.zmin, heat.zmax) == pytest.approx((-4, -1))
+    heat = viz.draw("drift_layers", table).data[0]
     assert all(label.endswith("%") for label in heat.colorbar.ticktext)
 
 

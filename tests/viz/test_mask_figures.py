@@ -22,27 +22,25 @@ def test_saliency_matrix_draws_the_tables_numbers_in_model_order() -> None:
     table = viz_tables.saliency_matrix(3, 2)
     shuffled = table.sample(frac=1, random_state=0)
     shuffled["expert"] = pd.Categorical(shuffled["expert"])
-    fig = viz.draw("saliency_matrix", shuffled, log=False)
+    fig = viz.draw("saliency_matrix", shuffled)
     experts = list(dict.fromkeys(shuffled["expert"]))
     wide = table.pivot(index="expert", columns="order", values=["saliency", "kept", "final"]).loc[experts]
     saliency, own, final = fig.data[:3]
-    np.testing.assert_allclose(saliency.z, wide["saliency"].astype(float), rtol=1e-6)
+    np.testing.assert_allclose(10.0**saliency.z, wide["saliency"].astype(float), rtol=1e-5)
     np.testing.assert_array_equal(own.z, wide["kept"].astype(int))
     np.testing.assert_array_equal(final.z, wide["final"].astype(int).iloc[:1])
     assert [trace.yaxis for trace in fig.data[:3]] == ["y", "y2", "y3"]
-    logged = viz.draw("saliency_matrix", shuffled, log=True).data[0]
-    np.testing.assert_allclose(10.0**logged.z, wide["saliency"].astype(float), rtol=1e-5)
 
 
 def test_saliency_matrix_hovers_and_clicks_name_the_cell_they_lie_on() -> None:
     table = viz_tables.saliency_matrix(2, 2)
     for group in ("order", "block", "part"):
-        fig = viz.draw("saliency_matrix", table, group=group, log=False)
+        fig = viz.draw("saliency_matrix", table, group=group)
         heat, cells = fig.data[0], fig.data[3]
         by_name = table.set_index(["expert", "tensor"])["saliency"]
         rows = np.asarray(cells.base) + 0.5
         for x, y, (expert, tensor), words in zip(cells.x, rows, cells.customdata, cells.text, strict=True):
-            assert heat.z[int(y), int(x)] == pytest.approx(by_name[expert, tensor], rel=1e-6)
+            assert 10.0 ** heat.z[int(y), int(x)] == pytest.approx(by_name[expert, tensor], rel=1e-5)
             assert tensor in words and expert in words and figure_text.real(by_name[expert, tensor]) in words
 
 
@@ -107,14 +105,9 @@ def test_saliency_matrix_outlines_the_selection() -> None:
     assert outlines("Nobody", "nothing") == []
 
 
-def test_saliency_matrix_normalizes_rows_and_survives_zeros() -> None:
-    table = viz_tables.saliency_matrix(3, 2)
-    table.loc[table["expert"] == "Digits", "saliency"] = 0.0
-    z = viz.draw("saliency_matrix", table, normalize=True, log=False).data[0].z
-    np.testing.assert_allclose(z.max(axis=1), [1, 0, 1])
-    for log in (True, False):
-        zeros = viz.draw("saliency_matrix", table.assign(saliency=0.0), log=log).data[0]
-        assert np.isfinite(zeros.z).all() and zeros.zmin < zeros.zmax
+def test_saliency_matrix_survives_zeros() -> None:
+    zeros = viz.draw("saliency_matrix", viz_tables.saliency_matrix(3, 2).assign(saliency=0.0)).data[0]
+    assert np.isfinite(zeros.z).all() and zeros.zmin < zeros.zmax
 
 
 def test_saliency_matrix_needs_every_pair_and_says_when_no_mask_is_shared() -> None:
@@ -123,11 +116,6 @@ def test_saliency_matrix_needs_every_pair_and_says_when_no_mask_is_shared() -> N
         viz.draw("saliency_matrix", table.iloc[:-1])
     captions = [a.text for a in viz.draw("saliency_matrix", table.assign(final=table["kept"])).layout.annotations]
     assert any("no mask is shared" in caption for caption in captions)
-
-
-def test_saliency_matrix_locks_the_color_range() -> None:
-    heat = viz.draw("saliency_matrix", viz_tables.saliency_matrix(2, 2), limits=(1e-6, 1e-2)).data[0]
-    assert (heat.zmin, heat.zmax) == pytest.approx((-6, -2))
 
 
 # --- the others
@@ -160,11 +148,3 @@ def test_kept_share_adds_up(by: str) -> None:
     shown = np.sum([bar.x for bar in bars if bar.name != "pruned"], axis=0)
     np.testing.assert_allclose(shown, totals["kept_numel"] / totals["numel"], rtol=1e-5)
     assert by == "part" or "norm scale" in {bar.name for bar in bars}
-
-
-def test_task_vector_norms_draws_either_value() -> None:
-    table = viz_tables.task_vector_norms(3, 2)
-    for value in ("norm", "relative"):
-        wide = table.pivot(index="expert", columns="section", values=value)
-        wide = wide.loc[list(dict.fromkeys(table["expert"])), list(dict.fromkeys(table["section"]))]
-        np.testing.assert_allclose(viz.draw("task_vector_norms", table, value=value).data[0].z, wide, rtol=1e-6)

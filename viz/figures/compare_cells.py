@@ -17,14 +17,8 @@ from viz.hover import LAYER_TEXT, describe_extreme, hover_texts
 from viz.parts import axes, heat_maps, tensor_columns
 from viz.parts.cell_targets import click_targets
 
-ROW, MIN_PANEL, GAP, TOP, BOTTOM, RIGHT = (
-    21,
-    88,
-    34,
-    42,
-    62,
-    104,
-)  # px; MIN_PANEL is the least height of a panel, for its color bar
+# px; MIN_PANEL is the least height of a panel, for its color bar
+ROW, MIN_PANEL, GAP, TOP, BOTTOM, RIGHT = 21, 88, 34, 42, 62, 104
 TICK, TITLE, MAX_TITLE_LETTERS = 15, 18, 11  # px: a tick of a color bar, a line of its title; letters that fit over it
 AXES = ("y", "y2", "y3")
 TRACE_NAMES = {"a": "Cells of A", "b": "Cells of B", "difference": "Cells of the difference"}

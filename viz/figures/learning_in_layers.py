@@ -105,9 +105,7 @@ def coefficient_sums(table: pd.DataFrame, *, runs: Names = None, selected: str |
     picks=("expert", "tensor"),
     empty="This merge has no masks of scalars.",
 )
-def localization_map(
-    table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits: heat_maps.Limits = None
-) -> Picture:
+def localization_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL) -> Picture:
     """A heat map, experts by tensors in forward order, of the share of scalars that each expert's mask keeps."""
     table = table.assign(share=(table["kept"] / table["numel"]).where(table["numel"] > 0, 0.0))
     sums = table.groupby("expert", as_index=False)[["kept", "numel"]].sum()
@@ -115,7 +113,7 @@ def localization_map(
     sentence = f"Masks of {plural(len(sums), 'expert')} over {plural(table['tensor'].nunique(), 'tensor')}."
     most, least = describe_extremes(sums, "share", "{share:percent 2} ({expert:plain 40})")
     return heat_maps.heat_map(
-        table, "expert", "share", heat_maps.ColorScale("kept share", log=False, limits=limits, percent=True),
+        table, "expert", "share", heat_maps.ColorScale("kept share", log=False, percent=True),
         KEPT_HOVER, selected,
         alt=f"{sentence} They keep from {least} to {most} of the scalars.",
     )  # fmt: skip

@@ -35,11 +35,8 @@ NODE_KINDS = {
 }
 COLUMN_HEADS = ("Pretrained", "Experts", "Recipe", "Run")
 HOVER = "<b>{label}</b><br>{kind:lower}[<br>{detail}]"
-BOX_HEIGHT, BOX_GAP, LINE_CHARACTERS = (
-    60,
-    10,
-    15,
-)  # px of a box and between two boxes, characters in a line; four boxes fit a narrow page
+# px of a box and between two boxes, characters in a line; four boxes fit a narrow page
+BOX_HEIGHT, BOX_GAP, LINE_CHARACTERS = 60, 10, 15
 TOP, BOTTOM, SIDE = 34, 44, 58
 
 

@@ -20,8 +20,7 @@ from viz.parts import axes, heat_maps, matrix, series
 from viz.parts.legends import add_legend
 
 MIB = 1 << 20
-PATTERN_SHAPES = ("", "/", ".", "\\", "x", "-", "|", "+")  # in addition to color, so that a gray print stays readable
-STRIPES = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
+PATTERN_SHAPES = ("", "/", ".", "\\", "x", "-", "|", "+")
 BAR_HEIGHT, GROUP_HEIGHT = 15, 46  # px: height of a bar, and of a task's two with the gap below them
 STAGE_STYLES = {"before": ("Merged model", theme.OTHER_COLOR, "/"), "after": ("With the task's module", theme.BLUE, "")}
 REMOVED_TEXT = "[<br>the module removes {removed:percent}][<br>{n:count} images]"
@@ -63,7 +62,7 @@ def feature_shift(table: pd.DataFrame) -> Picture:
             plotted, stage, plotted.index + (lane - 0.5) * BAR_HEIGHT / GROUP_HEIGHT, color,
             f"<b>{{title}}</b><br>{name.lower()}: {{{stage}:real}}[, 1 − cosine {{cosine_{stage}:real}}]{REMOVED_TEXT}",
             picks=("task",), orientation="h", name=name, legendgroup=name, width=0.9 * BAR_HEIGHT / GROUP_HEIGHT,
-            marker={"pattern": STRIPES | {"shape": shape}},
+            marker={"pattern": theme.stripes(shape)},
         )
         for lane, (stage, (name, color, shape)) in enumerate(STAGE_STYLES.items())
     ])  # fmt: skip
@@ -84,13 +83,11 @@ def feature_shift(table: pd.DataFrame) -> Picture:
     picks=("run",),
     empty="No run has recorded its storage.",
 )
-def storage_parts(table: pd.DataFrame, *, parts: Names = None) -> Picture:
-    """A bar for each run, in MiB (2²⁰ bytes), made of its ``parts``, whose full list fixes colors."""
+def storage_parts(table: pd.DataFrame) -> Picture:
+    """A bar for each run, in MiB (2²⁰ bytes), made of its parts."""
     plotted = series.require_finite_rows(table, "bytes", empty_reason="these runs did not record their storage")
-    order, runs = (
-        {name: index for index, name in enumerate(distinct_names(parts or plotted["part"]))},
-        distinct_names(plotted["run"]),
-    )
+    order = {name: index for index, name in enumerate(distinct_names(plotted["part"]))}
+    runs = distinct_names(plotted["run"])
     plotted = plotted.sort_values("part", key=lambda names: names.map(order), kind="stable")
     sizes = plotted.groupby("run")["bytes"]
     plotted = plotted.assign(before=sizes.cumsum() - plotted["bytes"], whole=sizes.transform("sum"))
@@ -100,7 +97,7 @@ def storage_parts(table: pd.DataFrame, *, parts: Names = None) -> Picture:
             rows, rows["bytes"] / MIB, rows["run"].map(runs.index), theme.PALETTE[order[name] % len(theme.PALETTE)],
             PART_HOVER, picks=("run",), formats={"mib": _format_mib}, base=rows["before"] / MIB, orientation="h",
             width=0.62,
-            marker={"pattern": STRIPES | {"shape": PATTERN_SHAPES[order[name] % len(PATTERN_SHAPES)]}}, **entry,
+            marker={"pattern": theme.stripes(PATTERN_SHAPES[order[name] % len(PATTERN_SHAPES)])}, **entry,
         )
         for name, rows, entry in series.rows_by_name(plotted, "part", list(order), label="part")
     ])  # fmt: skip
@@ -262,9 +259,5 @@ def router_confusion(table: pd.DataFrame) -> Picture:
             type="line", x0=-0.5, x1=len(experts) - 0.5, y0=in_domain_count - 0.5, y1=in_domain_count - 0.5, line=line
         )
     words = f"The expert with the most weight for the images of {plural(len(tasks), 'data set')}."
-    return Picture(
-        fig,
-        words + describe_extreme(table, "share", SUREST_SENTENCE),
-        matrix.matrix_height(fig, len(tasks)),
-        zoom_key=str(len(tasks)),
-    )
+    words += describe_extreme(table, "share", SUREST_SENTENCE)
+    return Picture(fig, words, matrix.matrix_height(fig, len(tasks)), zoom_key=str(len(tasks)))

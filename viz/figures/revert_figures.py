@@ -46,7 +46,7 @@ RANK_HOVER = (
     picks=("row", "tensor"),
     empty="Nothing has been put back yet.",
 )
-def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits: heat_maps.Limits = None) -> Picture:
+def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL) -> Picture:
     """A heat map, averages, whole blocks and tasks by tensors in forward order; faded where the interval contains zero.
 
     Columns: row (id) and title of an average, a task or a whole block's average, change (of accuracy, NaN where it is
@@ -67,15 +67,10 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits:
         words += f"{describe_extreme(table, 'change', GAIN_SENTENCE)} The interval excludes zero in {cells}."
     else:
         words += " Nothing has been measured yet."
-    scale = POINTS_SCALE._replace(limits=limits)
-    picture = heat_maps.heat_map(table, "row", "points", scale, CHANGE_HOVER, selected, alt=words)
+    picture = heat_maps.heat_map(table, "row", "points", POINTS_SCALE, CHANGE_HOVER, selected, alt=words)
     rows = distinct_names(table["row"])
-    faded = (
-        tensor_columns.TensorColumns.from_table(table)
-        .complete_cells(table, "row", rows)["faded"]
-        .to_numpy(np.uint8)
-        .reshape(len(rows), -1)
-    )
+    complete = tensor_columns.TensorColumns.from_table(table).complete_cells(table, "row", rows)
+    faded = complete["faded"].to_numpy(np.uint8).reshape(len(rows), -1)
     shade = heatmap(
         z=faded, zmin=0, zmax=1, colorscale=FADE_COLORS, showscale=False, ygap=1, name="No significant difference",
         hoverinfo="skip",

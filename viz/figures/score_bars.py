@@ -39,9 +39,8 @@ ACCOUNTS: Mapping[str, str] = {  # way to count the bytes of a merge -> its name
     "deploy": "All that its user needs",
 }
 ACCOUNT_COLORS = dict(zip(ACCOUNTS, (theme.VERMILION, theme.BLUE, theme.SKY, theme.GREEN), strict=True))
-ACCOUNT_SHAPES = dict(
-    zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True)
-)  # in addition to color, so that a gray print stays readable
+# In addition to color, so that a gray print stays readable.
+ACCOUNT_SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))
 
 
 def _format_mib(size: float) -> str:
@@ -51,10 +50,8 @@ def _format_mib(size: float) -> str:
 
 TEXT_FORMATS: dict[str, Any] = {"mib": _format_mib, "account": ACCOUNTS.__getitem__, "markup": str}
 STORAGE_HOVER = "<b>{label}</b><br>{counted}: {bytes:mib} MiB ({bytes:count} bytes)[{parts:markup}]"
-LEAST_SENTENCE, MOST_SENTENCE = (
-    " {account:account}: from {bytes:mib} MiB ({label:plain 30})",
-    " to {bytes:mib} MiB ({label:plain 30}).",
-)
+LEAST_SENTENCE = " {account:account}: from {bytes:mib} MiB ({label:plain 30})"
+MOST_SENTENCE = " to {bytes:mib} MiB ({label:plain 30})."
 
 
 @chart(
@@ -255,19 +252,14 @@ def storage(table: pd.DataFrame) -> Picture:
     names = ["<br>".join(map(safe_text, own_lines)) or "\xa0" for own_lines in lines]
     fig.update_yaxes(**axes.name_axis("Run", names, down=True) | {"ticktext": names, "fixedrange": False})
     legend = {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
-    margin = {
-        "t": 58,
-        "b": 56,
-        "l": axes.names_width(line for own_lines in lines for line in own_lines or [" "]) + 40,
-        "r": 64,
-    }
+    left = axes.names_width(line for own_lines in lines for line in own_lines or [" "]) + 40
+    margin = {"t": 58, "b": 56, "l": left, "r": 64}
     fig.update_layout(barmode="overlay", legend=legend | {"tracegroupgap": 0}, margin=margin)
     words = f"{plural(sums['run'].nunique(), 'run')}."
     for account in accounts:
         own_lines = sums[sums["account"] == account]
-        words += describe_extreme(own_lines, "bytes", LEAST_SENTENCE, smallest=True, **TEXT_FORMATS) + describe_extreme(
-            own_lines, "bytes", MOST_SENTENCE, **TEXT_FORMATS
-        )
+        words += describe_extreme(own_lines, "bytes", LEAST_SENTENCE, smallest=True, **TEXT_FORMATS)
+        words += describe_extreme(own_lines, "bytes", MOST_SENTENCE, **TEXT_FORMATS)
     return Picture(fig, words, len(runs) * rows.row + 114)
 
 
@@ -278,34 +270,20 @@ def _sum_accounts(table: pd.DataFrame) -> pd.DataFrame:
         parts = (
             hover_texts(account_rows, "<br>   {part} {bytes:mib} MiB", **TEXT_FORMATS) if len(account_rows) > 1 else []
         )
-        rows.append(
-            (
-                run,
-                account_rows["label"].iloc[-1],
-                account,
-                account_rows["bytes"].to_numpy(np.float64).sum(),
-                "".join(parts),
-            )
-        )
+        size = account_rows["bytes"].to_numpy(np.float64).sum()
+        rows.append((run, account_rows["label"].iloc[-1], account, size, "".join(parts)))
     return pd.DataFrame(rows, columns=["run", "label", "account", "bytes", "parts"])
 
 
 def _draw_bars(sums: pd.DataFrame, account: str, rows: lanes.Lanes, runs: list[str]) -> list[Trace]:
     """One account's bars, and the number at the end of each."""
-    pattern = {
-        "shape": ACCOUNT_SHAPES[account],
-        "fgcolor": theme.GROUND,
-        "fillmode": "overlay",
-        "size": 6,
-        "solidity": 0.25,
-    }
     mib, positions = sums["bytes"] / MIB, rows.mark_positions(account, sums["run"], runs)
     return [
         series.bars(
             sums.assign(counted=ACCOUNTS[account].lower()), mib, positions, ACCOUNT_COLORS[account], STORAGE_HOVER,
             formats=TEXT_FORMATS,
             orientation="h", name=ACCOUNTS[account], legendgroup=account, width=0.9 * rows.lane / rows.row,
-            marker={"line": theme.edge(0.5), "pattern": pattern},
+            marker={"line": theme.edge(0.5), "pattern": theme.stripes(ACCOUNT_SHAPES[account])},
         ),
         series.text_trace(
             mib, positions, hover_texts(sums, "\xa0{bytes:mib}", **TEXT_FORMATS), f"{ACCOUNTS[account]}, MiB",

@@ -41,10 +41,9 @@ BEST_SENTENCE = (
 
 START_PREFIX = "Start: "  # before the label of a model where an arrow begins
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
-RISING_STYLE, FALLING_STYLE = (
-    theme.MarkStyle(theme.BLUE, "circle"),
-    theme.MarkStyle(theme.VERMILION, "diamond"),
-)  # the end with the edit, by H
+# The end with the edit, by H.
+RISING_STYLE = theme.MarkStyle(theme.BLUE, "circle")
+FALLING_STYLE = theme.MarkStyle(theme.VERMILION, "diamond")
 UNPAIRED_STYLE = theme.MarkStyle(theme.FADED, "circle-open")
 INTERVAL_COLOR = theme.INTERVAL  # intervals: two for every merge
 FAR_SHARE = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
@@ -310,18 +309,8 @@ def _draw_marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
             theme.edge(0.8) if mark_style in (RISING_STYLE, FALLING_STYLE) else {"color": mark_style.color, "width": 2}
         )
         if chosen.any():
-            marker = {"size": 11, "line": line}
-            traces.append(
-                plane.marks(
-                    plotted[chosen],
-                    mark_style,
-                    CHANGE_HOVER,
-                    INTERVAL_COLOR,
-                    name=name,
-                    legendgroup=name,
-                    marker=marker,
-                )
-            )
+            fields = {"name": name, "legendgroup": name, "marker": {"size": 11, "line": line}}
+            traces.append(plane.marks(plotted[chosen], mark_style, CHANGE_HOVER, INTERVAL_COLOR, **fields))
     return traces
 
 

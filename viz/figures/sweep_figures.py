@@ -288,10 +288,8 @@ def _draw_points(table: pd.DataFrame, value: str) -> Trace:
 
 def _draw_known_model(row: pd.DataFrame, is_repeated: bool) -> Trace:
     """A known model, edged in white to be visible on every color; ``is_repeated``: its kind already has a mark."""
-    mark_style, name = (
-        theme.KINDS.get(row["kind"].iloc[0], theme.KINDS["merge"]),
-        legends.legend_name(row["label"].iloc[0]),
-    )
+    mark_style = theme.KINDS.get(row["kind"].iloc[0], theme.KINDS["merge"])
+    name = legends.legend_name(row["label"].iloc[0])
     mark_style = mark_style._replace(symbol="triangle-up" if is_repeated else mark_style.symbol.removesuffix("-open"))
     return series.marks(
         row, "x", "y", mark_style, KNOWN_HOVER, size=13, marker={"line": {"color": theme.GROUND, "width": 2}},

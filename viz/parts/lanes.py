@@ -44,9 +44,8 @@ def dots(
     """
     for run, run_rows, entry in series.rows_by_name(series.finite_rows(table, value), "run", lanes.runs):
         mark_style = mark_styles[run]
-        interval_color = (
-            theme.FADED if mark_style.color == theme.PALETTE[6] else mark_style.color
-        )  # a thin yellow line is invisible
+        # A thin yellow line is invisible.
+        interval_color = theme.FADED if mark_style.color == theme.YELLOW else mark_style.color
         yield series.marks(
             run_rows, value, lanes.mark_positions(run, run_rows["task"], rows), mark_style, hover, picks=picks,
             yaxis=f"y{axis}", error_x=series.interval(run_rows, value, interval_color), **entry, **fields,

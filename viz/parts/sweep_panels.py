@@ -141,10 +141,8 @@ def _lay_out(fig: Drawing, panels: Sequence[SweepPanel], grid: PanelGrid, title:
     """Add axes and captions of the small plots; returns the height of all together in px."""
     columns = min(grid.columns, len(panels))
     rows = -(-len(panels) // columns)
-    x_domains, (y_domains, inner) = (
-        axes.panel_domains(columns, GAP_SHARE),
-        axes.stack_panels([grid.height] * rows, grid.gap),
-    )
+    x_domains = axes.panel_domains(columns, GAP_SHARE)
+    (y_domains, inner) = axes.stack_panels([grid.height] * rows, grid.gap)
     x_axis: dict[str, Any] = {"title": {"text": safe_text(title, 90)}}
     if grid.columns > 1:
         short_title = (title.partition(": ")[2] or title).partition(" (")[0]

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
     import jinja2
 
 TEMPLATE_FOLDER = Path(__file__).parent
-NAME_CHARACTERS, LINE_CHARACTERS, PARAGRAPH_CHARACTERS = (
-    120,
-    200,
-    5000,
-)  # characters of a name, of a heading, and of a paragraph
+# Characters of a name, of a heading, and of a paragraph.
+NAME_CHARACTERS, LINE_CHARACTERS, PARAGRAPH_CHARACTERS = 120, 200, 5000
 
 
 @cache

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from app.reading import page_data
 from app.session import benchmark_choice
 from merging.base.errors import MergingError
-from merging.models.hub import client
 
 if TYPE_CHECKING:
     from merging.sharing.published.choice import Choice
@@ -45,16 +44,6 @@ def fetch_plan(experiment: Experiment, choice: Choice) -> FetchPlan:
     return experiment_steps.make_choice_plan(
         experiment, choice, experiment_folder(experiment), choose_device(page_data.job_queue().device).type
     )
-
-
-def hub_host() -> str:
-    """The host of the Hub."""
-    return client.host()
-
-
-def forbidding_setting() -> str:
-    """The value of MERGESCOPE_HUB that forbids this server to download; empty if downloads are allowed."""
-    return client.blocked_by_setting()
 
 
 def last_choice(experiment: Experiment) -> Choice | None:
@@ -114,11 +103,8 @@ def read_cards(experiment: Experiment, choice: Choice) -> None:
 
 def benchmark_key(experiment: Experiment) -> str:
     """The key of an experiment's benchmark; empty if it does not exist yet."""
-    return (
-        benchmark_choice.find_key(experiment_folder(experiment).benchmark_folder)
-        if (experiment_folder(experiment).benchmark_folder / "tasks.json").is_file()
-        else ""
-    )
+    folder = experiment_folder(experiment).benchmark_folder
+    return benchmark_choice.find_key(folder) if (folder / "tasks.json").is_file() else ""
 
 
 def open_experiment() -> Experiment | None:

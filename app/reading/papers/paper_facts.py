@@ -2,8 +2,8 @@
 
 On the bundled benchmark they come from its library alone, never from the user's own merges and sweeps.
 
-A claim names its fact; None means that a table which the fact needs is not stored. Runs of one subject merge the same
-checkpoints and are scored on the same benchmark. A line of a sweep is one of its recipes, by its index.
+A claim names its fact, which raises StoreError or is None if a table that it needs is not stored. Runs of one subject
+merge the same checkpoints and are scored on the same benchmark. A line of a sweep is one of its recipes, by its index.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import streamlit as st
 
 from app.reading import measurements, page_data, program_sweeps, samples, sweeps
 from app.session import benchmark_choice as session_benchmark
-from merging.base.errors import MergingError
+from merging.base.errors import MergingError, StoreError
 from merging.base.files import atomic
 from merging.recipes.papers.claims import Claim
 from merging.recipes.presets import find_preset
@@ -69,7 +69,7 @@ def _compare_cached(key: str, digest: str, state: tuple[int, ...], _claim: Claim
     fact = FACTS.get(_claim.fact)
     try:
         return fact(**_claim.arguments) if fact else None
-    except MergingError:  # no benchmark, or a run of a method that this version lacks
+    except MergingError:  # a table is not stored, there is no benchmark, or this version lacks a run's method
         return None
 
 
@@ -119,34 +119,45 @@ def _find_preset_runs(*keys: str) -> list[Run]:
     return [run for key in keys if (run := find_preset_run(key, merges))]
 
 
-def _find_preset_measurement(kind: str, key: str) -> StoredMeasurement | None:
-    """A measurement of the run of a preset."""
-    runs = _find_preset_runs(key)
-    return measurements.find_measurement(kind, runs[0].id) if runs else None
+def _find_preset_pair(first: str, second: str) -> list[Run]:
+    """The runs of two presets. Raises StoreError."""
+    if len(runs := _find_preset_runs(first, second)) < 2:
+        raise StoreError(f"The runs of {first} and {second} are not both stored.")
+    return runs
+
+
+def _find_preset_measurement(kind: str, key: str) -> StoredMeasurement:
+    """A measurement of the run of a preset. Raises StoreError."""
+    for run in _find_preset_runs(key):
+        return _find_measurement(kind, run.id)
+    raise StoreError(f"The run of {key} is not stored.")
+
+
+def _find_measurement(kind: str, run_id: str = "") -> StoredMeasurement:
+    """A measurement of a run, or of the benchmark. Raises StoreError."""
+    if (measured := measurements.find_measurement(kind, run_id)) is None:
+        raise StoreError(f"The measurement {kind} is not stored.")
+    return measured
 
 
 def _compare_accuracy(first: str, second: str, over: str) -> Comparison | None:
-    runs = _find_preset_runs(first, second)
-    return compare_runs(*runs, over=over) if len(runs) == 2 else None
+    return compare_runs(*_find_preset_pair(first, second), over=over)
 
 
 def compare_runs(first: Run, second: Run, *, over: str) -> Comparison | None:
     """The averages of two runs."""
     stored = _stored_runs()
-    first_summary, second_summary = page_data.summary(first, stored), page_data.summary(second, stored)
-    return (
-        accuracy_facts.compare_averages(first_summary, second_summary, over)
-        if first_summary and second_summary
-        else None
-    )
+    averages, others = page_data.summary(first, stored), page_data.summary(second, stored)
+    return accuracy_facts.compare_averages(averages, others, over) if averages and others else None
 
 
-def _compare_storage(first: str, second: str) -> Comparison | None:
+def _compare_storage(first: str, second: str) -> Comparison:
     from merging.study.analysis.storage_accounting import storage_table
 
-    tables = [storage_table(run) for run in _find_preset_runs(first, second)]
-    sizes = [float(table[table["account"] == "paper"]["bytes"].sum()) for table in tables]
-    return network_facts.compare_file_sizes(*sizes) if len(sizes) == 2 else None
+    tables = [storage_table(run) for run in _find_preset_pair(first, second)]
+    return network_facts.compare_file_sizes(
+        *(float(table[table["account"] == "paper"]["bytes"].sum()) for table in tables)
+    )
 
 
 def _list_sweeps() -> list[Sweep]:
@@ -187,86 +198,73 @@ def _compare_over_range(target: str, first: str, second: str, params: Mapping[st
     return None
 
 
-def _find_benchmark_table(kind: str, name: str) -> pd.DataFrame | None:
-    """A table of a measurement of the benchmark."""
-    measured = measurements.find_measurement(kind)
-    return measurements.measured_table(measured, name) if measured else None
+def _read_benchmark_table(kind: str, name: str) -> pd.DataFrame:
+    """A table of a measurement of the benchmark. Raises StoreError."""
+    return measurements.measured_table(_find_measurement(kind), name)
 
 
 def _compare_exemplars(method: str, first: int, second: int) -> Comparison | None:
-    table = _find_benchmark_table(measurements.EXEMPLARS, "accuracy")
-    return None if table is None else accuracy_facts.compare_exemplars(table, method, first, second)
+    table = _read_benchmark_table(measurements.EXEMPLARS, "accuracy")
+    return accuracy_facts.compare_exemplars(table, method, first, second)
 
 
 def _compare_altered(exemplars: int) -> Comparison | None:
-    table = _find_benchmark_table(measurements.EXEMPLARS, "weights")
-    return None if table is None else accuracy_facts.compare_altered(table, exemplars)
+    return accuracy_facts.compare_altered(_read_benchmark_table(measurements.EXEMPLARS, "weights"), exemplars)
 
 
 def _compare_task_counts(first: str, second: str, size: int) -> Comparison | None:
-    table = _find_benchmark_table(measurements.TASK_COUNTS, "counts")
-    return None if table is None else accuracy_facts.compare_sizes(table, first, second, size)
+    table = _read_benchmark_table(measurements.TASK_COUNTS, "counts")
+    return accuracy_facts.compare_sizes(table, first, second, size)
 
 
 def _compare_drm_variant(method: str, variant: str) -> Comparison | None:
-    table = _find_benchmark_table(measurements.DRM_ABLATIONS, "ablations")
-    return None if table is None else _compare_with_whole(table, method, table["variant"] == variant)
+    """The whole method, the first of its rows, compared with the method without one part."""
+    table = _read_benchmark_table(measurements.DRM_ABLATIONS, "ablations")
+    rows = table[table["method"] == method]
+    other = rows[rows["variant"] == variant]
+    return accuracy_facts.compare_averages(rows.iloc[0], other.iloc[0]) if len(other) else None
 
 
 def _compare_ranks(method: str, cut: float) -> Comparison | None:
-    table = _find_benchmark_table(measurements.DRM_ABLATIONS, "ranks")
-    if table is None:
-        return None
+    table = _read_benchmark_table(measurements.DRM_ABLATIONS, "ranks")
     rows = table[table["method"] == method]
     chosen = rows[rows["cut"] == cut]
     return accuracy_facts.compare_averages(chosen.iloc[0], rows[rows["cut"] == 0].iloc[0]) if len(chosen) else None
-
-
-def _compare_with_whole(table: pd.DataFrame, method: str, chosen: pd.Series[bool]) -> Comparison | None:
-    """The first row of a method, the whole method, compared with the first chosen row."""
-    # the other rows of a method leave a part of it out
-    whole, other = table[table["method"] == method], table[(table["method"] == method) & chosen]
-    return accuracy_facts.compare_averages(whole.iloc[0], other.iloc[0]) if len(other) else None
 
 
 def _compare_ablation(preset: str, kind: str) -> Comparison | None:
     from merging.study.measurements.parameter_kinds import NOTHING_RESET
 
     measured = _find_preset_measurement(measurements.ABLATION, preset)
-    if measured is None:
-        return None
     rows = measurements.measured_table(measured, measurements.ABLATION)
     return accuracy_facts.compare_means(rows[rows["kind"] == NOTHING_RESET], rows[rows["kind"] == kind])
 
 
-def _compute_masks(ratio: float) -> pd.DataFrame | None:
+def _find_full_merge() -> Run:
+    """The first merge of all experts. Raises StoreError."""
+    for run in _list_full_merges():
+        return run
+    raise StoreError("No merge of all experts is stored.")
+
+
+def _compute_masks(ratio: float) -> pd.DataFrame:
     from merging.methods.shared.saliency import apply_ratio
 
-    runs = _list_full_merges()
-    return (
-        apply_ratio(page_data.saliency(runs[0], page_data.list_merges(page_data.stored_runs()))[0], ratio, shared=True)
-        if runs
-        else None
-    )
+    merges = page_data.list_merges(page_data.stored_runs())
+    return apply_ratio(page_data.saliency(_find_full_merge(), merges)[0], ratio, shared=True)
 
 
 def _compare_mask_overlap(ratio: float) -> Comparison | None:
-    masks = _compute_masks(ratio)
-    return None if masks is None else network_facts.compare_mask_overlap(masks, ratio)
+    return network_facts.compare_mask_overlap(_compute_masks(ratio), ratio)
 
 
 def _compare_components(ratio: float) -> Comparison | None:
-    masks = _compute_masks(ratio)
-    return None if masks is None else network_facts.compare_components(masks)
+    return network_facts.compare_components(_compute_masks(ratio))
 
 
 def _compare_depth(preset: str) -> Comparison | None:
     measured = _find_preset_measurement(measurements.DRIFT, preset)
-    return (
-        None
-        if measured is None
-        else network_facts.compare_drift_by_depth(measurements.measured_table(measured, "cumulative"))
-    )
+    return network_facts.compare_drift_by_depth(measurements.measured_table(measured, "cumulative"))
 
 
 def _correlate_drift_and_loss() -> Comparison | None:
@@ -282,8 +280,8 @@ def _correlate_drift_and_loss() -> Comparison | None:
 def _compare_spread(first: str, second: str) -> Comparison | None:
     from merging.study.analysis.correlation import accuracy_lost
 
-    runs, stored, losses = _find_preset_runs(first, second), page_data.stored_runs(), []
-    for run in runs:
+    stored, losses = page_data.stored_runs(), []
+    for run in _find_preset_pair(first, second):
         expert_scores, scores = page_data.expert_scores(run.benchmark, stored), page_data.scores(run)
         experts = {task: row["accuracy"] for task, row in expert_scores.items() if task in run.experts}
         if scores is not None and experts:
@@ -291,21 +289,18 @@ def _compare_spread(first: str, second: str) -> Comparison | None:
     return network_facts.compare_evenness(*losses) if len(losses) == 2 else None
 
 
-def _find_features(key: str) -> StoredMeasurement | None:
-    if key == PRETRAINED:
-        run = page_data.references(page_data.current_digest(), page_data.stored_runs()).get(PRETRAINED)
-        return measurements.find_measurement(measurements.FEATURES, run.id) if run else None
-    return _find_preset_measurement(measurements.FEATURES, key)
+def _find_features(key: str) -> StoredMeasurement:
+    """The features of a preset's run or of the pretrained model. Raises StoreError."""
+    if key != PRETRAINED:
+        return _find_preset_measurement(measurements.FEATURES, key)
+    if (run := page_data.references(page_data.current_digest(), page_data.stored_runs()).get(key)) is None:
+        raise StoreError(f"The run of {key} is not stored.")
+    return _find_measurement(measurements.FEATURES, run.id)
 
 
 def _compare_neighbors(first: str, second: str) -> Comparison | None:
-    rows = []
-    for key in (first, second):
-        if (measured := _find_features(key)) is None:
-            return None
-        table = measurements.measured_table(measured, "separability")
-        rows.append(table[table["task"] == "all"].iloc[0])
-    return network_facts.compare_neighbors(*rows)
+    tables = [measurements.measured_table(_find_features(key), "separability") for key in (first, second)]
+    return network_facts.compare_neighbors(*(table[table["task"] == "all"].iloc[0] for table in tables))
 
 
 def _compare_distance(first: str, second: str) -> Comparison | None:
@@ -313,23 +308,16 @@ def _compare_distance(first: str, second: str) -> Comparison | None:
 
     from merging.study.analysis.separability import reference_distances
 
-    stored = [_find_features(key) for key in (first, second, PRETRAINED)]
-    arrays = [measured.array("features").astype(np.float32) for measured in stored if measured]
-    if len(arrays) < 3:
-        return None
-    first_array, second_array, pretrained_array = arrays
-    return network_facts.compare_distances(
-        reference_distances(first_array, pretrained_array), reference_distances(second_array, pretrained_array)
+    *merged, pretrained = (
+        _find_features(key).array("features").astype(np.float32) for key in (first, second, PRETRAINED)
     )
+    return network_facts.compare_distances(*(reference_distances(features, pretrained) for features in merged))
 
 
 def _compare_agreement(first: str, second: str, density: float) -> Comparison | None:
     from merging.study.measurements import signs
 
-    runs = _list_full_merges()
-    measured = measurements.find_measurement(measurements.SIGNS, runs[0].id) if runs else None
-    if measured is None:
-        return None
+    measured = _find_measurement(measurements.SIGNS, _find_full_merge().id)
     counts = signs.read_counts(measurements.measured_table(measured, "votes"), measured.notes["tasks"])
     first_mean, second_mean = (signs.mean_agreement(counts[space, density]) for space in (first, second))
     return network_facts.compare_agreement(
@@ -338,15 +326,15 @@ def _compare_agreement(first: str, second: str, density: float) -> Comparison | 
 
 
 def _compare_times(first: str, second: str) -> Comparison | None:
-    table = _find_benchmark_table(measurements.METHOD_TIMES, "times")
-    rows = {} if table is None else {row["key"]: row for _, row in table.iterrows()}
+    table = _read_benchmark_table(measurements.METHOD_TIMES, "times")
+    rows = {row["key"]: row for _, row in table.iterrows()}
     return network_facts.compare_times(rows[first], rows[second]) if {first, second} <= set(rows) else None
 
 
 def _compare_coefficients(first: str, second: str) -> Comparison | None:
     """The coefficients that two runs learned, before they are shrunk: those of the last step."""
     history, tables = "coefficient_steps", []
-    for run in _find_preset_runs(first, second):
+    for run in _find_preset_pair(first, second):
         if history in run.tables:
             table = page_data.run_table(run.id, history)
             tables.append(table[table["step"] == table["step"].max()])

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.reading import measurements, samples
 from app.reading.papers import published_tables as published_rows
-from app.widgets import chart_view, paper_line
+from app.widgets import chart_view, page_parts, paper_line
 from app.widgets.jobs import measure_button
 from viz.figure_text import percent, plural, span
 
@@ -49,11 +49,10 @@ def draw_view() -> None:
         f"{samples.scored_part()}. {measure_button.origin_in_words([measurement])}"
     )
     table = build_truncation_table(measurements.measured_table(measurement, "ranks"))
-    paper_claims = paper_line.claims_in_words("conflicts/rank_truncation")
+    claims = paper_line.claims_in_words("conflicts/rank_truncation")
     chart_view.draw_chart(
-        "rank_truncation", table, name="drm_rank_truncation", caption=caption, description=paper_claims, sources=()
+        "rank_truncation", table, name="drm_rank_truncation", caption=caption, claims=claims, sources=()
     )
-    paper_line.draw_claims(paper_claims)
 
 
 def _draw_table(rows: pd.DataFrame) -> None:
@@ -69,31 +68,22 @@ def _draw_table(rows: pd.DataFrame) -> None:
         printed=[f"{printed_accuracy[chain]:.1f}%" if chain in printed_accuracy else "" for chain in rows["chain"]],
         chain=rows["chain"],
     )
-    number = st.column_config.NumberColumn
-    st.dataframe(
-        cells,
-        hide_index=True,
-        height="content",
-        column_config={
-            "method": st.column_config.TextColumn("Method", width=70, pinned=True),
-            "variant": st.column_config.TextColumn("Variant", width=160, pinned=True),
-            "In": number("In-domain", width=80, format="%.1f%%"),
-            "change": number(
-                "Change", width=66, format="%+.1f", help="Change of in-domain accuracy, in percentage points."
-            ),
-            "in_interval": st.column_config.TextColumn("In, 95%", width=112),
-            "Out": number("Out-of-domain", width=106, format="%.1f%%"),
-            "out_interval": st.column_config.TextColumn("Out, 95%", width=112),
-            "H": number("H-score", width=68, format="%.1f%%"),
-            "printed": st.column_config.TextColumn(
-                published_rows.TOWER_HEADS[published_rows.main_tower()],
-                width=156,
-                help="In-domain accuracy in the paper; empty if the paper prints none.",
-            ),
-            "chain": st.column_config.TextColumn("Recipe", width=300),
-        },
-        alt="Accuracy of DRM and of DRM without single parts",
-    )
+    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+    change_help = "Change of in-domain accuracy, in percentage points."
+    printed_help = "In-domain accuracy in the paper; empty if the paper prints none."
+    columns = {
+        "method": text("Method", width=70, pinned=True),
+        "variant": text("Variant", width=160, pinned=True),
+        "In": number("In-domain", width=80, format="%.1f%%"),
+        "change": number("Change", width=66, format="%+.1f", help=change_help),
+        "in_interval": text("In, 95%", width=112),
+        "Out": number("Out-of-domain", width=106, format="%.1f%%"),
+        "out_interval": text("Out, 95%", width=112),
+        "H": number("H-score", width=68, format="%.1f%%"),
+        "printed": text(published_rows.TOWER_HEADS[published_rows.main_tower()], width=156, help=printed_help),
+        "chain": text("Recipe", width=300),
+    }
+    page_parts.draw_table(cells, "Accuracy of DRM and of DRM without single parts", columns)
 
 
 def _intervals_in_words(rows: pd.DataFrame, low: str, high: str) -> list[str]:

@@ -13,7 +13,7 @@ from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.views.conflicts import linear_layers as conflict_layers
 from app.views.conflicts import sign_agreement
-from app.widgets import chart_view
+from app.widgets import chart_view, page_parts
 from app.widgets.jobs import measure_button
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
@@ -105,21 +105,12 @@ def choose_tensor(layers: Sequence[str]) -> None:
 def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
     """Draw the matrix and the chosen pair; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
-        value = PAIR_METRICS[
-            st.selectbox("Compare by", PAIR_METRICS, key=address.PAIR_METRIC, bind=address.BIND, width=220)
-        ]
+        value = page_parts.pick_label("Compare by", PAIR_METRICS, address.PAIR_METRIC, width=220)
         density = st.select_slider(
             "Density", sign_agreement.DENSITIES, sign_agreement.DEFAULT_DENSITY, key=address.DENSITY, bind=address.BIND,
             help=DENSITY_HELP, width=260, disabled=value == "cosine",
         )  # fmt: skip
-        scope = st.segmented_control(
-            "Compare",
-            (WHOLE_MODEL, ONE_LAYER),
-            default=WHOLE_MODEL,
-            key=address.SCOPE,
-            bind=address.BIND,
-            required=True,
-        )
+        scope = page_parts.pick_button("Compare", (WHOLE_MODEL, ONE_LAYER), address.SCOPE)
     layer = conflict_layers.pick_layer(run, conflict_layers.find_middle_layer(run)) if scope == ONE_LAYER else None
     table, order = build_matrix(str(measurement.path), measurement, layer, value, density)
     picture = st.container()  # above the pickers, but drawn after them, because the chart needs their values

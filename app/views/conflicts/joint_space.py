@@ -15,7 +15,7 @@ from app.reading import page_data
 from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.views.conflicts import linear_layers, sign_agreement
-from app.widgets import chart_view, paper_line, selection_pickers
+from app.widgets import chart_view, page_parts, paper_line, selection_pickers
 from merging.base.text import duration_text
 from merging.study.paper_facts.network_facts import compare_dropped_ranges
 from merging.study.runs.run import Run
@@ -41,6 +41,7 @@ DIRECTION_HELP = (
     "H decomposes the experts' matrices side by side: a shared output space. V stacks them: a shared input space."
 )
 RANKING_HELP = "DRM ranks the entries of all experts together; its Figure 3 prunes each expert's matrix by itself."
+NEIGHBOR_NOTE = " A column shows up to {} neighboring directions: the mean of their norms, the sum of their energies."
 DECOMPOSITION_OFFER = (
     "This layer has {count} matrices of {height:,} × {width:,}. Decomposing them takes about {seconds} on this "
     "machine; pruning and drawing take a few more seconds."
@@ -71,12 +72,7 @@ def decompose_or_offer(run: Run, layer: str, vertical: bool) -> JointSpace | Non
 
 def pick_direction() -> bool:
     """Draw the picker of how matrices are joined; returns whether they are stacked vertically."""
-    label = st.segmented_control(
-        "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=address.DIRECTION, bind=address.BIND,
-        required=True,
-        help=DIRECTION_HELP,
-    )  # fmt: skip
-    return DIRECTIONS[label]
+    return DIRECTIONS[page_parts.pick_button("Direction", DIRECTIONS, address.DIRECTION, help=DIRECTION_HELP)]
 
 
 @guarded_fragment
@@ -143,18 +139,11 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
     """Draw energies and row norms by expert and direction; returns the chosen expert."""
     chart_view.draw_question("joint_energy")
     with st.container(horizontal=True, gap="medium"):
-        value = ENERGY_METRICS[
-            st.selectbox("Color", ENERGY_METRICS, key=address.ENERGY_METRIC, bind=address.BIND, width=290)
-        ]
+        value = page_parts.pick_label("Color", ENERGY_METRICS, address.ENERGY_METRIC, width=290)
         expert = selection_pickers.pick_selected(address.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
     table = build_energies(key, cut, space)
     neighbor_count = int((table["last"] - table["first"]).max()) + 1
-    neighbor_note = (
-        f" A column shows up to {neighbor_count} neighboring directions: the mean of their norms, the sum of their "
-        "energies."
-        if neighbor_count > 1
-        else ""
-    )
+    neighbor_note = NEIGHBOR_NOTE.format(neighbor_count) if neighbor_count > 1 else ""
     caption = (
         "Cut into one part for each expert, the orthonormal rows no longer have length 1: the squares of a direction's "
         f"row norms add up to 1 over the experts, {(1 / len(run.experts)) ** 0.5:.2f} each if all share it "
@@ -204,16 +193,12 @@ def draw_pruning(key: SpaceKey, space: JointSpace, cut: float, expert: str | Non
         "spread over the rows differs."
     )
     shown_rows = table[table["expert"] == expert] if expert else table
-    paper_claims, options = (
-        # "swing" is the claims' name of the spread of the dropped shares over the rows.
-        paper_line.claims_in_words("conflicts/joint_space", {"swing": compare_dropped_ranges(shown_rows)}),
-        make_report_options(key),
-    )
+    # "swing" is the claims' name of the spread of the dropped shares over the rows.
+    claims = paper_line.claims_in_words("conflicts/joint_space", {"swing": compare_dropped_ranges(shown_rows)})
     chart_view.draw_chart(
         "joint_dropped", table, name=f"dropped_{key[0][:8]}", question_drawn=True, expert=expert, ratio=ratio,
-        caption=caption, **options | {"description": f"{options['description']} {paper_claims}"},
+        caption=caption, claims=claims, **make_report_options(key),
     )  # fmt: skip
-    paper_line.draw_claims(paper_claims)
     step_matrices, facts = build_steps(key, cut, ratio, ranked_together, space)
     caption = (
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "

@@ -16,7 +16,7 @@ from app.reading.figures import cache_shared, cache_table
 from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.views.conflicts import linear_layers
-from app.widgets import chart_view, paper_line, selection_pickers
+from app.widgets import chart_view, page_parts, paper_line, selection_pickers
 from app.widgets.jobs import measure_button
 from merging.base.errors import CheckpointError
 from merging.base.text import duration_text
@@ -171,9 +171,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement | None) -> None:
             "Density", DENSITIES, DEFAULT_DENSITY, key=address.DENSITY, bind=address.BIND, help=DENSITY_HELP, width=300
         )
         if measurement is not None:
-            value = AGREEMENT_METRICS[
-                st.selectbox("Color", AGREEMENT_METRICS, key=address.SIGN_METRIC, bind=address.BIND, width=240)
-            ]
+            value = page_parts.pick_label("Color", AGREEMENT_METRICS, address.SIGN_METRIC, width=240)
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
         layer = linear_layers.pick_layer(run, None if measurement else linear_layers.find_middle_layer(run))
@@ -220,39 +218,30 @@ def draw_histogram(
         counts, subject = {key: votes for state in states for key, votes in state.votes.items()}, layer
         rank_note = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
     elif measurement is not None:
-        counts, subject, rank_note = (
-            read_votes(measurement),
-            f"all {measurement.notes['layers']} linear layers",
-            "",
-        )
+        counts = read_votes(measurement)
+        subject = f"all {measurement.notes['layers']} linear layers"
+        rank_note = ""
     else:
         return
     short_subject = clean_text(subject.removeprefix("visual.transformer.resblocks."), 60)
-    paper_claims = paper_line.claims_in_words("conflicts/signs")
     chart_view.draw_chart(
         "sign_histogram", build_histogram(counts, density), name=f"sign_agreement_{density:g}", what=short_subject,
-        caption=f"{rank_note}{READING_NOTE}", description=paper_claims, sources=[run],
+        caption=f"{rank_note}{READING_NOTE}", sources=[run],
+        claims=paper_line.claims_in_words("conflicts/signs"),
     )  # fmt: skip
-    paper_line.draw_claims(paper_claims, [run])
 
 
 def draw_election(run: Run, measurement: StoredMeasurement, density: float, layer: str | None) -> None:
     """Draw the experts' surviving entries layer by layer, and a table for the chosen layer or all layers."""
     chart_view.draw_question("election_layers")
-    value = ELECTION_METRICS[
-        st.selectbox("Show", ELECTION_METRICS, key=address.ELECTION_METRIC, bind=address.BIND, width=300)
-    ]
+    value = page_parts.pick_label("Show", ELECTION_METRICS, address.ELECTION_METRIC, width=300)
     table = read_elections(measurement, density)
     chart_view.draw_chart(
         "election_layers", table, name=f"election_{density:g}", question_drawn=True, on_click=choose_layer, value=value,
         selected=layer, experts=list(run.experts), caption=ELECTION_NOTE.format(density), sources=[run],
     )  # fmt: skip
-    st.dataframe(
-        sum_elections(table, layer).replace({"expert": expert_names.data_set_titles()}),
-        hide_index=True,
-        column_config=ELECTION_COLUMNS,
-        alt="Entries that survive the election, by expert",
-    )
+    rows = sum_elections(table, layer).replace({"expert": expert_names.data_set_titles()})
+    page_parts.draw_table(rows, "Entries that survive the election, by expert", ELECTION_COLUMNS)
 
 
 def sum_elections(table: pd.DataFrame, layer: str | None) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from app import page_text
 from app.reading import measurements, samples
 from app.reading.figures import cache_table
 from app.session import address
-from app.widgets import chart_view, paper_line
+from app.widgets import chart_view, page_parts, paper_line
 from app.widgets.jobs import measure_button
 from viz.figure_text import span
 
@@ -55,12 +55,10 @@ def draw_view() -> None:
         "two. DARE-TIES samples its masks with seed 0. "
         f"{measure_button.origin_in_words([measurement])}"
     )
-    paper_claims = paper_line.claims_in_words("conflicts/task_counts")
     chart_view.draw_chart(
         "task_counts", table, name="number_of_tasks", question_drawn=True, value=value, caption=caption,
-        description=paper_claims, sources=(),
+        claims=paper_line.claims_in_words("conflicts/task_counts"), sources=(),
     )  # fmt: skip
-    paper_line.draw_claims(paper_claims)
     _draw_tests(table, value)
 
 
@@ -95,13 +93,9 @@ def _draw_tests(table: pd.DataFrame, value: str) -> None:
     pairs = cells.drop_duplicates("size").set_index("size")["pairs"]
     table_by_size.loc["Pairs"] = [str(pairs[size]) for size in table_by_size.columns]
     columns: dict[str, Any] = {name: st.column_config.TextColumn(name, width=125) for name in table_by_size.columns}
-    st.dataframe(
-        table_by_size.reset_index(),
-        hide_index=True,
-        height="content",
-        column_config={"method": st.column_config.TextColumn(f"{method} against", width=210, pinned=True), **columns},
-        alt=f"Paired t-tests of {method} against every other method, by number of experts",
-    )
+    columns["method"] = st.column_config.TextColumn(f"{method} against", width=210, pinned=True)
+    alt = f"Paired t-tests of {method} against every other method, by number of experts"
+    page_parts.draw_table(table_by_size.reset_index(), alt, columns)
     st.caption(
         "Mean difference in percentage points and the one-sided p of a paired t-test over subsets, as in the paper's "
         f"Table 5. {TEST_NOTE.format(page_text.safe_text(method, 40))}"

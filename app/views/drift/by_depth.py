@@ -12,7 +12,7 @@ from app.reading import measurements, samples
 from app.reading.figures import cache_table
 from app.reading.measurements import MeasuredRuns
 from app.session import address
-from app.widgets import chart_view, paper_line
+from app.widgets import chart_view, page_parts, paper_line
 from app.widgets.jobs import measure_button
 from app.widgets.run_picker import pick_one
 from merging.study.analysis.measurement_store import StoredMeasurement
@@ -56,13 +56,12 @@ def draw_lines(pairs: MeasuredRuns, token: str, distance: str, band_run: str) ->
     """Draw drift by depth, a curve for each run, and the band over the tasks of ``band_run`` (LOT, Fig. 1b)."""
     measured = [measurement for _, measurement in pairs]
     table = measurements.drift_by_depth(pairs, TOKENS[token])
-    run_ids = [run.id for run, _ in pairs]
-    paper_claims = paper_line.claims_in_words("drift/by_depth")
+    runs = [run for run, _ in pairs]
     chart_view.draw_chart(
-        "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=run_ids, band=band_run,
-        caption=lines_in_words(table, measured, token), description=paper_claims,
+        "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=[run.id for run in runs],
+        band=band_run, caption=lines_in_words(table, measured, token), sources=runs,
+        claims=paper_line.claims_in_words("drift/by_depth"),
     )  # fmt: skip
-    paper_line.draw_claims(paper_claims, [run for run, _ in pairs])
 
 
 def lines_in_words(table: pd.DataFrame, measured: Sequence[StoredMeasurement], token: str) -> str:
@@ -86,7 +85,7 @@ def draw_accuracy(pairs: MeasuredRuns, stored_runs: Sequence[Run], distance: str
     points = measurements.drift_and_accuracy(pairs, stored_runs)
     fit = measurements.fit_drift_line(points, distance) if len(points) else None
     fit_values = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
-    paper_claims = paper_line.claims_in_words("drift/against_accuracy")
+    runs = [run for run, _ in pairs]
     images = "" if points.empty else HALVES_NOTE.format(span(points["n"]), span(points["n_scored"]))
     chart_view.draw_chart(
         "drift_accuracy",
@@ -94,12 +93,12 @@ def draw_accuracy(pairs: MeasuredRuns, stored_runs: Sequence[Run], distance: str
         name=f"drift_against_accuracy_{distance}",
         value=distance,
         fit=fit_values,
-        runs=[run.id for run, _ in pairs],
+        runs=[run.id for run in runs],
         tasks=list(measurements.titles_by_task()),
         caption=images,
-        description=paper_claims,
+        claims=paper_line.claims_in_words("drift/against_accuracy"),
+        sources=runs,
     )
-    paper_line.draw_claims(paper_claims, [run for run, _ in pairs])
     if len(points):
         draw_correlations(points, distance)
 
@@ -116,7 +115,7 @@ def draw_correlations(points: pd.DataFrame, value: str) -> None:
         "points": "Points",
         "groups": "Groups",
     }
-    st.dataframe(table, hide_index=True, column_config=columns, alt="Correlations of drift with accuracy lost")
+    page_parts.draw_table(table, "Correlations of drift with accuracy lost", columns)
     st.caption(
         "The points are not independent: runs share tasks, and tasks share runs. The coefficient of all points mixes "
         "hard and easy tasks with good and bad merges; each of the other two fixes the run or the task."
@@ -147,7 +146,7 @@ def draw_consistency(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
         "tasks": "Tasks",
         "n": number("Images", format="localized"),
     }
-    st.dataframe(table, hide_index=True, column_config=columns, alt="Consistency of every run over its tasks")
+    page_parts.draw_table(table, "Consistency of every run over its tasks", columns)
     st.caption(
         "A drop is the accuracy of the task's own expert minus that of the merge, in percentage points, on the "
         f"{samples.scored_part()}. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency "

@@ -89,9 +89,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: MeasuredRuns)
     """Draw isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = DRIFT_METRICS[
-            st.selectbox("Color", DRIFT_METRICS, key=address.DRIFT_METRIC, bind=address.BIND, width=210)
-        ]
+        value = page_parts.pick_label("Color", DRIFT_METRICS, address.DRIFT_METRIC, width=210)
     table = measurements.layer_drift_table(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # above the pickers, but drawn after them, because the chart needs their values
@@ -162,11 +160,8 @@ def draw_ablation(run: Run) -> None:
         name: st.column_config.NumberColumn(name, format="%.1f%%") for name in table.columns if name != "kind"
     }
     label_column = {"kind": st.column_config.TextColumn("Reset to pretrained", pinned=True)}
-    st.dataframe(
-        table,
-        hide_index=True,
-        column_config=label_column | number_columns,
-        alt="Accuracy by the parameters that are reset to pretrained",
+    page_parts.draw_table(
+        table, "Accuracy by the parameters that are reset to pretrained", label_column | number_columns
     )
     images = span(measurements.measured_table(measurement, measurements.ABLATION)["n"])
     st.caption(
@@ -181,9 +176,7 @@ def draw_removed(runs: Sequence[Run]) -> None:
     run = pick_one(runs)
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = CONFLICT_METRICS[
-            st.selectbox("Color", CONFLICT_METRICS, key=address.CONFLICT_METRIC, bind=address.BIND, width=210)
-        ]
+        value = page_parts.pick_label("Color", CONFLICT_METRICS, address.CONFLICT_METRIC, width=210)
     table = measurements.tensors_of_kind(measurements.removed_conflicts(run), kind)
     exemplars = run.recipe.exemplars if run.recipe else None
     images = (

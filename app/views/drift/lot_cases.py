@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app.reading import measurements, samples
-from app.reading.papers.published_tables import OURS, PUBLISHED, printed_color
+from app.reading.papers.published_tables import OURS, PUBLISHED
 from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.widgets import chart_view, paper_line
@@ -109,14 +109,12 @@ def draw_exemplars(stored_runs: Sequence[Run]) -> None:
         f"In-domain accuracy on the {samples.scored_part()}, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every "
         f"method has its default parameters except those in its name. {measure_button.origin_in_words([measurement])}"
     )
-    paper_claims = paper_line.claims_in_words("drift/exemplars")
     chart_view.draw_chart(
         "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=reference_lines,
-        caption=caption, published=measurements.published_curves(), description=paper_claims,
-        sources=(),
+        caption=caption, published=measurements.published_curves(),
+        claims=paper_line.claims_in_words("drift/exemplars"), sources=(),
     )  # fmt: skip
     _draw_numbers(accuracy)
-    paper_line.draw_claims(paper_claims)
     draw_projection()
     draw_whole_weights(measurement)
 
@@ -132,12 +130,9 @@ def _draw_numbers(accuracy: pd.DataFrame) -> None:
     for curve in BY_EXEMPLARS:
         table[curve.key] = [_printed_accuracy_in_words(curve, int(n)) for n in table["exemplars"]]
         columns[curve.key] = st.column_config.TextColumn(f"◇ {curve.method}, {curve.where}", help=SOURCES[curve.paper])
-    st.dataframe(
-        table.style.set_properties(subset=[curve.key for curve in BY_EXEMPLARS], color=printed_color()),
-        hide_index=True,
-        column_config={"exemplars": number("Exemplars per task"), **columns},
-        alt="Mean in-domain accuracy by number of exemplars and method, measured and published",
-    )
+    columns["exemplars"] = number("Exemplars per task")
+    alt = "Mean in-domain accuracy by number of exemplars and method, measured and published"
+    paper_line.draw_printed_table(table, [curve.key for curve in BY_EXEMPLARS], alt, columns)
     st.caption(
         f"{OURS}: mean over samples. {PUBLISHED}: means and ± as printed, for the papers' own ViT-B/32 experts and "
         "images; compare only the changes along a column."
@@ -154,7 +149,6 @@ def draw_whole_weights(measurement: StoredMeasurement) -> None:
     from merging.study.trials.exemplar_sensitivity import split_losses
 
     table = split_losses(measurements.measured_table(measurement, "weights"))
-    paper_claims = paper_line.claims_in_words("drift/whole_weights")
     sample_count = plural(measurement.notes["seeds"], "sample")
     caption = (
         "The closed form of LOT with scaling 1, solved once for task vectors and once for whole weights, from the same "
@@ -163,10 +157,8 @@ def draw_whole_weights(measurement: StoredMeasurement) -> None:
         f"{sample_count} of exemplars, bars from the best to the worst; in-domain accuracy on the "
         f"{samples.scored_part()}, n = {table['n'].iloc[0]:,} images. {measure_button.origin_in_words([measurement])}"
     )
-    chart_view.draw_chart(
-        "drift_altered", table, name="whole_weights", caption=caption, description=paper_claims, sources=()
-    )
-    paper_line.draw_claims(paper_claims)
+    claims = paper_line.claims_in_words("drift/whole_weights")
+    chart_view.draw_chart("drift_altered", table, name="whole_weights", caption=caption, claims=claims, sources=())
 
 
 def draw_projection() -> None:

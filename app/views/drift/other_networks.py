@@ -24,12 +24,9 @@ def list_offered_runs(stored_runs: Sequence[Run]) -> list[Run]:
     return [
         run
         for run in others
-        if _has_input_files(run) or measurements.find_measurement(measurements.LAYER_DRIFT, run.id)
+        if (run.recipe and run.recipe.data_files.layer_inputs)
+        or measurements.find_measurement(measurements.LAYER_DRIFT, run.id)
     ]
-
-
-def _has_input_files(run: Run) -> bool:
-    return run.recipe is not None and bool(run.recipe.data_files.layer_inputs)
 
 
 def rows_in_words(measurement: StoredMeasurement) -> str:

@@ -160,7 +160,7 @@ def draw_changes(table: pd.DataFrame, alt: str) -> None:
     """Draw a table of changes in points with their intervals."""
     columns = {"name": st.column_config.TextColumn("Put back", width="medium")}
     height = page_parts.table_height(len(table), 480)
-    st.dataframe(table, hide_index=True, column_config=columns, height=height, alt=alt)
+    page_parts.draw_table(table, alt, columns, height)
 
 
 def images_in_words(notes: Mapping[str, Any], changes: pd.DataFrame) -> str:
@@ -177,10 +177,7 @@ def images_in_words(notes: Mapping[str, Any], changes: pd.DataFrame) -> str:
 def pick_domain(changes: pd.DataFrame) -> str:
     """Draw the picker of a domain; returns the chosen domain."""
     domains = [domain for domain in (OUT_OF_DOMAIN, IN_DOMAIN) if domain in set(changes["over"])]
-    chosen = st.segmented_control(
-        "Accuracy", domains, default=domains[0], key=address.DOMAIN, bind=address.BIND, required=True
-    )
-    return str(chosen)
+    return page_parts.pick_button("Accuracy", domains, address.DOMAIN)
 
 
 def draw_ranks(run: Run, changes: pd.DataFrame, tensor: str | None) -> None:

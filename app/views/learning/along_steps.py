@@ -29,10 +29,8 @@ NOT_MEASURED = (
 IMAGES_NOTE = "n = {} images of each task, sampled from the choosing half with seed {}, at {}. {}"
 MODELS_NOTE = "The models are those at these steps, before their coefficients were shrunk or modules were added."
 MARKS_NOTE = "Open marks are the first step, large ones the last."
-SEEN_NOTE, UNSEEN_NOTE = (
-    "The merge learned from images of this half, without labels.",
-    "The merge learned from other images.",
-)
+SEEN_NOTE = "The merge learned from images of this half, without labels."
+UNSEEN_NOTE = "The merge learned from other images."
 NO_TURN = "Between these steps, there is no task on which the loss rises while entropy falls."
 TURNS = "Entropy still falls while the loss with labels rises on {} of {} tasks: {}."
 TURN_IN_WORDS = "{} after step {:,} (entropy {}, loss {} nats)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app.reading import page_data
 from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.views.learning import learning_tables
@@ -27,7 +28,7 @@ def choose_cell() -> None:
 @guarded_fragment
 def draw_view(run: Run) -> None:
     """Draw the share that every mask keeps of every tensor, and the overlap of every two masks."""
-    table = learning_tables.read_mask_shares(run)
+    table = learning_tables.add_tensor_facts(run, page_data.run_table(run.id, learning_tables.LOCALIZATION))
     chart_view.draw_question("localization_map")
     picture = st.container()
     with st.container(horizontal=True, gap="medium"):
@@ -42,10 +43,8 @@ def draw_view(run: Run) -> None:
             selected=(expert, tensor), sources=[run],
         )  # fmt: skip
     if learning_tables.OVERLAP in run.tables:
+        overlap = page_data.run_table(run.id, learning_tables.OVERLAP)
         chart_view.draw_chart(
-            "localization_overlap",
-            learning_tables.read_mask_overlap(run),
-            name=f"mask_overlap_{run.id[:8]}",
-            sources=[run],
-            caption=AVERAGE_NOTE,
-        )
+            "localization_overlap", overlap.rename(columns={"expert": "first", "other": "second"}),
+            name=f"mask_overlap_{run.id[:8]}", sources=[run], caption=AVERAGE_NOTE,
+        )  # fmt: skip

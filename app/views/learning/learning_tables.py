@@ -54,15 +54,10 @@ def is_by_tensor(run: Run) -> bool:
     return bool(name) and bool((page_data.run_table(run.id, name)["tensor"] != "").any())
 
 
-def read_tensor_facts(run: Run) -> pd.DataFrame:
-    """Facts about each tensor of a run: tensor, order, section, role, part, numel."""
-    return page_data.run_table(run.id, "tensors")[[*TENSOR_COLUMNS, "numel"]]
-
-
 def add_tensor_facts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of single tensors, extended by the facts about each tensor."""
     own_columns = [name for name in rows if name == "tensor" or name not in {*TENSOR_COLUMNS, "numel"}]
-    facts = read_tensor_facts(run)
+    facts = page_data.run_table(run.id, "tensors")[[*TENSOR_COLUMNS, "numel"]]
     if not set(rows["tensor"]) <= {*facts["tensor"], ""}:
         facts = _add_qkv_facts(facts)
     return rows[own_columns].merge(facts, on="tensor", validate="many_to_one")
@@ -152,16 +147,6 @@ def sum_coefficients(run_ids: tuple[str, ...]) -> pd.DataFrame:
 def _sum_over_experts(rows: pd.DataFrame) -> pd.DataFrame:
     unpruned = rows["coefficient"] if "pruned" not in rows else rows["coefficient"].mask(rows["pruned"].astype(bool))
     return rows.assign(total=unpruned).groupby(TENSOR_COLUMNS, sort=False, as_index=False)["total"].sum(min_count=1)
-
-
-def read_mask_shares(run: Run) -> pd.DataFrame:
-    """The share of every tensor that each expert's mask keeps."""
-    return add_tensor_facts(run, page_data.run_table(run.id, LOCALIZATION))
-
-
-def read_mask_overlap(run: Run) -> pd.DataFrame:
-    """The share of each mask's entries that another mask keeps, too."""
-    return page_data.run_table(run.id, OVERLAP).rename(columns={"expert": "first", "other": "second"})
 
 
 @st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)

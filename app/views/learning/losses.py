@@ -10,6 +10,7 @@ from app import page_text
 from app.reading import page_data as stored_data
 from app.reading import score_tables
 from app.session import pages
+from app.session.draft import Draft
 from app.views.learning import along_steps, learning_tables, start_runs
 from app.widgets import chart_view, page_parts
 from merging.study.runs.run import Run
@@ -56,9 +57,8 @@ def _draw_arrow(run: Run, stored_runs: Sequence[Run]) -> None:
     if start is None:
         if recipe := start_runs.find_start_recipe(run):
             chart_view.draw_question("learning_arrows")
-            page_parts.draw_empty(
-                UNKNOWN_START, "Merge the start", pages.MERGE, chain=start_runs.make_start_chain(recipe)
-            )
+            chain = Draft.from_recipe(recipe).chain()
+            page_parts.draw_empty(UNKNOWN_START, "Merge the start", pages.MERGE, chain=chain)
         return
     trace = learning_tables.ADAPT_TRACE if learning_tables.ADAPT_TRACE in run.tables else learning_tables.TRACE
     if run.adapt and trace in run.tables:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.session.draft import Draft
 from merging.base.errors import MergingError
 from merging.methods import registry
 from merging.recipes.learning_start import start_of
@@ -37,11 +36,6 @@ def _chain_digest(run: Run) -> str:
         return run.recipe.chain_digest if run.recipe is not None else ""
     except MergingError:  # this version does not know a method of the run
         return ""
-
-
-def make_start_chain(start: Recipe) -> str:
-    """The recipe's chain as text in links."""
-    return Draft.from_recipe(start).chain()
 
 
 def loss_in_words(run: Run, is_last: bool = True) -> str:

@@ -12,7 +12,7 @@ from app.reading import page_data as stored_data
 from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.views.learning import image_routing, learning_tables
-from app.widgets import chart_view
+from app.widgets import chart_view, page_parts
 from app.widgets.jobs import measure_button
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
@@ -50,13 +50,8 @@ def draw_view(run: Run) -> None:
     # The run's own tables are about the images that it learned from, the measurement is about the images to report on.
     own_tables, shown_measurement = {learning_tables.SHIFT, learning_tables.ROUTING} & set(run.tables), measurement
     if measurement is not None and own_tables:
-        images = st.segmented_control(
-            "Images",
-            [REPORTING_IMAGES, LEARNING_IMAGES],
-            default=REPORTING_IMAGES,
-            key=f"asked_{run.id}",
-            required=True,
-        )
+        choices, key = (REPORTING_IMAGES, LEARNING_IMAGES), f"asked_{run.id}"
+        images = st.segmented_control("Images", choices, default=REPORTING_IMAGES, key=key, required=True)
         shown_measurement = measurement if images == REPORTING_IMAGES else None
     elif run.adapt and measurement is None:
         note = NOT_MEASURED if learning_tables.SHIFT in own_tables else NOT_ROUTED
@@ -147,12 +142,11 @@ def _draw_oracle(run: Run, measurement: StoredMeasurement) -> None:
     percentages = pd.concat([mean, rows], ignore_index=True)
     percentages[number_columns] = 100 * percentages[number_columns]
     st.header(ORACLE_QUESTION, anchor=False)
-    st.dataframe(
-        percentages.rename(columns=ORACLE_COLUMNS), hide_index=True, height="content",
-        column_config={ORACLE_COLUMNS[name]: st.column_config.NumberColumn(format="%.1f %%")
-                       for name in number_columns},
-        alt="Accuracy on every task of the merged model, routed, with the true task's vector, and of the expert",
-    )  # fmt: skip
+    page_parts.draw_table(
+        percentages.rename(columns=ORACLE_COLUMNS),
+        "Accuracy on every task of the merged model, routed, with the true task's vector, and of the expert",
+        {ORACLE_COLUMNS[name]: st.column_config.NumberColumn(format="%.1f %%") for name in number_columns},
+    )
     st.caption(
         ORACLE_NOTE.format(span(table["n"]), samples.scored_part(), measure_button.origin_in_words([measurement]))
     )

@@ -15,10 +15,8 @@ from merging.tasks.workers.certificates import is_this_machine
 from merging.teaching.poll_counts import CODE_LENGTH
 
 _HOSTED_CODE_KEY = "_class_begun"  # session key: the code of the class that this session started
-_TYPED_CODE_KEY, _UNKNOWN_CODE_KEY = (
-    "class_code",
-    "_class_unknown",
-)  # session keys: the typed code, and a code without a class
+# Session keys: the typed code, and a code without a class.
+_TYPED_CODE_KEY, _UNKNOWN_CODE_KEY = "class_code", "_class_unknown"
 WILDCARD_ADDRESSES = {"0.0.0.0", "::"}  # addresses to listen on, which other machines cannot open
 MAX_CODE_LENGTH = 20  # characters of a typed code, which may have blanks
 COUNTING_NOTE = (

@@ -21,6 +21,7 @@ from viz.figure_text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
+AnswerRows = list[tuple[str, int, bool]]  # an answer in words, its sessions, and whether it is right
 CHART_KEY, CURVE_KIND = "class_answers", "curve"
 BIN_COUNT = 10  # in the chart of a guessed number
 REFRESH_SECONDS = 2.0  # between two readings of the counts
@@ -38,11 +39,8 @@ def choose_chart_key(position: LessonPosition) -> str:
     """The key of the chart of the class's answers to a step; empty if they are not shown."""
     if not is_class_shown(position):
         return ""
-    return (
-        f"guess_{CURVE_KIND}"
-        if position.step.guess is not None and position.step.guess.kind == CURVE_KIND
-        else CHART_KEY
-    )
+    guess = position.step.guess
+    return f"guess_{CURVE_KIND}" if guess is not None and guess.kind == CURVE_KIND else CHART_KEY
 
 
 def draw_answers(position: LessonPosition, facts: Sequence[Fact], withheld: bool) -> None:
@@ -61,11 +59,9 @@ def _draw_answers_now(position: LessonPosition, facts: Sequence[Fact], withheld:
         options["guessed"] = _guessers_in_words(counts)
         caption = f"The median guess of the class. {caption}"
     else:
-        key, table, options = (
-            CHART_KEY,
-            list_answer_rows(position, facts, counts),
-            {"withheld": withheld, "code": polls.class_code()},
-        )
+        key = CHART_KEY
+        table = list_answer_rows(position, facts, counts)
+        options = {"withheld": withheld, "code": polls.class_code()}
     draw_chart(key, table, name=name, question_drawn=True, caption=caption, sources=[], **options)
 
 
@@ -88,12 +84,8 @@ def list_answer_rows(
     """
     import pandas as pd
 
-    counts_of_answers = counts[0] if counts else {}
-    rows = (
-        _count_by_bin(position, facts, counts_of_answers)
-        if _is_numeric(position)
-        else _count_by_name(position, facts, counts_of_answers)
-    )
+    count = _count_by_bin if _is_numeric(position) else _count_by_name
+    rows = count(position, facts, counts[0] if counts else {})
     return pd.DataFrame(rows, columns=["answer", "sessions", "truth"])
 
 
@@ -112,9 +104,7 @@ def _is_numeric(position: LessonPosition) -> bool:
     return position.step.guess is not None and position.step.guess.kind == "number"
 
 
-def _count_by_bin(
-    position: LessonPosition, facts: Sequence[Fact], counts: dict[float, int]
-) -> list[tuple[str, int, bool]]:
+def _count_by_bin(position: LessonPosition, facts: Sequence[Fact], counts: dict[float, int]) -> AnswerRows:
     """The counts of guessed numbers in tenths of the axis; the last bin includes the upper end."""
     guess = position.step.guess
     assert guess is not None  # called for guessed numbers
@@ -138,9 +128,7 @@ def _count_by_bin(
     ]
 
 
-def _count_by_name(
-    position: LessonPosition, facts: Sequence[Fact], counts: dict[float, int]
-) -> list[tuple[str, int, bool]]:
+def _count_by_name(position: LessonPosition, facts: Sequence[Fact], counts: dict[float, int]) -> AnswerRows:
     """The counts by name: options of a choice, first options of an order, marked cells, or answers to a question."""
     guess = position.step.guess
     if guess is None:

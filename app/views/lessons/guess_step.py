@@ -9,7 +9,7 @@ import streamlit as st
 from app.page_text import safe_text
 from app.reading import offered_lessons
 from app.session import click_errors, view_state
-from app.views.lessons import class_poll, guess_widgets, learner, step_texts
+from app.views.lessons import class_poll, guess_widgets, learner
 from app.views.lessons.learner import LessonPosition
 from app.widgets.chart_view import draw_chart, read_clicked_mark
 from merging.teaching.fact import Fact
@@ -36,7 +36,7 @@ def draw_picture(position: LessonPosition) -> bool:
     if values is None and not revealed:
         values = st.session_state.get(f"{position.key}_now")
     chart_key, table, options = guess_widgets.make_guess_chart(guess, values or (), facts, withheld)
-    st.header(step_texts.fill_text(position, position.step.ask, "ask"), anchor=False)
+    st.header(learner.fill_text(position, position.step.ask, "ask"), anchor=False)
     caption = "" if revealed else HIDDEN_NOTE
     on_click = _mark_cell_callback(position, guess) if guess.kind == "cells" and not revealed else None
     name = f"{position.lesson.key}_{position.number}"
@@ -111,11 +111,9 @@ def reveal_truth(position: LessonPosition) -> None:
 
 def _draw_sentence(guess: Guess, facts: list[Fact], locked_guess: tuple[float, ...] | None) -> None:
     """Draw guess and truth in words, without a grade."""
-    sentence = (
-        f"Your guess: **{safe_text(guess_widgets.guess_in_words(guess, facts, locked_guess), 600)}**. "
-        if locked_guess
-        else ""
-    )
+    sentence = ""
+    if locked_guess:
+        sentence = f"Your guess: **{safe_text(guess_widgets.guess_in_words(guess, facts, locked_guess), 600)}**. "
     if truth := guess_widgets.truth_in_words(guess, facts):
         sentence += f"Measured: **{safe_text(truth, 600)}**."
     st.markdown(sentence)

@@ -20,6 +20,8 @@ from viz.figure_text import clean_text
 if TYPE_CHECKING:
     import pandas as pd
 
+    TableAndOptions = tuple[pd.DataFrame, dict[str, Any]]  # of a chart
+
 GUESS_LABEL, TRUTH_LABEL = "Your guess", "Measured"
 SLIDER_STEPS = 100  # stops of a slider
 NAN = float("nan")
@@ -54,12 +56,9 @@ def draw_guess_widget(
     if guess.kind == "choice":
         chosen_name = st.radio("Your guess", names, int(locked_guess[0]) if locked_guess else None, key=key)
         return None if chosen_name is None else (float(names.index(chosen_name)),)
-    max_options = len(names) if guess.kind == "order" else guess.most
-    label = (
-        "Choose all of them, the first one first"
-        if guess.kind == "order"
-        else f"Click up to {max_options} cells, or choose"
-    )
+    max_options, label = guess.most, f"Click up to {guess.most} cells, or choose"
+    if guess.kind == "order":
+        max_options, label = len(names), "Choose all of them, the first one first"
     default = [names[int(index)] for index in locked_guess or () if index < len(names)]
     chosen_names = st.multiselect(label, names, default, key=key, max_selections=max_options)
     is_complete = len(chosen_names) == max_options if guess.kind == "order" else bool(chosen_names)
@@ -146,9 +145,7 @@ def make_guess_chart(
     return f"guess_{guess.kind}", table, options
 
 
-def _make_number_table(
-    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_number_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> TableAndOptions:
     import pandas as pd
 
     truth = _make_fact_row(facts[0]) if facts else {"value": NAN, "low": NAN, "high": NAN}
@@ -158,9 +155,7 @@ def _make_number_table(
     return pd.DataFrame(rows), {"unit": guess.unit, "low": float(guess.low), "high": float(guess.high), "what": "Value"}
 
 
-def _make_choice_table(
-    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_choice_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> TableAndOptions:
     import pandas as pd
 
     right_index = find_right_option(guess, facts) if facts else -1
@@ -171,9 +166,7 @@ def _make_choice_table(
     return pd.DataFrame(rows), {"withheld": not facts}
 
 
-def _make_order_table(
-    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_order_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> TableAndOptions:
     import pandas as pd
 
     guessed_order = [int(value) for value in values]
@@ -192,9 +185,7 @@ def _make_order_table(
     return pd.DataFrame(rows), {"withheld": not facts, "unit": facts[0].unit if facts else ""}
 
 
-def _make_curve_table(
-    guess: Guess, values: Sequence[float], facts: Sequence[Fact]
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_curve_table(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> TableAndOptions:
     import pandas as pd
 
     guessed_values = list(values) or [NAN] * len(guess.at)
@@ -205,9 +196,7 @@ def _make_curve_table(
     return table, {"unit": guess.unit, "low": float(guess.low), "high": float(guess.high), "axis": guess.axis}
 
 
-def _make_cells_table(
-    values: Sequence[float], facts: Sequence[Fact], withheld: bool
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _make_cells_table(values: Sequence[float], facts: Sequence[Fact], withheld: bool) -> TableAndOptions:
     import pandas as pd
 
     marked_indices = {int(value) for value in values}

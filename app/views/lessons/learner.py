@@ -8,6 +8,7 @@ import streamlit as st
 
 from app.reading import offered_lessons, polls
 from app.session import click_errors, lesson_start, lesson_visit
+from app.widgets import page_parts
 from merging.teaching import lesson_progress
 from merging.teaching.lesson import Lesson, Step
 
@@ -94,6 +95,12 @@ def read_open_texts(lesson: Lesson) -> dict[int, str]:
     """
     by_lesson: dict[str, dict[int, str]] = st.session_state.setdefault(_OPEN_TEXTS_KEY, {})
     return by_lesson.setdefault(lesson.key, {})
+
+
+def fill_text(position: LessonPosition, markdown: str, name: str, with_glossary: bool = True) -> str:
+    """Markdown of the step with its facts; ``name`` identifies the text, as words are explained at their first use."""
+    text = offered_lessons.fill_in_facts(position.lesson, markdown)
+    return page_parts.explain_words(text, f"{position.key}_{name}") if with_glossary else text
 
 
 def open_step(lesson: Lesson, number: int) -> None:

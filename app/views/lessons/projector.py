@@ -25,12 +25,8 @@ def choose_step_chart() -> None:
     if not view_state.is_presenting() or (position := learner.find_position()) is None:
         chart_stage.set_words("")
         return
-    shows_guess = position.step.kind == PREDICT and position.step.guess is not None
-    key = (
-        f"guess_{position.step.guess.kind}"
-        if shows_guess and position.step.guess
-        else position.lesson.chart(position.number)
-    )
+    guess = position.step.guess if position.step.kind == PREDICT else None
+    key = f"guess_{guess.kind}" if guess else position.lesson.chart(position.number)
     from app.views.lessons import class_poll  # loads what draws charts, which Home does not need
 
     chart_stage.choose_chart(class_poll.choose_chart_key(position) or key)

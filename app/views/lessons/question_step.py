@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.views.lessons import learner, step_texts
+from app.views.lessons import learner
 from app.views.lessons.learner import LessonPosition
 
 
@@ -16,7 +16,7 @@ def draw_question(position: LessonPosition) -> None:
     key = f"{position.key}_answer"
 
     def label(index: int) -> str:
-        return step_texts.fill_text(position, answers[index].text, f"answer_{index}", with_glossary=False)
+        return learner.fill_text(position, answers[index].text, f"answer_{index}", with_glossary=False)
 
     st.radio(
         "Your answer", range(len(answers)), chosen_index, key=key, on_change=_store_answer, args=(position, key),
@@ -25,7 +25,7 @@ def draw_question(position: LessonPosition) -> None:
     if chosen_index is None:
         return
     answer = answers[chosen_index]
-    reply = step_texts.fill_text(position, answer.say, "reply") if answer.say else ""
+    reply = learner.fill_text(position, answer.say, "reply") if answer.say else ""
     if answer.right:
         st.success(f"Right. {reply}".strip(), icon=":material/check_circle:")
     else:

@@ -15,7 +15,6 @@ from app.views.lessons import (
     paper_step,
     question_step,
     sheet,
-    step_texts,
     task_step,
 )
 from app.views.lessons.learner import LessonPosition
@@ -51,9 +50,9 @@ def draw_rail(position: LessonPosition) -> None:
     st.progress(len(learner.read_finished_steps(lesson)) / len(lesson.steps))
     st.header(HEADINGS[step.kind], anchor=False)
     if step.say and not (step.kind == "predict" and not guess_step.is_revealed(position)):
-        st.markdown(step_texts.fill_text(position, step.say, "say"))
+        st.markdown(learner.fill_text(position, step.say, "say"))
     if step.ask and step.kind != "predict":  # the question of a prediction is above its picture
-        st.markdown(step_texts.fill_text(position, step.ask, "ask"))
+        st.markdown(learner.fill_text(position, step.ask, "ask"))
     if step.outline:
         st.caption(f"Outlined in the picture: {page_text.safe_text(page_text.join_words(step.outline), 300)}.")
     if draw_part := DRAW_FUNCTIONS.get(step.kind):
@@ -105,6 +104,7 @@ def _find_unknown_facts(position: LessonPosition) -> list[Fact]:
 
 def _draw_navigation(position: LessonPosition) -> None:
     """Draw Back and Next for mouse, keyboard and presentation remote, and the buttons that leave the step."""
+    is_ready = position.number in learner.read_finished_steps(position.lesson) or position.step.kind == "free"
     with st.container(horizontal=True, gap="small", key="lesson_turn"):
         st.button(
             "Back", key="lesson_back", icon=":material/arrow_back:", disabled=position.number == 1,
@@ -113,7 +113,7 @@ def _draw_navigation(position: LessonPosition) -> None:
         st.button(
             "Next", key="lesson_next", icon=":material/arrow_forward:", icon_position="right",
             disabled=position.is_last, on_click=_open_next_step, args=(position,), help="Key . or Page Down",
-            type="primary" if _is_ready_for_next(position) else "secondary",
+            type="primary" if is_ready else "secondary",
         )  # fmt: skip
     key_presses.draw_key_listener(position.number)
     with st.container(gap="xsmall"):
@@ -129,10 +129,6 @@ def _draw_navigation(position: LessonPosition) -> None:
             "Open without the lesson", key="lesson_leave", type="tertiary", icon=":material/close:",
             on_click=lesson_visit.leave_lesson, help="Closes the lesson; the view stays.",
         )  # fmt: skip
-
-
-def _is_ready_for_next(position: LessonPosition) -> bool:
-    return position.number in learner.read_finished_steps(position.lesson) or position.step.kind == "free"
 
 
 def _open_next_step(position: LessonPosition) -> None:

@@ -32,10 +32,8 @@ SCRIPT_FOLDER = Path(__file__).parent
 FIELD_HTML = """<label for="sheet">A sheet that you downloaded from this app</label>
 <input id="sheet" type="file" accept=".html,text/html" aria-describedby="about">
 <p id="about">Restores guesses, answers and texts in this session. The file itself is not uploaded.</p>"""
-MAX_CHARACTERS, MAX_ANSWER_CHARACTERS = (
-    50_000,
-    10_000,
-)  # characters of the restored part, and of its guesses and answers
+# Characters of the restored part, and of its guesses and answers.
+MAX_CHARACTERS, MAX_ANSWER_CHARACTERS = 50_000, 10_000
 SHEET_PATTERN = re.compile(r'<script type="application/json" id="sheet">(.*?)</script>', re.DOTALL)
 SUBJECT = "The sheet"
 NOT_A_SHEET = (
@@ -89,10 +87,8 @@ def _list_entries(lesson: Lesson) -> Iterator[Entry]:
         answer_text = texts.get(number, "")
         if step.guess is not None and answer_values:
             facts = offered_lessons.measured_truths(lesson, step)
-            answer_text, measured_text = (
-                guess_widgets.guess_in_words(step.guess, facts, answer_values),
-                guess_widgets.truth_in_words(step.guess, facts),
-            )
+            answer_text = guess_widgets.guess_in_words(step.guess, facts, answer_values)
+            measured_text = guess_widgets.truth_in_words(step.guess, facts)
         elif step.kind == "check" and answer_values:
             answer = step.answers[int(answer_values[0])]
             answer_text = page_text.plain_text(offered_lessons.fill_in_facts(lesson, answer.text))

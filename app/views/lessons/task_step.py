@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.reading import offered_lessons, page_data
 from app.session import address, click_errors, painting_state, view_state
-from app.views.lessons import learner, step_texts
+from app.views.lessons import learner
 from app.views.lessons.learner import LessonPosition
 from merging.base.errors import MergingError
 from merging.teaching import goals
@@ -44,7 +44,7 @@ def draw_task(position: LessonPosition) -> None:
     if position.step.hint:
         st.html(HINT_STYLE)
         with st.container(key="lesson_hint"):
-            st.markdown(f":material/lightbulb: {step_texts.fill_text(position, position.step.hint, 'hint')}")
+            st.markdown(f":material/lightbulb: {learner.fill_text(position, position.step.hint, 'hint')}")
     if position.step.show:
         st.button("Show me", key="lesson_show", icon=":material/visibility:", on_click=show_goal, args=(position,))
 

@@ -9,20 +9,17 @@ import streamlit as st
 from app import page_text
 from app.reading import samples
 from app.reading.papers import published_tables
-from app.reading.papers.published_tables import printed_color
 from app.session import address, benchmark_choice, pages, view_state
 from app.views.methods import method_facts, paper_lines
-from app.widgets import page_parts, parameter_controls
+from app.widgets import page_parts, paper_line, parameter_controls
 from merging.images.benchmarks.metrics import PER_TASK
 from merging.methods.method import Merge, Method
 from merging.recipes.papers.published_figures import SOURCES, Figure, list_figures_with_method
 from merging.recipes.presets import PLUGIN
 from merging.study.runs.run import Run
 
-OTHER_MODELS_TEXT, NORMALIZED_RULE = (
-    "for other models on other images",
-    "Only normalized accuracies (Norm.) can be compared.",
-)
+OTHER_MODELS_TEXT = "for other models on other images"
+NORMALIZED_RULE = "Only normalized accuracies (Norm.) can be compared."
 SAME_TOWER_TEXT = "for models of the same tower, {}"
 EXPERIMENT_RULE = "The table of the published experiment states whether experts and images are the same."
 
@@ -48,7 +45,8 @@ def _draw_head(method: Method, shown_methods: Sequence[Method]) -> None:
         for label, icon, offset, shortcut in (("Previous", "arrow_back", -1, "P"), ("Next", "arrow_forward", 1, "N")):
             st.button(
                 label, icon=f":material/{icon}:", key=label, type="tertiary", shortcut=shortcut,
-                disabled=len(keys) < 2, on_click=view_state.pick_method, args=(keys[(index + offset) % len(keys)],),
+                disabled=len(keys) < 2, on_click=view_state.pick_available,
+                args=(address.METHOD, keys[(index + offset) % len(keys)]),
             )  # fmt: skip
     is_elementwise = method.is_elementwise(method.params())
     badges = [f":blue-badge[{method.role}]", f":gray-badge[needs {page_text.needs_words(method)}]"]
@@ -137,13 +135,7 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored_runs: Sequence[Run
 def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored_runs: Sequence[Run]) -> None:
     table = published_tables.paper_table(rows, stored_runs)
     printed_columns = [column for column in table.columns if column[0] in published_tables.TOWER_HEADS.values()]
-    st.dataframe(
-        table.style.set_properties(subset=printed_columns, color=printed_color()),
-        hide_index=True,
-        height="content",
-        column_config=published_tables.column_settings(table),
-        alt=alt,
-    )
+    paper_line.draw_printed_table(table, printed_columns, alt, published_tables.column_settings(table))
     if ids := list(dict.fromkeys(row.run.id for row in rows if row.run and row.run.has_scores)):
         page_parts.draw_page_link(pages.SCORES, "Compare our runs in Scores", "monitoring", runs=",".join(ids))
 
@@ -151,10 +143,8 @@ def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored_runs
 def _draw_explanation(method: Method, figures: Sequence[Figure]) -> None:
     """Draw a caption on the two groups of columns and why they are separate."""
     sources = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
-    computed_note, benchmark = (
-        page_text.safe_text(published_tables.COMPUTED_NOTE, 300),
-        page_text.safe_text(benchmark_choice.benchmark_in_words()),
-    )
+    computed_note = page_text.safe_text(published_tables.COMPUTED_NOTE, 300)
+    benchmark = page_text.safe_text(benchmark_choice.benchmark_in_words())
     tower = published_tables.benchmark_tower()
     models, rule = (SAME_TOWER_TEXT.format(tower), EXPERIMENT_RULE) if tower else (OTHER_MODELS_TEXT, NORMALIZED_RULE)
     st.caption(

@@ -14,7 +14,7 @@ import streamlit as st
 from app import page_text
 from app.reading import measurements, page_data, samples
 from app.session import view_state
-from app.widgets import paper_line
+from app.widgets import page_parts, paper_line
 from app.widgets.jobs import measure_button
 from merging.base.errors import MergingError
 from merging.engine.chain_work import ChainWork
@@ -46,7 +46,7 @@ COLUMNS = (  # key, head, pixels, format, help
     ("range", "Range", 92, None, "The smallest and the largest of the rounds."),
 )  # fmt: skip
 TABLES = {  # heading -> columns; one table of all would not fit into a narrow window
-    "Inputs and outputs": ("title", "needs", "works", "gives", "images"),
+    "Inputs and outputs": ("title", "needs", "here", "works", "gives", "images"),
     "Costs": ("title", "passes", "reads", "writes", "operations", "ratio", "range"),
 }
 MethodName = tuple[str, str]  # role and key of a method
@@ -91,44 +91,23 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
         methods, work, measurements.measured_table(measured_times, "times") if measured_times else None
     )
     columns = {key: _make_column(key, *rest) for key, *rest in COLUMNS}
-    tables = {
-        heading: _insert_needs_column(table_columns) if network else table_columns
-        for heading, table_columns in TABLES.items()
-    }
-    for heading, table_columns in tables.items():
+    for heading, table_columns in TABLES.items():
+        settings = {key: columns[key] for key in table_columns if network or key != "here"}
         st.markdown(f"**{heading}**")
-        st.dataframe(
-            rows[list(table_columns)], hide_index=True, height="content",
-            column_config={key: columns[key] for key in table_columns}, placeholder="—", alt=f"{heading}: every method",
-        )  # fmt: skip
+        page_parts.draw_table(rows[list(settings)], f"{heading}: every method", settings)
     if network:
         st.caption(NEEDS_NOTE.format(page_text.safe_text(network, 60)))
     if not work:
         st.caption("Without a benchmark, there are no model sizes for which to count the work.")
         return
     learning = LEARNING_NOTE.format(TEST_DATA_OF_WHOLE if samples.is_whole_test_set() else TEST_DATA_OF_HALF)
-    st.caption(
-        " ".join(
-            [_counted_in_words(work.values()), learning, *([_timed_in_words(measured_times)] if measured_times else [])]
-        )
-    )
+    times = _timed_in_words(measured_times) if measured_times else ""
+    st.caption(f"{_counted_in_words(work.values())} {learning} {times}".strip())
     paper_line.draw_claims(paper_line.claims_in_words("methods/costs"))
-    timing_note = (
-        TIMED_HERE_NOTE
-        if measured_times and _is_timed_here(measured_times)
-        else OTHER_MACHINE_NOTE
-        if measured_times
-        else NOT_TIMED
-    )
+    timing_note = OTHER_MACHINE_NOTE if measured_times else NOT_TIMED
+    if measured_times and _is_timed_here(measured_times):
+        timing_note = TIMED_HERE_NOTE
     measure_button.draw_missing_benchmark(measurements.METHOD_TIMES, timing_note + TIMING_OFFER)
-
-
-def _insert_needs_column(columns: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns, with the needs on the open models ("here") after those on CLIP."""
-    if "needs" not in columns:
-        return columns
-    position = columns.index("needs") + 1
-    return (*columns[:position], "here", *columns[position:])
 
 
 def _make_column(key: str, title: str, width: int, style: str | None, help_text: str) -> Any:

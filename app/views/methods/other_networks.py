@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import page_text
-from app.reading.papers.published_tables import PUBLISHED, printed_color
+from app.reading.papers.published_tables import PUBLISHED
 from app.session import address, view_state
+from app.widgets import paper_line
 from merging.methods.method import Method
 from merging.recipes.papers.other_networks import ACCURACY, MEASURES, MODELS, OTHER_NETWORK_FIGURES, BeyondFigure
 from merging.recipes.papers.published_figures import MERGE, SOURCES
@@ -46,10 +47,7 @@ def draw_tables(method: Method, network: str) -> None:
         values = [column for column in frame.columns if column[0]]
         tasks = _tasks_in_words(model.tasks, "Tasks") + _tasks_in_words(model.outside, " Out of domain")
         st.markdown(f"**{name}**. {tasks} {model.about}")
-        st.dataframe(
-            frame.style.set_properties(subset=values, color=printed_color()), hide_index=True, height="content",
-            alt=f"Published figures of {method.title} on {name}",
-        )  # fmt: skip
+        paper_line.draw_printed_table(frame, values, f"Published figures of {method.title} on {name}")
     papers = [
         key for key in SOURCES if any(row.source.startswith(key) for rows in figures_by_model.values() for row in rows)
     ]
@@ -87,12 +85,8 @@ def build_figures_table(rows: Sequence[BeyondFigure]) -> pd.DataFrame:
         for row in rows
     ]
     frame = pd.DataFrame(lines).fillna("")
-    shown_columns = [
-        CHAIN_COLUMN,
-        *columns_by_measure.values(),
-        SOURCE_COLUMN,
-        *([NOTE_COLUMN] if frame[[NOTE_COLUMN]].any(axis=None) else []),
-    ]
+    shown_columns = [CHAIN_COLUMN, *columns_by_measure.values(), SOURCE_COLUMN]
+    shown_columns += [NOTE_COLUMN] if frame[[NOTE_COLUMN]].any(axis=None) else []
     frame = frame[shown_columns]
     frame.columns = pd.MultiIndex.from_tuples(shown_columns)
     return frame

@@ -189,13 +189,8 @@ def _pick_class_names(
     options = [*([NAMES_OF_DATA] if facts.class_names else []), TYPED_NAMES, *head_entries, *published_options]
     heads_by_name = {item.name[5:]: option for option, item in head_entries.items()}  # without "head_"
     released_name, prompts_key = find_alike(name, heads_by_name), benchmark_plan.find_prompts(name, facts.class_names)
-    default = (
-        heads_by_name[released_name]
-        if released_name
-        else f"{PROMPTS_PREFIX}{prompts_key}"
-        if prompts_key
-        else options[0]
-    )
+    default = f"{PROMPTS_PREFIX}{prompts_key}" if prompts_key else options[0]
+    default = heads_by_name[released_name] if released_name else default
 
     def label(option: str) -> str:
         if option in head_entries:

@@ -69,12 +69,11 @@ def _draw_switches(tasks: Mapping[str, Any], *, limited: bool) -> dict[str, bool
         switches["whole"] = st.toggle("Report on whole test sets", key="build_whole", help=WHOLE_HELP)
         if limited:
             switches["balanced"] = st.toggle("Equally many of every class", key="build_balanced", help=BALANCED_HELP)
-        if tasks and all(_can_refer(task) for task in tasks.values()):
+        data_sets = [
+            benchmark_plan.inspect_data_set(task["images"], task.get("configuration")) for task in tasks.values()
+        ]
+        if data_sets and all(data_set.referable for data_set in data_sets):
             switches["by_reference"] = st.toggle(
                 "Leave images in their files", key="build_by_reference", help=BY_REFERENCE_HELP
             )
     return {name: True for name, is_on in switches.items() if is_on}
-
-
-def _can_refer(task: Mapping[str, Any]) -> bool:
-    return benchmark_plan.inspect_data_set(task["images"], task.get("configuration")).referable

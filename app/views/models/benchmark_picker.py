@@ -86,21 +86,11 @@ def _draw_contents() -> None:
     except (MergingError, OSError) as error:
         st.error(page_text.safe_text(error, 600), icon=":material/error:")
         return
-    titles_in_domain = [
-        clean_text(page_text.correct_titles(task.title), 40) for task in benchmark.tasks if task.has_expert
-    ]
-    titles_out_of_domain = [
-        clean_text(page_text.correct_titles(task.title), 40) for task in benchmark.tasks if not task.has_expert
-    ]
-    lines = [
-        f"{domain}: {page_text.safe_text(first_few(titles, 10), 600)}."
-        for domain, titles in (
-            ("With an expert", titles_in_domain),
-            ("Out of domain for every merge", titles_out_of_domain),
-        )
-        if titles
-    ]
-    pixels = benchmark.image_size
+    lines, pixels = [], benchmark.image_size
+    for words, has_expert in (("With an expert", True), ("Out of domain for every merge", False)):
+        tasks = [task for task in benchmark.tasks if task.has_expert == has_expert]
+        if titles := [clean_text(page_text.correct_titles(task.title), 40) for task in tasks]:
+            lines.append(f"{words}: {page_text.safe_text(first_few(titles, 10), 600)}.")
     lines.append(
         f"Images of {pixels} × {pixels} pixels, {span(counts)} of each data set to report on. Digest {digest[:8]}."
     )
@@ -110,7 +100,7 @@ def _draw_contents() -> None:
         lines.append("The images stay in the files of the data sets and are decoded when a page needs them.")
     st.markdown("  \n".join(lines))
     _draw_missing()
-    if titles_in_domain and not page_data.references(digest, page_data.stored_runs()):
+    if any(task.has_expert for task in benchmark.tasks) and not page_data.references(digest, page_data.stored_runs()):
         st.caption(
             "The pretrained model and the experts have not been evaluated on it, so charts lack these bounds; `python "
             "-m merging benchmark make --evaluate` adds them."
@@ -133,13 +123,8 @@ def _draw_missing() -> None:
         st.warning(problem_list, icon=":material/folder_off:")
     if problems and listed_models.is_local():
         with st.form("find_files", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
-            st.text_input(
-                "Folder that holds these files now",
-                key=FOLDER_KEY,
-                max_chars=1000,
-                placeholder="/home/me/data",
-                width=420,
-            )
+            label, example = "Folder that holds these files now", "/home/me/data"
+            st.text_input(label, key=FOLDER_KEY, max_chars=1000, placeholder=example, width=420)
             st.form_submit_button("Find them", on_click=_find_files, icon=":material/search:")
 
 
@@ -149,9 +134,9 @@ def _find_files() -> None:
     """Callback: search the typed folder for the files and models, and store their paths."""
     from merging.base.progress import Meter, Progress
 
-    folder = Path(str(st.session_state.get(FOLDER_KEY, "")).strip()).expanduser()
-    if not str(st.session_state.get(FOLDER_KEY, "")).strip():
+    if not (typed := str(st.session_state.get(FOLDER_KEY, "")).strip()):
         return
+    folder = Path(typed).expanduser()
     progress_bar = st.progress(0.0, FINDING_NOTE)
 
     def show_progress(progress: Progress) -> None:

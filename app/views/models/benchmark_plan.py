@@ -12,6 +12,7 @@ import streamlit as st
 from app import page_text
 from app.permissions import requires
 from app.reading import page_data
+from app.widgets import page_parts
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
 from merging.base.text import first_few, size_text
@@ -121,12 +122,12 @@ def draw_plan(description: Mapping[str, Any], folder: Path) -> None:
         folder,
     )
     st.markdown("**What was recognized**")
-    st.dataframe(
-        [{name: clean_text(value, 200) if isinstance(value, str) else value for name, value in row.items()}
-         for row in summary.rows],
-        hide_index=True, height="content", alt="What each data set was recognized as",
-        column_config={"Task": st.column_config.TextColumn(pinned=True, width=120)},
-    )  # fmt: skip
+    rows = [
+        {name: clean_text(value, 200) if isinstance(value, str) else value for name, value in row.items()}
+        for row in summary.rows
+    ]
+    columns = {"Task": st.column_config.TextColumn(pinned=True, width=120)}
+    page_parts.draw_table(rows, "What each data set was recognized as", columns)
     for caution in summary.cautions:
         st.caption(f":material/warning: {page_text.safe_text(caution, 400)}")
     heads_note = f"; heads are built from {plural(summary.prompts, 'prompt')}" if summary.prompts else ""

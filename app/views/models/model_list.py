@@ -110,26 +110,22 @@ def draw_models(models: ListedModels, groups: Sequence[ModelGroup]) -> None:
     if len(rows):
         for column in rows.columns.difference(["size"]):
             rows[column] = [clean_text(value, 120) for value in rows[column]]
-        column = st.column_config
-        st.dataframe(
-            rows,
-            hide_index=True,
-            height=page_parts.table_height(len(rows), MAX_TABLE_HEIGHT),
-            column_config={
-                "name": column.TextColumn("Name", pinned=True, width=150),
-                "folder": column.TextColumn("Folder", width=190),
-                "what": "Kind",
-                "fits": column.TextColumn("Trained from", width=245, help=ORIGIN_HELP),
-                "architecture": "Architecture",
-                "format": "Format",
-                "names": "Tensor names",
-                "activation": "Activation",
-                "dtype": "Type",
-                "size": column.NumberColumn("Size", format="bytes"),
-                "digest": column.TextColumn("Digest", help="First eight digits of the digest of the tensors."),
-            },
-            alt="Models that can be merged, with their properties",
-        )
+        text = st.column_config.TextColumn
+        columns = {
+            "name": text("Name", pinned=True, width=150),
+            "folder": text("Folder", width=190),
+            "what": "Kind",
+            "fits": text("Trained from", width=245, help=ORIGIN_HELP),
+            "architecture": "Architecture",
+            "format": "Format",
+            "names": "Tensor names",
+            "activation": "Activation",
+            "dtype": "Type",
+            "size": st.column_config.NumberColumn("Size", format="bytes"),
+            "digest": text("Digest", help="First eight digits of the digest of the tensors."),
+        }
+        height = page_parts.table_height(len(rows), MAX_TABLE_HEIGHT)
+        page_parts.draw_table(rows, "Models that can be merged, with their properties", columns, height)
     _draw_digests(models)
     _draw_unreadable(models)
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -83,10 +83,12 @@ def _pick_group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
     """Draw the picker of the group that fills the form; returns the group, None for the user's own choice."""
     if not groups:
         return None
+    titles = [f"{clean_text(one.title, 60)}  ·  {plural(len(one.experts), 'expert')}" for one in groups]
+    titles.append("My own choice")
     picked_index = st.selectbox(
         "Models that belong together",
         [*range(len(groups)), -1],  # -1 is the user's own choice
-        format_func=lambda index: _group_title(groups[index]) if index >= 0 else "My own choice",
+        format_func=lambda index: titles[index],
         key=GROUP_KEY,
     )
     if picked_index < 0:
@@ -101,10 +103,6 @@ def _pick_group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
         notes.append(f"left out, because they seem to come from another pretrained model: {names}")
     st.caption(page_text.safe_text(f"{'. '.join(note[0].upper() + note[1:] for note in notes)}.", 500))
     return group
-
-
-def _group_title(group: ModelGroup) -> str:
-    return f"{clean_text(group.title, 60)}  ·  {plural(len(group.experts), 'expert')}"
 
 
 def _pick_models(prefix: str, group: ModelGroup | None, names: Mapping[str, str]) -> tuple[str, list[str]] | None:

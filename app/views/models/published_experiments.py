@@ -21,16 +21,8 @@ if TYPE_CHECKING:
     from merging.sharing.published.fetch_plan import FetchPlan
 
 PUBLISHED, PICKER_KEY = "published experiments", "pub_experiment"
-PLAN_COLUMNS = (
-    "For",
-    "Repository",
-    "Size",
-    "Here",
-    "License",
-    "Terms",
-    "Files",
-    "Commit",
-)  # in the table's order
+# In the table's order.
+PLAN_COLUMNS = ("For", "Repository", "Size", "Here", "License", "Terms", "Files", "Commit")
 INTRODUCTION = (
     "Fetch the models and test sets of the papers once from the Hub, compute the papers' recipes on this machine, and "
     "see the papers' numbers beside ours. Afterwards every page works with them, without a network."
@@ -88,15 +80,14 @@ def _draw_catalog(published_experiments: list[Experiment]) -> None:
                 "Licenses": ", ".join(sorted({clean_text(part.license, 60) for part in plan.parts})),
             }
         )
-    st.dataframe(
-        rows, hide_index=True, height="content", alt="Published experiments with sizes, times and licenses",
-        column_config={
-            "Experiment": st.column_config.TextColumn(pinned=True, width=130),
-            "Rows": st.column_config.NumberColumn(width=50),
-            "On disk": st.column_config.TextColumn(width=72),
-            "Licenses": st.column_config.TextColumn(width=260),
-        },
-    )  # fmt: skip
+    text = st.column_config.TextColumn
+    columns = {
+        "Experiment": text(pinned=True, width=130),
+        "Rows": st.column_config.NumberColumn(width=50),
+        "On disk": text(width=72),
+        "Licenses": text(width=260),
+    }
+    page_parts.draw_table(rows, "Published experiments with sizes, times and licenses", columns)
     st.caption(
         "With 1,000 images of each test set; the time to compute is an estimate for this machine. Licenses "
         "are those that the cards on the Hub state."
@@ -112,15 +103,12 @@ def _draw_plan(plan: FetchPlan) -> None:
     titles = [name[:1].upper() + name[1:] for name in header]
     plan_table = [{title: clean_text(cell, 160) for title, cell in zip(titles, row, strict=True)} for row in rows]
     st.markdown("**What it needs**")
-    st.dataframe(
-        plan_table, column_order=[title for title in PLAN_COLUMNS if any(row[title] for row in plan_table)],
-        hide_index=True, height=page_parts.table_height(len(rows), 390),
-        alt="Repositories with files, sizes and licenses",
-        column_config={
-            "For": st.column_config.TextColumn(pinned=True, width=150),
-            "Files": st.column_config.TextColumn(width=190),
-            "Commit": st.column_config.TextColumn(width=110),
-        },
+    used = [title for title in PLAN_COLUMNS if any(row[title] for row in plan_table)]
+    text = st.column_config.TextColumn
+    columns = {"For": text(pinned=True, width=150), "Files": text(width=190), "Commit": text(width=110)}
+    page_parts.draw_table(
+        [{title: row[title] for title in used} for row in plan_table], "Repositories with files, sizes and licenses",
+        columns, page_parts.table_height(len(rows), 390),
     )  # fmt: skip
     lines = [page_text.safe_text(line, 400) for line in plan_sentences(plan)]
     st.markdown("  \n".join(lines))

@@ -13,13 +13,14 @@ from app.reading import page_data
 from app.reading.papers import experiments
 from app.session import click_errors
 from app.session.click_errors import guarded_fragment
+from app.widgets import fit_report
 from app.widgets.jobs import refused_action, tray
 from merging.base import settings
 from merging.base.modes import VisitorAction
 from merging.base.settings import HUB_VARIABLE
 from merging.base.text import duration_text, size_text
+from merging.models.hub import client
 from merging.tasks.queue.job_kinds import PUBLISHED
-from merging.tasks.queue.job_records import Job
 
 if TYPE_CHECKING:
     from merging.sharing.published.choice import Choice
@@ -38,13 +39,13 @@ UNREAD_CARDS_NOTE = (
 
 def draw_job(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:
     """Draw the progress of the experiment's job, or the button of the next step."""
-    job = _find_job(experiment)
+    job = fit_report.find_job(PUBLISHED, experiment.key)
     if job is not None and (job.is_live or job.state != "done"):
         guarded_fragment(_draw_progress, run_every=tray.POLL_SECONDS if job.is_live else None)(experiment.key)
         if job.is_live:
             tray.follow_jobs([job])
             return
-    setting = experiments.forbidding_setting()
+    setting = client.blocked_by_setting()
     if refused_action.draw_refusal(VisitorAction.COMMAND):
         return
     if plan.is_complete:
@@ -57,19 +58,9 @@ def draw_job(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:
         _draw_fetch(experiment, choice, plan)
 
 
-def _find_job(experiment: Experiment) -> Job | None:
-    """The newest job of an experiment."""
-    return next(
-        (job for job in page_data.job_queue().list_jobs() if job.kind == PUBLISHED and job.subject == experiment.key),
-        None,
-    )
-
-
 def _draw_progress(key: str) -> None:
-    for job in page_data.job_queue().list_jobs():
-        if job.kind == PUBLISHED and job.subject == key:
-            tray.draw_job(job, "published")
-            return
+    if job := fit_report.find_job(PUBLISHED, key):
+        tray.draw_job(job, "published")
 
 
 def _draw_compute(experiment: Experiment, choice: Choice, plan: FetchPlan) -> None:
@@ -103,7 +94,7 @@ def _rows_in_words(plan: FetchPlan) -> str:
 
 def _draw_read_cards(experiment: Experiment, choice: Choice) -> None:
     """Draw the button that reads the cards, which state the licenses."""
-    host = page_text.safe_text(experiments.hub_host())
+    host = page_text.safe_text(client.host())
     st.markdown(UNREAD_CARDS_NOTE.format(host))
     st.button(
         "Read licenses and sizes", type="primary", icon=":material/fact_check:", key=f"pub_read_{experiment.key}",
@@ -125,13 +116,9 @@ def _draw_forbidden(experiment: Experiment, choice: Choice, plan: FetchPlan, set
     st.info(FORBIDDEN_NOTE.format(HUB_VARIABLE, setting, HUB_VARIABLE), icon=":material/cloud_off:")
     command_line = [*command_words(RUN_COMMAND, experiment, choice), *settings.store_arguments()]
     st.code(f"{HUB_VARIABLE}=on python -m merging {shlex.join(command_line)}", language="sh", wrap_lines=True)
-    complete_parts = [part for part in plan.parts if part.is_complete]
-    fetched_note = (
-        f"{size_text(plan.local_bytes)} of it, {len(complete_parts)} of {len(plan.parts)} repositories"
-        if plan.local_bytes
-        else "nothing"
-    )
-    st.caption(f"On the disk: {fetched_note}.")
+    complete = sum(part.is_complete for part in plan.parts)
+    fetched = f"{size_text(plan.local_bytes)} of it, {complete} of {len(plan.parts)} repositories"
+    st.caption(f"On the disk: {fetched if plan.local_bytes else 'nothing'}.")
 
 
 def _draw_button(label: str, action: str, experiment: Experiment, choice: Choice, *, is_primary: bool = False) -> None:

@@ -54,15 +54,11 @@ def _draw_grid(rows: Sequence[Sequence[str]], alt: str, max_height: int | None =
     header, *lines = rows
     names = _make_titles_distinct(header)
     used_columns = [index for index, name in enumerate(names) if index == 0 or any(line[index] for line in lines)]
-    st.dataframe(
-        [{names[index]: clean_text(line[index], 300) for index in used_columns} for line in lines],
-        hide_index=True,
-        height="content" if max_height is None else page_parts.table_height(len(lines), max_height), alt=alt,
-        column_config={
-            names[0]: st.column_config.TextColumn(pinned=True, width=170),
-            "Verdict": st.column_config.TextColumn(width=330),
-        },
-    )  # fmt: skip
+    cells = [{names[index]: clean_text(line[index], 300) for index in used_columns} for line in lines]
+    text = st.column_config.TextColumn
+    columns = {names[0]: text(pinned=True, width=170), "Verdict": text(width=330)}
+    height = "content" if max_height is None else page_parts.table_height(len(lines), max_height)
+    page_parts.draw_table(cells, alt, columns, height)
 
 
 def _make_titles_distinct(header: Sequence[str]) -> list[str]:

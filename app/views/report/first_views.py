@@ -56,10 +56,8 @@ def add_views(run: Run, stored_runs: Sequence[Run]) -> None:
 def list_first_views(run: Run, stored_runs: Sequence[Run]) -> Iterator[ReportView]:
     """The views of a run as its pages show them by default."""
     if run.has_scores:
-        averages, accuracies = (
-            score_tables.averages_table([run], stored_runs),
-            score_tables.accuracies_table([run], stored_runs),
-        )
+        averages = score_tables.averages_table([run], stored_runs)
+        accuracies = score_tables.accuracies_table([run], stored_runs)
         page_address = f"scores?{address.RUNS}={run.id}"
         marks = "".join(f" {sentence}" for sentence in page_text.marks_in_words([run]))
         yield _make_view(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import streamlit as st
 
@@ -20,10 +21,10 @@ STORAGE_NOTE = (
 UNTITLED = "Untitled report"
 
 
-def draw_warning() -> None:
+def draw_problem(draw_text: Callable[[str], object] = st.warning) -> None:
     """Draw the problem with the stored report, if there is one."""
     if problem := report_keeper.current_keeper().problem:
-        st.warning(page_text.safe_text(problem, 600), icon=":material/link_off:")
+        draw_text(f":material/link_off: {page_text.safe_text(problem, 600)}")
 
 
 def draw_stored_reports() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from app import page_text
 from app.reading import samples, score_tables
 from app.reading.papers import published_tables
-from app.reading.papers.published_tables import printed_color
 from app.session import address, benchmark_choice, pages
 from app.views.scores import ablation_data, plugin_data
 from app.views.scores.ablation_data import AblationMember
@@ -43,17 +42,10 @@ def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
 def _draw_means(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
     table = ablation_data.build_means_table(members, FAMILY, stored_runs)
     printed_columns = [column for column in table.columns if column[0] in published_tables.TOWER_HEADS.values()]
-    st.dataframe(
-        table.style.set_properties(subset=printed_columns, color=printed_color()),
-        hide_index=True,
-        height="content",
-        column_config=published_tables.column_settings(table),
-        alt=f"Averages of {FAMILY.title} and of its variants, published (computed if marked *) and measured",
-    )
-    computed_note, benchmark = (
-        page_text.safe_text(published_tables.COMPUTED_NOTE, 300),
-        page_text.safe_text(benchmark_choice.benchmark_in_words()),
-    )
+    alt = f"Averages of {FAMILY.title} and of its variants, published (computed if marked *) and measured"
+    paper_line.draw_printed_table(table, printed_columns, alt, published_tables.column_settings(table))
+    computed_note = page_text.safe_text(published_tables.COMPUTED_NOTE, 300)
+    benchmark = page_text.safe_text(benchmark_choice.benchmark_in_words())
     st.caption(
         f"{published_tables.PUBLISHED}: as printed, on eight data sets in domain and thirteen out of it "
         f"({SOURCES['LwPTV']}). "
@@ -63,8 +55,6 @@ def _draw_means(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -
         "than the intervals suggest. Of the paper's numbers and ours, compare only the order."
     )
     st.caption(FAMILY.note)
-    paper_claims = paper_line.claims_in_words("scores/ablations")
-    paper_line.draw_claims(paper_claims, [member.run for member in members if member.run])
 
 
 def _draw_plane(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -> None:
@@ -75,9 +65,9 @@ def _draw_plane(members: Sequence[AblationMember], stored_runs: Sequence[Run]) -
         "The arrow points from the merge alone to the merge with the whole method. Bars are 95% intervals. "
         f"{score_tables.describe_averages(table)}"
     )
-    paper_claims = paper_line.claims_in_words("scores/ablations")
+    claims = paper_line.claims_in_words("scores/ablations")
     chart_view.draw_chart(
-        "id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption, description=paper_claims
+        "id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption, claims=claims, sources=runs
     )
 
 
@@ -91,10 +81,8 @@ def _draw_data_sets(members: Sequence[AblationMember], stored_runs: Sequence[Run
             title = st.selectbox("Compare with", list(variants), key=address.VARIANT, bind=address.BIND, width=420)
             chosen_runs += [run for run in (variants[title].run,) if run]
         relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
-    table, colors = (
-        ablation_data.name_rows(score_tables.accuracies_table(chosen_runs, stored_runs), members),
-        [run.id for run in chosen_runs],
-    )
+    table = ablation_data.name_rows(score_tables.accuracies_table(chosen_runs, stored_runs), members)
+    colors = [run.id for run in chosen_runs]
     chart_view.draw_chart(
         "task_accuracy", table, name="scores_ablations_tasks", question_drawn=True, normalized=relative, runs=colors,
         caption=score_tables.describe_accuracies(table),
@@ -113,18 +101,10 @@ def _draw_data_sets(members: Sequence[AblationMember], stored_runs: Sequence[Run
 def _draw_numbers(table: pd.DataFrame, domain: str, intervals: bool) -> None:
     st.markdown(f"**Every data set {domain}**")
     label, *data_sets = table.columns
-    numbers: dict[str, Any] = {name: st.column_config.NumberColumn(format="%.1f%%") for name in data_sets}
-    texts: dict[str, Any] = {name: st.column_config.TextColumn(alignment="right") for name in data_sets}
-    st.dataframe(
-        table,
-        hide_index=True,
-        height="content",
-        column_config={
-            label: st.column_config.TextColumn(width=200, pinned=True),
-            **(texts if intervals else numbers),
-        },
-        alt=f"Accuracy of every variant on every data set {domain}",
-    )
+    text, number = st.column_config.TextColumn, st.column_config.NumberColumn
+    cell = text(alignment="right") if intervals else number(format="%.1f%%")
+    columns = {label: text(width=200, pinned=True), **dict.fromkeys(data_sets, cell)}
+    page_parts.draw_table(table, f"Accuracy of every variant on every data set {domain}", columns)
 
 
 def _draw_printed_figures(members: Sequence[AblationMember]) -> None:
@@ -138,15 +118,10 @@ def _draw_printed_figures(members: Sequence[AblationMember]) -> None:
         ):
             st.markdown(f"**{title}**")
             table = ablation_data.build_printed_table(members, names, field)
-            number = st.column_config.NumberColumn
-            columns: dict[str, Any] = {name: number(format="%.1f%%") for name in table.columns[2:]}
-            st.dataframe(
-                table.style.set_properties(subset=list(table.columns[2:]), color=printed_color()),
-                hide_index=True,
-                height="content",
-                column_config={table.columns[0]: st.column_config.TextColumn(width=200, pinned=True), **columns},
-                alt=f"Published accuracy of every variant, {title.lower()}",
-            )
+            columns = dict.fromkeys(table.columns[2:], st.column_config.NumberColumn(format="%.1f%%"))
+            columns[table.columns[0]] = st.column_config.TextColumn(width=200, pinned=True)
+            alt = f"Published accuracy of every variant, {title.lower()}"
+            paper_line.draw_printed_table(table, table.columns[2:], alt, columns)
         st.caption(f"{published_tables.PUBLISHED}. {SOURCES['LwPTV']}. Averages are as printed.")
 
 

@@ -29,11 +29,7 @@ def find_linked_runs(stored_runs: Sequence[Run]) -> list[Run]:
     """The runs that the address names, if all are of networks other than CLIP; else none."""
     ids = [run_id for run_id in st.query_params.get(address.RUNS, "").split(",") if run_id]
     other_network_runs = {run.id: run for run in page_data.list_merges(stored_runs) if run.network}
-    return (
-        [other_network_runs[run_id] for run_id in ids]
-        if ids and all(run_id in other_network_runs for run_id in ids)
-        else []
-    )
+    return [other_network_runs[run_id] for run_id in ids] if set(ids) <= other_network_runs.keys() else []
 
 
 def draw_linked(runs: Sequence[Run]) -> None:
@@ -65,12 +61,7 @@ def draw_section(stored_runs: Sequence[Run], linked_runs: Sequence[Run] = ()) ->
     chosen_kind = kinds[0]
     if len(kinds) > 1:
         chosen_kind = st.segmented_control(
-            "Runs of",
-            kinds,
-            default=kinds[0],
-            key=KIND_KEY,
-            required=True,
-            format_func=lambda name: page_text.safe_text(name, 60),
+            "Runs of", kinds, default=kinds[0], key=KIND_KEY, required=True, format_func=page_text.safe_text
         )
     by_id = {run.id: run for run in runs if imported_runs.network_kind(run) == chosen_kind}
     preselected = [run.id for run in linked_runs if run.id in by_id]

@@ -154,23 +154,17 @@ def build_matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.
     printed_changes = [_find_printed_changes(pair) for pair in pairs if pair.plain and pair.plugged]
     if any(changes for changes in printed_changes):
         paper = published_tables.TOWER_HEADS[published_tables.main_tower()]
-        for key, name in zip(
-            AVERAGE_TITLES, published_tables.AVERAGES, strict=False
-        ):  # the first columns of papers' tables
+        for key, name in zip(AVERAGE_TITLES, published_tables.AVERAGES, strict=False):
             columns[paper, f"{name}, change"] = [changes.get(key, math.nan) for changes in printed_changes]
     for key, title in DOMAIN_TITLES.items():
         columns |= {
             (f"{title}, 95%", column_title): _intervals_in_words(side, key)
-            for column_title, side in _sides(plain, plugged)
+            for column_title, side in (("Plain", plain), ("With it", plugged))
         }
         columns[f"{title}, 95%", "Images"] = plain[f"n_{key}"].to_list()
     frame = pd.DataFrame(columns)
     frame.columns = pd.MultiIndex.from_tuples(columns)
     return frame
-
-
-def _sides(plain: pd.DataFrame, plugged: pd.DataFrame) -> tuple[tuple[str, pd.DataFrame], ...]:
-    return ("Plain", plain), ("With it", plugged)
 
 
 def _intervals_in_words(rows: pd.DataFrame, side: str) -> list[str]:

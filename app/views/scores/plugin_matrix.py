@@ -10,8 +10,7 @@ import streamlit as st
 from app import page_text
 from app.reading import samples
 from app.reading.papers import published_tables as published_rows
-from app.reading.papers.published_tables import printed_color
-from app.session import view_state
+from app.session import address, view_state
 from app.views.scores import plugin_data
 from app.widgets import chart_view, page_parts, paper_line
 from app.widgets.jobs import compute_button
@@ -46,18 +45,14 @@ def draw_view(runs: Sequence[Run], stored_runs: Sequence[Run]) -> None:
 def _pick_edit(runs: Sequence[Run]) -> LeadingEdit:
     """Draw the picker of the edit in front; returns the edit. A link may name an edit without a pair of runs."""
     choices = plugin_data.find_leading_edits(runs)
-    chosen_text, missing_text = view_state.resolve_edit(list(choices), next(iter(choices)))
+    chosen_text, missing_text = view_state.resolve_available(address.EDIT, list(choices), next(iter(choices)))
     st.session_state[PICKER_KEY] = chosen_text
     st.selectbox(
-        "Edit in front of the merge",
-        list(choices),
+        "Edit in front of the merge", list(choices), key=PICKER_KEY, width=420,
         format_func=lambda text: plugin_data.edit_in_words(choices[text]),
-        key=PICKER_KEY,
-        on_change=view_state.pick_edit_from,
-        args=(PICKER_KEY,),
-        width=420,
+        on_change=view_state.pick_available_from, args=(address.EDIT, PICKER_KEY),
         help="All edits by which two stored runs differ.",
-    )
+    )  # fmt: skip
     if missing_text:
         sentence = NO_PAIR.format(
             page_text.safe_text(missing_text, 80), page_text.safe_text(plugin_data.edit_in_words(choices[chosen_text]))
@@ -72,23 +67,18 @@ def _draw_matrix(pairs: Sequence[EditPairRow], edit: LeadingEdit, stored_runs: S
     name = clean_text(plugin_data.make_edit_name(edit), 60)
     summary = _changes_in_words(table, name)
     st.markdown(summary)
-    for sentence in page_text.marks_in_words(run for pair in pairs for run in (pair.plain, pair.plugged) if run):
+    runs = [run for pair in pairs for run in (pair.plain, pair.plugged) if run]
+    for sentence in page_text.marks_in_words(runs):
         page_parts.draw_caution(sentence, st.caption)
     caption = (
         "Each arrow starts at a merge alone (open mark) and ends at the same merge of the same experts with the edit "
         "in front (filled mark). Gray bars are 95% intervals; both ends are evaluated on the same images, so a change "
         "is more certain than the intervals suggest. The merges keep their own parameters; none is tuned for the edit."
     )
-    paper_claims = paper_line.claims_in_words("scores/plugin_matrix")
     chart_view.draw_chart(
-        "plugin_arrows",
-        points,
-        name="scores_plugin",
-        edit=name,
-        caption=caption,
-        description=f"{summary} {paper_claims}",
-    )
-    paper_line.draw_claims(paper_claims, [run for pair in pairs for run in (pair.plain, pair.plugged) if run])
+        "plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=summary, sources=runs,
+        claims=paper_line.claims_in_words("scores/plugin_matrix"),
+    )  # fmt: skip
     _draw_table(table, name)
 
 
@@ -108,14 +98,9 @@ def _draw_table(table: pd.DataFrame, name: str) -> None:
     printed_columns = [
         column for column in table.columns if column[0] == published_rows.TOWER_HEADS[published_rows.main_tower()]
     ]
-    st.dataframe(
-        table.style.set_properties(subset=printed_columns, color=printed_color()) if printed_columns else table,
-        hide_index=True,
-        height="content",
-        placeholder="—",
-        column_config={index + 1: _make_column(*column) for index, column in enumerate(table.columns)},
-        alt=f"Averages of every merge without and with {name} in front",
-    )
+    alt = f"Averages of every merge without and with {name} in front"
+    columns = {index + 1: _make_column(*column) for index, column in enumerate(table.columns)}
+    paper_line.draw_printed_table(table, printed_columns, alt, columns)
     flat_table = table.set_axis([", ".join(filter(None, column)) for column in table.columns], axis=1)
     st.download_button(
         "Table (CSV)", lambda: tables.csv_bytes(flat_table), "scores_plugin_table.csv", "text/csv", on_click="ignore",

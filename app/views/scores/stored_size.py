@@ -1,4 +1,4 @@
-"""The section of Scores on the size of stored merges: a chart, its numbers and the rules of counting."""
+"""The section of Scores on the size of stored merges: a chart and the rules of counting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from merging.study.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-LABEL_WIDTH = 250  # px, enough for most names with "(one model per task)"
 COUNTED_NOTE = (
     "Paper's rule: 4 bytes for each non-zero entry of the merged task vector, none for positions (LwPTV, Table 15); a "
     "dense vector counts in full, including unused text tensors of the checkpoint. Files: the written files. Changes "
@@ -31,30 +30,13 @@ SHARED_NOTE = (
 
 def draw_stored_size(runs: Sequence[Run]) -> None:
     """Draw the sizes of the merges, counted in four ways."""
-    from viz.figures.score_bars import ACCOUNTS
-
     run_ids = tuple(run.id for run in runs)
     counting_note = COUNTED_NOTE + (SHARED_NOTE if any(run.per_task for run in runs) else "")
-    paper_claims = paper_line.claims_in_words("scores/stored_size")
+    claims = paper_line.claims_in_words("scores/stored_size")
     chart_view.draw_chart(
-        "storage",
-        _build_bytes_table(run_ids),
-        name="scores_storage",
-        description=f"{counting_note} {paper_claims}",
+        "storage", _build_bytes_table(run_ids), name="scores_storage", description=counting_note, claims=claims,
         sources=runs,
-    )
-    paper_line.draw_claims(paper_claims, runs)
-    number = st.column_config.NumberColumn
-    st.dataframe(
-        _build_mebibytes_table(run_ids, tuple(ACCOUNTS)),
-        hide_index=True,
-        column_config={
-            "label": st.column_config.TextColumn("Run", width=LABEL_WIDTH, pinned=True),
-            **{account: number(name, format="%.2f MiB") for account, name in ACCOUNTS.items()},
-            "run": "Id",
-        },
-        alt="Mebibytes that every run takes, counted in four ways",
-    )
+    )  # fmt: skip
     st.caption(counting_note)
 
 
@@ -69,14 +51,3 @@ def _build_bytes_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
     return pd.concat(
         [storage_table(run).assign(run=run.id, label=page_text.title_with_note(run)) for run in runs], ignore_index=True
     )
-
-
-@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
-def _build_mebibytes_table(run_ids: tuple[str, ...], accounts: tuple[str, ...]) -> pd.DataFrame:
-    """One row for each run, with a column in MiB for each way of counting."""
-    from merging.study.analysis.storage_accounting import MIB
-
-    sums = _build_bytes_table(run_ids).groupby(["label", "run", "account"], sort=False)["bytes"].sum()
-    mebibytes = (sums / MIB).unstack("account").reindex(columns=list(accounts)).reset_index()
-    order = mebibytes["run"].map(run_ids.index).argsort()
-    return mebibytes.iloc[order][["label", *accounts, "run"]]

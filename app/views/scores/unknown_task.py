@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import page_data, samples
+from app.widgets import page_parts
 from merging.engine.evaluation.unknown_task import UNKNOWN_TASK
 from merging.images.benchmarks.metrics import average
 from merging.study.runs.run import Run
@@ -29,8 +30,7 @@ PERCENT_COLUMNS = {
     "known": "Task known",
     "own_head": "Right head",
 }
-
-SHARE_COLUMNS = ("known", "own_head")  # shares without an interval in the table
+SHARE_COLUMNS = ["known", "own_head"]  # shares without an interval in the table
 
 
 def draw_unknown_task(runs: Sequence[Run]) -> None:
@@ -41,18 +41,14 @@ def draw_unknown_task(runs: Sequence[Run]) -> None:
     st.header("How accurate is it if the task of an image is unknown?", anchor=False)
     rows = _build_accuracies_table(tuple(run.id for run in with_router))
     number = st.column_config.NumberColumn
-    st.dataframe(
-        rows,
-        hide_index=True,
-        column_config={
-            "label": st.column_config.TextColumn("Run", pinned=True),
-            "title": "Data set",
-            **{key: number(title, format="%.1f%%") for key, title in PERCENT_COLUMNS.items()},
-            "n": number("n", format="localized"),
-            "run": "Id",
-        },
-        alt="Accuracy of every task if the task of an image is unknown",
-    )
+    columns = {
+        "label": st.column_config.TextColumn("Run", pinned=True),
+        "title": "Data set",
+        **{key: number(title, format="%.1f%%") for key, title in PERCENT_COLUMNS.items()},
+        "n": number("n", format="localized"),
+        "run": "Id",
+    }
+    page_parts.draw_table(rows, "Accuracy of every task if the task of an image is unknown", columns, "auto")
     st.caption(NOTE.format(samples.scored_part().capitalize()))
 
 
@@ -72,22 +68,8 @@ def _build_accuracies_table(run_ids: tuple[str, ...]) -> pd.DataFrame:
             run=run.id,
             known=table["task"].map(known_task_accuracies).astype(float),
         )
-        accuracy, low, high = average(table)
-        means = {
-            "accuracy": [accuracy],
-            "low": [low],
-            "high": [high],
-            **{key: [table[key].mean()] for key in SHARE_COLUMNS},
-        }
-        mean = pd.DataFrame(
-            {
-                "label": [page_text.title_with_note(run)],
-                "title": ["Mean"],
-                "run": [run.id],
-                "n": [table["n"].sum()],
-                **means,
-            }
-        )
-        frames += [table, mean]
+        mean = dict(zip(("accuracy", "low", "high"), average(table), strict=True)) | dict(table[SHARE_COLUMNS].mean())
+        mean |= {"label": page_text.title_with_note(run), "title": "Mean", "run": run.id, "n": table["n"].sum()}
+        frames += [table, pd.DataFrame([mean])]
     rows = pd.concat(frames, ignore_index=True)[["label", "title", *PERCENT_COLUMNS, "n", "run"]]
     return rows.assign(**{key: rows[key] * 100 for key in PERCENT_COLUMNS})

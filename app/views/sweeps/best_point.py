@@ -10,6 +10,7 @@ from app import page_text
 from app.reading import measurements, page_data
 from app.reading.sweeps import SweepResults
 from app.session import address, view_state
+from app.widgets import page_parts
 from merging.study.sweeps import requirement as requirements
 from merging.study.sweeps.requirement import BEST_COLUMNS, IN, OUT, RESAMPLES, SEED, Requirement
 from viz.figure_text import percent, plural
@@ -69,10 +70,7 @@ def pick_best(results: SweepResults) -> BestPoint:
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         criterion = "in domain"
         if has_both_domains:
-            criterion = st.segmented_control(
-                "Best by", CRITERION_COLUMNS, default="H-score", key=address.CRITERION, bind=address.BIND,
-                required=True, on_change=_choose_best,
-            )  # fmt: skip
+            criterion = page_parts.pick_button("Best by", CRITERION_COLUMNS, address.CRITERION, on_change=_choose_best)
         name = st.selectbox(
             "Subject to", subjects, key=address.CONSTRAINT, bind=address.BIND, width=240, on_change=_choose_best,
             help="The best point is chosen among those with at least this accuracy.",
@@ -82,15 +80,9 @@ def pick_best(results: SweepResults) -> BestPoint:
                 results.averages, requirements.find_best_point(results.averages, CRITERION_COLUMNS[criterion])[0]
             )
         minimum = st.number_input(
-            "At least (%)",
-            0,
-            100,
-            DEFAULT_MINIMUM,
-            key=address.MINIMUM,
-            bind=address.BIND,
-            width=140,
+            "At least (%)", 0, 100, DEFAULT_MINIMUM, key=address.MINIMUM, bind=address.BIND, width=140,
             on_change=_choose_best,
-        )
+        )  # fmt: skip
     requirement = Requirement(subjects[name], minimum / 100)
     table = _add_requirement(
         results.sweep.id, tuple(results.points), requirement.subject, requirement.at_least, results

@@ -35,13 +35,9 @@ def draw_panel(results: SweepResults, best_point: BestPoint, point_name: str, st
     key = polled_pickers.picker_key(f"chosen_point_{results.sweep.id}", point_name)
     with st.container(border=True, key="chosen"):
         st.selectbox(
-            "Chosen point (click one in a picture, or pick it here)",
-            points,
-            format_func=results.names.__getitem__,
-            key=key,
-            on_change=view_state.pick_point_from,
-            args=(key,),
-        )
+            "Chosen point (click one in a picture, or pick it here)", points, key=key,
+            format_func=results.names.__getitem__, on_change=view_state.pick_point_from, args=(key,),
+        )  # fmt: skip
         is_best = point_name == best_point.point_name
         if is_best and best_point.is_met:
             condition = " that meets the bound" if best_point.requirement else ""

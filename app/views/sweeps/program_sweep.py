@@ -8,7 +8,7 @@ from app import page_text
 from app.reading import program_sweeps
 from app.reading.program_sweeps import ProgramResults
 from app.reading.sweeps import SweepPoints
-from app.widgets import chart_view
+from app.widgets import chart_view, page_parts
 from merging.study.sweeps.sweep import Sweep
 
 NO_PROGRAM = (
@@ -25,14 +25,10 @@ def choose_results(sweep: Sweep) -> ProgramResults:
         measured = results_by_program[position]
         return f"{position + 1}. {measured.program}, {len(measured.points)} points"
 
-    index = 0
-    if len(results_by_program) > 1:
-        chosen = st.selectbox(
-            "Measured by", range(len(results_by_program)), key=f"given_program_{sweep.id}",
-            format_func=label,
-        )  # fmt: skip
-        index = int(chosen)
-    return results_by_program[index]
+    if len(results_by_program) == 1:
+        return results_by_program[0]
+    numbers = range(len(results_by_program))
+    return results_by_program[st.selectbox("Measured by", numbers, key=f"given_program_{sweep.id}", format_func=label)]
 
 
 def can_compute(results: SweepPoints) -> bool:
@@ -59,4 +55,4 @@ def draw_results(results: ProgramResults, network: str) -> None:
         names = dict(zip("xy", sweep.labels, strict=False)) | {
             "label": "Task", "metric": "Metric", "value": "Value", "n": "Examples", "run": "Run",
         }  # fmt: skip
-        st.dataframe(table[columns], hide_index=True, column_config=names, alt="Scores of every point")
+        page_parts.draw_table(table[columns], "Scores of every point", names, "auto")

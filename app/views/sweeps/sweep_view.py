@@ -30,11 +30,8 @@ from merging.tasks.queue.job_records import Job
 from viz.figure_text import plural
 
 POLL_SECONDS = 2.0  # seconds between updates while points are being computed
-SCORE_COLUMNS = {
-    "H-score": "h_score",
-    "in-domain": "in_domain",
-    "out-of-domain": "out_of_domain",
-}  # label in links -> column
+# Label in links -> column.
+SCORE_COLUMNS = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}
 EXPERT_COUNT_CAUTION = (
     "In domain, a merge of some of the experts is evaluated only on the tasks of these, so averages at different "
     "numbers of experts are over different tasks. Tasks of experts that are left out are in neither average."
@@ -65,7 +62,7 @@ def _draw_sweep_now(sweep: Sweep, stored_runs: Sequence[Run]) -> None:
         st.info("No point is computed yet. The first one appears as soon as it is.")
         return
     best_point = pick_best(results)
-    point_name = _pick_point(results, best_point.point_name)
+    point_name = view_state.picked_point(list(results.names), best_point.point_name)
     if len(sweep.axes) == 1:
         _draw_lines(results, best_point, point_name)
     else:
@@ -148,17 +145,10 @@ def _delete(sweep: Sweep) -> None:
     view_state.pick_sweep("")
 
 
-def _pick_point(results: SweepResults, best: str) -> str:
-    """The name of the point in the link or the session, else of the best point so far."""
-    points = [str(point) for point in results.averages["point"].drop_duplicates()]
-    return view_state.picked_point(points, best)
-
-
 def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
     """Draw scores against the single axis."""
     target = results.sweep.axes[0].target
     is_expert_count = results.sweep.kind == VALUES and target == axes.EXPERTS
-    paper_claims = paper_line.claims_in_words(f"sweeps/{target}")
     chart_view.draw_chart(
         "sweep_lines", best_point.averages, name=f"sweep_{results.sweep.id}",
         on_click=lambda: _choose_clicked_point("sweep_lines"),
@@ -166,29 +156,20 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
         selected=point_name, required=best_point.required_value, note=sweeps.images_note(results) + best_point.note,
         sources=[results.sweep],
         caption=EXPERT_COUNT_CAUTION if is_expert_count else "",
-        description=paper_claims,
+        claims=paper_line.claims_in_words(f"sweeps/{target}"),
     )  # fmt: skip
-    paper_line.draw_claims(paper_claims, [results.sweep])
 
 
 def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
     """Draw a map of one score over both axes."""
     chart_view.draw_question("sweep_contour")
-    score = "h_score"
+    score = "in_domain"  # of a plane, which has no tasks out of domain
     if results.sweep.kind != PLANE:
-        score_label = st.segmented_control(
-            "Score",
-            list(SCORE_COLUMNS),
-            default=next(iter(SCORE_COLUMNS)),
-            key=address.SCORE,
-            bind=address.BIND,
-            required=True,
-        )
-        score = SCORE_COLUMNS[score_label]
+        score = SCORE_COLUMNS[page_parts.pick_button("Score", SCORE_COLUMNS, address.SCORE)]
     first, second = results.sweep.axes
     chart_view.draw_chart(
         "sweep_contour", best_point.averages, name=f"sweep_{results.sweep.id}", question_drawn=True,
-        on_click=lambda: _choose_clicked_point("sweep_contour"), value=sweeps.value_or_in_domain(results.sweep, score),
+        on_click=lambda: _choose_clicked_point("sweep_contour"), value=score,
         titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.list_known_models(results),
         selected=point_name,
@@ -234,7 +215,7 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
             "h_score": "H-score (%)", "n_in": "Images in", "n_out": "Images out", "run": "Run",
             "meets": "Meets the bound", "certainty": "In resamples (%)",
         }  # fmt: skip
-        st.dataframe(rows, hide_index=True, column_config=names, alt="Scores of every point")
+        page_parts.draw_table(rows, "Scores of every point", names, "auto")
 
 
 def _list_line_ids(results: SweepResults) -> list[str]:

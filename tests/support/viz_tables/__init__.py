@@ -72,7 +72,7 @@ from viz_tables.learning import (
     storage_parts,
 )
 from viz_tables.lessons import class_answers, guess_cells, guess_choice, guess_curve, guess_number, guess_order
-from viz_tables.masks import kept_share, manual_canvas, saliency_matrix, saliency_tensor, task_vector_norms
+from viz_tables.masks import kept_share, manual_canvas, saliency_matrix, saliency_tensor
 from viz_tables.network import network_map
 from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
@@ -168,7 +168,6 @@ __all__ = [
     "sweep_tasks",
     "task_accuracy",
     "task_counts",
-    "task_vector_norms",
     "tensors",
     "wilson",
 ]

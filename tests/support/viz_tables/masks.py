@@ -45,13 +45,3 @@ def kept_share(experts: int = 8, blocks: int = 6, seed: int = 0) -> pd.DataFrame
     """The final mask, one row a tensor."""
     table = saliency_matrix(experts, blocks, seed).drop_duplicates("tensor")
     return table[["tensor", "section", "role", "part", "numel", "order"]].assign(kept=table["final"])
-
-
-def task_vector_norms(experts: int = 8, blocks: int = 6, seed: int = 0) -> pd.DataFrame:
-    """Norms of every expert in every section."""
-    rng = np.random.default_rng(seed)
-    sections = ["embeddings", *(f"block {i}" for i in range(blocks)), "output"]
-    rows = [
-        (name, section, rng.uniform(0.5, 2), rng.uniform(0.01, 0.06)) for name in names(experts) for section in sections
-    ]
-    return pd.DataFrame(rows, columns=["expert", "section", "norm", "relative"])

@@ -59,9 +59,7 @@ ELECTION_HOVER = (
     picks=("space", "tensor"),
     empty="No sign agreement was measured for these experts.",
 )
-def sign_layers(
-    table: pd.DataFrame, *, value: str = "excess", selected: CellPosition = NO_CELL, limits: heat_maps.Limits = None
-) -> Picture:
+def sign_layers(table: pd.DataFrame, *, value: str = "excess", selected: CellPosition = NO_CELL) -> Picture:
     """A heat map, spaces by layers in forward order.
 
     Columns: space with its title, mean (agreement, 0.5 to 1), null (that of random signs with the same numbers of
@@ -70,7 +68,7 @@ def sign_layers(
     scale = VALUE_SCALES[check_option("value", value, tuple(VALUE_SCALES))]
     layers, spaces = plural(table["tensor"].nunique(), "layer"), plural(table["space"].nunique(), "space")
     return heat_maps.heat_map(
-        table, "space", value, scale._replace(limits=limits or scale.limits), LAYER_HOVER, selected, zoom_key=value,
+        table, "space", value, scale, LAYER_HOVER, selected, zoom_key=value,
         alt=f"Sign agreement in {layers} and {spaces}." + describe_extreme(table, "excess", FARTHEST_SENTENCE),
     )  # fmt: skip
 

@@ -34,11 +34,8 @@ PRINTED_HOVER = (
 )
 RANK_NAME = "Full rank"
 ACCURACY_PANEL, RANK_PANEL, GAP = 330, 120, 44  # px: heights of accuracies and ranks, and between them
-PUBLISHED_SYMBOLS = (
-    "diamond-open",
-    "diamond-cross-open",
-    "diamond-x-open",
-)  # marks of published values, one for each table
+# Marks of published values, one for each table.
+PUBLISHED_SYMBOLS = ("diamond-open", "diamond-cross-open", "diamond-x-open")
 MIN_LABEL_DISTANCE = 0.05  # accuracies closer than this have no room for a label each
 LOSS_PARTS = {  # column -> name, color, pattern
     "fused": ("Merging task vectors", theme.PALETTE[4], ""),
@@ -237,8 +234,6 @@ def drift_altered(table: pd.DataFrame) -> Picture:
 def _describe_losses(table: pd.DataFrame) -> str:
     ends = table.groupby("exemplars")[["altered", "lost"]].mean().reset_index().iloc[[0, -1]]
     first = "{lost:percent} with {exemplars} exemplars per task, of which {altered:percent}"
-    words = (
-        hover_texts(ends, first)[0],
-        hover_texts(ends, "{lost:percent} with {exemplars}, of which {altered:percent}")[1],
-    )
+    last = "{lost:percent} with {exemplars}, of which {altered:percent}"
+    words = hover_texts(ends, first)[0], hover_texts(ends, last)[1]
     return "Accuracy lost by merging whole weights: {} by altering the pretrained weights; {}.".format(*words)

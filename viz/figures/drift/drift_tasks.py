@@ -148,15 +148,8 @@ def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None 
         f"Drift of one layer on {plural(len(tasks), 'task')} for {plural(len(names), 'run')}. Least on average: "
         f"{clean_text(labels[str(means.idxmin())], 60)}, {percent(means.min(), 2)}."
     )
-    return legends.add_legend(
-        fig,
-        alt,
-        rows.row * max(len(tasks), 3) + 92,
-        zoom_key=tensor,
-        left=axes.names_width(titles) + 40,
-        below=62,
-        gap=30,
-    )
+    left, inner = axes.names_width(titles) + 40, rows.row * max(len(tasks), 3) + 92
+    return legends.add_legend(fig, alt, inner, zoom_key=tensor, left=left, below=62, gap=30)
 
 
 def _draw_stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any) -> Drawing:
@@ -165,8 +158,7 @@ def _draw_stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields
     for (_, rows, entry), (color, shape) in zip(
         series.rows_by_name(table, "task", label="task"), mark_styles, strict=False
     ):
-        pattern = {"shape": shape, "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
-        marker = {"line": theme.edge(0.8), "pattern": pattern}
+        marker = {"line": theme.edge(0.8), "pattern": theme.stripes(shape)}
         fig.add_trace(series.bars(rows, x, y, color, hover, name=entry["name"], marker=marker, **fields))
     fig.update_layout(barmode="stack", bargap=0.3, legend={"traceorder": "normal"})
     return fig

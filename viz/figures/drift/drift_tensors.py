@@ -48,9 +48,7 @@ OBJECTIVE_HOVER = (
     picks=("task", "tensor"),
     empty="No drift has been measured layer by layer.",
 )
-def drift_layers(
-    table: pd.DataFrame, *, value: str = "relative", selected: CellPosition = NO_CELL, limits: heat_maps.Limits = None
-) -> Picture:
+def drift_layers(table: pd.DataFrame, *, value: str = "relative", selected: CellPosition = NO_CELL) -> Picture:
     """A heat map, tasks by tensors in forward order, on a logarithmic scale: LOT, Eq. 4.
 
     Columns: relative (norm of the change of the layer's output over the norm of the expert's output, a fraction),
@@ -59,7 +57,6 @@ def drift_layers(
     scale = DRIFT_SCALES[check_option("value", value, tuple(DRIFT_SCALES))]
     tensors, tasks = plural(table["tensor"].nunique(), "tensor"), plural(table["task"].nunique(), "task")
     words = f"Layer-isolated drift of {tensors} on {tasks}." + describe_extreme(table, "relative", LARGEST_SENTENCE)
-    scale = scale._replace(limits=limits)
     return heat_maps.heat_map(table, "task", value, scale, DRIFT_HOVER, selected, alt=words, zoom_key=value)
 
 
@@ -72,9 +69,7 @@ def drift_layers(
     picks=("expert", "tensor"),
     empty="This run did not remove conflicts.",
 )
-def drift_removed(
-    table: pd.DataFrame, *, value: str = "removed", selected: CellPosition = NO_CELL, limits: heat_maps.Limits = None
-) -> Picture:
+def drift_removed(table: pd.DataFrame, *, value: str = "removed", selected: CellPosition = NO_CELL) -> Picture:
     """A heat map, experts by tensors in forward order.
 
     Columns: removed (share of the squared norm of the expert's task vector that is projected out), conflicts
@@ -86,7 +81,6 @@ def drift_removed(
     table = table if "title" in table else table.assign(title=table["expert"])
     tensors, vectors = plural(table["tensor"].nunique(), "tensor"), plural(table["expert"].nunique(), "task vector")
     words = f"What is removed from {vectors} in {tensors}." + describe_extreme(table, "removed", MOST_SENTENCE)
-    scale = scale._replace(limits=limits)
     return heat_maps.heat_map(table, "expert", value, scale, REMOVED_HOVER, selected, alt=words, zoom_key=value)
 
 

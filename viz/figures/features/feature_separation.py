@@ -75,10 +75,8 @@ def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: Names
     title = VALUE_TITLES[check_option("value", value, tuple(VALUE_TITLES))]
     table = series.require_finite_rows(table, value, empty_reason="this value is undefined for these images")
     names, tasks = distinct_names(table["run"]), table.drop_duplicates("task")
-    mark_styles, lanes = (
-        theme.mark_styles(runs or names),
-        table["task"].map({task: lane for lane, task in enumerate(tasks["task"])}),
-    )
+    mark_styles = theme.mark_styles(runs or names)
+    lanes = table["task"].map({task: lane for lane, task in enumerate(tasks["task"])})
     fig = Drawing()
     for index, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
         mark_style, shift = mark_styles[name], SPREAD * ((index + 0.5) / len(names) - 0.5)

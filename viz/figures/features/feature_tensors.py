@@ -17,10 +17,8 @@ STATES = (("Kept", True, "circle"), ("Pruned", False, "circle-open"))  # filled 
 HOVER = f"<b>{{tensor:short}}</b><br>saliency {{saliency:real}}, {{state}}<br>{LAYER_TEXT}"
 BELOW, GAP = 76, 40  # px: under the columns of components, and between two panels
 SALIENCY_PANEL, SHARE_PANEL = 260, 120  # px: the panels of saliency by layer
-COLUMN_WIDTH, BAR_WIDTH = (
-    0.7,
-    0.85,
-)  # width of a component's column and of a bar, in shares of the width available to each
+# Width of a component's column and of a bar, in shares of the width available to each.
+COLUMN_WIDTH, BAR_WIDTH = 0.7, 0.85
 
 
 @chart(

@@ -19,13 +19,8 @@ from viz.parts import axes, heat_maps, series, tensor_columns
 from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
 
 Floats = npt.NDArray[np.float64]
-TOP, BOTTOM, GAP, NAMES_HEIGHT, LONG_NAMES_HEIGHT = (
-    26,
-    34,
-    6,
-    26,
-    104,
-)  # px: margins, gap above the groups' names, height of these
+# px: margins, gap above the groups' names, height of these
+TOP, BOTTOM, GAP, NAMES_HEIGHT, LONG_NAMES_HEIGHT = 26, 34, 6, 26, 104
 ABOVE, BELOW = "above 1", "below 0"
 FACTOR_STYLES: dict[str, dict[str, Any]] = {
     ABOVE: {"color": theme.ORANGE, "line": {"width": 0}},
@@ -34,11 +29,8 @@ FACTOR_STYLES: dict[str, dict[str, Any]] = {
         "pattern": {"shape": "/", "fgcolor": theme.INK, "bgcolor": theme.GROUND, "size": 6, "solidity": 0.4},
     },
 }  # fmt: skip
-UPRIGHT_PX, WIDE_PX, NARROW_PX = (
-    10,
-    900,
-    500,
-)  # px: width of an upright number, and of all columns on a usual and a narrow page
+# px: width of an upright number, and of all columns on a usual and a narrow page
+UPRIGHT_PX, WIDE_PX, NARROW_PX = 10, 900, 500
 MIN_COLOR_BAR = 56  # px: least height of the color bar
 MIXED_VALUE = -0.2  # on the color scale: the row of all experts where their factors differ
 FACTOR_COLORS = [[0, theme.GROUND], [0.1, theme.GROUND], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
@@ -238,9 +230,7 @@ def _lay_out(
 ) -> None:
     names = tensor_columns.NAMES_SHARE
     plain = {"showgrid": False, "showticklabels": False, "ticks": "", "fixedrange": True}
-    standoff = max(
-        axes.names_width(experts) + 8 - names * tensor_columns.NARROW_PX, 8
-    )  # px of the names outside the plot
+    outside = axes.names_width(experts) + 8 - names * tensor_columns.NARROW_PX  # px of the names outside the plot
     fig.update_layout(
         xaxis={**columns.bare_axis(), "anchor": "y3"},
         xaxis2={
@@ -249,7 +239,7 @@ def _lay_out(
         },
         yaxis={
             **plain, "domain": [heights[1], 1], "range": [len(experts) + 0.5, -0.5], "anchor": "x2",
-            "title": {"text": "Expert", "standoff": standoff},
+            "title": {"text": "Expert", "standoff": max(outside, 8)},
         },
         yaxis3={**plain, "domain": [0, heights[0]], "range": [0, 1], "anchor": "x"},
     )  # fmt: skip

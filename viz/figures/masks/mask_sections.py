@@ -1,4 +1,4 @@
-"""Sections of the network: how far each expert moved them, and how many of their scalars the merge keeps."""
+"""Sections of the network: how many of their scalars the merge keeps."""
 
 from __future__ import annotations
 
@@ -11,24 +11,20 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import chart, check_option, distinct_names, sort_forward
-from viz.drawing import Drawing, Picture, bar, heatmap
+from viz.drawing import Drawing, Picture, bar
 from viz.figure_text import first_few, percent, role_name, safe_text
-from viz.hover import describe_extreme, describe_extremes, hover_texts
-from viz.parts import axes, heat_maps, series, tensor_columns
-from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
+from viz.hover import describe_extremes, hover_texts
+from viz.parts import axes, series
 from viz.parts.legends import add_legend
 
 MAX_COLORED_KINDS = 7  # kinds of layer with a color of their own; all others share one
 OTHER_KINDS = "other kinds"
-PATTERN_SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # in addition to color, so that a gray print stays readable
-PATTERN_STYLE = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
+PATTERN_SHAPES = ("", "/", "x", ".", "\\", "-", "+")
 KIND_HOVER = (
     "<b>{section}, {kind}</b><br>kept {survivors:count} of {tensors:plural tensor}, {kept:count} of {numel:count} "
     "scalars ({share:percent})[<br>kept: {kept_names:raw}][<br>pruned: {pruned_names:raw}]"
 )
 PRUNED_HOVER = "<b>{section}</b><br>pruned: {pruned:count} of {numel:count} scalars ({rest:percent})"
-NORM_HOVER = "<b>{expert}, {section}</b><br>norm {norm:real}, {relative:percent 2} of the pretrained norm"
-LARGEST_SENTENCE = "The largest move is {expert:plain} in {section:plain}: {relative:percent 2} of the pretrained norm."
 
 
 @chart(
@@ -74,7 +70,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
             name=safe_text(kind, 40), legendgroup=safe_text(kind, 40), **bar_fields,
             marker={
                 "color": colors[kind], "line": {"color": theme.GROUND, "width": 0.5},
-                "pattern": PATTERN_STYLE | {"shape": shape},
+                "pattern": theme.stripes(shape),
             },
         ))  # fmt: skip
     fig.add_traces([
@@ -127,49 +123,3 @@ def _choose_colors(kinds: list[str], by: str) -> Mapping[str, str]:
     roles = {role_name(role): color for role, color in theme.ROLE_COLORS.items()}
     fixed_colors = roles if by == "role" else {OTHER_KINDS: theme.OTHER_COLOR}
     return {kind: fixed_colors.get(kind) or next(unused_colors, theme.OTHER_COLOR) for kind in kinds}
-
-
-@chart(
-    title="Task vector norms",
-    question="Where in the network did each expert move, and how far?",
-    columns=("expert", "section", "norm", "relative"),
-    rows=("expert", "section"),
-    picks=("expert", "section"),
-    empty="There is no expert to measure.",
-)
-def task_vector_norms(
-    table: pd.DataFrame, *, value: str = "relative", selected: CellPosition = NO_CELL, limits: heat_maps.Limits = None
-) -> Picture:
-    """A heat map, experts by sections, of the norm of the task vector.
-
-    Columns: norm (Euclidean norm of the section's task vector, in units of the weights), relative (to the pretrained
-    section's norm).
-    """
-    relative = check_option("value", value, ("relative", "norm")) == "relative"
-    experts, sections = distinct_names(table["expert"]), distinct_names(table["section"])
-    pairs = pd.MultiIndex.from_product([experts, sections], names=["expert", "section"])
-    cells = table.set_index(["expert", "section"]).reindex(pairs).reset_index()
-    z = cells[value].to_numpy(np.float64).reshape(len(experts), -1)
-    z = np.where(np.isfinite(z), z, np.nan)
-    low, high = limits or (0.0, float(np.nan_to_num(z).max()) or 1.0)
-    bar = {"tickformat": ".1%"} if relative else {"exponentformat": "power"}
-    title = {"text": "share of<br>pretrained" if relative else "norm", "side": "top"}
-    fig = Drawing([
-        heatmap(
-            z=z.astype(np.float32), zmin=low, zmax=high, colorscale=theme.SEQUENTIAL, xgap=1, ygap=1, name="Norm",
-            hoverinfo="skip", colorbar={"thickness": 12, "outlinewidth": 0, "title": title, **bar},
-        ),
-        click_targets(experts, sections, hover_texts(cells, NORM_HOVER), "Cells"),
-    ])  # fmt: skip
-    short = [tensor_columns.short_section(section) for section in sections]
-    fig.update_xaxes(
-        **axes.name_axis("Section in model order; numbers are blocks", short, 14, ticks="", fixedrange=False),
-        tickangle=-40 if max(len(safe_text(name, 14)) for name in short) > 3 else 0,
-    )
-    fig.update_yaxes(**axes.name_axis("Expert", experts, down=True, fixedrange=False))
-    fig.update_layout(
-        shapes=outline(experts, sections, selected),
-        margin={"l": axes.names_width(experts) + 40, "r": 92, "t": 38, "b": 92}, showlegend=False, barmode="overlay",
-    )  # fmt: skip
-    alt = describe_extreme(table, "relative", LARGEST_SENTENCE) or "No relative norm could be computed."
-    return Picture(fig, alt, 158 + 26 * max(len(experts), 3), zoom_key=value)

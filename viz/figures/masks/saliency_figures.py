@@ -46,17 +46,14 @@ def saliency_matrix(
     *,
     selected: CellPosition = NO_CELL,
     group: str = "order",
-    log: bool = True,
-    normalize: bool = False,
-    limits: heat_maps.Limits = None,
     guides: bool = False,
 ) -> Picture:
     """Three aligned heat maps over the tensors: saliency, own masks, final mask.
 
     Columns: saliency (mean absolute deviation, in units of the weights), kept (the expert's own mask), final (the mask
     that is applied). ``group`` is order, block (kinds of layer lined up inside each block) or part (same kinds side by
-    side); ``normalize`` divides each row by its largest value; ``guides`` draws the first two maps only, in the columns
-    of the figure ``manual_canvas``, which is then shown below.
+    side); ``guides`` draws the first two maps only, in the columns of the figure ``manual_canvas``, which is then shown
+    below.
     """
     experts, columns = distinct_names(table["expert"]), tensor_columns.TensorColumns.from_table(table, group)
     cells = columns.complete_cells(table, "expert", experts)
@@ -68,7 +65,7 @@ def saliency_matrix(
     panel = max(len(experts) * (22 if len(experts) <= 8 else 17), 84)  # with room for the color bar even for one expert
     domains, inner = axes.stack_panels([panel, panel] if guides else [panel, panel, FINAL_ROW], GAP)
     maps = [
-        _draw_saliency(saliency, heat_maps.ColorScale("saliency", log, limits), normalize, domains[0]),
+        _draw_saliency(saliency, domains[0]),
         _draw_mask(kept, "Own mask", "y2", heat_maps.panel_color_bar(domains[1]) | {"len": min(60, panel) / inner}),
         _draw_mask(applied[None], "Final mask", "y3"),
     ]
@@ -90,13 +87,8 @@ def saliency_matrix(
     return Picture(fig, _describe_matrix(tensors), inner + TOP + bottom, zoom_key=group)
 
 
-def _draw_saliency(values: Numbers, scale: heat_maps.ColorScale, normalize: bool, domain: list[float]) -> Trace:
-    values = np.where(np.isfinite(values), values, np.nan)
-    if normalize:
-        largest = np.nan_to_num(values).max(axis=1, keepdims=True)
-        values = np.divide(values, largest, out=np.zeros_like(values), where=largest > 0)
-        scale = scale._replace(title="share of<br>row's max")
-    heat = heat_maps.heat(values, scale, xaxis="x", yaxis="y", ygap=1, name="Saliency")
+def _draw_saliency(values: Numbers, domain: list[float]) -> Trace:
+    heat = heat_maps.heat(values, heat_maps.ColorScale("saliency"), xaxis="x", yaxis="y", ygap=1, name="Saliency")
     return heat | {"colorbar": heat["colorbar"] | heat_maps.panel_color_bar(domain)}
 
 
@@ -176,7 +168,7 @@ def _describe_matrix(tensors: pd.DataFrame) -> str:
     empty="No saliency was recorded for this tensor.",
 )
 def saliency_tensor(
-    table: pd.DataFrame, *, tensor: str = "", selected: str | None = None, experts: Names = None, log: bool = False
+    table: pd.DataFrame, *, tensor: str = "", selected: str | None = None, experts: Names = None
 ) -> Picture:
     """A dot for each expert's saliency, filled if its own mask keeps the tensor, and a tick at its threshold."""
     names, kept = table["expert"].tolist(), table["kept"].to_numpy(bool)
@@ -187,10 +179,8 @@ def saliency_tensor(
     missing, stem = np.full(len(names), np.nan), {"color": theme.FADED, "width": 1.5}
     ends = np.stack([threshold, saliency, missing], 1).ravel()  # the longer the line, the clearer the case
     dots = {"size": 12, "symbol": [mark_style.symbol for mark_style in expert_styles]}
-    filled, open_fill = (
-        {"color": colors, "line": theme.edge()},
-        {"color": theme.GROUND, "line": {"color": colors, "width": 2.5}},
-    )
+    filled = {"color": colors, "line": theme.edge()}
+    open_fill = {"color": theme.GROUND, "line": {"color": colors, "width": 2.5}}
     tick = theme.MarkStyle(theme.INK, "line-ns")
     fig = Drawing([
         series.line(ends, np.repeat(y, 3), "Distance", stem, showlegend=False),
@@ -207,7 +197,7 @@ def saliency_tensor(
     beginning = f"Saliency of {short_name(tensor, 40)}<br>" if tensor else "Saliency "
     fig.update_xaxes(
         title={"text": f"{beginning}(mean |deviation|, units of the weights)"},
-        **_make_axis([*saliency, *threshold], log),
+        **_make_axis([*saliency, *threshold]),
     )
     fig.update_yaxes(**axes.name_axis("Expert", names, down=True, showgrid=True, fixedrange=False))
     frame = outline(names, [""], (selected, None), xref="x domain", x0=0, x1=1)
@@ -220,11 +210,7 @@ def saliency_tensor(
     return Picture(fig, alt, 124 + 24 * max(len(names), 3), zoom_key=tensor)
 
 
-def _make_axis(values: list[float], log: bool) -> dict[str, object]:
-    """An axis from zero, or a log axis if ``log`` and nothing is zero, with room for half a mark at the ends."""
-    finite = np.array(values)[np.isfinite(values)]
-    low, high = float(finite.min(initial=1)), float(finite.max(initial=0))
-    if log and low > 0 and high > 0:
-        return axes.log_axis(low / 1.15, high * 1.15)
-    high = 1.06 * high or 1.0
+def _make_axis(values: list[float]) -> dict[str, object]:
+    """An axis from zero, with room for half a mark at its end."""
+    high = 1.06 * float(np.nan_to_num(values, posinf=0).max(initial=0)) or 1.0
     return theme.ticks(0, high) | {"range": [0, high]}
