@@ -13,7 +13,6 @@ from app.session.report_keeper import without_token
 from merging.base.files.short_digest import resolve_prefix
 
 _DRAFT_KEY, _WATCHED_RUN_KEY, _MODELS_KEY = "_draft", "_watched", "_models"
-_MEASURED_RUN_KEY = "_measured_after"  # the watched run, if pages' measurements follow it
 _PAGE_KEY, _ENTERED_KEY, _METHOD_KEY, _SWEEP_KEY, _POINT_KEY, _EDIT_KEY = (
     "_page",
     "_entered",
@@ -266,20 +265,9 @@ def relative_address() -> str:
     return f"{page}?{query}" if query else page
 
 
-def watch_run(run_id: str | None, measure_after: bool = False) -> None:
-    """Show the progress of this run on the Merge page; ``measure_after`` orders the measurements that pages show."""
+def watch_run(run_id: str | None) -> None:
+    """Show the progress of this run on the Merge page."""
     st.session_state[_WATCHED_RUN_KEY] = run_id
-    st.session_state[_MEASURED_RUN_KEY] = run_id if measure_after else None
-
-
-def measures_after(run_id: str) -> bool:
-    """Whether the measurements that pages show of this run were ordered with it."""
-    return bool(st.session_state.get(_MEASURED_RUN_KEY) == run_id)
-
-
-def cancel_measuring() -> None:
-    """Callback: order no measurements with the run that is in progress."""
-    st.session_state[_MEASURED_RUN_KEY] = None
 
 
 def watched_run() -> str | None:

@@ -10,7 +10,6 @@ from app import page_text
 from app.reading import page_data
 from app.session import run_choice, run_styles, view_state
 from app.widgets import page_parts
-from app.widgets.jobs import measure_button, shown_measurements
 from merging.base.files.short_digest import resolve_prefix
 from merging.study.runs.run import Run
 from viz import theme
@@ -26,10 +25,7 @@ _CHANGE_KEY = "hand_change"
 
 
 def take_finished_run() -> None:
-    """Take the run that was started last in hand once it is done, and start the measurements that were ordered with it.
-
-    A run that is done when it is started is taken in hand, too.
-    """
+    """Take the run that was started last in hand once it is done, also if it was done when it was started."""
     watched = view_state.watched_run()
     if not watched or st.session_state.get(_TAKEN_KEY) == watched or not (run := page_data.store().find(watched)):
         return
@@ -38,8 +34,6 @@ def take_finished_run() -> None:
     st.session_state[_TAKEN_KEY] = watched
     run_choice.pick_run(run.id)
     st.toast(f"**{page_text.safe_text(run.name, 60)}** is done and in hand.", icon=":material/check_circle:")
-    if view_state.measures_after(watched):
-        measure_button.start_all(run.id, shown_measurements.list_missing(run))
 
 
 def draw_panel() -> None:

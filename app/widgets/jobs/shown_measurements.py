@@ -21,7 +21,7 @@ LEARNED_STEPS = "coefficient_steps"  # the table of a run that stored its coeffi
 def list_shown(recipe: Recipe, network: str = "", learns_steps: bool = False) -> list[str]:
     """The keys of the measurements that pages show of a run of this recipe, without putting back, which takes minutes.
 
-    ``network`` is that of a network other than CLIP; ``learns_steps`` says whether the run stores steps of learning.
+    ``network`` is that of a network other than CLIP; ``learns_steps`` says whether the run may store steps of learning.
     """
     keys = [measurements.SIGNS, measurements.EXPERT_PAIRS] if len(recipe.experts) > 1 else []
     if network:
@@ -60,7 +60,7 @@ def list_for_recipe(recipe: Recipe, network: str, stored: Sequence[Run]) -> list
     ]
     return [
         key
-        for key in list_shown(recipe, network)
+        for key in list_shown(recipe, network, recipe.learns)
         if measurement_registry.find_measurement(key).subject != SubjectKind.EXPERTS
         or not any(measurements.find_measurement(key, run.id) for run in same_experts)
     ]
