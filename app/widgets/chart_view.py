@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
@@ -14,7 +15,7 @@ from app.saving import csv_files as data_file
 from app.saving import figure_files as figure_file
 from app.saving import provenance
 from app.saving.shown_chart import ShownChart
-from app.session import run_styles, view_state
+from app.session import run_styles, selection, view_state
 from app.widgets import chart_recorder, chart_stage, report_button
 from app.widgets.page_parts import explain_words, page_cautions
 from app.widgets.view_link import draw_link_menu
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 MAX_TAKEAWAY = 220  # characters of the line under a chart's title
 SHOWN_SENTENCES = 2  # of a caption; a click opens the others
+CHOSEN_FIELDS = {selection.TENSOR: ("tensor",), selection.EXPERT: ("expert", "task"), selection.CLASS: ("class",)}
+MARKED_COLUMNS = {
+    selection.TENSOR: ("tensor",), selection.EXPERT: ("expert", "task", "row"), selection.CLASS: ("class", "group"),
+    selection.IMAGE: ("image",),
+}  # fmt: skip
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -53,6 +59,23 @@ def fix_colors(key: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return fixed
 
 
+def mark_selection(key: str, table: pd.DataFrame, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the chart ``key`` with what the visitor has chosen, as far as the table has it."""
+    from viz.chart_registry import find
+
+    names = {kind: [value] for kind in selection.NOUNS if (value := selection.chosen_value(kind))}
+    if selection.EXPERT in names:
+        names[selection.EXPERT].append(expert_names.expert_name(names[selection.EXPERT][0]))
+    columns = {kind: [name for name in MARKED_COLUMNS[kind] if name in table] for kind in names}
+    found = {kind: values for kind, values in names.items() if table[columns[kind]].isin(values).any(axis=None)}
+    for kind in found:
+        selection.note_shown(kind)
+    chosen = {"class" if kind == selection.CLASS else kind: tuple(values) for kind, values in found.items()}
+    cell = tuple(names[kind][0] if kind in found else None for kind in (selection.EXPERT, selection.TENSOR))
+    takes_cell = find(key).options.get("selected") == (None, None)
+    return ({"selected": cell} if takes_cell else {}) | ({"chosen": chosen} if chosen else {}) | dict(options)
+
+
 def draw_question(key: str) -> None:
     """Draw a chart's question as its heading, for charts with controls between question and picture."""
     from viz.chart_registry import find
@@ -75,25 +98,31 @@ def draw_chart(
 ) -> None:
     """Draw a chart under its question (unless ``question_drawn`` says that the page has drawn it), with its downloads.
 
-    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``read_clicked_mark``.
+    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``read_clicked_mark``. By
+    default a click chooses the tensor, the expert or the class of the mark, for all pages.
     A line from the figure's alt text states what is seen. ``caption`` is the text under the chart, of which a click
     opens all but the first two sentences; in the report it follows ``description``, the page's other text about the
     chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not distinguish.
     ``sources`` are the runs and sweeps in the chart, if neither its table nor the address names them.
     """
+    from viz.chart_registry import find
+
     chart_stage.rerun_if_changed()
     presenting = view_state.is_single_chart()
     if presenting and not chart_stage.is_single_chart(key):
         return
     if not question_drawn and not presenting:
         draw_question(key)
-    table, options, keys_by_name = expert_names.show_names(table, fix_colors(key, options))
+    options = fix_colors(key, mark_selection(key, table, options))
+    table, options, keys_by_name = expert_names.show_names(table, options)
     st.session_state[f"names_{key}"] = keys_by_name
     words = f"{description} {caption}"
     chart = ShownChart(
         key, table, options, keys_by_name, name, words, view_state.relative_address(), page_cautions(), sources, heading
     )
     chart_recorder.note_chart(chart)
+    if on_click is None and any(set(names) & set(find(key).picks) for names in CHOSEN_FIELDS.values()):
+        on_click = partial(choose_clicked, key)
     gesture = on_click if isinstance(on_click, Gesture) else Gesture("", on_click)
     if presenting:
         _draw_presented(chart, gesture)
@@ -119,7 +148,7 @@ def draw_live_chart(
     if view_state.is_single_chart():
         return
     draw_question(key)
-    shown = expert_names.show_names(table, fix_colors(key, options))
+    shown = expert_names.show_names(table, fix_colors(key, mark_selection(key, table, options)))
     chart = ShownChart(key, *shown, name, caption, view_state.relative_address(), sources=())
     suffix = f"{key}_{job_id}"
     _draw_picture(chart, Gesture("", None), f"chart_{suffix}")
@@ -156,7 +185,7 @@ def draw_small_chart(key: str, table: pd.DataFrame, height: int, **options: Any)
 
     if view_state.is_single_chart():
         return
-    table, options, _ = expert_names.show_names(table, options)
+    table, options, _ = expert_names.show_names(table, fix_colors(key, options))
     figure = figures.draw_small_figure(key, table, options, view_state.has_dark_ground(), height)
     st.markdown(f"**{find(key).question}**")
     config = theme.config(key) | {"displayModeBar": False}
@@ -203,6 +232,17 @@ def read_clicked_mark(key: str) -> dict[str, str] | None:
 
     picked = find(key).read_pick(st.session_state[f"chart_{key}"].selection.points)
     return None if picked is None else expert_names.keys_of_mark(picked, st.session_state[f"names_{key}"])
+
+
+def choose_clicked(key: str) -> None:
+    """Callback of a click on the chart ``key``: choose what the mark names, and nothing of a kind that it lacks."""
+    from viz.chart_registry import find
+
+    if (mark := read_clicked_mark(key)) is None:
+        return
+    for kind, fields in CHOSEN_FIELDS.items():
+        if set(fields) & set(find(key).picks):
+            selection.choose_value(kind, next((mark[field] for field in fields if field in mark), None))
 
 
 def read_boxes(key: str) -> list[dict[str, Any]]:

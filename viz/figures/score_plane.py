@@ -12,7 +12,7 @@ from viz.chart import ChartError, chart
 from viz.drawing import Picture, Trace
 from viz.figure_text import clean_text, plural
 from viz.hover import describe_extreme, hover_texts
-from viz.parts import legends, plane
+from viz.parts import legends, plane, series
 from viz.parts.plane import IN, OUT, SCORES, Labels, PlotWindow, Point
 
 KIND_NAMES: Mapping[str, str] = {
@@ -180,7 +180,7 @@ def _describe_best_run(plotted: pd.DataFrame, left_out: pd.DataFrame) -> str:
     picks=("run",),
     empty="No learned merge has been evaluated together with the model that it starts from.",
 )
-def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
+def learning_arrows(table: pd.DataFrame, *, selected: str | None = None, pinned: Sequence[str] = ()) -> Picture:
     """The marks of ``id_ood_scatter``, with an arrow to each learned model from its start, labeled "Start: …".
 
     Columns: start (the run of the table where learning starts, if any). A model that learned on the images of its own
@@ -191,7 +191,7 @@ def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Pict
     labeled = table.assign(
         label=[START_PREFIX * starts + str(label) for starts, label in zip(is_start, table["label"], strict=True)]
     )
-    return _draw_runs(labeled, selected, pairs)._replace(alt=_describe_arrows(table, pairs))
+    return _draw_runs(labeled, selected, pairs, pinned)._replace(alt=_describe_arrows(table, pairs))
 
 
 def _find_pairs(table: pd.DataFrame) -> list[tuple[str, str]]:
@@ -221,7 +221,7 @@ def _describe_arrows(table: pd.DataFrame, pairs: list[tuple[str, str]]) -> str:
     picks=("run",),
     empty="No merge has been run both without and with this edit.",
 )
-def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
+def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", pinned: Sequence[str] = ()) -> Picture:
     """An arrow per pair over curves of equal H-score, with an open mark at its start and a filled one at its end.
 
     Columns: pair (the merge's name, drawn at its end), kind (plain and plugged, the ends of a pair; or a reference,
@@ -246,10 +246,11 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
         plane.arrow(_clip_start(start, end, window), end, (RISING_STYLE if gain >= 0 else FALLING_STYLE).color)
         for start, end, gain in joined
     ]
+    pins = series.pinned_marks(plotted, IN, OUT, pinned)
     ends, outside = plotted[~starts], _describe_far_starts(plotted[is_far])
     texts = hover_texts(ends, "{pair:text 26}")
     labels = Labels(ends, texts, (500, 1200), 500, other_marks=plane.points(plotted[starts]))
-    fig = plane.draw(_draw_marks_by_change(plotted), window, labels, arrows, left_out, outside)
+    fig = plane.draw([*_draw_marks_by_change(plotted), *pins], window, labels, arrows, left_out, outside)
     notes_height = theme.LINE_HEIGHT * len(outside)
     return legends.add_legend(
         fig, _describe_best_change(after, left_out, edit), 592 + notes_height, zoom_key=edit, left=plane.LEFT,
