@@ -29,6 +29,11 @@ def expert_name(key: str) -> str:
     return data_set_titles().get(key, key)
 
 
+def has_expert(task: str) -> bool:
+    """Whether there is an expert of this task, of the benchmark or of the user's own."""
+    return task not in data_set_titles() or task in page_data.benchmark().experts
+
+
 def expert_names(keys: Sequence[str]) -> dict[str, str]:
     """The name of each expert by key; the keys themselves if two would have the same name. Untrusted plain text."""
     names = {key: clean_text(expert_name(key), 40) for key in keys}

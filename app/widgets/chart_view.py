@@ -23,9 +23,13 @@ from app.widgets.view_link import draw_link_menu
 if TYPE_CHECKING:
     import pandas as pd
 
+    from viz.chart import Chart
+
 MAX_TAKEAWAY = 220  # characters of the line under a chart's title
 SHOWN_SENTENCES = 2  # of a caption; a click opens the others
-CHOSEN_FIELDS = {selection.TENSOR: ("tensor",), selection.EXPERT: ("expert", "task"), selection.CLASS: ("class",)}
+CHOSEN_FIELDS = {  # of clicked marks
+    "tensor": selection.TENSOR, "task": selection.EXPERT, "expert": selection.EXPERT, "class": selection.CLASS,
+}  # fmt: skip
 MARKED_COLUMNS = {
     selection.TENSOR: ("tensor",), selection.EXPERT: ("expert", "task", "row"), selection.CLASS: ("class", "group"),
     selection.IMAGE: ("image",),
@@ -44,11 +48,15 @@ class Gesture(NamedTuple):
     callback: Callable[[], None] | None
 
 
+def _find_chart(key: str) -> Chart:
+    from viz.chart_registry import find  # loads what draws charts
+
+    return find(key)
+
+
 def fix_colors(key: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the chart ``key``, with full ordered lists in place of those of the runs and experts it draws."""
-    from viz.chart_registry import find
-
-    accepted, fixed = find(key).options, dict(options)
+    accepted, fixed = _find_chart(key).options, dict(options)
     if options.get("runs"):
         fixed["runs"] = run_styles.order_by_slot(list(options["runs"]))
     if "pinned" in accepted:
@@ -61,8 +69,6 @@ def fix_colors(key: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def mark_selection(key: str, table: pd.DataFrame, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the chart ``key`` with what the visitor has chosen, as far as the table has it."""
-    from viz.chart_registry import find
-
     names = {kind: [value] for kind in selection.NOUNS if (value := selection.chosen_value(kind))}
     if selection.EXPERT in names:
         names[selection.EXPERT].append(expert_names.expert_name(names[selection.EXPERT][0]))
@@ -72,15 +78,13 @@ def mark_selection(key: str, table: pd.DataFrame, options: Mapping[str, Any]) ->
         selection.note_shown(kind)
     chosen = {"class" if kind == selection.CLASS else kind: tuple(values) for kind, values in found.items()}
     cell = tuple(names[kind][0] if kind in found else None for kind in (selection.EXPERT, selection.TENSOR))
-    takes_cell = find(key).options.get("selected") == (None, None)
+    takes_cell = _find_chart(key).options.get("selected") == (None, None)
     return ({"selected": cell} if takes_cell else {}) | ({"chosen": chosen} if chosen else {}) | dict(options)
 
 
 def draw_question(key: str) -> None:
     """Draw a chart's question as its heading, for charts with controls between question and picture."""
-    from viz.chart_registry import find
-
-    st.header(find(key).question, anchor=False)
+    st.header(_find_chart(key).question, anchor=False)
 
 
 def draw_chart(
@@ -105,8 +109,6 @@ def draw_chart(
     chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not distinguish.
     ``sources`` are the runs and sweeps in the chart, if neither its table nor the address names them.
     """
-    from viz.chart_registry import find
-
     chart_stage.rerun_if_changed()
     presenting = view_state.is_single_chart()
     if presenting and not chart_stage.is_single_chart(key):
@@ -121,7 +123,7 @@ def draw_chart(
         key, table, options, keys_by_name, name, words, view_state.relative_address(), page_cautions(), sources, heading
     )
     chart_recorder.note_chart(chart)
-    if on_click is None and any(set(names) & set(find(key).picks) for names in CHOSEN_FIELDS.values()):
+    if on_click is None and CHOSEN_FIELDS.keys() & set(_find_chart(key).picks):
         on_click = partial(choose_clicked, key)
     gesture = on_click if isinstance(on_click, Gesture) else Gesture("", on_click)
     if presenting:
@@ -181,13 +183,12 @@ def find_takeaway(alt: str, words: str) -> str:
 def draw_small_chart(key: str, table: pd.DataFrame, height: int, **options: Any) -> None:
     """Draw a chart under its question, ``height`` px high, without legend and downloads, as a door to its own page."""
     from viz import theme
-    from viz.chart_registry import find
 
     if view_state.is_single_chart():
         return
     table, options, _ = expert_names.show_names(table, fix_colors(key, options))
     figure = figures.draw_small_figure(key, table, options, view_state.has_dark_ground(), height)
-    st.markdown(f"**{find(key).question}**")
+    st.markdown(f"**{_find_chart(key).question}**")
     config = theme.config(key) | {"displayModeBar": False}
     st.plotly_chart(figure, theme=None, key=f"small_{key}", config=config, alt=figure.layout.meta["alt"])
 
@@ -228,21 +229,16 @@ def _draw_presented(chart: ShownChart, gesture: Gesture) -> None:
 
 def read_clicked_mark(key: str) -> dict[str, str] | None:
     """The fields of the mark last clicked on the chart ``key``; None for the empty selection after a redraw."""
-    from viz.chart_registry import find
-
-    picked = find(key).read_pick(st.session_state[f"chart_{key}"].selection.points)
+    picked = _find_chart(key).read_pick(st.session_state[f"chart_{key}"].selection.points)
     return None if picked is None else expert_names.keys_of_mark(picked, st.session_state[f"names_{key}"])
 
 
 def choose_clicked(key: str) -> None:
-    """Callback of a click on the chart ``key``: choose what the mark names, and nothing of a kind that it lacks."""
-    from viz.chart_registry import find
-
-    if (mark := read_clicked_mark(key)) is None:
-        return
-    for kind, fields in CHOSEN_FIELDS.items():
-        if set(fields) & set(find(key).picks):
-            selection.choose_value(kind, next((mark[field] for field in fields if field in mark), None))
+    """Callback of a click on the chart ``key``: choose the tensor, the expert or the class that the mark names."""
+    mark = read_clicked_mark(key) or {}
+    for field, kind in CHOSEN_FIELDS.items():
+        if field in mark and (field != "task" or expert_names.has_expert(mark[field])):
+            selection.choose_value(kind, mark[field])
 
 
 def read_boxes(key: str) -> list[dict[str, Any]]:
@@ -252,9 +248,7 @@ def read_boxes(key: str) -> list[dict[str, Any]]:
 
 def read_circled_marks(key: str) -> list[dict[str, str]]:
     """The fields of each mark in the last selection on the chart ``key``; empty after a redraw."""
-    from viz.chart_registry import find
-
-    chart = find(key)
+    chart = _find_chart(key)
     points = st.session_state[f"chart_{key}"].selection.points
     keys_by_name = st.session_state[f"names_{key}"]
     return [expert_names.keys_of_mark(picked, keys_by_name) for point in points if (picked := chart.read_pick([point]))]

@@ -84,8 +84,9 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B"), colors: 
     fig.update_yaxes(**names | {"tickvals": positions.astype(np.float32), "range": [end - 0.4, -0.6]})
     for heading_row, group in zip(heading_rows.tolist(), headings, strict=False):
         fig.add_annotation(axes.heading(group, heading_row))
-    fig.add_annotation(theme.caption("← A is better", 1))
-    fig.add_annotation(theme.caption("B is better →", 1), x=1, xanchor="right")
+    frames = [{"bordercolor": color, "borderwidth": 2, "borderpad": 2} for color in colors]
+    fig.add_annotation(theme.caption("← A is better", 1), **frames[0])
+    fig.add_annotation(theme.caption("B is better →", 1), x=1, xanchor="right", **frames[1])
     left = max(axes.names_width(titles, 28), axes.names_width(headings, 40)) + 44
     fig.update_layout(showlegend=False, margin={"l": left, "r": 26, "t": 34, "b": 54})
     words = f"Accuracy of B, {clean_text(labels[1], 40)}, minus that of A, {clean_text(labels[0], 40)}, in points:"
@@ -103,11 +104,7 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B"), colors: 
     empty="There is no image to compare on.",
 )
 def compare_agreement(
-    table: pd.DataFrame,
-    *,
-    labels: Labels = ("A", "B"),
-    colors: Labels = SIDE_COLORS,
-    selected: tuple[str, str] | None = None,
+    table: pd.DataFrame, *, labels: Labels = ("A", "B"), colors: Labels = SIDE_COLORS, selected: Labels | None = None
 ) -> Picture:
     """A square of four cells: A right or wrong, against B right or wrong.
 
@@ -133,22 +130,19 @@ def compare_agreement(
         title, ends = f"{name}: {safe_text(label, 34)}", [f"{name} {word}" for word in ANSWER_ORDER]
         fig.update_layout({axis: axes.name_axis(title, ends, down=name == "A", ticks="")})
     boxes = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5} for y, x in corners]
+    white = {"color": theme.GROUND, "width": 3}
     for pair, (y, x), box, text in zip(
         pairs, corners, boxes, hover_texts(cells, CELL_TEXT, **IMAGE_FORMATS), strict=True
     ):
-        fig.add_shape(box, fillcolor=_cell_color(pair, colors), layer="below", line={"color": theme.GROUND, "width": 3})
+        is_own = pair[0] != pair[1] and tuple(colors) != SIDE_COLORS  # only one run is right, and it has its own color
+        fill = theme.tint(colors[pair[0] == "wrong"], 0.3) if is_own else AGREEMENT[pair][1]
+        fig.add_shape(box, fillcolor=fill, layer="below", line=white)
         fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", font={"size": theme.FONT_SIZE})
     if selected in pairs:
         fig.add_shape(boxes[pairs.index(selected)], line={"color": theme.ACCENT, "width": 3}, name="selected")
     margin = {"l": 110, "r": 10, "t": 54, "b": 16}
     fig.update_layout(barmode="overlay", showlegend=False, margin=margin, xaxis={"side": "top"})
     return Picture(fig, clean_text(f"Images by which run finds their class: {words}.", 300), 2 * CELL + 70)
-
-
-def _cell_color(pair: tuple[str, str], colors: Labels) -> str:
-    """The color of a cell: where only one run is right, a tint of its own color if it has one."""
-    is_own = pair[0] != pair[1] and tuple(colors) != SIDE_COLORS
-    return theme.tint(colors[pair[0] == "wrong"], 0.3) if is_own else AGREEMENT[pair][1]
 
 
 @chart(

@@ -132,9 +132,8 @@ def _find_arrow_rows(arrows: Pairs, table: pd.DataFrame, plotted: pd.DataFrame) 
 
 def _draw_marks_by_kind(plotted: pd.DataFrame, pinned: Sequence[str]) -> list[Trace]:
     """One trace for each kind of run, one for merges that adapt on test data, and one for each pinned run."""
-    traces, is_pinned = [], plotted["run"].isin([run for run in pinned if run])
-    styles, pinned_rows, plotted = theme.mark_styles(pinned), plotted[is_pinned], plotted[~is_pinned]
-    gray = {"color": theme.REFERENCE} if len(pinned_rows) else {}
+    traces, pins = [], series.pinned_marks(plotted, IN, OUT, pinned)
+    gray = {"color": theme.REFERENCE} if pins else {}
     for kind, kind_style in theme.KINDS.items():
         mark_style = kind_style._replace(**gray) if kind in MERGES else kind_style
         for sign in ("", "†"):
@@ -151,14 +150,7 @@ def _draw_marks_by_kind(plotted: pd.DataFrame, pinned: Sequence[str]) -> list[Tr
                     rows, mark_style, HOVER, mark_style.color, formats=formats, name=name, marker=marker, **legend
                 )
             )
-    for run, rows in pinned_rows.groupby("run", sort=False):
-        marker = {"size": 14, "line": theme.edge(3.5 if rows["adapts"].any() else 1.5)}
-        name, formats = legends.legend_name(rows["label"].iloc[0]), {"kind": KIND_NAMES.__getitem__}
-        style = styles[str(run)]
-        traces.append(
-            plane.marks(rows, style, HOVER, style.color, formats=formats, name=name, marker=marker, legend="legend")
-        )
-    return traces
+    return [*traces, *pins]
 
 
 def _describe_best_run(plotted: pd.DataFrame, left_out: pd.DataFrame) -> str:

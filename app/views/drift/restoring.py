@@ -190,18 +190,11 @@ def draw_first_tensors(table: pd.DataFrame, domain: str) -> None:
         f"put back; by drift, its rank is {most_helpful['drift_rank']:g}. Equal numbers share a mean rank."
     )
     with st.container(horizontal=True):
-        st.button(
-            "Choose the one that drifts most",
-            key="drifts_most",
-            on_click=selection.choose_value,
-            args=(address.TENSOR, most_drifting["tensor"]),
-        )
-        st.button(
-            "Choose the one that helps most",
-            key="helps_most",
-            on_click=selection.choose_value,
-            args=(address.TENSOR, most_helpful["tensor"]),
-        )
+        for label, key, row in (("drifts", "drifts_most", most_drifting), ("helps", "helps_most", most_helpful)):
+            st.button(
+                f"Choose the one that {label} most", key=key, on_click=selection.choose_value,
+                args=(address.TENSOR, row["tensor"]),
+            )  # fmt: skip
 
 
 def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | None) -> None:
