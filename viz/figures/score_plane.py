@@ -242,7 +242,7 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", pinned: Sequen
     ends, outside = plotted[~starts], _describe_far_starts(plotted[is_far])
     texts = hover_texts(ends, "{pair:text 26}")
     labels = Labels(ends, texts, (500, 1200), 500, other_marks=plane.points(plotted[starts]))
-    fig = plane.draw([*_draw_marks_by_change(plotted), *pins], window, labels, arrows, left_out, outside)
+    fig = plane.draw([*_draw_marks_by_change(plotted, bool(pins)), *pins], window, labels, arrows, left_out, outside)
     notes_height = theme.LINE_HEIGHT * len(outside)
     return legends.add_legend(
         fig, _describe_best_change(after, left_out, edit), 592 + notes_height, zoom_key=edit, left=plane.LEFT,
@@ -287,8 +287,11 @@ def _describe_far_starts(far: pd.DataFrame) -> list[str]:
     return lines if remaining <= 0 else [*lines[:MAX_NAMED_STARTS], f"and {remaining} more"]
 
 
-def _draw_marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
-    """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
+def _draw_marks_by_change(plotted: pd.DataFrame, is_gray: bool) -> list[Trace]:
+    """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference.
+
+    The ends are gray if ``is_gray``, so that pinned runs stand out.
+    """
     kind, gain = plotted["kind"], plotted["gained_h_score"]
     filled = [
         ("With it, H-score not lower", RISING_STYLE, gain >= 0),
@@ -304,6 +307,7 @@ def _draw_marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
         )
         if chosen.any():
             marker = {"size": 11, "line": line}
+            marker |= {"color": theme.REFERENCE} if is_gray and mark_style in (RISING_STYLE, FALLING_STYLE) else {}
             traces.append(
                 plane.marks(
                     plotted[chosen],

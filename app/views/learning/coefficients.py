@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import page_text
+from app.reading import expert_names
 from app.reading.runs import run_names
 from app.session import address
 from app.session.click_errors import guarded_fragment
@@ -75,7 +76,8 @@ def _draw_lines(run: Run, tensor: str | None, expert: str | None) -> None:
     if not learning_tables.is_by_tensor(run):
         caption = "One coefficient for each expert."
     elif expert and tensor is None:
-        caption += f" The band spans {page_text.safe_text(expert)}'s smallest to largest coefficient."
+        name = page_text.safe_text(expert_names.expert_name(expert))
+        caption += f" The band spans the smallest to the largest coefficient of {name}."
     chart_view.draw_chart(
         "coefficient_steps", table, name=f"coefficient_steps_{run.id[:8]}", tensor=tensor or "", band=expert,
         experts=list(run.experts), sources=[run], caption=caption,
