@@ -69,15 +69,14 @@ def fix_colors(key: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def mark_selection(key: str, table: pd.DataFrame, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the chart ``key`` with what the visitor has chosen, as far as the table has it."""
-    names = {kind: [value] for kind in selection.NOUNS if (value := selection.chosen_value(kind))}
-    if selection.EXPERT in names:
-        names[selection.EXPERT].append(expert_names.expert_name(names[selection.EXPERT][0]))
+    values = {kind: value for kind in selection.NOUNS if (value := selection.chosen_value(kind))}
+    names = {kind: (value, expert_names.expert_name(value)) for kind, value in values.items()}
     columns = {kind: [name for name in MARKED_COLUMNS[kind] if name in table] for kind in names}
-    found = {kind: values for kind, values in names.items() if table[columns[kind]].isin(values).any(axis=None)}
+    found = {kind: pair for kind, pair in names.items() if table[columns[kind]].isin(pair).any(axis=None)}
     for kind in found:
         selection.note_shown(kind)
-    chosen = {"class" if kind == selection.CLASS else kind: tuple(values) for kind, values in found.items()}
-    cell = tuple(names[kind][0] if kind in found else None for kind in (selection.EXPERT, selection.TENSOR))
+    chosen = {"class" if kind == selection.CLASS else kind: pair for kind, pair in found.items()}
+    cell = tuple(values[kind] if kind in found else None for kind in (selection.EXPERT, selection.TENSOR))
     takes_cell = _find_chart(key).options.get("selected") == (None, None)
     return ({"selected": cell} if takes_cell else {}) | ({"chosen": chosen} if chosen else {}) | dict(options)
 
@@ -102,12 +101,11 @@ def draw_chart(
 ) -> None:
     """Draw a chart under its question (unless ``question_drawn`` says that the page has drawn it), with its downloads.
 
-    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``read_clicked_mark``. By
-    default a click chooses the tensor, the expert or the class of the mark, for all pages.
-    A line from the figure's alt text states what is seen. ``caption`` is the text under the chart, of which a click
-    opens all but the first two sentences; in the report it follows ``description``, the page's other text about the
-    chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not distinguish.
-    ``sources`` are the runs and sweeps in the chart, if neither its table nor the address names them.
+    ``name`` is the files' name. ``on_click`` makes marks clickable (see ``read_clicked_mark``); without it, a click chooses
+    the mark's tensor, expert or class. A line from the figure's alt text states what is seen. ``caption``, of which a click
+    opens all but the first two sentences, is under the chart; in the report it follows ``description``, the page's other
+    text about the chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not
+    distinguish. ``sources`` are the runs and sweeps in the chart, if neither its table nor the address names them.
     """
     chart_stage.rerun_if_changed()
     presenting = view_state.is_single_chart()

@@ -288,10 +288,7 @@ def _describe_far_starts(far: pd.DataFrame) -> list[str]:
 
 
 def _draw_marks_by_change(plotted: pd.DataFrame, is_gray: bool) -> list[Trace]:
-    """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference.
-
-    The ends are gray if ``is_gray``, so that pinned runs stand out.
-    """
+    """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
     kind, gain = plotted["kind"], plotted["gained_h_score"]
     filled = [
         ("With it, H-score not lower", RISING_STYLE, gain >= 0),
@@ -306,8 +303,8 @@ def _draw_marks_by_change(plotted: pd.DataFrame, is_gray: bool) -> list[Trace]:
             theme.edge(0.8) if mark_style in (RISING_STYLE, FALLING_STYLE) else {"color": mark_style.color, "width": 2}
         )
         if chosen.any():
-            marker = {"size": 11, "line": line}
-            marker |= {"color": theme.REFERENCE} if is_gray and mark_style in (RISING_STYLE, FALLING_STYLE) else {}
+            is_end = mark_style in (RISING_STYLE, FALLING_STYLE)
+            marker = {"size": 11, "line": line, "color": theme.REFERENCE if is_gray and is_end else mark_style.color}
             traces.append(
                 plane.marks(
                     plotted[chosen],
