@@ -101,11 +101,11 @@ def draw_chart(
 ) -> None:
     """Draw a chart under its question (unless ``question_drawn`` says that the page has drawn it), with its downloads.
 
-    ``name`` is the files' name. ``on_click`` makes marks clickable (see ``read_clicked_mark``); without it, a click chooses
-    the mark's tensor, expert or class. A line from the figure's alt text states what is seen. ``caption``, of which a click
-    opens all but the first two sentences, is under the chart; in the report it follows ``description``, the page's other
-    text about the chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not
-    distinguish. ``sources`` are the runs and sweeps in the chart, if neither its table nor the address names them.
+    ``name`` is the files' name. ``on_click`` makes marks clickable (see ``read_clicked_mark``); without it, a click
+    chooses the mark's tensor, expert or class. A line from the figure's alt text states what is seen. A click opens all
+    but the first two sentences of ``caption``, the text under the chart; in the report it follows ``description``, the
+    page's other text about it. Both are Markdown. ``heading`` is the report's heading, for charts that their question
+    does not distinguish. ``sources`` are the runs and sweeps in the chart, if neither table nor address names them.
     """
     chart_stage.rerun_if_changed()
     presenting = view_state.is_single_chart()

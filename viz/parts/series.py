@@ -121,13 +121,13 @@ def pinned_marks(rows: pd.DataFrame, x: str, y: str, pinned: Sequence[str], **fi
 
     The pointer reaches the run's own mark.
     """
-    styles = theme.mark_styles(pinned)
+    styles, label = theme.mark_styles(pinned), "label" if "label" in rows else "run"
     return [
         scatter(
             x=numbers(run_rows, x), y=numbers(run_rows, y), mode="markers", hoverinfo="skip", **NO_POINTER,
             marker={**styles[run]._asdict(), "size": 13, "line": theme.edge(1.5)}, **entry | fields,
         )
-        for run, run_rows, entry in (rows_by_name(rows, "run", [*filter(None, pinned)]) if "run" in rows else ())
+        for run, run_rows, entry in (rows_by_name(rows, "run", [*filter(None, pinned)], label) if "run" in rows else ())
     ]  # fmt: skip
 
 
