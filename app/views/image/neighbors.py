@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 MAX_NEIGHBORS = 8
 CAPTION = (
-    "Click a picture to mark its class on all pages. The {} images of the choosing half of the same domain whose unit "
-    "features have the largest cosine; the image itself is left out. A thin blue frame marks those also among the {} "
-    "nearest in another model."
+    "The {} images of the choosing half of the same domain whose unit features have the largest cosine; the image "
+    "itself is left out. A thin blue frame marks images also among the {} nearest in another model; a click on "
+    "a picture marks its class on all pages."
 )
 
 
