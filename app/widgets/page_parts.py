@@ -36,8 +36,8 @@ a[href^="methods?word="]:focus-visible::after {
 [data-testid="stSidebarUserContent"] .st-key-jobs { max-height: 15rem; overflow-y: auto; flex-wrap: nowrap; }
 [data-testid="stSidebarUserContent"] .st-key-jobs > * { flex-shrink: 0; }
 [class*="st-key-hand_row_"] { flex-wrap: nowrap; }
-[class*="st-key-hand_row_"] :is(button, a) * { white-space: normal; height: auto; }
-[class*="st-key-hand_row_"] :is(button, a) { text-align: left; min-height: 1.5rem; padding: 0; }
+[class*="st-key-hand_row_"] :is(button, a) *, .st-key-jobs a * { white-space: normal; height: auto; }
+[class*="st-key-hand_row_"] :is(button, a), .st-key-jobs a { text-align: left; min-height: 1.5rem; padding: 0; }
 [class*="st-key-hand_row_"] button, [class*="st-key-hand_row_"] button * { justify-content: start; }
 .katex-display { overflow-y: hidden; padding: 0.3em 0.2em; }
 .katex-display > .katex { white-space: normal; }
