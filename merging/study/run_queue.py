@@ -81,17 +81,16 @@ class RunQueue(JobQueue):
             self.order_measurements(job.id, ordered)
 
     def _measure_run(self, run_id: str, keys: Sequence[str], benchmark: str, sessions: Sequence[str]) -> str:
-        from merging.study.analysis.measurement_registry import MEASUREMENTS
-
         run, problems = self.store.get_run(run_id), []
         for key in keys if run.has_scores or run.network else ():
-            if (table := MEASUREMENTS[key].run_table) and table not in run.tables:
+            kind = find_measurement(key)
+            if kind.reads_table and kind.reads_table not in run.tables:
                 continue
             for session in sessions:
                 try:
                     self.submit_measurement(key, run_id, benchmark, [run], session)
                 except MergingError as problem:
-                    problems.append(f"{MEASUREMENTS[key].title}: {problem}")
+                    problems.append(f"{kind.title}: {problem}")
         return " ".join(dict.fromkeys(problems))
 
     def submit_measurement(

@@ -132,11 +132,11 @@ def test_the_title_of_a_job_on_a_stored_run_opens_its_page(
     told: list[str] = []
     monkeypatch.setattr(st, "markdown", told.append)
     job = Job(name_job(kind, run), "A job", "done", kind=kind, subject=run)
-    tray._draw_title(job, "tray")
+    tray.draw_title(job, "tray")
     assert (links, told) == ([(pages.RUN, {"run": run})], [])
-    tray._draw_title(job, "merge")  # the page has a link of its own
-    tray._draw_title(Job(RUN_ID, "A job", "done", subject=RUN_ID), "tray")  # of a run that was deleted
-    tray._draw_title(Job(run, "A job", "running", subject=run), "tray")
+    tray.draw_title(job, "merge")  # the page has a link of its own
+    tray.draw_title(Job(RUN_ID, "A job", "done", subject=RUN_ID), "tray")  # of a run that was deleted
+    tray.draw_title(Job(run, "A job", "running", subject=run), "tray")
     assert (len(links), told) == (1, ["A job"] * 3)
 
 

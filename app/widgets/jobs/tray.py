@@ -115,7 +115,7 @@ def draw_job(job: Job, position: str) -> None:
     """
     click_errors.rerun_for_problem()
     with st.container(border=True, gap="xsmall"):
-        _draw_title(job, position)
+        draw_title(job, position)
         if job.state == "running":
             time_left = f", about {duration_text(job.seconds_left)} left" if job.seconds_left is not None else ""
             phase = page_text.safe_text(job.phase or "Starting")
@@ -141,7 +141,7 @@ def draw_job(job: Job, position: str) -> None:
             draw_buttons(job, position)
 
 
-def _draw_title(job: Job, position: str) -> None:
+def draw_title(job: Job, position: str) -> None:
     """Draw the job's title; in the tray, that of a job on one stored run opens the page of the run."""
     run = page_data.store().find(job.subject) if position == "tray" and job.subject else None
     title = page_text.safe_text(job.title, 60)

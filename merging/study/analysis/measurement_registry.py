@@ -172,5 +172,6 @@ def find_job_kind(key: str) -> JobKind:
         title=measurement.title,
         command=("measure", "{kind}", "{subject}"),
         computes_alone=measurement.is_timed,
+        reads_table=measurement.run_table,
         expected_seconds="merging.study.analysis.measurement_store:expect_seconds",
     )
