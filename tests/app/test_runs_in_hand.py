@@ -230,7 +230,8 @@ def test_a_started_run_is_taken_in_hand_and_measured(open_app: Any, compared: Pa
     box.check().run()
     at.button(key="run_button").click().run()
     run_id = at.session_state["_watched"]
-    run_until_idle(Closed())  # the browser is closed before the merge ends
+    for _ in range(2):  # seven jobs may take long on a busy machine
+        run_until_idle(Closed())  # the browser is closed before the merge ends
     kinds = {job.kind for job in page_data.job_queue().list_jobs() if job.subject == run_id}
     assert {"drift", "predictions", "features", "first_order", "depths"} <= kinds and "put_back" not in kinds
     assert not shown_measurements.list_missing(page_data.store().get_run(run_id))
