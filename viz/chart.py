@@ -15,6 +15,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
+from viz.chosen_names import mark_chosen
 from viz.dark_ground import to_dark_ground
 from viz.drawing import Picture
 from viz.figure_text import clean_text, identifier
@@ -67,7 +68,7 @@ class Chart:
     fix colors; ``labels`` are the names of runs A and B; ``expert`` and ``tensor`` name the expert and the tensor of
     the table; ``at`` is the marked step and ``selected`` the marked item; ``value`` names the plotted column;
     ``limits`` are the ends of the color range, in its units; ``sentence`` begins the alt text of an image's chart; with
-    ``present`` the figure is for a projector.
+    ``present`` the figure is for a projector; ``chosen`` are names to mark, by "expert", "class" or "image".
     """
 
     key: str
@@ -84,7 +85,7 @@ class Chart:
     def options(self) -> dict[str, Any]:
         """Name and default of every option."""
         parameters = list(inspect.signature(self.render).parameters.values())[1:]
-        return {parameter.name: parameter.default for parameter in parameters} | {"present": False}
+        return {parameter.name: parameter.default for parameter in parameters} | {"present": False, "chosen": {}}
 
     def __call__(self, table: pd.DataFrame, ground: str = "light", **options: object) -> go.Figure:
         """The figure; see ``viz.draw``."""
@@ -109,12 +110,14 @@ class Chart:
             raise ChartError(
                 f"{self.key} takes one row for each {' and '.join(self.rows)}; repeated: {quote_names(values)}"
             )
-        if "present" not in inspect.signature(self.render).parameters:
-            options.pop("present", None)
+        chosen: Any = options.get("chosen") or {}
+        own_options = inspect.signature(self.render).parameters
+        options = {name: value for name, value in options.items() if name in own_options}
         try:
             picture = self.render(table, **options)
         except NothingToDraw as nothing:
             return theme.draw_notice(self.key, str(nothing), present)
+        mark_chosen(picture.drawing, chosen)
         return theme.finish_figure(picture.drawing, self.key, picture.alt, picture.height, present, picture.zoom_key)
 
     def read_pick(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:

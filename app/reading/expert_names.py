@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXPERT_COLUMNS = ("expert", "first", "second")  # of the tables that charts draw; they hold experts' keys
-EXPERT_OPTIONS = ("expert", "experts", "selected", "order", "pair")  # of charts, which may name experts
+EXPERT_OPTIONS = ("expert", "experts", "selected", "order", "pair", "band")  # of charts, which may name experts
 
 
 def data_set_titles() -> Mapping[str, str]:
@@ -27,6 +27,11 @@ def data_set_titles() -> Mapping[str, str]:
 def expert_name(key: str) -> str:
     """The title of the data set whose expert this is; the key itself of any other expert. Untrusted plain text."""
     return data_set_titles().get(key, key)
+
+
+def has_expert(task: str) -> bool:
+    """Whether there is an expert of this task, of the benchmark or of the user's own."""
+    return task not in data_set_titles() or task in page_data.benchmark().experts
 
 
 def expert_names(keys: Sequence[str]) -> dict[str, str]:

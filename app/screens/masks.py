@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import expert_names, page_data, recipes
-from app.session import address, pages, painting_state, selection
+from app.session import address, pages, painting_state
 from app.session.click_errors import guarded_fragment
 from app.views.masks import kept_share, paint
 from app.widgets import chart_view, page_parts, paper_line, run_picker, selection_pickers
@@ -29,13 +29,6 @@ KEPT_SHARE_GROUPS = {"role": "role", "kind of layer": "part", "attention, MLP, o
 page_parts.draw_heading(
     "Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for which experts."
 )
-
-
-def choose_cell() -> None:
-    """Callback of a click: choose the cell's expert and tensor."""
-    if cell := chart_view.read_clicked_mark("saliency_matrix"):
-        selection.choose_value(address.TENSOR, cell["tensor"])
-        selection.choose_value(address.EXPERT, cell.get("expert"))  # the final mask belongs to no expert
 
 
 @guarded_fragment
@@ -85,7 +78,7 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
     with chart_area:
         name, cell, paper_claims = f"masks_{run.id[:8]}", (expert, tensor), paper_line.claims_in_words("masks/saliency")
         chart_view.draw_chart(
-            "saliency_matrix", shown, name=name, on_click=choose_cell, selected=cell, group=order,
+            "saliency_matrix", shown, name=name, selected=cell, group=order,
             guides=painting, description=f"{words} {paper_claims}", sources=[run],
         )  # fmt: skip
         paper_line.draw_claims(paper_claims, [run])

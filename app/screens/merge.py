@@ -75,10 +75,11 @@ def draw_run_button(recipe: Recipe, mergeable: bool, stored: Sequence[Run]) -> N
         started = st.button(
             "Run", type="primary", icon=":material/play_arrow:", disabled=not mergeable, key="run_button"
         )
-        measure_after = mergeable and measure_button.draw_measure_switch(recipe, stored)
+        keys = measure_button.draw_measure_switch(recipe, stored) if mergeable else []
     if started:
-        run_id = fit_report.submit_recipe(recipe).id
-        view_state.watch_run(run_id, measure_after)
+        job = fit_report.submit_recipe(recipe)
+        measure_button.order_after(job, keys)
+        view_state.watch_run(job.id)
         st.rerun()  # so that the tray, which is drawn last, follows the job
 
 
@@ -96,15 +97,16 @@ def draw_outcome(run_id: str, stored: Sequence[Run]) -> None:
         job = page_data.job_queue().get(run_id)
         if job.words and job.state == "done":  # so far the job has only read files; next it merges
             job = page_data.job_queue().submit(Recipe.from_yaml(job.recipe_yaml))
-            view_state.watch_run(job.subject, view_state.measures_after(run_id))
+            view_state.watch_run(job.subject)
     except StoreError:  # the job was dismissed
         return
     if job.state == "done":
         merge_result.draw_result(page_data.store().get_run(run_id), stored)
     elif job.is_live:
         st.markdown("Running. You can go on working: the tray on the left shows the progress on every page.")
-        if view_state.measures_after(run_id):
-            st.button("Do not measure it afterwards", on_click=view_state.cancel_measuring, type="tertiary")
+        if job.followed_by:
+            cancel = page_data.job_queue().measure_after
+            st.button("Do not measure it afterwards", on_click=cancel, args=(job.id, ()), type="tertiary")
     else:
         tray.draw_job(job, "merge")
 

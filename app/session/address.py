@@ -35,6 +35,7 @@ ADDRESS = [
     Parameter(PINNED := "pinned", "All", "The pinned runs by the number of their color, ids separated by commas."),
     Parameter(TENSOR := "tensor", "All", "The chosen tensor."),
     Parameter(EXPERT := "expert", "All", "The chosen expert, or the task of which it is the expert."),
+    Parameter(CLASS_NAME := "class_name", "All", "The chosen class of images."),
     Parameter(IMAGE := "image", "All", "The chosen image as task:split:number."),
     Parameter(BENCHMARK := "benchmark", "All", "The benchmark, unless it is the server's."),
     # The network map

@@ -74,6 +74,13 @@ class SessionQueue:
         runs = [self.store.get_run(one_id) for one_id in split_run_ids(run_id)]
         return self.runner.submit_measurement(key, run_id, str(self.folder), runs, self.session)
 
+    @click_errors.guard_callback
+    @requires(VisitorAction.MEASURE)
+    def measure_after(self, job_id: str, keys: Sequence[str]) -> None:
+        """Let these measurements of its run follow a job, even if the browser is closed; without ``keys`` none."""
+        self._require_own(job_id)
+        self.runner.order_measurements(job_id, keys)
+
     @requires(VisitorAction.SWEEP)
     def sweep(self, sweep_id: str, title: str) -> Job:
         """Submit the missing points of a sweep, on this benchmark."""

@@ -49,6 +49,16 @@ def unpin_run(run_id: str) -> None:
     _store_pins(["" if pinned_id == run_id else pinned_id for pinned_id in pins()])
 
 
+def side_colors(run_a: str, run_b: str) -> tuple[str, str]:
+    """The colors of two compared runs: those of their pins, gray beside a pinned run, or else those of A and B."""
+    from viz import theme
+
+    pinned = [resolve_prefix(pinned_id, (run_a, run_b)) for pinned_id in pins()]
+    styles, is_any = theme.mark_styles(pinned), bool({run_a, run_b} & set(pinned))
+    color_a, color_b = (theme.FADED, theme.FADED) if is_any else (theme.RUN_A, theme.RUN_B)
+    return styles[run_a].color if run_a in styles else color_a, styles[run_b].color if run_b in styles else color_b
+
+
 def _store_pins(slots: list[str]) -> None:
     while slots and not slots[-1]:
         slots.pop()

@@ -1,6 +1,6 @@
-"""The visitor's selection: a tensor, an expert or its task, an image. One selection for all pages.
+"""The visitor's selection: a tensor, an expert or its task, an image, a class. One selection for all pages.
 
-It is in the address as ``tensor``, ``expert`` and ``image`` (task:split:index).
+It is in the address as ``tensor``, ``expert``, ``image`` (task:split:index) and ``class_name``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import streamlit as st
 
 from app.session import address, view_state
 
-TENSOR, EXPERT, IMAGE = address.TENSOR, address.EXPERT, address.IMAGE
-NOUNS = {TENSOR: "tensor", EXPERT: "expert", IMAGE: "image"}
+TENSOR, EXPERT, IMAGE, CLASS = address.TENSOR, address.EXPERT, address.IMAGE, address.CLASS_NAME
+NOUNS = {TENSOR: "tensor", EXPERT: "expert", IMAGE: "image", CLASS: "class"}
 _SELECTION_KEY, _SHOWN_KINDS_KEY, _PICKERS_KEY = "_selection", "_selection_shown", "_selection_pickers"
 
 
@@ -29,12 +29,12 @@ def _chosen_values() -> dict[str, str]:
 
 
 def chosen_value(kind: str) -> str:
-    """The chosen tensor, expert or image; empty if none is chosen."""
+    """The chosen tensor, expert, image or class; empty if none is chosen."""
     return _chosen_values().get(kind, "")
 
 
 def choose_value(kind: str, value: str | None) -> None:
-    """Choose a tensor, an expert or an image for every page; None clears the choice."""
+    """Choose a tensor, an expert, an image or a class for every page; None clears the choice."""
     _chosen_values()[kind] = value or ""
     view_state.write_parameter(kind, value or "")
 

@@ -17,7 +17,6 @@ _DRAFT_KEY, _WATCHED_RUN_KEY = "_draft", "_watched"
 _MODELS_KEY, _SWEEP_KEY, _EDIT_KEY, _POINT_KEY = (f"_{key}" for key in (
     address.MODELS, address.SWEEP, address.EDIT, address.POINT,
 ))  # fmt: skip
-_MEASURED_RUN_KEY = "_measured_after"  # the watched run, if pages' measurements follow it
 _PAGE_KEY = "_page"
 _ENTERED_KEY = "_entered"
 _PICKED_PREFIX = "_picked_"
@@ -235,20 +234,9 @@ def relative_address() -> str:
     return f"{page}?{query}" if query else page
 
 
-def watch_run(run_id: str | None, measure_after: bool = False) -> None:
-    """Show the progress of this run on the Merge page; ``measure_after`` orders the measurements that pages show."""
+def watch_run(run_id: str | None) -> None:
+    """Show the progress of this run on the Merge page."""
     st.session_state[_WATCHED_RUN_KEY] = run_id
-    st.session_state[_MEASURED_RUN_KEY] = run_id if measure_after else None
-
-
-def measures_after(run_id: str) -> bool:
-    """Whether the measurements that pages show of this run were ordered with it."""
-    return bool(st.session_state.get(_MEASURED_RUN_KEY) == run_id)
-
-
-def cancel_measuring() -> None:
-    """Callback: order no measurements with the run that is in progress."""
-    st.session_state[_MEASURED_RUN_KEY] = None
 
 
 def watched_run() -> str | None:

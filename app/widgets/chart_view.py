@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
@@ -14,7 +15,7 @@ from app.saving import csv_files as data_file
 from app.saving import figure_files as figure_file
 from app.saving import provenance
 from app.saving.shown_chart import ShownChart
-from app.session import run_styles, view_state
+from app.session import run_styles, selection, view_state
 from app.widgets import chart_recorder, chart_stage, report_button
 from app.widgets.page_parts import explain_words, page_cautions
 from app.widgets.view_link import draw_link_menu
@@ -23,9 +24,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from app.widgets.paper_line import ClaimsText
+    from viz.chart import Chart
 
 MAX_TAKEAWAY = 220  # characters of the line under a chart's title
 SHOWN_SENTENCES = 2  # of a caption; a click opens the others
+CHOSEN_FIELDS = {  # of clicked marks
+    "tensor": selection.TENSOR, "task": selection.EXPERT, "expert": selection.EXPERT, "class": selection.CLASS,
+}  # fmt: skip
+MARKED_COLUMNS = {
+    selection.TENSOR: ("tensor",), selection.EXPERT: ("expert", "task", "row"), selection.CLASS: ("class", "group"),
+    selection.IMAGE: ("image",),
+}  # fmt: skip
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -40,11 +49,15 @@ class Gesture(NamedTuple):
     callback: Callable[[], None] | None
 
 
+def _find_chart(key: str) -> Chart:
+    from viz.chart_registry import find  # loads what draws charts
+
+    return find(key)
+
+
 def fix_colors(key: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the chart ``key``, with full ordered lists in place of those of the runs and experts it draws."""
-    from viz.chart_registry import find
-
-    accepted, fixed = find(key).options, dict(options)
+    accepted, fixed = _find_chart(key).options, dict(options)
     if options.get("runs"):
         fixed["runs"] = run_styles.order_by_slot(list(options["runs"]))
     if "pinned" in accepted:
@@ -55,11 +68,23 @@ def fix_colors(key: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return fixed
 
 
+def mark_selection(key: str, table: pd.DataFrame, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the chart ``key`` with what the visitor has chosen, as far as the table has it."""
+    values = {kind: value for kind in selection.NOUNS if (value := selection.chosen_value(kind))}
+    names = {kind: (value, expert_names.expert_name(value)) for kind, value in values.items()}
+    columns = {kind: [name for name in MARKED_COLUMNS[kind] if name in table] for kind in names}
+    found = {kind: pair for kind, pair in names.items() if table[columns[kind]].isin(pair).any(axis=None)}
+    for kind in found:
+        selection.note_shown(kind)
+    chosen = {"class" if kind == selection.CLASS else kind: pair for kind, pair in found.items()}
+    cell = tuple(values[kind] if kind in found else None for kind in (selection.EXPERT, selection.TENSOR))
+    takes_cell = _find_chart(key).options.get("selected") == (None, None)
+    return ({"selected": cell} if takes_cell else {}) | ({"chosen": chosen} if chosen else {}) | dict(options)
+
+
 def draw_question(key: str) -> None:
     """Draw a chart's question as its heading, for charts with controls between question and picture."""
-    from viz.chart_registry import find
-
-    st.header(find(key).question, anchor=False)
+    st.header(_find_chart(key).question, anchor=False)
 
 
 def draw_chart(
@@ -78,12 +103,12 @@ def draw_chart(
 ) -> None:
     """Draw a chart under its question (unless ``question_drawn`` says that the page has drawn it), with its downloads.
 
-    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``read_clicked_mark``.
-    A line from the figure's alt text states what is seen. ``caption`` is the text under the chart, of which a click
-    opens all but the first two sentences; in the report it follows ``description``, the page's other text about the
-    chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not distinguish.
-    ``claims`` of papers are drawn below, and follow the description in the report.
-    ``sources`` are the runs and sweeps in the chart, if neither its table nor the address names them.
+    ``name`` is the files' name. ``on_click`` makes marks clickable (see ``read_clicked_mark``); without it, a click
+    chooses the mark's tensor, expert or class. A line from the figure's alt text states what is seen. A click opens all
+    but the first two sentences of ``caption``, the text under the chart; in the report it follows ``description``, the
+    page's other text about it. Both are Markdown. ``heading`` is the report's heading, for charts that their question
+    does not distinguish. ``claims`` of papers are drawn below, and follow the description in the report.
+    ``sources`` are the runs and sweeps in the chart, if neither table nor address names them.
     """
     chart_stage.rerun_if_changed()
     presenting = view_state.is_single_chart()
@@ -91,13 +116,16 @@ def draw_chart(
         return
     if not question_drawn and not presenting:
         draw_question(key)
-    table, options, keys_by_name = expert_names.show_names(table, fix_colors(key, options))
+    options = fix_colors(key, mark_selection(key, table, options))
+    table, options, keys_by_name = expert_names.show_names(table, options)
     st.session_state[f"names_{key}"] = keys_by_name
     words = " ".join(filter(None, (description, claims, caption)))
     chart = ShownChart(
         key, table, options, keys_by_name, name, words, view_state.relative_address(), page_cautions(), sources, heading
     )
     chart_recorder.note_chart(chart)
+    if on_click is None and CHOSEN_FIELDS.keys() & set(_find_chart(key).picks):
+        on_click = partial(choose_clicked, key)
     gesture = on_click if isinstance(on_click, Gesture) else Gesture("", on_click)
     if presenting:
         _draw_presented(chart, gesture)
@@ -127,7 +155,7 @@ def draw_live_chart(
     if view_state.is_single_chart():
         return
     draw_question(key)
-    shown = expert_names.show_names(table, fix_colors(key, options))
+    shown = expert_names.show_names(table, fix_colors(key, mark_selection(key, table, options)))
     chart = ShownChart(key, *shown, name, caption, view_state.relative_address(), sources=())
     suffix = f"{key}_{job_id}"
     _draw_picture(chart, Gesture("", None), f"chart_{suffix}")
@@ -160,13 +188,12 @@ def find_takeaway(alt: str, words: str) -> str:
 def draw_small_chart(key: str, table: pd.DataFrame, height: int, **options: Any) -> None:
     """Draw a chart under its question, ``height`` px high, without legend and downloads, as a door to its own page."""
     from viz import theme
-    from viz.chart_registry import find
 
     if view_state.is_single_chart():
         return
-    table, options, _ = expert_names.show_names(table, options)
+    table, options, _ = expert_names.show_names(table, fix_colors(key, options))
     figure = figures.draw_small_figure(key, table, options, view_state.has_dark_ground(), height)
-    st.markdown(f"**{find(key).question}**")
+    st.markdown(f"**{_find_chart(key).question}**")
     config = theme.config(key) | {"displayModeBar": False}
     st.plotly_chart(figure, theme=None, key=f"small_{key}", config=config, alt=figure.layout.meta["alt"])
 
@@ -207,10 +234,16 @@ def _draw_presented(chart: ShownChart, gesture: Gesture) -> None:
 
 def read_clicked_mark(key: str) -> dict[str, str] | None:
     """The fields of the mark last clicked on the chart ``key``; None for the empty selection after a redraw."""
-    from viz.chart_registry import find
-
-    picked = find(key).read_pick(st.session_state[f"chart_{key}"].selection.points)
+    picked = _find_chart(key).read_pick(st.session_state[f"chart_{key}"].selection.points)
     return None if picked is None else expert_names.keys_of_mark(picked, st.session_state[f"names_{key}"])
+
+
+def choose_clicked(key: str) -> None:
+    """Callback of a click on the chart ``key``: choose the tensor, the expert or the class that the mark names."""
+    mark = read_clicked_mark(key) or {}
+    for field, kind in CHOSEN_FIELDS.items():
+        if field in mark and (field != "task" or expert_names.has_expert(mark[field])):
+            selection.choose_value(kind, mark[field])
 
 
 def read_boxes(key: str) -> list[dict[str, Any]]:
@@ -220,9 +253,7 @@ def read_boxes(key: str) -> list[dict[str, Any]]:
 
 def read_circled_marks(key: str) -> list[dict[str, str]]:
     """The fields of each mark in the last selection on the chart ``key``; empty after a redraw."""
-    from viz.chart_registry import find
-
-    chart = find(key)
+    chart = _find_chart(key)
     points = st.session_state[f"chart_{key}"].selection.points
     keys_by_name = st.session_state[f"names_{key}"]
     return [expert_names.keys_of_mark(picked, keys_by_name) for point in points if (picked := chart.read_pick([point]))]

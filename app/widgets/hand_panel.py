@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import streamlit as st
 
 from app import page_text
 from app.reading import page_data
 from app.session import run_choice, run_styles, view_state
-from app.widgets.jobs import measure_button, shown_measurements
+from app.widgets import page_parts
 from merging.base.files.short_digest import resolve_prefix
 from merging.study.runs.run import Run
 from viz import theme
 from viz.figure_text import percent
 
 CHANGE_HELP = "The run in hand goes along: pages with one run show it, pages with several show it first."
+FOCUS_HELP = "Put it in focus: every page shows it."
 PIN_HELP = "A pinned run keeps its color and its symbol on all pages."
 MARK_SIGNS = dict(zip(theme.SYMBOLS[: run_styles.MAX_PINS], "●■◆▲✚★", strict=True))
 MARK_HTML = '<span style="color:{}; font-size:1.2em" aria-hidden="true">{}</span>'
@@ -25,10 +25,7 @@ _CHANGE_KEY = "hand_change"
 
 
 def take_finished_run() -> None:
-    """Take the run that was started last in hand once it is done, and start the measurements that were ordered with it.
-
-    A run that is done when it is started is taken in hand, too.
-    """
+    """Take the run that was started last in hand once it is done, also if it was done when it was started."""
     watched = view_state.watched_run()
     if not watched or st.session_state.get(_TAKEN_KEY) == watched or not (run := page_data.store().find(watched)):
         return
@@ -37,8 +34,6 @@ def take_finished_run() -> None:
     st.session_state[_TAKEN_KEY] = watched
     run_choice.pick_run(run.id)
     st.toast(f"**{page_text.safe_text(run.name, 60)}** is done and in hand.", icon=":material/check_circle:")
-    if view_state.measures_after(watched):
-        measure_button.start_all(run.id, shown_measurements.list_missing(run))
 
 
 def draw_panel() -> None:
@@ -74,7 +69,7 @@ def _pick_changed() -> None:
 
 
 def _draw_row(run_id: str, by_id: Mapping[str, Run], pinned: Sequence[str], in_hand: Sequence[str]) -> None:
-    """Draw the mark of a pinned run, the name, which puts the run in focus, and the buttons to pin and to put down."""
+    """Draw the mark of a pinned run, the name, which opens its page, and buttons: focus, pin, put down."""
     name = page_text.safe_text(by_id[run_id].name if run_id in by_id else run_id, 60)
     with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", key=f"hand_row_{run_id}"):
         if run_id in pinned:
@@ -82,10 +77,11 @@ def _draw_row(run_id: str, by_id: Mapping[str, Run], pinned: Sequence[str], in_h
             st.html(MARK_HTML.format(style.color, MARK_SIGNS[style.symbol]), width=16)
         if run_id not in by_id:
             st.markdown(f":material/link_off: {name}", width="stretch", help="Not among the merges of this machine.")
-        elif in_hand and run_id == in_hand[0]:
-            st.markdown(f"**{name}**", width="stretch")
         else:
-            _draw_button("focus", name, run_id, run_choice.pick_run, "Put it in focus: every page shows it.", "stretch")
+            is_first = run_id in in_hand[:1]
+            page_parts.draw_run_link(run_id, f"**{name}**" if is_first else name, "hand_open")
+            if not is_first:
+                _draw_button("focus", ":material/arrow_upward:", run_id, run_choice.pick_run, FOCUS_HELP)
         if run_id in pinned:
             _draw_button("unpin", ":material/keep_off:", run_id, run_styles.unpin_run, f"Unpin. {PIN_HELP}")
         elif sum(map(bool, pinned)) < run_styles.MAX_PINS:
@@ -94,11 +90,8 @@ def _draw_row(run_id: str, by_id: Mapping[str, Run], pinned: Sequence[str], in_h
             _draw_button("put_down", ":material/close:", run_id, run_choice.put_down, "Put this run down.")
 
 
-def _draw_button(
-    action: str, label: str, run_id: str, callback: Callable[[str], None], help_text: str, width: Any = "content"
-) -> None:
-    key = f"hand_{action}_{run_id}"
-    st.button(label, key=key, on_click=callback, args=(run_id,), type="tertiary", help=help_text, width=width)
+def _draw_button(action: str, label: str, run_id: str, callback: Callable[[str], None], help_text: str) -> None:
+    st.button(label, key=f"hand_{action}_{run_id}", on_click=callback, args=(run_id,), type="tertiary", help=help_text)
 
 
 def _scores_in_words(run: Run, stored: Sequence[Run]) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from app.reading import glossary
-from app.session import address, benchmark_choice, explained_words, view_state
+from app.session import address, benchmark_choice, explained_words, pages, run_choice, view_state
 
 SAME_ADDRESS_NOTE = "This is also the address of this page."
 TOKEN_NOTE = "The address of this page also opens your report, for reading and for changes; this link leaves that out."
@@ -39,7 +39,9 @@ a[href^="methods?word="]:focus-visible::after {
 [data-testid="stSidebarNav"] { order: 2; }
 [data-testid="stSidebarUserContent"] .st-key-jobs { max-height: 15rem; overflow-y: auto; flex-wrap: nowrap; }
 [data-testid="stSidebarUserContent"] .st-key-jobs > * { flex-shrink: 0; }
-[class*="st-key-hand_row_"] button { text-align: left; min-height: 1.5rem; padding: 0; }
+[class*="st-key-hand_row_"] { flex-wrap: nowrap; }
+[class*="st-key-hand_row_"] :is(button, a) *, .st-key-jobs a * { white-space: normal; height: auto; }
+[class*="st-key-hand_row_"] :is(button, a), .st-key-jobs a { text-align: left; min-height: 1.5rem; padding: 0; }
 [class*="st-key-hand_row_"] button, [class*="st-key-hand_row_"] button * { justify-content: start; }
 .katex-display { overflow-y: hidden; padding: 0.3em 0.2em; }
 .katex-display > .katex { white-space: normal; }
@@ -106,7 +108,17 @@ def draw_style() -> None:
 def draw_page_link(path: str, label: str, icon: str, width: Any = "content", **query: str) -> None:
     """Draw a link to a page with state; it can be opened in a new tab like any other link."""
     query |= benchmark_choice.link_query()
-    st.page_link(path, label=label, icon=f":material/{icon}:", query_params=query or None, width=width)
+    sign = f":material/{icon}:" if icon else None
+    st.page_link(path, label=label, icon=sign, query_params=query or None, width=width)
+
+
+def draw_run_link(run_id: str, label: str, position: str, width: Any = "stretch") -> None:
+    """Draw a run's name as a link to its page; on that page, which reads no second link, as a button that picks it."""
+    if view_state.relative_address().partition("?")[0] != "run":
+        draw_page_link(pages.RUN, label, "", width, run=run_id)
+    else:
+        key = f"{position}_{run_id}"
+        st.button(label, key=key, on_click=run_choice.pick_run, args=(run_id,), type="tertiary", width=width)
 
 
 def pick_label(label: str, values: Mapping[str, str], key: str, **options: Any) -> str:

@@ -22,15 +22,15 @@ SELECTION_VIEWS = {  # title -> page, icon, kinds that the view shows, query of 
     "Masks": (pages.MASKS, "grid_on", {address.TENSOR, address.EXPERT}, {}),
     "Conflicts": (pages.CONFLICTS, "call_split", {address.TENSOR}, {address.CONFLICTS_VIEW: "sign agreement"}),
     "Drift": (pages.DRIFT, "moving", {address.TENSOR, address.EXPERT}, {address.DRIFT_VIEW: "layer by layer"}),
-    "Features": (pages.FEATURES, "scatter_plot", {selection.IMAGE}, {}),
+    "Features": (pages.FEATURES, "scatter_plot", {selection.IMAGE, selection.CLASS}, {}),
     "Compare": (
         pages.COMPARE,
         "compare",
         {address.TENSOR},
         {address.COMPARE_VIEW: "charts", address.CHART: SALIENCY_CHART},
     ),
-    "Image": (pages.IMAGE, "image_search", {selection.IMAGE}, {}),
-    "Images": (pages.COMPARE, "image", {selection.IMAGE}, {address.COMPARE_VIEW: "images"}),
+    "Image": (pages.IMAGE, "image_search", {selection.IMAGE, selection.CLASS}, {}),
+    "Images": (pages.COMPARE, "image", {selection.IMAGE, selection.CLASS}, {address.COMPARE_VIEW: "images"}),
 }
 
 

@@ -56,7 +56,11 @@ def draw_tile(thumbnail: Thumbnail, split: str, runs: Sequence[Run]) -> None:
     st.image(
         _read_picture(thumbnail.image, split), width=72, alt=f"An image of {clean_text(thumbnail.truth, 60)}{data_set}"
     )
-    lines = [f"**{page_text.safe_text(thumbnail.truth, 24)}**"]
+    sign = ""
+    if thumbnail.truth == selection.chosen_value(selection.CLASS):
+        sign = "▸ "
+        selection.note_shown(selection.CLASS)
+    lines = [f"**{sign}{page_text.safe_text(thumbnail.truth, 24)}**"]
     lines += [f":gray[{page_text.safe_text(thumbnail.data_set, 24)}]"] if thumbnail.data_set else []
     lines += [f"{name}: {page_text.safe_text(answer, 60)}" for name, answer in thumbnail.answers]
     st.caption("  \n".join(lines))

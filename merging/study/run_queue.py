@@ -72,10 +72,26 @@ class RunQueue(JobQueue):
 
         return is_scored(opened, [run for run in self.store.list_copies(run_id) if run.has_model or not need_model])
 
-    def _submit_next(self, recipe_yaml: str, benchmark: str) -> None:
+    def _submit_next(self, recipe_yaml: str, benchmark: str, ordered: Sequence[str]) -> None:
         from merging.images.benchmarks.benchmark import Benchmark
 
-        self.submit(Recipe.from_yaml(recipe_yaml), benchmark=Benchmark.load(Path(benchmark)) if benchmark else None)
+        opened = Benchmark.load(Path(benchmark)) if benchmark else None
+        job = self.submit(Recipe.from_yaml(recipe_yaml), benchmark=opened)
+        if ordered:
+            self.order_measurements(job.id, ordered)
+
+    def _measure_run(self, run_id: str, keys: Sequence[str], benchmark: str, sessions: Sequence[str]) -> str:
+        run, problems = self.store.get_run(run_id), []
+        for key in keys if run.has_scores or run.network else ():
+            kind = find_measurement(key)
+            if kind.reads_table and kind.reads_table not in run.tables:
+                continue
+            for session in sessions:
+                try:
+                    self.submit_measurement(key, run_id, benchmark, [run], session)
+                except MergingError as problem:
+                    problems.append(f"{kind.title}: {problem}")
+        return " ".join(dict.fromkeys(problems))
 
     def submit_measurement(
         self, key: str, run_id: str = "", benchmark: str = "", runs: Sequence[Run] = (), session: str = ""

@@ -12,7 +12,7 @@ import pytest
 import tiny_library
 from compared_runs import LWPTV, TIES
 from direct_bench import DirectPreviewProcess
-from page_harness import chart_keys, charts, press, runs, serve_several, words
+from page_harness import chart_keys, charts, click, named, press, runs, serve_several, words
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
@@ -26,6 +26,7 @@ from merging.study.analysis import measurement_subject
 from merging.study.previews.preview_process import TableName
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
+from viz.chosen_names import FAINT
 
 INSIDE, OUTSIDE = "digits:reporting:1", "letters:reporting:2"
 VIEWS = {
@@ -114,6 +115,17 @@ def test_only_what_is_not_known_is_asked_for(show: Any, bench: DirectPreviewProc
     assert not at.exception
     assert len(bench.asked) == 2  # its tables are kept
     assert chart_keys(at) == ["image_lens"]
+
+
+def test_a_class_clicked_among_the_answers_is_marked_among_the_neighbors(show: Any) -> None:
+    at = show(image=INSIDE)
+    line = next(trace for trace in figures(at)[0]["data"] if str(trace.get("legendgroup")).startswith("class "))
+    name = line["legendgroup"].removeprefix("class ")
+    at = click(at, "image_lens", name)
+    assert named(at, "class_name") == [name]
+    faint = {trace["legendgroup"] for trace in figures(at)[0]["data"] if trace.get("opacity") == FAINT}
+    assert faint and f"class {name}" not in faint
+    assert "Chosen class" not in words(at)
 
 
 def test_one_block_or_one_head_is_shown(show: Any) -> None:

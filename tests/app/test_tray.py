@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import streamlit as st
+from compared_runs import TIES
+from page_harness import runs
 from streamlit.testing.v1 import AppTest
 
 from app.reading import measurements
@@ -52,7 +54,9 @@ def finished(measurement: str, subject: str = RUN_ID) -> Job:
 @pytest.fixture
 def links(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     opened: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(page_parts, "draw_page_link", lambda path, label, icon, **query: opened.append((path, query)))
+    monkeypatch.setattr(
+        page_parts, "draw_page_link", lambda path, label, icon, *width, **query: opened.append((path, query))
+    )
     monkeypatch.setattr(view_state, "relative_address", lambda: "merge?chain=ties")
     return opened
 
@@ -116,6 +120,24 @@ def test_a_merge_links_to_its_scores_if_it_has_some_and_to_what_it_learned(
     tray.draw_buttons(job, "tray")
     assert [path for path, _ in links] == opened
     assert all(run_id in query.values() for _, query in links)
+
+
+@pytest.mark.parametrize("kind", ["merge", "drift"])
+def test_the_title_of_a_job_on_a_stored_run_opens_its_page(
+    kind: str, links: Any, open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runs(compared)[TIES].id
+    open_app("home", compared)
+    links.clear()
+    told: list[str] = []
+    monkeypatch.setattr(st, "markdown", told.append)
+    job = Job(name_job(kind, run), "A job", "done", kind=kind, subject=run)
+    tray.draw_title(job, "tray")
+    assert (links, told) == ([(pages.RUN, {"run": run})], [])
+    tray.draw_title(job, "merge")  # the page has a link of its own
+    tray.draw_title(Job(RUN_ID, "A job", "done", subject=RUN_ID), "tray")  # of a run that was deleted
+    tray.draw_title(Job(run, "A job", "running", subject=run), "tray")
+    assert (len(links), told) == (1, ["A job"] * 3)
 
 
 SHORT = """

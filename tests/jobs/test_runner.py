@@ -185,6 +185,54 @@ def test_a_recipe_follows_its_command_only_if_that_is_done(runner, child, tiny_b
     assert [job.title for job in runner.list_jobs() if job.kind == "merge"] == ([] if fails else ["task_arithmetic"])
 
 
+ORDERED = ["drift", "along_steps", "features"]  # the second needs a table that the run lacks
+
+
+@pytest.mark.parametrize("ordered,measured", [(ORDERED, {"drift", "features"}), ([], set())])
+def test_measurements_follow_a_run_unless_they_are_cancelled(
+    runner, store, child, tiny_benchmark, tmp_path, ordered, measured
+):
+    gate = tmp_path / "go on"
+    child(f"import pathlib, time\nwhile not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.02)")
+    recipe = plain_recipe(tiny_benchmark)
+    job = runner.submit(recipe, benchmark=tiny_benchmark, session="mine")
+    runner.order_measurements(job.id, ORDERED)
+    assert runner.get(job.id).followed_by == tuple(ORDERED)
+    runner.order_measurements(job.id, ordered)  # again, or none
+    execute(recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
+    gate.touch()
+    done = wait_for_end(runner, job.id)
+    assert (done.state, done.error, done.followed_by) == (State.DONE, "", ())
+    following = [job for job in runner.list_jobs() if job.kind != "merge"]
+    assert {job.kind for job in following} == measured
+    assert {(job.subject, job.benchmark) for job in following} <= {(done.subject, str(tiny_benchmark.folder))}
+    assert {job.id for job in following} <= runner.list_awaited_jobs("mine")  # its tray lists them
+
+
+def test_a_run_that_failed_is_measured_when_it_is_tried_again(runner, store, child, tiny_benchmark):
+    child("raise SystemExit(3)")
+    recipe = plain_recipe(tiny_benchmark)
+    job = runner.submit(recipe, benchmark=tiny_benchmark)
+    runner.order_measurements(job.id, ["drift"])
+    assert wait_for_end(runner, job.id).state == State.FAILED
+    execute(recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
+    child("")
+    runner.submit_again(job.id)
+    assert wait_for_end(runner, job.id).state == State.DONE
+    assert {job.kind for job in runner.list_jobs()} == {"merge", "drift"}
+
+
+def test_what_is_ordered_when_the_run_ends_is_not_forgotten(runner, store, child, tiny_benchmark):
+    child("")
+    recipe = plain_recipe(tiny_benchmark)
+    execute(recipe, store, evaluate=False, context=Context(device="cpu"))
+    job = runner.submit(recipe, benchmark=tiny_benchmark)
+    wait_for_end(runner, job.id)
+    execute(recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
+    runner.order_measurements(job.id, ["drift"])
+    assert {job.kind for job in runner.list_jobs()} == {"merge", "drift"}
+
+
 def test_a_recipe_that_cannot_follow_says_why(runner, child, tmp_path):
     child("pass")
     gone = Recipe.build("ties", {}, [], str(tmp_path / "gone.safetensors"), {"a": "x"})

@@ -21,7 +21,7 @@ from viz.parts.cell_targets import click_targets
 
 ROW, CELL = 24, 96  # px: heights of a row of dots (or a heading), and of a cell of agreement
 SIDES = {"a": "A", "b": "B", "difference": "B − A"}
-SIDE_COLORS = {"a": theme.RUN_A, "b": theme.RUN_B, "difference": theme.REFERENCE}
+SIDE_COLORS = (theme.RUN_A, theme.RUN_B)
 DIFFERENCE_HOVER = (
     "<b>{title}</b><br>A, {label_a:text 40}: {a:percent}<br>B, {label_b:text 40}: {b:percent}<br>B − A: "
     "{difference:points}[ ({low:points} to {high:points})]<br>{n:count} images"
@@ -45,7 +45,7 @@ TENSOR_HOVER = (
 )
 BIN_HOVER = "<b>{title}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})"
 GAP = 0.06  # share of the width, between panels of a tensor
-Labels = tuple[str, str]  # names of the runs
+Labels = tuple[str, str]  # names, or colors, of the runs
 
 
 @chart(
@@ -56,7 +56,7 @@ Labels = tuple[str, str]  # names of the runs
     picks=("scope",),
     empty="These runs were not evaluated on any common data set.",
 )
-def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
+def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B"), colors: Labels = SIDE_COLORS) -> Picture:
     """A dot for each average and each data set, B − A in percentage points, with its 95 % interval, largest on top.
 
     Columns: scope (key), group (its heading), a and b (accuracies or H-scores). A filled dot has an interval without
@@ -71,12 +71,10 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     )
     table = pd.concat(groups).assign(label_a=labels[0], label_b=labels[1])
     significant, end = series.excludes_zero(table), int(heading_rows[-1])
-    colors = np.where(
-        significant, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), theme.TIE_COLOR
-    ).tolist()
+    fills = np.where(significant, np.where(table["difference"] > 0, colors[1], colors[0]), theme.TIE_COLOR).tolist()
     dots = series.marks(
         table, 100 * table["difference"], positions, theme.MarkStyle(theme.FADED, "circle"), DIFFERENCE_HOVER,
-        picks=("scope",), size=11, marker={"color": colors, "line": theme.edge(1.2)}, name="Difference",
+        picks=("scope",), size=11, marker={"color": fills, "line": theme.edge(1.2)}, name="Difference",
         error_x=series.interval(table, "difference", theme.FADED, factor=100, thickness=1.6, width=3),
     )  # fmt: skip
     fig = Drawing([dots])
@@ -86,8 +84,9 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     fig.update_yaxes(**names | {"tickvals": positions.astype(np.float32), "range": [end - 0.4, -0.6]})
     for heading_row, group in zip(heading_rows.tolist(), headings, strict=False):
         fig.add_annotation(axes.heading(group, heading_row))
-    fig.add_annotation(theme.caption("← A is better", 1))
-    fig.add_annotation(theme.caption("B is better →", 1), x=1, xanchor="right")
+    frames = [{"bordercolor": color, "borderwidth": 2, "borderpad": 2} for color in colors]
+    fig.add_annotation(theme.caption("← A is better", 1), **frames[0])
+    fig.add_annotation(theme.caption("B is better →", 1), x=1, xanchor="right", **frames[1])
     left = max(axes.names_width(titles, 28), axes.names_width(headings, 40)) + 44
     fig.update_layout(showlegend=False, margin={"l": left, "r": 26, "t": 34, "b": 54})
     words = f"Accuracy of B, {clean_text(labels[1], 40)}, minus that of A, {clean_text(labels[0], 40)}, in points:"
@@ -105,7 +104,7 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     empty="There is no image to compare on.",
 )
 def compare_agreement(
-    table: pd.DataFrame, *, labels: Labels = ("A", "B"), selected: tuple[str, str] | None = None
+    table: pd.DataFrame, *, labels: Labels = ("A", "B"), colors: Labels = SIDE_COLORS, selected: Labels | None = None
 ) -> Picture:
     """A square of four cells: A right or wrong, against B right or wrong.
 
@@ -131,10 +130,13 @@ def compare_agreement(
         title, ends = f"{name}: {safe_text(label, 34)}", [f"{name} {word}" for word in ANSWER_ORDER]
         fig.update_layout({axis: axes.name_axis(title, ends, down=name == "A", ticks="")})
     boxes = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5} for y, x in corners]
+    white = {"color": theme.GROUND, "width": 3}
     for pair, (y, x), box, text in zip(
         pairs, corners, boxes, hover_texts(cells, CELL_TEXT, **IMAGE_FORMATS), strict=True
     ):
-        fig.add_shape(box, fillcolor=AGREEMENT[pair][1], layer="below", line={"color": theme.GROUND, "width": 3})
+        is_own = pair[0] != pair[1] and tuple(colors) != SIDE_COLORS  # only one run is right, and it has its own color
+        fill = theme.tint(colors[pair[0] == "wrong"], 0.3) if is_own else AGREEMENT[pair][1]
+        fig.add_shape(box, fillcolor=fill, layer="below", line=white)
         fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", font={"size": theme.FONT_SIZE})
     if selected in pairs:
         fig.add_shape(boxes[pairs.index(selected)], line={"color": theme.ACCENT, "width": 3}, name="selected")
@@ -150,7 +152,9 @@ def compare_agreement(
     rows=("expert",),
     empty="The two runs have no common expert whose saliency of this tensor is known.",
 )
-def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("A", "B")) -> Picture:
+def compare_tensor(
+    table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("A", "B"), colors: Labels = SIDE_COLORS
+) -> Picture:
     """Dots of A, of B and of the difference in three panels; A and B have the same range and a tick at the threshold.
 
     Columns: a and b (saliency, units of the weights), threshold_a and threshold_b, merged_a and merged_b (whether the
@@ -164,9 +168,11 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     fig = Drawing()
     for side, name, shift in zip("AB", labels, (38, 22), strict=True):  # one above the other, to fit on narrow pages
         fig.add_annotation(theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0), yshift=shift)
-    for axis, (side, title), domain in zip(("x", "x2", "x3"), SIDES.items(), axes.panel_domains(3, GAP), strict=True):
+    for axis, (side, title), domain, color in zip(
+        ("x", "x2", "x3"), SIDES.items(), axes.panel_domains(3, GAP), (*colors, theme.REFERENCE), strict=True
+    ):
         ends = [-largest, largest] if side == "difference" else [0.0, high]
-        fig.add_traces(_draw_dots(table, side, axis))
+        fig.add_traces(_draw_dots(table, side, axis, color))
         fig.add_annotation(theme.caption(f"<b>{title}</b>", 1.0, x=domain[0]))
         fig.layout[axis.replace("x", "xaxis")] = {
             "domain": domain, "range": ends, "nticks": 4, "exponentformat": "power",
@@ -180,9 +186,9 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     return Picture(fig, alt, 138 + ROW * max(len(names), 3), zoom_key=tensor)
 
 
-def _draw_dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
+def _draw_dots(table: pd.DataFrame, side: str, axis: str, color: str) -> list[Trace]:
     """The thresholds of a panel, if it has any, and its dots."""
-    rows, traces, color = np.arange(len(table), dtype=np.float32), [], SIDE_COLORS[side]
+    rows, traces = np.arange(len(table), dtype=np.float32), []
     filled = [True] * len(table)
     if side != "difference":
         filled, ticks = table[f"merged_{side}"].tolist(), table[f"threshold_{side}"].to_numpy(np.float64)
@@ -210,12 +216,12 @@ def _draw_dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
     rows=("direction",),
     empty="No expert changed this layer.",
 )
-def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
+def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B"), colors: Labels = SIDE_COLORS) -> Picture:
     """Singular values of A and of B (NaN where a space has no such direction), largest first, and B − A below."""
     fig = Drawing()
     for side, name, color, symbol, axis in (
-        ("a", f"A: {labels[0]}", theme.RUN_A, "circle", "y"),
-        ("b", f"B: {labels[1]}", theme.RUN_B, "square", "y"),
+        ("a", f"A: {labels[0]}", colors[0], "circle", "y"),
+        ("b", f"B: {labels[1]}", colors[1], "square", "y"),
         ("difference", "B − A", theme.FADED, "circle", "y2"),
     ):
         fig.add_trace(series.marks(
@@ -247,7 +253,9 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
     rows=("panel", "low"),
     empty="There is no image whose features both runs have.",
 )
-def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: str = "Distance") -> Picture:
+def compare_distance(
+    table: pd.DataFrame, *, labels: Labels = ("A", "B"), colors: Labels = SIDE_COLORS, what: str = "Distance"
+) -> Picture:
     """Histograms one below the other: of A, of B, and of the difference for the same image.
 
     Columns: panel ("a", "b" or "difference"), mean (of the panel). A and B have the same bins, range and height.
@@ -256,6 +264,7 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
     table = series.finite_rows(table, "low", "high", "share")
     run_panels, names = table[table["panel"] != "difference"], dict(zip("ab", labels, strict=True))
     panels = [side for side in SIDES if side in set(table["panel"])]
+    by_side = dict(zip(SIDES, (*colors, theme.REFERENCE), strict=True))
     domains, inner = axes.stack_panels([112] * len(panels), 72)
     fig = Drawing()
     for side, domain in zip(panels, domains, strict=True):
@@ -267,7 +276,7 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
         )
         top = 1.15 * float(peak["share"].max())
         fig.add_traces(series.histogram(
-            rows.assign(title=title), SIDE_COLORS[side], BIN_HOVER, "mean {mean:real}", (0, top),
+            rows.assign(title=title), by_side[side], BIN_HOVER, "mean {mean:real}", (0, top),
             (title, f"Mean of {title}"), xaxis=f"x{axis}", yaxis=f"y{axis}",
         ))  # fmt: skip
         name = f": {safe_text(names[side], 50)}" if names.get(side) else ""

@@ -231,18 +231,18 @@ def _running_mean(values: pd.Series[float], window: int) -> pd.Series[float]:
     picks=("task", "step"),
     empty="No step of this merge has been measured with labels.",
 )
-def entropy_loss(table: pd.DataFrame, *, tasks: Names = None, selected: str | None = None) -> Picture:
+def entropy_loss(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
     """A path for each task through its measured steps: the first is an open mark, the last a large one.
 
     Columns: entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats). Where a path goes
-    left and up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
+    left and up, entropy falls while the loss rises.
     """
     plotted = series.require_finite_rows(
         table.sort_values("step", kind="stable"), "entropy", "loss", empty_reason="no step has both numbers"
     )
     mark_styles = theme.mark_styles(tasks or distinct_names(plotted["task"]))
     fig = Drawing([
-        _draw_path(rows, mark_styles[task], **entry, opacity=1 if selected in (None, task) else 0.3)
+        _draw_path(rows, mark_styles[task], **entry)
         for task, rows, entry in series.rows_by_name(plotted, "task", label="title")
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Mean entropy of the predictions (nats)"}, rangemode="tozero")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from viz import theme
@@ -25,7 +27,7 @@ NAMES = {"merge": "Other merges", "pretrained": "Pretrained", "individual": "Ind
     picks=("run",),
     empty="No run on these experts has scores in and out of domain.",
 )
-def run_plane(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
+def run_plane(table: pd.DataFrame, *, selected: str | None = None, pinned: Sequence[str] = ()) -> Picture:
     """Small marks of all merges, the references, and a large mark with the name of the run ``selected``."""
     table = series.finite_rows(table, "in_domain", "out_of_domain")
     own = table[table["run"] == selected]
@@ -43,7 +45,7 @@ def run_plane(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
                          size=6 if is_merge else 10, marker=marker)
         )  # fmt: skip
     if len(own):
-        style = theme.KINDS["merge"]
+        style = theme.mark_styles(pinned)[str(selected)]
         fig.add_trace(
             series.marks(own, "in_domain", "out_of_domain", style, HOVER, picks=("run",), name="This run", size=14)
         )

@@ -12,7 +12,7 @@ from viz.chart import ChartError, chart
 from viz.drawing import Picture, Trace
 from viz.figure_text import clean_text, plural
 from viz.hover import describe_extreme, hover_texts
-from viz.parts import legends, plane
+from viz.parts import legends, plane, series
 from viz.parts.plane import IN, OUT, SCORES, Labels, PlotWindow, Point
 
 KIND_NAMES: Mapping[str, str] = {
@@ -131,9 +131,8 @@ def _find_arrow_rows(arrows: Pairs, table: pd.DataFrame, plotted: pd.DataFrame) 
 
 def _draw_marks_by_kind(plotted: pd.DataFrame, pinned: Sequence[str]) -> list[Trace]:
     """One trace for each kind of run, one for merges that adapt on test data, and one for each pinned run."""
-    traces, is_pinned = [], plotted["run"].isin([run for run in pinned if run])
-    styles, pinned_rows, plotted = theme.mark_styles(pinned), plotted[is_pinned], plotted[~is_pinned]
-    gray = {"color": theme.REFERENCE} if len(pinned_rows) else {}
+    traces, pins = [], series.pinned_marks(plotted, IN, OUT, pinned)
+    gray = {"color": theme.REFERENCE} if pins else {}
     for kind, kind_style in theme.KINDS.items():
         mark_style = kind_style._replace(**gray) if kind in MERGES else kind_style
         for sign in ("", "†"):
@@ -150,14 +149,7 @@ def _draw_marks_by_kind(plotted: pd.DataFrame, pinned: Sequence[str]) -> list[Tr
                     rows, mark_style, HOVER, mark_style.color, formats=formats, name=name, marker=marker, **legend
                 )
             )
-    for run, rows in pinned_rows.groupby("run", sort=False):
-        marker = {"size": 14, "line": theme.edge(3.5 if rows["adapts"].any() else 1.5)}
-        name, formats = legends.legend_name(rows["label"].iloc[0]), {"kind": KIND_NAMES.__getitem__}
-        style = styles[str(run)]
-        traces.append(
-            plane.marks(rows, style, HOVER, style.color, formats=formats, name=name, marker=marker, legend="legend")
-        )
-    return traces
+    return [*traces, *pins]
 
 
 def _describe_best_run(plotted: pd.DataFrame, left_out: pd.DataFrame) -> str:
@@ -179,7 +171,7 @@ def _describe_best_run(plotted: pd.DataFrame, left_out: pd.DataFrame) -> str:
     picks=("run",),
     empty="No learned merge has been evaluated together with the model that it starts from.",
 )
-def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
+def learning_arrows(table: pd.DataFrame, *, selected: str | None = None, pinned: Sequence[str] = ()) -> Picture:
     """The marks of ``id_ood_scatter``, with an arrow to each learned model from its start, labeled "Start: …".
 
     Columns: start (the run of the table where learning starts, if any). A model that learned on the images of its own
@@ -190,7 +182,7 @@ def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Pict
     labeled = table.assign(
         label=[START_PREFIX * starts + str(label) for starts, label in zip(is_start, table["label"], strict=True)]
     )
-    return _draw_runs(labeled, selected, pairs)._replace(alt=_describe_arrows(table, pairs))
+    return _draw_runs(labeled, selected, pairs, pinned)._replace(alt=_describe_arrows(table, pairs))
 
 
 def _find_pairs(table: pd.DataFrame) -> list[tuple[str, str]]:
@@ -220,7 +212,7 @@ def _describe_arrows(table: pd.DataFrame, pairs: list[tuple[str, str]]) -> str:
     picks=("run",),
     empty="No merge has been run both without and with this edit.",
 )
-def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
+def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", pinned: Sequence[str] = ()) -> Picture:
     """An arrow per pair over curves of equal H-score, with an open mark at its start and a filled one at its end.
 
     Columns: pair (the merge's name, drawn at its end), kind (plain and plugged, the ends of a pair; or a reference,
@@ -245,10 +237,11 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
         plane.arrow(_clip_start(start, end, window), end, (RISING_STYLE if gain >= 0 else FALLING_STYLE).color)
         for start, end, gain in joined
     ]
+    pins = series.pinned_marks(plotted, IN, OUT, pinned)
     ends, outside = plotted[~starts], _describe_far_starts(plotted[is_far])
     texts = hover_texts(ends, "{pair:text 26}")
     labels = Labels(ends, texts, (500, 1200), 500, other_marks=plane.points(plotted[starts]))
-    fig = plane.draw(_draw_marks_by_change(plotted), window, labels, arrows, left_out, outside)
+    fig = plane.draw([*_draw_marks_by_change(plotted, bool(pins)), *pins], window, labels, arrows, left_out, outside)
     notes_height = theme.LINE_HEIGHT * len(outside)
     return legends.add_legend(
         fig, _describe_best_change(after, left_out, edit), 592 + notes_height, zoom_key=edit, left=plane.LEFT,
@@ -293,7 +286,7 @@ def _describe_far_starts(far: pd.DataFrame) -> list[str]:
     return lines if remaining <= 0 else [*lines[:MAX_NAMED_STARTS], f"and {remaining} more"]
 
 
-def _draw_marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
+def _draw_marks_by_change(plotted: pd.DataFrame, is_gray: bool) -> list[Trace]:
     """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
     kind, gain = plotted["kind"], plotted["gained_h_score"]
     filled = [
@@ -309,7 +302,9 @@ def _draw_marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
             theme.edge(0.8) if mark_style in (RISING_STYLE, FALLING_STYLE) else {"color": mark_style.color, "width": 2}
         )
         if chosen.any():
-            fields = {"name": name, "legendgroup": name, "marker": {"size": 11, "line": line}}
+            is_end = mark_style in (RISING_STYLE, FALLING_STYLE)
+            marker = {"size": 11, "line": line, "color": theme.REFERENCE if is_gray and is_end else mark_style.color}
+            fields = {"name": name, "legendgroup": name, "marker": marker}
             traces.append(plane.marks(plotted[chosen], mark_style, CHANGE_HOVER, INTERVAL_COLOR, **fields))
     return traces
 

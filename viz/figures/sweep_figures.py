@@ -43,7 +43,7 @@ def _scores_hover(plotted: str, detailed: bool) -> str:
     title="Scores along a sweep",
     question="Which value should I use, and what does it cost out of domain?",
     columns=("line", "label", "x", "point", *SCORES),
-    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", *REQUIREMENT_COLUMNS),
+    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", "run", *REQUIREMENT_COLUMNS),
     rows=("line", "x"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -56,6 +56,7 @@ def sweep_lines(
     lines: Names = None,
     selected: str | None = None,
     required: tuple[str, float] | None = None,
+    pinned: Sequence[str] = (),
     note: str = "",
 ) -> Picture:
     """A panel for each score, with a line and the band of its 95 % interval for every recipe (LwPTV, Fig. 5).
@@ -79,7 +80,7 @@ def sweep_lines(
     words += f" {'; '.join(filter(None, parts))}." if any(parts) else ""
     return sweep_panels.draw(
         table, panels, PanelGrid(columns=1, height=150, gap=26, left=66),
-        SweepDrawing(title, values, lines, note, selected, required), words,
+        SweepDrawing(title, values, lines, note, selected, required, pinned), words,
         lambda rows, color: {"line": {"width": 2.5}},
     )  # fmt: skip
 
@@ -88,7 +89,7 @@ def sweep_lines(
     title="Every task along a sweep",
     question="Which task pays as the value changes?",
     columns=("line", "label", "x", "point", "task", "title", "in_domain", "accuracy"),
-    optional=("low", "high", "n", "correct", *REQUIREMENT_COLUMNS),
+    optional=("low", "high", "n", "correct", "run", *REQUIREMENT_COLUMNS),
     rows=("line", "x", "task"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -101,6 +102,7 @@ def sweep_tasks(
     lines: Names = None,
     selected: str | None = None,
     required: tuple[str, float] | None = None,
+    pinned: Sequence[str] = (),
     note: str = "",
 ) -> Picture:
     """A small panel for each task, in-domain ones first; ``required`` has a task's minimum. See ``sweep_lines``."""
@@ -118,7 +120,7 @@ def sweep_tasks(
     most = describe_extreme(spread.reset_index(), "accuracy", "{title:plain 40}, by {accuracy:decimal 1} points")
     return sweep_panels.draw(
         table, panels, PanelGrid(columns=4, height=104, gap=34, left=66),
-        SweepDrawing(title, values, lines, note, selected, required),
+        SweepDrawing(title, values, lines, note, selected, required, pinned),
         f"Accuracy on {plural(len(tasks), 'task')} against {clean_text(title, 60)}. It changes most on {most}.",
         lambda rows, color: {
             "size": 6, "line": {"width": 1.8}, "meta": {"columns": {"task": list(map(safe_text, rows["title"]))}},
@@ -189,7 +191,7 @@ def _diamond_style(rows: pd.DataFrame, color: str) -> dict[str, Any]:
     title="Scores over two values",
     question="Where is the best combination, and how wide is the basin?",
     columns=("x", "y", "point", "in_domain"),
-    optional=("out_of_domain", "h_score", "n_in", "n_out", "required", *REQUIREMENT_COLUMNS),
+    optional=("out_of_domain", "h_score", "n_in", "n_out", "required", "run", *REQUIREMENT_COLUMNS),
     rows=("x", "y"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -203,6 +205,7 @@ def sweep_contour(
     marks: Sequence[KnownModel] = (),
     selected: str | None = None,
     required: tuple[str, float] | None = None,
+    pinned: Sequence[str] = (),
     note: str = "",
 ) -> Picture:
     """Contour lines between the computed points, which are dots that take clicks; missing points leave holes.
@@ -222,7 +225,8 @@ def sweep_contour(
     failing = sweep_panels.failing_marks(points, table, symbol="x-thin", size=8, line={"color": theme.INK, "width": 2})
     known_models = pd.DataFrame(list(marks), columns=["label", "x", "y", "kind"])
     is_repeated = known_models.duplicated("kind")  # true for the second expert
-    fig = Drawing([_draw_map(table, value), *_shade_failing(table, required), points, *failing])
+    shaded, pins = _shade_failing(table, required), series.pinned_marks(table, "x", "y", pinned, showlegend=False)
+    fig = Drawing([_draw_map(table, value), *shaded, points, *failing, *pins])
     fig.add_traces(_draw_known_model(known_models.iloc[[index]], second) for index, second in enumerate(is_repeated))
     selected_rows = table[table["point"] == selected]
     if len(selected_rows):

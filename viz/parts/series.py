@@ -116,6 +116,21 @@ def ring(x: Any, y: Any, name: str, size: float = 17, width: float = 3, **fields
     return scatter(x=_floats(x), y=_floats(y), mode="markers", marker=marker, **ring_fields)
 
 
+def pinned_marks(rows: pd.DataFrame, x: str, y: str, pinned: Sequence[str], **fields: Any) -> list[Trace]:
+    """A mark over that of each pinned run in ``rows``, in the color and symbol of its position in ``pinned``.
+
+    The pointer reaches the run's own mark.
+    """
+    styles, label = theme.mark_styles(pinned), "label" if "label" in rows else "run"
+    return [
+        scatter(
+            x=numbers(run_rows, x), y=numbers(run_rows, y), mode="markers", hoverinfo="skip", **NO_POINTER,
+            marker={**styles[run]._asdict(), "size": 13, "line": theme.edge(1.5)}, **entry | fields,
+        )
+        for run, run_rows, entry in (rows_by_name(rows, "run", [*filter(None, pinned)], label) if "run" in rows else ())
+    ]  # fmt: skip
+
+
 def published_marks(rows: pd.DataFrame, x: str | Any, hover: str, symbol: str = "diamond-open", **entry: Any) -> Trace:
     """Accuracies that authors report, in the color and with the marks of published numbers."""
     color = theme.KINDS["paper"].color

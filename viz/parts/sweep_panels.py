@@ -66,7 +66,8 @@ class SweepDrawing(NamedTuple):
     ``title`` names the value that varies, ``values`` lists all its values, computed or not; ``lines`` is the full
     ordered list that fixes the colors; ``note`` is below the plots; ``selected`` is the selected point. ``required`` is
     the key of a plot and the required minimum: smaller values are shaded, and points that do not meet the requirement
-    (columns meets and certainty: the share of draws of the images in which they do) are white marks.
+    (columns meets and certainty: the share of draws of the images in which they do) are white marks. Points of the runs
+    ``pinned`` (column run) have the color and symbol of their position there.
     """
 
     title: str
@@ -75,6 +76,7 @@ class SweepDrawing(NamedTuple):
     note: str
     selected: str | None = None
     required: tuple[str, float] | None = None
+    pinned: Sequence[str] = ()
 
 
 def draw(
@@ -98,6 +100,7 @@ def draw(
             fig.add_traces(
                 _draw_line(panel, rows, mark_styles[name], style(rows, mark_styles[name].color), **entry, **panel_axes)
             )
+        fig.add_traces(series.pinned_marks(panel.rows, "x", panel.value, sweep.pinned, showlegend=False, **panel_axes))
         selected_rows = panel.rows[panel.rows["point"] == sweep.selected]
         if len(selected_rows):
             size = (12, 2.5) if grid.columns > 1 else (17, 3)

@@ -78,7 +78,7 @@ def draw_distance(pair: RunPair) -> None:
     )
     paper_claims = paper_line.claims_in_words("compare/features")
     chart_view.draw_chart(
-        "compare_distance", table, name=f"distance_{make_file_suffix(pair)}", labels=pair.labels, what=axis_title,
+        "compare_distance", table, name=f"distance_{make_file_suffix(pair)}", **pair.sides, what=axis_title,
         caption=caption, description=paper_claims, sources=pair.runs,
     )  # fmt: skip
     paper_line.draw_claims(paper_claims, pair.runs)

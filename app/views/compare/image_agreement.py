@@ -73,7 +73,7 @@ def draw_pictures(pair: RunPair) -> None:
         chart_view.draw_chart(
             "compare_agreement", count_agreement(images), name=f"agreement_{make_file_suffix(pair)}",
             on_click=choose_cell,
-            labels=pair.labels, selected=tuple(sides), description=mcnemar_in_words(images), sources=pair.runs,
+            **pair.sides, selected=tuple(sides), description=mcnemar_in_words(images), sources=pair.runs,
             caption=f"{caption}{score_changes.differing_in_words(pair.predictions)}{samples.sampling_sentence()}",
         )  # fmt: skip
         st.markdown(mcnemar_in_words(images))

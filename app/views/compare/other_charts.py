@@ -141,7 +141,7 @@ def draw_tensor(pair: RunPair) -> None:
     selection_pickers.draw_view_links("Compare", address.TENSOR, run=pair.a.id)
     table = compare_tensor(*(rows[rows["tensor"] == tensor] for rows in saliency_tables))
     chart_view.draw_chart(
-        "compare_tensor", table, name=f"tensor_{make_file_suffix(pair)}", tensor=tensor, labels=pair.labels,
+        "compare_tensor", table, name=f"tensor_{make_file_suffix(pair)}", tensor=tensor, **pair.sides,
         sources=pair.runs, description=page_text.safe_text(tensor, 200), caption=TENSOR_CAPTION,
     )  # fmt: skip
     if len(table) and not table["difference"].any():
@@ -226,7 +226,7 @@ def draw_spectra(pair: RunPair) -> None:
     counts = " and ".join(str(len(run.experts)) for run in pair.runs)
     chart_view.draw_chart(
         "compare_spectrum", table.assign(difference=table["b"] - table["a"]), name=f"spectra_{make_file_suffix(pair)}",
-        labels=pair.labels, sources=pair.runs, description=page_text.safe_text(layer, 200),
+        **pair.sides, sources=pair.runs, description=page_text.safe_text(layer, 200),
         caption=f"Singular values of the matrices of {counts} experts of A and B, "
         f"{'stacked vertically' if vertical else 'side by side'}, in the same axes.",
     )  # fmt: skip

@@ -11,6 +11,7 @@ import streamlit as st
 
 from app.reading import measurements, page_data
 from app.reading.figures import cache_shared, cache_table
+from app.session import run_styles
 from merging.images.benchmarks.metrics import summarize, wilson
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
@@ -45,6 +46,11 @@ class RunPair:
         has_same_name = self.a.name == self.b.name and self.a.id != self.b.id
         label_a, label_b = (f"{run.name} ({run.id[:6]})" if has_same_name else run.name for run in self.runs)
         return label_a, label_b
+
+    @property
+    def sides(self) -> dict[str, tuple[str, str]]:
+        """The options of charts that name and color A and B."""
+        return {"labels": self.labels, "colors": run_styles.side_colors(self.a.id, self.b.id)}
 
     @property
     def predictions(self) -> list[StoredMeasurement]:

@@ -37,7 +37,7 @@ def draw_view(pair: RunPair) -> None:
     else:
         numbers = table.drop(columns=["score_a", "score_b"])
         chart_view.draw_chart(
-            "compare_scores", numbers, name=f"scores_{make_file_suffix(pair)}", labels=pair.labels,
+            "compare_scores", numbers, name=f"scores_{make_file_suffix(pair)}", **pair.sides,
             caption=make_caption(pair, len(table)), sources=pair.runs,
         )  # fmt: skip
         rows = table.assign(

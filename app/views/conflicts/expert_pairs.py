@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import expert_names, measurements, page_data
-from app.session import address, selection
+from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.views.conflicts import linear_layers as conflict_layers
 from app.views.conflicts import sign_agreement
@@ -95,12 +95,6 @@ def choose_pair() -> None:
         st.session_state[address.FIRST_EXPERT], st.session_state[address.SECOND_EXPERT] = cell["first"], cell["second"]
 
 
-def choose_tensor(layers: Sequence[str]) -> None:
-    """Callback of a click on the pair's tensors: choose the tensor if it is a linear layer."""
-    if (mark := chart_view.read_clicked_mark("pair_depth")) and mark["tensor"] in layers:
-        selection.choose_value(address.TENSOR, mark["tensor"])
-
-
 @guarded_fragment
 def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
     """Draw the matrix and the chosen pair; a click redraws only them."""
@@ -156,7 +150,6 @@ def draw_pair(
         st.info("Choose two different experts.")
         return
     table = read_pair_by_depth(str(measurement.path), measurement, (first_expert, second_expert), value, density)
-    layers = tuple(conflict_layers.list_linear_layers(run)["tensor"])
     names = " and ".join(
         f"**{page_text.safe_text(expert_names.expert_name(name), 40)}**" for name in (first_expert, second_expert)
     )
@@ -165,6 +158,6 @@ def draw_pair(
     st.markdown(subtitle)
     chart_view.draw_chart(
         "pair_depth", table, name=f"pair_{value}_{run.id[:8]}", question_drawn=True,
-        on_click=lambda: choose_tensor(layers), value=value, pair=(first_expert, second_expert), selected=layer,
+        value=value, pair=(first_expert, second_expert), selected=layer,
         description=f"{subtitle} {METRIC_NOTES[value]}", sources=[run],
     )  # fmt: skip

@@ -12,7 +12,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import page_data
-from app.session import address, selection
+from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.views.conflicts import linear_layers, sign_agreement
 from app.widgets import chart_view, page_parts, paper_line, selection_pickers
@@ -150,16 +150,10 @@ def draw_energy(run: Run, key: SpaceKey, space: JointSpace, cut: float) -> str |
         f"equally.{neighbor_note}"
     )
     chart_view.draw_chart(
-        "joint_energy", table, name=f"energy_{key[0][:8]}", question_drawn=True, on_click=choose_expert, value=value,
+        "joint_energy", table, name=f"energy_{key[0][:8]}", question_drawn=True, value=value,
         selected=expert, caption=caption, **make_report_options(key),
     )  # fmt: skip
     return expert
-
-
-def choose_expert() -> None:
-    """Callback of a click on the energies: choose the expert."""
-    if cell := chart_view.read_clicked_mark("joint_energy"):
-        selection.choose_value(address.EXPERT, cell["expert"])
 
 
 @st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)

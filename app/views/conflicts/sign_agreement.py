@@ -13,7 +13,7 @@ import streamlit as st
 from app import page_text
 from app.reading import expert_names, measurements, page_data
 from app.reading.figures import cache_shared, cache_table
-from app.session import address, selection
+from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.views.conflicts import linear_layers
 from app.widgets import chart_view, page_parts, paper_line, selection_pickers
@@ -143,18 +143,6 @@ def add_election_shares(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def choose_cell() -> None:
-    """Callback of a click on the heat map: choose the cell's layer."""
-    if cell := chart_view.read_clicked_mark("sign_layers"):
-        selection.choose_value(address.TENSOR, cell["tensor"])
-
-
-def choose_layer() -> None:
-    """Callback of a click on the election: choose the layer."""
-    if mark := chart_view.read_clicked_mark("election_layers"):
-        selection.choose_value(address.TENSOR, mark["tensor"])
-
-
 def draw_view(run: Run) -> None:
     """Draw sign agreement of a run's experts, and a button that measures all layers if that is missing."""
     measurement = measurements.find_measurement(measurements.SIGNS, run.id)
@@ -197,7 +185,7 @@ def draw_heat_map(run: Run, measurement: StoredMeasurement, density: float, valu
         f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {measurement.notes['rank_tol']}."
     )
     chart_view.draw_chart(
-        "sign_layers", table, name=f"signs_{density:g}", on_click=choose_cell, value=value, selected=selected,
+        "sign_layers", table, name=f"signs_{density:g}", value=value, selected=selected,
         caption=f"{pruning_note} {measure_button.origin_in_words([measurement])}", sources=[run],
     )  # fmt: skip
 
@@ -237,7 +225,7 @@ def draw_election(run: Run, measurement: StoredMeasurement, density: float, laye
     value = page_parts.pick_label("Show", ELECTION_METRICS, address.ELECTION_METRIC, width=300)
     table = read_elections(measurement, density)
     chart_view.draw_chart(
-        "election_layers", table, name=f"election_{density:g}", question_drawn=True, on_click=choose_layer, value=value,
+        "election_layers", table, name=f"election_{density:g}", question_drawn=True, value=value,
         selected=layer, experts=list(run.experts), caption=ELECTION_NOTE.format(density), sources=[run],
     )  # fmt: skip
     rows = sum_elections(table, layer).replace({"expert": expert_names.data_set_titles()})

@@ -9,7 +9,7 @@ import streamlit as st
 from app import page_text
 from app.reading import measurements, page_data, samples
 from app.reading.measurements import MeasuredRuns
-from app.session import address, pages, selection
+from app.session import address, pages
 from app.session.click_errors import guarded_fragment
 from app.views.drift import other_networks
 from app.widgets import chart_view, page_parts, paper_line, run_picker, selection_pickers
@@ -70,13 +70,6 @@ def draw_unmeasured(runs: Sequence[Run]) -> None:
     put_back_panel.draw_panel(run, tensor, "drift")
 
 
-def choose_cell() -> None:
-    """Callback of a click: set the pickers to the cell's task and tensor."""
-    if cell := chart_view.read_clicked_mark("drift_layers"):
-        selection.choose_value(address.TENSOR, cell["tensor"])
-        selection.choose_value(address.EXPERT, cell["task"])
-
-
 def pick_kind() -> str:
     """Draw the picker of one of ``measurements.TENSOR_KINDS``; returns its label."""
     return str(
@@ -100,7 +93,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: MeasuredRuns)
     with picture:
         name, rows = f"drift_layers_{run.id[:8]}", measurements.tensors_of_kind(table, kind)
         chart_view.draw_chart(
-            "drift_layers", rows, name=name, on_click=choose_cell, value=value, selected=(task, tensor),
+            "drift_layers", rows, name=name, value=value, selected=(task, tensor),
             caption=f"{ISOLATED_NOTE} {_origin_in_words(run, measurement)}", sources=[run],
         )  # fmt: skip
     if tensor:
@@ -184,6 +177,5 @@ def draw_removed(runs: Sequence[Run]) -> None:
     )
     caption = f"{REMOVED_NOTE} {images}Recorded while the run was merged. {run_picker.run_badges(run)}"
     chart_view.draw_chart(
-        "drift_removed", table, name=f"cat_{run.id[:8]}", value=value, caption=caption, sources=[run],
-        selected=(selection.mark_value(selection.EXPERT), selection.mark_value(selection.TENSOR)),
+        "drift_removed", table, name=f"cat_{run.id[:8]}", value=value, caption=caption, sources=[run]
     )  # fmt: skip

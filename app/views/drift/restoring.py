@@ -86,36 +86,9 @@ def draw_partial_map(run: Run) -> None:
         "revert_map",
         restored_tensors.revert_cells(run, changes),
         name=f"put_back_{run.id[:8]}",
-        selected=(None, selection.mark_value(selection.TENSOR)),
         caption=caption,
         sources=[run],
     )
-
-
-def choose_cell() -> None:
-    """Callback of a click on the map: choose the cell's tensor."""
-    choose_tensor_of_mark("revert_map")
-
-
-def choose_predicted() -> None:
-    """Callback of a click on the first-order map: choose the cell's tensor."""
-    choose_tensor_of_mark("first_order_map")
-
-
-def choose_point() -> None:
-    """Callback of a click on a point: choose its tensor."""
-    choose_tensor_of_mark("drift_and_put_back")
-
-
-def choose_tensor_of_mark(key: str) -> None:
-    """Choose the tensor of the clicked mark of a chart."""
-    if cell := chart_view.read_clicked_mark(key):
-        choose_tensor(cell["tensor"])
-
-
-def choose_tensor(tensor: str) -> None:
-    """Callback: choose this tensor."""
-    selection.choose_value(address.TENSOR, tensor)
 
 
 @guarded_fragment
@@ -139,7 +112,7 @@ def draw_true_map(run: Run, measurement: StoredMeasurement, changes: pd.DataFram
     """Draw the map, and tables of whole blocks, kinds, and the largest gains."""
     caption = f"{images_in_words(measurement.notes, changes)} {measure_button.origin_in_words([measurement])}"
     chart_view.draw_chart(
-        "revert_map", restored_tensors.revert_cells(run, changes), name=f"put_back_{run.id[:8]}", on_click=choose_cell,
+        "revert_map", restored_tensors.revert_cells(run, changes), name=f"put_back_{run.id[:8]}",
         selected=(None, tensor), caption=caption, sources=[run],
     )  # fmt: skip
     with st.grid(2, min_column_width=380):
@@ -197,7 +170,7 @@ def draw_ranks(run: Run, changes: pd.DataFrame, tensor: str | None) -> None:
     draw_first_tensors(table, domain)
     chart_view.draw_chart(
         "drift_and_put_back", table, name=f"drift_and_put_back_{run.id[:8]}", question_drawn=True,
-        on_click=choose_point, correlation=(fit.spearman, fit.n), over=domain, selected=tensor, sources=[run],
+        correlation=(fit.spearman, fit.n), over=domain, selected=tensor, sources=[run],
         caption="Isolated drift of a layer, a mean over tasks, is a correlation; putting back is an intervention. "
         f"n = {count(table['n'].max())} images {domain}. {measure_button.origin_in_words([drift])}",
     )  # fmt: skip
@@ -214,15 +187,11 @@ def draw_first_tensors(table: pd.DataFrame, domain: str) -> None:
         f"put back; by drift, its rank is {most_helpful['drift_rank']:g}. Equal numbers share a mean rank."
     )
     with st.container(horizontal=True):
-        st.button(
-            "Choose the one that drifts most",
-            key="drifts_most",
-            on_click=choose_tensor,
-            args=(most_drifting["tensor"],),
-        )
-        st.button(
-            "Choose the one that helps most", key="helps_most", on_click=choose_tensor, args=(most_helpful["tensor"],)
-        )
+        for label, key, row in (("drifts", "drifts_most", most_drifting), ("helps", "helps_most", most_helpful)):
+            st.button(
+                f"Choose the one that {label} most", key=key, on_click=selection.choose_value,
+                args=(address.TENSOR, row["tensor"]),
+            )  # fmt: skip
 
 
 def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | None) -> None:
@@ -240,7 +209,7 @@ def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | Non
         st.markdown(correlations_in_words(restored_tensors.rank_correlations(measurement, changes)))
     notes = measurement.notes
     chart_view.draw_chart(
-        "first_order_map", table, name=f"first_order_{run.id[:8]}", question_drawn=True, on_click=choose_predicted,
+        "first_order_map", table, name=f"first_order_{run.id[:8]}", question_drawn=True,
         selected=(None, tensor), sources=[run], description=f"Predicted for {prediction}.",
         caption=f"{PREDICTION_NOTE} {WEIGHT_NOTE} n = {count(notes['n_in'])} images in domain and "
         f"{count(notes['n_out'])} out of domain of the {notes['split']} half, seed {notes['sample_seed']}. "

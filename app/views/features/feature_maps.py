@@ -10,12 +10,12 @@ import streamlit as st
 
 from app.page_text import look_up_names
 from app.reading import measurements, page_data
-from app.session import address
+from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.views.features import circled_images, joint_maps, joint_tables
 from app.views.features import feature_tables as feature_data
 from app.views.features.feature_tables import ALL_DATA_SETS, Model
-from app.widgets import chart_view, paper_line, thumbnails
+from app.widgets import chart_view, paper_line, selection_pickers, thumbnails
 from app.widgets.jobs import measure_button
 from merging.study.analysis.measurement_store import StoredMeasurement
 from viz.figure_text import percent, plural, span
@@ -71,9 +71,11 @@ def pick_classes(task: str) -> list[str]:
     if task == ALL_DATA_SETS:
         return []
     names = page_data.benchmark().find_task(task).class_names
-    return st.multiselect(
+    shown = st.multiselect(
         "Classes", names, key=address.CLASSES, bind=address.BIND, placeholder="All classes", width=320
     )
+    selection_pickers.pick_selected(selection.CLASS, names, "Marked class", width=180, plural_noun="classes")
+    return shown
 
 
 def draw_side_by_side(models: Sequence[Model]) -> None:

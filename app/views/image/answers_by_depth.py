@@ -21,8 +21,9 @@ READOUT_HELP = (
     "Apply the pretrained model's last norm and projection to every model's class token, instead of the model's own."
 )
 CAPTION = (
-    "After every block, the class token is read out as if that block were the last one (logit lens). Early depths were "
-    "never trained for this readout; the dashed line is its accuracy over the data set."
+    "Click a line to mark its class on all pages. After every block, the class token is read out as if that block were "
+    "the last one (logit lens). Early depths were never trained for this readout; the dashed line is its accuracy "
+    "over the data set."
 )
 
 

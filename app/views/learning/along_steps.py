@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from app import page_text
 from app.reading import expert_names, measurements, page_data, samples
-from app.session import selection
 from app.widgets import chart_view
 from app.widgets.jobs import measure_button
 from merging.base.errors import MergingError
@@ -54,7 +53,6 @@ def draw_view(run: Run) -> None:
     sentence = turns_in_words(table)
     chart_view.draw_chart(
         "entropy_loss", table, name=f"entropy_loss_{run.id[:8]}", tasks=list(run.experts), sources=[run],
-        selected=chosen if (chosen := selection.mark_value(selection.EXPERT)) in run.experts else None,
         caption=f"{sentence} {MARKS_NOTE} {images} {MODELS_NOTE}",
     )  # fmt: skip
     published = read_published_logs(run, logs_of)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import page_text
+from app.reading import expert_names
 from app.reading.runs import run_names
-from app.session import address, selection
+from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.views.learning import learning_tables
 from app.widgets import chart_view, paper_line, selection_pickers
@@ -20,13 +21,6 @@ DEFAULT_OTHER_RUNS = 2  # other runs whose sums are shown at first
 ONE_COEFFICIENT_NOTE = (
     "This merge learned one coefficient for each expert, and none for single tensors; the curves show all of them."
 )
-
-
-def choose_cell() -> None:
-    """Callback of a click: set the pickers to the cell's expert and tensor."""
-    if cell := chart_view.read_clicked_mark("coefficient_map"):
-        selection.choose_value(address.TENSOR, cell["tensor"])
-        selection.choose_value(address.EXPERT, cell["expert"])
 
 
 @guarded_fragment
@@ -61,7 +55,7 @@ def _draw_map(run: Run) -> tuple[str | None, str | None]:
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", width=220)
     with chart_slot:
         chart_view.draw_chart(
-            "coefficient_map", table, name=f"coefficients_{run.id[:8]}", question_drawn=True, on_click=choose_cell,
+            "coefficient_map", table, name=f"coefficients_{run.id[:8]}", question_drawn=True,
             selected=(expert, tensor), limits=learning_tables.find_coefficient_range(run.id), step=step, sources=[run],
             description=f"{'As merged' if step is None else f'At step {step:,}'}; one color scale for all steps.",
         )  # fmt: skip
@@ -82,7 +76,8 @@ def _draw_lines(run: Run, tensor: str | None, expert: str | None) -> None:
     if not learning_tables.is_by_tensor(run):
         caption = "One coefficient for each expert."
     elif expert and tensor is None:
-        caption += f" The band spans {page_text.safe_text(expert)}'s smallest to largest coefficient."
+        name = page_text.safe_text(expert_names.expert_name(expert))
+        caption += f" The band spans the smallest to the largest coefficient of {name}."
     chart_view.draw_chart(
         "coefficient_steps", table, name=f"coefficient_steps_{run.id[:8]}", tensor=tensor or "", band=expert,
         experts=list(run.experts), sources=[run], caption=caption,

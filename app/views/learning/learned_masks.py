@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app.reading import page_data
-from app.session import address, selection
+from app.session import address
 from app.session.click_errors import guarded_fragment
 from app.views.learning import learning_tables
 from app.widgets import chart_view, selection_pickers
@@ -16,13 +16,6 @@ AVERAGE_NOTE = (
     "A scalar that several masks keep gets the mean of these experts' task vectors; a scalar that no mask keeps stays "
     "pretrained."
 )
-
-
-def choose_cell() -> None:
-    """Callback of a click: set the pickers to the cell's expert and tensor."""
-    if cell := chart_view.read_clicked_mark("localization_map"):
-        selection.choose_value(address.TENSOR, cell["tensor"])
-        selection.choose_value(address.EXPERT, cell["expert"])
 
 
 @guarded_fragment
@@ -39,7 +32,7 @@ def draw_view(run: Run) -> None:
         )
     with picture:
         chart_view.draw_chart(
-            "localization_map", table, name=f"masks_{run.id[:8]}", question_drawn=True, on_click=choose_cell,
+            "localization_map", table, name=f"masks_{run.id[:8]}", question_drawn=True,
             selected=(expert, tensor), sources=[run],
         )  # fmt: skip
     if learning_tables.OVERLAP in run.tables:

@@ -9,7 +9,6 @@ import streamlit as st
 
 from app import page_text
 from app.reading import expert_names, page_data
-from app.session import selection
 from app.session.click_errors import guarded_fragment
 from app.widgets import chart_view
 from app.widgets.jobs import tray
@@ -81,7 +80,6 @@ def _draw_charts(job: Job) -> None:
         tensor_facts = _read_tensor_facts(recipe.pretrained, tuple(dict.fromkeys(coefficients["tensor"])))
         chart_view.draw_live_chart(
             "coefficient_map", coefficients.merge(tensor_facts, on="tensor"), job.id, name=f"coefficients_{job.id[:8]}",
-            selected=(selection.mark_value(selection.EXPERT), selection.mark_value(selection.TENSOR)),
         )  # fmt: skip
 
 

@@ -129,28 +129,37 @@ def start_measuring(key: str, run_ids: Sequence[str]) -> None:
         page_data.job_queue().measure(key, run_id)
 
 
-def draw_measure_switch(recipe: Recipe, stored: Sequence[Run]) -> bool:
-    """Draw the switch beside *Run*; returns whether what pages show is measured after the merge.
+def draw_measure_switch(recipe: Recipe, stored: Sequence[Run]) -> list[str]:
+    """Draw the switch beside *Run*; returns the measurements that follow the merge.
 
     It is on at first if all that takes less than ``SHORT_SECONDS``.
     """
     network = recipes.network_name(recipe.pretrained, recipe.family)
     if not permissions.is_allowed(VisitorAction.MEASURE):
-        return False
+        return []
     if not network and page_data.why_not_evaluated(recipe.pretrained):
-        return False  # without images nothing is measured
+        return []  # without images nothing is measured
     keys = shown_measurements.list_for_recipe(recipe, network, stored)
     if not keys:
-        return False
+        return []
     seconds = shown_measurements.expected_seconds(keys)
     is_short = seconds < shown_measurements.SHORT_SECONDS
     titles = page_text.join_words([find_measurement(key).title for key in keys])
-    return st.checkbox(
+    is_on = st.checkbox(
         f"with everything that pages show, about {duration_text(seconds)} more", is_short,
         key=f"measure_after_{is_short}",
         help=f"After the merge, each as a job of its own, which can be canceled alone: {titles}. Putting weights back "
         "takes minutes; Drift offers it.",
     )  # fmt: skip
+    return keys if is_on else []
+
+
+def order_after(job: Job, keys: Sequence[str]) -> None:
+    """Let these measurements follow a started run; of a run that was stored already, start those that are missing."""
+    if keys and job.state == "done" and (run := page_data.store().find(job.subject)):
+        start_all(run.id, shown_measurements.list_missing(run))
+    elif keys:
+        page_data.job_queue().measure_after(job.id, keys)
 
 
 @click_errors.guard_callback

@@ -15,13 +15,12 @@ from merging.study.analysis.measurement_subject import SubjectKind
 from merging.study.runs.run import Run
 
 SHORT_SECONDS = 120.0  # measurements that take less in all are made without asking
-LEARNED_STEPS = "coefficient_steps"  # the table of a run that stored its coefficients along its steps
 
 
-def list_shown(recipe: Recipe, network: str = "", learns_steps: bool = False) -> list[str]:
+def list_shown(recipe: Recipe, network: str = "") -> list[str]:
     """The keys of the measurements that pages show of a run of this recipe, without putting back, which takes minutes.
 
-    ``network`` is that of a network other than CLIP; ``learns_steps`` says whether the run stores steps of learning.
+    ``network`` is that of a network other than CLIP.
     """
     keys = [measurements.SIGNS, measurements.EXPERT_PAIRS] if len(recipe.experts) > 1 else []
     if network:
@@ -36,14 +35,15 @@ def list_shown(recipe: Recipe, network: str = "", learns_steps: bool = False) ->
     else:
         keys += [measurements.ABLATION, measurements.RESET_FIRST_ORDER, measurements.ANSWERS_BY_DEPTH]
         keys += [] if recipe.per_task else [measurements.FEATURE_BANK]
-    return keys + ([measurements.LOSS_BY_LEARNING_STEP] if learns_steps else [])
+    return keys + ([measurements.LOSS_BY_LEARNING_STEP] if recipe.learns else [])
 
 
 def list_missing(run: Run) -> list[str]:
     """The measurements that pages show of a stored run and that are neither stored nor in the queue."""
     if run.recipe is None or not (run.has_scores or run.network):
         return []
-    keys = list_shown(run.recipe, run.network, LEARNED_STEPS in run.tables)
+    kinds = [measurement_registry.find_measurement(key) for key in list_shown(run.recipe, run.network)]
+    keys = [kind.key for kind in kinds if not kind.run_table or kind.run_table in run.tables]
     queued = {job.kind for job in page_data.job_queue().list_benchmark_jobs() if job.is_live and job.subject == run.id}
     try:
         return [key for key in keys if key not in queued and measurements.find_measurement(key, run.id) is None]

@@ -115,7 +115,7 @@ def draw_job(job: Job, position: str) -> None:
     """
     click_errors.rerun_for_problem()
     with st.container(border=True, gap="xsmall"):
-        st.markdown(page_text.safe_text(job.title, 60))
+        draw_title(job, position)
         if job.state == "running":
             time_left = f", about {duration_text(job.seconds_left)} left" if job.seconds_left is not None else ""
             phase = page_text.safe_text(job.phase or "Starting")
@@ -139,6 +139,16 @@ def draw_job(job: Job, position: str) -> None:
                 st.caption(page_text.safe_text(job.error, 300))
         with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
             draw_buttons(job, position)
+
+
+def draw_title(job: Job, position: str) -> None:
+    """Draw the job's title; in the tray, that of a job on one stored run opens the page of the run."""
+    run = page_data.store().find(job.subject) if position == "tray" and job.subject else None
+    title = page_text.safe_text(job.title, 60)
+    if run is None or run.kind != "merge" or (job.kind == MERGE and job.state != "done"):
+        st.markdown(title)
+    else:
+        page_parts.draw_run_link(run.id, title, f"job_{job.id}")
 
 
 def _job_location(job: Job) -> str:

@@ -70,13 +70,11 @@ def draw_map(run: Run, table: pd.DataFrame, quantity: str, *, other_run: Run | N
     from viz.figures.network.quantities import QUANTITIES
 
     tensor = selection.chosen_value(address.TENSOR)
-    if tensor in set(table["tensor"]):
-        selection.note_shown(address.TENSOR)
     runs = [run, other_run] if other_run else [run]
     shown = QUANTITIES[quantity].title_with_unit(other_run is not None)
     chart_view.draw_chart(
         CHART, table, name=f"network_{quantity}_{run.id[:8]}", question_drawn=bool(options.get("compact")),
-        on_click=_choose_clicked, quantity=quantity, difference=other_run is not None, experts=list(run.experts),
+        quantity=quantity, difference=other_run is not None, experts=list(run.experts),
         selected=tensor or None, sources=runs, description=f"{shown}, tensor by tensor.", **options,
     )  # fmt: skip
     keys = _register_listener()(key="network_keys", data={"panel": PANEL_KEY}, on_move_change=lambda: None, height=0)
@@ -88,14 +86,6 @@ def _read_table(run: Run, other_run: Run | None, quantity: str) -> pd.DataFrame:
     if other_run is None:
         return network_values.read_map(run, quantity)
     return network_values.read_difference(run, other_run, quantity)
-
-
-def _choose_clicked() -> None:
-    """Callback of a click: choose the tensor, or the expert of the stream."""
-    if mark := chart_view.read_clicked_mark(CHART):
-        for kind in (address.TENSOR, address.EXPERT):
-            if kind in mark:
-                selection.choose_value(kind, mark[kind])
 
 
 def _choose_neighbor(table: pd.DataFrame, tensor: str, direction: str) -> None:

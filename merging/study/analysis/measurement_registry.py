@@ -27,6 +27,7 @@ class Measurement:
     is_timed: bool = False
     seconds: float = 20.0  # estimated on two cores; used until a stored measurement has its time
     trial: str = ""
+    run_table: str = ""  # the table of a run without which it cannot be measured
     any_network: bool = False  # whether it reads only weights or files of layer inputs, and runs no towers
 
 
@@ -83,6 +84,7 @@ MEASUREMENTS = {
             "Loss along the steps of learning",
             "merging.study.measurements.along_steps:measure_along_steps",
             seconds=60.0,
+            run_table="coefficient_steps",
         ),
         Measurement(
             "modules", "Modules on the reporting half", "merging.study.measurements.modules_on_images:measure_modules"
@@ -170,5 +172,6 @@ def find_job_kind(key: str) -> JobKind:
         title=measurement.title,
         command=("measure", "{kind}", "{subject}"),
         computes_alone=measurement.is_timed,
+        reads_table=measurement.run_table,
         expected_seconds="merging.study.analysis.measurement_store:expect_seconds",
     )

@@ -31,8 +31,8 @@ class JobKind:
     function of a recipe's YAML that returns that. With ``in_store``, the store has its learned state (what it has
     learned so far, if it learns) and later its result under the id of the job. For other kinds ``remains_note`` is the
     sentence on what remains of a stopped job. ``writes`` is the folder in the store that it writes to. A job that
-    ``computes_alone`` has the machine for itself. ``expected_seconds`` is a function of its key and the store's folder
-    that estimates its seconds, or returns None.
+    ``computes_alone`` has the machine for itself. ``reads_table`` is the table that a run must have for it.
+    ``expected_seconds`` is a function of its key and the store's folder that estimates its seconds, or returns None.
     """
 
     title: str = ""
@@ -42,6 +42,7 @@ class JobKind:
     remains_note: str = ""
     writes: str = ""
     computes_alone: bool = False
+    reads_table: str = ""
     expected_seconds: str = ""
 
     def is_pausable(self, recipe_yaml: str) -> bool:

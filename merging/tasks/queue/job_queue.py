@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from merging.base import settings
@@ -92,8 +92,26 @@ class JobQueue(KnownJobs, ABC):
         return self.get(job_id)
 
     @abstractmethod
-    def _submit_next(self, recipe_yaml: str, benchmark: str) -> None:
-        """Submit the recipe that was stored with a command, to be merged after it. Raises MergingError."""
+    def _submit_next(self, recipe_yaml: str, benchmark: str, ordered: Sequence[str]) -> None:
+        """Submit the recipe that was stored with a command, and after it the measurements that were ordered.
+
+        Raises MergingError.
+        """
+
+    @abstractmethod
+    def _measure_run(self, run_id: str, keys: Sequence[str], benchmark: str, sessions: Sequence[str]) -> str:
+        """Submit measurements of a stored run for these sessions; return why one is refused, or an empty text."""
+
+    def order_measurements(self, job_id: str, keys: Sequence[str]) -> None:
+        """Let these measurements of its run follow a job; without ``keys`` none follow.
+
+        Raises:
+            StoreError: the job has no files, or they cannot be written.
+        """
+        files = self._files(job_id)
+        files.order_measurements(keys)
+        if files.list_ordered() and self.get(job_id).state == State.DONE:  # it ended just now
+            self._submit_following(files)
 
     @contextlib.contextmanager
     def _submission_lock(self) -> Iterator[None]:
@@ -238,16 +256,22 @@ class JobQueue(KnownJobs, ABC):
         if state == State.DONE:
             state, error = self._submit_following(files)
         files.update(state=state, error=error, finished=time.time())
+        if state == State.DONE and files.list_ordered():  # ordered in this moment
+            self._submit_following(files)
         self.spare.renew()
 
     def _submit_following(self, files: JobFiles) -> tuple[State, str]:
-        """Submit the recipe that follows a command; return the command's state and the reason for a failure."""
-        record, recipe_yaml = files.read(), files.recipe_yaml()
+        """Submit what follows a job that is done, a recipe or measurements; return the job's state and a problem."""
+        record, recipe_yaml, ordered = files.read(), files.recipe_yaml(), files.take_ordered()
         if record is not None and record.words and recipe_yaml:
             try:
-                self._submit_next(recipe_yaml, record.benchmark)
+                self._submit_next(recipe_yaml, record.benchmark, ordered)
             except MergingError as problem:
                 return State.FAILED, str(problem)
+        elif record is not None and ordered:
+            with self._changed:
+                sessions = self._turns.list_sessions(files.job_id) or [""]
+            return State.DONE, self._measure_run(record.subject, ordered, record.benchmark, sessions)
         return State.DONE, ""
 
     def _await_child(self, process: Process, job_id: str, memory: MemoryWatch) -> bool:

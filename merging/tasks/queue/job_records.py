@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -38,6 +38,7 @@ CHILD_NICENESS = 10
 MIN_FREE_BYTES = 1 << 16  # below which a disk counts as full
 EVENT_BYTES = 8192  # at the end of the file of events, in which the last event is searched
 SILENT_SECONDS = 180.0  # without a write, after which a job of another computer counts as dead
+MEASURE_FILE = "measure"  # the keys of the measurements that follow the job; without the file none follow
 PAUSE_FILE = "pause"  # its presence asks a sweep or a merge that learns to stop at the next point or step
 CONTROL_FILE, CANCEL_TEXT = "control", "cancel"  # the file that other servers write to cancel the job, and its content
 log = logging.getLogger(__name__)
@@ -87,6 +88,7 @@ class Job:
     halted it, else 0. Times are seconds since the epoch; ``seconds_until_start`` is until a waiting job should begin,
     or None. ``benchmark`` is the folder of the benchmark, empty for the server's default. ``is_remote`` is whether
     another computer runs it, ``is_resumable`` whether it continues where it stopped if it is submitted again.
+    ``followed_by`` are the keys of the measurements that are submitted when the job is done.
     """
 
     id: str
@@ -110,6 +112,7 @@ class Job:
     seconds_until_start: float | None = None
     is_remote: bool = False
     is_resumable: bool = False
+    followed_by: tuple[str, ...] = ()
 
     @property
     def is_live(self) -> bool:
@@ -163,14 +166,16 @@ class JobFiles:
             earlier, state=State.QUEUED, submitted=time.time(), owner=this_process(), worker=NO_PROCESS, started=None,
             finished=None, error="",
         )  # fmt: skip
-        return self._publish(self.recipe_yaml(), record, earlier)
+        return self._publish(self.recipe_yaml(), record, earlier, self.list_ordered())
 
-    def _publish(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
+    def _publish(self, recipe_yaml: str, record: Record, earlier: Record | None, ordered: Sequence[str] = ()) -> bool:
         """Publish a job's complete folder, unless another job than ``earlier`` is there; return whether it did that."""
         with explain_os_errors("The job", STORE_REMEDY):
             folder = atomic.make_temporary(self.root)
             try:
                 (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
+                if ordered:
+                    (folder / MEASURE_FILE).write_text(" ".join(ordered), "ascii")
                 (folder / CONTROL_FILE).touch()
                 write_json(folder / STATE_FILE, asdict(record))
                 write_reserve_files(folder)  # for two more states: "running" and the final one
@@ -264,6 +269,28 @@ class JobFiles:
         """Ask the job to stop at the next point or step. Raises StoreError if the store cannot be written to."""
         with explain_os_errors("The request to pause", STORE_REMEDY):
             (self.folder / PAUSE_FILE).touch()
+
+    def order_measurements(self, keys: Sequence[str]) -> None:
+        """Let these measurements follow the job; none, without ``keys``. Raises StoreError if it cannot be written."""
+        with explain_os_errors("The order to measure", STORE_REMEDY):
+            if keys:
+                (self.folder / MEASURE_FILE).write_text(" ".join(keys), "ascii")
+            else:
+                (self.folder / MEASURE_FILE).unlink(missing_ok=True)
+
+    def list_ordered(self) -> list[str]:
+        """The keys of the measurements that follow the job."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return (self.folder / MEASURE_FILE).read_text("ascii").split()
+        return []
+
+    def take_ordered(self) -> list[str]:
+        """The same keys, for the one caller that submits the measurements."""
+        keys = self.list_ordered()
+        with contextlib.suppress(OSError):
+            (self.folder / MEASURE_FILE).unlink()
+            return keys
+        return []
 
     def mark_cancelled(self) -> None:
         """Inform the server that owns the job that the job is cancelled."""

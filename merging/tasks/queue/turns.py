@@ -175,7 +175,7 @@ class Turns:
         while waiting:
             job = min(
                 waiting,
-                key=lambda job: min((used.get(session, 0.0) for session in self._list_sessions(job)), default=0.0),
+                key=lambda job: min((used.get(session, 0.0) for session in self.list_sessions(job)), default=0.0),
             )
             waiting.remove(job)
             order.append(job)
@@ -204,8 +204,9 @@ class Turns:
     def _seconds_spent(self, ticket: Ticket) -> float:
         return self.clock() - ticket.started if ticket.started is not None else 0.0
 
-    def _list_sessions(self, job: str) -> Sequence[str]:
-        return self._tickets[job].sessions if job in self._tickets else ()
+    def list_sessions(self, job: str) -> list[str]:
+        """The sessions that wait for a job, or waited for it until it ended."""
+        return list(self._tickets[job].sessions) if job in self._tickets else []
 
     def _estimate_seconds(self, job: str) -> float:
         return self._tickets[job].seconds if job in self._tickets else DEFAULT_JOB_SECONDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ NEIGHBOR_HOVER = (
     columns=("model", "title", "depth", "number", "class", "probability", "rank", "right", "line"),
     optional=("accuracy", "low", "high", "n"),
     rows=("model", "depth", "number"),
+    picks=("class",),
     empty="No model has read the image yet.",
 )
 def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False) -> Picture:
@@ -95,7 +96,8 @@ def _draw_lines(model_rows: pd.DataFrame, mark_styles: Mapping[str, theme.MarkSt
         label, right = legends.legend_name(name), bool(rows["right"].any())
         yield series.marks(
             rows, "depth", "probability", mark_styles[str(name)], hover, formats={"as_is": str}, size=9 if right else 7,
-            line={"width": 3.5 if right else 2}, name=f"{label} (right)" if right else label, legendgroup=label,
+            line={"width": 3.5 if right else 2}, name=f"{label} (right)" if right else label,
+            legendgroup=safe_text(f"class {name}"), picks=("class",),
         )  # fmt: skip
 
 
@@ -130,10 +132,14 @@ def _lay_out(fig: Drawing, number: str, final: dict[Any, Any], across: list[floa
     columns=("model", "title", "rank", "image", "class", "cosine"),
     optional=("task", "shared"),
     rows=("model", "rank"),
+    picks=("class",),
     empty="No model's neighbors of the image are known yet.",
 )
-def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None = None, sentence: str = "") -> Picture:
-    """A column of pictures for each model, the nearest first, with class and cosine; a frame marks shared images.
+def image_neighbors(
+    table: pd.DataFrame, *, pictures: Mapping[str, str] | None = None, sentence: str = "",
+    chosen: Mapping[str, Sequence[str]] | None = None,
+) -> Picture:  # fmt: skip
+    """A column of pictures for each model, the nearest first, with class and cosine; thin frames mark shared images.
 
     Columns: rank (from 1), image (its name), class, cosine (of the features), shared (whether it is among another
     model's nearest). ``pictures`` are PNGs (data URIs) by image.
@@ -153,11 +159,13 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
             y=(model_rows["_y"] + PICTURE_SHARE / 2).to_numpy(np.float32), mode="markers",
             name=safe_text(model_rows["title"].iloc[0], 40), marker={"symbol": "square", "size": 60, "opacity": 0},
             meta={"columns": {"Cosine": model_rows["cosine"].tolist()}},
-            **series.pointer_fields(model_rows, NEIGHBOR_HOVER),
+            **series.pointer_fields(model_rows, NEIGHBOR_HOVER, ("class",)),
         ))  # fmt: skip
         for row in model_rows.to_dict("records"):
             picture = picture_grid.check_picture((pictures or {}).get(str(row["image"]), ""))
-            _add_tile(fig, (column, row["_y"]), row["_words"], picture, bool(row["also"]))
+            is_chosen = str(row["image"]) in (chosen or {}).get("image", ())
+            line = {"color": theme.ACCENT, "width": 5} if is_chosen else {"color": theme.BLUE, "width": 2}
+            _add_tile(fig, (column, row["_y"]), row["_words"], picture, line if is_chosen or row["also"] else {})
     ticks: dict[str, Any] = {"ticks": "", "zeroline": False}
     fig.update_xaxes(**axes.name_axis(
         "Model; under each picture its class and cosine", models["title"].tolist(), 22, side="top", tickangle=0, **ticks
@@ -173,7 +181,7 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
     return Picture(fig, alt, TOP + BOTTOM + ROW_PX * len(ranks), zoom_key=",".join(models["model"]))
 
 
-def _add_tile(fig: Drawing, cell: tuple[int, int], words: str, picture: str, framed: bool) -> None:
+def _add_tile(fig: Drawing, cell: tuple[int, int], words: str, picture: str, frame: Mapping[str, Any]) -> None:
     """One picture at a (column, row), with words under it."""
     column, row = cell
     if picture:
@@ -181,9 +189,9 @@ def _add_tile(fig: Drawing, cell: tuple[int, int], words: str, picture: str, fra
             source=picture, xref="x", yref="y", x=column, y=row + 0.04, sizex=0.9, sizey=PICTURE_SHARE - 0.04,
             xanchor="center", yanchor="top", sizing="contain", layer="below",
         )  # fmt: skip
-    if framed:
+    if frame:
         fig.add_shape(
             type="rect", x0=column - 0.46, x1=column + 0.46, y0=row + 0.01, y1=row + PICTURE_SHARE + 0.02, xref="x",
-            yref="y", line={"color": theme.ACCENT, "width": 2},
+            yref="y", line=frame,
         )  # fmt: skip
     fig.add_annotation(text=words, x=column, y=row + PICTURE_SHARE, xref="x", yref="y", yanchor="top")
