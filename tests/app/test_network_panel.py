@@ -11,7 +11,7 @@ import pytest
 from compared_runs import LWPTV, TIES
 from page_harness import chart_keys, click, runs, words
 
-from app.reading import page_data
+from app.reading import measurements, page_data
 from app.reading.runs import network_values
 from merging.base.errors import CheckpointError
 from viz.figures.network.network_map import find_next_tensor
@@ -73,6 +73,20 @@ def test_the_numbers_are_those_of_the_tables(open_app: Any, compared: Path) -> N
     stored = page_data.run_table(run.id, "saliency").set_index(["tensor", "expert"])["final"]
     assert (masks["value"] == stored[list(zip(masks["tensor"], masks["expert"], strict=True))].to_numpy()).all()
     assert (masks["kept"] == masks["value"].astype(bool)).all()
+
+
+def test_opposed_signs_are_counted_over_all_pairs_of_an_expert(open_app: Any, compared: Path) -> None:
+    open_app("masks", compared)
+    run = runs(compared)[LWPTV]
+    stored = measurements.find_measurement(measurements.EXPERT_PAIRS, run.id)
+    assert stored is not None
+    order = stored.table("tensors").set_index("tensor")["order"][TENSOR]
+    rows = [row for row in stored.table("pairs").itertuples() if row.order == order]
+    table = network_values.read_map(run, "moved").set_index(["tensor", "expert"])["opposed"]
+    for expert in run.experts:
+        own = [row for row in rows if expert in (row.first, row.second)]
+        expected = sum(row.opposed_1 for row in own) / sum(row.both_1 for row in own)
+        assert table[TENSOR, expert] == pytest.approx(expected)
 
 
 def test_keys_move_from_tensor_to_tensor(open_app: Any, compared: Path) -> None:

@@ -9,6 +9,7 @@ from app.reading import measurements, page_data
 from app.reading.figures import cache_table
 from merging.base.errors import CheckpointError
 from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.analysis.opposed_signs import share_opposed
 from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
@@ -124,8 +125,7 @@ def _read_opposed(pairs: StoredMeasurement) -> pd.DataFrame:
 
     counts = _with_names(pairs, "pairs")
     sides = [counts.rename(columns={side: "expert"})[["tensor", "expert", "both_1", "opposed_1"]] for side in SIDES]
-    sums = pd.concat(sides).groupby(["tensor", "expert"], sort=False).sum()
-    return (sums["opposed_1"] / sums["both_1"].where(sums["both_1"] > 0)).rename("opposed").reset_index()
+    return share_opposed(pd.concat(sides), ["tensor", "expert"]).reset_index()
 
 
 SIDES = ("first", "second")  # columns of a pair's experts
