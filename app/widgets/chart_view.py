@@ -53,11 +53,11 @@ def fix_colors(key: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return fixed
 
 
-def draw_question(key: str) -> None:
+def draw_question(key: str, width: Any = "stretch") -> None:
     """Draw a chart's question as its heading, for charts with controls between question and picture."""
     from viz.chart_registry import find
 
-    st.header(find(key).question, anchor=False)
+    st.header(find(key).question, anchor=False, width=width)
 
 
 def draw_chart(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import streamlit as st
 
 from app import page_text
 from app.reading import expert_names
-from app.session import address, pages, run_choice, selection
+from app.session import address, benchmark_choice, pages, run_choice, selection
 from app.widgets import page_parts
 from merging.models.families import stored_tensor_name
 
@@ -22,6 +22,7 @@ SELECTION_VIEWS = {  # title -> page, icon, kinds that the view shows, query of 
     "Masks": (pages.MASKS, "grid_on", {address.TENSOR, address.EXPERT}, {}),
     "Conflicts": (pages.CONFLICTS, "call_split", {address.TENSOR}, {address.CONFLICTS_VIEW: "sign agreement"}),
     "Drift": (pages.DRIFT, "moving", {address.TENSOR, address.EXPERT}, {address.DRIFT_VIEW: "layer by layer"}),
+    "Put back": (pages.DRIFT, "undo", {address.TENSOR}, {address.DRIFT_VIEW: "put back"}),
     "Features": (pages.FEATURES, "scatter_plot", {selection.IMAGE}, {}),
     "Compare": (
         pages.COMPARE,
@@ -29,7 +30,7 @@ SELECTION_VIEWS = {  # title -> page, icon, kinds that the view shows, query of 
         {address.TENSOR},
         {address.COMPARE_VIEW: "charts", address.CHART: SALIENCY_CHART},
     ),
-    "Image": (pages.IMAGE, "image_search", {selection.IMAGE}, {}),
+    "Image": (pages.IMAGE, "image_search", {selection.IMAGE, address.TENSOR}, {}),
     "Images": (pages.COMPARE, "image", {selection.IMAGE}, {address.COMPARE_VIEW: "images"}),
 }
 
@@ -80,10 +81,26 @@ def draw_view_links(current_title: str, kind: str, **query: str) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"{kind}_views"):
         st.caption(f"This {selection.NOUNS[kind]} on", width="content")
-        for title, (path, icon, kinds, view) in SELECTION_VIEWS.items():
-            if kind in kinds and title != current_title:
-                shown = {address.RUNS: query[address.RUN]} if path == pages.DRIFT and address.RUN in query else {}
-                page_parts.draw_page_link(path, title, icon, **query, **shown, **view, **_selection_query())
+        for title in list_views(kind):
+            if title != current_title:
+                path, icon, *_ = SELECTION_VIEWS[title]
+                page_parts.draw_page_link(path, title, icon, **_view_query(title, query))
+
+
+def list_views(kind: str) -> list[str]:
+    """The titles of the views that show the selection of this kind."""
+    return [title for title, (_, _, kinds, _) in SELECTION_VIEWS.items() if kind in kinds]
+
+
+def open_view(title: str, **query: str) -> NoReturn:
+    """Open a view of the selection."""
+    st.switch_page(SELECTION_VIEWS[title][0], query_params=_view_query(title, query) | benchmark_choice.link_query())
+
+
+def _view_query(title: str, query: Mapping[str, str]) -> dict[str, str]:
+    path, _, _, view = SELECTION_VIEWS[title]
+    shown = {address.RUNS: query[address.RUN]} if path == pages.DRIFT and address.RUN in query else {}
+    return {**query, **shown, **view, **_selection_query()}
 
 
 def draw_not_shown() -> None:

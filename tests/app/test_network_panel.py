@@ -99,7 +99,7 @@ def test_keys_move_from_tensor_to_tensor(open_app: Any, compared: Path) -> None:
 @pytest.mark.parametrize("query", [{"network_quantity": "no such"}, {"network_quantity": "Learned coefficient"}])
 def test_a_quantity_that_the_run_lacks_falls_back(open_app: Any, compared: Path, query: dict[str, str]) -> None:
     at = open_app("masks", compared, run=runs(compared)[TIES].id, **query)
-    assert not at.exception and at.selectbox(key="network_quantity").value == QUANTITIES["saliency"].title
+    assert not at.exception and at.selectbox(key="network_quantity").value == QUANTITIES["final_mask"].title
 
 
 def test_a_map_that_cannot_be_read_leaves_the_page_and_says_why(

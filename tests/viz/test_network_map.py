@@ -90,7 +90,8 @@ def test_every_tensor_has_one_box_that_overlaps_no_other(name: str, by_area: boo
 DESCRIBED = [  # name, sections of each row
     ("CLIP B/32", {"": 14}),
     *(pytest.param(name, sections, marks=pytest.mark.full) for name, sections in [  # their libraries load for seconds
-        ("CLIP L/14", {"": 26}), ("T5", {"encoder": 4, "decoder": 4, ELSEWHERE: 0}), ("Llama", {"": 4}), ("Llama with LoRA", {"": 2}),
+        ("CLIP L/14", {"": 26}), ("T5", {"encoder": 4, "decoder": 4, ELSEWHERE: 0}), ("Llama", {"": 4}),
+        ("Llama with LoRA", {"": 2}),
         ("ResNet", {"": 5}), ("torchvision ResNet", {"": 10}),
         ("BLIP", {"vision_model": 4, "text_encoder": 3, "text_decoder": 4}),
     ]),
@@ -181,7 +182,7 @@ def test_a_pruned_stream_is_gray_and_a_full_one_has_no_gray() -> None:
 
 def test_the_file_has_every_value_that_the_map_shows() -> None:
     table = viz_tables.network_map(3, 2)
-    rows = marks(viz.draw("network_map", table), ("tensor", "expert")).set_index("tensor")
+    rows = marks(viz.draw("network_map", table), ("tensor", "expert", "extent")).set_index("tensor")
     title = QUANTITIES["saliency"].title_with_unit()
     for record in table.to_dict("records"):
         shown = rows.loc[str(record["tensor"]), f"{title}, {record['expert']}"]

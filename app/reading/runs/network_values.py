@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from app.reading import measurements, page_data
 from app.reading.figures import cache_table
@@ -253,7 +253,13 @@ def read_difference(run: Run, other_run: Run, quantity: str) -> pd.DataFrame:
     return both.assign(value=both["value_other"] - both["value"]).drop(columns="value_other")
 
 
-def choose_quantity(run: Run, preferred: Sequence[str]) -> str:
-    """The first preferred quantity that is stored for the run; else any stored one."""
-    stored = list_stored_quantities(run)
+def read_map_of(run: Run, values: pd.Series[Any]) -> pd.DataFrame:
+    """The table of ``read_map`` with values by tensor and expert that are not stored."""
+    table = read_map(run, "kept_share")
+    return table.assign(value=values.reindex(list(zip(table["tensor"], table["expert"], strict=True))).to_numpy(float))
+
+
+def choose_quantity(run: Run, preferred: Sequence[str], shown: Iterable[str] = ()) -> str:
+    """The first preferred quantity that is stored for the run or is in ``shown``; else any of these."""
+    stored = [*shown, *list_stored_quantities(run)]
     return next((key for key in preferred if key in stored), stored[0] if stored else "kept_share")

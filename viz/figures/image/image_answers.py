@@ -17,6 +17,7 @@ from viz.parts import axes, legends, picture_grid, series
 from viz.parts.heat_maps import BLOCKS_PASSED
 
 PANELS_PER_ROW, PANEL, CAPTION, BELOW, LEFT = 2, 250, 62, 60, 64  # panels in a row; px
+LOW_PANEL = 150  # px, of panels under a map of the network
 MAX_ANSWERS, ACCURACY_NAME = 3, "Accuracy on the data set"
 GAP = 0.08  # share of the width between panels
 ACCURACY_HOVER = (
@@ -43,8 +44,12 @@ NEIGHBOR_HOVER = (
     rows=("model", "depth", "number"),
     empty="No model has read the image yet.",
 )
-def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False) -> Picture:
+def image_lens(
+    table: pd.DataFrame, *, sentence: str = "", depths: tuple[float, float] | None = None, present: bool = False
+) -> Picture:
     """A panel for each model with lines for the right class, the answer and the next two; the accuracy is dashed.
+
+    ``depths``, the ends of the axis, puts panels one below the other, under a map of the network.
 
     Columns: number and class, probability, rank (1: the answer there), right (whether it is the image's class), line
     (whether the class has a line). accuracy is that of the answers at this depth over the data set's images, if known.
@@ -55,9 +60,9 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     )
     legend, top = legends.legend_above([*mark_styles, ACCURACY_NAME])
     models = distinct_names(table["model"])
-    columns = min(len(models), len(models) if present else PANELS_PER_ROW)
+    columns = 1 if depths else min(len(models), len(models) if present else PANELS_PER_ROW)
     across = axes.panel_domains(columns, GAP * PANELS_PER_ROW / max(columns, PANELS_PER_ROW))
-    rows = [PANEL] * -(-len(models) // columns)
+    rows = [LOW_PANEL if depths else PANEL] * -(-len(models) // columns)
     down, height = axes.stack_panels(rows, CAPTION + BELOW, top + CAPTION, BELOW)
     fig, finals = Drawing(), []
     for index, model in enumerate(models):
@@ -68,8 +73,12 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
         )
         finals.append(_find_final_answer(model_rows))
         _lay_out(fig, number, finals[-1], across[index % columns], down[index // columns])
+        if depths:
+            fig.layout[f"xaxis{number}"] |= {"range": list(depths), "showgrid": True}
+            fig.layout[f"yaxis{number}"]["side"] = "right"
     legends.merge_entries(fig)
-    fig.update_layout(legend=legend, margin={"l": LEFT, "r": 16, "t": 0, "b": 0})
+    sides = axes.DEPTH_MARGINS if depths else {"l": LEFT, "r": 16}
+    fig.update_layout(legend=legend, margin={**sides, "t": 0, "b": 0})
     answers = "{title:plain 40} answers {class:plain 30} ({probability:percent 0}) from depth {stays}"
     words = f"{sentence} Answers of {plural(len(models), 'model')} by depth: "
     words += "; ".join(hover_texts(pd.DataFrame(finals[:4]), answers))
