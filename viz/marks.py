@@ -47,8 +47,7 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
     without hover texts has its own numbers, ``steps`` if they are steps with two ends, ``upright`` if it is a line at
     one number; ``log`` lists which numbers are logarithms; ``x`` and ``y`` are the true positions of marks that are
     shifted in the picture; ``without_positions`` leaves out positions that have no meaning;
-    ``after_picks`` are the names of numbers that follow the picks in the customdata; ``takes_clicks_only`` leaves out a
-    trace. Picks that are empty in all marks have no column.
+    ``after_picks`` are the names of numbers that follow the picks in the customdata; ``is_control`` leaves a trace out.
     """
     maps = {
         _axis_names(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"
@@ -62,12 +61,11 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
             rows += [] if covered else _list_cells(figure, trace)
         elif trace.type == "scatter" and trace.fill == "toself" and trace.line.width == 0:
             rows += _list_band_ends(figure, trace)
-        elif (trace.meta or {}).get("takes_clicks_only"):
-            continue
-        elif trace.hoverinfo != "skip" or (trace.meta or {}).get("numbers"):
+        elif (trace.hoverinfo != "skip" or (trace.meta or {}).get("numbers")) and not (trace.meta or {}).get(
+            "is_control"
+        ):
             rows += _list_marks(figure, trace, picks, maps.get(_axis_names(trace)) if trace.type == "bar" else None)
     table = pd.DataFrame(rows)
-    table = table.drop(columns=[name for name in picks if name in table and (table[name] == "").all()])
     return table[[*(name for name in table if name != TEXT_COLUMN), *(name for name in table if name == TEXT_COLUMN)]]
 
 

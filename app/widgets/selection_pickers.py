@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from app import page_text
 from app.reading import expert_names
-from app.session import address, benchmark_choice, pages, run_choice, selection
+from app.session import address, pages, run_choice, selection
 from app.widgets import page_parts
 from merging.models.families import stored_tensor_name
 
@@ -83,8 +83,8 @@ def draw_view_links(current_title: str, kind: str, **query: str) -> None:
         st.caption(f"This {selection.NOUNS[kind]} on", width="content")
         for title in list_views(kind):
             if title != current_title:
-                path, icon, *_ = SELECTION_VIEWS[title]
-                page_parts.draw_page_link(path, title, icon, **_view_query(title, query))
+                path, icon, link = link_view(title, query)
+                page_parts.draw_page_link(path, title, icon, **link)
 
 
 def list_views(kind: str) -> list[str]:
@@ -92,15 +92,11 @@ def list_views(kind: str) -> list[str]:
     return [title for title, (_, _, kinds, _) in SELECTION_VIEWS.items() if kind in kinds]
 
 
-def open_view(title: str, **query: str) -> NoReturn:
-    """Open a view of the selection."""
-    st.switch_page(SELECTION_VIEWS[title][0], query_params=_view_query(title, query) | benchmark_choice.link_query())
-
-
-def _view_query(title: str, query: Mapping[str, str]) -> dict[str, str]:
-    path, _, _, view = SELECTION_VIEWS[title]
+def link_view(title: str, query: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
+    """The page of a view of the selection, its icon, and the query of a link to it with this ``query``."""
+    path, icon, _, view = SELECTION_VIEWS[title]
     shown = {address.RUNS: query[address.RUN]} if path == pages.DRIFT and address.RUN in query else {}
-    return {**query, **shown, **view, **_selection_query()}
+    return path, icon, {**query, **shown, **view, **_selection_query()}
 
 
 def draw_not_shown() -> None:

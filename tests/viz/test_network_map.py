@@ -182,7 +182,7 @@ def test_a_pruned_stream_is_gray_and_a_full_one_has_no_gray() -> None:
 
 def test_the_file_has_every_value_that_the_map_shows() -> None:
     table = viz_tables.network_map(3, 2)
-    rows = marks(viz.draw("network_map", table), ("tensor", "expert", "extent")).set_index("tensor")
+    rows = marks(viz.draw("network_map", table), ("tensor", "expert")).set_index("tensor")
     title = QUANTITIES["saliency"].title_with_unit()
     for record in table.to_dict("records"):
         shown = rows.loc[str(record["tensor"]), f"{title}, {record['expert']}"]

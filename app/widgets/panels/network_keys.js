@@ -21,11 +21,9 @@ export default ({ data, parentElement, setTriggerValue }) => {
   const close = () => {
     const open = menu;
     menu = undefined; // first, because removing the menu takes the focus from it
-    if (!open) return;
-    const hadFocus = open.matches(":focus-within");
-    open.remove();
-    if (hadFocus) find()?.focus({ preventScroll: true });
+    open?.remove();
   };
+  const leave = () => { close(); find()?.focus({ preventScroll: true }); };
   const openMenu = (map, outline) => {
     close();
     menu = document.createElement("div");
@@ -34,7 +32,7 @@ export default ({ data, parentElement, setTriggerValue }) => {
     for (const item of data.items) {
       const button = Object.assign(document.createElement("button"), { textContent: item, tabIndex: -1 });
       button.setAttribute("role", "menuitem");
-      button.addEventListener("click", () => { close(); setTriggerValue("press", item); });
+      button.addEventListener("click", () => { leave(); setTriggerValue("press", item); });
       menu.append(button);
     }
     parentElement.append(menu);
@@ -46,7 +44,7 @@ export default ({ data, parentElement, setTriggerValue }) => {
       const items = [...menu.children], at = items.indexOf(event.target), count = items.length;
       const next = { ArrowDown: (at + 1) % count, ArrowUp: (at + count - 1) % count, Home: 0, End: count - 1 }[event.key];
       if (next !== undefined) items[next].focus();
-      else if (event.key === "Escape" || event.key === "Tab") close();
+      else if (event.key === "Escape" || event.key === "Tab") leave();
       else return;
       event.preventDefault();
       event.stopPropagation();

@@ -12,7 +12,7 @@ import streamlit as st
 from app import page_text
 from app.reading import measurements
 from app.reading.runs import network_values
-from app.session import address, selection, view_state
+from app.session import address, benchmark_choice, selection, view_state
 from app.widgets import chart_stage, chart_view, selection_pickers
 from app.widgets.jobs import measure_button
 from app.widgets.panels.put_back_panel import SCOPE_EXTENTS
@@ -64,7 +64,10 @@ def draw_panel(
             by_area = st.toggle("Areas by scalars", key=address.NETWORK_AREAS, bind=address.BIND, help=KEYS_HINT)
         quantity = titles[title]
         try:
-            table = _read_table(run, other_run, quantity, shown)
+            stored = quantity not in shown
+            table = (
+                _read_table(run, other_run, quantity) if stored else network_values.read_map_of(run, shown[quantity])
+            )
         except CheckpointError as error:
             st.caption(f"Not shown: {page_text.safe_text(error, 600)}")
             return
@@ -73,14 +76,11 @@ def draw_panel(
             result=result,
         )  # fmt: skip
         for one in (run, *([other_run] if other_run else [])):
-            if quantity not in shown and (missing := network_values.find_missing_measurement(one, quantity)):
+            if stored and (missing := network_values.find_missing_measurement(one, quantity)):
                 measure_button.draw_missing(missing, [one], NOT_MEASURED, suffix=f"_map_{one.id}")
 
 
-def draw_map(
-    run: Run, table: pd.DataFrame, quantity: str, *, other_run: Run | None = None, question_drawn: bool = False,
-    **options: Any,
-) -> None:  # fmt: skip
+def draw_map(run: Run, table: pd.DataFrame, quantity: str, *, other_run: Run | None = None, **options: Any) -> None:
     """Draw the chart of a table of ``network_values``, with the chosen tensor, its block or its kind outlined."""
     from viz.figures.network.quantities import QUANTITIES
 
@@ -90,9 +90,9 @@ def draw_map(
     runs = [run, other_run] if other_run else [run]
     described = QUANTITIES[quantity].title_with_unit(other_run is not None)
     chart_view.draw_chart(
-        CHART, table, name=f"network_{quantity}_{run.id[:8]}", question_drawn=question_drawn,
-        on_click=partial(_choose_clicked, table), quantity=quantity, difference=other_run is not None,
-        experts=list(run.experts), selected=tensor or None, sources=runs, description=f"{described}, tensor by tensor.",
+        CHART, table, name=f"network_{quantity}_{run.id[:8]}", on_click=partial(_choose_clicked, table),
+        quantity=quantity, difference=other_run is not None, experts=list(run.experts), selected=tensor or None,
+        sources=runs, description=f"{described}, tensor by tensor.",
         extent=SCOPE_EXTENTS.get(str(st.session_state.get(address.ACTION_SCOPE)), "tensor"), **options,
     )  # fmt: skip
     items = [*list(SCOPE_EXTENTS)[:3], *selection_pickers.list_views(address.TENSOR)]
@@ -103,21 +103,18 @@ def draw_map(
         _follow_key(run, table, tensor, str(keys.press))
 
 
-def _read_table(
-    run: Run, other_run: Run | None, quantity: str, shown: Mapping[str, pd.Series[Any]]
-) -> pd.DataFrame:  # fmt: skip
-    if other_run is not None:
-        return network_values.read_difference(run, other_run, quantity)
-    if quantity in shown:
-        return network_values.read_map_of(run, shown[quantity])
-    return network_values.read_map(run, quantity)
+def _read_table(run: Run, other_run: Run | None, quantity: str) -> pd.DataFrame:
+    if other_run is None:
+        return network_values.read_map(run, quantity)
+    return network_values.read_difference(run, other_run, quantity)
 
 
 def _choose_clicked(table: pd.DataFrame) -> None:
     """Callback of a click: choose the tensor, the block or the kind of layer, or the expert of the stream."""
     mark = chart_view.read_clicked_mark(CHART) or {}
     if address.TENSOR in mark:
-        _choose_tensor(table, mark[address.TENSOR], mark.get("extent", "tensor"))
+        fields = st.session_state[f"chart_{CHART}"].selection.points[0]["customdata"]  # the third may be an extent
+        _choose_tensor(table, mark[address.TENSOR], extent if (extent := fields.get("2")) in SCOPES else "tensor")
     if address.EXPERT in mark:
         selection.choose_value(address.EXPERT, mark[address.EXPERT])
     chart_stage.redraw_page()
@@ -133,7 +130,8 @@ def _choose_tensor(table: pd.DataFrame, tensor: str, extent: str) -> None:
     kinds = measurements.TENSOR_KINDS
     roles = kinds.get(str(st.session_state.get(address.TENSOR_KIND)), ())
     if extent == "layer" or (roles and row["role"] not in roles):  # the tensor would be hidden
-        st.session_state[address.TENSOR_KIND] = next((kind for kind, of in kinds.items() if row["role"] in of), None)
+        fitting = [kind for kind, roles in kinds.items() if row["role"] in roles]
+        st.session_state[address.TENSOR_KIND] = (fitting or list(kinds))[0]
 
 
 def _follow_key(run: Run, table: pd.DataFrame, tensor: str, key: str) -> None:
@@ -143,7 +141,8 @@ def _follow_key(run: Run, table: pd.DataFrame, tensor: str, key: str) -> None:
     if key in SCOPE_EXTENTS:
         _choose_tensor(table, tensor, SCOPE_EXTENTS[key])
     elif key in selection_pickers.list_views(address.TENSOR):
-        selection_pickers.open_view(key, run=run.id)
+        path, _, query = selection_pickers.link_view(key, {address.RUN: run.id})
+        st.switch_page(path, query_params=query | benchmark_choice.link_query())
     elif (chosen := find_next_tensor(table, tensor, key)) != tensor:
         selection.choose_value(address.TENSOR, chosen)
     st.rerun()
@@ -152,5 +151,6 @@ def _follow_key(run: Run, table: pd.DataFrame, tensor: str, key: str) -> None:
 @cache
 def _register_listener() -> Any:
     """The component that listens to the keys on the map and draws its menu, registered once."""
-    script, style = (path.read_text("utf-8") for path in (SCRIPT, STYLE))
-    return st.components.v2.component("mergescope_network_keys", js=script, css=style)
+    return st.components.v2.component(
+        "mergescope_network_keys", js=SCRIPT.read_text("utf-8"), css=STYLE.read_text("utf-8")
+    )

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 QUESTION = "What if this layer were put back?"
 PUT_BACK, GIVE_BACK, SCALE = "put back", "give it back to an expert", "scale"
 ACTIONS = (PUT_BACK, GIVE_BACK, SCALE)
-# Of "its kind" are all tensors of its role.
-SCOPE_EXTENTS = {
+SCOPE_EXTENTS = {  # kind: all tensors of its role
     "this tensor": "tensor", "its block": "block", "this layer in all blocks": "layer", "its kind": "kind",
 }  # fmt: skip
 GIVE_BACK_NOTE = (

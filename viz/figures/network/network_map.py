@@ -36,7 +36,7 @@ HEADER, SHORT_HEADER = f"<b>{{tensor:short}}</b><br>{LAYER_TEXT}, {{numel:count}
 NUMBER_FORMATS = {"percent": ".1%", "real": ".3g", "decimal": ".2f", "kept": "d"}  # of d3, for hover texts
 NAMES_IN_LINE = 2  # experts in a line of the hover text
 # What is selected -> the column that its tensors share.
-EXTENTS = {"tensor": "tensor", "block": "section", "layer": "layer", "kind": "role"}
+EXTENTS = {"tensor": "tensor", "block": "section", "layer": "part", "kind": "role"}
 
 
 @chart(
@@ -44,7 +44,7 @@ EXTENTS = {"tensor": "tensor", "block": "section", "layer": "layer", "kind": "ro
     question="Where in the network did the merge change what?",
     columns=(*TENSOR_COLUMNS, "numel", "value"),
     optional=("expert", "square", "weight_square", "kept", "opposed"),
-    picks=("tensor", "expert", "extent"),
+    picks=("tensor", "expert"),
     empty="Nothing of this quantity is stored for this run.",
 )
 def network_map(
@@ -75,7 +75,7 @@ def network_map(
     names = [name for name in experts or distinct_names(table.get("expert", ())) if name in present]
     has_streams = not compact and bool(names) and {"square", "weight_square"} <= set(table)
     lanes = max(LANE_PX * len(names), MIN_LANES_PX) / 2 if has_streams else LINE_PX
-    tensors = _name_layers(sort_forward(table.drop_duplicates("tensor")).reset_index(drop=True))
+    tensors = sort_forward(table.drop_duplicates("tensor")).reset_index(drop=True)
     heights = COMPACT if compact else FULL
     layers = _list_layers(tensors)
     rows = _stack_rows(
@@ -111,14 +111,12 @@ def network_map(
 
 
 def find_depth_range(table: pd.DataFrame) -> tuple[float, float]:
-    """The ends of a compact map's axis as depths: block b, of the first tower, has its middle at depth b + 1."""
+    """The ends of a low map's axis as depths: after the first block the depth is 1, at the middle of that block."""
     rows = lay_out_network(sort_forward(table.drop_duplicates("tensor")), COMPACT)
     middles = [(section.x0 + section.x1) / 2 for section in rows[0].sections if is_block(section.name)]
-    if len(middles) < 2:
-        return 0.0, len(middles) + 1.0
-    pitch, width = (middles[-1] - middles[0]) / (len(middles) - 1), max(row.width for row in rows)
-    low, high = (1 + (x - middles[0]) / pitch for x in (-END_SHARE * width, (1 + END_SHARE) * width))
-    return low, high
+    width = max(row.width for row in rows)
+    pitch = middles[1] - middles[0] if len(middles) > 1 else width
+    return 1 - (middles[0] + END_SHARE * width) / pitch, 1 + (width * (1 + END_SHARE) - middles[0]) / pitch
 
 
 def find_next_tensor(table: pd.DataFrame, tensor: str, direction: str) -> str:
@@ -134,15 +132,9 @@ class _Lanes(NamedTuple):
     values: Numbers
 
 
-def _name_layers(tensors: pd.DataFrame) -> pd.DataFrame:
-    """The tensors with their layers, which have one name in all blocks."""
-    sections, parts = tensors["section"].astype(str), tensors["part"].astype(str)
-    return tensors.assign(layer=parts.where(sections.map(is_block), sections + " " + parts))
-
-
 def _list_layers(tensors: pd.DataFrame) -> list[str]:
     """The layers of the blocks, in forward order; none if there are more than the map has room for."""
-    layers = list(dict.fromkeys(tensors.loc[tensors["section"].astype(str).map(is_block), "layer"]))
+    layers = tensors.loc[tensors["section"].astype(str).map(is_block), "part"].astype(str).unique().tolist()
     return layers if len(layers) <= MAX_LAYERS else []
 
 
@@ -179,7 +171,7 @@ def _draw_frames(tensors: pd.DataFrame, lanes: _Lanes, boxes: npt.NDArray[np.int
     is_large = lanes.values.size > LONG_TEXT_CELLS
     texts = hover_texts(tensors, SHORT_HEADER if is_large else HEADER)
     numbers = [
-        f"{f'{safe_text(name, 24)} ' if name else ''}%{{customdata[{index + 3}]:{NUMBER_FORMATS[format]}}}"
+        f"{f'{safe_text(name, 24)} ' if name else ''}%{{customdata[{index + 2}]:{NUMBER_FORMATS[format]}}}"
         for index, name in enumerate(lanes.names)
     ]
     lines = [" · ".join(numbers[i : i + NAMES_IN_LINE]) for i in range(0, len(numbers), NAMES_IN_LINE)]
@@ -191,7 +183,7 @@ def _draw_frames(tensors: pd.DataFrame, lanes: _Lanes, boxes: npt.NDArray[np.int
     return bar(
         x=_to_small_numbers((x0 + x1) / 2), width=x1 - x0, base=y0, y=y1 - y0, name="Tensor",
         text=texts, textposition="none",
-        customdata=[[name, "", "", *row] for name, row in zip(names, values, strict=True)],
+        customdata=[[name, "", *row] for name, row in zip(names, values, strict=True)],
         hovertemplate=f"%{{text}}<br>{safe_text(title)}<br>{'<br>'.join(lines)}<extra></extra>", **series.NO_POINTER,
         marker={"color": theme.GROUND, "line": {"color": theme.REFERENCE, "width": 0.8}},
         meta={"after_picks": columns, "without_positions": True},
@@ -273,42 +265,30 @@ def _draw_lines(placed: PlacedRow, has_streams: bool) -> list[dict[str, Any]]:
 
 def _draw_targets(tensors: pd.DataFrame, rows: Sequence[PlacedRow], layers: Sequence[str], has_streams: bool) -> Trace:
     """Invisible bars that take clicks: on blocks' labels and their part of the line (if it is no stream), on layers."""
-    targets = [
-        ("block", section.name, section.x0, section.x1, middle - half, middle + half)
-        for placed in rows
-        for section in placed.row.sections
-        for middle, half in [(placed.bottom - LABEL_PX / 2, LABEL_PX / 2), (placed.line, 2 * LINE_PX)][
-            : 2 - has_streams
-        ]
-    ]
-    targets += [
-        ("layer", layer, x0, x1, 0, LAYERS_PX)
-        for layer, (x0, x1) in zip(layers, _spread_layers(rows, layers), strict=True)
-    ]
-    members = {
-        (extent, str(value)): list(names)
-        for extent in ("block", "layer")
-        for value, names in tensors.groupby(EXTENTS[extent], sort=False)["tensor"]
-    }
-    chosen = [members[extent, value] for extent, value, *_ in targets]
+    targets = [("layer", layer, *ends, 0.0, LAYERS_PX) for layer, ends in _spread_layers(rows, layers).items()]
+    for placed in rows:
+        bands = [(placed.bottom - LABEL_PX, placed.bottom), (placed.line - 2 * LINE_PX, placed.line + 2 * LINE_PX)]
+        for section in placed.row.sections:
+            targets += [("block", section.name, section.x0, section.x1, *band) for band in bands[: 2 - has_streams]]
+    columns = {extent: tensors[EXTENTS[extent]].astype(str) for extent in ("layer", "block")}
+    members = [tensors.loc[columns[extent] == value, "tensor"] for extent, value, *_ in targets]
     x0, x1, y0, y1 = np.array([ends for _, _, *ends in targets], np.float64).reshape(-1, 4).T
     return bar(
         x=_to_small_numbers((x0 + x1) / 2 * UNIT), width=_to_small_numbers((x1 - x0) * UNIT),
         base=_to_small_numbers(y0 * PX), y=_to_small_numbers((y1 - y0) * PX), name="Choice",
-        customdata=[[identifier(names[0]), "", target[0]] for target, names in zip(targets, chosen, strict=True)],
+        customdata=[[identifier(names.iloc[0]), "", t[0]] for t, names in zip(targets, members, strict=True)],
         text=[
-            f"Choose {safe_text(target[1], 40)}, {plural(len(names), 'tensor')}"
-            for target, names in zip(targets, chosen, strict=True)
+            f"{safe_text(t[1], 40)}, {plural(len(names), 'tensor')}" for t, names in zip(targets, members, strict=True)
         ],
-        textposition="none", hovertemplate="%{text}<extra></extra>", marker={"opacity": 0, "line": {"width": 0}},
-        meta={"takes_clicks_only": True},
+        hovertemplate="Choose %{text}<extra></extra>", textposition="none", meta={"is_control": True},
+        marker={"opacity": 0, "line": {"width": 0}},
     )  # fmt: skip
 
 
-def _spread_layers(rows: Sequence[PlacedRow], layers: Sequence[str]) -> list[tuple[float, float]]:
+def _spread_layers(rows: Sequence[PlacedRow], layers: Sequence[str]) -> dict[str, tuple[float, float]]:
     """The ends across, in units, of the names of layers under the map."""
     width = max(placed.row.width for placed in rows) / max(len(layers), 1)
-    return [(index * width, (index + 1) * width) for index in range(len(layers))]
+    return {layer: (index * width, (index + 1) * width) for index, layer in enumerate(layers)}
 
 
 def _outline_selected(
@@ -349,7 +329,7 @@ def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], layers: Sequence[str], res
         if name := placed.row.name:
             bold = f"<b>{safe_text(name, 40)}</b>"
             fig.add_annotation(x=0, y=placed.top * PX, text=bold, xanchor="left", yanchor="bottom")
-    for layer, ends in zip(layers, _spread_layers(rows, layers), strict=True):
+    for layer, ends in _spread_layers(rows, layers).items():
         text = f"all {safe_text(layer.rpartition('.')[2], 72 // len(layers))}"
         fig.add_annotation(x=sum(ends) / 2 * UNIT, y=LAYERS_PX / 2 * PX, text=text, font=faded, name="layer")
     if result:

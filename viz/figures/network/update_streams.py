@@ -26,8 +26,8 @@ MIN_PX = 0.8  # height of the thinnest stream
 
 
 HOVER = (
-    "%{text}<br>update: %{customdata[3]:.1%} of the weights' norm<br>kept: %{customdata[4]:.1%}<br>"
-    "opposed signs: %{customdata[5]:.1%}<extra></extra>"
+    "%{text}<br>update: %{customdata[2]:.1%} of the weights' norm<br>kept: %{customdata[3]:.1%}<br>"
+    "opposed signs: %{customdata[4]:.1%}<extra></extra>"
 )
 STREAM_COLUMNS = ("update, share of the weights' norm", "share of the update that is kept", "share of opposed signs")
 
@@ -155,7 +155,7 @@ def _draw_targets(
     right = np.tile([section.x1 for section in sections], count)
     top = np.repeat(placed.line + placed.lanes - lane * np.arange(count), len(sections))
     facts = [
-        ["", identifier(name), "", *(float(f"{number:.4g}") for number in numbers)]
+        ["", identifier(name), *(float(f"{number:.4g}") for number in numbers)]
         for name, stream in zip(names, streams, strict=True)
         for numbers in zip(*stream, strict=True)
     ]
