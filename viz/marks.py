@@ -53,7 +53,7 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
         _axis_names(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"
     }  # the lowest map counts
     rows: list[Row] = []
-    for trace in figure.data:
+    for trace in (trace for trace in figure.data if not (trace.meta or {}).get("is_control")):
         if trace.type == "heatmap":
             covered = any(
                 _axis_names(other) == _axis_names(trace) and _has_pointer_texts(other) for other in figure.data
@@ -61,9 +61,7 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
             rows += [] if covered else _list_cells(figure, trace)
         elif trace.type == "scatter" and trace.fill == "toself" and trace.line.width == 0:
             rows += _list_band_ends(figure, trace)
-        elif (trace.hoverinfo != "skip" or (trace.meta or {}).get("numbers")) and not (trace.meta or {}).get(
-            "is_control"
-        ):
+        elif trace.hoverinfo != "skip" or (trace.meta or {}).get("numbers"):
             rows += _list_marks(figure, trace, picks, maps.get(_axis_names(trace)) if trace.type == "bar" else None)
     table = pd.DataFrame(rows)
     return table[[*(name for name in table if name != TEXT_COLUMN), *(name for name in table if name == TEXT_COLUMN)]]

@@ -74,11 +74,9 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
     whole = join_thirds(table)
     shown = whole if painting else table
     if not painting:  # the canvas has its own map
+        masks = whole.set_index(["tensor", "expert"]).rename(columns={"kept": "own_mask", "final": "final_mask"})
         with map_area:
-            masks = whole.set_index(["tensor", "expert"])
-            network_panel.draw_panel(
-                run, FIRST_QUANTITIES, shown={"own_mask": masks["kept"], "final_mask": masks["final"]}
-            )
+            network_panel.draw_panel(run, FIRST_QUANTITIES, shown=dict(masks[["own_mask", "final_mask"]].items()))
     if tower and not painting:
         shown = shown[shown["section"].str.startswith(f"{tower} ")]
     tensors = list(dict.fromkeys(shown["tensor"]))

@@ -17,7 +17,6 @@ from merging.study.previews.preview_process import TableName
 from viz.figure_text import span
 
 CHART_KEY = "image_lens"
-FIRST_QUANTITIES = ("drift", "moved", "kept_share")  # of the map, the first one that is stored
 PRETRAINED_READOUT_KEY = "image_by_pretrained"
 READOUT_HELP = (
     "Apply the pretrained model's last norm and projection to every model's class token, instead of the model's own."
@@ -49,7 +48,7 @@ def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
     if study.runs:
         from viz.figures.network.network_map import find_depth_range
 
-        network_panel.draw_panel(study.runs[0], FIRST_QUANTITIES)
+        network_panel.draw_panel(study.runs[0], ("drift", "moved", "kept_share"))
         depths = find_depth_range(page_data.run_table(study.runs[0].id, "tensors"))
     st.toggle("Read out by the pretrained model", key=PRETRAINED_READOUT_KEY, help=READOUT_HELP)
     table = tables.join_tables(study.model_tables(_table_name()))

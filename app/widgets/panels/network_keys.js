@@ -26,12 +26,9 @@ export default ({ data, parentElement, setTriggerValue }) => {
   const leave = () => { close(); find()?.focus({ preventScroll: true }); };
   const openMenu = (map, outline) => {
     close();
-    menu = document.createElement("div");
-    menu.setAttribute("role", "menu");
-    menu.setAttribute("aria-label", "The chosen tensor");
+    menu = Object.assign(document.createElement("div"), { role: "menu", ariaLabel: "The chosen tensor" });
     for (const item of data.items) {
-      const button = Object.assign(document.createElement("button"), { textContent: item, tabIndex: -1 });
-      button.setAttribute("role", "menuitem");
+      const button = Object.assign(document.createElement("button"), { role: "menuitem", textContent: item, tabIndex: -1 });
       button.addEventListener("click", () => { leave(); setTriggerValue("press", item); });
       menu.append(button);
     }

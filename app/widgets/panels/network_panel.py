@@ -23,12 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHART, PANEL_KEY = "network_map", "network_panel"
-SCRIPT, STYLE = (Path(__file__).with_name(f"network_keys.{kind}") for kind in ("js", "css"))
 NOT_MEASURED = "This quantity has not been measured for"
-KEYS_HINT = (
-    "Click a tensor, a block's number or a layer's name under the map; or press the arrow keys on the map, then Enter "
-    "for a menu."
-)
+KEYS_HINT = "Click a tensor, a block or a layer's name. On the map, arrow keys choose and Enter opens a menu."
 SCOPES = {extent: scope for scope, extent in SCOPE_EXTENTS.items()}
 
 
@@ -64,19 +60,14 @@ def draw_panel(
             by_area = st.toggle("Areas by scalars", key=address.NETWORK_AREAS, bind=address.BIND, help=KEYS_HINT)
         quantity = titles[title]
         try:
-            stored = quantity not in shown
-            table = (
-                _read_table(run, other_run, quantity) if stored else network_values.read_map_of(run, shown[quantity])
-            )
+            table = _read_table(run, other_run, quantity, shown.get(quantity))
         except CheckpointError as error:
             st.caption(f"Not shown: {page_text.safe_text(error, 600)}")
             return
-        draw_map(
-            run, table, quantity, other_run=other_run, question_drawn=True, compact=compact, by_area=by_area,
-            result=result,
-        )  # fmt: skip
+        options = {"question_drawn": True, "compact": compact, "by_area": by_area, "result": result}
+        draw_map(run, table, quantity, other_run=other_run, **options)
         for one in (run, *([other_run] if other_run else [])):
-            if stored and (missing := network_values.find_missing_measurement(one, quantity)):
+            if quantity not in shown and (missing := network_values.find_missing_measurement(one, quantity)):
                 measure_button.draw_missing(missing, [one], NOT_MEASURED, suffix=f"_map_{one.id}")
 
 
@@ -96,22 +87,22 @@ def draw_map(run: Run, table: pd.DataFrame, quantity: str, *, other_run: Run | N
         extent=SCOPE_EXTENTS.get(str(st.session_state.get(address.ACTION_SCOPE)), "tensor"), **options,
     )  # fmt: skip
     items = [*list(SCOPE_EXTENTS)[:3], *selection_pickers.list_views(address.TENSOR)]
-    keys = _register_listener()(
-        key="network_keys", data={"panel": PANEL_KEY, "items": items}, on_press_change=lambda: None, height=0
-    )
+    data = {"panel": PANEL_KEY, "items": items}
+    keys = _register_listener()(key="network_keys", data=data, on_press_change=lambda: None, height=0)
     if keys.press:
         _follow_key(run, table, tensor, str(keys.press))
 
 
-def _read_table(run: Run, other_run: Run | None, quantity: str) -> pd.DataFrame:
+def _read_table(run: Run, other_run: Run | None, quantity: str, values: pd.Series[Any] | None) -> pd.DataFrame:
     if other_run is None:
-        return network_values.read_map(run, quantity)
+        return network_values.read_map(run, quantity) if values is None else network_values.read_map_of(run, values)
     return network_values.read_difference(run, other_run, quantity)
 
 
 def _choose_clicked(table: pd.DataFrame) -> None:
     """Callback of a click: choose the tensor, the block or the kind of layer, or the expert of the stream."""
-    mark = chart_view.read_clicked_mark(CHART) or {}
+    if not (mark := chart_view.read_clicked_mark(CHART)):
+        return
     if address.TENSOR in mark:
         fields = st.session_state[f"chart_{CHART}"].selection.points[0]["customdata"]  # the third may be an extent
         _choose_tensor(table, mark[address.TENSOR], extent if (extent := fields.get("2")) in SCOPES else "tensor")
@@ -151,6 +142,5 @@ def _follow_key(run: Run, table: pd.DataFrame, tensor: str, key: str) -> None:
 @cache
 def _register_listener() -> Any:
     """The component that listens to the keys on the map and draws its menu, registered once."""
-    return st.components.v2.component(
-        "mergescope_network_keys", js=SCRIPT.read_text("utf-8"), css=STYLE.read_text("utf-8")
-    )
+    files = {kind: Path(__file__).with_name(f"network_keys.{kind}").read_text("utf-8") for kind in ("js", "css")}
+    return st.components.v2.component("mergescope_network_keys", **files)

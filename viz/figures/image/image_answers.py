@@ -17,7 +17,6 @@ from viz.parts import axes, legends, picture_grid, series
 from viz.parts.heat_maps import BLOCKS_PASSED
 
 PANELS_PER_ROW, PANEL, CAPTION, BELOW, LEFT = 2, 250, 62, 60, 64  # panels in a row; px
-LOW_PANEL = 150  # px, of panels under a map of the network
 MAX_ANSWERS, ACCURACY_NAME = 3, "Accuracy on the data set"
 GAP = 0.08  # share of the width between panels
 ACCURACY_HOVER = (
@@ -49,10 +48,9 @@ def image_lens(
 ) -> Picture:
     """A panel for each model with lines for the right class, the answer and the next two; the accuracy is dashed.
 
-    ``depths``, the ends of the axis, puts panels one below the other, under a map of the network.
-
     Columns: number and class, probability, rank (1: the answer there), right (whether it is the image's class), line
     (whether the class has a line). accuracy is that of the answers at this depth over the data set's images, if known.
+    ``depths``, the ends of the axis, puts panels one below the other, as wide as a map of the network above them.
     """
     lines = table[table["line"].astype(bool)].groupby("class").agg({"right": "max", "probability": "max"})
     mark_styles = theme.mark_styles(
@@ -62,7 +60,7 @@ def image_lens(
     models = distinct_names(table["model"])
     columns = 1 if depths else min(len(models), len(models) if present else PANELS_PER_ROW)
     across = axes.panel_domains(columns, GAP * PANELS_PER_ROW / max(columns, PANELS_PER_ROW))
-    rows = [LOW_PANEL if depths else PANEL] * -(-len(models) // columns)
+    rows = [0.6 * PANEL if depths else PANEL] * -(-len(models) // columns)
     down, height = axes.stack_panels(rows, CAPTION + BELOW, top + CAPTION, BELOW)
     fig, finals = Drawing(), []
     for index, model in enumerate(models):

@@ -77,10 +77,8 @@ def network_map(
     lanes = max(LANE_PX * len(names), MIN_LANES_PX) / 2 if has_streams else LINE_PX
     tensors = sort_forward(table.drop_duplicates("tensor")).reset_index(drop=True)
     heights = COMPACT if compact else FULL
-    layers = _list_layers(tensors)
-    rows = _stack_rows(
-        lay_out_network(tensors, heights._replace(gap=heights.gap + lanes), by_area), lanes, bool(layers)
-    )
+    heights, layers = heights._replace(gap=heights.gap + lanes), _list_layers(tensors)
+    rows = _stack_rows(lay_out_network(tensors, heights, by_area), lanes, bool(layers))
     ends = {box.tensor: _scale_box(box, placed.line) for placed in rows for box in placed.row.boxes}
     boxes = np.array([ends[str(name)] for name in tensors["tensor"]])
     lane_names = names if shown.per_expert and names else [""]
@@ -97,7 +95,7 @@ def network_map(
         fig.update_layout(annotations=streams.labels)
         shapes += streams.shapes
     fig.add_trace(_draw_targets(tensors, rows, layers, has_streams))
-    shapes += _outline_selected(tensors, boxes, selected, EXTENTS[check_option("extent", extent, tuple(EXTENTS))])
+    shapes += _outline(tensors, boxes, selected, extent)
     top = 8 if compact else COLOR_BAR_PX
     _lay_out(fig, rows, layers, result if has_streams else "", has_streams)
     sides = axes.DEPTH_MARGINS if compact else {"l": 8, "r": 12}
@@ -271,17 +269,17 @@ def _draw_targets(tensors: pd.DataFrame, rows: Sequence[PlacedRow], layers: Sequ
         for section in placed.row.sections:
             targets += [("block", section.name, section.x0, section.x1, *band) for band in bands[: 2 - has_streams]]
     columns = {extent: tensors[EXTENTS[extent]].astype(str) for extent in ("layer", "block")}
-    members = [tensors.loc[columns[extent] == value, "tensor"] for extent, value, *_ in targets]
+    facts, words = [], []
+    for extent, value, *_ in targets:
+        names = tensors.loc[columns[extent] == value, "tensor"]
+        facts.append([identifier(names.iloc[0]), "", extent])
+        words.append(f"Choose {safe_text(value, 40)}, {plural(len(names), 'tensor')}")
     x0, x1, y0, y1 = np.array([ends for _, _, *ends in targets], np.float64).reshape(-1, 4).T
     return bar(
         x=_to_small_numbers((x0 + x1) / 2 * UNIT), width=_to_small_numbers((x1 - x0) * UNIT),
         base=_to_small_numbers(y0 * PX), y=_to_small_numbers((y1 - y0) * PX), name="Choice",
-        customdata=[[identifier(names.iloc[0]), "", t[0]] for t, names in zip(targets, members, strict=True)],
-        text=[
-            f"{safe_text(t[1], 40)}, {plural(len(names), 'tensor')}" for t, names in zip(targets, members, strict=True)
-        ],
-        hovertemplate="Choose %{text}<extra></extra>", textposition="none", meta={"is_control": True},
-        marker={"opacity": 0, "line": {"width": 0}},
+        customdata=facts, text=words, textposition="none", hovertemplate="%{text}<extra></extra>",
+        marker={"opacity": 0, "line": {"width": 0}}, meta={"is_control": True},
     )  # fmt: skip
 
 
@@ -291,10 +289,9 @@ def _spread_layers(rows: Sequence[PlacedRow], layers: Sequence[str]) -> dict[str
     return {layer: (index * width, (index + 1) * width) for index, layer in enumerate(layers)}
 
 
-def _outline_selected(
-    tensors: pd.DataFrame, boxes: npt.NDArray[np.int64], selected: str | None, column: str
-) -> Iterator[dict[str, Any]]:
-    """An outline in each section around the tensors that share the selected one's value in a column."""
+def _outline(tensors: pd.DataFrame, boxes: npt.NDArray[np.int64], selected: str | None, extent: str) -> Iterator[Trace]:
+    """An outline in each section around the selected tensor and those of the same extent."""
+    column = EXTENTS[check_option("extent", extent, tuple(EXTENTS))]
     is_selected = tensors[column].isin(tensors.loc[tensors["tensor"] == selected, column])
     for _, rows in tensors[is_selected].groupby("section", sort=False):
         x0, _, y0, _ = boxes[rows.index].min(axis=0).tolist()
