@@ -44,9 +44,8 @@ class ChosenLayer:
         selection: dict[str, tuple[str, ...]] = {"tensors": (glob.escape(self.tensor),)}
         if self.extent == ROLE:
             selection = {"roles": (self.role,)}
-        elif self.extent == LAYER:
-            name = f"*.{glob.escape(self.part)}"
-            selection = {"tensors": (name, f"{name}[._]*")}
+        elif self.extent == LAYER and not self.tensor.endswith(self.part):  # else the layer is this tensor alone
+            selection = {"tensors": (f"*.{glob.escape(self.part)}[._]*",)}
         elif self.extent == BLOCK and self.section in (EMBEDDINGS, OUTPUT):
             selection = {"sections": (self.section,)}
         elif self.extent == BLOCK:

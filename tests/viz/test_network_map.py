@@ -16,7 +16,7 @@ import viz_tables
 import merging
 import viz
 from viz.figures.network import update_streams
-from viz.figures.network.network_map import find_next_tensor
+from viz.figures.network.network_map import find_depth_range, find_next_tensor
 from viz.figures.network.quantities import QUANTITIES
 from viz.marks import marks
 from viz.parts.network_layout import ELSEWHERE, Box, Heights, Row, find_neighbor, lay_out_network
@@ -204,3 +204,41 @@ def test_every_quantity_is_drawn_with_gaps(quantity: str, difference: bool) -> N
 def test_a_map_of_24_blocks_and_8_experts_is_small() -> None:
     figure = viz.draw("network_map", viz_tables.network_map(8, 24))
     assert len(json.dumps(json.loads(figure.to_json()), separators=(",", ":"))) < MAX_BYTES
+
+
+def test_blocks_and_layers_take_clicks_and_are_outlined_as_a_whole() -> None:
+    table = viz_tables.network_map(2, 3)
+    figure = viz.draw("network_map", table, compact=True)
+    fields = [tuple(row) for row in figure.data[-1].customdata]
+    sections, parts = table.groupby("section", sort=False), table[table["section"].str.startswith("block")]["part"]
+    assert {names for names in fields if names[2] == "block"} == {
+        (str(rows["tensor"].iloc[0]), "", "block") for _, rows in sections
+    }
+    assert len([row for row in fields if row[2] == "layer"]) == parts.nunique()
+    assert "Choice" not in set(marks(figure, ("tensor", "expert"))["mark"])
+    tensor = next(str(name) for name in table["tensor"] if "0.mlp.c_fc.weight" in name)
+    boxes = dict(zip((row[0] for row in figure.data[0].customdata), zip(figure.data[0].x, strict=True), strict=True))
+    for extent, count in (("tensor", 1), ("block", 1), ("layer", 3)):
+        drawn = viz.draw("network_map", table, compact=True, selected=tensor, extent=extent)
+        outlines = [shape for shape in drawn.layout.shapes if shape.name == "selected"]
+        assert len(outlines) == count
+        inside = {name for name, (x,) in boxes.items() if any(shape.x0 <= x <= shape.x1 for shape in outlines)}
+        block = {name for name in boxes if ".resblocks.0." in name}
+        assert block <= inside if extent == "block" else tensor in inside
+
+
+def test_answers_by_depth_are_as_wide_as_a_low_map() -> None:
+    low_map = viz.draw("network_map", viz_tables.network_map(2, 6), compact=True).layout
+    answers = viz.draw("image_lens", viz_tables.image_lens(3), depths=(-0.1, 8.0)).layout
+    assert (answers.margin.l, answers.margin.r) == (low_map.margin.l, low_map.margin.r)
+    for axis in (answers.xaxis, answers.xaxis2, answers.xaxis3):
+        assert axis.domain == (0, 1) and axis.range == (-0.1, 8.0)
+
+
+@pytest.mark.parametrize("blocks", [2, 12, 24])
+def test_the_depth_before_all_blocks_is_in_the_column_of_the_input(blocks: int) -> None:
+    tensors = viz_tables.tensors(blocks)
+    (row,) = lay_out_network(tensors, HEIGHTS)
+    low, high = find_depth_range(tensors)
+    start = row.width * 1.02 * (0 - low) / (high - low) - 0.01 * row.width  # units of depth 0
+    assert row.sections[0].label == "embeddings" and -0.02 <= start <= row.sections[0].x1
