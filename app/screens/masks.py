@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TENSOR_ORDERS = {"forward order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
 FIRST_RUN_PRESETS = ("task_arithmetic_lwptv",)  # presets of the run that is shown at first, if such a run is stored
 FIRST_QUANTITIES = ("final_mask", "own_mask", "saliency", "kept_share")  # of the map, the first one that is stored
+NOT_MEASURED = "This run did not prune tensors, and its task vectors cannot be measured."
 CLICK_HINT = "Click a cell, or choose"
 KEPT_SHARE_GROUPS = {"role": "role", "kind of layer": "part", "attention, MLP, other": "component"}
 
@@ -49,10 +50,7 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
     try:
         stored, masked = page_data.saliency(run, candidate_runs)
     except CheckpointError as error:
-        st.info(
-            f"This run did not prune tensors, and its task vectors cannot be measured. "
-            f"{page_text.safe_text(error, 600)}"
-        )
+        st.info(f"{NOT_MEASURED} {page_text.safe_text(error, 600)}")
         network_panel.draw_panel(run, FIRST_QUANTITIES)
         return
     if not masked:
@@ -82,10 +80,7 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
     tensors = list(dict.fromkeys(shown["tensor"]))
     words = kept_share.kept_in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
-    chart_area, painting_area = (
-        st.container(),
-        st.container(),
-    )  # read the pickers first, then draw the picture above them
+    chart_area, painting_area = st.container(), st.container()  # the pictures need the pickers below them
     with st.container(horizontal=True, gap="medium"):
         tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", width=220)

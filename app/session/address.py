@@ -39,13 +39,13 @@ ADDRESS = [
     # The network map
     Parameter(
         NETWORK_QUANTITY := "network_quantity",
-        "Masks, Conflicts, Drift, Compare, Learning",
+        "Masks, Conflicts, Drift, Compare, Learning, Image",
         "The quantity that the map of the network shows.",
         True,
     ),
     Parameter(
         NETWORK_AREAS := "network_areas",
-        "Masks, Conflicts, Drift, Compare, Learning",
+        "Masks, Conflicts, Drift, Compare, Learning, Image",
         "Whether areas on the map of the network show numbers of scalars.",
         True,
     ),
@@ -85,7 +85,7 @@ ADDRESS = [
     Parameter(COSINE := "cosine", "Drift", "The cosine of the two task vectors.", True),
     Parameter(TRAINED_VECTORS := "trained_vectors", "Drift", "Whether task vectors are as after training.", True),
     Parameter(ACTION := "action", "Drift", "The action on the chosen tensor.", True),
-    Parameter(ACTION_SCOPE := "action_scope", "Drift", "Whether it acts on a tensor, block or kind.", True),
+    Parameter(ACTION_SCOPE := "action_scope", "Masks, Drift", "What the action and the map take as chosen.", True),
     Parameter(ACTION_EXPERT := "action_expert", "Drift", "The expert that gets the tensor back.", True),
     Parameter(FACTOR := "factor", "Drift", "The factor by which the tensor is scaled.", True),
     Parameter(DOMAIN := "domain", "Drift", "The images on which accuracy is measured.", True),

@@ -98,7 +98,7 @@ def network_map(
     shapes += _outline(tensors, boxes, selected, extent)
     top = 8 if compact else COLOR_BAR_PX
     _lay_out(fig, rows, layers, result if has_streams else "", has_streams)
-    sides = axes.DEPTH_MARGINS if compact else {"l": 8, "r": 12}
+    sides: dict[str, float] = {**axes.DEPTH_MARGINS} if compact else {"l": 8, "r": 12}
     if has_streams:
         sides = {"l": update_streams.label_width(names), "r": RESULT_PX if result else 12}
     fig.update_layout(shapes=shapes, barmode="overlay", showlegend=False, margin={**sides, "t": top, "b": 8, "pad": 0})
@@ -263,7 +263,7 @@ def _draw_lines(placed: PlacedRow, has_streams: bool) -> list[dict[str, Any]]:
 
 def _draw_targets(tensors: pd.DataFrame, rows: Sequence[PlacedRow], layers: Sequence[str], has_streams: bool) -> Trace:
     """Invisible bars that take clicks: on blocks' labels and their part of the line (if it is no stream), on layers."""
-    targets = [("layer", layer, *ends, 0.0, LAYERS_PX) for layer, ends in _spread_layers(rows, layers).items()]
+    targets = [("layer", layer, *ends, 0.0, float(LAYERS_PX)) for layer, ends in _spread_layers(rows, layers).items()]
     for placed in rows:
         bands = [(placed.bottom - LABEL_PX, placed.bottom), (placed.line - 2 * LINE_PX, placed.line + 2 * LINE_PX)]
         for section in placed.row.sections:
