@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser_tab import App, new_tab
+from browser_tab import VIEW_CHART, App, new_tab
 from PIL import Image
 from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 
