@@ -268,11 +268,14 @@ def _draw_targets(tensors: pd.DataFrame, rows: Sequence[PlacedRow], layers: Sequ
         bands = [(placed.bottom - LABEL_PX, placed.bottom), (placed.line - 2 * LINE_PX, placed.line + 2 * LINE_PX)]
         for section in placed.row.sections:
             targets += [("block", section.name, section.x0, section.x1, *band) for band in bands[: 2 - has_streams]]
-    columns = {extent: tensors[EXTENTS[extent]].astype(str) for extent in ("layer", "block")}
+    members: dict[tuple[str, str], list[str]] = {}
+    for extent in ("layer", "block"):
+        for value, name in zip(tensors[EXTENTS[extent]], tensors["tensor"], strict=True):
+            members.setdefault((extent, str(value)), []).append(str(name))
     facts, words = [], []
     for extent, value, *_ in targets:
-        names = tensors.loc[columns[extent] == value, "tensor"]
-        facts.append([identifier(names.iloc[0]), "", extent])
+        names = members[extent, value]
+        facts.append([identifier(names[0]), "", extent])
         words.append(f"Choose {safe_text(value, 40)}, {plural(len(names), 'tensor')}")
     x0, x1, y0, y1 = np.array([ends for _, _, *ends in targets], np.float64).reshape(-1, 4).T
     return bar(
